@@ -1,0 +1,78 @@
+# duckrun-dagster: what there is to run. `make` alone lists it.
+# Works with GNU make on Debian, other Linux and macOS (make 3.81 too).
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3.11
+VENV   := .venv
+BIN    := $(VENV)/bin
+PY     := $(BIN)/python
+STAMP  := $(VENV)/.setup-done
+
+# The Java that setup chose; read when a recipe runs, as setup may just have written it.
+WITH_JAVA = JAVA_HOME="$$(cat $(VENV)/java_home)"
+# What pytest leaves to test-ci.
+LONG := kills or conformance or differential or cluster or ui or slow
+
+.PHONY: help setup demo demo-next ui test test-ci soak lint format types bench lock clean
+
+help: ## this list
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1|\2/' | awk -F'|' '{printf "  %-12s%s\n", $$1, $$2}'
+
+setup: $(STAMP) ## Python packages, Java, Spark's Delta jars (done once, and again when the lock changes)
+
+$(STAMP): requirements.lock pyproject.toml tools/setup_java.py tools/fetch_jars.py
+	@command -v $(PYTHON) >/dev/null || { echo "setup: $(PYTHON) is not on PATH. Install Python 3.11 (Debian 12: apt-get install python3.11-venv; macOS: brew install python@3.11), or name yours: make setup PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { echo "setup: requirements.lock is for Python 3.11, and $(PYTHON) is $$($(PYTHON) --version)" >&2; exit 1; }
+	@test -x $(PY) || { echo "setup: $(VENV)"; $(PYTHON) -m venv $(VENV); }
+	@$(PYTHON) tools/setup_java.py $(VENV)/java_home
+	@echo "setup: Python packages (about 1 GB the first time)"
+	@$(PY) -m pip install --quiet --retries 5 --disable-pip-version-check -r requirements.lock
+	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@$(WITH_JAVA) $(PY) tools/fetch_jars.py
+	@touch $@
+
+demo: $(STAMP) ## the example: January to November 2013 through Spark, dbt and Python, then what was made
+	@$(WITH_JAVA) $(PY) -m example_project demo
+
+demo-next: $(STAMP) ## December arrives: only its partitions and keys are touched
+	@$(WITH_JAVA) $(PY) -m example_project demo-next
+
+ui: $(STAMP) ## dagster dev on the example's graph
+	@$(WITH_JAVA) $(PY) -m example_project ui
+
+test: $(STAMP) ## the tests for every day (ARGS="-k merge" narrows)
+	@$(WITH_JAVA) $(PY) -m pytest -m "not ($(LONG))" $(ARGS)
+
+test-ci: $(STAMP) ## the long suites, each within its budget (SUITES="kills ui" narrows)
+	@$(WITH_JAVA) $(PY) tools/suites.py $(SUITES)
+
+soak: $(STAMP) ## the long suites with full counts: hours
+	@DUCKRUN_SOAK=1 $(WITH_JAVA) $(PY) tools/suites.py $(SUITES)
+
+lint: $(STAMP) ## ruff, and which room may import which
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/lint-imports --no-cache
+
+format: $(STAMP) ## ruff's formatter and its safe fixes
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+types: $(STAMP) ## mypy
+	@$(BIN)/mypy adapter/duckrun adapter/dbt duckrun_dagster example_project tools
+
+bench: $(STAMP) ## ours beside plain deltalake (a few minutes)
+	@for script in benchmarks/bench_*.py; do echo "== $$script"; $(WITH_JAVA) $(PY) "$$script" $(ARGS) || exit 1; done
+
+# The lock holds names and versions only: no index, no address. Present versions are kept; `make lock LOCK_ARGS=--upgrade`
+# takes new ones.
+lock: ## requirements.lock from pyproject.toml
+	@test -x $(BIN)/uv || { $(PYTHON) -m venv $(VENV) && $(PY) -m pip install --quiet uv; }
+	@$(BIN)/uv pip compile --quiet --no-header --no-emit-index-url --no-emit-find-links --python $(PY) --all-extras $(LOCK_ARGS) pyproject.toml -o requirements.lock
+
+clean: ## what the example, the tests and the builds left (the environment stays)
+	@rm -rf example_project/.lake example_project/.landing example_project/.dagster example_project/dbt/target example_project/dbt/logs
+	@rm -rf dist build spark-warehouse metastore_db derby.log .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	@find . -path ./$(VENV) -prune -o -name __pycache__ -type d -exec rm -rf {} +

@@ -1,0 +1,131 @@
+"""Find a Java that Spark runs on, install one where that is allowed, and write its home for the Makefile.
+
+    python tools/setup_java.py .venv/java_home
+
+Any Java 17 or 21 will do. Where there is none, root on Debian or Ubuntu gets OpenJDK 17 from the system's packages;
+anybody else is told the one command to run. Standard library only: it runs before anything is installed.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+SUPPORTED = (17, 21)
+DEBIAN_PACKAGE = "openjdk-17-jre-headless"
+COMMANDS = {
+    "Debian or Ubuntu": f"sudo apt-get install -y {DEBIAN_PACKAGE}",
+    "macOS": "brew install openjdk@17",
+    "Windows": "winget install EclipseAdoptium.Temurin.17.JRE",
+}
+# Where Java is found when neither JAVA_HOME nor PATH names it: Linux packages, macOS packages, Homebrew, SDKMAN.
+PLACES = (
+    ("/usr/lib/jvm", "*"),
+    ("/Library/Java/JavaVirtualMachines", "*/Contents/Home"),
+    ("/opt/homebrew/opt", "openjdk*/libexec/openjdk.jdk/Contents/Home"),
+    ("/usr/local/opt", "openjdk*/libexec/openjdk.jdk/Contents/Home"),
+    ("~/.sdkman/candidates/java", "*"),
+)
+
+
+def homes() -> Iterator[Path]:
+    """Every Java home of this machine: the user's choice first, each once."""
+    seen: set[Path] = set()
+
+    def new(home: Path) -> bool:
+        real = home.expanduser().resolve()
+        if real in seen or not launcher(real).is_file():
+            return False
+        seen.add(real)
+        return True
+
+    if (chosen := os.environ.get("JAVA_HOME")) and new(Path(chosen)):
+        yield Path(chosen)
+    if (on_path := shutil.which("java")) and new(Path(on_path).resolve().parent.parent):
+        yield Path(on_path).resolve().parent.parent
+    for folder, pattern in PLACES:
+        for home in sorted(Path(folder).expanduser().glob(pattern)):
+            if new(home):
+                yield home
+
+
+def launcher(home: Path) -> Path:
+    return home / "bin" / ("java.exe" if os.name == "nt" else "java")
+
+
+def major_version(home: Path) -> int | None:
+    """17 for 17.0.15, 8 for 1.8.0_402; None when the Java does not start."""
+    try:
+        # -version and not the `release` file: it also proves that this Java starts. It prints to stderr.
+        answer = subprocess.run([launcher(home), "-version"], capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
+    return int(found.group(1)) if answer.returncode == 0 and found else None
+
+
+def find() -> tuple[Path | None, dict[Path, int | None]]:
+    """The first Java that Spark runs on, and the version of each one passed over on the way."""
+    passed_over: dict[Path, int | None] = {}
+    for home in homes():
+        version = major_version(home)
+        if version in SUPPORTED:
+            return home, passed_over
+        passed_over[home] = version
+    return None, passed_over
+
+
+def may_install() -> bool:
+    return platform.system() == "Linux" and os.geteuid() == 0 and shutil.which("apt-get") is not None
+
+
+def install() -> bool:
+    print(f"java: none that Spark runs on; installing {DEBIAN_PACKAGE}", flush=True)
+    quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    for command in (
+        ["apt-get", "update", "-qq"],
+        ["apt-get", "install", "-y", "-qq", "--no-install-recommends", DEBIAN_PACKAGE],
+    ):
+        if subprocess.run(command, env=quiet, stdout=subprocess.DEVNULL).returncode:
+            print(f"java: '{' '.join(command)}' failed", file=sys.stderr)
+            return False
+    return True
+
+
+def explain(passed_over: dict[Path, int | None]) -> str:
+    wanted = " or ".join(map(str, SUPPORTED))
+    lines = [f"java: Spark needs Java {wanted}, and there is none on this machine."]
+    for home, version in passed_over.items():
+        if version is None:
+            lines.append(f"  {home}: does not start")
+        else:
+            lines.append(f"  {home}: Java {version} is too {'old' if version < min(SUPPORTED) else 'new'}")
+    lines.append("Install one, then run the same make command again:")
+    lines += [f"  {system + ':':<18}{command}" for system, command in COMMANDS.items()]
+    lines.append("Or set JAVA_HOME to the folder of a Java that you have elsewhere.")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    home, passed_over = find()
+    if home is None and may_install() and install():
+        home, passed_over = find()
+    if home is None:
+        print(explain(passed_over), file=sys.stderr)
+        return 1
+    for other, version in passed_over.items():
+        print(f"java: passing over {other} (Java {version or 'that does not start'})")
+    print(f"java: Java {major_version(home)} in {home}")
+    if len(sys.argv) > 1:
+        Path(sys.argv[1]).write_text(f"{home}\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

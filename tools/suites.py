@@ -1,0 +1,121 @@
+"""Run the long test suites, each with a seed, a time budget and a hard limit.
+
+    python tools/suites.py                  # every suite that has tests
+    python tools/suites.py kills cluster    # these
+    DUCKRUN_TEST_SEED=7 python tools/suites.py differential     # the same choices again
+    DUCKRUN_SOAK=1 python tools/suites.py   # full counts
+
+A suite reads DUCKRUN_TEST_SEED (what its random choices start from), DUCKRUN_TEST_BUDGET (seconds after which it starts
+no new round) and DUCKRUN_SOAK (set: full counts). One that is still running `GRACE` seconds after its budget is ended and
+has failed; so has one that ran no test.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from random import SystemRandom
+
+ROOT = Path(__file__).resolve().parent.parent
+GRACE = 120  # seconds for the round that is under way, and for Spark to stop
+SOAK_FACTOR = 20
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Tests with one marker. `budget` is in seconds on two cores."""
+
+    marker: str
+    budget: int
+
+    def paths(self) -> list[str]:
+        """Its folder tests/<marker>, and every other test file that uses the marker; empty when it has no tests."""
+        marked = re.compile(rf"\bmark\.{self.marker}\b")
+        folder = ROOT / "tests" / self.marker
+        own = [str(folder.relative_to(ROOT))] if any(folder.rglob("test_*.py")) else []
+        others = [
+            str(file.relative_to(ROOT))
+            for file in sorted((ROOT / "tests").rglob("test_*.py"))
+            if folder not in file.parents and marked.search(file.read_text(encoding="utf-8"))
+        ]
+        return own + others
+
+
+SUITES = (
+    Suite("kills", 240),
+    Suite("conformance", 300),
+    Suite("differential", 180),
+    Suite("cluster", 180),
+    Suite("ui", 150),
+    Suite("slow", 150),
+)
+
+
+def run(suite: Suite, paths: list[str], seed: int, soak: bool) -> str | None:
+    """Runs one suite; what went wrong, or None."""
+    budget = suite.budget * (SOAK_FACTOR if soak else 1)
+    print(f"\n=== {suite.marker}: seed {seed}, budget {budget} s: {' '.join(paths)}", flush=True)
+    env = {**os.environ, "DUCKRUN_TEST_SEED": str(seed), "DUCKRUN_TEST_BUDGET": str(budget)}
+    if soak:
+        env["DUCKRUN_SOAK"] = "1"
+    command = [
+        sys.executable, "-m", "pytest", "-m", suite.marker, f"--timeout={budget + GRACE}", "--durations=5", *paths,
+    ]  # fmt: skip
+    started = time.monotonic()
+    process = subprocess.Popen(command, cwd=ROOT, env=env, start_new_session=True)
+    try:
+        code = process.wait(timeout=budget + GRACE)
+    except subprocess.TimeoutExpired:
+        end(process)
+        return f"still running after {budget + GRACE} s, ended"
+    except BaseException:
+        end(process)
+        raise
+    print(f"=== {suite.marker}: {time.monotonic() - started:.0f} s, exit {code}", flush=True)
+    if code == 5:
+        return "ran no test"
+    return f"exit {code}" if code else None
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """The suite and all that it started: it leads a process group of its own."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, number)
+            process.wait(timeout=15)
+        except (ProcessLookupError, subprocess.TimeoutExpired):
+            pass
+
+
+def main(names: list[str]) -> int:
+    known = {suite.marker: suite for suite in SUITES}
+    if unknown := [name for name in names if name not in known]:
+        print(f"suites: no suite {', '.join(unknown)}; there are {', '.join(known)}", file=sys.stderr)
+        return 2
+    seed = int(os.environ.get("DUCKRUN_TEST_SEED") or SystemRandom().randrange(2**31))
+    soak = bool(os.environ.get("DUCKRUN_SOAK"))
+    chosen = [(suite, suite.paths()) for suite in SUITES if not names or suite.marker in names]
+    if names and (empty := [suite.marker for suite, paths in chosen if not paths]):
+        print(f"suites: no test is marked {', '.join(empty)}", file=sys.stderr)
+        return 1
+    chosen = [(suite, paths) for suite, paths in chosen if paths]
+    if not chosen:
+        print("suites: no long suite has tests yet")
+        return 0
+    failures = {suite.marker: why for suite, paths in chosen if (why := run(suite, paths, seed, soak))}
+    print()
+    for suite, _ in chosen:
+        print(f"{suite.marker:<14}{failures.get(suite.marker, 'passed')}")
+    if failures:
+        print(f"again: DUCKRUN_TEST_SEED={seed} python tools/suites.py {' '.join(failures)}", file=sys.stderr)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
