@@ -1,7 +1,7 @@
 """Fetch Spark's Delta jars once, so that no later Spark start waits for a download.
 
-Spark's own resolver (Ivy) brings them when a session with Delta starts. This starts a throwaway one that also writes and
-reads a small Delta table, which proves Java, Spark and the jars together. It returns at once when the jars are there.
+Spark's own resolver (Ivy) brings them when a session with Delta starts. This starts a throwaway one that also writes
+and reads a small Delta table, which proves Java, Spark and the jars together. It returns at once when they are there.
 """
 
 from __future__ import annotations
@@ -60,7 +60,10 @@ def main() -> int:
         # A process of its own: a failed start leaves a JVM behind that the next try could not use.
         try:
             done = subprocess.run(
-                [sys.executable, __file__, "--once"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                [sys.executable, __file__, "--once"],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
                 timeout=TRY_SECONDS,
             )
             output = done.stdout

