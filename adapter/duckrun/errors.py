@@ -1,0 +1,47 @@
+"""What can go wrong, as a small tree. Every message names the table, what was asked and what to do."""
+
+from __future__ import annotations
+
+
+class DuckrunError(Exception):
+    """Root of every error that this library raises on purpose."""
+
+
+class InvalidConfig(DuckrunError):
+    """A setting, a key or a combination of arguments that cannot work; nothing was run."""
+
+
+class TableNotFound(DuckrunError):
+    """No table or view of that name in the lake; the message lists the nearest names."""
+
+
+class SchemaMismatch(DuckrunError):
+    """The rows do not fit the table: a column is missing, is new, or has another type."""
+
+
+class RowsOutsidePartition(SchemaMismatch):
+    """Rows that lie outside the partition or predicate being replaced."""
+
+
+class CommitConflict(DuckrunError):
+    """Another writer committed first, and the write may not be repeated on top of it."""
+
+
+class DuplicateSourceKeys(DuckrunError):
+    """The source of a merge holds a key more than once, so the outcome would be arbitrary."""
+
+
+class UnsupportedFeature(DuckrunError):
+    """This engine cannot do that on this table; the message names the engine that can."""
+
+
+class StorageError(DuckrunError):
+    """The root path, or a path under it, cannot be listed, read or written."""
+
+
+class ReadOnlyLake(DuckrunError):
+    """A write was asked of a lake or session opened with read_only."""
+
+
+class VersionNotReadable(DuckrunError):
+    """That version or timestamp is not, or no longer, in the table's log."""

@@ -1,0 +1,356 @@
+"""Delta tables: the only place that knows ``_delta_log`` and deltalake.
+
+What a table was at a version, and what a commit did, comes from here for every engine.
+References: https://github.com/delta-io/delta/blob/master/PROTOCOL.md
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+from urllib.parse import unquote
+
+import obstore
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+
+from duckrun.errors import StorageError, TableNotFound, UnsupportedFeature, VersionNotReadable
+from duckrun.specs import AppTransaction, Commit, ScanFile
+from duckrun.storage import Storage
+from duckrun.table import Snapshot, TableRef
+
+NOTE_KEY = "duckrun"
+_LOG = "_delta_log"
+
+
+class CommitTaken(Exception):
+    """The version that a commit wanted was taken by another writer."""
+
+
+@dataclass(frozen=True)
+class CommitActions:
+    """One commit of the log, as far as a later writer must know it."""
+
+    version: int
+    info: dict[str, Any]
+    adds: tuple[dict[str, Any], ...]
+    removes: tuple[dict[str, Any], ...]
+    transactions: tuple[AppTransaction, ...]
+    changes_metadata: bool
+
+    @property
+    def note(self) -> dict[str, Any]:
+        """Our own entry, wherever the engine that committed could put it."""
+        if isinstance(self.info.get(NOTE_KEY), dict):
+            return self.info[NOTE_KEY]
+        try:
+            found = json.loads(self.info.get("userMetadata") or "{}")
+        except ValueError:
+            return {}
+        note = found.get(NOTE_KEY) if isinstance(found, dict) else None
+        return note if isinstance(note, dict) else {}
+
+
+class DeltaFormat:
+    """Discovery, snapshots, history and the commits that no engine is needed for."""
+
+    name = "delta"
+
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
+
+    # -- snapshots
+
+    def handle(self, ref: TableRef, version: int | None = None, *, files: bool = True) -> DeltaTable:
+        """A deltalake handle, with errors that name the table."""
+        try:
+            return DeltaTable(
+                ref.location, version=version, storage_options=self.storage.delta_options(), without_files=not files
+            )
+        except TableNotFoundError:
+            if version is not None and self.exists(ref):
+                raise self._unreadable(ref, version) from None
+            raise TableNotFound(self._why_no_table(ref)) from None
+        except (DeltaError, OSError, ValueError) as error:
+            if version is not None:
+                latest = self.latest_version(ref)
+                if latest is not None and (version > latest or "version" in str(error).lower()):
+                    raise self._unreadable(ref, version) from error
+            if "feature" in str(error).lower():
+                raise UnsupportedFeature(
+                    f"Table {ref} at {ref.location} uses a Delta feature that the embedded engine cannot read: {error}. "
+                    "Run this with engine: spark."
+                ) from error
+            raise StorageError(f"Cannot open table {ref} at {ref.location}: {error}") from error
+
+    def exists(self, ref: TableRef) -> bool:
+        """True if the log of the table holds a commit. One listing; no log file is read."""
+        return any(
+            key["path"].endswith((".json", ".checkpoint.parquet"))
+            for key in self.storage.keys(ref.location, _LOG)
+        )
+
+    def latest_version(self, ref: TableRef) -> int | None:
+        """The newest version, or None where there is no table."""
+        if not self.exists(ref):
+            return None
+        return self.handle(ref, files=False).version()
+
+    def snapshot(self, ref: TableRef, version: int | None = None, timestamp: str | None = None) -> Snapshot:
+        """A table at a version, at a time (ISO 8601), or now.
+
+        Raises TableNotFound, VersionNotReadable, UnsupportedFeature.
+        """
+        table = self.handle(ref, version)
+        if timestamp is not None:
+            table = self._at(ref, table, timestamp)
+        protocol, metadata = table.protocol(), table.metadata()
+        return Snapshot(
+            ref=ref,
+            version=table.version(),
+            table_id=str(metadata.id),
+            schema=pa.schema(table.schema().to_arrow()),
+            partition_columns=tuple(metadata.partition_columns),
+            properties=dict(metadata.configuration),
+            reader_features=frozenset(protocol.reader_features or ()),
+            writer_features=frozenset(protocol.writer_features or ()),
+            description=metadata.description,
+            list_files=self._files,
+        )
+
+    def _at(self, ref: TableRef, table: DeltaTable, timestamp: str) -> DeltaTable:
+        try:
+            moment = datetime.fromisoformat(timestamp)
+        except ValueError as error:
+            raise VersionNotReadable(f"Cannot read timestamp {timestamp!r} for table {ref}: {error}.") from error
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        times = [(entry["version"], entry["timestamp"]) for entry in self.history(ref)]
+        before = [v for v, ms in times if ms <= moment.timestamp() * 1000]
+        if not before:
+            first = datetime.fromtimestamp(min(ms for _, ms in times) / 1000, UTC).isoformat()
+            raise VersionNotReadable(f"Table {ref} has no version at {timestamp}; the oldest in its log is of {first}.")
+        return self.handle(ref, max(before))
+
+    def _files(self, snapshot: Snapshot) -> tuple[ScanFile, ...]:
+        table = self.handle(snapshot.ref, snapshot.version)
+        vectors: set[str] = set()
+        if "deletionVectors" in snapshot.reader_features:
+            uris = pa.RecordBatchReader.from_stream(table.deletion_vectors()).read_all().column("filepath")
+            vectors = {unquote(str(uri)) for uri in uris.to_pylist()}
+        return tuple(
+            ScanFile(
+                path=(path := unquote(row["path"])),
+                size=row["size_bytes"],
+                partition_values={k: partition_string(v) for k, v in (row.get("partition") or {}).items()},
+                stats=None if row["num_records"] is None else json.dumps({"numRecords": row["num_records"]}),
+                deletion_vector=any(uri.endswith("/" + path) for uri in vectors),
+            )
+            for row in pa.table(table.get_add_actions(flatten=False)).to_pylist()
+        )
+
+    # -- history
+
+    def history(self, ref: TableRef, limit: int | None = None) -> list[dict[str, Any]]:
+        """The commits of the log, newest first: version, timestamp (ms), operation, operationParameters, ..."""
+        return self.handle(ref, files=False).history(limit)
+
+    def detail(self, ref: TableRef) -> dict[str, Any]:
+        """What Spark's DESCRIBE DETAIL gives: format, id, name, location, partitionColumns, numFiles, ..."""
+        snapshot = self.snapshot(ref)
+        table = self.handle(ref)
+        files, protocol, metadata = snapshot.files(), table.protocol(), table.metadata()
+        return {
+            "format": "delta",
+            "id": snapshot.table_id,
+            "name": str(ref),
+            "description": metadata.description,
+            "location": ref.location,
+            "version": snapshot.version,
+            "createdAt": datetime.fromtimestamp(metadata.created_time / 1000, UTC) if metadata.created_time else None,
+            "partitionColumns": list(snapshot.partition_columns),
+            "numFiles": len(files),
+            "sizeInBytes": sum(file.size for file in files),
+            "properties": snapshot.properties,
+            "minReaderVersion": protocol.min_reader_version,
+            "minWriterVersion": protocol.min_writer_version,
+            "tableFeatures": sorted(snapshot.reader_features | snapshot.writer_features),
+        }
+
+    def actions(self, ref: TableRef, version: int) -> CommitActions | None:
+        """One commit, or None where the log no longer holds it."""
+        try:
+            path = f"{_LOG}/{version:020d}.json"
+            raw = bytes(obstore.get(self.storage.store_at(ref.location), path).bytes())
+        except FileNotFoundError:
+            return None
+        info: dict[str, Any] = {}
+        adds, removes, transactions = [], [], []
+        changes_metadata = False
+        for line in raw.splitlines():
+            action = json.loads(line) if line.strip() else {}
+            if "commitInfo" in action:
+                info = action["commitInfo"]
+            elif "add" in action:
+                adds.append(action["add"])
+            elif "remove" in action:
+                removes.append(action["remove"])
+            elif "txn" in action:
+                transactions.append(AppTransaction(action["txn"]["appId"], action["txn"]["version"]))
+            elif "metaData" in action or "protocol" in action:
+                changes_metadata = True
+        return CommitActions(version, info, tuple(adds), tuple(removes), tuple(transactions), changes_metadata)
+
+    def actions_back(self, ref: TableRef, newest: int) -> Iterator[CommitActions]:
+        """The commits from ``newest`` backwards, as far as the log holds them."""
+        for version in range(newest, -1, -1):
+            found = self.actions(ref, version)
+            if found is None:
+                return
+            yield found
+
+    def commit_at(
+        self, ref: TableRef, version: int, *, mode: str, engine: str, writer: str, reason: str = ""
+    ) -> Commit:
+        """What the commit of one version did, from its actions and its own metrics."""
+        found = self.actions(ref, version)
+        if found is None:
+            raise VersionNotReadable(f"Version {version} of table {ref} is not in its log any more.")
+        note, counts = found.note, _counts(found)
+        return Commit(
+            table=str(ref),
+            location=ref.location,
+            version=version,
+            mode=note.get("mode", mode),
+            engine=note.get("engine", engine),
+            writer=note.get("writer", writer),
+            reason=note.get("reason", reason),
+            rows_inserted=note.get("rows_inserted", counts[0]),
+            rows_updated=note.get("rows_updated", counts[1]),
+            rows_deleted=note.get("rows_deleted", counts[2]),
+            files_added=len(found.adds),
+            files_removed=len(found.removes),
+            bytes_added=sum(add.get("size") or 0 for add in found.adds),
+        )
+
+    # -- exactly once
+
+    def app_version(self, ref: TableRef, app_id: str) -> int | None:
+        """The newest version that an application id has committed, or None."""
+        return self.handle(ref).transaction_version(app_id)
+
+    def find_commit(self, ref: TableRef, app: AppTransaction) -> Commit | None:
+        """The commit that an application transaction made; None where it made none.
+
+        Where the log has been cleaned up since, the commit says so instead of its counts.
+        """
+        table = self.handle(ref)
+        committed = table.transaction_version(app.app_id)
+        if committed is None or committed < app.version:
+            return None
+        for found in self.actions_back(ref, table.version()):
+            if app in found.transactions:
+                note = found.note
+                return self.commit_at(
+                    ref,
+                    found.version,
+                    mode=note.get("mode", "unknown"),
+                    engine=note.get("engine", "unknown"),
+                    writer=note.get("writer", "none"),
+                )
+        return Commit(
+            table=str(ref),
+            location=ref.location,
+            version=table.version(),
+            mode="unknown",
+            engine="unknown",
+            writer="none",
+            reason=f"the commit of {app.app_id} is no longer in the log; this is the newest version",
+        )
+
+    # -- commits without an engine
+
+    def properties(self, app: AppTransaction | None, note: dict[str, Any]) -> CommitProperties:
+        """Fenced commit properties: the version read plus one, or CommitFailedError."""
+        return CommitProperties(
+            custom_metadata={NOTE_KEY: note},
+            max_commit_retries=0,
+            app_transactions=[Transaction(app.app_id, app.version)] if app else None,
+        )
+
+    def restore(self, snapshot: Snapshot, version: int, note: dict[str, Any]) -> int:
+        """Make the newest state that of an older version, as one commit. Returns the new version."""
+        table = self.handle(snapshot.ref, snapshot.version)
+        try:
+            table.restore(version, protocol_downgrade_allowed=False, commit_properties=self.properties(None, note))
+        except CommitFailedError as error:
+            raise CommitTaken(str(error)) from error
+        except DeltaError as error:
+            raise VersionNotReadable(
+                f"Cannot restore table {snapshot.ref} to version {version}: {error}. "
+                "Files that vacuum removed cannot come back; choose a newer version."
+            ) from error
+        return table.version()
+
+    # -- wording
+
+    def _unreadable(self, ref: TableRef, version: int) -> VersionNotReadable:
+        versions = [entry["version"] for entry in self.history(ref)]
+        return VersionNotReadable(
+            f"Version {version} of table {ref} is not in its log; versions {min(versions)} to {max(versions)} are."
+        )
+
+    def _why_no_table(self, ref: TableRef) -> str:
+        first = next(iter(self.storage.keys(ref.location)), None)
+        if first is None:
+            return f"There is no table {ref}: nothing is at {ref.location}."
+        return (
+            f"{ref.location} is not a Delta table: it holds files (such as {first['path']}), but no commit in "
+            f"{_LOG}. Convert it, or give table {ref} another location."
+        )
+
+
+def partition_string(value: Any) -> str | None:
+    """A partition value as the log writes it. Source: Delta protocol, Partition Value Serialization."""
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, datetime):
+        if value.tzinfo is not None:
+            value = value.astimezone(UTC).replace(tzinfo=None)
+        return value.isoformat(sep=" ", timespec="microseconds" if value.microsecond else "seconds")
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if isinstance(value, bytes):
+        return value.decode("latin-1")
+    return str(value)
+
+
+def _counts(found: CommitActions) -> tuple[int | None, int | None, int | None]:
+    """Rows inserted, updated and deleted, by the metrics of delta_rs (snake_case) or of Spark (camelCase)."""
+    metrics = found.info.get("operationMetrics") or {}
+
+    def of(*names: str) -> int | None:
+        value = next((metrics[n] for n in names if n in metrics), None)
+        return None if value is None else int(value)
+
+    operation = str(found.info.get("operation", "")).upper()
+    if operation == "MERGE":
+        return (
+            of("num_target_rows_inserted", "numTargetRowsInserted"),
+            of("num_target_rows_updated", "numTargetRowsUpdated"),
+            of("num_target_rows_deleted", "numTargetRowsDeleted"),
+        )
+    if operation == "DELETE":
+        return 0, 0, of("num_deleted_rows", "numDeletedRows")
+    if operation == "UPDATE":
+        return 0, of("num_updated_rows", "numUpdatedRows"), 0
+    inserted = of("num_added_rows", "numOutputRows")
+    return inserted, None if inserted is None else 0, None if found.removes else 0

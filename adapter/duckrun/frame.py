@@ -1,0 +1,107 @@
+"""Frame: the lazy result of a query, the same on both engines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+
+
+class FrameSource(Protocol):
+    """What an engine gives for one query. Nothing is computed before a method that needs rows is called."""
+
+    native: Any
+
+    def schema(self) -> pa.Schema: ...
+    def reader(self) -> pa.RecordBatchReader: ...
+    def polars_lazy(self) -> pl.LazyFrame: ...
+    def count(self) -> int: ...
+    def limit(self, rows: int) -> FrameSource: ...
+    def create_view(self, name: str) -> None: ...
+
+
+class Frame:
+    """Rows that are computed when they are asked for, from tables pinned at one version each.
+
+    Example: ``s.sql("select carrier, count(*) n from main.flights group by all").pl()``. Transforms are SQL;
+    ``native`` is the DuckDB relation or Spark DataFrame underneath, for everything else.
+    """
+
+    def __init__(self, source: FrameSource, engine: str) -> None:
+        self._source = source
+        self.engine = engine
+
+    @property
+    def native(self) -> Any:
+        """The DuckDB relation or the Spark DataFrame."""
+        return self._source.native
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns and their Arrow types; nothing is computed."""
+        return self._source.schema()
+
+    @property
+    def columns(self) -> list[str]:
+        return list(self.schema.names)
+
+    def reader(self) -> pa.RecordBatchReader:
+        """The rows as a stream of Arrow record batches; memory does not grow with their number."""
+        return self._source.reader()
+
+    def toArrow(self) -> pa.Table:
+        """All rows as one Arrow table."""
+        return self.reader().read_all()
+
+    def arrow(self) -> pa.Table:
+        """The same as toArrow()."""
+        return self.toArrow()
+
+    def toPandas(self) -> pd.DataFrame:
+        """All rows as a pandas DataFrame."""
+        return self.toArrow().to_pandas()
+
+    def df(self) -> pd.DataFrame:
+        """The same as toPandas()."""
+        return self.toPandas()
+
+    def pl(self, lazy: bool = False) -> pl.DataFrame | pl.LazyFrame:
+        """All rows as a polars DataFrame; with ``lazy`` a LazyFrame whose filters and columns reach the scan."""
+        import polars
+
+        if lazy:
+            return self._source.polars_lazy()
+        frame = polars.from_arrow(self.toArrow())
+        assert isinstance(frame, polars.DataFrame)
+        return frame
+
+    def collect(self) -> list[dict[str, Any]]:
+        """All rows as dictionaries."""
+        return self.toArrow().to_pylist()
+
+    def count(self) -> int:
+        """The number of rows."""
+        return self._source.count()
+
+    def limit(self, rows: int) -> Frame:
+        """The first ``rows`` rows of it."""
+        return Frame(self._source.limit(rows), self.engine)
+
+    def show(self, rows: int = 20) -> None:
+        """Print the first rows as a table."""
+        import polars
+
+        head = polars.from_arrow(self._source.limit(rows).reader().read_all())
+        with polars.Config(tbl_rows=rows, tbl_hide_dataframe_shape=True):
+            print(head)
+
+    def createOrReplaceTempView(self, name: str) -> None:
+        """Give the frame a name that later statements of this session can read."""
+        self._source.create_view(name)
+
+    def __repr__(self) -> str:
+        return f"Frame[{', '.join(f'{f.name}: {f.type}' for f in self.schema)}] on {self.engine}"

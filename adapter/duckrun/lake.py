@@ -1,0 +1,222 @@
+"""A lake: a root folder, its schemas and tables, found by listing; and the definition files beside them."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import obstore
+
+from duckrun.errors import InvalidConfig, ReadOnlyLake, StorageError, TableNotFound
+from duckrun.formats.delta import DeltaFormat
+from duckrun.storage import Storage, normalise_root
+from duckrun.table import Snapshot, TableRef
+
+__all__ = ["Lake", "LocationDefinition", "TableRef", "ViewDefinition"]
+
+_RESERVED = "_duckrun"
+
+
+@dataclass(frozen=True)
+class ViewDefinition:
+    """A persisted view: its SQL and dialect, its columns as (name, type), and the tables it reads.
+
+    ``catalog`` is the database name under which the SQL may name this lake's own tables.
+    """
+
+    sql: str
+    dialect: str = "duckdb"
+    columns: tuple[tuple[str, str], ...] = ()
+    reads: tuple[str, ...] = ()
+    catalog: str | None = None
+    comment: str | None = None
+
+
+@dataclass(frozen=True)
+class LocationDefinition:
+    """A table whose folder is not ``<root>/<schema>/<name>``."""
+
+    location: str
+
+
+Definition = ViewDefinition | LocationDefinition
+
+
+class Lake:
+    """Names to tables, for one root and one set of credentials.
+
+    Example: ``Lake("lake/").snapshot(lake.parse("sales.orders")).version``.
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        *,
+        schema: str = "main",
+        storage_options: Mapping[str, Any] | None = None,
+        read_only: bool = False,
+    ) -> None:
+        self.storage = Storage(root, storage_options)
+        self.root = self.storage.root
+        self.default_schema = schema
+        self.read_only = read_only
+        self.format = DeltaFormat(self.storage)
+
+    def __repr__(self) -> str:
+        return f"Lake({self.root!r})"
+
+    # -- names
+
+    def resolve(self, schema: str, name: str) -> TableRef:
+        """The table of a name, whether it exists or not. Raises InvalidConfig for a name that leaves the root."""
+        self._check_name(schema), self._check_name(name)
+        definition = self._read_definition(schema, name)
+        if isinstance(definition, LocationDefinition):
+            return TableRef(schema, name, definition.location)
+        return TableRef(schema, name, f"{self.root}/{schema}/{name}")
+
+    def parse(self, dotted: str) -> TableRef:
+        """The table of ``name`` (in the default schema) or ``schema.name``."""
+        parts = dotted.split(".")
+        if len(parts) > 2:
+            raise InvalidConfig(f"{dotted!r} is not a table's name; write schema.name, or name for {self.default_schema}.")
+        return self.resolve(parts[0] if len(parts) == 2 else self.default_schema, parts[-1])
+
+    def at(self, location: str | os.PathLike[str], *, schema: str | None = None, name: str | None = None) -> TableRef:
+        """The table in a folder, wherever it is."""
+        root = normalise_root(location)
+        return TableRef(schema or self.default_schema, name or root.rsplit("/", 1)[-1], root)
+
+    def _check_name(self, name: str) -> None:
+        if not name or name in (".", "..") or "/" in name or "\\" in name or name.startswith("_"):
+            raise InvalidConfig(
+                f"{name!r} cannot name a schema or table of lake {self.root}: a name is one folder below the root, "
+                "not empty, without slashes, and does not start with an underscore."
+            )
+
+    # -- discovery
+
+    def schemas(self) -> list[str]:
+        """The folders below the root."""
+        return [name for name in self.storage.list_names("")[0] if not name.startswith(("_", "."))]
+
+    def tables(self, schema: str) -> list[str]:
+        """The tables of a schema: folders whose log holds a commit, and definitions with a location of their own.
+
+        One listing for the names, then the first key of each log, in parallel; no log is opened.
+        """
+        folders = [n for n in self.storage.list_names(schema)[0] if not n.startswith(("_", "."))]
+        defined = self._definitions(schema)
+        located = {n for n, d in defined.items() if isinstance(d, LocationDefinition)}
+        candidates = sorted(({*folders} - {*defined}) | located)
+        with ThreadPoolExecutor(max_workers=16) as pool:
+            found = pool.map(lambda name: self.format.exists(self._ref(schema, name, defined)), candidates)
+            return [name for name, exists in zip(candidates, found, strict=True) if exists]
+
+    def views(self, schema: str) -> list[str]:
+        """The persisted views of a schema."""
+        return sorted(n for n, d in self._definitions(schema).items() if isinstance(d, ViewDefinition))
+
+    def _ref(self, schema: str, name: str, defined: Mapping[str, Definition]) -> TableRef:
+        definition = defined.get(name)
+        location = definition.location if isinstance(definition, LocationDefinition) else f"{self.root}/{schema}/{name}"
+        return TableRef(schema, name, location)
+
+    def exists(self, ref: TableRef) -> bool:
+        """True if there is a table (not a view) of that name."""
+        return self.format.exists(ref)
+
+    def snapshot(self, ref: TableRef, version: int | None = None, timestamp: str | None = None) -> Snapshot:
+        """A table at a version, at a time, or now. Raises TableNotFound with the nearest names, VersionNotReadable."""
+        try:
+            return self.format.snapshot(ref, version, timestamp)
+        except TableNotFound as error:
+            raise TableNotFound(f"{error}{self.nearest(ref)}") from None
+
+    def nearest(self, ref: TableRef) -> str:
+        """A sentence with the names that the one asked for may have meant."""
+        names = [f"{s}.{n}" for s in self.schemas() for n in self._names(s)]
+        close = difflib.get_close_matches(str(ref), names, n=3, cutoff=0.5)
+        if close:
+            return f" Did you mean {', '.join(close)}?"
+        return f" Lake {self.root} holds {', '.join(names[:10]) or 'no tables yet'}."
+
+    def _names(self, schema: str) -> Iterable[str]:
+        return [*self.tables(schema), *self.views(schema)]
+
+    # -- definition files
+
+    def definition(self, ref: TableRef) -> Definition | None:
+        """The definition file of a name: a view, a table with a location of its own, or None."""
+        return self._read_definition(ref.schema, ref.name)
+
+    def put_definition(self, ref: TableRef, definition: Definition) -> None:
+        """Write a definition, atomically. A definition wins over a folder of that name."""
+        self.ensure_writable(ref)
+        kind = "view" if isinstance(definition, ViewDefinition) else "location"
+        body = json.dumps({"kind": kind, **asdict(definition)}, indent=2, ensure_ascii=False)
+        self.storage.put(self._definition_path(ref.schema, ref.name), body.encode())
+
+    def remove_definition(self, ref: TableRef) -> None:
+        """Remove a definition; none is fine."""
+        if self._read_definition(ref.schema, ref.name) is not None:
+            self.ensure_writable(ref)
+            self.storage.remove(self._definition_path(ref.schema, ref.name))
+
+    def _definition_path(self, schema: str, name: str) -> str:
+        return f"{schema}/{_RESERVED}/{name}.json"
+
+    def _definitions(self, schema: str) -> dict[str, Definition]:
+        files = self.storage.list_names(f"{schema}/{_RESERVED}")[1]
+        names = [f.removesuffix(".json") for f in files if f.endswith(".json")]
+        found = {name: self._read_definition(schema, name) for name in names}
+        return {name: definition for name, definition in found.items() if definition is not None}
+
+    def _read_definition(self, schema: str, name: str) -> Definition | None:
+        path = self._definition_path(schema, name)
+        raw = self.storage.read(path)
+        if raw is None:
+            return None
+        try:
+            values = json.loads(raw)
+            if values.pop("kind") == "location":
+                return LocationDefinition(**values)
+            values["columns"] = tuple((n, t) for n, t in values["columns"])
+            return ViewDefinition(**{**values, "reads": tuple(values["reads"])})
+        except (ValueError, KeyError, TypeError) as error:
+            raise StorageError(
+                f"The definition file {self.root}/{path} cannot be read ({error}); repair or remove it."
+            ) from error
+
+    # -- writing
+
+    def ensure_writable(self, ref: TableRef) -> None:
+        """Raise ReadOnlyLake or StorageError before any work is done."""
+        if self.read_only:
+            raise ReadOnlyLake(f"Lake {self.root} is open read-only; table {ref} was not changed.")
+        self.storage.check_writable()
+
+    def drop_table(self, ref: TableRef) -> None:
+        """Remove a table's folder. A reader sees the whole table or none; a table that is not there is fine."""
+        self.ensure_writable(ref)
+        if self.storage.is_local:
+            folder = Path(ref.location)
+            if folder.is_dir():
+                doomed = folder.with_name(f"_duckrun_dropped_{uuid.uuid4().hex}")
+                folder.rename(doomed)
+                shutil.rmtree(doomed)
+            return
+        store = self.storage.store_at(ref.location)
+        paths = [key["path"] for key in self.storage.keys(ref.location)]
+        log = [path for path in paths if path.startswith("_delta_log/")]
+        for batch in (log, [path for path in paths if not path.startswith("_delta_log/")]):
+            if batch:
+                obstore.delete(store, batch)

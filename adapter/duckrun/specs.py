@@ -1,0 +1,271 @@
+"""What is asked of an engine, and what it did: frozen values that know no engine.
+
+A spec is parsed once, at the edge (Dagster metadata, dbt config, a SQL statement), and nobody behind
+that edge looks into a dict. All of them survive pickle.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, Literal, Self
+
+from duckrun.errors import InvalidConfig
+
+EngineName = Literal["duckdb", "spark"]
+WriteMode = Literal["error", "overwrite", "append", "ignore", "replace", "safeappend"]
+SchemaMode = Literal["fail", "append_new_columns", "sync_all_columns"]
+WriterName = Literal["delta_rs", "staged", "spark", "none"]
+ClauseKind = Literal[
+    "matched_update",
+    "matched_delete",
+    "not_matched_insert",
+    "not_matched_by_source_update",
+    "not_matched_by_source_delete",
+]
+
+WRITE_MODES: tuple[WriteMode, ...] = ("error", "overwrite", "append", "ignore", "replace", "safeappend")
+SCHEMA_MODES: tuple[SchemaMode, ...] = ("fail", "append_new_columns", "sync_all_columns")
+
+
+@dataclass(frozen=True)
+class AppTransaction:
+    """The name of a piece of work and the count of commits within it.
+
+    Source: Delta protocol, Transaction Identifiers (the ``txn`` action).
+    """
+
+    app_id: str
+    version: int = 0
+
+
+@dataclass(frozen=True)
+class ReadSpec:
+    """What to read of one table.
+
+    ``predicate`` is SQL in ``dialect``; ``columns`` keeps the order given; ``version`` and ``timestamp``
+    (ISO 8601, UTC when it names no zone) exclude each other, and neither means the version pinned by the run.
+    """
+
+    columns: tuple[str, ...] | None = None
+    predicate: str | None = None
+    version: int | None = None
+    timestamp: str | None = None
+    dialect: str = "duckdb"
+
+    def __post_init__(self) -> None:
+        if self.version is not None and self.timestamp is not None:
+            raise InvalidConfig("A read names a version or a timestamp, not both.")
+
+
+@dataclass(frozen=True)
+class WriteSpec:
+    """A write of whole rows.
+
+    ``predicate`` (SQL in ``dialect``) is what mode ``replace`` replaces: every row of the table for which it is
+    true goes, and every row of the source must satisfy it. ``replace`` with no predicate replaces exactly the
+    partitions that the source holds rows of. ``read_version`` fences the commit to that version plus one.
+    """
+
+    mode: WriteMode
+    partition_by: tuple[str, ...] | None = None
+    predicate: str | None = None
+    schema_mode: SchemaMode = "fail"
+    sort_by: tuple[str, ...] = ()
+    table_properties: Mapping[str, str] = field(default_factory=dict)
+    description: str | None = None
+    column_comments: Mapping[str, str] = field(default_factory=dict)
+    target_file_size: int | None = None
+    read_version: int | None = None
+    app: AppTransaction | None = None
+    dialect: str = "duckdb"
+
+    def __post_init__(self) -> None:
+        if self.mode not in WRITE_MODES:
+            raise InvalidConfig(f"Unknown write mode {self.mode!r}; the modes are {', '.join(WRITE_MODES)}.")
+        if self.schema_mode not in SCHEMA_MODES:
+            raise InvalidConfig(f"Unknown schema mode {self.schema_mode!r}; the modes are {', '.join(SCHEMA_MODES)}.")
+        if self.predicate is not None and self.mode != "replace":
+            raise InvalidConfig(f"A predicate goes with mode 'replace', not with {self.mode!r}.")
+        if self.mode == "safeappend" and self.read_version is None:
+            raise InvalidConfig("Mode 'safeappend' needs the version that was read (read_version).")
+
+
+@dataclass(frozen=True)
+class MergeClause:
+    """One WHEN of a merge.
+
+    ``condition`` and the values of ``set`` are SQL over the aliases ``source`` and ``target``. ``set`` maps a
+    target column to an expression; None means every column from the source. ``columns`` limits "every column".
+    """
+
+    kind: ClauseKind
+    condition: str | None = None
+    columns: tuple[str, ...] | None = None
+    set: Mapping[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.columns is not None and self.set is not None:
+            raise InvalidConfig("A merge clause names columns or set expressions, not both.")
+        if self.kind.endswith("delete") and (self.columns is not None or self.set is not None):
+            raise InvalidConfig(f"The merge clause {self.kind} takes a condition only.")
+
+
+UPSERT = (MergeClause("matched_update"), MergeClause("not_matched_insert"))
+
+
+@dataclass(frozen=True)
+class MergeSpec:
+    """A merge by key equality: the first clause of a row's kind whose condition holds decides.
+
+    NULL keys never match. ``on`` adds a condition over ``source`` and ``target`` to the equality of ``keys``.
+    """
+
+    keys: tuple[str, ...]
+    clauses: tuple[MergeClause, ...] = UPSERT
+    on: str | None = None
+    schema_mode: SchemaMode = "fail"
+    app: AppTransaction | None = None
+    dialect: str = "duckdb"
+    # what the table is given if this merge has to create it
+    partition_by: tuple[str, ...] | None = None
+    sort_by: tuple[str, ...] = ()
+    table_properties: Mapping[str, str] = field(default_factory=dict)
+
+    mode = "merge"
+
+    def __post_init__(self) -> None:
+        if not self.keys:
+            raise InvalidConfig("A merge needs at least one key column.")
+        if not self.clauses:
+            raise InvalidConfig("A merge needs at least one clause.")
+
+
+@dataclass(frozen=True)
+class DeleteInsertSpec:
+    """Delete the rows whose key is in the source, then insert the source, in one commit. Keys may repeat."""
+
+    keys: tuple[str, ...]
+    schema_mode: SchemaMode = "fail"
+    predicate: str | None = None
+    app: AppTransaction | None = None
+    dialect: str = "duckdb"
+    partition_by: tuple[str, ...] | None = None
+    sort_by: tuple[str, ...] = ()
+    table_properties: Mapping[str, str] = field(default_factory=dict)
+
+    mode = "delete+insert"
+
+    def __post_init__(self) -> None:
+        if not self.keys:
+            raise InvalidConfig("delete+insert needs at least one key column.")
+
+
+@dataclass(frozen=True)
+class DeleteSpec:
+    """Delete the rows for which ``predicate`` is true; None deletes all."""
+
+    predicate: str | None = None
+    app: AppTransaction | None = None
+    dialect: str = "duckdb"
+
+    mode = "delete"
+
+
+@dataclass(frozen=True)
+class UpdateSpec:
+    """Set columns to expressions over the table's own columns, where ``predicate`` is true."""
+
+    set: Mapping[str, str]
+    predicate: str | None = None
+    app: AppTransaction | None = None
+    dialect: str = "duckdb"
+
+    mode = "update"
+
+    def __post_init__(self) -> None:
+        if not self.set:
+            raise InvalidConfig("An update sets at least one column.")
+
+
+Spec = WriteSpec | MergeSpec | DeleteInsertSpec | DeleteSpec | UpdateSpec
+
+
+@dataclass(frozen=True)
+class ScanFile:
+    """One data file of a snapshot.
+
+    ``path`` is relative to the table's location and not URL-encoded; ``partition_values`` are the strings of
+    the log (None is NULL); ``stats`` the JSON of the log; ``deletion_vector`` whether some of its rows are
+    deleted. Source: Delta protocol, Add File and Remove File.
+    """
+
+    path: str
+    size: int
+    partition_values: Mapping[str, str | None] = field(default_factory=dict)
+    stats: str | None = None
+    deletion_vector: bool = False
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        return cls(**json.loads(text))
+
+
+@dataclass(frozen=True)
+class StagedFile(ScanFile):
+    """A data file that is written and waits for its commit. ``rows`` is its count of rows."""
+
+    rows: int = 0
+
+
+@dataclass(frozen=True)
+class MemoryShares:
+    """Bytes that a job was given: DuckDB's limit, and what delta_rs may hold before it spills."""
+
+    limit: int
+    duckdb: int
+    spill: int = 0
+
+
+@dataclass(frozen=True)
+class Commit:
+    """What one write did. Rows, files and bytes are counts; ``seconds`` is wall time; ``peak_bytes`` is the
+    highest resident size of this process during the write, sampled. A count is None where the log does not say.
+    """
+
+    table: str
+    location: str
+    version: int
+    mode: str
+    engine: str
+    writer: str
+    reason: str = ""
+    rows_inserted: int | None = None
+    rows_updated: int | None = None
+    rows_deleted: int | None = None
+    files_added: int | None = None
+    files_removed: int | None = None
+    bytes_added: int | None = None
+    seconds: float = 0.0
+    memory: MemoryShares | None = None
+    peak_bytes: int | None = None
+    replayed: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as JSON-ready values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        known = {f.name for f in fields(cls)}
+        kept = {k: v for k, v in values.items() if k in known}
+        if isinstance(kept.get("memory"), dict):
+            kept["memory"] = MemoryShares(**kept["memory"])
+        return cls(**kept)
+
+    def with_(self, **changes: Any) -> Self:
+        return replace(self, **changes)

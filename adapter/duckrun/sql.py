@@ -1,0 +1,143 @@
+"""SQL text: quoting, dialects, and the names that a statement uses. Statements become specs here too (later)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+from sqlglot.tokens import TokenType
+
+from duckrun.errors import InvalidConfig, UnsupportedFeature
+
+DIALECTS = ("duckdb", "spark")
+
+
+def quote_identifier(*parts: str) -> str:
+    """A name of one or more parts, each in double quotes (DuckDB, DataFusion).
+
+    >>> print(quote_identifier("sales", 'odd "name'))
+    "sales"."odd ""name"
+    """
+    return ".".join('"' + part.replace('"', '""') + '"' for part in parts)
+
+
+def quote_literal(value: str) -> str:
+    """A string literal in standard SQL.
+
+    >>> print(quote_literal("it's"))
+    'it''s'
+    """
+    return "'" + value.replace("'", "''") + "'"
+
+
+def transpile(expression: str, read: str, write: str) -> str:
+    """One expression from one dialect to the other; the same dialect returns the text untouched."""
+    if read == write:
+        return expression
+    try:
+        return sqlglot.parse_one(expression, read=read).sql(dialect=write)
+    except SqlglotError as error:
+        raise InvalidConfig(f"Cannot read {expression!r} as {read} SQL: {error}") from error
+
+
+def columns_of(expression: str, dialect: str = "duckdb") -> set[tuple[str, str]]:
+    """The columns that an expression names, as (table alias or "", column)."""
+    try:
+        tree = sqlglot.parse_one(expression, read=dialect)
+    except SqlglotError as error:
+        raise InvalidConfig(f"Cannot read {expression!r} as {dialect} SQL: {error}") from error
+    return {(column.table, column.name) for column in tree.find_all(exp.Column)}
+
+
+def dotted_names(sql: str, dialect: str = "duckdb") -> Iterator[tuple[str, ...]]:
+    """Every chain of names joined by dots in a statement, from its tokens: a superset of the tables it uses.
+
+    Needs no parse, so it holds for every statement that the engine itself understands.
+    """
+    chain: list[str] = []
+    expect_name = True
+    for token in sqlglot.tokenize(sql, read=dialect):
+        if token.token_type == TokenType.DOT and chain:
+            expect_name = True
+            continue
+        name = token.text if _may_be_name(token) else None
+        if chain and (name is None or not expect_name):
+            yield tuple(chain)
+            chain = []
+        if name is not None:
+            chain.append(name)
+            expect_name = False
+    if chain:
+        yield tuple(chain)
+
+
+def _may_be_name(token: sqlglot.Token) -> bool:
+    if token.token_type in (TokenType.STRING, TokenType.NUMBER):
+        return False
+    return token.token_type in (TokenType.VAR, TokenType.IDENTIFIER) or token.text[:1].isalpha() or token.text[:1] == "_"
+
+
+def parse_query(sql: str, dialect: str) -> exp.Expression:
+    """The tree of one SELECT. Raises InvalidConfig for what cannot be read, UnsupportedFeature for what is no query."""
+    if dialect not in DIALECTS:
+        raise InvalidConfig(f"Unknown SQL dialect {dialect!r}; the dialects are {', '.join(DIALECTS)}.")
+    try:
+        trees = [tree for tree in sqlglot.parse(sql, read=dialect) if tree is not None]
+    except SqlglotError as error:
+        raise InvalidConfig(f"Cannot read this statement as {dialect} SQL: {error}") from error
+    if len(trees) != 1:
+        raise InvalidConfig(f"One statement at a time: this text holds {len(trees)}.")
+    tree = trees[0]
+    if not isinstance(tree, exp.Query | exp.Describe | exp.Summarize):
+        raise UnsupportedFeature(
+            f"{tree.key.upper()} is not a query. This session reads with sql(); write with table(), execute() or dbt."
+        )
+    return tree
+
+
+def replace_tables(tree: exp.Expression, resolve: Callable[[exp.Table], exp.Expression | None]) -> exp.Expression:
+    """The tree with every table that ``resolve`` knows put in place of its name, under the name's alias.
+
+    Names of common table expressions are left alone where they are in scope. Column references qualified by
+    schema (``sales.orders.id``) lose the schema, since the table is now known by its alias.
+    """
+    tree = tree.copy()
+    shortened: set[tuple[str, str]] = set()
+    for table in list(tree.find_all(exp.Table)):
+        if not table.name or isinstance(table.this, exp.Func) or _is_cte(table):
+            continue
+        found = resolve(table)
+        if found is None:
+            continue
+        if table.db:
+            shortened.add((table.db, table.name))
+        if not table.alias:
+            found.set("alias", exp.TableAlias(this=exp.to_identifier(table.name, quoted=True)))
+        else:
+            found.set("alias", table.args["alias"].copy())
+        for key in ("joins", "laterals", "pivots", "sample"):
+            if table.args.get(key):
+                found.set(key, [node.copy() for node in table.args[key]] if isinstance(table.args[key], list) else table.args[key].copy())
+        table.replace(found)
+    for column in tree.find_all(exp.Column):
+        if column.args.get("db") is not None and (column.text("db"), column.table) in shortened:
+            column.set("db", None)
+            column.set("catalog", None)
+    return tree
+
+
+def _is_cte(table: exp.Table) -> bool:
+    if table.db:
+        return False
+    node: exp.Expression | None = table
+    while node is not None:
+        with_ = node.args.get("with_") or node.args.get("with")
+        if with_ is not None and any(cte.alias.lower() == table.name.lower() for cte in with_.expressions):
+            inside = table.find_ancestor(exp.CTE)
+            own = inside is not None and inside.alias.lower() == table.name.lower() and not with_.args.get("recursive")
+            if not own:
+                return True
+        node = node.parent
+    return False

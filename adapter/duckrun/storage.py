@@ -1,0 +1,246 @@
+"""One set of credentials for one root, in the four spellings that its readers want.
+
+DuckDB takes a secret, delta_rs and obstore take options, Spark takes Hadoop properties. The user gives delta_rs's
+names (``AWS_ACCESS_KEY_ID``, ``AZURE_STORAGE_ACCOUNT_NAME``, ``GOOGLE_SERVICE_ACCOUNT``, ... in any case) once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import obstore
+from obstore.store import LocalStore, from_url
+from pydantic import SecretStr
+
+from duckrun.errors import InvalidConfig, StorageError
+from duckrun.sql import quote_literal
+
+_CLOUD_SCHEMES = {"s3": "s3", "s3a": "s3", "az": "azure", "abfs": "azure", "abfss": "azure", "gs": "gcs"}
+_CLIENT_KEYS = {"allow_http", "timeout", "connect_timeout", "proxy_url", "allow_invalid_certificates"}
+_SECRET_WORDS = ("secret", "key", "token", "password", "sas", "credential")
+
+
+def normalise_root(root: str | os.PathLike[str]) -> str:
+    """An absolute local path or a URL, with forward slashes and no slash at the end."""
+    text = os.fspath(root)
+    if not text.strip():
+        raise InvalidConfig("root_path is empty; set it to a folder or to an s3://, az://, abfss:// or gs:// URL.")
+    scheme = urlsplit(text).scheme.lower() if "://" in text else ""
+    if scheme == "file":
+        text = unquote(urlsplit(text).path)
+    elif scheme in _CLOUD_SCHEMES:
+        head, _, rest = text.partition("://")
+        scheme = "s3" if head.lower() == "s3a" else head.lower()
+        return f"{scheme}://" + rest.replace("\\", "/").rstrip("/")
+    elif scheme:
+        known = ", ".join(f"{s}://" for s in _CLOUD_SCHEMES)
+        raise InvalidConfig(f"root_path {text!r} has the scheme {scheme}://; known are local paths and {known}.")
+    return Path(text.replace("\\", "/") if os.sep == "/" else text).expanduser().absolute().as_posix().rstrip("/") or "/"
+
+
+class Storage:
+    """Where a lake lives and how to get in.
+
+    Example: ``Storage("s3://bucket/lake", {"AWS_REGION": "eu-west-1"}).delta_options()``.
+    """
+
+    def __init__(self, root: str | os.PathLike[str], options: Mapping[str, Any] | None = None) -> None:
+        self.root = normalise_root(root)
+        self.scheme = urlsplit(self.root).scheme if "://" in self.root else "file"
+        self._options = {
+            str(k): v if isinstance(v, SecretStr) else SecretStr(str(v)) for k, v in (options or {}).items()
+        }
+
+    def __repr__(self) -> str:
+        shown = {k: "***" if any(w in k.lower() for w in _SECRET_WORDS) else v.get_secret_value() for k, v in self._options.items()}
+        return f"Storage({self.root!r}, {shown})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Storage) and self.root == other.root and self._plain() == other._plain()
+
+    def __hash__(self) -> int:
+        return hash(self.root)
+
+    @property
+    def is_local(self) -> bool:
+        return self.scheme == "file"
+
+    @property
+    def kind(self) -> str:
+        """``file``, ``s3``, ``azure`` or ``gcs``."""
+        return "file" if self.is_local else _CLOUD_SCHEMES[self.scheme]
+
+    def _plain(self) -> dict[str, str]:
+        return {k: v.get_secret_value() for k, v in self._options.items()}
+
+    def _option(self, *names: str) -> str | None:
+        """The first of some options that is given, whatever its case and prefix; else from the environment."""
+        plain = {k.lower(): v for k, v in self._plain().items()}
+        for name in names:
+            value = plain.get(name.lower()) or os.environ.get(name.upper())
+            if value:
+                return value
+        return None
+
+    # -- the four spellings
+
+    def delta_options(self) -> dict[str, str] | None:
+        """``storage_options`` of delta_rs; None for a local root."""
+        if self.is_local:
+            return None
+        options = {(k.upper() if not k.islower() else k): v for k, v in self._plain().items()}
+        return options
+
+    @cached_property
+    def store(self) -> Any:
+        """An obstore store whose keys are relative to the root."""
+        return self.store_at(self.root)
+
+    def store_at(self, location: str) -> Any:
+        """An obstore store whose keys are relative to ``location``."""
+        if self.is_local:
+            return LocalStore(location)
+        config: dict[str, Any] = {}
+        client: dict[str, Any] = {}
+        for key, value in self._plain().items():
+            name = key.lower().removeprefix("aws_") if key.lower() == "aws_allow_http" else key.lower()
+            if name in _CLIENT_KEYS:
+                client[name] = value.lower() == "true" if value.lower() in ("true", "false") else value
+            elif name not in ("conditional_put", "aws_conditional_put", "aws_s3_allow_unsafe_rename"):
+                config[name] = value
+        try:
+            return from_url(location, config=config, client_options=client)
+        except Exception as error:
+            raise StorageError(f"Cannot open {location}: {error}. Check the storage_options of this lake.") from error
+
+    def duckdb_secrets(self) -> list[str]:
+        """``CREATE SECRET`` statements scoped to the bucket or account of the root; none for a local root."""
+        if self.is_local:
+            return []
+        fields: dict[str, str | None]
+        if self.kind == "s3":
+            endpoint = self._option("aws_endpoint_url", "endpoint_url", "aws_endpoint", "endpoint")
+            parts = urlsplit(endpoint) if endpoint else None
+            fields = {
+                "TYPE": "s3",
+                "KEY_ID": self._option("aws_access_key_id", "access_key_id"),
+                "SECRET": self._option("aws_secret_access_key", "secret_access_key"),
+                "SESSION_TOKEN": self._option("aws_session_token", "session_token", "token"),
+                "REGION": self._option("aws_region", "region", "aws_default_region"),
+                "ENDPOINT": parts.netloc if parts else None,
+                "USE_SSL": str(parts.scheme == "https").lower() if parts else None,
+                "URL_STYLE": "path" if parts else None,
+            }
+        elif self.kind == "azure":
+            connection = self._option("azure_storage_connection_string")
+            if connection is None:
+                account = self._option("azure_storage_account_name", "account_name")
+                key = self._option("azure_storage_account_key", "azure_storage_access_key", "account_key", "access_key")
+                if account and key:
+                    connection = f"DefaultEndpointsProtocol=https;AccountName={account};AccountKey={key}"
+                    endpoint = self._option("azure_endpoint", "azure_storage_endpoint")
+                    if endpoint:
+                        protocol = urlsplit(endpoint).scheme
+                        connection = connection.replace("=https;", f"={protocol};", 1) + f";BlobEndpoint={endpoint}"
+            fields = {"TYPE": "azure", "CONNECTION_STRING": connection}
+        else:
+            fields = {
+                "TYPE": "gcs",
+                "KEY_ID": self._option("gcs_hmac_key_id"),
+                "SECRET": self._option("gcs_hmac_secret"),
+            }
+        given = {k: v for k, v in fields.items() if v is not None}
+        body = ", ".join(f"{k} {v if k == 'TYPE' else quote_literal(v)}" for k, v in given.items())
+        scope = quote_literal(f"{self.scheme}://{urlsplit(self.root).netloc}")
+        name = "duckrun_" + "".join(c if c.isalnum() else "_" for c in f"{self.scheme}_{urlsplit(self.root).netloc}")
+        return [f'CREATE OR REPLACE SECRET "{name}" ({body}, SCOPE {scope})']
+
+    def hadoop_conf(self) -> dict[str, str]:
+        """Hadoop properties (without ``spark.hadoop.``) with which Spark reaches the root."""
+        if self.kind == "s3":
+            endpoint = self._option("aws_endpoint_url", "endpoint_url", "aws_endpoint", "endpoint")
+            pairs = {
+                "fs.s3a.access.key": self._option("aws_access_key_id", "access_key_id"),
+                "fs.s3a.secret.key": self._option("aws_secret_access_key", "secret_access_key"),
+                "fs.s3a.session.token": self._option("aws_session_token", "session_token"),
+                "fs.s3a.endpoint.region": self._option("aws_region", "region"),
+                "fs.s3a.endpoint": endpoint,
+                "fs.s3a.path.style.access": "true" if endpoint else None,
+            }
+        elif self.kind == "azure":
+            account = self._option("azure_storage_account_name", "account_name")
+            key = self._option("azure_storage_account_key", "azure_storage_access_key", "account_key")
+            pairs = {f"fs.azure.account.key.{account}.dfs.core.windows.net": key} if account else {}
+        else:
+            pairs = {}
+        return {k: v for k, v in pairs.items() if v is not None}
+
+    def spark_location(self, location: str) -> str:
+        """The same place as Hadoop's file systems call it."""
+        return "s3a://" + location.removeprefix("s3://") if location.startswith("s3://") else location
+
+    # -- the few file operations that the lake itself needs, through one library
+
+    def list_names(self, prefix: str) -> tuple[list[str], list[str]]:
+        """One delimiter listing under the root: the names of the folders, and of the files, below ``prefix``."""
+        if self.is_local and not Path(self.root, prefix).is_dir():
+            return [], []
+        try:
+            listed = obstore.list_with_delimiter(self.store, prefix or None)
+        except Exception as error:
+            raise StorageError(f"Cannot list {self.root}/{prefix}: {error}.") from error
+        folders = [p.rstrip("/").rsplit("/", 1)[-1] for p in listed["common_prefixes"]]
+        files = [o["path"].rsplit("/", 1)[-1] for o in listed["objects"]]
+        return sorted(folders), sorted(files)
+
+    def keys(self, location: str, prefix: str = "") -> Iterator[dict[str, Any]]:
+        """Every object below ``location/prefix``: ``path`` (relative to the location), ``size``."""
+        if self.is_local and not Path(location, prefix).is_dir():
+            return
+        for chunk in obstore.list(self.store_at(location), prefix or None):
+            yield from ({"path": o["path"], "size": o["size"]} for o in chunk)
+
+    def read(self, path: str) -> bytes | None:
+        """The bytes of one object under the root, or None where there is none."""
+        if self.is_local and not Path(self.root, path).is_file():
+            return None
+        try:
+            return bytes(obstore.get(self.store, path).bytes())
+        except FileNotFoundError:
+            return None
+        except Exception as error:
+            raise StorageError(f"Cannot read {self.root}/{path}: {error}.") from error
+
+    def put(self, path: str, data: bytes) -> None:
+        """Put one object under the root, whole or not at all."""
+        try:
+            if self.is_local:
+                Path(self.root).mkdir(parents=True, exist_ok=True)
+            obstore.put(self.store, path, data)
+        except Exception as error:
+            raise StorageError(f"Cannot write {self.root}/{path}: {error}.") from error
+
+    def remove(self, path: str) -> None:
+        """Remove one object under the root; gone already is fine."""
+        try:
+            obstore.delete(self.store, path)
+        except FileNotFoundError:
+            return
+        except Exception as error:
+            raise StorageError(f"Cannot remove {self.root}/{path}: {error}.") from error
+
+    def check_writable(self) -> None:
+        """Raise StorageError, before any work is done, where a local root cannot be made or written."""
+        if not self.is_local:
+            return
+        root = Path(self.root)
+        nearest = next(p for p in (root, *root.parents) if p.exists())
+        if not nearest.is_dir():
+            raise StorageError(f"root_path {self.root} cannot be used: {nearest} is a file, not a folder.")
+        if not os.access(nearest, os.W_OK | os.X_OK):
+            raise StorageError(f"root_path {self.root} cannot be written: no permission to write in {nearest}.")

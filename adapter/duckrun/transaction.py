@@ -1,0 +1,153 @@
+"""Transaction: one change of one table, from the snapshot it reads to the one commit that shows it.
+
+Here live the rules that every engine and writer obeys: the per-table lock, the fence, exactly-once, the bounded retry.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from duckrun.errors import CommitConflict, ReadOnlyLake, StorageError
+from duckrun.formats.delta import CommitActions, CommitTaken
+from duckrun.lake import Lake
+from duckrun.memory import PeakSampler
+from duckrun.pins import Pins
+from duckrun.specs import AppTransaction, Commit
+from duckrun.table import Snapshot, TableRef
+
+log = logging.getLogger(__name__)
+
+Conflict = CommitTaken
+"""Raised by an attempt whose version was taken; the transaction runs it again from the new snapshot."""
+
+MAX_ATTEMPTS = 12
+
+
+class Transaction:
+    """The frame around one commit.
+
+    Example: ``Transaction(lake, ref, app=AppTransaction("nightly/orders")).run(attempt, mode="append", engine="duckdb")``.
+    """
+
+    def __init__(
+        self, lake: Lake, ref: TableRef, *, app: AppTransaction | None = None, pins: Pins | None = None
+    ) -> None:
+        self.lake = lake
+        self.ref = ref
+        self.app = app
+        self.pins = pins
+        self.mode = "unknown"
+        self.engine = "unknown"
+
+    def run(self, attempt: Callable[[Snapshot | None], Commit], *, mode: str, engine: str) -> Commit:
+        """Commit exactly once and say what was done.
+
+        ``attempt`` gets the newest snapshot (None: no table yet) and commits at the version after it, or raises
+        Conflict. If the application transaction is in the table already, the commit made then comes back as replayed.
+        Raises CommitConflict after MAX_ATTEMPTS lost races, ReadOnlyLake and StorageError before any work.
+        """
+        self.mode, self.engine = mode, engine
+        self.lake.ensure_writable(self.ref)
+        started = time.perf_counter()
+        with PeakSampler() as sampler:
+            commit = self._run(attempt)
+        commit = commit.with_(peak_bytes=sampler.peak, seconds=round(time.perf_counter() - started, 3))
+        if self.pins is not None:
+            self.pins.moved(self.ref, self.lake.snapshot(self.ref, None if commit.replayed else commit.version))
+        log.info(
+            "%s %s: version %s by %s in %.2f s%s",
+            commit.mode, self.ref, commit.version, commit.writer, commit.seconds, ", replayed" if commit.replayed else "",
+        )
+        return commit
+
+    def _run(self, attempt: Callable[[Snapshot | None], Commit]) -> Commit:
+        for tried in range(1, MAX_ATTEMPTS + 1):
+            with self.locked():
+                exists = self.lake.format.exists(self.ref)
+                if exists and self.app is not None:
+                    earlier = self.lake.format.find_commit(self.ref, self.app)
+                    if earlier is not None:
+                        return earlier.with_(replayed=True)
+                try:
+                    return attempt(self.lake.snapshot(self.ref) if exists else None)
+                except CommitTaken as taken:
+                    log.info("%s %s: version taken by another writer, attempt %s", self.mode, self.ref, tried)
+                    reason = taken
+            time.sleep(random.uniform(0, min(0.05 * 2**tried, 2.0)))
+        raise CommitConflict(
+            f"{self.mode} on table {self.ref} lost the race for its version {MAX_ATTEMPTS} times ({reason}). "
+            "The table is as the other writers left it; run this again when they are done."
+        )
+
+    def note(self, **counts: Any) -> dict[str, Any]:
+        """Our own entry in the commit's metadata: who wrote, how, why, and the counts that the log does not have."""
+        values: dict[str, Any] = {"engine": self.engine, "mode": self.mode, **counts}
+        if self.app is not None:
+            values |= {"app_id": self.app.app_id, "app_version": self.app.version}
+        return {k: v for k, v in values.items() if v is not None}
+
+    # -- the fence
+
+    def commits_after(self, version: int) -> list[CommitActions]:
+        """The commits that others made after a version, oldest first."""
+        newest = self.lake.format.latest_version(self.ref)
+        found = [self.lake.format.actions(self.ref, v) for v in range(version + 1, (newest or 0) + 1)]
+        return [actions for actions in found if actions is not None]
+
+    def check_fence(self, snapshot: Snapshot | None, read_version: int | None) -> None:
+        """Raise CommitConflict unless the table still is at the version that was read."""
+        newest = None if snapshot is None else snapshot.version
+        if read_version is not None and newest != read_version:
+            raise CommitConflict(
+                f"{self.mode} on table {self.ref} was computed from version {read_version}, but the table is at "
+                f"version {newest} now. Nothing was written; read again and repeat."
+            )
+
+    # -- the lock
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the table's OS lock on a local path; elsewhere the store's put-if-absent decides alone.
+
+        Both engines take it, since Delta's log store for Spark is not atomic across processes on local paths. The
+        operating system frees it when its holder dies.
+        """
+        if not self.lake.storage.is_local:
+            yield
+            return
+        path = lock_path(self.ref)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageError(f"Table {self.ref} cannot be written: cannot make {path.parent} ({error}).") from error
+        lock = FileLock(str(path), thread_local=False)
+        waited = 0
+        while True:
+            try:
+                lock.acquire(timeout=30)
+                break
+            except Timeout:
+                waited += 30
+                log.info("waiting for another writer of table %s, %s s so far", self.ref, waited)
+            except PermissionError as error:
+                raise ReadOnlyLake(f"Table {self.ref} cannot be written: no permission for {path}.") from error
+        try:
+            yield
+        finally:
+            lock.release()
+
+
+def lock_path(ref: TableRef) -> Path:
+    """The lock file of a table: beside its folder, so that it is there before the table and outlives it."""
+    folder = Path(ref.location)
+    digest = hashlib.sha1(folder.name.encode()).hexdigest()[:8]
+    return folder.parent / "_duckrun" / "locks" / f"{folder.name[:80]}-{digest}.lock"
