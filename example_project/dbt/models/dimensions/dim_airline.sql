@@ -1,0 +1,2 @@
+select carrier, airline
+from {{ ref('stg_airlines') }}

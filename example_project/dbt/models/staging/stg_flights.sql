@@ -1,0 +1,23 @@
+select
+    flight_id,
+    flight_date,
+    cast(date_trunc('month', flight_date) as date) as flight_month,
+    carrier,
+    flight,
+    tailnum,
+    origin,
+    dest,
+    hour,
+    dep_delay,
+    arr_delay,
+    air_time,
+    distance,
+    dep_time is null as is_cancelled,
+    coalesce(dep_delay > 15, false) as is_late,
+    plane_year,
+    seats,
+    temp,
+    wind_speed,
+    precip,
+    visib
+from {{ source('refined', 'flights') }}

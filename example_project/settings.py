@@ -1,0 +1,30 @@
+"""Where the example keeps its things, and what it lands when."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parent
+DBT_FOLDER = PACKAGE / "dbt"
+
+# Set here once, because dbt's profile reads it too: the profile is what says where the lake is.
+HOME = Path(os.environ.setdefault("DUCKRUN_EXAMPLE_HOME", str(PACKAGE))).expanduser().resolve()
+os.environ["DUCKRUN_EXAMPLE_HOME"] = str(HOME)
+
+LAKE = HOME / ".lake"
+LANDING = HOME / ".landing"
+DAGSTER_HOME = HOME / ".dagster"
+REPORT = HOME / "report" / "flights_2013.html"
+
+YEAR = 2013
+
+# For tests: every n-th flight, of January and February, with March as the month that comes next.
+SAMPLE = int(os.environ.get("DUCKRUN_EXAMPLE_SAMPLE", "1"))
+FIRST_MONTHS = range(1, 12) if SAMPLE == 1 else range(1, 3)
+NEXT_MONTHS = range(12, 13) if SAMPLE == 1 else range(3, 4)
+
+
+def month_key(month: int) -> str:
+    """The key of a monthly partition: its first day."""
+    return f"{YEAR}-{month:02d}-01"
