@@ -73,6 +73,6 @@ lock: ## requirements.lock from pyproject.toml
 	@$(BIN)/uv pip compile --quiet --no-header --no-emit-index-url --no-emit-find-links --python $(PY) --all-extras $(LOCK_ARGS) pyproject.toml -o requirements.lock
 
 clean: ## what the example, the tests and the builds left (the environment stays)
-	@rm -rf example_project/.lake example_project/.landing example_project/.dagster example_project/dbt/target example_project/dbt/logs
+	@rm -rf example_project/.lake example_project/.landing example_project/.dagster example_project/report example_project/dbt/target example_project/dbt/logs
 	@rm -rf dist build spark-warehouse metastore_db derby.log .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	@find . -path ./$(VENV) -prune -o -name __pycache__ -type d -exec rm -rf {} +

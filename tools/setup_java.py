@@ -2,8 +2,8 @@
 
     python tools/setup_java.py .venv/java_home
 
-Any Java 17 or 21 will do. Where there is none, root on Debian or Ubuntu gets OpenJDK 17 from the system's packages;
-anybody else is told the one command to run. Standard library only: it runs before anything is installed.
+Any Java 17 or 21 will do. Where there is none, root on Debian or Ubuntu gets OpenJDK from the system's packages; anybody
+else is told the one command to run. Standard library only: it runs before anything is installed.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SUPPORTED = (17, 21)
-DEBIAN_PACKAGE = "openjdk-17-jre-headless"
+DEBIAN_PACKAGES = ("openjdk-17-jre-headless", "openjdk-21-jre-headless")  # Debian 13 has only the second
 COMMANDS = {
-    "Debian or Ubuntu": f"sudo apt-get install -y {DEBIAN_PACKAGE}",
+    "Debian or Ubuntu": f"sudo apt-get install -y {DEBIAN_PACKAGES[0]}   (Debian 13: {DEBIAN_PACKAGES[1]})",
     "macOS": "brew install openjdk@17",
     "Windows": "winget install EclipseAdoptium.Temurin.17.JRE",
 }
@@ -86,16 +86,17 @@ def may_install() -> bool:
 
 
 def install() -> bool:
-    print(f"java: none that Spark runs on; installing {DEBIAN_PACKAGE}", flush=True)
+    apt("update")
+    for package in DEBIAN_PACKAGES:
+        print(f"java: none that Spark runs on; installing {package}", flush=True)
+        if apt("install", "-y", "--no-install-recommends", package):
+            return True
+    return False
+
+
+def apt(*arguments: str) -> bool:
     quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for command in (
-        ["apt-get", "update", "-qq"],
-        ["apt-get", "install", "-y", "-qq", "--no-install-recommends", DEBIAN_PACKAGE],
-    ):
-        if subprocess.run(command, env=quiet, stdout=subprocess.DEVNULL).returncode:
-            print(f"java: '{' '.join(command)}' failed", file=sys.stderr)
-            return False
-    return True
+    return subprocess.run(["apt-get", "-qq", *arguments], env=quiet, stdout=subprocess.DEVNULL).returncode == 0
 
 
 def explain(passed_over: dict[Path, int | None]) -> str:

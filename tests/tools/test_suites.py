@@ -1,0 +1,83 @@
+"""The runner of the long suites: what it lists, hands on, and counts as a failure."""
+
+from __future__ import annotations
+
+import pytest
+
+from tools import suites
+
+PASSES = "import pytest\n\n@pytest.mark.kills\ndef test_one():\n    {body}\n"
+
+
+@pytest.fixture
+def project(monkeypatch, tmp_path):
+    """A project with no test; `project(path, text)` adds a file."""
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    kills: x\n    cluster: x\n")
+    (tmp_path / "tests").mkdir()
+    monkeypatch.setattr(suites, "ROOT", tmp_path)
+    monkeypatch.setattr(suites, "SUITES", (suites.Suite("kills", 20), suites.Suite("cluster", 20)))
+    monkeypatch.setenv("DUCKRUN_TEST_SEED", "7")
+    monkeypatch.delenv("DUCKRUN_SOAK", raising=False)
+    # The project's own pytest settings are not this one's.
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+
+    def add(path: str, text: str) -> None:
+        file = tmp_path / "tests" / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+    return add
+
+
+def test_a_suite_without_tests_is_not_listed(project, capfd):
+    assert suites.main([]) == 0
+    assert "no long suite has tests yet" in capfd.readouterr().out
+    assert suites.main(["kills"]) == 1, "asked for by name, it is an error"
+
+
+def test_seed_and_budget_reach_the_tests_and_are_printed(project, capfd):
+    body = "import os; assert (os.environ['DUCKRUN_TEST_SEED'], os.environ['DUCKRUN_TEST_BUDGET']) == ('7', '20')"
+    project("lake/test_faults.py", PASSES.format(body=body))
+    assert suites.main([]) == 0
+    said = capfd.readouterr().out
+    assert "kills: seed 7, budget 20 s" in said
+    assert "cluster" not in said
+
+
+def test_a_soak_has_more_time_and_says_so_to_the_tests(project, monkeypatch):
+    monkeypatch.setenv("DUCKRUN_SOAK", "1")
+    body = "import os; assert int(os.environ['DUCKRUN_TEST_BUDGET']) > 20 and os.environ['DUCKRUN_SOAK'] == '1'"
+    project("kills/test_one.py", PASSES.format(body=body))
+    assert suites.main([]) == 0
+
+
+def test_a_failing_suite_does_not_keep_the_next_from_running(project, capfd):
+    project("kills/test_one.py", PASSES.format(body="assert False"))
+    project("cluster/test_two.py", PASSES.format(body="pass").replace("kills", "cluster"))
+    assert suites.main([]) == 1
+    said = capfd.readouterr()
+    assert "exit 1" in said.out and "passed" in said.out
+    assert "again: DUCKRUN_TEST_SEED=7 python tools/suites.py kills" in said.err
+
+
+def test_a_suite_that_runs_no_test_has_failed(project, capfd):
+    project("kills/test_one.py", "def test_without_the_marker():\n    pass\n")
+    assert suites.main([]) == 1
+    assert "ran no test" in capfd.readouterr().out
+
+
+def test_a_suite_that_hangs_is_ended(project, monkeypatch, capfd):
+    monkeypatch.setattr(suites, "SUITES", (suites.Suite("kills", 1),))
+    monkeypatch.setattr(suites, "GRACE", 3)
+    # pytest's own limit is as long; a process that ignores it must end too.
+    project(
+        "kills/test_one.py",
+        PASSES.format(body="import time; time.sleep(60)").replace("kills\n", "kills\n@pytest.mark.timeout(0)\n"),
+    )
+    assert suites.main([]) == 1
+    assert "still running after 4 s" in capfd.readouterr().out
+
+
+def test_an_unknown_suite_is_refused_by_name(project, capfd):
+    assert suites.main(["chaos"]) == 2
+    assert "no suite chaos" in capfd.readouterr().err
