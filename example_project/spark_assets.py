@@ -93,6 +93,7 @@ def _days(context: dg.AssetExecutionContext) -> tuple[date, date]:
 def _read_days(
     context: dg.AssetExecutionContext, session: SparkSession, name: str, schema: T.StructType, column: str
 ) -> DataFrame:
+    """The landed rows of this run's days, with their day in `column`."""
     first, last = _days(context)
     files = landing.landed(name, range(first.month, last.month + 1))
     context.log.info("%s: %d files, %s to %s", name, len(files), first, last)
@@ -100,8 +101,6 @@ def _read_days(
         _read(session, schema, files)
         .withColumn(column, F.make_date("year", "month", "day"))
         .where(F.col(column).between(first, last))
-        # The rows of a day in one task, so that a day is one file.
-        .repartition(column)
     )
 
 
@@ -115,7 +114,8 @@ def _read_days(
 )
 def raw_flights(context: dg.AssetExecutionContext, spark: SparkResource) -> DataFrame:
     """Flights that left New York, as landed, with the day that they are filed under."""
-    return _read_days(context, spark.session(), "flights", FLIGHTS, "flight_date")
+    # The rows of a day in one task, so that a day is one file.
+    return _read_days(context, spark.session(), "flights", FLIGHTS, "flight_date").repartition("flight_date")
 
 
 @dg.asset(
@@ -123,12 +123,17 @@ def raw_flights(context: dg.AssetExecutionContext, spark: SparkResource) -> Data
     deps=[landing.asset_key("weather")],
     group_name="ingest",
     kinds={"pyspark", "delta"},
-    metadata={"partition_expr": "weather_date", "engine": "spark"},
+    # Seventy-two rows a day: Dagster's partitions are days, the folders of the table are months.
+    metadata={"partition_expr": "weather_date", "partition_by": ["weather_month"], "engine": "spark"},
     **BY_DAY,
 )
 def raw_weather(context: dg.AssetExecutionContext, spark: SparkResource) -> DataFrame:
     """Hourly weather at the three airports."""
-    return _read_days(context, spark.session(), "weather", WEATHER, "weather_date")
+    return (
+        _read_days(context, spark.session(), "weather", WEATHER, "weather_date")
+        .withColumn("weather_month", F.trunc("weather_date", "month"))
+        .repartition("weather_month")
+    )
 
 
 def _whole_table(name: str, schema: T.StructType, description: str) -> dg.AssetsDefinition:

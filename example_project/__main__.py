@@ -1,0 +1,31 @@
+"""python -m example_project demo | demo-next | ui | status"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m example_project", description="New York's flights of 2013")
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("demo", help="land January to November, and make what is missing or stale")
+    commands.add_parser("demo-next", help="land December too")
+    commands.add_parser("status", help="what is made, and what is to do")
+    ui = commands.add_parser("ui", help="dagster dev on this graph")
+    ui.add_argument("-p", "--port", type=int, default=3000)
+    given = parser.parse_args()
+
+    from example_project import demo, settings
+
+    if given.command == "demo":
+        return demo.demo(settings.FIRST_MONTHS)
+    if given.command == "demo-next":
+        return demo.demo([*settings.FIRST_MONTHS, *settings.NEXT_MONTHS])
+    if given.command == "status":
+        return demo.status()
+    return demo.ui(given.port)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

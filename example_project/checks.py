@@ -1,0 +1,44 @@
+"""Asset checks: every table holds what landed. (The tests of the dbt models are checks too, by themselves.)"""
+
+from __future__ import annotations
+
+import dagster as dg
+from duckrun.sql import quote_identifier
+
+from duckrun_dagster import DuckrunResource
+from example_project import landing
+
+
+def _rows(duckrun: DuckrunResource, schema: str, table: str) -> int:
+    query = f"select count(*) as n from {quote_identifier(schema)}.{quote_identifier(table)}"
+    return int(duckrun.session().sql(query).toArrow()["n"][0].as_py())
+
+
+def _holds_what_landed(key: list[str], name: str) -> dg.AssetChecksDefinition:
+    # Blocking: nothing is made from a raw table that lacks rows.
+    @dg.asset_check(asset=dg.AssetKey(key), name="holds_what_landed", blocking=key[0] == "raw")
+    def check(duckrun: DuckrunResource) -> dg.AssetCheckResult:
+        """As many rows as in the landed files."""
+        landed = sum(file.rows() for file in landing.landed(name))
+        rows = _rows(duckrun, *key)
+        return dg.AssetCheckResult(passed=rows == landed, metadata={"rows": rows, "landed": landed})
+
+    return check
+
+
+CHECKS = [
+    *(_holds_what_landed(["raw", name], name) for name in (*landing.MONTHLY, *landing.WHOLE)),
+    _holds_what_landed(["refined", "flights"], "flights"),
+    _holds_what_landed(["marts", "fct_flights"], "flights"),
+]
+
+
+@dg.asset_check(asset=dg.AssetKey(["refined", "flights"]))
+def weather_is_known(duckrun: DuckrunResource) -> dg.AssetCheckResult:
+    """Nearly every flight has the weather of its hour; a wrong join would leave it out, or double the flights."""
+    found = duckrun.session().sql("select count(visib) / count(*) as share from refined.flights").toArrow()
+    share = float(found["share"][0].as_py())
+    return dg.AssetCheckResult(passed=share > 0.98, metadata={"share": share})
+
+
+CHECKS.append(weather_is_known)

@@ -1,0 +1,81 @@
+"""The dbt models as assets: the tables that have no time in them, and those that arrive by month."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from typing import Any
+
+import dagster as dg
+from dagster_dbt import DbtCliResource, DbtProject, dbt_assets
+
+from duckrun_dagster import DuckrunDbtTranslator
+from example_project import landing, settings
+
+project = DbtProject(project_dir=settings.DBT_FOLDER)
+
+
+def prepare() -> None:
+    """Have a manifest that is not older than the project's files.
+
+    A code location that parsed dbt on every load would take seconds longer each time.
+    """
+    files = [
+        *settings.DBT_FOLDER.glob("*.yml"),
+        *(file for folder in ("models", "macros", "seeds") for file in (settings.DBT_FOLDER / folder).rglob("*")),
+    ]
+    newest = max(file.stat().st_mtime for file in files)
+    if not project.manifest_path.exists() or project.manifest_path.stat().st_mtime < newest:
+        project.preparer.prepare(project)
+
+
+prepare()
+
+MONTHLY = "fqn:flights.staging.stg_flights fqn:flights.marts.*"
+
+
+class Translator(DuckrunDbtTranslator):
+    """Groups by layer, and a policy for the fact that everything else is made from."""
+
+    def get_group_name(self, dbt_resource_props: Mapping[str, Any]) -> str:
+        return "marts" if dbt_resource_props["fqn"][1] == "marts" else "warehouse"
+
+    def get_asset_spec(self, manifest: Mapping[str, Any], unique_id: str, project: DbtProject | None) -> dg.AssetSpec:
+        spec = super().get_asset_spec(manifest, unique_id, project)
+        if spec.key == dg.AssetKey(["marts", "fct_flights"]):
+            policy = dg.FreshnessPolicy.time_window(fail_window=timedelta(days=45), warn_window=timedelta(days=35))
+            return spec.replace_attributes(freshness_policy=policy)
+        return spec
+
+
+translator = Translator()
+
+
+@dbt_assets(manifest=project.manifest_path, project=project, dagster_dbt_translator=translator, exclude=MONTHLY)
+def warehouse(context: dg.AssetExecutionContext, dbt: DbtCliResource) -> Iterator[Any]:
+    """Seeds, staging views and dimensions: whole tables."""
+    yield from dbt.cli(["build"], context=context).stream()
+
+
+@dbt_assets(
+    manifest=project.manifest_path,
+    project=project,
+    dagster_dbt_translator=translator,
+    select=MONTHLY,
+    partitions_def=landing.MONTHS,
+    backfill_policy=dg.BackfillPolicy.single_run(),
+)
+def marts(context: dg.AssetExecutionContext, dbt: DbtCliResource) -> Iterator[Any]:
+    """The fact and what is made from it by month: dbt gets the months of the run as variables."""
+    arguments = ["build"]
+    if context.has_partition_key or context.has_partition_key_range:
+        window = context.partition_time_window
+        arguments += [
+            "--vars",
+            json.dumps({"window_start": f"{window.start:%Y-%m-%d}", "window_end": f"{window.end:%Y-%m-%d}"}),
+        ]
+    yield from dbt.cli(arguments, context=context).stream()
+
+
+ASSETS = [warehouse, marts]

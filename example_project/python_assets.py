@@ -1,0 +1,89 @@
+"""Assets in plain Python, one with each kind of frame; the IO manager reads their inputs and writes their results."""
+
+from __future__ import annotations
+
+import dagster as dg
+import duckdb
+import pandas as pd
+import polars as pl
+
+from example_project import landing
+
+BY_MONTH = {"partitions_def": landing.MONTHS, "backfill_policy": dg.BackfillPolicy.single_run()}
+
+
+@dg.asset(
+    key=["analytics", "delay_by_carrier"],
+    ins={"flights": dg.AssetIn(["marts", "fct_flights"]), "airlines": dg.AssetIn(["marts", "dim_airline"])},
+    group_name="analytics",
+    kinds={"polars", "delta"},
+    metadata={"partition_expr": "flight_month"},
+    **BY_MONTH,
+)
+def delay_by_carrier(flights: pl.LazyFrame, airlines: pl.LazyFrame) -> pl.LazyFrame:
+    """Delay by month, carrier and hour of the day, in polars: lazy from the Delta files to the Delta files."""
+    return (
+        flights.join(airlines, on="carrier")
+        .group_by("flight_month", "carrier", "airline", "hour")
+        .agg(
+            flights=pl.len().cast(pl.Int64),
+            cancelled=pl.col("is_cancelled").sum().cast(pl.Int64),
+            dep_delay=pl.col("dep_delay").mean(),
+            arr_delay=pl.col("arr_delay").mean(),
+        )
+        .sort("flight_month", "carrier", "hour")
+    )
+
+
+@dg.asset(
+    key=["analytics", "delay_by_weather"],
+    ins={
+        "flights": dg.AssetIn(
+            ["refined", "flights"],
+            metadata={"columns": ["flight_date", "dep_delay", "dep_time", "visib", "wind_speed", "precip"]},
+        )
+    },
+    group_name="analytics",
+    kinds={"pandas", "delta"},
+    metadata={"partition_expr": "flight_month"},
+    **BY_MONTH,
+)
+def delay_by_weather(flights: pd.DataFrame) -> pd.DataFrame:
+    """Delay by month, visibility, wind and rain, in pandas."""
+    flights = flights.dropna(subset=["visib", "wind_speed", "precip"])
+    return (
+        flights.assign(
+            flight_month=pd.to_datetime(flights["flight_date"]).dt.to_period("M").dt.start_time.dt.date,
+            visibility=flights["visib"].clip(upper=10).round().astype("int32"),
+            wind=(flights["wind_speed"] // 5 * 5).clip(upper=35).astype("int32"),
+            rain=flights["precip"] > 0,
+            cancelled=flights["dep_time"].isna(),
+        )
+        .groupby(["flight_month", "visibility", "wind", "rain"], as_index=False)
+        .agg(
+            flights=("cancelled", "size"),
+            cancelled=("cancelled", "sum"),
+            delayed=("dep_delay", "count"),
+            minutes=("dep_delay", "sum"),
+        )
+    )
+
+
+@dg.asset(
+    key=["analytics", "plane_months"],
+    ins={"flights": dg.AssetIn(["marts", "fct_flights"], metadata={"predicate": "tailnum is not null"})},
+    group_name="analytics",
+    kinds={"duckdb", "delta"},
+    metadata={"merge_keys": ["flight_month", "tailnum"], "partition_expr": "flight_month", "partition_by": []},
+    **BY_MONTH,
+)
+def plane_months(flights: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
+    """What each plane did in a month, as a DuckDB relation; merged by plane and month."""
+    return flights.aggregate(
+        """flight_month, tailnum, any_value(carrier) as carrier, any_value(plane_year) as built, count(*) as flights,
+        sum(air_time) / 60.0 as hours, sum(distance) as miles, avg(dep_delay) as dep_delay""",
+        "flight_month, tailnum",
+    )
+
+
+ASSETS = [delay_by_carrier, delay_by_weather, plane_months]

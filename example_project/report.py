@@ -1,0 +1,147 @@
+"""The report: plots drawn from the lake's tables, in one HTML file that needs nothing else."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+import os
+from datetime import timedelta
+
+import dagster as dg
+import matplotlib
+
+matplotlib.use("Agg")  # no display, in a run of Dagster as in a test
+
+import matplotlib.pyplot as plt  # noqa: E402
+import pandas as pd  # noqa: E402
+import polars as pl  # noqa: E402
+from matplotlib.figure import Figure  # noqa: E402
+
+from example_project import settings  # noqa: E402
+
+CARRIERS_SHOWN = 8
+STYLE = {
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "figure.dpi": 110,
+}
+
+
+def delay_by_hour(delays: pl.DataFrame) -> Figure:
+    """Minutes of departure delay through the day, for the carriers with the most flights."""
+    flown = delays.filter(pl.col("dep_delay").is_not_null())
+    biggest = (
+        flown.group_by("airline").agg(pl.col("flights").sum()).sort("flights", descending=True).head(CARRIERS_SHOWN)
+    )
+    weighted = (pl.col("dep_delay") * pl.col("flights")).sum() / pl.col("flights").sum()
+    figure, axes = plt.subplots(figsize=(9, 4.2), layout="constrained")
+    for airline in biggest["airline"]:
+        line = flown.filter(pl.col("airline") == airline).group_by("hour").agg(delay=weighted, n=pl.col("flights").sum())
+        line = line.filter(pl.col("n") >= 30).sort("hour")
+        axes.plot(line["hour"].to_list(), line["delay"].to_list(), marker="o", markersize=3, label=airline)
+    axes.set(title="Departure delay through the day", xlabel="hour of departure", ylabel="minutes, on average")
+    axes.legend(frameon=False, fontsize=8, ncols=2)
+    return figure
+
+
+def weather_against_delay(weather: pd.DataFrame) -> Figure:
+    """Delay and cancellations against visibility and wind."""
+    figure, panels = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained", sharey=True)
+    for axes, column, label in zip(
+        panels, ("visibility", "wind"), ("visibility, miles", "wind, miles an hour (from)"), strict=True
+    ):
+        for rain, colour, name in ((False, "#d9903d", "dry"), (True, "#3d6fb4", "rain")):
+            of_kind = weather[weather["rain"] == rain].groupby(column)[["minutes", "delayed"]].sum()
+            of_kind = of_kind[of_kind["delayed"] >= 30]
+            axes.plot(of_kind.index, of_kind["minutes"] / of_kind["delayed"], marker="o", color=colour, label=name)
+        axes.set(xlabel=label)
+    panels[0].set(ylabel="minutes of departure delay, on average")
+    panels[0].legend(frameon=False)
+    figure.suptitle("Weather against delay", fontsize=11)
+    return figure
+
+
+def _png(figure: Figure) -> str:
+    """The figure as a data URI."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png")
+    plt.close(figure)
+    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
+
+
+def _table(rows: pd.DataFrame) -> str:
+    return rows.to_html(index=False, border=0, float_format=lambda value: f"{value:,.1f}", justify="left")
+
+
+def _page(title: str, facts: str, sections: list[tuple[str, str]]) -> str:
+    body = "".join(f"<h2>{html.escape(heading)}</h2>{content}" for heading, content in sections)
+    return f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>
+<style>
+ body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #222; }}
+ img {{ max-width: 100%; }}
+ table {{ border-collapse: collapse; }} th, td {{ padding: .25rem .9rem .25rem 0; text-align: left; }}
+ th {{ border-bottom: 1px solid #999; }}
+</style></head><body><h1>{html.escape(title)}</h1><p>{html.escape(facts)}</p>{body}</body></html>
+"""
+
+
+@dg.asset(
+    key=["report", "flights_2013"],
+    ins={
+        "delays": dg.AssetIn(["analytics", "delay_by_carrier"]),
+        "weather": dg.AssetIn(["analytics", "delay_by_weather"]),
+        "planes": dg.AssetIn(["analytics", "plane_months"]),
+        "routes": dg.AssetIn(["marts", "mart_routes"]),
+    },
+    group_name="report",
+    kinds={"matplotlib", "html"},
+    freshness_policy=dg.FreshnessPolicy.time_window(fail_window=timedelta(days=2), warn_window=timedelta(days=1)),
+)
+def flights_report(
+    context: dg.AssetExecutionContext, delays: pl.DataFrame, weather: pd.DataFrame, planes: pd.DataFrame, routes: pd.DataFrame
+) -> dg.MaterializeResult:
+    """When and in which weather flights out of New York are late: one HTML file, opened without a network."""
+    with plt.rc_context(STYLE):
+        by_hour = _png(delay_by_hour(delays))
+        by_weather = _png(weather_against_delay(weather))
+    months = delays["flight_month"].unique().sort()
+    flights, cancelled = int(delays["flights"].sum()), int(delays["cancelled"].sum())
+    busiest = (
+        routes.groupby(["origin", "dest", "dest_name"], as_index=False)[["flights", "cancelled", "late"]]
+        .sum()
+        .nlargest(10, "flights")
+    )
+    hardest = (
+        planes.groupby(["tailnum", "carrier"], as_index=False)[["flights", "hours", "miles"]].sum().nlargest(10, "hours")
+    )
+    page = _page(
+        "Flights out of New York, 2013",
+        f"{months[0]:%B} to {months[-1]:%B} 2013: {flights:,} flights, {cancelled:,} of them cancelled.",
+        [
+            ("Delay by hour and carrier", f'<img alt="Departure delay by hour and carrier" src="{by_hour}">'),
+            ("Weather against delay", f'<img alt="Weather against departure delay" src="{by_weather}">'),
+            ("The busiest routes", _table(busiest)),
+            ("The planes with the most hours in the air", _table(hardest)),
+        ],
+    )
+    settings.REPORT.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = settings.REPORT.with_suffix(f".{os.getpid()}.part")
+    unfinished.write_text(page, encoding="utf-8")
+    os.replace(unfinished, settings.REPORT)
+    context.log.info("Report: %s", settings.REPORT)
+    return dg.MaterializeResult(
+        metadata={
+            "path": dg.MetadataValue.path(str(settings.REPORT)),
+            "flights": flights,
+            "delay by hour and carrier": dg.MetadataValue.md(f"![Departure delay by hour and carrier]({by_hour})"),
+            "weather against delay": dg.MetadataValue.md(f"![Weather against departure delay]({by_weather})"),
+        }
+    )
+
+
+ASSETS = [flights_report]
