@@ -87,7 +87,9 @@ class Lake:
         """The table of ``name`` (in the default schema) or ``schema.name``."""
         parts = dotted.split(".")
         if len(parts) > 2:
-            raise InvalidConfig(f"{dotted!r} is not a table's name; write schema.name, or name for {self.default_schema}.")
+            raise InvalidConfig(
+                f"{dotted!r} is not a table's name; write schema.name, or name for {self.default_schema}."
+            )
         return self.resolve(parts[0] if len(parts) == 2 else self.default_schema, parts[-1])
 
     def at(self, location: str | os.PathLike[str], *, schema: str | None = None, name: str | None = None) -> TableRef:

@@ -39,7 +39,16 @@ def transpile(expression: str, read: str, write: str) -> str:
     try:
         return sqlglot.parse_one(expression, read=read).sql(dialect=write)
     except SqlglotError as error:
-        raise InvalidConfig(f"Cannot read {expression!r} as {read} SQL: {error}") from error
+        raise InvalidConfig(f"Cannot read {expression!r} as {read} SQL: {_plain(error)}") from error
+
+
+def _plain(error: SqlglotError) -> str:
+    """The first finding of the parser, with its place and without terminal colours."""
+    found = getattr(error, "errors", None)
+    if not found:
+        return str(error)
+    first = found[0]
+    return f"{first['description']} at line {first['line']}, column {first['col']}, near {first['highlight']!r}"
 
 
 def columns_of(expression: str, dialect: str = "duckdb") -> set[tuple[str, str]]:
@@ -47,7 +56,7 @@ def columns_of(expression: str, dialect: str = "duckdb") -> set[tuple[str, str]]
     try:
         tree = sqlglot.parse_one(expression, read=dialect)
     except SqlglotError as error:
-        raise InvalidConfig(f"Cannot read {expression!r} as {dialect} SQL: {error}") from error
+        raise InvalidConfig(f"Cannot read {expression!r} as {dialect} SQL: {_plain(error)}") from error
     return {(column.table, column.name) for column in tree.find_all(exp.Column)}
 
 
@@ -76,7 +85,9 @@ def dotted_names(sql: str, dialect: str = "duckdb") -> Iterator[tuple[str, ...]]
 def _may_be_name(token: sqlglot.Token) -> bool:
     if token.token_type in (TokenType.STRING, TokenType.NUMBER):
         return False
-    return token.token_type in (TokenType.VAR, TokenType.IDENTIFIER) or token.text[:1].isalpha() or token.text[:1] == "_"
+    return (
+        token.token_type in (TokenType.VAR, TokenType.IDENTIFIER) or token.text[:1].isalpha() or token.text[:1] == "_"
+    )
 
 
 def parse_query(sql: str, dialect: str) -> exp.Expression:
@@ -86,7 +97,7 @@ def parse_query(sql: str, dialect: str) -> exp.Expression:
     try:
         trees = [tree for tree in sqlglot.parse(sql, read=dialect) if tree is not None]
     except SqlglotError as error:
-        raise InvalidConfig(f"Cannot read this statement as {dialect} SQL: {error}") from error
+        raise InvalidConfig(f"Cannot read this statement as {dialect} SQL: {_plain(error)}") from error
     if len(trees) != 1:
         raise InvalidConfig(f"One statement at a time: this text holds {len(trees)}.")
     tree = trees[0]
@@ -119,7 +130,12 @@ def replace_tables(tree: exp.Expression, resolve: Callable[[exp.Table], exp.Expr
             found.set("alias", table.args["alias"].copy())
         for key in ("joins", "laterals", "pivots", "sample"):
             if table.args.get(key):
-                found.set(key, [node.copy() for node in table.args[key]] if isinstance(table.args[key], list) else table.args[key].copy())
+                found.set(
+                    key,
+                    [node.copy() for node in table.args[key]]
+                    if isinstance(table.args[key], list)
+                    else table.args[key].copy(),
+                )
         table.replace(found)
     for column in tree.find_all(exp.Column):
         if column.args.get("db") is not None and (column.text("db"), column.table) in shortened:

@@ -40,7 +40,9 @@ def normalise_root(root: str | os.PathLike[str]) -> str:
     elif scheme:
         known = ", ".join(f"{s}://" for s in _CLOUD_SCHEMES)
         raise InvalidConfig(f"root_path {text!r} has the scheme {scheme}://; known are local paths and {known}.")
-    return Path(text.replace("\\", "/") if os.sep == "/" else text).expanduser().absolute().as_posix().rstrip("/") or "/"
+    return (
+        Path(text.replace("\\", "/") if os.sep == "/" else text).expanduser().absolute().as_posix().rstrip("/") or "/"
+    )
 
 
 class Storage:
@@ -57,7 +59,10 @@ class Storage:
         }
 
     def __repr__(self) -> str:
-        shown = {k: "***" if any(w in k.lower() for w in _SECRET_WORDS) else v.get_secret_value() for k, v in self._options.items()}
+        shown = {
+            k: "***" if any(w in k.lower() for w in _SECRET_WORDS) else v.get_secret_value()
+            for k, v in self._options.items()
+        }
         return f"Storage({self.root!r}, {shown})"
 
     def __eq__(self, other: object) -> bool:

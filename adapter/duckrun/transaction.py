@@ -65,7 +65,12 @@ class Transaction:
             self.pins.moved(self.ref, self.lake.snapshot(self.ref, None if commit.replayed else commit.version))
         log.info(
             "%s %s: version %s by %s in %.2f s%s",
-            commit.mode, self.ref, commit.version, commit.writer, commit.seconds, ", replayed" if commit.replayed else "",
+            commit.mode,
+            self.ref,
+            commit.version,
+            commit.writer,
+            commit.seconds,
+            ", replayed" if commit.replayed else "",
         )
         return commit
 

@@ -7,7 +7,7 @@ References: https://github.com/delta-io/delta/blob/master/PROTOCOL.md
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -91,8 +91,7 @@ class DeltaFormat:
     def exists(self, ref: TableRef) -> bool:
         """True if the log of the table holds a commit. One listing; no log file is read."""
         return any(
-            key["path"].endswith((".json", ".checkpoint.parquet"))
-            for key in self.storage.keys(ref.location, _LOG)
+            key["path"].endswith((".json", ".checkpoint.parquet")) for key in self.storage.keys(ref.location, _LOG)
         )
 
     def latest_version(self, ref: TableRef) -> int | None:
@@ -295,6 +294,62 @@ class DeltaFormat:
                 "Files that vacuum removed cannot come back; choose a newer version."
             ) from error
         return table.version()
+
+    def describe(
+        self,
+        snapshot: Snapshot,
+        *,
+        description: str | None = None,
+        column_comments: Mapping[str, str] | None = None,
+        note: dict[str, Any] | None = None,
+    ) -> int | None:
+        """Bring a table's description and the comments of its columns up to date, in one metadata commit.
+
+        Returns the new version, or None where nothing differs: then nothing is committed. Raises CommitTaken.
+        (deltalake changes one column a commit, so the one action is written here. Source: Delta protocol, Change Metadata.)
+        """
+        table = self.handle(snapshot.ref, snapshot.version, files=False)
+        metadata, schema = table.metadata(), json.loads(table.schema().to_json())
+        changed = description is not None and description != metadata.description
+        for column in schema["fields"]:
+            comment = (column_comments or {}).get(column["name"])
+            if comment is not None and column["metadata"].get("comment") != comment:
+                column["metadata"]["comment"] = comment
+                changed = True
+        if not changed:
+            return None
+        now = int(datetime.now(UTC).timestamp() * 1000)
+        info: dict[str, Any] = {
+            "timestamp": now,
+            "operation": "SET TBLPROPERTIES",
+            "operationParameters": {},
+            "engineInfo": "duckrun",
+            NOTE_KEY: note or {},
+        }
+        if snapshot.properties.get("delta.enableInCommitTimestamps") == "true":
+            before = self.actions(snapshot.ref, snapshot.version)
+            last = before.info.get("inCommitTimestamp", 0) if before else 0
+            info["inCommitTimestamp"] = max(now, last + 1)
+        action = {
+            "id": str(metadata.id),
+            "name": metadata.name,
+            "description": description if description is not None else metadata.description,
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": json.dumps(schema),
+            "partitionColumns": list(metadata.partition_columns),
+            "configuration": dict(metadata.configuration),
+            "createdTime": metadata.created_time,
+        }
+        lines = [json.dumps({"commitInfo": info}), json.dumps({"metaData": action})]
+        version = snapshot.version + 1
+        try:
+            body = "\n".join(lines).encode()
+            obstore.put(
+                self.storage.store_at(snapshot.ref.location), f"{_LOG}/{version:020d}.json", body, mode="create"
+            )
+        except FileExistsError as error:
+            raise CommitTaken(f"version {version} of table {snapshot.ref}") from error
+        return version
 
     # -- wording
 

@@ -1,0 +1,291 @@
+"""The embedded engine: DuckDB reads and computes, a writer (delta_rs or staged) writes."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import tempfile
+import threading
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+from sqlglot import exp
+
+from duckrun.engines import duckdb_write
+from duckrun.engines.duckdb_source import SQL, SqlOnCursor, rows_of
+from duckrun.engines.duckdb_types import store_all
+from duckrun.errors import DuckrunError, InvalidConfig, StorageError
+from duckrun.frame import Frame
+from duckrun.lake import Lake
+from duckrun.memory import Arbiter
+from duckrun.specs import Commit, ReadSpec, ScanFile, Spec
+from duckrun.sql import parse_query, quote_identifier, quote_literal, replace_tables, transpile
+from duckrun.storage import Storage
+from duckrun.table import Scan, Snapshot
+from duckrun.transaction import Transaction
+
+
+def extension_path(name: str) -> Path:
+    """The file of a DuckDB extension in its wheel, of exactly this DuckDB's version. Raises StorageError."""
+    spec = importlib.util.find_spec(f"duckdb_extension_{name}")
+    version = f"v{duckdb.__version__}"
+    if spec is None or spec.origin is None:
+        raise StorageError(
+            f"DuckDB's extension {name} is not installed: pip install duckdb-extension-{name}=={duckdb.__version__}"
+        )
+    path = Path(spec.origin).parent / "extensions" / version / f"{name}.duckdb_extension"
+    if not path.is_file():
+        raise StorageError(
+            f"The wheel duckdb-extension-{name} is not of {version}: install duckdb-extension-{name}=={duckdb.__version__}"
+        )
+    return path
+
+
+def load_extensions(connection: duckdb.DuckDBPyConnection, storages: Sequence[Storage] = ()) -> None:
+    """Load what reading these storages needs from wheels, and set their secrets. Nothing is downloaded."""
+    needed = ["delta"]
+    kinds = {storage.kind for storage in storages}
+    needed += ["httpfs"] if kinds & {"s3", "gcs"} else []
+    needed += ["azure"] if "azure" in kinds else []
+    for name in needed:
+        connection.execute(f"LOAD {quote_literal(extension_path(name).as_posix())}")
+    for storage in storages:
+        for statement in storage.duckdb_secrets():
+            connection.execute(statement)
+
+
+def delta_scan(location: str, version: int, **options: bool) -> str:
+    """SQL for the rows of a table at one version; ``filename=True`` and ``file_row_number=True`` add columns."""
+    extra = "".join(f", {name} => {str(value).lower()}" for name, value in options.items())
+    return f"delta_scan({quote_literal(location)}, version => {int(version)}{extra})"
+
+
+def open_connection(lake: Lake, limit: int) -> duckdb.DuckDBPyConnection:
+    """An in-memory DuckDB with a memory limit in bytes, a scratch folder, the extensions and the secrets."""
+    scratch = tempfile.mkdtemp(prefix="duckrun-duckdb-")
+    connection = duckdb.connect(
+        ":memory:",
+        config={"memory_limit": f"{limit}B", "temp_directory": scratch, "autoinstall_known_extensions": "false"},
+    )
+    connection.execute("SET TimeZone = 'UTC'")
+    load_extensions(connection, [lake.storage])
+    return connection
+
+
+class DuckDBEngine:
+    """DuckDB over one lake. ``connection`` is shared by its cursors; each job runs on a cursor of its own."""
+
+    name = "duckdb"
+
+    def __init__(
+        self,
+        lake: Lake,
+        *,
+        arbiter: Arbiter | None = None,
+        connection: duckdb.DuckDBPyConnection | None = None,
+        duckdb_limit: int | None = None,
+    ) -> None:
+        self.lake = lake
+        self.arbiter = arbiter or Arbiter()
+        self.duckdb_limit = duckdb_limit or self.arbiter.instance_limit(merges=True)
+        self._owned = connection is None
+        self._opened = connection
+        self._opening = threading.Lock()
+        self._scratch = tempfile.TemporaryDirectory(prefix="duckrun-")
+
+    @property
+    def connection(self) -> duckdb.DuckDBPyConnection:
+        """The DuckDB connection; opened at first use."""
+        with self._opening:
+            if self._opened is None:
+                self._opened = open_connection(self.lake, self.duckdb_limit)
+            return self._opened
+
+    def cursor(self) -> duckdb.DuckDBPyConnection:
+        return self.connection.cursor()
+
+    # -- reading
+
+    def scan(self, snapshot: Snapshot, spec: ReadSpec) -> Frame:
+        """The rows of one snapshot, pruned by columns and predicate: lazy."""
+        return self._frame(
+            read_sql(snapshot.ref.location, snapshot.version, spec, snapshot.schema.names, str(snapshot.ref))
+        )
+
+    def open(self, scan: Scan) -> Frame:
+        """The rows of a scan's files: lazy. The files may be some of the table's only."""
+        names = scan.schema.names
+        if not scan.files:
+            empty = f"SELECT * FROM {delta_scan(scan.ref.location, scan.version)} LIMIT 0"
+            return self._frame(empty)
+        inside = delta_scan(scan.ref.location, scan.version, filename=True)
+        files = ", ".join(quote_literal(f"{scan.ref.location}/{f.path}") for f in scan.files)
+        source = f"(SELECT * FROM {inside} WHERE filename IN ({files}))"
+        return self._frame(select_sql(source, scan.spec, names, str(scan.ref)))
+
+    def query(self, sql: str, tables: Mapping[str, Snapshot], dialect: str = "duckdb") -> Frame:
+        """A SELECT over the names in ``tables``, each read at its snapshot's version: lazy."""
+        tree = parse_query(sql, dialect)
+
+        def resolve(table: exp.Table) -> exp.Expression | None:
+            snapshot = tables.get(".".join(p for p in (table.catalog, table.db, table.name) if p))
+            if snapshot is None:
+                return None
+            scan = exp.Anonymous(
+                this="delta_scan",
+                expressions=[
+                    exp.Literal.string(snapshot.ref.location),
+                    exp.Kwarg(this=exp.var("version"), expression=exp.Literal.number(snapshot.version)),
+                ],
+            )
+            return exp.Table(this=scan)
+
+        return self._frame(replace_tables(tree, resolve).sql(dialect="duckdb"))
+
+    def _frame(self, sql: str) -> Frame:
+        cursor = self.cursor()
+        with errors_about(self.lake.root):
+            return Frame(DuckDBFrame(self.connection, cursor, cursor.sql(sql)), self.name)
+
+    # -- writing
+
+    def accepts(self, value: Any) -> bool:
+        """True for a value that only DuckDB can write: a DuckDB relation."""
+        return isinstance(value, duckdb.DuckDBPyRelation)
+
+    def schema_of(self, source: Any) -> pa.Schema:
+        """The Arrow schema with which a value would be stored. A stream is not consumed."""
+        if isinstance(source, pa.RecordBatchReader):
+            source = source.schema.empty_table()
+        with rows_of(source, self.cursor(), self._scratch.name) as rows:
+            casts = ", ".join(
+                f"CAST({quote_identifier(c)} AS {kind}) AS {quote_identifier(c)}"
+                for c, kind in store_all(rows.types).items()
+            )
+            return rows.cursor.sql(f"SELECT {casts} FROM ({rows.sql}) LIMIT 0").to_arrow_table().schema
+
+    def execute(self, spec: Spec, source: Any | None, transaction: Transaction) -> Commit:
+        """Carry out one spec as one commit."""
+        cursor = self.cursor()
+        job = duckdb_write.Job(self, spec, transaction)
+        with errors_about(f"table {transaction.ref}, {spec.mode}"):
+            if source is None:
+                return job.run(None, cursor)
+            if isinstance(source, Frame) and isinstance(source._source, DuckDBFrame):
+                source = source._source.on_cursor()
+            elif isinstance(source, duckdb.DuckDBPyRelation) and (own := self._own_relation(source)) is not None:
+                source = own
+            with rows_of(source, cursor, self._scratch.name) as rows:
+                return job.run(rows, rows.cursor)
+
+    def _own_relation(self, relation: duckdb.DuckDBPyRelation) -> SqlOnCursor | None:
+        """A relation that was made on the engine's own connection can be read there again; another's cannot."""
+        name = f"__duckrun_relation_{uuid.uuid4().hex}"
+        try:
+            relation.create_view(name, replace=False)
+            self.connection.sql(f"SELECT * FROM {quote_identifier(name)} LIMIT 0")
+        except duckdb.Error:
+            return None
+        return SqlOnCursor(self.connection, f"SELECT * FROM {quote_identifier(name)}")
+
+    def close(self) -> None:
+        """Close the connection, if this engine opened it, and remove scratch files."""
+        with self._opening:
+            if self._opened is not None and self._owned:
+                self._opened.close()
+                self._opened = None
+        self._scratch.cleanup()
+
+
+class DuckDBFrame:
+    """A relation with the cursor that it lives on."""
+
+    def __init__(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        cursor: duckdb.DuckDBPyConnection,
+        relation: duckdb.DuckDBPyRelation,
+    ) -> None:
+        self.connection = connection
+        self.cursor = cursor
+        self.native = relation
+
+    def schema(self) -> pa.Schema:
+        return self.native.limit(0).to_arrow_table().schema
+
+    def reader(self) -> pa.RecordBatchReader:
+        return self.native.to_arrow_reader(batch_size=100_000)
+
+    def polars_lazy(self) -> Any:
+        return self.native.pl(lazy=True)
+
+    def count(self) -> int:
+        row = self.native.count("*").fetchone()
+        assert row is not None
+        return int(row[0])
+
+    def limit(self, rows: int) -> DuckDBFrame:
+        return DuckDBFrame(self.connection, self.cursor, self.native.limit(rows))
+
+    def on_cursor(self) -> SqlOnCursor:
+        """The relation under a temporary name on its own cursor, so that it can be read more than once."""
+        name = f"__duckrun_frame_{uuid.uuid4().hex}"
+        self.native.create_view(name, replace=True)
+        return SqlOnCursor(self.cursor, f"SELECT * FROM {quote_identifier(name)}")
+
+    def create_view(self, name: str) -> None:
+        self.connection.execute(f"CREATE OR REPLACE VIEW {quote_identifier(name)} AS {self.native.sql_query()}")
+
+
+def read_sql(location: str, version: int, spec: ReadSpec, names: Sequence[str], table: str) -> str:
+    """SELECT over one table at one version."""
+    return select_sql(delta_scan(location, version), spec, names, table)
+
+
+def select_sql(source: str, spec: ReadSpec, names: Sequence[str], table: str) -> str:
+    """SELECT of a ReadSpec's columns and rows. Raises InvalidConfig for a column that the table has not."""
+    unknown = [c for c in spec.columns or () if c not in names]
+    if unknown:
+        raise InvalidConfig(f"Table {table} has no column {', '.join(unknown)}; it has {', '.join(names)}.")
+    columns = ", ".join(quote_identifier(c) for c in (spec.columns or names))
+    where = f" WHERE {transpile(spec.predicate, spec.dialect, 'duckdb')}" if spec.predicate else ""
+    return f"SELECT {columns} FROM {source}{where}"
+
+
+_RAISED = re.compile(r"duckrun!(\w+)!(.*?)!duckrun", re.DOTALL)
+
+
+def raising(kind: type[DuckrunError], message: str) -> str:
+    """SQL that fails with one of our errors when it is evaluated. ``message`` is SQL text of a string."""
+    return f"error({quote_literal(f'duckrun!{kind.__name__}!')} || {message} || '!duckrun')"
+
+
+@contextmanager
+def errors_about(what: str) -> Iterator[None]:
+    """Turn what engines raise into this library's errors, named for the table; ours pass, completed by the name."""
+    from duckrun import errors
+
+    try:
+        yield
+    except DuckrunError as error:
+        text = str(error)
+        raise error if what.split(",")[0].removeprefix("table ") in text else type(error)(f"{what}: {text}") from error
+    except Exception as error:
+        found = _RAISED.search(str(error))
+        if found:
+            raise getattr(errors, found[1])(f"{what}: {found[2]}") from None
+        if isinstance(error, duckdb.CatalogException | duckdb.ParserException | duckdb.BinderException):
+            raise InvalidConfig(f"{what}: {error}") from error
+        if isinstance(error, duckdb.IOException | duckdb.HTTPException):
+            raise StorageError(f"{what}: {error}") from error
+        if isinstance(error, duckdb.ConversionException):
+            raise errors.SchemaMismatch(f"{what}: a value does not fit its column: {error}") from error
+        raise
+
+
+__all__ = ["SQL", "DuckDBEngine", "ScanFile", "SqlOnCursor", "delta_scan", "extension_path", "load_extensions"]

@@ -1,0 +1,144 @@
+"""What can be written by DuckDB: any tabular value, as a SELECT on a cursor."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from duckrun.errors import InvalidConfig, SchemaMismatch
+from duckrun.frame import Frame
+from duckrun.sql import quote_identifier, quote_literal
+
+
+@dataclass(frozen=True)
+class SQL:
+    """SQL as a value: the engine runs it and writes the result; nothing passes through Python.
+
+    Example: an asset that returns ``duckrun.SQL("select * from main.flights where dep_delay > 60")``.
+    """
+
+    text: str
+    dialect: str | None = None
+
+
+@dataclass(frozen=True)
+class SqlOnCursor:
+    """A SELECT over names that only one DuckDB cursor sees (temp views, variables)."""
+
+    cursor: duckdb.DuckDBPyConnection
+    text: str
+
+
+@dataclass
+class Rows:
+    """Rows to write: a SELECT that runs on ``cursor``. ``one_shot`` rows can be read a single time."""
+
+    cursor: duckdb.DuckDBPyConnection
+    sql: str
+    types: dict[str, Any]
+    one_shot: bool = False
+
+    def relation(self) -> duckdb.DuckDBPyRelation:
+        return self.cursor.sql(self.sql)
+
+
+@contextmanager
+def rows_of(value: Any, cursor: duckdb.DuckDBPyConnection, scratch: str) -> Iterator[Rows]:
+    """Any tabular value as Rows; what it needs on the cursor or on disk is gone afterwards.
+
+    Raises InvalidConfig for a value that is no table, SchemaMismatch for one that has no Arrow form.
+    """
+    if isinstance(value, SqlOnCursor):
+        yield _select(value.cursor, value.text)
+        return
+    name = f"__duckrun_source_{uuid.uuid4().hex}"
+    folder = Path(tempfile.mkdtemp(prefix="duckrun-", dir=scratch))
+    try:
+        yield _rows_of(value, cursor, name, folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _select(cursor: duckdb.DuckDBPyConnection, sql: str, one_shot: bool = False) -> Rows:
+    relation = cursor.sql(sql)
+    if relation is None:
+        raise SchemaMismatch("the statement returns no rows and no columns")
+    return Rows(cursor, sql, dict(zip(relation.columns, relation.types, strict=True)), one_shot)
+
+
+def _rows_of(value: Any, cursor: duckdb.DuckDBPyConnection, name: str, folder: Path) -> Rows:
+    select = f"SELECT * FROM {quote_identifier(name)}"
+    if isinstance(value, Frame):
+        value = value.native
+    if isinstance(value, duckdb.DuckDBPyRelation):
+        # The relation may belong to another cursor or instance, whose temporary objects this one does not see.
+        cursor.register(name, value.to_arrow_reader())
+        return _select(cursor, select, one_shot=True)
+    if isinstance(value, pa.RecordBatchReader):
+        cursor.register(name, value)
+        return _select(cursor, select, one_shot=True)
+    if isinstance(value, pa.Table):
+        cursor.register(name, value)
+        return _select(cursor, select)
+    if isinstance(value, pa.RecordBatch):
+        cursor.register(name, pa.Table.from_batches([value]))
+        return _select(cursor, select)
+    module = type(value).__module__.partition(".")[0]
+    if module == "pandas":
+        return _pandas(value, cursor, name, select)
+    if module == "polars":
+        return _polars(value, cursor, name, select, folder)
+    if hasattr(value, "__arrow_c_stream__"):
+        cursor.register(name, pa.RecordBatchReader.from_stream(value))
+        return _select(cursor, select, one_shot=True)
+    raise InvalidConfig(
+        f"A {type(value).__module__}.{type(value).__qualname__} cannot be written as a table on the duckdb engine; "
+        "give a pyarrow Table or RecordBatchReader, a pandas or polars frame, a DuckDB relation, a Frame or duckrun.SQL."
+    )
+
+
+def _pandas(value: Any, cursor: duckdb.DuckDBPyConnection, name: str, select: str) -> Rows:
+    try:
+        table = pa.Table.from_pandas(value, preserve_index=False)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        raise SchemaMismatch(f"the pandas DataFrame has a column with no one type: {error}") from error
+    cursor.register(name, table)
+    return _select(cursor, select)
+
+
+def _polars(value: Any, cursor: duckdb.DuckDBPyConnection, name: str, select: str, folder: Path) -> Rows:
+    import polars
+
+    if isinstance(value, polars.DataFrame):
+        cursor.register(name, value.to_arrow())
+        return _select(cursor, select)
+    if not isinstance(value, polars.LazyFrame):
+        raise InvalidConfig(f"A polars {type(value).__name__} is not a table; give a DataFrame or a LazyFrame.")
+    # The streaming engine computes the frame to disk once: its memory does not grow, and it can be read again.
+    empty = polars.DataFrame(schema=value.collect_schema()).to_arrow()
+    cursor.register(name, empty)
+    types = _select(cursor, select).types
+    path = folder / "lazy.parquet"
+    value.sink_parquet(path)
+    return Rows(cursor, f"SELECT * FROM read_parquet({quote_literal(path.as_posix())})", types)
+
+
+def spool(rows: Rows, folder: str) -> Rows:
+    """The same rows in a temporary table of the cursor, which spills to disk: they can be read again."""
+    name = f"__duckrun_spool_{uuid.uuid4().hex}"
+    rows.cursor.execute(f"CREATE TEMP TABLE {quote_identifier(name)} AS {rows.sql}")
+    return Rows(rows.cursor, f"SELECT * FROM {quote_identifier(name)}", rows.types)
+
+
+def unspool(rows: Rows) -> None:
+    """Drop what spool() made."""
+    rows.cursor.execute(f"DROP TABLE IF EXISTS {rows.sql.removeprefix('SELECT * FROM ')}")

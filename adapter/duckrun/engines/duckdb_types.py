@@ -1,0 +1,132 @@
+"""DuckDB types and Delta types: which cast makes a value storable, and which source fits which column."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from duckrun.errors import SchemaMismatch
+from duckrun.specs import SchemaMode
+from duckrun.sql import quote_identifier
+
+# Delta has no unsigned, 128-bit, nanosecond or textual-only types (Delta protocol, Primitive Types).
+_STORED_AS = {
+    "utinyint": "SMALLINT",
+    "usmallint": "INTEGER",
+    "uinteger": "BIGINT",
+    "ubigint": "DECIMAL(20,0)",
+    "hugeint": "DECIMAL(38,0)",
+    "uhugeint": "DECIMAL(38,0)",
+    "uuid": "VARCHAR",
+    "enum": "VARCHAR",
+    "bit": "VARCHAR",
+    "timestamp_s": "TIMESTAMP",
+    "timestamp_ms": "TIMESTAMP",
+}
+_REFUSED = {"time", "time with time zone", "interval", "union", "timestamp_ns", "bignum", "varint"}
+_INTEGERS = ("tinyint", "smallint", "integer", "bigint")
+
+Types = Mapping[str, Any]
+"""Column name -> DuckDBPyType, in order."""
+
+
+def storable(name: str, kind: Any) -> str:
+    """The DuckDB type as which a column is stored in Delta. Raises SchemaMismatch for a type Delta does not have."""
+    if kind.id in _REFUSED:
+        raise SchemaMismatch(
+            f"column {name!r} has the type {kind}, which Delta cannot store; cast it, for instance to "
+            + ("TIMESTAMP" if kind.id == "timestamp_ns" else "VARCHAR")
+        )
+    if kind.id in ("list", "array"):
+        return storable(name, dict(kind.children)["child"]) + "[]"
+    if kind.id == "map":
+        children = dict(kind.children)
+        return f"MAP({storable(name, children['key'])}, {storable(name, children['value'])})"
+    if kind.id == "struct":
+        fields = ", ".join(f"{quote_identifier(n)} {storable(f'{name}.{n}', t)}" for n, t in kind.children)
+        return f"STRUCT({fields})"
+    if kind.id == "varchar":  # JSON is a name for VARCHAR
+        return "VARCHAR"
+    return _STORED_AS.get(kind.id, str(kind))
+
+
+def fits(source: Any, target: Any) -> bool:
+    """True if every value of a source type, or an error at run time, becomes one value of the target type."""
+    if str(source) == str(target) or storable("", source) == str(target):
+        return True
+    a, b = source.id, target.id
+    numbers = (*_INTEGERS, "utinyint", "usmallint", "uinteger", "ubigint", "hugeint", "uhugeint")
+    if a in numbers:  # a narrower integer raises at run time where the value does not fit
+        return b in (*_INTEGERS, "float", "double", "decimal")
+    if a == "float":
+        return b == "double"
+    if a == "decimal":
+        scales = dict(source.children)["scale"], dict(target.children)["scale"] if b == "decimal" else None
+        return b in ("double", "float") or (b == "decimal" and int(scales[1]) >= int(scales[0]))
+    if a == "date":
+        return b == "timestamp"
+    if a in ("timestamp_s", "timestamp_ms"):
+        return b == "timestamp"
+    if a in ("uuid", "enum", "bit"):
+        return b == "varchar"
+    if a in ("list", "array") and b == "list":
+        return fits(dict(source.children)["child"], dict(target.children)["child"])
+    if a == "map" and b == "map":
+        s, t = dict(source.children), dict(target.children)
+        return fits(s["key"], t["key"]) and fits(s["value"], t["value"])
+    if a == "struct" and b == "struct":
+        s, t = dict(source.children), dict(target.children)
+        return list(s) == list(t) and all(fits(s[n], t[n]) for n in s)
+    return False
+
+
+def store_all(source: Types) -> dict[str, str]:
+    """The stored type of each column of a new table. Raises SchemaMismatch; a table has at least one column."""
+    if not source:
+        raise SchemaMismatch("the rows have no columns")
+    seen: dict[str, str] = {}
+    for name in source:
+        if name.lower() in seen:
+            raise SchemaMismatch(f"the columns {seen[name.lower()]!r} and {name!r} differ in case only")
+        seen[name.lower()] = name
+    return {name: storable(name, kind) for name, kind in source.items()}
+
+
+def fit_all(
+    source: Types, target: Types, schema_mode: SchemaMode, *, optional: Sequence[str] | None = None
+) -> tuple[dict[str, tuple[str | None, str]], list[str]]:
+    """How each column of a table is filled: target column -> (source column or None for NULL, type), and the new ones.
+
+    Raises SchemaMismatch that lists the missing, the new and the differently typed columns. ``optional`` columns may
+    be missing; None lets every column be missing once the schema may change.
+    """
+    by_name = {name.lower(): name for name in source}
+    filled: dict[str, tuple[str | None, str]] = {}
+    missing, other = [], []
+    may_miss = set(target) if optional is None and schema_mode != "fail" else set(optional or ())
+    for name, kind in target.items():
+        found = name if name in source else by_name.get(name.lower())
+        if found is None:
+            if name in may_miss:
+                filled[name] = (None, str(kind))
+            else:
+                missing.append(name)
+        elif fits(source[found], kind):
+            filled[name] = (found, str(kind))
+        else:
+            other.append(f"{name} is {kind} in the table and {source[found]} in the data")
+    used = {found for found, _ in filled.values()}
+    lower = {name.lower() for name in target}
+    new = [name for name in source if name not in used and name.lower() not in lower]
+    problems = []
+    if missing:
+        problems.append(f"missing in the data: {', '.join(missing)}")
+    if new and schema_mode == "fail":
+        problems.append(f"not in the table: {', '.join(new)} (schema_mode append_new_columns would add them)")
+    if other:
+        problems.append("of another type: " + "; ".join(other))
+    if problems:
+        raise SchemaMismatch("; ".join(problems))
+    for name in new:
+        filled[name] = (name, storable(name, source[name]))
+    return filled, new

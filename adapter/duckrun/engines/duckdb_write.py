@@ -1,0 +1,392 @@
+"""One write on DuckDB: fit the rows to the table, choose the writer, say why, commit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pyarrow as pa
+
+from duckrun.engines import duckdb_rewrite
+from duckrun.engines.duckdb_source import Rows, spool, unspool
+from duckrun.engines.duckdb_types import fit_all, store_all
+from duckrun.engines.writers import delta_rs, staged
+from duckrun.errors import (
+    CommitConflict,
+    InvalidConfig,
+    RowsOutsidePartition,
+    SchemaMismatch,
+    TableNotFound,
+    UnsupportedFeature,
+)
+from duckrun.specs import (
+    Commit,
+    DeleteInsertSpec,
+    DeleteSpec,
+    MemoryShares,
+    MergeSpec,
+    Spec,
+    UpdateSpec,
+    WriteSpec,
+)
+from duckrun.sql import quote_identifier, quote_literal, transpile
+from duckrun.table import Snapshot
+from duckrun.transaction import Transaction
+
+if TYPE_CHECKING:
+    from duckrun.engines.duckdb import DuckDBEngine
+
+# Delta's writer features that a write of ours keeps; constraints are checked here, in the SELECT that is written.
+_WRITER_FEATURES = {
+    "appendOnly", "invariants", "checkConstraints", "timestampNtz", "changeDataFeed", "deletionVectors", "vacuumProtocolCheck",
+}  # fmt: skip
+_ROWS = "source"
+
+
+class Job:
+    """One spec on one table."""
+
+    def __init__(self, engine: DuckDBEngine, spec: Spec, transaction: Transaction) -> None:
+        self.engine = engine
+        self.spec = spec
+        self.transaction = transaction
+        self.shares: MemoryShares = engine.arbiter.write(engine.duckdb_limit)
+
+    def run(self, rows: Rows | None, cursor: duckdb.DuckDBPyConnection) -> Commit:
+        spec, transaction = self.spec, self.transaction
+
+        def attempt(snapshot: Snapshot | None) -> Commit:
+            if snapshot is not None:
+                self._check_features(snapshot)
+            if isinstance(spec, WriteSpec):
+                assert rows is not None, "a write has a source"
+                return self._write(spec, rows, snapshot)
+            if isinstance(spec, MergeSpec | DeleteInsertSpec):
+                assert rows is not None, "a merge has a source"
+                return self._merge(spec, rows, snapshot)
+            if snapshot is None:
+                raise TableNotFound(f"There is no table {transaction.ref} to {spec.mode} rows of.")
+            return self._change(spec, snapshot, cursor)
+
+        if rows is not None and rows.one_shot and not isinstance(spec, WriteSpec):
+            rows = spool(rows, "")
+        commit = transaction.run(attempt, mode=spec.mode, engine="duckdb")
+        return commit if commit.replayed else commit.with_(memory=self.shares)
+
+    # -- whole rows
+
+    def _write(self, spec: WriteSpec, rows: Rows, snapshot: Snapshot | None) -> Commit:
+        transaction, mode = self.transaction, spec.mode
+        if snapshot is not None and mode == "ignore":
+            return self._nothing(snapshot, "the table exists already")
+        if snapshot is not None and mode == "error":
+            raise CommitConflict(
+                f"Table {transaction.ref} exists already, at version {snapshot.version}; mode 'error' writes new tables only."
+            )
+        if spec.read_version is not None:
+            transaction.check_fence(snapshot, spec.read_version)
+        whole = snapshot is None or mode == "overwrite"
+        partition_by = self._partitions(spec.partition_by, snapshot, whole)
+        if whole:
+            stored = store_all(rows.types)
+            filled: dict[str, tuple[str | None, str]] = {name: (name, kind) for name, kind in stored.items()}
+            new_columns: list[str] = []
+        else:
+            assert snapshot is not None
+            filled, new_columns = fit_all(rows.types, self._types(snapshot, rows.cursor), spec.schema_mode)
+        missing = [c for c in partition_by if c not in filled]
+        if missing:
+            raise SchemaMismatch(
+                f"Table {transaction.ref} is partitioned by {', '.join(missing)}, which the data has not; "
+                f"it has {', '.join(rows.types)}."
+            )
+        final = self._finished(rows, filled, partition_by, spec, snapshot)
+        if mode == "replace" and snapshot is not None:
+            return self._replace(spec, final, snapshot, new_columns)
+        if spec.schema_mode == "sync_all_columns" and not whole and self._gone(rows, snapshot):
+            return self._sync(spec, rows, snapshot)
+        new_schema = bool(new_columns) or (whole and snapshot is not None and self._differs(final, snapshot))
+        return self._full(spec, final, snapshot, partition_by, new_schema, whole)
+
+    def _full(
+        self,
+        spec: WriteSpec,
+        rows: Rows,
+        snapshot: Snapshot | None,
+        partition_by: Sequence[str],
+        new_schema: bool,
+        whole: bool,
+    ) -> Commit:
+        repartitioned = snapshot is not None and tuple(partition_by) != snapshot.partition_columns
+        if rows.one_shot and (repartitioned or (new_schema and not whole)):
+            rows = spool(rows, "")
+        if rows.one_shot:
+            reason = "a stream can be read once, staged files can be committed again"
+            files = staged.stage(rows, self.transaction.ref, partition_by, target_file_size=spec.target_file_size)
+            version = staged.commit(
+                self.transaction,
+                snapshot,
+                files,
+                schema=delta_rs.arrow_schema(rows) if snapshot is None or whole else snapshot.schema,
+                partition_by=partition_by,
+                properties=spec.table_properties,
+                description=spec.description,
+                overwrite=whole and snapshot is not None,
+                writer="staged",
+                reason=reason,
+                blind=not whole and spec.mode == "append",
+            )
+            return self._done(version, "staged", reason)
+        reason = "whole rows of a source that can be read again"
+        version = delta_rs.write(
+            self.transaction,
+            snapshot,
+            rows,
+            overwrite=whole,
+            new_schema=new_schema,
+            partition_by=partition_by,
+            properties=spec.table_properties,
+            description=spec.description,
+            target_file_size=spec.target_file_size,
+            writer="delta_rs",
+            reason=reason,
+        )
+        return self._done(version, "delta_rs", reason)
+
+    def _replace(self, spec: WriteSpec, rows: Rows, snapshot: Snapshot, new_columns: list[str]) -> Commit:
+        if new_columns:
+            raise UnsupportedFeature(
+                f"Table {self.transaction.ref}: mode replace cannot add the columns {', '.join(new_columns)} on the duckdb "
+                "engine; append with schema_mode append_new_columns first, or run this with engine: spark."
+            )
+        reason = "the files of the replaced rows and the new ones change places in one commit"
+        predicate = None if spec.predicate is None else transpile(spec.predicate, spec.dialect, "duckdb")
+        return duckdb_rewrite.replace(self, snapshot, rows, predicate, reason)
+
+    # -- merges and changes
+
+    def _merge(self, spec: MergeSpec | DeleteInsertSpec, rows: Rows, snapshot: Snapshot | None) -> Commit:
+        absent = [key for key in spec.keys if key not in rows.types]
+        if absent:
+            raise InvalidConfig(
+                f"Table {self.transaction.ref}: the key {', '.join(absent)} is not a column of the data, which has "
+                f"{', '.join(rows.types)}."
+            )
+        if snapshot is not None:
+            unknown = [key for key in spec.keys if key not in snapshot.schema.names]
+            if unknown:
+                raise InvalidConfig(
+                    f"Table {self.transaction.ref} has no key column {', '.join(unknown)}; it has "
+                    f"{', '.join(snapshot.schema.names)}."
+                )
+        spooled = spool(rows, "")
+        try:
+            if isinstance(spec, MergeSpec):
+                duckdb_rewrite.refuse_duplicate_keys(self.transaction.ref, spooled, spec.keys)
+            if snapshot is None:
+                return self._create_by_merge(spec, spooled)
+            with self.engine.arbiter.merge(self.engine.duckdb_limit) as self.shares:
+                if isinstance(spec, DeleteInsertSpec):
+                    return duckdb_rewrite.delete_insert(self, spec, snapshot, spooled)
+                return duckdb_rewrite.merge(self, spec, snapshot, spooled)
+        finally:
+            unspool(spooled)
+
+    def _create_by_merge(self, spec: MergeSpec | DeleteInsertSpec, rows: Rows) -> Commit:
+        """A merge into no table creates it of the rows that its insert clauses would insert."""
+        sql = rows.sql
+        if isinstance(spec, MergeSpec):
+            sql = duckdb_rewrite.inserted_alone(spec, rows)
+        created = WriteSpec(
+            "error",
+            partition_by=spec.partition_by,
+            sort_by=spec.sort_by,
+            table_properties=spec.table_properties,
+            app=spec.app,
+        )
+        relation = rows.cursor.sql(sql)
+        return self._write(
+            created, Rows(rows.cursor, sql, dict(zip(relation.columns, relation.types, strict=True))), None
+        )
+
+    def _change(self, spec: DeleteSpec | UpdateSpec, snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection) -> Commit:
+        predicate = None if spec.predicate is None else transpile(spec.predicate, spec.dialect, "duckdb")
+        if isinstance(spec, DeleteSpec):
+            return duckdb_rewrite.delete(self, snapshot, cursor, predicate)
+        assigned = {column: transpile(value, spec.dialect, "duckdb") for column, value in spec.set.items()}
+        unknown = [c for c in assigned if c not in snapshot.schema.names]
+        if unknown:
+            raise InvalidConfig(f"Table {self.transaction.ref} has no column {', '.join(unknown)} to update.")
+        return duckdb_rewrite.update(self, snapshot, cursor, predicate, assigned)
+
+    def _sync(self, spec: WriteSpec, rows: Rows, snapshot: Snapshot | None) -> Commit:
+        """Append with columns that go: the whole table is written anew, in one commit."""
+        from duckrun.engines.duckdb import delta_scan
+
+        assert snapshot is not None
+        rows = spool(rows, "") if rows.one_shot else rows
+        names = {n.lower() for n in rows.types}
+        kept = ", ".join(quote_identifier(c) for c in snapshot.schema.names if c.lower() in names)
+        scan = delta_scan(snapshot.ref.location, snapshot.version)
+        sql = f"SELECT {kept} FROM {scan} UNION ALL BY NAME {rows.sql}"
+        relation = rows.cursor.sql(sql)
+        both = Rows(rows.cursor, sql, dict(zip(relation.columns, relation.types, strict=True)))
+        filled: dict[str, tuple[str | None, str]] = {n: (n, k) for n, k in store_all(both.types).items()}
+        final = self._finished(both, filled, snapshot.partition_columns, spec, None)
+        return self._full(spec, final, snapshot, snapshot.partition_columns, True, True)
+
+    # -- fitting
+
+    def _types(self, snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection) -> dict[str, Any]:
+        relation = cursor.from_arrow(snapshot.schema.empty_table())
+        return dict(zip(relation.columns, relation.types, strict=True))
+
+    def _gone(self, rows: Rows, snapshot: Snapshot | None) -> bool:
+        names = {n.lower() for n in rows.types}
+        return snapshot is not None and any(c.lower() not in names for c in snapshot.schema.names)
+
+    def _differs(self, rows: Rows, snapshot: Snapshot) -> bool:
+        old = self._types(snapshot, rows.cursor)
+        nullable = all(field.nullable for field in snapshot.schema)
+        return not nullable or [(n, str(k)) for n, k in old.items()] != [(n, str(k)) for n, k in rows.types.items()]
+
+    def _partitions(self, asked: Sequence[str] | None, snapshot: Snapshot | None, whole: bool) -> tuple[str, ...]:
+        if snapshot is None:
+            return tuple(asked or ())
+        if asked is None or tuple(asked) == snapshot.partition_columns:
+            return snapshot.partition_columns
+        if whole:
+            return tuple(asked)
+        raise InvalidConfig(
+            f"Table {self.transaction.ref} is partitioned by {', '.join(snapshot.partition_columns) or 'nothing'}, not by "
+            f"{', '.join(asked) or 'nothing'}; only mode overwrite changes that."
+        )
+
+    def finished(self, rows: Rows, snapshot: Snapshot, *, schema_mode: Any = "fail") -> tuple[Rows, list[str]]:
+        """Rows fitted to an existing table, with its constraints checked as they stream."""
+        filled, new = fit_all(rows.types, self._types(snapshot, rows.cursor), schema_mode)
+        return self._finished(rows, filled, snapshot.partition_columns, None, snapshot), new
+
+    def _finished(
+        self,
+        rows: Rows,
+        filled: dict[str, tuple[str | None, str]],
+        partition_by: Sequence[str],
+        spec: WriteSpec | None,
+        snapshot: Snapshot | None,
+    ) -> Rows:
+        """The SELECT that is written: cast, checked row by row as it streams, sorted.
+
+        The checks stand in the SELECT list: a filter that fails could be moved below a join and see other rows.
+        """
+        casts = ", ".join(
+            f"CAST({'NULL' if source is None else quote_identifier(source)} AS {kind}) AS {quote_identifier(name)}"
+            for name, (source, kind) in filled.items()
+        )
+        checked = self._checks(filled, partition_by, spec, snapshot)
+        columns = ", ".join(
+            f"{checked[name]} AS {quote_identifier(name)}" if name in checked else quote_identifier(name)
+            for name in filled
+        )
+        order = ""
+        if spec is not None and spec.sort_by:
+            unknown = [c for c in spec.sort_by if c not in filled]
+            if unknown:
+                raise InvalidConfig(
+                    f"Table {self.transaction.ref}: sort_by names {', '.join(unknown)}, which is no column."
+                )
+            order = " ORDER BY " + ", ".join(quote_identifier(c) for c in spec.sort_by)
+        sql = f"SELECT {columns} FROM (SELECT {casts} FROM ({rows.sql})) AS {_ROWS}{order}"
+        if rows.one_shot:  # binding it must not read it
+            types = {name: _type(rows.cursor, kind) for name, (_, kind) in filled.items()}
+        else:
+            relation = rows.cursor.sql(sql)
+            types = dict(zip(relation.columns, relation.types, strict=True))
+        return Rows(rows.cursor, sql, types, rows.one_shot)
+
+    def _checks(
+        self,
+        filled: dict[str, tuple[str | None, str]],
+        partition_by: Sequence[str],
+        spec: WriteSpec | None,
+        snapshot: Snapshot | None,
+    ) -> dict[str, str]:
+        """Column -> expression that raises for a row that may not be written, and is the column otherwise."""
+        from duckrun.engines.duckdb import raising
+
+        tests: list[tuple[str, str, type, str]] = []
+        for name in partition_by:
+            if filled[name][1] == "VARCHAR":
+                column = quote_identifier(name)
+                message = quote_literal(
+                    f"partition column {name} holds an empty string or the string NULL, which Delta readers take for NULL"
+                )
+                tests.append((name, f"{column} IS NULL OR {column} NOT IN ('', 'NULL')", SchemaMismatch, message))
+        if spec is not None and spec.predicate is not None:
+            predicate = transpile(spec.predicate, spec.dialect, "duckdb")
+            shown = " || ', ' || ".join(
+                f"{quote_literal(c + ' = ')} || coalesce(CAST({quote_identifier(c)} AS VARCHAR), 'NULL')"
+                for c in list(filled)[:6]
+            )
+            message = f"{quote_literal(f'a row lies outside the part being replaced ({spec.predicate}): ')} || {shown}"
+            anchor = next(iter(filled))
+            tests.append((anchor, f"({predicate}) IS TRUE", RowsOutsidePartition, message))
+        if snapshot is not None:
+            for field in snapshot.schema:
+                if not field.nullable and field.name in filled:
+                    message = quote_literal(f"column {field.name} is NOT NULL, and the data has a NULL in it")
+                    tests.append((field.name, f"{quote_identifier(field.name)} IS NOT NULL", SchemaMismatch, message))
+            for key, condition in snapshot.properties.items():
+                if key.startswith("delta.constraints."):
+                    name = key.removeprefix("delta.constraints.")
+                    message = quote_literal(f"a row breaks the constraint {name} ({condition})")
+                    test = transpile(condition, "spark", "duckdb")
+                    tests.append((next(iter(filled)), f"({test}) IS NOT FALSE", SchemaMismatch, message))
+        checked: dict[str, str] = {}
+        for name, test, kind, message in tests:
+            inner = checked.get(name, quote_identifier(name))
+            checked[name] = (
+                f"CASE WHEN {test} THEN {inner} ELSE CAST({raising(kind, message)} AS {filled[name][1]}) END"
+            )
+        return checked
+
+    def _check_features(self, snapshot: Snapshot) -> None:
+        unknown = snapshot.writer_features - _WRITER_FEATURES
+        mapping = snapshot.properties.get("delta.columnMapping.mode", "none")
+        if mapping != "none":
+            unknown |= {"columnMapping"}
+        if unknown:
+            raise UnsupportedFeature(
+                f"Table {self.transaction.ref} uses {', '.join(sorted(unknown))}, with which the duckdb engine cannot write. "
+                "Run this with engine: spark."
+            )
+
+    # -- results
+
+    def _nothing(self, snapshot: Snapshot, reason: str) -> Commit:
+        ref = self.transaction.ref
+        return Commit(
+            str(ref), ref.location, snapshot.version, self.spec.mode, "duckdb", "none", reason,
+            rows_inserted=0, rows_updated=0, rows_deleted=0, files_added=0, files_removed=0, bytes_added=0,
+        )  # fmt: skip
+
+    def nothing(self, snapshot: Snapshot, reason: str) -> Commit:
+        """No row was concerned: no commit was made."""
+        return self._nothing(snapshot, reason)
+
+    def _done(self, version: int, writer: str, reason: str) -> Commit:
+        return self.transaction.lake.format.commit_at(
+            self.transaction.ref, version, mode=self.spec.mode, engine="duckdb", writer=writer, reason=reason
+        )
+
+    done = _done
+
+
+def _type(cursor: duckdb.DuckDBPyConnection, kind: str) -> Any:
+    return cursor.sql(f"SELECT CAST(NULL AS {kind})").types[0]
+
+
+def arrow_empty(schema: pa.Schema) -> pa.Table:
+    """A table of no rows."""
+    return schema.empty_table()

@@ -1,0 +1,142 @@
+"""The SQL that the Spark engine runs, built from specs. Text only: this module knows no session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from sqlglot import exp
+
+from duckrun.errors import InvalidConfig
+from duckrun.specs import MergeClause, MergeSpec
+from duckrun.sql import parse_query, replace_tables, transpile
+
+MARK = "__duckrun_row"
+
+
+def quote(*parts: str) -> str:
+    """A name in Spark's backticks.
+
+    >>> print(quote("target", "odd `name"))
+    `target`.`odd ``name`
+    """
+    return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
+
+
+def table_at(location: str, version: int | None = None) -> str:
+    """A table by its location, at a version where one is given."""
+    return f"delta.{quote(location)}" + ("" if version is None else f" VERSION AS OF {int(version)}")
+
+
+def to_spark(expression: str, dialect: str) -> str:
+    """One expression in Spark's dialect."""
+    return transpile(expression, read=dialect, write="spark")
+
+
+def pinned_query(sql: str, dialect: str, tables: Mapping[str, tuple[str, int]]) -> str:
+    """A SELECT in Spark's dialect with each table name (in any case) put at its location and version."""
+    known = {name.lower(): place for name, place in tables.items()}
+
+    def resolve(table: exp.Table) -> exp.Expression | None:
+        names = [part for part in (table.catalog, table.db, table.name) if part]
+        for start in range(len(names)):
+            place = known.get(".".join(names[start:]).lower()) if start == 0 or table.catalog else None
+            if place is not None:
+                return exp.Table(
+                    this=exp.to_identifier(place[0], quoted=True),
+                    db=exp.to_identifier("delta"),
+                    version=exp.Version(this="VERSION", kind="AS OF", expression=exp.Literal.number(place[1])),
+                )
+        return None
+
+    return replace_tables(parse_query(sql, dialect), resolve).sql(dialect="spark")
+
+
+def key_equality(keys: Sequence[str]) -> str:
+    """``target`` and ``source`` agree on the keys; a NULL key agrees with nothing."""
+    return " AND ".join(f"{quote('target', key)} = {quote('source', key)}" for key in keys)
+
+
+def merge_condition(spec: MergeSpec) -> str:
+    """The ON of a merge."""
+    on = key_equality(spec.keys)
+    return on if spec.on is None else f"{on} AND ({to_spark(spec.on, spec.dialect)})"
+
+
+def assignments(clause: MergeClause, columns: Sequence[str], dialect: str) -> dict[str, str]:
+    """Target column -> expression, for one clause that updates or inserts. ``columns`` are "every column"."""
+    if clause.set is not None:
+        return {column: to_spark(value, dialect) for column, value in clause.set.items()}
+    return {column: quote("source", column) for column in clause.columns or columns}
+
+
+def merge_statement(spec: MergeSpec, target: str, source: str, columns: Sequence[str], *, evolve: bool = False) -> str:
+    """The whole MERGE. ``columns`` are the source's columns that a clause without any of its own takes."""
+    lines = [f"MERGE {'WITH SCHEMA EVOLUTION ' if evolve else ''}INTO {target} AS target", f"USING {source} AS source"]
+    lines.append(f"ON {merge_condition(spec)}")
+    when = {
+        "matched": "WHEN MATCHED",
+        "not_matched": "WHEN NOT MATCHED",
+        "not_matched_by_source": "WHEN NOT MATCHED BY SOURCE",
+    }
+    for clause in spec.clauses:
+        kind, _, action = clause.kind.rpartition("_")
+        condition = "" if clause.condition is None else f" AND ({to_spark(clause.condition, spec.dialect)})"
+        lines.append(f"{when[kind]}{condition} THEN {_action(clause, action, columns, spec.dialect)}")
+    return "\n".join(lines)
+
+
+def _action(clause: MergeClause, action: str, columns: Sequence[str], dialect: str) -> str:
+    if action == "delete":
+        return "DELETE"
+    if clause.kind == "not_matched_by_source_update" and clause.set is None:
+        raise InvalidConfig(
+            "The merge clause not_matched_by_source_update needs set expressions: it has no source row."
+        )
+    values = assignments(clause, columns, dialect)
+    if action == "update":
+        return "UPDATE SET " + ", ".join(f"{quote('target', c)} = {v}" for c, v in values.items())
+    return f"INSERT ({', '.join(map(quote, values))}) VALUES ({', '.join(values.values())})"
+
+
+def merge_dry_run(spec: MergeSpec, target: str, source: str, columns: Sequence[str]) -> str:
+    """A SELECT that names every expression of a merge, so that Spark checks them all before the merge runs."""
+    parts = [f"({merge_condition(spec)})"]
+    for clause in spec.clauses:
+        if clause.condition is not None:
+            parts.append(f"({to_spark(clause.condition, spec.dialect)})")
+        if not clause.kind.endswith("delete"):
+            parts += assignments(clause, columns, spec.dialect).values()
+    return f"SELECT {', '.join(parts)} FROM {target} AS target CROSS JOIN {source} AS source"
+
+
+def delete_insert_statement(
+    keys: Sequence[str], columns: Sequence[str], target: str, source: str, predicate: str | None, *, evolve: bool
+) -> str:
+    """Delete by key and insert, as one MERGE over marked rows: ``D`` rows (one for each key) only ever delete, ``I``
+    rows match nothing and are inserted, so that keys may repeat."""
+    names = ", ".join(quote("source", c) for c in columns)
+    limits = "" if predicate is None else f" AND ({predicate})"
+    return "\n".join(
+        [
+            f"MERGE {'WITH SCHEMA EVOLUTION ' if evolve else ''}INTO {target} AS target",
+            f"USING {source} AS source",
+            f"ON {key_equality(keys)} AND {quote('source', MARK)} = 'D'{limits}",
+            "WHEN MATCHED THEN DELETE",
+            f"WHEN NOT MATCHED AND {quote('source', MARK)} = 'I' "
+            f"THEN INSERT ({', '.join(map(quote, columns))}) VALUES ({names})",
+        ]
+    )
+
+
+def rows_inserted_by(
+    spec: MergeSpec, columns: Sequence[str], run: Callable[[str], object], source: str
+) -> list[object]:
+    """What a merge inserts where there is no table: one result of ``run`` for each clause that inserts."""
+    results, earlier = [], "false"
+    for clause in (c for c in spec.clauses if c.kind == "not_matched_insert"):
+        condition = "true" if clause.condition is None else to_spark(clause.condition, spec.dialect)
+        values = assignments(clause, columns, spec.dialect)
+        select = ", ".join(f"{value} AS {quote(column)}" for column, value in values.items())
+        results.append(run(f"SELECT {select} FROM {source} AS source WHERE ({condition}) AND NOT ({earlier})"))
+        earlier = f"{earlier} OR coalesce(({condition}), false)"
+    return results

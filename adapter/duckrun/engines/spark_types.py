@@ -1,0 +1,159 @@
+"""Spark types and Delta types: which Arrow table Spark can take, and which source fits which column."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from duckrun.errors import SchemaMismatch
+from duckrun.specs import SchemaMode
+
+_INTEGERS = ("byte", "short", "integer", "long")
+
+
+def storable_arrow(name: str, kind: pa.DataType) -> pa.DataType:
+    """The Arrow type as which Spark takes a column and Delta stores it. Raises SchemaMismatch where there is none."""
+    t = pa.types
+    if t.is_dictionary(kind):
+        return storable_arrow(name, kind.value_type)
+    if t.is_string(kind) or t.is_large_string(kind) or t.is_string_view(kind):
+        return pa.string()
+    if t.is_fixed_size_binary(kind) or t.is_binary(kind) or t.is_large_binary(kind) or t.is_binary_view(kind):
+        return pa.binary()
+    unsigned = {
+        pa.uint8(): pa.int16(),
+        pa.uint16(): pa.int32(),
+        pa.uint32(): pa.int64(),
+        pa.uint64(): pa.decimal128(20),
+    }
+    if kind in unsigned:
+        return unsigned[kind]
+    if t.is_float16(kind):
+        return pa.float32()
+    if t.is_date(kind):
+        return pa.date32()
+    if t.is_timestamp(kind):
+        if kind.unit == "ns" and kind.tz is None:
+            return pa.timestamp("us")
+        return pa.timestamp("us", kind.tz)
+    if t.is_map(kind):
+        return pa.map_(storable_arrow(name, kind.key_type), storable_arrow(name, kind.item_type))
+    if t.is_list(kind) or t.is_large_list(kind) or t.is_fixed_size_list(kind) or t.is_list_view(kind):
+        return pa.list_(storable_arrow(name, kind.value_type))
+    if t.is_struct(kind):
+        return pa.struct([pa.field(f.name, storable_arrow(f"{name}.{f.name}", f.type)) for f in kind])
+    if t.is_time(kind) or t.is_duration(kind) or t.is_interval(kind) or t.is_union(kind):
+        raise SchemaMismatch(
+            f"column {name!r} has the type {kind}, which Delta cannot store; cast it, for instance to string"
+        )
+    return kind
+
+
+def storable_table(table: pa.Table) -> pa.Table:
+    """A table that Spark takes without loss. Raises SchemaMismatch that names the column which has no such form."""
+    fields = [pa.field(field.name, storable_arrow(field.name, field.type)) for field in table.schema]
+    schema = pa.schema(fields)
+    if table.schema.equals(schema):
+        return table
+    try:
+        return table.cast(schema)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise SchemaMismatch(f"the rows have a value that Delta cannot store: {error}") from error
+
+
+def fits(source: Any, target: Any, *, checked: bool) -> bool:
+    """True if every value of a Spark type becomes one value of the target type.
+
+    ``checked``: the session is ANSI, so that a narrowing cast raises where a value does not fit.
+    """
+    if source.simpleString() == target.simpleString() or source.typeName() == "void":
+        return True
+    a, b = source.typeName(), target.typeName()
+    if a in _INTEGERS:
+        if b in _INTEGERS:
+            return checked or _INTEGERS.index(a) <= _INTEGERS.index(b)
+        return b in ("float", "double", "decimal")
+    if a == "float":
+        return b == "double"
+    if a == "decimal":
+        if b == "decimal":
+            wide = target.precision - target.scale >= source.precision - source.scale
+            return target.scale >= source.scale and (checked or wide)
+        return b in ("float", "double")
+    if a == "date":
+        return b in ("timestamp_ntz",)
+    if a in ("varchar", "char", "string"):
+        return b == "string"
+    if a == b == "array":
+        return fits(source.elementType, target.elementType, checked=checked)
+    if a == b == "map":
+        return fits(source.keyType, target.keyType, checked=checked) and fits(
+            source.valueType, target.valueType, checked=checked
+        )
+    if a == b == "struct":
+        return source.names == target.names and all(
+            fits(source[n].dataType, target[n].dataType, checked=checked) for n in source.names
+        )
+    return False
+
+
+def check_new_table(schema: Any, partition_by: Sequence[str] = ()) -> None:
+    """Raise SchemaMismatch unless a Spark schema can be that of a new table with these partition columns."""
+    if not schema.names:
+        raise SchemaMismatch("the rows have no columns")
+    seen: dict[str, str] = {}
+    for name in schema.names:
+        if name.lower() in seen:
+            raise SchemaMismatch(f"the columns {seen[name.lower()]!r} and {name!r} differ in case only")
+        seen[name.lower()] = name
+    untyped = [field.name for field in schema.fields if field.dataType.typeName() == "void"]
+    if untyped:
+        raise SchemaMismatch(f"the columns {', '.join(untyped)} hold NULL only and have no type; cast them")
+    missing = [column for column in partition_by if column.lower() not in seen]
+    if missing:
+        raise SchemaMismatch(
+            f"the partition column {', '.join(missing)} is missing in the data, which has {', '.join(schema.names)}"
+        )
+    if len(set(partition_by)) == len(schema.names):
+        raise SchemaMismatch("every column is a partition column; a table needs one that it is not partitioned by")
+
+
+def fit_all(
+    source: Any, target: Any, schema_mode: SchemaMode, *, checked: bool, optional: Sequence[str] | None = None
+) -> tuple[dict[str, str | None], list[str]]:
+    """Target column -> source column (None: NULL), and the new columns, for two Spark schemas.
+
+    Raises SchemaMismatch that lists the missing, the new and the differently typed columns. ``optional`` columns may
+    be missing; None lets every column be missing once the schema may change.
+    """
+    by_name = {name.lower(): name for name in source.names}
+    may_miss = set(target.names) if optional is None and schema_mode != "fail" else set(optional or ())
+    filled: dict[str, str | None] = {}
+    missing, other = [], []
+    for name in target.names:
+        found = by_name.get(name.lower())
+        if found is None:
+            if name in may_miss:
+                filled[name] = None
+            else:
+                missing.append(name)
+        elif fits(source[found].dataType, target[name].dataType, checked=checked):
+            filled[name] = found
+        else:
+            kinds = target[name].dataType.simpleString(), source[found].dataType.simpleString()
+            other.append(f"{name} is {kinds[0]} in the table and {kinds[1]} in the data")
+    lower = {name.lower() for name in target.names}
+    new = [name for name in source.names if name.lower() not in lower]
+    problems = []
+    if missing:
+        problems.append(f"missing in the data: {', '.join(missing)}")
+    if new and schema_mode == "fail":
+        problems.append(f"not in the table: {', '.join(new)} (schema_mode append_new_columns would add them)")
+    if other:
+        problems.append("of another type: " + "; ".join(other))
+    if problems:
+        raise SchemaMismatch("; ".join(problems))
+    check_new_table(source)
+    return filled, new

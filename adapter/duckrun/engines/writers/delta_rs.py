@@ -1,0 +1,126 @@
+"""The delta_rs writer: DuckDB computes, delta_rs writes the stream. Full writes, appends, merges by key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from deltalake import write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError
+
+from duckrun.engines.duckdb_source import Rows
+from duckrun.formats.delta import CommitTaken
+from duckrun.specs import MemoryShares
+from duckrun.sql import quote_identifier
+from duckrun.table import Snapshot
+from duckrun.transaction import Transaction
+
+
+def write(
+    transaction: Transaction,
+    snapshot: Snapshot | None,
+    rows: Rows,
+    *,
+    overwrite: bool,
+    new_schema: bool = False,
+    partition_by: Sequence[str] | None = None,
+    properties: Mapping[str, str] | None = None,
+    description: str | None = None,
+    target_file_size: int | None = None,
+    **counts: Any,
+) -> int:
+    """Stream rows into new files and commit them. Returns the version; raises CommitTaken if it was taken."""
+    ref, form = transaction.ref, transaction.lake.format
+    reader = rows.relation().to_arrow_reader(batch_size=100_000)
+    commit_properties = form.properties(transaction.app, transaction.note(**counts))
+    common: dict[str, Any] = {"target_file_size": target_file_size, "commit_properties": commit_properties}
+    try:
+        if snapshot is None:
+            write_deltalake(
+                ref.location,
+                reader,
+                mode="error",
+                partition_by=list(partition_by or []) or None,
+                configuration=dict(properties or {}) or None,
+                description=description,
+                storage_options=transaction.lake.storage.delta_options(),
+                **common,
+            )
+            return 0
+        table = form.handle(ref, snapshot.version)
+        if overwrite:
+            keep = list(snapshot.partition_columns if partition_by is None else partition_by)
+            changed = new_schema or keep != list(snapshot.partition_columns)
+            write_deltalake(
+                table,
+                reader,
+                mode="overwrite",
+                partition_by=keep if changed else keep or None,
+                schema_mode="overwrite" if changed else None,
+                configuration=dict(properties or {}) or None,
+                description=description,
+                **common,
+            )
+        else:
+            write_deltalake(table, reader, mode="append", schema_mode="merge" if new_schema else None, **common)
+    except CommitFailedError as error:
+        raise CommitTaken(str(error)) from error
+    except DeltaError as error:
+        if snapshot is None and form.exists(ref):
+            raise CommitTaken(str(error)) from error
+        raise
+    return 0 if snapshot is None else snapshot.version + 1
+
+
+def merge(
+    transaction: Transaction,
+    snapshot: Snapshot,
+    rows: Rows,
+    *,
+    keys: Sequence[tuple[str, str]],
+    updates: Sequence[tuple[str | None, Mapping[str, str]]],
+    deletes: Sequence[str | None],
+    inserts: Sequence[tuple[str | None, Mapping[str, str]]],
+    shares: MemoryShares,
+    new_schema: bool = False,
+    **counts: Any,
+) -> int:
+    """Merge finished rows by key equality. Returns the version; raises CommitTaken if it was taken.
+
+    ``keys`` are (target column, source column); ``updates`` and ``inserts`` are (condition on source columns or
+    None, target column -> source column). delta_rs always gets a ``max_spill_size``: without it a merge takes
+    eight times the memory for the same time.
+    """
+    table = transaction.lake.format.handle(transaction.ref, snapshot.version)
+    on = " AND ".join(f"target.{quote_identifier(t)} = source.{quote_identifier(s)}" for t, s in keys)
+    builder = table.merge(
+        rows.relation().to_arrow_reader(batch_size=100_000),
+        predicate=on,
+        source_alias="source",
+        target_alias="target",
+        merge_schema=new_schema,
+        max_spill_size=shares.spill,
+        streamed_exec=True,
+        commit_properties=transaction.lake.format.properties(transaction.app, transaction.note(**counts)),
+    )
+
+    def assigned(columns: Mapping[str, str]) -> dict[str, str]:
+        return {quote_identifier(t): f"source.{quote_identifier(s)}" for t, s in columns.items()}
+
+    for condition in deletes:
+        builder = builder.when_matched_delete(condition)
+    for condition, columns in updates:
+        builder = builder.when_matched_update(assigned(columns), condition)
+    for condition, columns in inserts:
+        builder = builder.when_not_matched_insert(assigned(columns), condition)
+    try:
+        builder.execute()
+    except CommitFailedError as error:
+        raise CommitTaken(str(error)) from error
+    return table.version()
+
+
+def arrow_schema(rows: Rows) -> pa.Schema:
+    """The Arrow schema that rows are written with."""
+    return rows.relation().limit(0).to_arrow_table().schema

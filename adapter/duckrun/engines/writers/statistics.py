@@ -1,0 +1,79 @@
+"""DuckDB's RETURN_STATS as Delta statistics.
+
+They are not the same thing: a Delta reader may skip a file by them, so a bound that is not a bound loses rows.
+Source: Delta protocol, Per-file Statistics; Spark orders NaN above every number, DuckDB's figures leave it out.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+_STRING_PREFIX = 32
+_HIGHEST = "\U0010ffff"
+_INTEGERS = ("tinyint", "smallint", "integer", "bigint")
+
+
+def delta_stats(rows: int, columns: Mapping[str, Mapping[str, str]] | None, types: Mapping[str, Any]) -> str:
+    """The ``stats`` JSON of an add action.
+
+    ``columns`` is RETURN_STATS' column_statistics (quoted path -> figures, all strings), ``types`` the DuckDB type
+    of each top-level column. Nested columns get none, nor do binary ones.
+    """
+    low: dict[str, Any] = {}
+    high: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    for name, kind in types.items():
+        figures = (columns or {}).get('"' + name.replace('"', '""') + '"')
+        if figures is None:
+            continue
+        if "null_count" in figures:
+            nulls[name] = int(figures["null_count"])
+        if "min" in figures and "max" in figures and figures.get("has_nan") != "true":
+            bounds = _bounds(kind, figures["min"], figures["max"])
+            if bounds is not None:
+                low[name], high[name] = bounds
+    return json.dumps({"numRecords": rows, "minValues": low, "maxValues": high, "nullCount": nulls}, ensure_ascii=False)
+
+
+def _bounds(kind: Any, low: str, high: str) -> tuple[Any, Any] | None:
+    """A lower and an upper bound as JSON values, or None where the type or the value has none that is safe."""
+    if kind.id in _INTEGERS:
+        return int(low), int(high)
+    if kind.id in ("float", "double"):
+        bounds = float(low), float(high)
+        return bounds if all(math.isfinite(b) for b in bounds) else None
+    if kind.id == "decimal":
+        # A JSON number is a double in most readers: exact up to 15 digits, no bound beyond.
+        return (float(low), float(high)) if int(dict(kind.children)["precision"]) <= 15 else None
+    if kind.id == "date":
+        return (low, high) if _plain_year(low) and _plain_year(high) else None
+    if kind.id == "timestamp":
+        return _milliseconds(low, high, zone="")
+    if kind.id == "timestamp with time zone":
+        return _milliseconds(low, high, zone="Z")
+    if kind.id == "varchar":
+        return low[:_STRING_PREFIX], high if len(high) <= _STRING_PREFIX else high[:_STRING_PREFIX] + _HIGHEST
+    return None
+
+
+def _plain_year(text: str) -> bool:
+    return len(text) == 10 and text[4] == "-" and text[:4].isdigit()
+
+
+def _milliseconds(low: str, high: str, zone: str) -> tuple[str, str] | None:
+    """Statistics hold milliseconds: the lower bound is floored, the upper one raised."""
+    try:
+        moments = [datetime.fromisoformat(text) for text in (low, high)]
+    except ValueError:  # infinity, or a year that Python has no date for
+        return None
+    if zone:
+        moments = [m.astimezone(UTC).replace(tzinfo=None) for m in moments]
+    rest = moments[1].microsecond % 1000
+    if rest:
+        moments[1] += timedelta(microseconds=1000 - rest)
+    first, last = (m.isoformat(timespec="milliseconds") + zone for m in moments)
+    return first, last
