@@ -10,6 +10,8 @@ BIN    := $(VENV)/bin
 PY     := $(BIN)/python
 STAMP  := $(VENV)/.setup-done
 
+# Dagster starts `dbt`, and Spark its Python workers, by name.
+export PATH := $(CURDIR)/$(BIN):$(PATH)
 # The Java that setup chose; read when a recipe runs, as setup may just have written it.
 WITH_JAVA = JAVA_HOME="$$(cat $(VENV)/java_home)"
 # What pytest leaves to test-ci.
@@ -64,7 +66,7 @@ types: $(STAMP) ## mypy
 	@$(BIN)/mypy adapter/duckrun adapter/dbt duckrun_dagster example_project tools
 
 bench: $(STAMP) ## ours beside plain deltalake (a few minutes)
-	@for script in benchmarks/bench_*.py; do echo "== $$script"; $(WITH_JAVA) $(PY) "$$script" $(ARGS) || exit 1; done
+	@for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(WITH_JAVA) $(PY) "$$script" $(ARGS) || exit 1; done
 
 # The lock holds names and versions only: no index, no address. Present versions are kept; `make lock LOCK_ARGS=--upgrade`
 # takes new ones.

@@ -8,6 +8,7 @@ OUTPUT is a file with what the command printed.
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from importlib.util import find_spec
@@ -53,8 +54,13 @@ def through_duckrun() -> Figures:
 
 
 def check_output(output: str) -> list[str]:
-    """Every table of the lake is named, and the report is there and needs no network."""
+    """Every table of the lake is named, all checks passed, and the report is there and needs no network."""
     wrong = []
+    checks = re.search(r"(\d+) of (\d+) checks passed", output)
+    if not checks or checks[1] != checks[2] or checks[1] == "0":
+        wrong.append(f"the output says of checks: {checks[0] if checks else 'nothing'}")
+    if "not made yet" in output:
+        wrong.append("an asset is not made yet")
     for log in sorted(LAKE.glob("*/*/_delta_log")):
         if log.parent.name not in output:
             wrong.append(f"the output does not name {log.parent.parent.name}.{log.parent.name}")
@@ -70,6 +76,14 @@ def check_output(output: str) -> list[str]:
     return wrong
 
 
+def older_days_touched() -> list[str]:
+    """Files of raw.flights that its newest commit added or removed outside December."""
+    log = sorted((LAKE / "raw" / "flights" / "_delta_log").glob("*[0-9].json"))[-1]
+    actions = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    paths = [action[kind]["path"] for action in actions for kind in ("add", "remove") if kind in action]
+    return [path for path in paths if "flight_date=2013-12-" not in path] if paths else ["no file at all"]
+
+
 def main() -> int:
     if len(sys.argv) != 3 or sys.argv[1] not in MONTHS:
         print(__doc__, file=sys.stderr)
@@ -79,6 +93,8 @@ def main() -> int:
     for name, figures in (("deltalake", through_deltalake()), ("DuckDB", through_duckrun())):
         if figures != expected:
             wrong.append(f"raw.flights read through {name}: {figures}; in the files: {expected}")
+    if sys.argv[1] == "year" and (older := older_days_touched()):
+        wrong.append(f"December's commit of raw.flights touched {len(older)} other files: {', '.join(older[:3])}")
     for line in wrong:
         print(f"check: {line}", file=sys.stderr)
     if not wrong:
