@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from sqlglot import exp
 
 from duckrun.engines.duckdb import DuckDBEngine
-from duckrun.engines.duckdb_source import SQL, SqlOnCursor
+from duckrun.engines.duckdb_source import SQL
 from duckrun.engines.engine import Engine
 from duckrun.errors import InvalidConfig, TableNotFound, UnsupportedFeature
 from duckrun.frame import Frame
 from duckrun.lake import Lake, TableRef, ViewDefinition
 from duckrun.memory import Arbiter
 from duckrun.pins import Pins
-from duckrun.specs import Commit, EngineName, ReadSpec, Spec
+from duckrun.specs import Commit, EngineName, ReadSpec, Spec, StagedFile, WriteSpec
 from duckrun.sql import parse_query, replace_tables
 from duckrun.table import Scan, Snapshot
 from duckrun.transaction import Transaction
@@ -124,7 +124,7 @@ class Session:
             views = self._resolve(tree, pins, tables)
             if not views:
                 break
-            tree = replace_tables(tree, lambda table: views.get(_dotted(table)))
+            tree = replace_tables(tree, lambda table, views=views: views.get(_dotted(table)))
         else:
             raise InvalidConfig("The views of this statement read each other in a circle.")
         return self.engine.query(tree.sql(dialect=dialect), tables, dialect)
@@ -215,6 +215,27 @@ class Session:
         transaction = Transaction(self.lake, ref, app=spec.app, pins=self._pins)
         return chosen.execute(spec, source, transaction)
 
+    def stage(
+        self, name: str | TableRef, source: Any, *, partition_by: Sequence[str] | None = None
+    ) -> tuple[StagedFile, ...]:
+        """Write a part of a commit to come: files that no reader sees before commit_staged(). They survive pickle and
+        JSON, so that N processes stage and one commits.
+        """
+        ref = self._ref(name)
+        self.lake.ensure_writable(ref)
+        return self._embedded.stage(source, Transaction(self.lake, ref), partition_by)
+
+    def commit_staged(self, name: str | TableRef, files: Sequence[StagedFile], spec: WriteSpec) -> Commit:
+        """Make staged files visible in one commit (append, overwrite, or error for a new table)."""
+        transaction = Transaction(self.lake, self._ref(name), app=spec.app, pins=self._pins)
+        return self._embedded.commit_staged(files, spec, transaction)
+
+    @property
+    def _embedded(self) -> DuckDBEngine:
+        engine = self.engine_of("duckdb")
+        assert isinstance(engine, DuckDBEngine)
+        return engine
+
     def _writing_engine(self, name: EngineName, source: Any, ref: TableRef) -> Engine:
         if _is_spark(source):
             if self._spark is None and "spark" not in self._engines and name != "spark":
@@ -229,7 +250,7 @@ class Session:
 
     def _selected(self, source: SQL, engine: Engine) -> Frame:
         own = Session(self.lake, engine=engine.name, pins=self._pins, arbiter=self.arbiter, spark=self._spark)  # type: ignore[arg-type]
-        own._engines = self._engines
+        own._engines, own._registered = self._engines, self._registered
         return own.sql(source.text, dialect=source.dialect or "duckdb")
 
     def schema_of(self, source: Any, *, engine: EngineName | None = None) -> pa.Schema:
@@ -327,6 +348,3 @@ def _is_spark(value: Any) -> bool:
     if isinstance(value, Frame):
         return value.engine == "spark"
     return type(value).__module__.startswith("pyspark.sql") and type(value).__name__ == "DataFrame"
-
-
-__all__ = ["SQL", "Session", "SqlOnCursor", "Table", "connect"]

@@ -1,0 +1,55 @@
+"""Checks that need to see every asset at once, and so are made when definitions load."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from dagster import AssetKey, AssetsDefinition, Definitions
+
+from duckrun.errors import InvalidConfig
+from duckrun_dagster.io_managers import DeltaIOManager
+from duckrun_dagster.table_config import parse_table
+
+_DBT_MANIFEST = "dagster_dbt/manifest"
+
+
+def check_definitions(definitions: Definitions) -> Definitions:
+    """The same definitions, checked. Opens no table, starts no Spark.
+
+    Raises InvalidConfig if two assets would write one table (two engines that write one table included), or if an
+    asset's metadata holds an error.
+
+    Example: ``defs = check_definitions(Definitions(assets=[...], resources={...}))``.
+    """
+    writers: dict[str, list[AssetKey]] = defaultdict(list)
+    for asset in definitions.assets or []:
+        if isinstance(asset, AssetsDefinition) and asset.is_executable:
+            for key in asset.keys:
+                place = _place(definitions, asset, key)
+                if place is not None:
+                    writers[place].append(key)
+    for place, keys in sorted(writers.items()):
+        if len(keys) > 1:
+            names = " and ".join(sorted(key.to_user_string() for key in keys))
+            raise InvalidConfig(
+                f"Assets {names} both write {place}. One table has one asset: give one of them another key, "
+                "or another 'schema', 'table' or 'location' in its metadata."
+            )
+    return definitions
+
+
+def _place(definitions: Definitions, asset: AssetsDefinition, key: AssetKey) -> str | None:
+    """Where an asset is written, as one text; None if we do not write it."""
+    metadata = asset.metadata_by_key.get(key, {})
+    resources = definitions.resources or {}
+    if _DBT_MANIFEST in metadata:
+        table = metadata.get("dagster/table_name")
+        return None if table is None else f"table {getattr(table, 'value', table)}"
+    manager = resources.get(asset.get_io_manager_key_for_asset_key(key))
+    if not isinstance(manager, DeltaIOManager):
+        return None
+    output = asset.node_def.output_def_named(asset.get_output_name_for_asset_key(key))
+    if output.dagster_type.is_nothing:
+        return None
+    config = parse_table(key, metadata, default_schema=manager.schema_ or manager.duckrun.schema_ or "main")
+    return f"location {config.location.rstrip('/')}" if config.location else f"table {config.name}"

@@ -1,0 +1,22 @@
+"""Polars frames. A LazyFrame stays lazy in both directions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from duckrun.frame import Frame
+from duckrun_dagster.io_managers.handler import TypeHandler
+
+
+class PolarsHandler(TypeHandler[pl.DataFrame | pl.LazyFrame]):
+    """The columns and filters of a LazyFrame that was loaded reach the scan of the files."""
+
+    names = {"polars": pl.DataFrame, "polars_lazy": pl.LazyFrame}
+
+    def to_source(self, value: pl.DataFrame | pl.LazyFrame) -> Any:
+        return value
+
+    def from_scan(self, frame: Frame, as_type: type) -> pl.DataFrame | pl.LazyFrame:
+        return frame.pl(lazy=issubclass(as_type, pl.LazyFrame))

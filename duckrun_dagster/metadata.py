@@ -1,0 +1,171 @@
+"""A Commit and the table's log as Dagster metadata: the same for what the IO manager and what dbt wrote.
+
+Figures come from the commit and the log; no table is read to count its rows.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from datetime import date, datetime
+from typing import Any
+
+import pyarrow as pa
+from dagster import MetadataValue, TableColumn, TableColumnConstraints, TableSchema, TimeWindowPartitionsDefinition
+
+from duckrun.specs import Commit, ScanFile
+from duckrun.table import Snapshot, TableRef
+from duckrun_dagster.partitions import PartitionSlice
+
+Metadata = dict[str, Any]
+
+_MB = 1024 * 1024
+_LONGEST_CELL = 60
+
+
+def commit_metadata(commit: Commit) -> Metadata:
+    """What a write did. A count that the log does not have is left out, not shown as zero."""
+    memory = commit.memory
+    values: Metadata = {
+        "version": commit.version,
+        "location": MetadataValue.path(commit.location),
+        "mode": commit.mode,
+        "engine": commit.engine,
+        "writer": commit.writer,
+        "reason": commit.reason or None,
+        "rows_inserted": commit.rows_inserted,
+        "rows_updated": commit.rows_updated,
+        "rows_deleted": commit.rows_deleted,
+        "files_added": commit.files_added,
+        "files_removed": commit.files_removed,
+        "bytes_added": commit.bytes_added,
+        "seconds": float(commit.seconds),
+        "peak_memory_mb": _megabytes(commit.peak_bytes),
+        "memory_limit_mb": _megabytes(memory.limit) if memory else None,
+        "memory_duckdb_mb": _megabytes(memory.duckdb) if memory else None,
+        "memory_spill_mb": _megabytes(memory.spill) if memory and memory.spill else None,
+        "replayed": commit.replayed,
+    }
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def table_metadata(snapshot: Snapshot) -> Metadata:
+    """What the table is now, in Dagster's own names."""
+    values: Metadata = {
+        **name_metadata(snapshot.ref),
+        "dagster/column_schema": column_schema(snapshot.schema),
+        "dagster/row_count": row_count(snapshot.files()),
+    }
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def name_metadata(ref: TableRef) -> Metadata:
+    """The table's name and address; the same from the IO manager and from dbt, so the UI knows the storage is one."""
+    return {
+        "dagster/table_name": str(ref),
+        "dagster/uri": ref.location if "://" in ref.location else f"file://{ref.location}",
+        "dagster/storage_kind": "delta",
+    }
+
+
+def data_version(snapshot: Snapshot) -> str:
+    """What Dagster compares to tell whether the table has changed: the table's id and version."""
+    return f"{snapshot.table_id}@{snapshot.version}"
+
+
+def column_schema(schema: pa.Schema) -> TableSchema:
+    """The columns with type, comment and whether they may be NULL."""
+    return TableSchema(
+        columns=[
+            TableColumn(
+                name=field.name,
+                type=str(field.type),
+                description=(field.metadata or {}).get(b"comment", b"").decode() or None,
+                constraints=TableColumnConstraints(nullable=field.nullable),
+            )
+            for field in schema
+        ]
+    )
+
+
+def row_count(files: Iterable[ScanFile]) -> int | None:
+    """The rows of some files by the log; None where the log cannot tell (no statistics, or rows deleted in place)."""
+    total = 0
+    for file in files:
+        rows = _rows(file)
+        if rows is None:
+            return None
+        total += rows
+    return total
+
+
+def partition_row_counts(snapshot: Snapshot, partitions: PartitionSlice, column: str | None) -> dict[str, int]:
+    """The rows of each partition, where the table is laid out by the partition column; else nothing."""
+    name = next((c for c in snapshot.partition_columns if column is not None and c.lower() == column.lower()), None)
+    if name is None:
+        return {}
+    counts: dict[str, int] = dict.fromkeys(partitions.keys, 0)
+    key_of = _key_finder(partitions)
+    for file in snapshot.files():
+        key, rows = key_of(file.partition_values.get(name)), _rows(file)
+        if key is None:
+            continue
+        if rows is None:
+            return {}
+        counts[key] += rows
+    return counts
+
+
+def preview(table: pa.Table) -> MetadataValue:
+    """The first rows as a Markdown table."""
+    names = [_cell(name) for name in table.column_names]
+    lines = [f"| {' | '.join(names)} |", f"|{'---|' * len(names)}"]
+    for row in table.to_pylist():
+        lines.append(f"| {' | '.join(_cell(value) for value in row.values())} |")
+    return MetadataValue.md("\n".join(lines))
+
+
+def _key_finder(partitions: PartitionSlice) -> Any:
+    """A function from the partition value of a file to the Dagster partition that holds it."""
+    definition = partitions.definition
+    if not isinstance(definition, TimeWindowPartitionsDefinition):
+        wanted = set(partitions.keys)
+        return lambda value: value if value in wanted else None
+    windows = sorted(
+        (
+            (w.start.replace(tzinfo=None), w.end.replace(tzinfo=None), key)
+            for key, w in _windows(definition, partitions.keys)
+        ),
+    )
+    starts = [start for start, _, _ in windows]
+
+    def find(value: str | None) -> str | None:
+        try:
+            moment = datetime.combine(date.fromisoformat(value or ""), datetime.min.time())
+        except ValueError:
+            return None
+        at = bisect_right(starts, moment) - 1
+        return windows[at][2] if at >= 0 and moment < windows[at][1] else None
+
+    return find
+
+
+def _windows(definition: TimeWindowPartitionsDefinition, keys: Sequence[str]) -> list[tuple[str, Any]]:
+    return [(key, definition.time_window_for_partition_key(key)) for key in keys]
+
+
+def _rows(file: ScanFile) -> int | None:
+    if file.deletion_vector or not file.stats:
+        return None
+    return json.loads(file.stats).get("numRecords")
+
+
+def _megabytes(size: int | None) -> float | None:
+    return None if size is None else round(size / _MB, 1)
+
+
+def _cell(value: Any) -> str:
+    text = "" if value is None else str(value)
+    text = text if len(text) <= _LONGEST_CELL else text[: _LONGEST_CELL - 1] + "…"
+    return text.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ")

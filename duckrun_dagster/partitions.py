@@ -1,0 +1,225 @@
+"""Partitions of an asset as rows of its table: which ones a step writes or reads, as one SQL predicate.
+
+A time window ``[start, end)`` becomes ``column >= start AND column < end`` in the type of the column. A timestamp with
+a time zone is compared as an instant; a date, a timestamp without a zone and a text are compared with the wall clock of
+the partition's own time zone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+from dagster import (
+    InputContext,
+    MultiPartitionKey,
+    MultiPartitionsDefinition,
+    OutputContext,
+    PartitionsDefinition,
+    TimeWindow,
+    TimeWindowPartitionsDefinition,
+)
+
+from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
+from duckrun.sql import quote_identifier, quote_literal
+from duckrun_dagster.table_config import TableConfig
+
+# Most significant part first, so that the order of the texts is the order of the times.
+_SORTABLE_FORMAT = re.compile(r"%Y([-/.]?%m([-/.]?%d([ T_-]?%H(:?%M(:?%S)?)?)?)?)?")
+
+
+@dataclass(frozen=True)
+class PartitionSlice:
+    """The partitions of one asset that one step writes or reads."""
+
+    definition: PartitionsDefinition
+    keys: tuple[str, ...]
+
+    @property
+    def label(self) -> str:
+        """A short name that is the same whenever the partitions are the same."""
+        if len(self.keys) == 1:
+            return self.keys[0]
+        digest = hashlib.sha256("\n".join(self.keys).encode()).hexdigest()[:12]
+        return f"{self.keys[0]}...{self.keys[-1]}#{len(self.keys)}-{digest}"
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether these are all partitions that the asset has today."""
+        return set(self.keys) >= set(self.definition.get_partition_keys())
+
+    def predicate(self, config: TableConfig, schema: pa.Schema, asset: str) -> str:
+        """The SQL (DuckDB's) that is true for exactly the rows of these partitions.
+
+        Raises InvalidConfig without ``partition_expr``, SchemaMismatch where its column is missing from ``schema``,
+        UnsupportedFeature for a column type that cannot hold the partition.
+        """
+        if isinstance(self.definition, MultiPartitionsDefinition):
+            return _multi_predicate(self.definition, self.keys, config, schema, asset)
+        return _predicate(self.definition, self.keys, config, None, schema, asset)
+
+    def table_partitioning(self, config: TableConfig, schema: pa.Schema) -> tuple[str, ...] | None:
+        """The columns to lay a new table out by: those that hold a partition each, not those that hold instants."""
+        columns = [_column(schema, column) for column in config.partition_expr.values()]
+        if any(column is None or pa.types.is_timestamp(_value_type(schema.field(column))) for column in columns):
+            return None
+        return tuple(column for column in columns if column is not None) or None
+
+
+def written_partitions(context: OutputContext) -> PartitionSlice | None:
+    """The partitions that this step writes; None for an asset without partitions."""
+    if not context.has_asset_key or not context.has_asset_partitions:
+        return None
+    return PartitionSlice(context.asset_partitions_def, tuple(context.asset_partition_keys))
+
+
+def read_partitions(context: InputContext) -> PartitionSlice | None:
+    """The partitions that this step reads of an upstream asset; None for the whole table.
+
+    A step that maps to every partition reads the whole table: no row is left out because no partition claims it.
+    """
+    if not context.has_asset_key or not context.has_asset_partitions:
+        return None
+    wanted = PartitionSlice(context.asset_partitions_def, tuple(context.asset_partition_keys))
+    return None if wanted.is_everything and not context.has_partition_key else wanted
+
+
+def _multi_predicate(
+    definition: MultiPartitionsDefinition, keys: Sequence[str], config: TableConfig, schema: pa.Schema, asset: str
+) -> str:
+    wholes = []
+    for key in keys:
+        parsed = key if isinstance(key, MultiPartitionKey) else definition.get_partition_key_from_str(key)
+        parts = [
+            _predicate(
+                dimension.partitions_def,
+                [parsed.keys_by_dimension[dimension.name]],
+                config,
+                dimension.name,
+                schema,
+                asset,
+            )
+            for dimension in definition.partitions_defs
+        ]
+        wholes.append(" AND ".join(parts))
+    return wholes[0] if len(wholes) == 1 else " OR ".join(f"({whole})" for whole in wholes)
+
+
+def _predicate(
+    definition: PartitionsDefinition,
+    keys: Sequence[str],
+    config: TableConfig,
+    dimension: str | None,
+    schema: pa.Schema,
+    asset: str,
+) -> str:
+    named = config.partition_column(dimension)
+    if named is None:
+        example = "'partition_expr': 'day'" if dimension is None else f"'partition_expr': {{{dimension!r}: 'day'}}"
+        raise InvalidConfig(
+            f"Asset {asset} has partitions{f' (dimension {dimension})' if dimension else ''}, but its metadata names no "
+            f"column that holds them. Set metadata {{{example}}}."
+        )
+    column = _column(schema, named)
+    if column is None:
+        raise SchemaMismatch(
+            f"Asset {asset}: its partition column {named!r} (metadata 'partition_expr') is missing from the columns "
+            f"{', '.join(schema.names)} of table {config.name}. Add the column, or correct 'partition_expr'."
+        )
+    field = schema.field(column)
+    name = quote_identifier(column)
+    if isinstance(definition, TimeWindowPartitionsDefinition):
+        ranges = []
+        for window in _windows(definition, keys):
+            start, end = (
+                _boundary(moment, window, field, definition.fmt, asset) for moment in (window.start, window.end)
+            )
+            ranges.append(f"{name} >= {start} AND {name} < {end}")
+        return ranges[0] if len(ranges) == 1 else " OR ".join(f"({each})" for each in ranges)
+    values = [_value(key, field, asset) for key in keys]
+    return f"{name} = {values[0]}" if len(values) == 1 else f"{name} IN ({', '.join(values)})"
+
+
+def _windows(definition: TimeWindowPartitionsDefinition, keys: Sequence[str]) -> list[TimeWindow]:
+    """The windows of some partitions, those that touch joined to one."""
+    windows = sorted((definition.time_window_for_partition_key(key) for key in keys), key=lambda w: w.start.timestamp())
+    joined = windows[:1]
+    for window in windows[1:]:
+        if window.start.timestamp() <= joined[-1].end.timestamp():
+            joined[-1] = TimeWindow(joined[-1].start, window.end)
+        else:
+            joined.append(window)
+    return joined
+
+
+def _boundary(moment: datetime, window: TimeWindow, field: pa.Field, fmt: str, asset: str) -> str:
+    """One end of a window as a literal of the column's type."""
+    kind = _value_type(field)
+    if pa.types.is_timestamp(kind):
+        if kind.tz is not None:
+            return f"TIMESTAMPTZ {quote_literal(moment.astimezone(UTC).strftime('%Y-%m-%d %H:%M:%S+00:00'))}"
+        if _ambiguous(moment) and window.end - window.start < timedelta(hours=24):
+            raise UnsupportedFeature(
+                f"Asset {asset}: {moment:%Y-%m-%d %H:%M} happens twice in the partition's time zone ({moment.tzinfo}), and "
+                f"column {field.name} has no time zone to tell which. Use a timestamp with a time zone, or partitions in UTC."
+            )
+        return f"TIMESTAMP {quote_literal(moment.strftime('%Y-%m-%d %H:%M:%S'))}"
+    if pa.types.is_date(kind):
+        if (moment.hour, moment.minute, moment.second) != (0, 0, 0):
+            raise UnsupportedFeature(
+                f"Asset {asset}: column {field.name} holds dates, which cannot tell partitions that start at "
+                f"{moment:%H:%M} apart. Name a timestamp column in metadata 'partition_expr'."
+            )
+        return f"DATE {quote_literal(moment.strftime('%Y-%m-%d'))}"
+    if _is_text(kind):
+        if not _SORTABLE_FORMAT.fullmatch(fmt):
+            raise UnsupportedFeature(
+                f"Asset {asset}: texts of the partition format {fmt!r} do not sort by time, so column {field.name} cannot "
+                "hold a range of them. Use a date or timestamp column, or a format such as '%Y-%m-%d'."
+            )
+        return quote_literal(moment.strftime(fmt))
+    if pa.types.is_integer(kind) and moment.strftime(fmt).isdigit() and _SORTABLE_FORMAT.fullmatch(fmt):
+        return str(int(moment.strftime(fmt)))
+    raise UnsupportedFeature(
+        f"Asset {asset}: column {field.name} is {field.type}; time partitions need a date, timestamp or text column"
+        + (f" (a whole number needs a partition format of digits, not {fmt!r})." if pa.types.is_integer(kind) else ".")
+    )
+
+
+def _value(key: str, field: pa.Field, asset: str) -> str:
+    """A partition key as a literal of the column's type."""
+    kind = _value_type(field)
+    if _is_text(kind):
+        return quote_literal(key)
+    if pa.types.is_integer(kind) and re.fullmatch(r"-?\d+", key):
+        return key
+    if pa.types.is_date(kind) and re.fullmatch(r"\d{4}-\d\d-\d\d", key):
+        return f"DATE {quote_literal(key)}"
+    raise UnsupportedFeature(
+        f"Asset {asset}: partition {key!r} cannot be a value of column {field.name}, which is {field.type}. "
+        "Use a text column for these partitions."
+    )
+
+
+def _ambiguous(moment: datetime) -> bool:
+    return moment.replace(fold=0).utcoffset() != moment.replace(fold=1).utcoffset()
+
+
+def _value_type(field: pa.Field) -> pa.DataType:
+    return field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+
+
+def _column(schema: pa.Schema, named: str) -> str | None:
+    """The column of that name; letter case counts only where two columns differ in nothing else."""
+    if named in schema.names:
+        return named
+    alike = [name for name in schema.names if name.lower() == named.lower()]
+    return alike[0] if len(alike) == 1 else None

@@ -1,0 +1,163 @@
+"""DuckrunResource: the lake that a code location works on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+from dagster import ConfigurableResource, EnvVar, InitResourceContext, OpExecutionContext
+from pydantic import Field, PrivateAttr
+
+from duckrun.errors import DuckrunError, InvalidConfig
+from duckrun.lake import Lake
+from duckrun.pins import Pins
+from duckrun.session import Session, connect
+from duckrun.specs import EngineName
+from duckrun_dagster.resources.profile import LakeSettings, lake_of_profile
+from duckrun_dagster.resources.spark_resource import SparkResource
+from duckrun_dagster.resources.steps import StepSessions, close_run, sessions_of, step_id
+
+_HIDDEN = "********"
+_SECRET_WORDS = ("secret", "key", "token", "password", "sas", "credential")
+
+
+class DuckrunResource(ConfigurableResource):
+    """A lake, from its own arguments or from the dbt profile that names it; nothing is opened before it is used.
+
+    Secrets in ``storage_options`` are not shown in Dagster's pages; ``EnvVar`` keeps them out of the code too.
+
+    Example::
+
+        DuckrunResource(root_path="lake/")
+        DuckrunResource(root_path="s3://bucket/lake", storage_options={"AWS_SECRET_ACCESS_KEY": EnvVar("SECRET")})
+        DuckrunResource(project_dir="dbt/", target="prod")
+    """
+
+    root_path: str | None = Field(default=None, description="A folder, or an s3://, az://, abfss:// or gs:// URL.")
+    project_dir: str | None = Field(default=None, description="A dbt project whose profile is of type duckrun.")
+    profiles_dir: str | None = Field(default=None, description="Where profiles.yml is; as dbt finds it, if not given.")
+    profile: str | None = Field(default=None, description="Its profile; the project's own, if not given.")
+    target: str | None = Field(default=None, description="Its target; the profile's own, if not given.")
+    schema_: str | None = Field(
+        default=None, alias="schema", description="The default schema; main, if nothing names one."
+    )
+    storage_options: dict[str, str] = Field(default_factory=dict, description="Credentials, in delta_rs's names.")
+    memory_fraction: float | None = Field(default=None, description="This process's part of the machine, 0 to 1.")
+    memory_limit: str | None = Field(default=None, description="At most this much memory, such as 4GB.")
+
+    _secrets: dict[str, str] = PrivateAttr(default_factory=dict)
+    _lake: Lake | None = PrivateAttr(default=None)
+
+    def __init__(self, **values: Any) -> None:
+        shown, secrets = _hide(values.get("storage_options") or {})
+        if secrets:
+            values["storage_options"] = shown
+        super().__init__(**values)
+        self._secrets = secrets
+
+    def _with_updated_values(self, values: Mapping[str, Any] | None) -> Self:
+        # Dagster builds the copy it runs from the configuration that it shows, where the secrets are hidden.
+        copy = super()._with_updated_values(values)
+        copy._secrets = {**self._secrets, **copy._secrets}
+        return copy
+
+    # -- what users call
+
+    def lake(self) -> Lake:
+        """The lake: names, listing, snapshots. Raises InvalidConfig if it is configured nowhere or wrongly."""
+        if self._lake is None:
+            settings = self._settings()
+            self._lake = Lake(
+                settings.root_path, schema=settings.schema or "main", storage_options=settings.storage_options
+            )
+        return self._lake
+
+    def session(
+        self, engine: EngineName = "duckdb", *, spark: SparkResource | Any | None = None, pins: Pins | None = None
+    ) -> Session:
+        """A session on the lake.
+
+        Inside an asset it is the step's own: it reads the versions that the step's inputs read, and is closed by the
+        step; elsewhere (a notebook, a script) it is a new one that the caller closes. ``spark`` is a SparkResource or
+        a Spark session, for engine ``spark``.
+        """
+        step = _current_step()
+        if step is None or pins is not None:
+            return self._connect(engine, spark, pins)
+        return self.step(step).session(engine, lambda shared: self._connect(engine, spark, shared))
+
+    def step(self, step_context: Any) -> StepSessions:
+        """What the step of this context shares: pins, and one session an engine."""
+        return sessions_of(step_id(step_context), self.lake())
+
+    def step_session(self, step_context: Any, engine: EngineName, spark: SparkResource | None) -> Session:
+        """The step's session on an engine."""
+        return self.step(step_context).session(engine, lambda shared: self._connect(engine, spark, shared))
+
+    def teardown_after_execution(self, context: InitResourceContext) -> None:
+        close_run(context.run.run_id if context.run else None)
+
+    # -- how it is put together
+
+    def _connect(self, engine: EngineName, spark: SparkResource | Any | None, pins: Pins | None) -> Session:
+        settings, lake = self._settings(), self.lake()
+        if engine == "spark" and (spark is None or isinstance(spark, SparkResource)):
+            spark = (spark or SparkResource()).session(lake.storage)
+        return connect(
+            settings.root_path,
+            schema=lake.default_schema,
+            engine=engine,
+            storage_options=settings.storage_options,
+            spark=spark,
+            memory_limit=self.memory_limit or settings.memory_limit,
+            memory_fraction=self.memory_fraction,
+            pins=pins,
+        )
+
+    def _settings(self) -> LakeSettings:
+        """The lake's address, from the arguments, else from the profile. Raises InvalidConfig naming this resource."""
+        if self.root_path and self.project_dir:
+            raise InvalidConfig(
+                "DuckrunResource: root_path and project_dir both name a lake. Leave root_path out to take the profile's."
+            )
+        options = {k: self._secrets.get(k, v) if v == _HIDDEN else v for k, v in self.storage_options.items()}
+        if self.root_path:
+            return LakeSettings(self.root_path, self.schema_, options, self.memory_limit)
+        if not self.project_dir:
+            raise InvalidConfig(
+                "DuckrunResource: root_path is not set. Set root_path to a folder or a URL (s3://bucket/lake), "
+                "or project_dir to a dbt project with a profile of type duckrun."
+            )
+        try:
+            found = lake_of_profile(self.project_dir, self.profile, self.target, self.profiles_dir)
+        except DuckrunError as error:
+            raise type(error)(f"DuckrunResource: {error}") from error
+        return LakeSettings(
+            root_path=found.root_path,
+            schema=self.schema_ or found.schema,
+            storage_options={**found.storage_options, **options},
+            memory_limit=self.memory_limit or found.memory_limit,
+        )
+
+
+def _hide(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Options as Dagster may show them, and the values that it may not. An EnvVar shows its name only."""
+    secrets = {
+        key: value
+        for key, value in options.items()
+        if isinstance(value, str)
+        and not isinstance(value, EnvVar)
+        and value != _HIDDEN
+        and any(word in key.lower() for word in _SECRET_WORDS)
+    }
+    return {key: _HIDDEN if key in secrets else value for key, value in options.items()}, secrets
+
+
+def _current_step() -> Any | None:
+    """The step context of the asset or op that is running here; None outside of one."""
+    from dagster._core.errors import DagsterInvariantViolationError
+
+    try:
+        return OpExecutionContext.get().get_step_execution_context()
+    except DagsterInvariantViolationError:
+        return None

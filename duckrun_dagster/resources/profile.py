@@ -1,0 +1,92 @@
+"""The lake of a dbt profile: read and rendered by dbt, so that a lake is configured once."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from duckrun.errors import InvalidConfig
+
+
+@dataclass(frozen=True)
+class LakeSettings:
+    """Where a lake is and how to get in."""
+
+    root_path: str
+    schema: str | None = None
+    storage_options: dict[str, str] = field(default_factory=dict, repr=False)
+    memory_limit: str | None = None
+
+
+def lake_of_profile(
+    project_dir: str | os.PathLike[str],
+    profile: str | None = None,
+    target: str | None = None,
+    profiles_dir: str | os.PathLike[str] | None = None,
+) -> LakeSettings:
+    """The lake that a dbt project's profile of ``type: duckrun`` names.
+
+    ``env_var`` and the rest of dbt's Jinja work; a relative ``root_path`` is relative to the project, where dbt runs.
+    Raises InvalidConfig with the file and what is wrong in it.
+    """
+    project = Path(project_dir).expanduser().absolute()
+    if not (project / "dbt_project.yml").is_file():
+        raise InvalidConfig(f"project_dir {project} holds no dbt_project.yml.")
+    folder = _profiles_dir(project, profiles_dir)
+    where = f"{folder / 'profiles.yml'}"
+    values, shown = _render(project, folder, profile, target)
+    if values.get("type") != "duckrun":
+        raise InvalidConfig(f"{shown} in {where} is of type {values.get('type')!r}; a lake needs type: duckrun.")
+    root = values.get("root_path")
+    if not root:
+        raise InvalidConfig(
+            f"{shown} in {where} has no root_path. Set it to a folder or to an s3://, az:// or gs:// URL."
+        )
+    root = str(root)
+    if "://" not in root and not Path(root).expanduser().is_absolute():
+        root = str(project / root)
+    options = values.get("storage_options") or {}
+    limit = values.get("memory_limit")
+    return LakeSettings(
+        root_path=root,
+        schema=values.get("schema"),
+        storage_options={str(k): str(v) for k, v in options.items()},
+        memory_limit=None if limit is None else str(limit),
+    )
+
+
+def _profiles_dir(project: Path, given: str | os.PathLike[str] | None) -> Path:
+    """Where dagster-dbt and dbt look: as told, the environment, the project, the home folder."""
+    if given is not None:
+        return Path(given).expanduser().absolute()
+    candidates = [project, Path.home() / ".dbt"]
+    if os.environ.get("DBT_PROFILES_DIR"):
+        candidates.insert(0, Path(os.environ["DBT_PROFILES_DIR"]))
+    return next((c for c in candidates if (c / "profiles.yml").is_file()), project)
+
+
+def _render(project: Path, folder: Path, profile: str | None, target: str | None) -> tuple[dict[str, Any], str]:
+    """The chosen target's keys, rendered, and how to call it in a message."""
+    # Importing dbt's configuration takes most of a second, and only a resource with a project_dir needs it.
+    from dbt.config.profile import Profile, read_profile
+    from dbt.config.project import load_raw_project
+    from dbt.config.renderer import ProfileRenderer
+    from dbt_common.context import set_invocation_context
+    from dbt_common.exceptions import DbtBaseException
+
+    # dbt's env_var() reads the environment that the invocation was given, also outside of one.
+    set_invocation_context(os.environ.copy())
+    try:
+        renderer = ProfileRenderer({})
+        name = profile or renderer.render_value(load_raw_project(str(project)).get("profile"))
+        profiles = read_profile(str(folder))
+        if not profiles:
+            raise InvalidConfig(f"{folder / 'profiles.yml'} does not exist or is empty. Set profiles_dir, or write it.")
+        if name not in profiles:
+            raise InvalidConfig(f"{folder / 'profiles.yml'} has no profile {name!r}; it has {', '.join(profiles)}.")
+        chosen, values = Profile.render_profile(profiles[name], name, target, renderer)
+    except DbtBaseException as error:
+        raise InvalidConfig(f"Cannot read the dbt profile of {project}: {error}") from error
+    return values, f"Target {chosen!r} of profile {name!r}"

@@ -1,0 +1,72 @@
+"""The sessions of one Dagster step: every read of a step, in the asset's body and in the IO manager, is of one version.
+
+Dagster makes a copy of a resource for each place that uses it, so what a step shares is kept here, by run and step. The
+sessions of a step are closed when the next step of the process asks for one, or when the resource is torn down.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from duckrun.lake import Lake
+from duckrun.pins import Pins
+from duckrun.session import Session
+from duckrun.specs import EngineName
+
+
+class StepId(NamedTuple):
+    """One attempt of one step of one run. A retried step reads anew."""
+
+    run_id: str
+    step_key: str
+    attempt: int
+
+
+@dataclass
+class StepSessions:
+    """One session an engine, all with the same pins."""
+
+    lake: Lake
+    pins: Pins
+    _sessions: dict[EngineName, Session] = field(default_factory=dict)
+
+    def session(self, engine: EngineName, connect: Callable[[Pins], Session]) -> Session:
+        """The step's session on that engine, made by ``connect`` at the first call."""
+        if engine not in self._sessions:
+            self._sessions[engine] = connect(self.pins)
+        return self._sessions[engine]
+
+    def close(self) -> None:
+        for session in self._sessions.values():
+            session.close()
+        self._sessions.clear()
+
+
+_lock = threading.Lock()
+_steps: dict[tuple[StepId, str], StepSessions] = {}
+
+
+def sessions_of(step: StepId, lake: Lake) -> StepSessions:
+    """What this step shares on one lake. Closes what earlier steps of this process left open."""
+    with _lock:
+        for key in [key for key in _steps if key[0] != step]:
+            _steps.pop(key).close()
+        key = (step, lake.root)
+        if key not in _steps:
+            _steps[key] = StepSessions(lake, Pins(lake.snapshot))
+        return _steps[key]
+
+
+def close_run(run_id: str | None) -> None:
+    """Close the sessions of a run's steps."""
+    with _lock:
+        for key in [key for key in _steps if key[0].run_id == run_id]:
+            _steps.pop(key).close()
+
+
+def step_id(step_context: Any) -> StepId:
+    """The id of the step that a context of Dagster's belongs to."""
+    return StepId(step_context.run_id, step_context.step.key, step_context.previous_attempt_count)
