@@ -97,7 +97,7 @@ class Frame:
 
         head = polars.from_arrow(self._source.limit(rows).reader().read_all())
         with polars.Config(tbl_rows=rows, tbl_hide_dataframe_shape=True):
-            print(head)
+            print(head)  # noqa: T201 - the reason to call show()
 
     def createOrReplaceTempView(self, name: str) -> None:
         """Give the frame a name that later statements of this session can read."""

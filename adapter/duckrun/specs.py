@@ -217,9 +217,13 @@ class ScanFile:
 
 @dataclass(frozen=True)
 class StagedFile(ScanFile):
-    """A data file that is written and waits for its commit. ``rows`` is its count of rows."""
+    """A data file that is written and waits for its commit, perhaps by another process.
+
+    ``rows`` is its count of rows, ``schema`` the Arrow schema of the table's rows (IPC message, base64).
+    """
 
     rows: int = 0
+    schema: str = ""
 
 
 @dataclass(frozen=True)

@@ -91,7 +91,7 @@ class Scan:
             {
                 "ref": asdict(self.ref),
                 "version": self.version,
-                "schema": base64.b64encode(self.schema.serialize().to_pybytes()).decode(),
+                "schema": schema_to_text(self.schema),
                 "partition_columns": self.partition_columns,
                 "spec": asdict(self.spec),
                 "files": [asdict(f) for f in self.files],
@@ -106,8 +106,18 @@ class Scan:
         return cls(
             ref=TableRef(**values["ref"]),
             version=values["version"],
-            schema=pa.ipc.read_schema(pa.py_buffer(base64.b64decode(values["schema"]))),
+            schema=schema_from_text(values["schema"]),
             partition_columns=tuple(values["partition_columns"]),
             spec=ReadSpec(columns=None if columns is None else tuple(columns), **spec),
             files=tuple(ScanFile(**f) for f in values["files"]),
         )
+
+
+def schema_to_text(schema: pa.Schema) -> str:
+    """An Arrow schema as text: its IPC message in base64."""
+    return base64.b64encode(schema.serialize().to_pybytes()).decode()
+
+
+def schema_from_text(text: str) -> pa.Schema:
+    """The schema that schema_to_text wrote."""
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))

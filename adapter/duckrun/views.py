@@ -1,113 +1,217 @@
-"""The lake's tables as views of a DuckDB database, made just before the first statement that names them.
-
-For dbt and for a user's own connection, which read by name. (A session needs no views: it puts pinned scans into the
-statement itself.) Creating a view opens the table's log, so a table that no statement names costs nothing.
-"""
+"""DuckDB views over the lake's tables, each made just before the first statement that names it."""
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import duckdb
+from sqlglot import exp
 
 from duckrun.engines.duckdb import delta_scan
+from duckrun.errors import DuckrunError, InvalidConfig
 from duckrun.lake import Lake, TableRef, ViewDefinition
 from duckrun.pins import Pins
-from duckrun.sql import dotted_names, quote_identifier
+from duckrun.sql import dotted_names, parse_query, quote_identifier, replace_tables
 
 log = logging.getLogger(__name__)
 
+_Key = tuple[str, str]
+
+
+@dataclass
+class _Made:
+    """A view that exists in DuckDB: the columns it was bound with, and for a persisted view the names it reads."""
+
+    columns: list[tuple[str, str]]
+    reads: frozenset[_Key] = frozenset()
+
 
 class ViewCatalog:
-    """Views ``database.schema.name`` over pinned tables, and over the persisted views of the lake. Safe across threads.
+    """The lake's tables as views ``database.schema.name`` of one DuckDB instance, for SQL that this library does not
+    rewrite: dbt's, and a user's on the native connection. Safe across threads.
 
-    Views are made on a cursor of their own and committed at once: two cursors that replace one view in open
-    transactions conflict.
+    The names of a schema are listed once, at its first use. A view reads its table at the version that ``pins`` hold;
+    making it opens the log, so only tables that a statement names get one. Temporary tables and other relations of
+    DuckDB are left alone.
     """
 
-    def __init__(
-        self, connection: duckdb.DuckDBPyConnection, lake: Lake, pins: Pins, *, database: str = "memory"
-    ) -> None:
-        self.connection = connection
+    def __init__(self, connection: duckdb.DuckDBPyConnection, lake: Lake, pins: Pins, database: str = "memory") -> None:
         self.lake = lake
         self.pins = pins
         self.database = database
+        # Two cursors that replace one view conflict: all views are made on this one, under the lock.
+        self._cursor = connection.cursor()
         self._lock = threading.RLock()
         self._schemas: dict[str, str] | None = None
-        self._names: dict[str, dict[str, TableRef]] = {}
-        self._made: set[tuple[str, str]] = set()
+        self._names: dict[str, dict[str, tuple[str, str]]] = {}
+        self._made: dict[_Key, _Made] = {}
+        self._making: set[_Key] = set()
+
+    # -- names
+
+    def names(self, schema: str, *, fresh: bool = False) -> dict[str, str]:
+        """The names of a schema with their kind, ``table`` or ``view``; listed once, or again with ``fresh``."""
+        with self._lock:
+            if fresh:
+                self._names.pop(schema.lower(), None)
+            return dict(self._listed(schema.lower(), schema).values())
+
+    def made(self, schema: str) -> set[str]:
+        """The names of a schema's views that this catalog has made."""
+        with self._lock:
+            return {self._spelled(key)[1] for key in self._made if key[0] == schema.lower()}
+
+    def _listed(self, folded: str, schema: str) -> dict[str, tuple[str, str]]:
+        if folded not in self._names:
+            found = [(n, "table") for n in self.lake.tables(schema)] + [(n, "view") for n in self.lake.views(schema)]
+            self._names[folded] = {name.lower(): (name, kind) for name, kind in found}
+        return self._names[folded]
+
+    def _known_schemas(self) -> dict[str, str]:
+        if self._schemas is None:
+            self._schemas = {name.lower(): name for name in self.lake.schemas()}
+        return self._schemas
+
+    def _spelled(self, key: _Key) -> tuple[str, str]:
+        """Schema and name as the lake spells them: SQL does not tell cases apart, folders do."""
+        schema = self._known_schemas().get(key[0], key[0])
+        return schema, self._names.get(key[0], {}).get(key[1], (key[1], ""))[0]
+
+    def _keys(self, sql: str) -> Iterator[tuple[_Key, bool]]:
+        """The lake's names in a statement, and whether each is qualified by its schema."""
+        schemas = self._known_schemas()
+        seen: set[_Key] = set()
+        for chain in dotted_names(sql):
+            parts = [part.lower() for part in chain]
+            if len(parts) > 2 and parts[0] == self.database.lower():
+                parts = parts[1:]
+            for schema, name, qualified in [(*parts[:2], True)] * (len(parts) > 1) + [("main", parts[0], False)]:
+                key = (schema, name)
+                if schema in schemas and key not in seen and name in self._listed(schema, schemas[schema]):
+                    seen.add(key)
+                    yield key, qualified
+
+    def tables_in(self, sql: str) -> list[TableRef]:
+        """The tables (not views) that a statement reads, through persisted views too."""
+        with self._lock:
+            found: dict[_Key, TableRef] = {}
+            waiting, seen = [key for key, _ in self._keys(sql)], set[_Key]()
+            while waiting:
+                key = waiting.pop()
+                if key in seen:
+                    continue
+                seen.add(key)
+                made = self._made.get(key)
+                if self._names[key[0]].get(key[1], ("", ""))[1] == "table":
+                    found[key] = self.lake.resolve(*self._spelled(key))
+                elif made is not None:
+                    waiting.extend(made.reads)
+            return list(found.values())
+
+    # -- views
 
     def ensure_for(self, sql: str) -> None:
-        """Make the views that a statement may need: every dotted name in it that is a table or view of the lake."""
-        for chain in dotted_names(sql):
-            if len(chain) > 3 or (len(chain) == 3 and chain[0].lower() != self.database.lower()):
-                continue
-            ref = self.find(chain[-2] if len(chain) > 1 else self.lake.default_schema, chain[-1])
-            if ref is not None:
-                self.ensure(ref)
+        """Make the views that a statement needs and that are not there yet.
 
-    def find(self, schema: str, name: str) -> TableRef | None:
-        """A table or persisted view by name, in any case, as the lake was listed at first use; None if there is none."""
+        Raises what keeps a table or view that it names with its schema from being read; a bare name may be a column.
+        """
         with self._lock:
-            if self._schemas is None:
-                self._schemas = {found.lower(): found for found in self.lake.schemas()}
-            actual = self._schemas.get(schema.lower())
-            if actual is None:
-                return None
-            if actual not in self._names:
-                listed = (*self.lake.tables(actual), *self.lake.views(actual))
-                self._names[actual] = {found.lower(): self.lake.resolve(actual, found) for found in listed}
-            return self._names[actual].get(name.lower())
+            for key, qualified in list(self._keys(sql)):
+                try:
+                    self._ensure(key)
+                except DuckrunError as error:
+                    if qualified:
+                        raise
+                    log.debug("no view for %s.%s: %s", *key, error)
 
     def ensure(self, ref: TableRef) -> None:
-        """Make the view of one table or persisted view, once."""
+        """Make the view of one table or persisted view."""
         with self._lock:
-            if (ref.schema, ref.name) not in self._made:
-                self._made.add((ref.schema, ref.name))
-                try:
-                    self._make(ref)
-                except BaseException:
-                    self._made.discard((ref.schema, ref.name))
-                    raise
+            self._note(ref)
+            self._ensure((ref.schema.lower(), ref.name.lower()))
+
+    def _note(self, ref: TableRef, kind: str | None = None) -> _Key:
+        """Remember a name that this run wrote."""
+        key = (ref.schema.lower(), ref.name.lower())
+        self._known_schemas().setdefault(key[0], ref.schema)
+        names = self._listed(key[0], ref.schema)
+        if kind is None:
+            kind = "view" if isinstance(self.lake.definition(ref), ViewDefinition) else "table"
+        names[key[1]] = (ref.name, kind)
+        return key
+
+    def _ensure(self, key: _Key) -> None:
+        if key in self._made or key in self._making:
+            return
+        self._making.add(key)
+        try:
+            ref = self.lake.resolve(*self._spelled(key))
+            definition = self.lake.definition(ref)
+            if isinstance(definition, ViewDefinition):
+                self._make_view(key, ref, definition)
+            else:
+                self._make(key, ref)
+        finally:
+            self._making.discard(key)
+
+    def _make(self, key: _Key, ref: TableRef) -> None:
+        snapshot = self.pins.snapshot(ref)
+        self._create(key, ref, f"SELECT * FROM {delta_scan(snapshot.ref.location, snapshot.version)}", frozenset())
+
+    def _make_view(self, key: _Key, ref: TableRef, definition: ViewDefinition) -> None:
+        sql = self._in_this_database(definition)
+        self.ensure_for(sql)
+        try:
+            self._create(key, ref, sql, frozenset(k for k, _ in self._keys(sql)))
+        except duckdb.Error as error:
+            raise InvalidConfig(f"The persisted view {ref} cannot be read any more: {error}") from error
+
+    def _in_this_database(self, definition: ViewDefinition) -> str:
+        """A view's SQL as DuckDB reads it here; what was written here is not touched."""
+        if definition.dialect == "duckdb" and definition.catalog in (None, self.database):
+            return definition.sql
+
+        def here(table: exp.Table) -> exp.Expression | None:
+            if not table.catalog or table.catalog != definition.catalog:
+                return None
+            return exp.table_(table.name, db=table.db, catalog=self.database, quoted=True)
+
+        return replace_tables(parse_query(definition.sql, definition.dialect), here).sql(dialect="duckdb")
+
+    def _create(self, key: _Key, ref: TableRef, sql: str, reads: frozenset[_Key]) -> None:
+        self._cursor.execute(f"CREATE SCHEMA IF NOT EXISTS {quote_identifier(self.database, ref.schema)}")
+        name = quote_identifier(self.database, ref.schema, ref.name)
+        self._cursor.execute(f"CREATE OR REPLACE VIEW {name} AS (\n{sql}\n)")
+        rows = self._cursor.execute(f"DESCRIBE {name}").fetchall()
+        self._made[key] = _Made([(row[0], row[1]) for row in rows], reads)
 
     def moved(self, ref: TableRef) -> None:
-        """The run's own write has committed, or made the table: show its new version under its name."""
+        """This run has committed to a table: its view shows the new version at once."""
         with self._lock:
-            if self._schemas is not None:
-                self._schemas.setdefault(ref.schema.lower(), ref.schema)
-            if ref.schema in self._names:
-                self._names[ref.schema][ref.name.lower()] = ref
-            self._made.add((ref.schema, ref.name))
-            self._make(ref)
+            key = self._note(ref, "table")
+            before = self._made.pop(key, None)
+            self._make(key, ref)
+            if before is not None and before.columns != self._made[key].columns:
+                self._forget_readers(key)
 
     def dropped(self, ref: TableRef) -> None:
-        """The table or view is gone from the lake: drop its view."""
+        """A table or persisted view is gone, or will be another: so is its view."""
         with self._lock:
-            self._names.get(ref.schema, {}).pop(ref.name.lower(), None)
-            self._made.discard((ref.schema, ref.name))
-            with self.connection.cursor() as cursor:
-                if self._has_schema(cursor, ref.schema):
-                    cursor.execute(f"DROP VIEW IF EXISTS {self._quoted(ref)}")
+            key = (ref.schema.lower(), ref.name.lower())
+            self._names.get(key[0], {}).pop(key[1], None)
+            if self._made.pop(key, None) is not None:
+                self._drop(key)
+            self._forget_readers(key)
 
-    def _make(self, ref: TableRef) -> None:
-        definition = self.lake.definition(ref)
-        if isinstance(definition, ViewDefinition):
-            self.ensure_for(definition.sql)
-            query = definition.sql
-        else:
-            snapshot = self.pins.snapshot(ref)
-            query = f"SELECT * FROM {delta_scan(ref.location, snapshot.version)}"
-            log.debug("view %s shows version %s", ref, snapshot.version)
-        with self.connection.cursor() as cursor:
-            cursor.execute(f"CREATE SCHEMA IF NOT EXISTS {quote_identifier(self.database, ref.schema)}")
-            cursor.execute(f"CREATE OR REPLACE VIEW {self._quoted(ref)} AS {query}")
+    def _forget_readers(self, key: _Key) -> None:
+        """A DuckDB view keeps the columns it was bound with: views over changed columns are made anew at their next use."""
+        for reader in [k for k, made in self._made.items() if key in made.reads]:
+            if self._made.pop(reader, None) is not None:
+                self._drop(reader)
+                self._forget_readers(reader)
 
-    def _has_schema(self, cursor: duckdb.DuckDBPyConnection, schema: str) -> bool:
-        found = cursor.execute(
-            "SELECT 1 FROM duckdb_schemas() WHERE database_name = ? AND schema_name = ?", [self.database, schema]
-        )
-        return found.fetchone() is not None
-
-    def _quoted(self, ref: TableRef) -> str:
-        return quote_identifier(self.database, ref.schema, ref.name)
+    def _drop(self, key: _Key) -> None:
+        self._cursor.execute(f"DROP VIEW IF EXISTS {quote_identifier(self.database, *self._spelled(key))}")

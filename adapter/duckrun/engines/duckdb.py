@@ -17,13 +17,13 @@ import pyarrow as pa
 from sqlglot import exp
 
 from duckrun.engines import duckdb_write
-from duckrun.engines.duckdb_source import SQL, SqlOnCursor, rows_of
+from duckrun.engines.duckdb_source import SqlOnCursor, rows_of
 from duckrun.engines.duckdb_types import store_all
 from duckrun.errors import DuckrunError, InvalidConfig, StorageError
 from duckrun.frame import Frame
 from duckrun.lake import Lake
 from duckrun.memory import Arbiter
-from duckrun.specs import Commit, ReadSpec, ScanFile, Spec
+from duckrun.specs import Commit, ReadSpec, Spec, StagedFile, WriteSpec
 from duckrun.sql import parse_query, quote_identifier, quote_literal, replace_tables, transpile
 from duckrun.storage import Storage
 from duckrun.table import Scan, Snapshot
@@ -183,6 +183,22 @@ class DuckDBEngine:
             with rows_of(source, cursor, self._scratch.name) as rows:
                 return job.run(rows, rows.cursor)
 
+    def stage(
+        self, source: Any, transaction: Transaction, partition_by: Sequence[str] | None = None
+    ) -> tuple[StagedFile, ...]:
+        """Write a part of a commit to come: data files that no reader sees before commit_staged()."""
+        job = duckdb_write.Job(self, WriteSpec("append"), transaction)
+        snapshot = self.lake.snapshot(transaction.ref) if self.lake.exists(transaction.ref) else None
+        with (
+            errors_about(f"table {transaction.ref}, staging"),
+            rows_of(source, self.cursor(), self._scratch.name) as rows,
+        ):
+            return job.stage(rows, snapshot, partition_by)
+
+    def commit_staged(self, files: Sequence[StagedFile], spec: WriteSpec, transaction: Transaction) -> Commit:
+        """Commit staged files of any number of processes at once."""
+        return duckdb_write.Job(self, spec, transaction).commit_staged(files)
+
     def _own_relation(self, relation: duckdb.DuckDBPyRelation) -> SqlOnCursor | None:
         """A relation that was made on the engine's own connection can be read there again; another's cannot."""
         name = f"__duckrun_relation_{uuid.uuid4().hex}"
@@ -286,6 +302,3 @@ def errors_about(what: str) -> Iterator[None]:
         if isinstance(error, duckdb.ConversionException):
             raise errors.SchemaMismatch(f"{what}: a value does not fit its column: {error}") from error
         raise
-
-
-__all__ = ["SQL", "DuckDBEngine", "ScanFile", "SqlOnCursor", "delta_scan", "extension_path", "load_extensions"]

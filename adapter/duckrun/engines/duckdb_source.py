@@ -132,7 +132,15 @@ def _polars(value: Any, cursor: duckdb.DuckDBPyConnection, name: str, select: st
     return Rows(cursor, f"SELECT * FROM read_parquet({quote_literal(path.as_posix())})", types)
 
 
-def spool(rows: Rows, folder: str) -> Rows:
+def arrow_schema(rows: Rows) -> pa.Schema:
+    """The Arrow schema of rows. A stream is not read: its types alone say it."""
+    if not rows.one_shot:
+        return rows.relation().limit(0).to_arrow_table().schema
+    nulls = ", ".join(f"CAST(NULL AS {kind}) AS {quote_identifier(name)}" for name, kind in rows.types.items())
+    return rows.cursor.sql(f"SELECT {nulls} LIMIT 0").to_arrow_table().schema
+
+
+def spool(rows: Rows) -> Rows:
     """The same rows in a temporary table of the cursor, which spills to disk: they can be read again."""
     name = f"__duckrun_spool_{uuid.uuid4().hex}"
     rows.cursor.execute(f"CREATE TEMP TABLE {quote_identifier(name)} AS {rows.sql}")

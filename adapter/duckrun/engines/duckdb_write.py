@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import duckdb
-import pyarrow as pa
 
 from duckrun.engines import duckdb_rewrite
-from duckrun.engines.duckdb_source import Rows, spool, unspool
+from duckrun.engines.duckdb_source import Rows, arrow_schema, spool, unspool
 from duckrun.engines.duckdb_types import fit_all, store_all
 from duckrun.engines.writers import delta_rs, staged
 from duckrun.errors import (
@@ -27,11 +26,12 @@ from duckrun.specs import (
     MemoryShares,
     MergeSpec,
     Spec,
+    StagedFile,
     UpdateSpec,
     WriteSpec,
 )
 from duckrun.sql import quote_identifier, quote_literal, transpile
-from duckrun.table import Snapshot
+from duckrun.table import Snapshot, schema_from_text
 from duckrun.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Job:
             return self._change(spec, snapshot, cursor)
 
         if rows is not None and rows.one_shot and not isinstance(spec, WriteSpec):
-            rows = spool(rows, "")
+            rows = spool(rows)
         commit = transaction.run(attempt, mode=spec.mode, engine="duckdb")
         return commit if commit.replayed else commit.with_(memory=self.shares)
 
@@ -120,7 +120,7 @@ class Job:
     ) -> Commit:
         repartitioned = snapshot is not None and tuple(partition_by) != snapshot.partition_columns
         if rows.one_shot and (repartitioned or (new_schema and not whole)):
-            rows = spool(rows, "")
+            rows = spool(rows)
         if rows.one_shot:
             reason = "a stream can be read once, staged files can be committed again"
             files = staged.stage(rows, self.transaction.ref, partition_by, target_file_size=spec.target_file_size)
@@ -128,7 +128,7 @@ class Job:
                 self.transaction,
                 snapshot,
                 files,
-                schema=delta_rs.arrow_schema(rows) if snapshot is None or whole else snapshot.schema,
+                schema=arrow_schema(rows) if snapshot is None or whole else snapshot.schema,
                 partition_by=partition_by,
                 properties=spec.table_properties,
                 description=spec.description,
@@ -164,6 +164,66 @@ class Job:
         predicate = None if spec.predicate is None else transpile(spec.predicate, spec.dialect, "duckdb")
         return duckdb_rewrite.replace(self, snapshot, rows, predicate, reason)
 
+    # -- files staged by N processes, committed by one
+
+    def stage(
+        self, rows: Rows, snapshot: Snapshot | None, partition_by: Sequence[str] | None
+    ) -> tuple[StagedFile, ...]:
+        """Write a part of the rows of a commit to come; no reader sees it before commit_staged()."""
+        columns = self._partitions(partition_by, snapshot, whole=snapshot is None)
+        if snapshot is not None:
+            rows, _ = self.finished(rows, snapshot)
+        else:
+            filled: dict[str, tuple[str | None, str]] = {n: (n, k) for n, k in store_all(rows.types).items()}
+            rows = self._finished(rows, filled, columns, None, None)
+        return staged.stage(rows, self.transaction.ref, columns)
+
+    def commit_staged(self, files: Sequence[StagedFile]) -> Commit:
+        """Commit the files that stage() wrote, here or in other processes, as one append or overwrite."""
+        spec = self.spec
+        if not isinstance(spec, WriteSpec) or spec.mode not in ("append", "overwrite", "error"):
+            raise InvalidConfig(f"Staged files are committed by append, overwrite or error, not by {spec.mode}.")
+        schemas = {file.schema for file in files}
+        if len(schemas) != 1:
+            raise SchemaMismatch(
+                f"Table {self.transaction.ref}: the staged files have {len(schemas)} different schemas."
+            )
+        schema = schema_from_text(schemas.pop())
+        partition_by = tuple(files[0].partition_values)
+        reason = "files staged beforehand"
+
+        def attempt(snapshot: Snapshot | None) -> Commit:
+            if snapshot is not None:
+                self._check_features(snapshot)
+                if spec.mode == "error":
+                    raise CommitConflict(
+                        f"Table {self.transaction.ref} exists already; mode 'error' writes new tables only."
+                    )
+                if set(partition_by) != set(snapshot.partition_columns):
+                    raise SchemaMismatch(
+                        f"Table {self.transaction.ref} is partitioned by {snapshot.partition_columns}, not {partition_by}."
+                    )
+                if spec.mode == "append" and set(schema.names) != set(snapshot.schema.names):
+                    raise SchemaMismatch(
+                        f"Table {self.transaction.ref} has the columns {snapshot.schema.names}, not {schema.names}."
+                    )
+            version = staged.commit(
+                self.transaction,
+                snapshot,
+                files,
+                schema=schema if snapshot is None or spec.mode == "overwrite" else snapshot.schema,
+                partition_by=partition_by,
+                properties=spec.table_properties,
+                description=spec.description,
+                overwrite=spec.mode == "overwrite" and snapshot is not None,
+                writer="staged",
+                reason=reason,
+                blind=spec.mode == "append",
+            )
+            return self._done(version, "staged", reason)
+
+        return self.transaction.run(attempt, mode=spec.mode, engine="duckdb")
+
     # -- merges and changes
 
     def _merge(self, spec: MergeSpec | DeleteInsertSpec, rows: Rows, snapshot: Snapshot | None) -> Commit:
@@ -180,7 +240,7 @@ class Job:
                     f"Table {self.transaction.ref} has no key column {', '.join(unknown)}; it has "
                     f"{', '.join(snapshot.schema.names)}."
                 )
-        spooled = spool(rows, "")
+        spooled = spool(rows)
         try:
             if isinstance(spec, MergeSpec):
                 duckdb_rewrite.refuse_duplicate_keys(self.transaction.ref, spooled, spec.keys)
@@ -225,7 +285,7 @@ class Job:
         from duckrun.engines.duckdb import delta_scan
 
         assert snapshot is not None
-        rows = spool(rows, "") if rows.one_shot else rows
+        rows = spool(rows) if rows.one_shot else rows
         names = {n.lower() for n in rows.types}
         kept = ", ".join(quote_identifier(c) for c in snapshot.schema.names if c.lower() in names)
         scan = delta_scan(snapshot.ref.location, snapshot.version)
@@ -385,8 +445,3 @@ class Job:
 
 def _type(cursor: duckdb.DuckDBPyConnection, kind: str) -> Any:
     return cursor.sql(f"SELECT CAST(NULL AS {kind})").types[0]
-
-
-def arrow_empty(schema: pa.Schema) -> pa.Table:
-    """A table of no rows."""
-    return schema.empty_table()

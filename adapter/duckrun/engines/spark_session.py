@@ -80,7 +80,7 @@ def spark_session(
     with _lock:
         if _shared is not None and not _alive(_shared.session):
             _shared = None
-        existing = _shared.session if _shared is not None else builders.getActiveSession()
+        existing = _shared.session if _shared is not None else _found(builders)
         if existing is not None:
             asked = remote or master
             if asked is not None and asked != (_shared.asked if _shared else _address(existing)):
@@ -273,10 +273,16 @@ def _probe(address: str, default_port: int) -> None:
     )
 
 
+def _found(builders: Any) -> Any | None:
+    """A session that somebody else made in this process: seen from every thread, without asking the JVM."""
+    return builders._instantiatedSession or builders.getActiveSession()
+
+
 def _alive(session: Any) -> bool:
+    """False for a session that was stopped; a stopped classic one still answers questions about its settings."""
     if "connect" in type(session).__module__:
         return not session.is_stopped
-    return session._sc is not None and session._sc._jsc is not None  # what PySpark itself asks in getOrCreate
+    return type(session)._instantiatedSession is not None
 
 
 def _address(session: Any) -> str:

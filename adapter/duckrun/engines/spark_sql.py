@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+import sqlglot
 from sqlglot import exp
+from sqlglot.errors import SqlglotError
 
 from duckrun.errors import InvalidConfig
 from duckrun.specs import MergeClause, MergeSpec
@@ -49,6 +51,18 @@ def pinned_query(sql: str, dialect: str, tables: Mapping[str, tuple[str, int]]) 
         return None
 
     return replace_tables(parse_query(sql, dialect), resolve).sql(dialect="spark")
+
+
+def of_target(expression: str, dialect: str) -> str:
+    """An expression over a table's own columns, as one over the alias ``target``."""
+    try:
+        tree = sqlglot.parse_one(expression, read=dialect)
+    except SqlglotError as error:
+        raise InvalidConfig(f"Cannot read {expression!r} as {dialect} SQL: {error}") from error
+    for column in tree.find_all(exp.Column):
+        if not column.table:
+            column.set("table", exp.to_identifier("target"))
+    return tree.sql(dialect="spark")
 
 
 def key_equality(keys: Sequence[str]) -> str:

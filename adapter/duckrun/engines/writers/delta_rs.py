@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import pyarrow as pa
 from deltalake import write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
@@ -119,8 +118,3 @@ def merge(
     except CommitFailedError as error:
         raise CommitTaken(str(error)) from error
     return table.version()
-
-
-def arrow_schema(rows: Rows) -> pa.Schema:
-    """The Arrow schema that rows are written with."""
-    return rows.relation().limit(0).to_arrow_table().schema

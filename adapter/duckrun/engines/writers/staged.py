@@ -8,19 +8,20 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import CommitProperties, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, SchemaMismatchError
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
-from duckrun.engines.duckdb_source import Rows
+from duckrun.engines.duckdb_source import Rows, arrow_schema
 from duckrun.engines.writers.statistics import delta_stats
 from duckrun.errors import StorageError, UnsupportedFeature
-from duckrun.formats.delta import CommitActions, CommitTaken, partition_string
+from duckrun.formats.delta import CommitActions, CommitTaken
 from duckrun.specs import ScanFile, StagedFile
 from duckrun.sql import quote_identifier, quote_literal
-from duckrun.table import Snapshot, TableRef
+from duckrun.table import Snapshot, TableRef, schema_to_text
 from duckrun.transaction import Transaction
 
 log = logging.getLogger(__name__)
@@ -38,7 +39,8 @@ def stage(
     kinds = {name: kind for name, kind in rows.types.items() if name not in partition_by}
     if not kinds:
         raise UnsupportedFeature(f"Table {ref} needs a column that it is not partitioned by.")
-    options = ["FORMAT parquet", "RETURN_STATS", "COMPRESSION snappy", "FIELD_IDS 'auto'"][:3]
+    schema = "" if rows.one_shot else schema_to_text(arrow_schema(rows))
+    options = ["FORMAT parquet", "RETURN_STATS", "COMPRESSION snappy"]
     if partition_by:
         names = ", ".join(quote_identifier(c) for c in partition_by)
         options += [f"PARTITION_BY ({names})", "WRITE_PARTITION_COLUMNS false", "OVERWRITE_OR_IGNORE true"]
@@ -65,6 +67,7 @@ def stage(
                     partition_values=dict(keys or {}),
                     stats=delta_stats(count, columns, kinds),
                     rows=count,
+                    schema=schema,
                 )
             )
         elif "://" not in ref.location:
@@ -164,8 +167,6 @@ def _may_go_on_top(
     """False if a commit between removed a file of ours, added rows that ours could have read, or changed the table."""
     ours = {f.path for f in removed}
     touched = {tuple(sorted(f.partition_values.items())) for f in (*staged, *removed)}
-    from urllib.parse import unquote
-
     for other in others:
         if other.changes_metadata or (
             transaction.app is not None and any(t.app_id == transaction.app.app_id for t in other.transactions)
@@ -195,6 +196,3 @@ def _refuse_deletion_vectors(snapshot: Snapshot, removed: Sequence[ScanFile]) ->
 def partitions_of(files: Iterable[ScanFile]) -> set[tuple[tuple[str, str | None], ...]]:
     """The partitions that some files lie in."""
     return {tuple(sorted(f.partition_values.items())) for f in files}
-
-
-__all__ = ["commit", "partition_string", "partitions_of", "stage"]

@@ -1,0 +1,72 @@
+"""What Spark raises, as this library's errors, which name the table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from duckrun.errors import DuckrunError, DuplicateSourceKeys, InvalidConfig, SchemaMismatch
+from duckrun.transaction import Conflict
+
+RAISED = "duckrun: "
+"""How a message of ours begins that a row raises inside Spark."""
+
+
+@contextmanager
+def errors_about(mode: str, table: str, *, analysis: type[DuckrunError]) -> Iterator[None]:
+    """Translate what Spark raises; ``analysis`` is the error for a statement that Spark cannot analyse."""
+    try:
+        yield
+    except (DuckrunError, Conflict):
+        raise
+    except Exception as error:
+        translated = _translated(error, mode, table, analysis)
+        if translated is error:
+            raise
+        raise translated from error
+
+
+def text_of(error: BaseException) -> str:
+    """The message of a Spark error. PySpark may fail to build it for conditions of Delta's."""
+    try:
+        return f"{getattr(error, 'getCondition', lambda: '')() or ''} {error}"
+    except Exception:
+        return type(error).__name__
+
+
+def _translated(error: Exception, mode: str, table: str, analysis: type[DuckrunError]) -> Exception:
+    """A Spark error as one of ours that names the table; the error itself, with a note, where it is the user's code."""
+    text = text_of(error)
+    line = next((part.strip() for part in text.splitlines() if part.strip()), type(error).__name__)
+    module = type(error).__module__
+    if isinstance(error, Conflict) or not module.startswith(("pyspark", "py4j", "grpc")):
+        return error
+    name = type(error).__name__
+    if RAISED in text:
+        found = text[text.index(RAISED) + len(RAISED) :].splitlines()[0]
+        return SchemaMismatch(f"{mode} on table {table}: {found}. Nothing was written.")
+    if (
+        "DELTA_CONCURRENT" in text
+        or "Concurrent" in text
+        or "DELTA_METADATA_CHANGED" in text
+        or "DELTA_PROTOCOL_CHANGED" in text
+    ):
+        return Conflict(line)
+    if "DELTA_MULTIPLE_SOURCE_ROW_MATCHING" in text:
+        return DuplicateSourceKeys(
+            f"{mode} on table {table}: several source rows match one row of the table. Nothing was written."
+        )
+    if "DATA_SOURCE_NOT_FOUND" in text and "delta" in text.lower():
+        return InvalidConfig(
+            f"{mode} on table {table}: this Spark has no Delta jars. Let duckrun's session factory add them, or put "
+            "delta-spark and delta-storage on the cluster."
+        )
+    if "DELTA_PATH_EXISTS" in text or "DELTA_TABLE_ALREADY_EXISTS" in text:
+        return Conflict(line)
+    if "DELTA_FAILED_TO_MERGE_FIELDS" in text or "DELTA_SCHEMA" in text:
+        return SchemaMismatch(f"{mode} on table {table}: {line}. Nothing was written.")
+    if name in ("AnalysisException", "ParseException") or "DELTA_MERGE_UNRESOLVED" in text:
+        return analysis(f"{mode} on table {table}: Spark cannot run it: {line}")
+    if hasattr(error, "add_note"):
+        error.add_note(f"This was {mode} on table {table}; nothing was committed by it.")
+    return error

@@ -1,0 +1,473 @@
+"""One write on Spark: check the rows against the table, let Spark commit, prove that it did."""
+
+from __future__ import annotations
+
+import json
+import logging
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from duckrun.engines.spark_errors import errors_about, text_of
+from duckrun.engines.spark_sql import (
+    MARK,
+    delete_insert_statement,
+    key_equality,
+    merge_dry_run,
+    merge_statement,
+    quote,
+    rows_inserted_by,
+    table_at,
+    to_spark,
+)
+from duckrun.engines.spark_types import check_new_table, fit_all
+from duckrun.errors import (
+    CommitConflict,
+    DuplicateSourceKeys,
+    InvalidConfig,
+    RowsOutsidePartition,
+    SchemaMismatch,
+)
+from duckrun.specs import Commit, DeleteInsertSpec, DeleteSpec, MergeSpec, Spec, UpdateSpec, WriteSpec
+from duckrun.transaction import Conflict
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from duckrun.engines.spark import SparkEngine
+    from duckrun.table import Snapshot
+    from duckrun.transaction import Transaction
+
+log = logging.getLogger(__name__)
+
+_APP_ID = "spark.databricks.delta.write.txnAppId"
+_APP_VERSION = "spark.databricks.delta.write.txnVersion"
+_USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+_FILE_SIZE = "spark.databricks.delta.optimizeWrite.binSize"
+
+
+class Attempt:
+    """One try at one spec, from the snapshot that the transaction read."""
+
+    def __init__(
+        self,
+        engine: SparkEngine,
+        spec: Spec,
+        frame: DataFrame | None,
+        transaction: Transaction,
+        snapshot: Snapshot | None,
+    ) -> None:
+        self.engine = engine
+        self.spark = engine.spark
+        self.spec = spec
+        self.frame = frame
+        self.transaction = transaction
+        self.snapshot = snapshot
+        self.ref = transaction.ref
+        self.location = engine.location_of(transaction.ref.location)
+        self.target = table_at(self.location)
+        self.token = uuid.uuid4().hex
+        self.reason = "Spark writes its own frames and runs its own statements"
+
+    def run(self) -> Commit:
+        try:
+            with errors_about(self.spec.mode, str(self.ref), analysis=SchemaMismatch):
+                done = self._dispatch()
+        except SchemaMismatch as error:
+            version = "which does not exist yet" if self.snapshot is None else f"at version {self.snapshot.version}"
+            if str(self.ref) in str(error):
+                raise
+            raise type(error)(
+                f"{self.spec.mode} on table {self.ref} ({version}): {error}. Nothing was written."
+            ) from error
+        return self._committed() if done is None else done
+
+    def _dispatch(self) -> Commit | None:
+        match self.spec:
+            case WriteSpec():
+                return self._write(self.spec)
+            case MergeSpec():
+                return self._merge(self.spec)
+            case DeleteInsertSpec():
+                return self._delete_insert(self.spec)
+            case DeleteSpec():
+                return self._delete(self.spec)
+            case UpdateSpec():
+                return self._update(self.spec)
+
+    # -- whole rows
+
+    def _write(self, spec: WriteSpec) -> Commit | None:
+        self.transaction.check_fence(self.snapshot, spec.read_version)
+        if self.snapshot is None:
+            return self._create(self._frame(), spec)
+        if spec.mode == "error":
+            raise CommitConflict(
+                f"Table {self.ref} exists already, at version {self.snapshot.version}; mode 'error' writes new tables only."
+            )
+        if spec.mode == "ignore":
+            return self._nothing("the table exists already, and mode 'ignore' leaves it as it is")
+        if spec.mode == "overwrite":
+            return self._overwrite(self._frame(), spec)
+        if spec.partition_by is not None and tuple(spec.partition_by) != self.snapshot.partition_columns:
+            raise InvalidConfig(
+                f"Table {self.ref} is partitioned by {', '.join(self.snapshot.partition_columns) or 'nothing'}, not by "
+                f"{', '.join(spec.partition_by) or 'nothing'}; only mode overwrite changes that."
+            )
+        frame, new = self._fitted(self._frame(), spec.schema_mode)
+        if spec.schema_mode == "sync_all_columns" and spec.mode == "append" and self._gone(frame):
+            return self._sync(spec)
+        options = {"mergeSchema": "true"} if new else {}
+        if spec.mode in ("append", "safeappend"):
+            return self._save(frame, "append", options, self.snapshot.partition_columns, spec)
+        if spec.predicate is not None:
+            predicate = to_spark(spec.predicate, spec.dialect)
+            options["replaceWhere"] = predicate
+            try:
+                return self._save(frame, "overwrite", options, self.snapshot.partition_columns, spec)
+            except Exception as error:
+                if "DELTA_REPLACE_WHERE_MISMATCH" in text_of(error):
+                    raise self._outside(frame, spec.predicate, predicate) from error
+                raise
+        if not self.snapshot.partition_columns:
+            raise InvalidConfig(
+                f"replace on table {self.ref}: the table has no partitions, so say which rows to replace (predicate), or "
+                "use mode overwrite. Nothing was written."
+            )
+        options["partitionOverwriteMode"] = "dynamic"
+        return self._save(frame, "overwrite", options, self.snapshot.partition_columns, spec)
+
+    def _gone(self, fitted: DataFrame) -> bool:
+        names = {name.lower() for name in self._frame().columns}
+        return any(name.lower() not in names for name in fitted.columns)
+
+    def _sync(self, spec: WriteSpec) -> None:
+        """Append with columns that go: the whole table is written anew, in one commit."""
+        assert self.snapshot is not None
+        if not self.engine.lake.storage.is_local:
+            raise UnsupportedFeature(
+                f"{spec.mode} on table {self.ref}: taking columns away writes the table anew, fenced to the version that was "
+                "read, which Spark cannot do on an object store. Run this with engine: duckdb."
+            )
+        frame = self._frame()
+        names = {name.lower() for name in frame.columns}
+        old = self.engine.read_at(self.ref.location, self.snapshot.version)
+        kept = old.select(*[quote(name) for name in old.columns if name.lower() in names])
+        return self._overwrite(kept.unionByName(frame, allowMissingColumns=True), spec)
+
+    def _overwrite(self, frame: DataFrame, spec: WriteSpec) -> None:
+        assert self.snapshot is not None
+        keep = self.snapshot.partition_columns if spec.partition_by is None else spec.partition_by
+        check_new_table(frame.schema, keep)
+        return self._save(self._commented(frame, spec), "overwrite", {"overwriteSchema": "true"}, keep, spec)
+
+    def _create(self, frame: DataFrame, spec: WriteSpec | MergeSpec | DeleteInsertSpec) -> None:
+        check_new_table(frame.schema, spec.partition_by or ())
+        properties = {str(k): str(v) for k, v in spec.table_properties.items()}
+        if not isinstance(spec, WriteSpec):
+            return self._save(frame, "error", properties, spec.partition_by or (), spec)
+        if spec.predicate is not None:
+            predicate = to_spark(spec.predicate, spec.dialect)
+            if frame.where(f"NOT coalesce(({predicate}), false)").limit(1).count():
+                raise self._outside(frame, spec.predicate, predicate)
+        frame = self._commented(frame, spec)
+        if spec.description is None and all(key.startswith("delta.") for key in properties):
+            return self._save(frame, "error", properties, spec.partition_by or (), spec)
+        # Only CREATE TABLE AS takes a description; it takes the note and application id from the session's settings.
+        from pyspark.sql import functions as F
+
+        frame = self._arranged(self._checked(frame, spec.partition_by or ()), spec.partition_by or (), spec.sort_by)
+        with self.engine.settings(self._statement_settings()):
+            writer = frame.writeTo(self.target).using("delta")
+            for key, value in properties.items():
+                writer = writer.tableProperty(key, value)
+            if spec.description is not None:
+                writer = writer.tableProperty("comment", spec.description)
+            if spec.partition_by:
+                writer = writer.partitionedBy(*[F.col(quote(column)) for column in spec.partition_by])
+            writer.create()
+        return None
+
+    def _save(
+        self,
+        frame: DataFrame,
+        mode: str,
+        options: Mapping[str, str],
+        partition_by: Sequence[str],
+        spec: WriteSpec | MergeSpec | DeleteInsertSpec,
+    ) -> None:
+        app = self.transaction.app
+        frame = self._checked(frame, partition_by)
+        writer = self._arranged(frame, partition_by, spec.sort_by).write.format("delta").mode(mode)
+        writer = writer.option("userMetadata", self._note())
+        if partition_by and not spec.sort_by:
+            writer = writer.option("optimizeWrite", "true")  # rows of a partition meet before they are written
+        for key, value in options.items():
+            writer = writer.option(key, value)
+        if partition_by:
+            writer = writer.partitionBy(*partition_by)
+        size = spec.target_file_size if isinstance(spec, WriteSpec) else None
+        if size is not None:
+            writer = writer.option("optimizeWrite", "true")
+        if app is not None:
+            writer = writer.option("txnAppId", app.app_id).option("txnVersion", str(app.version))
+        # Options come before settings, so a write with an application id cannot take up that of a statement which runs
+        # beside it; any other one waits for it.
+        if app is not None and size is None:
+            writer.save(self.location)
+        else:
+            with self.engine.settings({} if size is None else {_FILE_SIZE: f"{size}b"}):
+                writer.save(self.location)
+
+    def _checked(self, frame: DataFrame, partition_by: Sequence[str]) -> DataFrame:
+        """Rows that raise where a partition value would be read back as NULL: the log has one spelling for both."""
+        from pyspark.sql import functions as F
+
+        for column in partition_by:
+            name = next(n for n in frame.columns if n.lower() == column.lower())
+            if frame.schema[name].dataType.typeName() == "string":
+                message = f"{RAISED}partition column {name} holds an empty string or the string NULL, which Delta readers take for NULL"
+                here = F.col(quote(name))
+                raising = F.when(here.isin("", "NULL"), F.raise_error(F.lit(message)).cast("string")).otherwise(here)
+                metadata = frame.schema[name].metadata
+                frame = frame.withColumn(name, raising).withMetadata(name, metadata or {})
+        return frame
+
+    def _arranged(self, frame: DataFrame, partition_by: Sequence[str], sort_by: Sequence[str]) -> DataFrame:
+        """Rows in the order asked for, within each file."""
+        if not sort_by:
+            return frame
+        from pyspark.sql import functions as F
+
+        order = [F.col(quote(column)) for column in (*partition_by, *sort_by)]
+        if not partition_by:
+            return frame.orderBy(*order)
+        return frame.repartition(*[F.col(quote(column)) for column in partition_by]).sortWithinPartitions(*order)
+
+    def _commented(self, frame: DataFrame, spec: WriteSpec) -> DataFrame:
+        names = {name.lower(): name for name in frame.columns}
+        for column, comment in spec.column_comments.items():
+            if column.lower() not in names:
+                raise SchemaMismatch(f"a comment is for the column {column!r}, which the data does not have")
+            name = names[column.lower()]
+            metadata = {**(frame.schema[name].metadata or {}), "comment": comment}
+            frame = frame.withMetadata(name, metadata)
+        return frame
+
+    # -- merges
+
+    def _merge(self, spec: MergeSpec) -> Commit | None:
+        frame = self._frame()
+        self._check_keys(frame, spec.keys)
+        if self.snapshot is None:
+            return self._merge_into_nothing(frame, spec)
+        self._check_duplicates(frame, spec.keys)
+        schema = self._target_schema()
+        whole = [c for c in spec.clauses if not c.kind.endswith("delete") and c.columns is None and c.set is None]
+        evolve = False
+        columns: list[str] = []
+        if whole:
+            filled, new = fit_all(frame.schema, schema, spec.schema_mode, checked=self.engine.ansi())
+            columns = [*[t for t, s in filled.items() if s is not None], *new]
+            evolve = bool(new)
+            frame = self._renamed(frame, {s: t for t, s in filled.items() if s is not None})
+        else:
+            listed = {c for clause in spec.clauses for c in clause.columns or ()}
+            names = {n.lower() for n in frame.columns}
+            missing = sorted(c for c in listed if c.lower() not in names)
+            if missing:
+                raise SchemaMismatch(f"missing in the data: {', '.join(missing)}")
+        with self.engine.view(frame) as source:
+            self._analyse(merge_dry_run(spec, self.target, source, [c for c in columns if c in frame.columns]))
+            return self._statement(merge_statement(spec, self.target, source, columns, evolve=evolve))
+
+    def _merge_into_nothing(self, frame: DataFrame, spec: MergeSpec) -> Commit | None:
+        self._check_duplicates(frame, spec.keys)
+        with self.engine.view(frame) as source:
+            parts: list[Any] = rows_inserted_by(spec, frame.columns, self.spark.sql, source)
+            rows = frame.limit(0) if not parts else parts[0]
+            for part in parts[1:]:
+                rows = rows.unionByName(part, allowMissingColumns=True)
+            return self._create(rows, spec)
+
+    def _check_keys(self, frame: DataFrame, keys: Sequence[str]) -> None:
+        names = {n.lower() for n in frame.columns}
+        missing = [key for key in keys if key.lower() not in names]
+        if missing:
+            raise InvalidConfig(
+                f"Table {self.ref}: the key {', '.join(missing)} is not a column of the data, which has {', '.join(frame.columns)}."
+            )
+        known = {n.lower() for n in self._target_schema().names} if self.snapshot is not None else names
+        unknown = [key for key in keys if key.lower() not in known]
+        if unknown:
+            raise InvalidConfig(f"Table {self.ref} has no key column {', '.join(unknown)}.")
+
+    def _check_duplicates(self, frame: DataFrame, keys: Sequence[str]) -> None:
+        from pyspark.sql import functions as F
+
+        columns = [F.col(quote(key)) for key in keys]
+        present = (
+            frame.select(*columns).dropna(how="any")
+            if not _has_float(frame, keys)
+            else frame.select(*columns).where(" AND ".join(f"{quote(key)} IS NOT NULL" for key in keys))
+        )
+        repeated = (
+            present.groupBy(*columns).count().where("`count` > 1")
+            if "count" not in keys
+            else (present.groupBy(*columns).agg(F.count(F.lit(1)).alias("__n")).where("__n > 1"))
+        )
+        found = repeated.limit(4).collect()
+        if not found:
+            return
+        total = len(found) if len(found) < 4 else repeated.count()
+        examples = "; ".join(
+            ", ".join(f"{key} = {row[i]!r}" for i, key in enumerate(keys)) + f" ({row[len(keys)]} times)" for row in found[:3]
+        )
+        raise DuplicateSourceKeys(
+            f"{self.spec.mode} on table {self.ref}: {total} keys occur more than once in the source ({examples}), so the "
+            f"outcome would be arbitrary. Nothing was written; keep one row for each {', '.join(keys)}."
+        )
+
+    def _delete_insert(self, spec: DeleteInsertSpec) -> Commit | None:
+        from pyspark.sql import functions as F
+
+        frame = self._frame()
+        self._check_keys(frame, spec.keys)
+        if self.snapshot is None:
+            return self._create(frame, spec)
+        fitted, new = self._fitted(frame, spec.schema_mode)
+        keys = fitted.select(*[quote(key) for key in spec.keys]).distinct().withColumn(MARK, F.lit("D"))
+        marked = fitted.withColumn(MARK, F.lit("I")).unionByName(keys, allowMissingColumns=True)
+        predicate = None if spec.predicate is None else of_target(spec.predicate, spec.dialect)
+        with self.engine.view(marked) as source:
+            statement = delete_insert_statement(
+                spec.keys, fitted.columns, self.target, source, predicate, evolve=bool(new)
+            )
+            condition = key_equality(spec.keys) + (f" AND ({predicate})" if predicate else "")
+            self._analyse(f"SELECT 1 FROM {self.target} AS target JOIN {source} AS source ON {condition}")
+            return self._statement(statement)
+
+    # -- statements
+
+    def _delete(self, spec: DeleteSpec) -> Commit | None:
+        self._must_exist()
+        where = "" if spec.predicate is None else f" WHERE {to_spark(spec.predicate, spec.dialect)}"
+        self._analyse(f"SELECT 1 FROM {self.target}{where}")
+        return self._statement(f"DELETE FROM {self.target}{where}")
+
+    def _update(self, spec: UpdateSpec) -> Commit | None:
+        self._must_exist()
+        values = {column: to_spark(value, spec.dialect) for column, value in spec.set.items()}
+        where = "" if spec.predicate is None else f" WHERE {to_spark(spec.predicate, spec.dialect)}"
+        names = {n.lower() for n in self._target_schema().names}
+        unknown = [column for column in values if column.lower() not in names]
+        if unknown:
+            raise SchemaMismatch(f"not in the table: {', '.join(unknown)}")
+        self._analyse(f"SELECT {', '.join(f'({v})' for v in values.values())} FROM {self.target}{where}")
+        assigned = ", ".join(f"{quote(column)} = {value}" for column, value in values.items())
+        return self._statement(f"UPDATE {self.target} SET {assigned}{where}")
+
+    def _must_exist(self) -> None:
+        if self.snapshot is None:
+            self.engine.lake.snapshot(self.ref)  # raises TableNotFound with the nearest names
+
+    def _analyse(self, query: str) -> None:
+        """Let Spark check a query that names the expressions of a statement, before the statement runs."""
+        with errors_about(self.spec.mode, str(self.ref), analysis=InvalidConfig):
+            self.spark.sql(query).schema  # noqa: B018
+
+    def _statement(self, text: str) -> None:
+        log.debug("%s on %s: %s", self.spec.mode, self.ref, text)
+        with self.engine.settings(self._statement_settings()):
+            self.spark.sql(text)
+
+    def _statement_settings(self) -> dict[str, str]:
+        settings = {_USER_METADATA: self._note()}
+        if self.transaction.app is not None:
+            settings |= {_APP_ID: self.transaction.app.app_id, _APP_VERSION: str(self.transaction.app.version)}
+        return settings
+
+    def _note(self) -> str:
+        return json.dumps({"duckrun": self.transaction.note(writer="spark", reason=self.reason, token=self.token)})
+
+    # -- the rows
+
+    def _frame(self) -> DataFrame:
+        assert self.frame is not None
+        return self.frame
+
+    def _target_schema(self) -> Any:
+        assert self.snapshot is not None
+        return self.engine.read_at(self.ref.location, self.snapshot.version).schema
+
+    def _fitted(self, frame: DataFrame, schema_mode: Any) -> tuple[DataFrame, list[str]]:
+        """The rows in the table's columns and types, and which columns are new."""
+        from pyspark.sql import functions as F
+
+        schema = self._target_schema()
+        filled, new = fit_all(frame.schema, schema, schema_mode, checked=self.engine.ansi())
+        columns = [
+            (F.lit(None) if found is None else F.col(quote(found))).cast(schema[name].dataType).alias(name)
+            for name, found in filled.items()
+        ]
+        return frame.select(*columns, *[F.col(quote(name)) for name in new]), new
+
+    def _renamed(self, frame: DataFrame, names: Mapping[str, str]) -> DataFrame:
+        """Columns that differ in case take the table's spelling."""
+        changed = {old: name for old, name in names.items() if old != name}
+        return frame.withColumnsRenamed(changed) if changed else frame
+
+    def _outside(self, frame: DataFrame, written: str, predicate: str) -> RowsOutsidePartition:
+        outside = frame.where(f"NOT coalesce(({predicate}), false)")
+        examples = "; ".join(str(row.asDict()) for row in outside.limit(3).collect())
+        return RowsOutsidePartition(
+            f"replace on table {self.ref}: {outside.count()} rows do not satisfy {written} ({examples[:500]}). Nothing was "
+            "written; every row must lie in what is replaced."
+        )
+
+    # -- what was committed
+
+    def _nothing(self, reason: str) -> Commit:
+        assert self.snapshot is not None
+        return Commit(
+            table=str(self.ref), location=self.ref.location, version=self.snapshot.version, mode=self.spec.mode,
+            engine="spark", writer="none", reason=reason, rows_inserted=0, rows_updated=0, rows_deleted=0,
+            files_added=0, files_removed=0, bytes_added=0,
+        )  # fmt: skip
+
+    def _committed(self) -> Commit:
+        """The commit that carries our token. Spark skips a repeated application version without a word: that must not
+        look like success, so it becomes a Conflict, upon which the transaction finds the earlier commit."""
+        form = self.engine.lake.format
+        wanted = 0 if self.snapshot is None else self.snapshot.version + 1
+        version = wanted
+        while (actions := form.actions(self.ref, version)) is not None:
+            if actions.note.get("token") == self.token:
+                if version != wanted:
+                    self._passed(version)
+                return form.commit_at(
+                    self.ref, version, mode=self.spec.mode, engine="spark", writer="spark", reason=self.reason
+                )
+            version += 1
+        app = self.transaction.app
+        if self.snapshot is None:
+            raise Conflict(f"Spark made no commit on table {self.ref}")
+        if app is not None and (form.app_version(self.ref, app.app_id) or -1) >= app.version:
+            raise Conflict(f"Spark skipped {app.app_id} version {app.version}, which another writer has committed")
+        if isinstance(self.spec, WriteSpec):
+            raise Conflict(f"Spark made no commit on table {self.ref}")
+        return self._nothing("no row was touched, so Spark made no commit")
+
+    def _passed(self, version: int) -> None:
+        """Others committed first, and Spark put ours on top after its own check of conflicts. It is in the table, so
+        running it again would double it; a fenced write has broken its promise and says so."""
+        assert self.snapshot is not None
+        log.info(
+            "table %s: Spark committed on top of versions %s to %s", self.ref, self.snapshot.version + 1, version - 1
+        )
+        if isinstance(self.spec, WriteSpec) and self.spec.read_version is not None:
+            raise CommitConflict(
+                f"{self.spec.mode} on table {self.ref} was fenced to version {self.spec.read_version}, but a writer that does "
+                f"not take the table's lock committed in between; the rows are in version {version}. Restore version "
+                f"{version - 1} to take them out."
+            )
