@@ -1,0 +1,7 @@
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as _version
+
+try:
+    version = _version("duckrun-dagster")
+except PackageNotFoundError:  # run from a source tree that is not installed
+    version = "0.0.0"

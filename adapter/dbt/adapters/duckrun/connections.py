@@ -1,0 +1,75 @@
+"""Connections to the one DuckDB instance of a dbt invocation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dbt_common.exceptions import DbtRuntimeError
+from dbt_common.invocation import get_invocation_id
+
+from dbt.adapters.contracts.connection import Connection, ConnectionState
+from dbt.adapters.duckdb.connections import DuckDBConnectionManager
+from dbt.adapters.duckrun.environment import LakeEnvironment
+from dbt.adapters.events.logging import AdapterLogger
+from duckrun.errors import DuckrunError
+
+logger = AdapterLogger("Duckrun")
+
+
+class DuckrunConnectionManager(DuckDBConnectionManager):
+    TYPE = "duckrun"
+
+    @classmethod
+    def open(cls, connection: Connection) -> Connection:
+        """A cursor of this invocation's instance, which is made at the first call.
+
+        The environment is kept where dbt-duckdb keeps its own (its relations and adapter look there), but is never
+        shared by two invocations in one process: the pins and views of the first would show old versions to the next.
+        """
+        if connection.state == ConnectionState.OPEN:
+            return connection
+        credentials = cls.get_credentials(connection.credentials)
+        invocation = get_invocation_id()
+        with cls._LOCK:
+            env = DuckDBConnectionManager._ENV
+            if not isinstance(env, LakeEnvironment) or env.creds != credentials or env.invocation_id != invocation:
+                if env is not None:
+                    try:
+                        env.close()
+                    except Exception as error:
+                        logger.debug(f"Ignoring an error while closing the previous environment: {error}")
+                    DuckDBConnectionManager._ENV = None
+                try:
+                    DuckDBConnectionManager._ENV = LakeEnvironment(credentials, invocation)
+                    DuckDBConnectionManager._ENV.views  # starts DuckDB, so that its errors come now  # noqa: B018
+                except DuckrunError as error:
+                    DuckDBConnectionManager._ENV = None
+                    connection.handle = None
+                    connection.state = ConnectionState.FAIL
+                    raise DbtRuntimeError(str(error)) from error
+        return super().open(connection)
+
+    @classmethod
+    def close_all_connections(cls) -> None:
+        DuckDBConnectionManager.close_all_connections()
+
+    def lake_env(self) -> LakeEnvironment:
+        """The environment of this thread's connection, opened if need be."""
+        return self.get_thread_connection().handle._env
+
+    def add_query(
+        self,
+        sql: str,
+        auto_begin: bool = True,
+        bindings: Any | None = None,
+        abridge_sql_log: bool = False,
+        *args: Any,
+        **kwargs: Any,
+    ) -> tuple[Connection, Any]:
+        """Run one statement; the views of the lake's tables that it names are made just before.
+
+        auto_begin is dropped: with transactions off, nothing may open one (see credentials).
+        """
+        with self.exception_handler(sql):
+            self.lake_env().views.ensure_for(sql)
+        return super().add_query(sql, False, bindings, abridge_sql_log, *args, **kwargs)

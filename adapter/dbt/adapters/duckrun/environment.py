@@ -1,0 +1,139 @@
+"""Where a dbt invocation runs: one DuckDB instance in memory, one lake, one set of pins."""
+
+from __future__ import annotations
+
+import copy
+import os
+import tempfile
+import threading
+from collections import Counter
+from typing import Any
+
+import duckdb
+
+from dbt.adapters.contracts.connection import AdapterResponse
+from dbt.adapters.duckdb.environments.local import DuckDBConnectionWrapper, LocalEnvironment
+from dbt.adapters.duckdb.plugins import BasePlugin
+from dbt.adapters.duckrun.credentials import DuckrunCredentials
+from duckrun.engines.duckdb import DuckDBEngine, extension_path, load_extensions
+from duckrun.lake import Lake
+from duckrun.memory import Arbiter
+from duckrun.pins import Pins
+from duckrun.specs import AppTransaction
+from duckrun.sql import quote_literal
+from duckrun.transaction import Transaction
+from duckrun.views import ViewCatalog
+
+RUN_ID_VARIABLE = "DUCKRUN_RUN_ID"
+# The extensions that come in wheels of ours; a profile that names one gets that, not a download.
+_WHEELS = ("delta", "httpfs", "azure")
+
+
+class LakeEnvironment(LocalEnvironment):
+    """dbt-duckdb's local environment on a lake. Lives for one invocation, so that nothing it pinned outlives it."""
+
+    creds: DuckrunCredentials
+
+    def __init__(self, credentials: DuckrunCredentials, invocation_id: str) -> None:
+        super().__init__(credentials)
+        self.invocation_id = invocation_id
+        self.lake = Lake(
+            credentials.root_path or "", schema=credentials.schema, storage_options=credentials.storage_options
+        )
+        self.pins = Pins(self.lake.snapshot)
+        self.arbiter = Arbiter(credentials.memory_limit)
+        self._engine: DuckDBEngine | None = None
+        self._views: ViewCatalog | None = None
+        self._commits: Counter[str] = Counter()
+        self._commits_lock = threading.Lock()
+
+    # -- DuckDB
+
+    @property
+    def engine(self) -> DuckDBEngine:
+        self._start()
+        assert self._engine is not None
+        return self._engine
+
+    @property
+    def views(self) -> ViewCatalog:
+        self._start()
+        assert self._views is not None
+        return self._views
+
+    def _start(self) -> None:
+        with self.lock:
+            if self.conn is not None:
+                return
+            # Any node of the run may merge, and DuckDB's limit cannot be lowered below what is in use: so the instance
+            # starts with the share that leaves delta_rs its own.
+            limit = self.arbiter.instance_limit(merges=True)
+            self._scratch = tempfile.TemporaryDirectory(prefix="duckrun-dbt-", ignore_cleanup_errors=True)
+            ours = {
+                "memory_limit": f"{limit}B",
+                "temp_directory": self._scratch.name,
+                "autoinstall_known_extensions": "false",
+            }
+            # dbt-duckdb would install the extensions and make the secrets at once: ours come from wheels, and the
+            # secrets need them, so both wait for the plugin, which is called next.
+            bare = copy.copy(self.creds)
+            bare.config_options = ours | (self.creds.config_options or {})
+            bare.extensions = [e for e in self.creds.extensions or [] if e not in _WHEELS]
+            bare._secrets = []
+            wheels = _FromWheels("duckrun", {}, self.creds)
+            wheels.lake = self.lake
+            self.conn = self.initialize_db(bare, {**self._plugins, "duckrun": wheels})
+            self._engine = DuckDBEngine(self.lake, arbiter=self.arbiter, connection=self.conn, duckdb_limit=limit)
+            self._views = ViewCatalog(self.conn, self.lake, self.pins, database=self.creds.database)
+
+    def handle(self) -> DuckDBConnectionWrapper:
+        self._start()
+        return super().handle()
+
+    def close(self) -> None:
+        super().close()
+        if self._engine is not None:
+            self._engine.close()
+            self._scratch.cleanup()
+        self._engine = self._views = None
+
+    # -- commits
+
+    def transaction(self, ref: Any, node: str) -> Transaction:
+        """The frame of the next commit of a node.
+
+        Its application id names the work: the chain that DUCKRUN_RUN_ID names (a Dagster run with its retries), else
+        this invocation; and the node. So a commit that was made before a kill is not made again by the retry.
+        """
+        run = os.environ.get(RUN_ID_VARIABLE) or self.invocation_id
+        with self._commits_lock:
+            version = self._commits[node]
+            self._commits[node] += 1
+        return Transaction(self.lake, ref, app=AppTransaction(f"{run}/{node}", version), pins=self.pins)
+
+    # -- Python models
+
+    def submit_python_job(self, handle: Any, parsed_model: dict, compiled_code: str) -> AdapterResponse:
+        cursor = handle.cursor()
+
+        def load(name: str) -> duckdb.DuckDBPyRelation:
+            statement = f"select * from {name}"
+            self.views.ensure_for(statement)
+            return cursor.query(statement)
+
+        self.run_python_job(cursor, load, parsed_model["alias"], compiled_code, self.creds)
+        return AdapterResponse(_message="OK")
+
+
+class _FromWheels(BasePlugin):
+    """Loads the lake's DuckDB extensions from their wheels, then makes the secrets that need them."""
+
+    lake: Lake
+
+    def configure_connection(self, conn: duckdb.DuckDBPyConnection) -> None:
+        load_extensions(conn, [self.lake.storage])
+        for name in _WHEELS:
+            if name in (self.creds.extensions or []):
+                conn.execute(f"LOAD {quote_literal(extension_path(name).as_posix())}")
+        for statement in self.creds.secrets_sql():
+            conn.execute(statement)

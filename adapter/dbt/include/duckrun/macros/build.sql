@@ -1,0 +1,41 @@
+{#- What table and incremental share: the rows of a model, by SQL or Python, as one commit. -#}
+{% macro duckrun_build(target_relation, strategy) %}
+  {{ write(compiled_code) }}
+  {%- if model['language'] == 'python' -%}
+    {%- set staging = adapter.staging_table(target_relation) -%}
+    {% call statement('python_model', language='python') -%}
+      {{- py_write_table(temporary=False, relation=staging, compiled_code=compiled_code) }}
+    {%- endcall %}
+    {%- set commit = adapter.store(target_relation, model, strategy, staging) -%}
+  {%- else -%}
+    {%- set commit = adapter.build_delta(target_relation, model, strategy, duckrun_contract_sql(compiled_code)) -%}
+  {%- endif -%}
+  {% do store_result('main', response=commit) %}
+{% endmacro %}
+
+{#- A contract's columns, in its order, checked before anything is written. -#}
+{% macro duckrun_contract_sql(compiled_code) %}
+  {%- set contract = config.get('contract') -%}
+  {%- if contract and contract.enforced -%}
+    {{ get_assert_columns_equivalent(compiled_code) }}
+    {{ return(get_select_subquery(compiled_code)) }}
+  {%- endif -%}
+  {{ return(compiled_code) }}
+{% endmacro %}
+
+{% macro duckrun_finish(target_relation) %}
+  {% do apply_grants(target_relation, config.get('grants'), should_revoke=False) %}
+  {% do persist_docs(target_relation, model) %}
+  {{ run_hooks(post_hooks, inside_transaction=True) }}
+  {% do adapter.commit() %}
+  {{ run_hooks(post_hooks, inside_transaction=False) }}
+{% endmacro %}
+
+{% macro duckrun__persist_docs(relation, model, for_relation, for_columns) %}
+  {%- set columns = for_columns and config.persist_column_docs() and model.columns -%}
+  {%- if columns -%}
+    {%- set existing = adapter.get_columns_in_relation(relation) | map(attribute='name') | list -%}
+    {% do validate_doc_columns(relation, model.columns, existing) %}
+  {%- endif -%}
+  {% do adapter.persist_delta_docs(relation, model, for_relation and config.persist_relation_docs(), columns) %}
+{% endmacro %}

@@ -1,0 +1,14 @@
+{% materialization view, adapter="duckrun" %}
+  {%- set target_relation = this.incorporate(type='view') -%}
+
+  {{ run_hooks(pre_hooks, inside_transaction=False) }}
+  {{ run_hooks(pre_hooks, inside_transaction=True) }}
+
+  {%- set view_sql = duckrun_contract_sql(sql) -%}
+  {{ write(view_sql) }}
+  {%- set response = adapter.build_view(target_relation, model, view_sql) -%}
+  {% do store_result('main', response=response) %}
+  {% do duckrun_finish(target_relation) %}
+
+  {{ return({'relations': [target_relation]}) }}
+{% endmaterialization %}
