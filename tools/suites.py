@@ -53,7 +53,7 @@ SUITES = (
     Suite("differential", 180),
     Suite("cluster", 180),
     Suite("ui", 150),
-    Suite("slow", 150),
+    Suite("slow", 420),
 )
 
 
