@@ -77,7 +77,8 @@ class Lake:
 
     def resolve(self, schema: str, name: str) -> TableRef:
         """The table of a name, whether it exists or not. Raises InvalidConfig for a name that leaves the root."""
-        self._check_name(schema), self._check_name(name)
+        self._check_name(schema)
+        self._check_name(name)
         definition = self._read_definition(schema, name)
         if isinstance(definition, LocationDefinition):
             return TableRef(schema, name, definition.location)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -119,19 +119,20 @@ class Session:
         Raises TableNotFound with the nearest names, InvalidConfig for text that is no SQL.
         """
         tree = parse_query(query, dialect)
-        pins, tables = self.pins, {}
+        pins = self.pins
+        tables: dict[str, Snapshot] = {}
         for _ in range(16):
             views = self._resolve(tree, pins, tables)
             if not views:
                 break
-            tree = replace_tables(tree, lambda table, views=views: views.get(_dotted(table)))
+            tree = replace_tables(tree, _by_name(views))
         else:
             raise InvalidConfig("The views of this statement read each other in a circle.")
         return self.engine.query(tree.sql(dialect=dialect), tables, dialect)
 
-    def _resolve(self, tree: exp.Expression, pins: Pins, tables: dict[str, Snapshot]) -> dict[str, exp.Expression]:
+    def _resolve(self, tree: exp.Expr, pins: Pins, tables: dict[str, Snapshot]) -> dict[str, exp.Expr]:
         """Pin the tables that a tree names; give the views that it names as subqueries."""
-        views: dict[str, exp.Expression] = {}
+        views: dict[str, exp.Expr] = {}
 
         def visit(table: exp.Table) -> None:
             name = _dotted(table)
@@ -329,14 +330,22 @@ class Table:
         return transaction.run(attempt, mode="restore", engine="duckdb")
 
 
+def _by_name(views: Mapping[str, exp.Expr]) -> Callable[[exp.Table], exp.Expr | None]:
+    def resolve(table: exp.Table) -> exp.Expr | None:
+        found = views.get(_dotted(table))
+        return None if found is None else found.copy()
+
+    return resolve
+
+
 def _dotted(table: exp.Table) -> str:
     return ".".join(part for part in (table.catalog, table.db, table.name) if part)
 
 
-def _qualified(tree: exp.Expression, schema: str) -> exp.Expression:
+def _qualified(tree: exp.Expr, schema: str) -> exp.Expr:
     """A view's query with its bare table names in the view's own schema."""
 
-    def qualify(table: exp.Table) -> exp.Expression | None:
+    def qualify(table: exp.Table) -> exp.Expr | None:
         if table.db:
             return None
         return exp.table_(table.name, db=schema, quoted=True)

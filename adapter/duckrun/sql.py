@@ -90,7 +90,7 @@ def _may_be_name(token: sqlglot.Token) -> bool:
     )
 
 
-def parse_query(sql: str, dialect: str) -> exp.Expression:
+def parse_query(sql: str, dialect: str) -> exp.Expr:
     """The tree of one SELECT. Raises InvalidConfig for what cannot be read, UnsupportedFeature for what is no query."""
     if dialect not in DIALECTS:
         raise InvalidConfig(f"Unknown SQL dialect {dialect!r}; the dialects are {', '.join(DIALECTS)}.")
@@ -108,7 +108,7 @@ def parse_query(sql: str, dialect: str) -> exp.Expression:
     return tree
 
 
-def replace_tables(tree: exp.Expression, resolve: Callable[[exp.Table], exp.Expression | None]) -> exp.Expression:
+def replace_tables(tree: exp.Expr, resolve: Callable[[exp.Table], exp.Expr | None]) -> exp.Expr:
     """The tree with every table that ``resolve`` knows put in place of its name, under the name's alias.
 
     Names of common table expressions are left alone where they are in scope. Column references qualified by
@@ -147,7 +147,7 @@ def replace_tables(tree: exp.Expression, resolve: Callable[[exp.Table], exp.Expr
 def _is_cte(table: exp.Table) -> bool:
     if table.db:
         return False
-    node: exp.Expression | None = table
+    node: exp.Expr | None = table
     while node is not None:
         with_ = node.args.get("with_") or node.args.get("with")
         if with_ is not None and any(cte.alias.lower() == table.name.lower() for cte in with_.expressions):

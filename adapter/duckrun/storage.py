@@ -119,7 +119,8 @@ class Storage:
             elif name not in ("conditional_put", "aws_conditional_put", "aws_s3_allow_unsafe_rename"):
                 config[name] = value
         try:
-            return from_url(location, config=config, client_options=client)
+            opener: Any = from_url  # typed by store, and which one it is stands in the URL
+            return opener(location, config=config, client_options=client)
         except Exception as error:
             raise StorageError(f"Cannot open {location}: {error}. Check the storage_options of this lake.") from error
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
-import re
 import tempfile
 import threading
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +16,14 @@ from sqlglot import exp
 
 from duckrun.engines import duckdb_write
 from duckrun.engines.duckdb_source import SqlOnCursor, rows_of
+from duckrun.engines.duckdb_sql import delta_scan, errors_about, select_sql
 from duckrun.engines.duckdb_types import store_all
-from duckrun.errors import DuckrunError, InvalidConfig, StorageError
+from duckrun.errors import StorageError
 from duckrun.frame import Frame
 from duckrun.lake import Lake
 from duckrun.memory import Arbiter
 from duckrun.specs import Commit, ReadSpec, Spec, StagedFile, WriteSpec
-from duckrun.sql import parse_query, quote_identifier, quote_literal, replace_tables, transpile
+from duckrun.sql import parse_query, quote_identifier, quote_literal, replace_tables
 from duckrun.storage import Storage
 from duckrun.table import Scan, Snapshot
 from duckrun.transaction import Transaction
@@ -57,12 +56,6 @@ def load_extensions(connection: duckdb.DuckDBPyConnection, storages: Sequence[St
     for storage in storages:
         for statement in storage.duckdb_secrets():
             connection.execute(statement)
-
-
-def delta_scan(location: str, version: int, **options: bool) -> str:
-    """SQL for the rows of a table at one version; ``filename=True`` and ``file_row_number=True`` add columns."""
-    extra = "".join(f", {name} => {str(value).lower()}" for name, value in options.items())
-    return f"delta_scan({quote_literal(location)}, version => {int(version)}{extra})"
 
 
 def open_connection(lake: Lake, limit: int) -> duckdb.DuckDBPyConnection:
@@ -113,9 +106,8 @@ class DuckDBEngine:
 
     def scan(self, snapshot: Snapshot, spec: ReadSpec) -> Frame:
         """The rows of one snapshot, pruned by columns and predicate: lazy."""
-        return self._frame(
-            read_sql(snapshot.ref.location, snapshot.version, spec, snapshot.schema.names, str(snapshot.ref))
-        )
+        source = delta_scan(snapshot.ref.location, snapshot.version)
+        return self._frame(select_sql(source, spec, snapshot.schema.names, str(snapshot.ref)))
 
     def open(self, scan: Scan) -> Frame:
         """The rows of a scan's files: lazy. The files may be some of the table's only."""
@@ -132,7 +124,7 @@ class DuckDBEngine:
         """A SELECT over the names in ``tables``, each read at its snapshot's version: lazy."""
         tree = parse_query(sql, dialect)
 
-        def resolve(table: exp.Table) -> exp.Expression | None:
+        def resolve(table: exp.Table) -> exp.Expr | None:
             snapshot = tables.get(".".join(p for p in (table.catalog, table.db, table.name) if p))
             if snapshot is None:
                 return None
@@ -256,49 +248,3 @@ class DuckDBFrame:
 
     def create_view(self, name: str) -> None:
         self.connection.execute(f"CREATE OR REPLACE VIEW {quote_identifier(name)} AS {self.native.sql_query()}")
-
-
-def read_sql(location: str, version: int, spec: ReadSpec, names: Sequence[str], table: str) -> str:
-    """SELECT over one table at one version."""
-    return select_sql(delta_scan(location, version), spec, names, table)
-
-
-def select_sql(source: str, spec: ReadSpec, names: Sequence[str], table: str) -> str:
-    """SELECT of a ReadSpec's columns and rows. Raises InvalidConfig for a column that the table has not."""
-    unknown = [c for c in spec.columns or () if c not in names]
-    if unknown:
-        raise InvalidConfig(f"Table {table} has no column {', '.join(unknown)}; it has {', '.join(names)}.")
-    columns = ", ".join(quote_identifier(c) for c in (spec.columns or names))
-    where = f" WHERE {transpile(spec.predicate, spec.dialect, 'duckdb')}" if spec.predicate else ""
-    return f"SELECT {columns} FROM {source}{where}"
-
-
-_RAISED = re.compile(r"duckrun!(\w+)!(.*?)!duckrun", re.DOTALL)
-
-
-def raising(kind: type[DuckrunError], message: str) -> str:
-    """SQL that fails with one of our errors when it is evaluated. ``message`` is SQL text of a string."""
-    return f"error({quote_literal(f'duckrun!{kind.__name__}!')} || {message} || '!duckrun')"
-
-
-@contextmanager
-def errors_about(what: str) -> Iterator[None]:
-    """Turn what engines raise into this library's errors, named for the table; ours pass, completed by the name."""
-    from duckrun import errors
-
-    try:
-        yield
-    except DuckrunError as error:
-        text = str(error)
-        raise error if what.split(",")[0].removeprefix("table ") in text else type(error)(f"{what}: {text}") from error
-    except Exception as error:
-        found = _RAISED.search(str(error))
-        if found:
-            raise getattr(errors, found[1])(f"{what}: {found[2]}") from None
-        if isinstance(error, duckdb.CatalogException | duckdb.ParserException | duckdb.BinderException):
-            raise InvalidConfig(f"{what}: {error}") from error
-        if isinstance(error, duckdb.IOException | duckdb.HTTPException):
-            raise StorageError(f"{what}: {error}") from error
-        if isinstance(error, duckdb.ConversionException):
-            raise errors.SchemaMismatch(f"{what}: a value does not fit its column: {error}") from error
-        raise

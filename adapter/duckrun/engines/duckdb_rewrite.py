@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import duckdb
 
 from duckrun.engines.duckdb_source import Rows
+from duckrun.engines.duckdb_sql import delta_scan
 from duckrun.engines.writers import delta_rs, staged
 from duckrun.errors import DuplicateSourceKeys, InvalidConfig, UnsupportedFeature
 from duckrun.specs import Commit, DeleteInsertSpec, MergeClause, MergeSpec, ScanFile
@@ -171,7 +172,9 @@ def _merge_actions(
         count = relation.count("*").fetchone()
         if not count or not count[0]:
             return job.nothing(snapshot, "no clause applied to any row")
-        updates, deletes, inserts = [], [], []
+        updates: list[tuple[str | None, Mapping[str, str]]] = []
+        deletes: list[str | None] = []
+        inserts: list[tuple[str | None, Mapping[str, str]]] = []
         for index, clause in enumerate(clauses):
             condition = f"source.{quote_identifier(_ACTION)} = {index}"
             if clause.kind == "matched_delete":
@@ -206,11 +209,10 @@ def _decided(
     ref: TableRef,
 ) -> str:
     """Each source row with the number of the clause that applies (NULL: none), its key, and its new values."""
-    from duckrun.engines.duckdb import delta_scan
-
     on = " AND ".join(f"target.{quote_identifier(k)} = source.{quote_identifier(k)}" for k in spec.keys)
     target = f"(SELECT *, true AS __duckrun_here FROM {delta_scan(snapshot.ref.location, snapshot.version)})"
-    whens, values = [], {c: [] for c in columns}
+    whens: list[str] = []
+    values: dict[str, list[str]] = {c: [] for c in columns}
     for index, clause in enumerate(clauses):
         matched = clause.kind.startswith("matched")
         here = "target.__duckrun_here IS NOT NULL" if matched else "target.__duckrun_here IS NULL"
@@ -393,8 +395,6 @@ def replace(job: Job, snapshot: Snapshot, rows: Rows, predicate: str | None, rea
 
 def _numbered(snapshot: Snapshot) -> str:
     """SELECT of a table's rows, each with its file and its number in it."""
-    from duckrun.engines.duckdb import delta_scan
-
     scan = delta_scan(snapshot.ref.location, snapshot.version, filename=True, file_row_number=True)
     names = ", ".join(quote_identifier(c) for c in snapshot.schema.names)
     return f"SELECT {names}, filename AS {_FILE}, file_row_number AS {_ROW} FROM {scan}"
@@ -481,8 +481,6 @@ def _rewrite(
 
 
 def _rows_in(cursor: duckdb.DuckDBPyConnection, snapshot: Snapshot, files: Sequence[ScanFile]) -> int:
-    from duckrun.engines.duckdb import delta_scan
-
     if not files:
         return 0
     inside = ", ".join(quote_literal(f"{snapshot.ref.location}/{f.path}") for f in files)

@@ -61,8 +61,9 @@ def fits(source: Any, target: Any) -> bool:
     if a == "float":
         return b == "double"
     if a == "decimal":
-        scales = dict(source.children)["scale"], dict(target.children)["scale"] if b == "decimal" else None
-        return b in ("double", "float") or (b == "decimal" and int(scales[1]) >= int(scales[0]))
+        if b == "decimal":
+            return int(dict(target.children)["scale"]) >= int(dict(source.children)["scale"])
+        return b in ("double", "float")
     if a == "date":
         return b == "timestamp"
     if a in ("timestamp_s", "timestamp_ms"):

@@ -9,6 +9,7 @@ import duckdb
 
 from duckrun.engines import duckdb_rewrite
 from duckrun.engines.duckdb_source import Rows, arrow_schema, spool, unspool
+from duckrun.engines.duckdb_sql import delta_scan, raising
 from duckrun.engines.duckdb_types import fit_all, store_all
 from duckrun.engines.writers import delta_rs, staged
 from duckrun.errors import (
@@ -282,8 +283,6 @@ class Job:
 
     def _sync(self, spec: WriteSpec, rows: Rows, snapshot: Snapshot | None) -> Commit:
         """Append with columns that go: the whole table is written anew, in one commit."""
-        from duckrun.engines.duckdb import delta_scan
-
         assert snapshot is not None
         rows = spool(rows) if rows.one_shot else rows
         names = {n.lower() for n in rows.types}
@@ -373,8 +372,6 @@ class Job:
         snapshot: Snapshot | None,
     ) -> dict[str, str]:
         """Column -> expression that raises for a row that may not be written, and is the column otherwise."""
-        from duckrun.engines.duckdb import raising
-
         tests: list[tuple[str, str, type, str]] = []
         for name in partition_by:
             if filled[name][1] == "VARCHAR":

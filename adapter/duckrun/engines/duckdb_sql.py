@@ -1,0 +1,59 @@
+"""SQL that DuckDB runs for this library: pinned scans, checks that raise our errors, and those errors on the way out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import duckdb
+
+from duckrun import errors
+from duckrun.errors import DuckrunError, InvalidConfig, SchemaMismatch, StorageError
+from duckrun.specs import ReadSpec
+from duckrun.sql import quote_identifier, quote_literal, transpile
+
+
+def delta_scan(location: str, version: int, **options: bool) -> str:
+    """SQL for the rows of a table at one version; ``filename=True`` and ``file_row_number=True`` add columns."""
+    extra = "".join(f", {name} => {str(value).lower()}" for name, value in options.items())
+    return f"delta_scan({quote_literal(location)}, version => {int(version)}{extra})"
+
+
+def select_sql(source: str, spec: ReadSpec, names: Sequence[str], table: str) -> str:
+    """SELECT of a ReadSpec's columns and rows. Raises InvalidConfig for a column that the table has not."""
+    unknown = [c for c in spec.columns or () if c not in names]
+    if unknown:
+        raise InvalidConfig(f"Table {table} has no column {', '.join(unknown)}; it has {', '.join(names)}.")
+    columns = ", ".join(quote_identifier(c) for c in (spec.columns or names))
+    where = f" WHERE {transpile(spec.predicate, spec.dialect, 'duckdb')}" if spec.predicate else ""
+    return f"SELECT {columns} FROM {source}{where}"
+
+
+_RAISED = re.compile(r"duckrun!(\w+)!(.*?)!duckrun", re.DOTALL)
+
+
+def raising(kind: type[DuckrunError], message: str) -> str:
+    """SQL that fails with one of our errors when it is evaluated. ``message`` is SQL text of a string."""
+    return f"error({quote_literal(f'duckrun!{kind.__name__}!')} || {message} || '!duckrun')"
+
+
+@contextmanager
+def errors_about(what: str) -> Iterator[None]:
+    """Turn what engines raise into this library's errors, named for the table; ours pass, completed by the name."""
+    try:
+        yield
+    except DuckrunError as error:
+        text = str(error)
+        raise error if what.split(",")[0].removeprefix("table ") in text else type(error)(f"{what}: {text}") from error
+    except Exception as error:
+        found = _RAISED.search(str(error))
+        if found:
+            raise getattr(errors, found[1])(f"{what}: {found[2]}") from None
+        if isinstance(error, duckdb.CatalogException | duckdb.ParserException | duckdb.BinderException):
+            raise InvalidConfig(f"{what}: {error}") from error
+        if isinstance(error, duckdb.IOException | duckdb.HTTPException):
+            raise StorageError(f"{what}: {error}") from error
+        if isinstance(error, duckdb.ConversionException):
+            raise SchemaMismatch(f"{what}: a value does not fit its column: {error}") from error
+        raise
