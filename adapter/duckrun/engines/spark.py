@@ -200,7 +200,7 @@ class SparkEngine:
     # -- helpers
 
     def location_of(self, location: str) -> str:
-        return self.lake.storage.sparklocation_of(location)
+        return self.lake.storage.spark_location(location)
 
     def read_at(self, location: str, version: int) -> DataFrame:
         return self.spark.read.format("delta").option("versionAsOf", version).load(self.location_of(location))

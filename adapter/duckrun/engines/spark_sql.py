@@ -108,7 +108,7 @@ def _action(clause: MergeClause, action: str, columns: Sequence[str], dialect: s
         )
     values = assignments(clause, columns, dialect)
     if action == "update":
-        return "UPDATE SET " + ", ".join(f"{quote('target', c)} = {v}" for c, v in values.items())
+        return "UPDATE SET " + ", ".join(f"{quote(c)} = {v}" for c, v in values.items())
     return f"INSERT ({', '.join(map(quote, values))}) VALUES ({', '.join(values.values())})"
 
 

@@ -8,13 +8,14 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from duckrun.engines.spark_errors import errors_about, text_of
+from duckrun.engines.spark_errors import RAISED, errors_about, text_of
 from duckrun.engines.spark_sql import (
     MARK,
     delete_insert_statement,
     key_equality,
     merge_dry_run,
     merge_statement,
+    of_target,
     quote,
     rows_inserted_by,
     table_at,
@@ -27,6 +28,7 @@ from duckrun.errors import (
     InvalidConfig,
     RowsOutsidePartition,
     SchemaMismatch,
+    UnsupportedFeature,
 )
 from duckrun.specs import Commit, DeleteInsertSpec, DeleteSpec, MergeSpec, Spec, UpdateSpec, WriteSpec
 from duckrun.transaction import Conflict
@@ -306,22 +308,15 @@ class Attempt:
         from pyspark.sql import functions as F
 
         columns = [F.col(quote(key)) for key in keys]
-        present = (
-            frame.select(*columns).dropna(how="any")
-            if not _has_float(frame, keys)
-            else frame.select(*columns).where(" AND ".join(f"{quote(key)} IS NOT NULL" for key in keys))
-        )
-        repeated = (
-            present.groupBy(*columns).count().where("`count` > 1")
-            if "count" not in keys
-            else (present.groupBy(*columns).agg(F.count(F.lit(1)).alias("__n")).where("__n > 1"))
-        )
+        present = frame.select(*columns).where(" AND ".join(f"{quote(key)} IS NOT NULL" for key in keys))
+        repeated = present.groupBy(*columns).agg(F.count(F.lit(1)).alias("__duckrun_n")).where("__duckrun_n > 1")
         found = repeated.limit(4).collect()
         if not found:
             return
         total = len(found) if len(found) < 4 else repeated.count()
         examples = "; ".join(
-            ", ".join(f"{key} = {row[i]!r}" for i, key in enumerate(keys)) + f" ({row[len(keys)]} times)" for row in found[:3]
+            ", ".join(f"{key} = {row[i]!r}" for i, key in enumerate(keys)) + f" ({row[len(keys)]} times)"
+            for row in found[:3]
         )
         raise DuplicateSourceKeys(
             f"{self.spec.mode} on table {self.ref}: {total} keys occur more than once in the source ({examples}), so the "
