@@ -67,7 +67,9 @@ class PartitionSlice:
         columns = [_column(schema, column) for column in config.partition_expr.values()]
         if any(column is None or pa.types.is_timestamp(_value_type(schema.field(column))) for column in columns):
             return None
-        return tuple(column for column in columns if column is not None) or None
+        chosen = tuple(column for column in columns if column is not None)
+        # Delta keeps partition columns out of the files, and a file needs a column.
+        return chosen if chosen and len(chosen) < len(schema.names) else None
 
 
 def written_partitions(context: OutputContext) -> PartitionSlice | None:

@@ -3,7 +3,8 @@
 spec from context -> engine -> write or scan -> metadata from the Commit. What differs by type is in the handlers.
 """
 
-from __future__ import annotations
+# No "from __future__ import annotations" here: Dagster must see the classes of nested resources, not their names, to
+# take them configured at launch.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -10,6 +10,7 @@ import dagster as dg
 import pytest
 
 import duckrun
+from duckrun.table import Snapshot
 from duckrun_dagster import DeltaIOManager, DuckrunResource, SparkResource
 
 
@@ -64,9 +65,12 @@ class Shop:
         with duckrun.connect(self.root, schema="shop") as session:
             return [tuple(row.values()) for row in session.sql(sql).collect()]
 
-    def version(self, table: str) -> int:
+    def snapshot(self, table: str) -> Snapshot:
         lake = self.lake.lake()
-        return lake.snapshot(lake.parse(table)).version
+        return lake.snapshot(lake.resolve("shop", table.removeprefix("shop.")))
+
+    def version(self, table: str) -> int:
+        return self.snapshot(table).version
 
 
 @pytest.fixture

@@ -1,0 +1,83 @@
+"""A retry commits once; a new run writes again."""
+
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+import pytest
+
+from duckrun_dagster.chain import chain_of
+
+
+def orders(calls: list[int], *, fail_first: bool = False) -> dg.AssetsDefinition:
+    @dg.asset(name="orders", metadata={"mode": "append"})
+    def _orders() -> pa.Table:
+        calls.append(1)
+        return pa.table({"id": [len(calls)]})
+
+    return _orders
+
+
+def test_a_run_retried_by_dagster_commits_once_and_says_so(shop: Any, metadata: Any) -> None:
+    calls: list[int] = []
+    first = shop.run([orders(calls)])
+    tags = {"dagster/parent_run_id": first.run_id, "dagster/root_run_id": first.run_id, "dagster/retry_number": "1"}
+    again = shop.run([orders(calls)], tags=tags)
+    assert len(calls) == 2
+    assert shop.version("shop.orders") == 0
+    assert metadata(again, "orders")["replayed"] is True
+    assert metadata(again, "orders")["version"] == 0
+
+
+@pytest.mark.parametrize("tag", ["dagster/is_resume_retry", "dagster/is_asset_resume_retry"])
+def test_a_run_resumed_from_failure_commits_once(shop: Any, tag: str) -> None:
+    calls: list[int] = []
+    first = shop.run([orders(calls)])
+    shop.run([orders(calls)], tags={"dagster/parent_run_id": first.run_id, tag: "true"})
+    assert shop.rows("select id from orders") == [(1,)]
+
+
+def test_running_again_and_reexecuting_all_write_again(shop: Any) -> None:
+    calls: list[int] = []
+    first = shop.run([orders(calls)])
+    shop.run([orders(calls)])
+    shop.run([orders(calls)], tags={"dagster/parent_run_id": first.run_id, "dagster/root_run_id": first.run_id})
+    assert shop.rows("select id from orders order by id") == [(1,), (2,), (3,)]
+
+
+def test_a_retry_after_reexecuting_all_belongs_to_that_execution(shop: Any) -> None:
+    calls: list[int] = []
+    first = shop.run([orders(calls)])
+    root = {"dagster/root_run_id": first.run_id}
+    second = shop.run([orders(calls)], tags={"dagster/parent_run_id": first.run_id, **root})
+    third = shop.run(
+        [orders(calls)], tags={"dagster/parent_run_id": second.run_id, "dagster/retry_number": "1", **root}
+    )
+    assert shop.rows("select id from orders order by id") == [(1,), (2,)]
+    assert chain_of(third.dagster_run, shop.instance) == second.run_id
+
+
+def test_a_step_retried_within_its_run_commits_once(shop: Any) -> None:
+    calls: list[int] = []
+
+    @dg.multi_asset(
+        outs={"a": dg.AssetOut(metadata={"mode": "append"}), "b": dg.AssetOut()},
+        retry_policy=dg.RetryPolicy(max_retries=2),
+    )
+    def both():
+        calls.append(1)
+        yield dg.Output(pa.table({"id": [len(calls)]}), "a")
+        if len(calls) < 3:
+            raise RuntimeError("lost the connection")
+        yield dg.Output(pa.table({"id": [1]}), "b")
+
+    shop.run([both])
+    assert len(calls) == 3
+    assert shop.rows("select id from a") == [(1,)]
+    assert shop.version("shop.a") == 0
+
+
+def test_a_parent_that_is_no_longer_stored_ends_the_chain(shop: Any) -> None:
+    run = dg.DagsterRun(job_name="j", tags={"dagster/parent_run_id": "gone", "dagster/retry_number": "1"})
+    assert chain_of(run, shop.instance) == "gone"
+    assert chain_of(dg.DagsterRun(job_name="j", run_id="r"), None) == "r"
