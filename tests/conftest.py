@@ -1,0 +1,40 @@
+"""Fixtures that every test shares: an empty lake, an engine by name, and a session on both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import duckrun
+from duckrun.session import Session
+
+pytest_plugins = ["tests.fixtures_spark"]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """The root of a lake that does not exist yet."""
+    return tmp_path / "lake"
+
+
+@pytest.fixture(params=["duckdb", pytest.param("spark", marks=pytest.mark.spark)])
+def engine(request: pytest.FixtureRequest) -> str:
+    """The name of an engine: one test, all engines."""
+    return request.param
+
+
+@pytest.fixture
+def session(root: Path, engine: str, request: pytest.FixtureRequest) -> Iterator[Session]:
+    """A session whose own engine is the test's; it writes Spark frames when the engine is Spark."""
+    spark = request.getfixturevalue("spark") if engine == "spark" else None
+    with duckrun.connect(root, engine=engine, spark=spark) as opened:
+        yield opened
+
+
+@pytest.fixture
+def duck(root: Path) -> Iterator[Session]:
+    """A session on the embedded engine."""
+    with duckrun.connect(root) as opened:
+        yield opened
