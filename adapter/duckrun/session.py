@@ -324,6 +324,11 @@ class Table:
             if snapshot is None:
                 raise TableNotFound(f"There is no table {self.ref} to restore.")
             lake.snapshot(self.ref, version)
+            if version == snapshot.version:
+                return Commit(
+                    str(self.ref), self.ref.location, version, "restore", "duckdb", "none", "the table is at that version",
+                    rows_inserted=0, rows_updated=0, rows_deleted=0, files_added=0, files_removed=0, bytes_added=0,
+                )  # fmt: skip
             new = lake.format.restore(snapshot, version, transaction.note(reason=f"restored to version {version}"))
             return lake.format.commit_at(self.ref, new, mode="restore", engine="duckdb", writer="delta_rs")
 

@@ -163,10 +163,13 @@ def _merge_actions(
     columns = list(snapshot.schema.names) + [c for c in new if c not in snapshot.schema.names]
     table = f"__duckrun_actions_{uuid.uuid4().hex}"
     cursor = rows.cursor
-    sql = f"SELECT * FROM ({_decided(spec, clauses, snapshot, rows, columns, job.transaction.ref)}) WHERE {_ACTION} IS NOT NULL"
+    sql = _decided(spec, clauses, snapshot, rows, columns, job.transaction.ref)
     cursor.execute(f"CREATE TEMP TABLE {quote_identifier(table)} AS {sql}")
     try:
-        select = f"SELECT * FROM {quote_identifier(table)}"
+        if _matched_twice(cursor, table, len(spec.keys)):
+            reason = "a key that is merged is in the table more than once, and each of its rows is decided on its own"
+            return _merge_staged(job, spec, clauses, snapshot, rows, reason)
+        select = f"SELECT * FROM {quote_identifier(table)} WHERE {_ACTION} IS NOT NULL"
         relation = cursor.sql(select)
         decided = Rows(cursor, select, dict(zip(relation.columns, relation.types, strict=True)))
         count = relation.count("*").fetchone()
@@ -198,6 +201,14 @@ def _merge_actions(
     finally:
         cursor.execute(f"DROP TABLE {quote_identifier(table)}")
     return _merged(job, snapshot, version, reason)
+
+
+def _matched_twice(cursor: duckdb.DuckDBPyConnection, table: str, keys: int) -> bool:
+    """True if one source row met several rows of the target: its keys are unique, so only those can repeat it."""
+    names = [quote_identifier(f"{_KEY}{i}") for i in range(keys)]
+    present = " AND ".join(f"{name} IS NOT NULL" for name in names)
+    sql = f"SELECT 1 FROM {quote_identifier(table)} WHERE {present} GROUP BY {', '.join(names)} HAVING count(*) > 1 LIMIT 1"
+    return cursor.execute(sql).fetchone() is not None
 
 
 def _decided(
