@@ -1,7 +1,5 @@
 """Asset checks: every table holds what landed. (The tests of the dbt models are checks too, by themselves.)"""
 
-from __future__ import annotations
-
 import dagster as dg
 from duckrun.sql import quote_identifier
 

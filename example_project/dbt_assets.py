@@ -1,16 +1,14 @@
 """The dbt models as assets: the tables that have no time in them, and those that arrive by month."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
 import dagster as dg
-from dagster_dbt import DbtCliResource, DbtProject, dbt_assets
+from dagster_dbt import DbtProject, dbt_assets
 
-from duckrun_dagster import DuckrunDbtTranslator
+from duckrun_dagster import DuckrunDbtCliResource, DuckrunDbtTranslator
 from example_project import landing, settings
 
 project = DbtProject(project_dir=settings.DBT_FOLDER)
@@ -36,10 +34,14 @@ MONTHLY = "fqn:flights.staging.stg_flights fqn:flights.marts.*"
 
 
 class Translator(DuckrunDbtTranslator):
-    """Groups by layer, and a policy for the fact that everything else is made from."""
+    """Groups by layer, the partition column of models that arrive by month, and a policy for the fact."""
 
     def get_group_name(self, dbt_resource_props: Mapping[str, Any]) -> str:
         return "marts" if dbt_resource_props["fqn"][1] == "marts" else "warehouse"
+
+    def get_metadata(self, dbt_resource_props: Mapping[str, Any]) -> Mapping[str, Any]:
+        ours = dbt_resource_props.get("config", {}).get("meta", {}).get("dagster", {}).get("metadata", {})
+        return {**super().get_metadata(dbt_resource_props), **ours}
 
     def get_asset_spec(self, manifest: Mapping[str, Any], unique_id: str, project: DbtProject | None) -> dg.AssetSpec:
         spec = super().get_asset_spec(manifest, unique_id, project)
@@ -53,7 +55,7 @@ translator = Translator()
 
 
 @dbt_assets(manifest=project.manifest_path, project=project, dagster_dbt_translator=translator, exclude=MONTHLY)
-def warehouse(context: dg.AssetExecutionContext, dbt: DbtCliResource) -> Iterator[Any]:
+def warehouse(context: dg.AssetExecutionContext, dbt: DuckrunDbtCliResource) -> Iterator[Any]:
     """Seeds, staging views and dimensions: whole tables."""
     yield from dbt.cli(["build"], context=context).stream()
 
@@ -66,7 +68,7 @@ def warehouse(context: dg.AssetExecutionContext, dbt: DbtCliResource) -> Iterato
     partitions_def=landing.MONTHS,
     backfill_policy=dg.BackfillPolicy.single_run(),
 )
-def marts(context: dg.AssetExecutionContext, dbt: DbtCliResource) -> Iterator[Any]:
+def marts(context: dg.AssetExecutionContext, dbt: DuckrunDbtCliResource) -> Iterator[Any]:
     """The fact and what is made from it by month: dbt gets the months of the run as variables."""
     arguments = ["build"]
     if context.has_partition_key or context.has_partition_key_range:

@@ -1,25 +1,15 @@
 """The graph: `dagster dev -m example_project.definitions` shows it, the demo runs it."""
 
-from __future__ import annotations
-
 import dagster as dg
-from dagster_dbt import DbtCliResource
 
-from duckrun_dagster import DeltaIOManager, DuckrunResource, SparkResource
+from duckrun_dagster import DeltaIOManager, DuckrunDbtCliResource, DuckrunResource, SparkResource, check_definitions
 from example_project import checks, dbt_assets, landing, plan, python_assets, report, settings, spark_assets
 
 # The lake is named once, in dbt's profile.
 duckrun = DuckrunResource(project_dir=str(settings.DBT_FOLDER))
 spark = SparkResource(
     master="local[2]",
-    conf={
-        "spark.sql.shuffle.partitions": "4",
-        "spark.databricks.delta.snapshotPartitions": "2",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.driver.memory": "2g",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "true",
-    },
+    conf={"spark.sql.shuffle.partitions": "4", "spark.ui.showConsoleProgress": "true"},
 )
 
 # Every job runs its steps in its own process, one after the other: so a run starts Spark at most once. With Dagster's default,
@@ -40,33 +30,29 @@ transform = dg.define_asset_job(
 )
 
 
-@dg.schedule(cron_schedule="0 6 * * *", jobs=[ingest, transform], execution_timezone="America/New_York")
-def every_morning(context: dg.ScheduleEvaluationContext) -> dg.SkipReason | list[dg.RunRequest]:
-    """What landed since yesterday, and what is to be made from it."""
+@dg.schedule(cron_schedule="0 6 * * *", job=ingest, execution_timezone="America/New_York")
+def every_morning(context: dg.ScheduleEvaluationContext):
+    """What landed since yesterday; `after_ingest` goes on from there."""
     landing.report(context.instance)
     runs = plan.plan(context.instance, context.repository_def.asset_graph, duckrun.lake())
-    if not runs:
-        return dg.SkipReason("Nothing landed, and every asset is up to date.")
-    # What comes after the first job waits for `after_ingest`: it is made from tables that are written now.
-    return [run.request() for run in runs if run.job == runs[0].job]
+    requests = [run.request() for run in runs if run.job == plan.INGEST]
+    return requests or dg.SkipReason("Nothing has landed that is not in the lake.")
 
 
 @dg.run_status_sensor(
     run_status=dg.DagsterRunStatus.SUCCESS,
     monitored_jobs=[ingest],
-    request_jobs=[transform],
-    default_status=dg.DefaultSensorStatus.STOPPED,
+    request_job=transform,
 )
-def after_ingest(context: dg.RunStatusSensorContext) -> dg.SkipReason | list[dg.RunRequest]:
+def after_ingest(context: dg.RunStatusSensorContext):
     """The rest of the graph, when Spark's part is done."""
-    assert context.repository_def is not None
     runs = plan.plan(context.instance, context.repository_def.asset_graph, duckrun.lake())
     if not runs or runs[0].job != plan.TRANSFORM:
         return dg.SkipReason("Nothing to do yet.")
     return [run.request() for run in runs]
 
 
-defs = dg.Definitions(
+definitions = dg.Definitions(
     assets=[
         *landing.specs(),
         *spark_assets.ASSETS,
@@ -83,6 +69,9 @@ defs = dg.Definitions(
         "duckrun": duckrun,
         "spark": spark,
         "io_manager": DeltaIOManager(duckrun=duckrun, spark=spark),
-        "dbt": DbtCliResource(project_dir=dbt_assets.project),
+        "dbt": DuckrunDbtCliResource(project_dir=dbt_assets.project),
     },
 )
+
+# Refuses two assets on one table.
+defs = check_definitions(definitions)

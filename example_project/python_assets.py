@@ -1,7 +1,5 @@
 """Assets in plain Python, one with each kind of frame; the IO manager reads their inputs and writes their results."""
 
-from __future__ import annotations
-
 import dagster as dg
 import duckdb
 import pandas as pd

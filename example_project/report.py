@@ -1,7 +1,5 @@
 """The report: plots drawn from the lake's tables, in one HTML file that needs nothing else."""
 
-from __future__ import annotations
-
 import base64
 import html
 import io

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
+import warnings
 from pathlib import Path
+
+# Dagster calls single_run() beta at every asset that has it.
+warnings.filterwarnings("ignore", message=".*backfill_policy.*currently in beta")
 
 PACKAGE = Path(__file__).resolve().parent
 DBT_FOLDER = PACKAGE / "dbt"
@@ -18,6 +23,9 @@ DAGSTER_HOME = HOME / ".dagster"
 REPORT = HOME / "report" / "flights_2013.html"
 
 YEAR = 2013
+
+# dbt is started by its name: the one of this environment, also when the environment is not activated.
+os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
 
 # For tests: every n-th flight, of January and February, with March as the month that comes next.
 SAMPLE = int(os.environ.get("DUCKRUN_EXAMPLE_SAMPLE", "1"))

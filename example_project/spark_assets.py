@@ -4,8 +4,6 @@ Days are partitions. Each asset takes all the days that a run asks for at once (
 job a table, not 334.
 """
 
-from __future__ import annotations
-
 from datetime import date, timedelta
 
 import dagster as dg
