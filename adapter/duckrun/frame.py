@@ -32,18 +32,18 @@ class Frame:
     """
 
     def __init__(self, source: FrameSource, engine: str) -> None:
-        self._source = source
+        self.source = source
         self.engine = engine
 
     @property
     def native(self) -> Any:
         """The DuckDB relation or the Spark DataFrame."""
-        return self._source.native
+        return self.source.native
 
     @property
     def schema(self) -> pa.Schema:
         """The columns and their Arrow types; nothing is computed."""
-        return self._source.schema()
+        return self.source.schema()
 
     @property
     def columns(self) -> list[str]:
@@ -51,7 +51,7 @@ class Frame:
 
     def reader(self) -> pa.RecordBatchReader:
         """The rows as a stream of Arrow record batches; memory does not grow with their number."""
-        return self._source.reader()
+        return self.source.reader()
 
     def toArrow(self) -> pa.Table:
         """All rows as one Arrow table."""
@@ -74,7 +74,7 @@ class Frame:
         import polars
 
         if lazy:
-            return self._source.polars_lazy()
+            return self.source.polars_lazy()
         frame = polars.from_arrow(self.toArrow())
         assert isinstance(frame, polars.DataFrame)
         return frame
@@ -85,23 +85,23 @@ class Frame:
 
     def count(self) -> int:
         """The number of rows."""
-        return self._source.count()
+        return self.source.count()
 
     def limit(self, rows: int) -> Frame:
         """The first ``rows`` rows of it."""
-        return Frame(self._source.limit(rows), self.engine)
+        return Frame(self.source.limit(rows), self.engine)
 
     def show(self, rows: int = 20) -> None:
         """Print the first rows as a table."""
         import polars
 
-        head = polars.from_arrow(self._source.limit(rows).reader().read_all())
+        head = polars.from_arrow(self.source.limit(rows).reader().read_all())
         with polars.Config(tbl_rows=rows, tbl_hide_dataframe_shape=True):
             print(head)  # noqa: T201 - the reason to call show()
 
     def createOrReplaceTempView(self, name: str) -> None:
         """Give the frame a name that later statements of this session can read."""
-        self._source.create_view(name)
+        self.source.create_view(name)
 
     def __repr__(self) -> str:
         return f"Frame[{', '.join(f'{f.name}: {f.type}' for f in self.schema)}] on {self.engine}"

@@ -79,7 +79,6 @@ class Session:
         self._spark = spark
         self._engines: dict[str, Engine] = {}
         self._pins = pins
-        self._registered: set[str] = set()
 
     def __enter__(self) -> Session:
         return self
@@ -136,7 +135,7 @@ class Session:
 
         def visit(table: exp.Table) -> None:
             name = _dotted(table)
-            if name in tables or name in views or name in self._registered:
+            if name in tables or name in views or self.engine.has_name(name):
                 return None
             if table.catalog and table.catalog not in self._catalogs(table):
                 raise TableNotFound(f"There is no lake {table.catalog!r} in this session ({name}).")
@@ -263,20 +262,7 @@ class Session:
 
     def register(self, name: str, frame: Any) -> None:
         """Give a frame or any tabular value a name that statements of this session can read."""
-        if isinstance(frame, Frame):
-            frame.createOrReplaceTempView(name)
-        elif isinstance(self.engine, DuckDBEngine):
-            table = (
-                frame
-                if isinstance(frame, pa.Table)
-                else pa.table(frame)
-                if hasattr(frame, "__arrow_c_stream__")
-                else None
-            )
-            self.engine.connection.register(name, frame if table is None else table)
-        else:
-            raise InvalidConfig(f"Give session.register({name!r}) a Frame of this session.")
-        self._registered.add(name)
+        self.engine.register(name, frame)
 
     def _ref(self, name: str | TableRef) -> TableRef:
         return name if isinstance(name, TableRef) else self.lake.parse(name)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import duckdb
 from sqlglot import exp
 
-from duckrun.engines.duckdb import delta_scan
+from duckrun.engines.duckdb_sql import delta_scan
 from duckrun.errors import DuckrunError, InvalidConfig
 from duckrun.lake import Lake, TableRef, ViewDefinition
 from duckrun.pins import Pins

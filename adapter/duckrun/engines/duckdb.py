@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import tempfile
 import threading
-import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from duckrun.engines import duckdb_write
-from duckrun.engines.duckdb_source import SqlOnCursor, rows_of
+from duckrun.engines.duckdb_source import SqlOnCursor, arrow_table, rows_of
 from duckrun.engines.duckdb_sql import delta_scan, errors_about, select_sql
 from duckrun.engines.duckdb_types import store_all
 from duckrun.errors import StorageError
@@ -90,6 +89,8 @@ class DuckDBEngine:
         self._opened = connection
         self._opening = threading.Lock()
         self._scratch = tempfile.TemporaryDirectory(prefix="duckrun-")
+        self._registered: dict[str, pa.Table] = {}
+        self.temp_names: set[str] = set()
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
@@ -141,8 +142,23 @@ class DuckDBEngine:
 
     def _frame(self, sql: str) -> Frame:
         cursor = self.cursor()
+        for name, value in self._registered.items():
+            cursor.register(name, value)
         with errors_about(self.lake.root):
-            return Frame(DuckDBFrame(self.connection, cursor, cursor.sql(sql)), self.name)
+            return Frame(DuckDBFrame(self, cursor, sql), self.name)
+
+    def register(self, name: str, value: Any) -> None:
+        """Give a frame or any Arrow-like value a name that later queries can read. Raises InvalidConfig."""
+        if isinstance(value, Frame):
+            value.createOrReplaceTempView(name)
+            return
+        table = arrow_table(value)
+        self._registered[name] = table
+        self.temp_names.add(name)
+
+    def has_name(self, name: str) -> bool:
+        """True for a name that register() or a frame's createOrReplaceTempView() gave."""
+        return name in self.temp_names
 
     # -- writing
 
@@ -168,10 +184,6 @@ class DuckDBEngine:
         with errors_about(f"table {transaction.ref}, {spec.mode}"):
             if source is None:
                 return job.run(None, cursor)
-            if isinstance(source, Frame) and isinstance(source._source, DuckDBFrame):
-                source = source._source.on_cursor()
-            elif isinstance(source, duckdb.DuckDBPyRelation) and (own := self._own_relation(source)) is not None:
-                source = own
             with rows_of(source, cursor, self._scratch.name) as rows:
                 return job.run(rows, rows.cursor)
 
@@ -191,16 +203,6 @@ class DuckDBEngine:
         """Commit staged files of any number of processes at once."""
         return duckdb_write.Job(self, spec, transaction).commit_staged(files)
 
-    def _own_relation(self, relation: duckdb.DuckDBPyRelation) -> SqlOnCursor | None:
-        """A relation that was made on the engine's own connection can be read there again; another's cannot."""
-        name = f"__duckrun_relation_{uuid.uuid4().hex}"
-        try:
-            relation.create_view(name, replace=False)
-            self.connection.sql(f"SELECT * FROM {quote_identifier(name)} LIMIT 0")
-        except duckdb.Error:
-            return None
-        return SqlOnCursor(self.connection, f"SELECT * FROM {quote_identifier(name)}")
-
     def close(self) -> None:
         """Close the connection, if this engine opened it, and remove scratch files."""
         with self._opening:
@@ -211,23 +213,19 @@ class DuckDBEngine:
 
 
 class DuckDBFrame:
-    """A relation with the cursor that it lives on."""
+    """A query on a cursor of its own. Its text names nothing that only other cursors see, but for registered values."""
 
-    def __init__(
-        self,
-        connection: duckdb.DuckDBPyConnection,
-        cursor: duckdb.DuckDBPyConnection,
-        relation: duckdb.DuckDBPyRelation,
-    ) -> None:
-        self.connection = connection
+    def __init__(self, engine: DuckDBEngine, cursor: duckdb.DuckDBPyConnection, sql: str) -> None:
+        self.engine = engine
         self.cursor = cursor
-        self.native = relation
+        self.sql = sql
+        self.native = cursor.sql(sql)
 
     def schema(self) -> pa.Schema:
         return self.native.limit(0).to_arrow_table().schema
 
     def reader(self) -> pa.RecordBatchReader:
-        return self.native.to_arrow_reader(batch_size=100_000)
+        return self.cursor.sql(self.sql).to_arrow_reader(batch_size=100_000)
 
     def polars_lazy(self) -> Any:
         return self.native.pl(lazy=True)
@@ -238,13 +236,16 @@ class DuckDBFrame:
         return int(row[0])
 
     def limit(self, rows: int) -> DuckDBFrame:
-        return DuckDBFrame(self.connection, self.cursor, self.native.limit(rows))
+        return DuckDBFrame(self.engine, self.cursor, f"SELECT * FROM ({self.sql}) LIMIT {int(rows)}")
 
-    def on_cursor(self) -> SqlOnCursor:
-        """The relation under a temporary name on its own cursor, so that it can be read more than once."""
-        name = f"__duckrun_frame_{uuid.uuid4().hex}"
-        self.native.create_view(name, replace=True)
-        return SqlOnCursor(self.cursor, f"SELECT * FROM {quote_identifier(name)}")
+    def as_source(self) -> SqlOnCursor:
+        """The query itself, which DuckDB can run again to write it."""
+        return SqlOnCursor(self.cursor, self.sql)
 
     def create_view(self, name: str) -> None:
-        self.connection.execute(f"CREATE OR REPLACE VIEW {quote_identifier(name)} AS {self.native.sql_query()}")
+        """A view of the instance where the text says it all, else the rows themselves under the name."""
+        if self.engine._registered:
+            self.engine.register(name, self.native.to_arrow_table())
+            return
+        self.engine.connection.execute(f"CREATE OR REPLACE VIEW {quote_identifier(name)} AS {self.sql}")
+        self.engine.temp_names.add(name)

@@ -57,6 +57,8 @@ def rows_of(value: Any, cursor: duckdb.DuckDBPyConnection, scratch: str) -> Iter
 
     Raises InvalidConfig for a value that is no table, SchemaMismatch for one that has no Arrow form.
     """
+    if isinstance(value, Frame) and hasattr(value.source, "as_source"):
+        value = value.source.as_source()
     if isinstance(value, SqlOnCursor):
         yield _select(value.cursor, value.text)
         return
@@ -78,9 +80,9 @@ def _select(cursor: duckdb.DuckDBPyConnection, sql: str, one_shot: bool = False)
 def _rows_of(value: Any, cursor: duckdb.DuckDBPyConnection, name: str, folder: Path) -> Rows:
     select = f"SELECT * FROM {quote_identifier(name)}"
     if isinstance(value, Frame):
-        value = value.native
+        value = value.reader()
     if isinstance(value, duckdb.DuckDBPyRelation):
-        # The relation may belong to another cursor or instance, whose temporary objects this one does not see.
+        # It lives on another cursor or instance, whose temporary objects this one does not see: its rows come as a stream.
         cursor.register(name, value.to_arrow_reader())
         return _select(cursor, select, one_shot=True)
     if isinstance(value, pa.RecordBatchReader):
@@ -94,7 +96,8 @@ def _rows_of(value: Any, cursor: duckdb.DuckDBPyConnection, name: str, folder: P
         return _select(cursor, select)
     module = type(value).__module__.partition(".")[0]
     if module == "pandas":
-        return _pandas(value, cursor, name, select)
+        cursor.register(name, arrow_table(value))
+        return _select(cursor, select)
     if module == "polars":
         return _polars(value, cursor, name, select, folder)
     if hasattr(value, "__arrow_c_stream__"):
@@ -106,13 +109,22 @@ def _rows_of(value: Any, cursor: duckdb.DuckDBPyConnection, name: str, folder: P
     )
 
 
-def _pandas(value: Any, cursor: duckdb.DuckDBPyConnection, name: str, select: str) -> Rows:
-    try:
-        table = pa.Table.from_pandas(value, preserve_index=False)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
-        raise SchemaMismatch(f"the pandas DataFrame has a column with no one type: {error}") from error
-    cursor.register(name, table)
-    return _select(cursor, select)
+def arrow_table(value: Any) -> pa.Table:
+    """A local value as an Arrow table. Raises InvalidConfig, SchemaMismatch."""
+    if isinstance(value, pa.Table):
+        return value
+    if type(value).__module__.partition(".")[0] == "pandas":
+        try:
+            return pa.Table.from_pandas(value, preserve_index=False)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+            raise SchemaMismatch(f"the pandas DataFrame has a column with no one type: {error}") from error
+    if isinstance(value, duckdb.DuckDBPyRelation):
+        return value.to_arrow_table()
+    if hasattr(value, "collect") and type(value).__module__.partition(".")[0] == "polars":
+        value = value.collect()
+    if hasattr(value, "__arrow_c_stream__"):
+        return pa.RecordBatchReader.from_stream(value).read_all()
+    raise InvalidConfig(f"A {type(value).__module__}.{type(value).__qualname__} is not a table.")
 
 
 def _polars(value: Any, cursor: duckdb.DuckDBPyConnection, name: str, select: str, folder: Path) -> Rows:

@@ -8,7 +8,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from duckrun.frame import Frame
-    from duckrun.lake import TableRef
     from duckrun.specs import Commit, ReadSpec, Spec
     from duckrun.table import Scan, Snapshot
     from duckrun.transaction import Transaction
@@ -38,10 +37,11 @@ class Engine(Protocol):
     def schema_of(self, source: Any) -> pa.Schema:
         """The schema a source would be written with."""
 
+    def register(self, name: str, value: Any) -> None:
+        """Give a Frame or a local table a name that later queries can read."""
+
+    def has_name(self, name: str) -> bool:
+        """True for a name that was given by register() or by a frame."""
+
     def close(self) -> None:
         """Give back what the engine holds. A Spark session that was handed in stays open."""
-
-
-def location_of(ref: TableRef) -> str:
-    """The address that both engines accept for a table."""
-    return ref.location

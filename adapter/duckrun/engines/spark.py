@@ -79,7 +79,7 @@ class SparkFrame:
     def polars_lazy(self) -> Any:
         import polars
 
-        return polars.from_arrow(self.native.toArrow()).lazy()
+        return polars.DataFrame(self.native.toArrow()).lazy()
 
     def count(self) -> int:
         return self.native.count()
@@ -167,6 +167,14 @@ class SparkEngine:
         """True for PySpark DataFrames, classic and Connect, and for frames of this engine."""
         return is_spark_frame(value) or (isinstance(value, Frame) and value.engine == self.name)
 
+    def register(self, name: str, value: Any) -> None:
+        """Give a Frame or a local table a name that later queries can read, as a temp view."""
+        self._native(value).createOrReplaceTempView(name)
+
+    def has_name(self, name: str) -> bool:
+        """True for a temp view of the session."""
+        return "." not in name and self.spark.catalog.tableExists(name)
+
     def schema_of(self, source: Any) -> pa.Schema:
         """The schema a source would be written with; nothing is computed for a Spark DataFrame."""
         if self.accepts(source):
@@ -221,7 +229,7 @@ class SparkEngine:
         """Any tabular value as a Spark DataFrame. Local values travel through the driver as Arrow; staging large ones
         as Parquet files that the executors read is later work."""
         if is_spark_frame(value):
-            return value  # type: ignore[no-any-return]
+            return value
         if isinstance(value, Frame):
             return value.native if value.engine == self.name else self._from_arrow(value.toArrow())
         return self._from_arrow(_arrow_table(value))

@@ -29,7 +29,7 @@ def errors_about(mode: str, table: str, *, analysis: type[DuckrunError]) -> Iter
 def text_of(error: BaseException) -> str:
     """The message of a Spark error. PySpark may fail to build it for conditions of Delta's."""
     try:
-        return f"{getattr(error, 'getCondition', lambda: '')() or ''} {error}"
+        return str(error)
     except Exception:
         return type(error).__name__
 
@@ -39,7 +39,7 @@ def _translated(error: Exception, mode: str, table: str, analysis: type[DuckrunE
     text = text_of(error)
     line = next((part.strip() for part in text.splitlines() if part.strip()), type(error).__name__)
     module = type(error).__module__
-    if isinstance(error, Conflict) or not module.startswith(("pyspark", "py4j", "grpc")):
+    if isinstance(error, Conflict) or not module.startswith(("pyspark", "py4j", "grpc", "delta")):
         return error
     name = type(error).__name__
     if RAISED in text:
@@ -47,11 +47,14 @@ def _translated(error: Exception, mode: str, table: str, analysis: type[DuckrunE
         return SchemaMismatch(f"{mode} on table {table}: {found}. Nothing was written.")
     if (
         "DELTA_CONCURRENT" in text
-        or "Concurrent" in text
+        or name.startswith("Concurrent")
         or "DELTA_METADATA_CHANGED" in text
         or "DELTA_PROTOCOL_CHANGED" in text
     ):
         return Conflict(line)
+    if "DELTA_VIOLATE_CONSTRAINT" in text or "DELTA_NOT_NULL_CONSTRAINT" in text:
+        broken = next(part.strip() for part in text.splitlines() if "_CONSTRAINT" in part)
+        return SchemaMismatch(f"{mode} on table {table}: a row breaks a constraint: {broken}. Nothing was written.")
     if "DELTA_MULTIPLE_SOURCE_ROW_MATCHING" in text:
         return DuplicateSourceKeys(
             f"{mode} on table {table}: several source rows match one row of the table. Nothing was written."

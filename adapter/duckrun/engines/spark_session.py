@@ -132,7 +132,7 @@ def _classic(
         _probe(master, 7077)
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.master(master).appName(app_name)  # type: ignore[attr-defined]
+    builder = SparkSession.builder.master(master).appName(app_name)
     return _start(builder, _settings(master, conf, storage), conf, packages, master)
 
 
@@ -141,7 +141,7 @@ def _connect(
 ) -> SparkSession:
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.remote(remote).appName(app_name)  # type: ignore[attr-defined]
+    builder = SparkSession.builder.remote(remote).appName(app_name)
     if not remote.startswith("sc://"):
         check_java()
         return _start(builder, _settings(remote, conf, storage), conf, packages, remote)

@@ -36,19 +36,18 @@ def to_spark(expression: str, dialect: str) -> str:
 
 def pinned_query(sql: str, dialect: str, tables: Mapping[str, tuple[str, int]]) -> str:
     """A SELECT in Spark's dialect with each table name (in any case) put at its location and version."""
-    known = {name.lower(): place for name, place in tables.items()}
+    lower = {name.lower(): place for name, place in tables.items()}
 
     def resolve(table: exp.Table) -> exp.Expression | None:
-        names = [part for part in (table.catalog, table.db, table.name) if part]
-        for start in range(len(names)):
-            place = known.get(".".join(names[start:]).lower()) if start == 0 or table.catalog else None
-            if place is not None:
-                return exp.Table(
-                    this=exp.to_identifier(place[0], quoted=True),
-                    db=exp.to_identifier("delta"),
-                    version=exp.Version(this="VERSION", kind="AS OF", expression=exp.Literal.number(place[1])),
-                )
-        return None
+        name = ".".join(part for part in (table.catalog, table.db, table.name) if part)
+        place = tables.get(name) or lower.get(name.lower())
+        if place is None:
+            return None
+        return exp.Table(
+            this=exp.to_identifier(place[0], quoted=True),
+            db=exp.to_identifier("delta"),
+            version=exp.Version(this="VERSION", kind="AS OF", expression=exp.Literal.number(place[1])),
+        )
 
     return replace_tables(parse_query(sql, dialect), resolve).sql(dialect="spark")
 

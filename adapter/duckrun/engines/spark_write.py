@@ -143,7 +143,7 @@ class Attempt:
         names = {name.lower() for name in self._frame().columns}
         return any(name.lower() not in names for name in fitted.columns)
 
-    def _sync(self, spec: WriteSpec) -> None:
+    def _sync(self, spec: WriteSpec) -> Commit | None:
         """Append with columns that go: the whole table is written anew, in one commit."""
         assert self.snapshot is not None
         if not self.engine.lake.storage.is_local:
@@ -157,13 +157,13 @@ class Attempt:
         kept = old.select(*[quote(name) for name in old.columns if name.lower() in names])
         return self._overwrite(kept.unionByName(frame, allowMissingColumns=True), spec)
 
-    def _overwrite(self, frame: DataFrame, spec: WriteSpec) -> None:
+    def _overwrite(self, frame: DataFrame, spec: WriteSpec) -> Commit | None:
         assert self.snapshot is not None
         keep = self.snapshot.partition_columns if spec.partition_by is None else spec.partition_by
         check_new_table(frame.schema, keep)
         return self._save(self._commented(frame, spec), "overwrite", {"overwriteSchema": "true"}, keep, spec)
 
-    def _create(self, frame: DataFrame, spec: WriteSpec | MergeSpec | DeleteInsertSpec) -> None:
+    def _create(self, frame: DataFrame, spec: WriteSpec | MergeSpec | DeleteInsertSpec) -> Commit | None:
         check_new_table(frame.schema, spec.partition_by or ())
         properties = {str(k): str(v) for k, v in spec.table_properties.items()}
         if not isinstance(spec, WriteSpec):
@@ -197,7 +197,7 @@ class Attempt:
         options: Mapping[str, str],
         partition_by: Sequence[str],
         spec: WriteSpec | MergeSpec | DeleteInsertSpec,
-    ) -> None:
+    ) -> Commit | None:
         app = self.transaction.app
         frame = self._checked(frame, partition_by)
         writer = self._arranged(frame, partition_by, spec.sort_by).write.format("delta").mode(mode)
@@ -220,6 +220,7 @@ class Attempt:
         else:
             with self.engine.settings({} if size is None else {_FILE_SIZE: f"{size}b"}):
                 writer.save(self.location)
+        return None  # the commit is looked up
 
     def _checked(self, frame: DataFrame, partition_by: Sequence[str]) -> DataFrame:
         """Rows that raise where a partition value would be read back as NULL: the log has one spelling for both."""
@@ -371,10 +372,11 @@ class Attempt:
         with errors_about(self.spec.mode, str(self.ref), analysis=InvalidConfig):
             self.spark.sql(query).schema  # noqa: B018
 
-    def _statement(self, text: str) -> None:
+    def _statement(self, text: str) -> Commit | None:
         log.debug("%s on %s: %s", self.spec.mode, self.ref, text)
         with self.engine.settings(self._statement_settings()):
             self.spark.sql(text)
+        return None
 
     def _statement_settings(self) -> dict[str, str]:
         settings = {_USER_METADATA: self._note()}
@@ -446,11 +448,9 @@ class Attempt:
             version += 1
         app = self.transaction.app
         if self.snapshot is None:
-            raise Conflict(f"Spark made no commit on table {self.ref}")
+            raise Conflict(f"Spark made no commit on table {self.ref}, which does not exist yet")
         if app is not None and (form.app_version(self.ref, app.app_id) or -1) >= app.version:
             raise Conflict(f"Spark skipped {app.app_id} version {app.version}, which another writer has committed")
-        if isinstance(self.spec, WriteSpec):
-            raise Conflict(f"Spark made no commit on table {self.ref}")
         return self._nothing("no row was touched, so Spark made no commit")
 
     def _passed(self, version: int) -> None:

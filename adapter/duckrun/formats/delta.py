@@ -408,4 +408,6 @@ def _counts(found: CommitActions) -> tuple[int | None, int | None, int | None]:
     if operation == "UPDATE":
         return 0, of("num_updated_rows", "numUpdatedRows"), 0
     inserted = of("num_added_rows", "numOutputRows")
+    if inserted is not None and "numCopiedRows" in metrics:  # Spark counts the rows that replaceWhere kept as output
+        return inserted - (of("numCopiedRows") or 0), 0, of("numDeletedRows")
     return inserted, None if inserted is None else 0, None if found.removes else 0

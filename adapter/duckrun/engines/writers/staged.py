@@ -39,7 +39,7 @@ def stage(
     kinds = {name: kind for name, kind in rows.types.items() if name not in partition_by}
     if not kinds:
         raise UnsupportedFeature(f"Table {ref} needs a column that it is not partitioned by.")
-    schema = "" if rows.one_shot else schema_to_text(arrow_schema(rows))
+    schema = schema_to_text(arrow_schema(rows))
     options = ["FORMAT parquet", "RETURN_STATS", "COMPRESSION snappy"]
     if partition_by:
         names = ", ".join(quote_identifier(c) for c in partition_by)
