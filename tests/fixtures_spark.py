@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,8 +11,11 @@ import pytest
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
-    """A classic local session with Delta; started by the first test that asks for it."""
+    """A local session with Delta, started by the first test that asks for it: classic, or Spark Connect where
+    DUCKRUN_TEST_SPARK_REMOTE names one (local[2] is a server in this process)."""
     from duckrun.engines.spark_session import spark_session, stop_spark_session
 
-    yield spark_session(master="local[2]", conf={"spark.sql.shuffle.partitions": "2"}, app_name="duckrun-tests")
+    remote = os.environ.get("DUCKRUN_TEST_SPARK_REMOTE")
+    where = {"remote": remote} if remote else {"master": "local[2]"}
+    yield spark_session(**where, conf={"spark.sql.shuffle.partitions": "2"}, app_name="duckrun-tests")
     stop_spark_session()

@@ -42,6 +42,7 @@ from duckrun.specs import (
 from duckrun.transaction import Transaction
 
 needs_spark = pytest.mark.spark
+SPARK_AT = {"remote" if "DUCKRUN_TEST_SPARK_REMOTE" in os.environ else "master": "local[2]"}
 
 
 class Workbench:
@@ -87,14 +88,14 @@ def orders(bench: Workbench) -> Workbench:
 @needs_spark
 def test_a_new_table_has_its_partitions_properties_description_and_comments(bench: Workbench) -> None:
     spec = WriteSpec(
-        "error", partition_by=("day",), table_properties={"delta.appendOnly": "false", "owner": "me"},
+        "error", partition_by=("day",), table_properties={"delta.appendOnly": "false", "duckrun.team": "me"},
         description="all orders", column_comments={"id": "the key"}, app=AppTransaction("create", 0),
     )  # fmt: skip
     commit = bench.run(spec, ORDERS)
     snapshot = bench.lake.snapshot(bench.ref)
     assert (commit.version, commit.rows_inserted, commit.engine, commit.writer) == (0, 2, "spark", "spark")
     assert snapshot.partition_columns == ("day",)
-    assert snapshot.properties == {"delta.appendOnly": "false", "owner": "me"}
+    assert snapshot.properties == {"delta.appendOnly": "false", "duckrun.team": "me"}
     assert snapshot.description == "all orders"
     assert (snapshot.schema.field("id").metadata or {}).get(b"comment") == b"the key"
     assert bench.run(spec, ORDERS).replayed
@@ -148,7 +149,8 @@ def test_replace_without_predicate_needs_partitions(bench: Workbench) -> None:
 @needs_spark
 def test_replace_by_predicate_replaces_the_rows_that_satisfy_it(orders: Workbench) -> None:
     orders.run(WriteSpec("append"), [{"id": 3, "day": "b", "v": math.nan}])
-    orders.run(WriteSpec("replace", predicate="v >= 15"), [{"id": 4, "day": "a", "v": 99.0}])
+    commit = orders.run(WriteSpec("replace", predicate="v >= 15"), [{"id": 4, "day": "a", "v": 99.0}])
+    assert (commit.rows_inserted, commit.rows_deleted) == (1, 2)
     assert orders.rows() == [(1, "a", 10.0), (4, "a", 99.0)]
 
 
@@ -193,6 +195,22 @@ def test_sort_by_and_file_size_are_kept_within_files(bench: Workbench) -> None:
     frame = bench.engine.scan(bench.lake.snapshot(bench.ref), ReadSpec(predicate="day = 'a'")).toArrow()
     assert frame["v"].to_pylist() == sorted(frame["v"].to_pylist())
     assert bench.run(WriteSpec("append", target_file_size=64 << 20), rows).rows_inserted == 20
+
+
+@needs_spark
+@pytest.mark.parametrize("spec", [WriteSpec("append"), WriteSpec("replace"), MergeSpec(("id",))], ids=lambda s: s.mode)
+def test_a_source_without_rows_changes_no_row(orders: Workbench, spec: Any) -> None:
+    empty = pa.Table.from_pylist(ORDERS).slice(0, 0)
+    assert orders.run(spec, empty).rows_inserted in (0, None)
+    assert len(orders.rows()) == 2
+
+
+@needs_spark
+def test_a_row_that_breaks_a_constraint_is_refused(orders: Workbench) -> None:
+    orders.spark.sql(f"ALTER TABLE delta.`{orders.ref.location}` ADD CONSTRAINT positive CHECK (v > 0)")
+    with pytest.raises(SchemaMismatch, match="sales.orders: a row breaks a constraint.*positive"):
+        orders.run(WriteSpec("append"), [{"id": 3, "day": "c", "v": -1.0}])
+    assert orders.version == 1
 
 
 # -- schema
@@ -460,7 +478,41 @@ def test_a_twin_that_commits_first_does_not_make_a_skipped_write_look_done(order
     assert (commit.replayed, commit.version, orders.version) == (True, 1, 1)
 
 
+@needs_spark
+def test_application_ids_do_not_leak_between_writes_that_run_at_once(bench: Workbench) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    refs = [bench.lake.parse(f"sales.t{i}") for i in range(4)]
+    specs: list[Any] = [MergeSpec(("id",)), WriteSpec("append"), DeleteInsertSpec(("id",)), WriteSpec("append")]
+    apps = [AppTransaction("a", 0), None, AppTransaction("c", 0), AppTransaction("d", 0)]
+
+    def work(i: int) -> None:
+        source = pa.Table.from_pylist(ORDERS)
+        for spec, app in ((WriteSpec("error"), None), (specs[i], apps[i])):
+            bench.engine.execute(spec, source, Transaction(bench.lake, refs[i], app=app))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+    committed = [bench.lake.format.actions(ref, 1).transactions for ref in refs]  # type: ignore[union-attr]
+    assert committed == [() if app is None else (app,) for app in apps]
+
+
 # -- reading
+
+
+@needs_spark
+def test_a_session_on_spark_reads_and_writes_by_name(bench: Workbench) -> None:
+    import duckrun
+    from duckrun.session import SQL
+
+    with duckrun.connect(bench.lake.root, engine="spark", spark=bench.spark) as session:
+        session.execute("sales.orders", WriteSpec("error"), pa.Table.from_pylist(ORDERS))
+        commit = session.execute("sales.large", WriteSpec("error"), SQL("select id, v from sales.orders where v > 15"))
+        assert (commit.engine, commit.rows_inserted) == ("spark", 1)
+        frame = session.sql("select sum(v) as total from sales.large")
+        assert (frame.engine, frame.collect()) == ("spark", [{"total": 20.0}])
+    with duckrun.connect(bench.lake.root) as session:  # the other engine reads the same
+        assert session.sql("select * from sales.large").collect() == [{"id": 2, "v": 20.0}]
 
 
 @needs_spark
@@ -567,9 +619,22 @@ def test_types_come_back_as_they_were_written(bench: Workbench) -> None:
 
 
 @needs_spark
-def test_a_process_has_one_session_without_a_metastore(spark: Any, tmp_path: Path) -> None:
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.skipif("DUCKRUN_TEST_SPARK_REMOTE" in os.environ, reason="is that run")
+def test_all_of_this_holds_on_spark_connect_in_a_process_with_no_classic_session() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-m", "spark and not slow", __file__],
+        capture_output=True, text=True, env={**os.environ, "DUCKRUN_TEST_SPARK_REMOTE": "local[2]"},
+        cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-4000:]
+
+
+@needs_spark
+def test_a_process_has_one_session_without_a_metastore(spark: Any) -> None:
     assert spark_session() is spark
-    assert spark_session(master="local[2]") is spark
+    assert spark_session(**SPARK_AT) is spark
     with pytest.raises(InvalidConfig, match=r"asked for at local\[7\].*session at local\[2\]"):
         spark_session(master="local[7]")
     assert spark.conf.get("spark.sql.catalogImplementation") == "in-memory"

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 MINIMUM_JAVA = 17  # Spark 4 runs on 17 and newer
 CONNECT_PORT = 15002
-PROBE_SECONDS = 10.0  # for each address; a master list names two or three
+PROBE_SECONDS = 8.0  # for each address, of which a master list names up to three
 JARS_KEY = "duckrun.jars"
 _DELTA_CONF = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
