@@ -223,6 +223,8 @@ class Session:
         """
         ref = self._ref(name)
         self.lake.ensure_writable(ref)
+        if isinstance(source, SQL):
+            source = self._selected(source, self._embedded)
         return self._embedded.stage(source, Transaction(self.lake, ref), partition_by)
 
     def commit_staged(self, name: str | TableRef, files: Sequence[StagedFile], spec: WriteSpec) -> Commit:

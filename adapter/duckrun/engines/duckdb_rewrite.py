@@ -392,16 +392,16 @@ def replace(job: Job, snapshot: Snapshot, rows: Rows, predicate: str | None, rea
             raise InvalidConfig(
                 f"Table {job.transaction.ref} has no partitions to replace; give a predicate, or use mode overwrite."
             )
-        files = staged.stage(rows, snapshot.ref, snapshot.partition_columns)
+        files = job.staged(rows, snapshot.partition_columns)
         present = staged.partitions_of(files)
         gone = [f for f in snapshot.files() if tuple(sorted(f.partition_values.items())) in present]
         return _swap(job, snapshot, files, gone, reason, (sum(f.rows for f in files), 0, None))
     whole = _whole_files(snapshot, rows.cursor, predicate)
     if whole is not None:
-        files = staged.stage(rows, snapshot.ref, snapshot.partition_columns)
+        files = job.staged(rows, snapshot.partition_columns)
         return _swap(job, snapshot, files, whole, reason, (sum(f.rows for f in files), 0, None))
     hits = f"SELECT {_FILE}, {_ROW} FROM ({_numbered(snapshot)}) WHERE ({predicate}) IS TRUE"
-    return _rewrite(job, snapshot, rows.cursor, hits, rows, reason, (None, 0, None))
+    return _rewrite(job, snapshot, rows.cursor, hits, job.kept(rows), reason, (None, 0, None))
 
 
 def _numbered(snapshot: Snapshot) -> str:

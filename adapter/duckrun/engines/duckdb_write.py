@@ -53,6 +53,8 @@ class Job:
         self.spec = spec
         self.transaction = transaction
         self.shares: MemoryShares = engine.arbiter.write(engine.duckdb_limit)
+        self._staged: dict[tuple[str, ...], tuple[StagedFile, ...]] = {}
+        self._spooled: dict[str, Rows] = {}
 
     def run(self, rows: Rows | None, cursor: duckdb.DuckDBPyConnection) -> Commit:
         spec, transaction = self.spec, self.transaction
@@ -121,10 +123,10 @@ class Job:
     ) -> Commit:
         repartitioned = snapshot is not None and tuple(partition_by) != snapshot.partition_columns
         if rows.one_shot and (repartitioned or (new_schema and not whole)):
-            rows = spool(rows)
+            rows = self.kept(rows)
         if rows.one_shot:
             reason = "a stream can be read once, staged files can be committed again"
-            files = staged.stage(rows, self.transaction.ref, partition_by, target_file_size=spec.target_file_size)
+            files = self.staged(rows, partition_by, spec.target_file_size)
             version = staged.commit(
                 self.transaction,
                 snapshot,
@@ -164,6 +166,37 @@ class Job:
         reason = "the files of the replaced rows and the new ones change places in one commit"
         predicate = None if spec.predicate is None else transpile(spec.predicate, spec.dialect, "duckdb")
         return duckdb_rewrite.replace(self, snapshot, rows, predicate, reason)
+
+    # -- a stream is read once, and an attempt may have to run again
+
+    def staged(
+        self, rows: Rows, partition_by: Sequence[str], target_file_size: int | None = None
+    ) -> tuple[StagedFile, ...]:
+        """Files with these rows; of a stream, the same files for every attempt."""
+        key = (rows.sql, *partition_by)
+        if key not in self._staged:
+            self._refuse_second_reading(rows)
+            self._staged[key] = staged.stage(
+                rows, self.transaction.ref, partition_by, target_file_size=target_file_size
+            )
+        return self._staged[key] if rows.one_shot else self._staged.pop(key)
+
+    def kept(self, rows: Rows) -> Rows:
+        """Rows that can be read again; a stream is put on disk by the first attempt."""
+        if not rows.one_shot:
+            return rows
+        if rows.sql not in self._spooled:
+            self._refuse_second_reading(rows)
+            self._spooled[rows.sql] = spool(rows)
+        return self._spooled[rows.sql]
+
+    def _refuse_second_reading(self, rows: Rows) -> None:
+        if rows.one_shot and (self._staged or self._spooled):
+            raise CommitConflict(
+                f"Table {self.transaction.ref} was changed by another writer while this {self.spec.mode} ran: it has other "
+                "columns, partitions or constraints now, and the source is a stream that has been read. Nothing was "
+                "written; read again and repeat."
+            )
 
     # -- files staged by N processes, committed by one
 
@@ -284,7 +317,7 @@ class Job:
     def _sync(self, spec: WriteSpec, rows: Rows, snapshot: Snapshot | None) -> Commit:
         """Append with columns that go: the whole table is written anew, in one commit."""
         assert snapshot is not None
-        rows = spool(rows) if rows.one_shot else rows
+        rows = self.kept(rows)
         names = {n.lower() for n in rows.types}
         kept = ", ".join(quote_identifier(c) for c in snapshot.schema.names if c.lower() in names)
         scan = delta_scan(snapshot.ref.location, snapshot.version)

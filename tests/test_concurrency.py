@@ -1,0 +1,382 @@
+"""Several writers and readers on one table: what each of them was told is what the table holds."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import pickle
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+import duckrun
+from duckrun import AppTransaction, CommitConflict, MergeSpec, Session, WriteSpec
+from duckrun.engines.writers import delta_rs, staged
+from duckrun.specs import Commit, DeleteInsertSpec, StagedFile, UpdateSpec
+from duckrun.table import Scan
+
+# Processes that hold none of this one's threads, with the imports done once.
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["duckrun", "tests.test_concurrency"])
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    return tmp_path / "lake"
+
+
+@pytest.fixture
+def session(lake: Path) -> Iterator[Session]:
+    with duckrun.connect(lake, memory_limit="1GB") as opened:
+        yield opened
+
+
+def table(**columns: list[Any]) -> pa.Table:
+    return pa.table(columns)
+
+
+def at_once(work: Callable[..., Any], arguments: list[tuple[Any, ...]]) -> list[Any]:
+    """One process for each tuple of arguments, all let go at the same moment; what each gave, or its error."""
+    barrier, answers = CONTEXT.Barrier(len(arguments)), CONTEXT.Queue()
+    processes = [
+        CONTEXT.Process(target=_answer, args=(index, work, given, barrier, answers))
+        for index, given in enumerate(arguments)
+    ]
+    for process in processes:
+        process.start()
+    found = dict(answers.get(timeout=120) for _ in processes)
+    for process in processes:
+        process.join(timeout=60)
+    return [found[index] for index in range(len(processes))]
+
+
+def _answer(index: int, work: Callable[..., Any], given: tuple[Any, ...], barrier: Any, answers: Any) -> None:
+    try:
+        answers.put((index, work(barrier, *given)))
+    except Exception as error:
+        answers.put((index, f"{type(error).__name__}: {error}"))
+
+
+def rows_of(lake: Path, name: str = "t") -> list[dict[str, Any]]:
+    """What an independent reader sees."""
+    return pa.table(DeltaTable(str(lake / "main" / name)).to_pyarrow_table()).to_pylist()
+
+
+# -- processes that write at once
+
+
+def merge_one(barrier: Any, lake: Path, who: int) -> dict[str, Any]:
+    with duckrun.connect(lake, memory_limit="512MB") as s:
+        source = table(id=[7], who=[who])
+        barrier.wait(60)
+        return s.execute("t", MergeSpec(("id",)), source).to_dict()
+
+
+def append_many(barrier: Any, lake: Path, who: int, rows: int) -> dict[str, Any]:
+    with duckrun.connect(lake, memory_limit="512MB") as s:
+        source = table(who=[who] * rows, n=list(range(rows)))
+        barrier.wait(60)
+        return s.execute("t", WriteSpec("append"), source).to_dict()
+
+
+def append_as(barrier: Any, lake: Path, app: AppTransaction) -> dict[str, Any]:
+    with duckrun.connect(lake, memory_limit="512MB") as s:
+        source = table(id=[1, 2])
+        barrier.wait(60)
+        return s.execute("t", WriteSpec("append", app=app), source).to_dict()
+
+
+@pytest.mark.parametrize("exists", [True, False], ids=["into a table", "creating the table"])
+def test_two_processes_that_merge_one_new_key_leave_one_row(lake: Path, session: Session, exists: bool) -> None:
+    if exists:
+        session.execute("t", WriteSpec("append"), table(id=[1], who=[0]))
+    done = at_once(merge_one, [(lake, 1), (lake, 2)])
+    assert all(isinstance(commit, dict) for commit in done), done
+    rows = rows_of(lake)
+    assert [row["id"] for row in rows].count(7) == 1 and len(rows) == 1 + exists
+    last = max(done, key=lambda commit: commit["version"])
+    assert (last["rows_updated"], {commit["version"] for commit in done}) == (1, {exists + 0, exists + 1})
+
+
+def test_eight_processes_append_at_once_and_every_row_lands(lake: Path) -> None:
+    done = at_once(append_many, [(lake, who, 50) for who in range(8)])
+    assert all(isinstance(commit, dict) for commit in done), done
+    assert sorted(commit["version"] for commit in done) == list(range(8))
+    assert Counter((r["who"], r["n"]) for r in rows_of(lake)) == Counter((w, n) for w in range(8) for n in range(50))
+
+
+@pytest.mark.parametrize("exists", [True, False], ids=["into a table", "creating the table"])
+def test_of_two_processes_with_one_application_version_one_commits(lake: Path, session: Session, exists: bool) -> None:
+    if exists:
+        session.execute("t", WriteSpec("append"), table(id=[0]))
+    done = at_once(append_as, [(lake, AppTransaction("nightly/t", 4))] * 2)
+    assert all(isinstance(commit, dict) for commit in done), done
+    assert sorted(commit["replayed"] for commit in done) == [False, True]
+    assert done[0]["version"] == done[1]["version"] == exists
+    assert {c["rows_inserted"] for c in done} == {2}
+    assert sorted(row["id"] for row in rows_of(lake)) == [0, 1, 2][1 - exists :]
+
+
+# -- work handed to other processes
+
+
+def read_part(barrier: Any, lake: Path, part: bytes | str) -> list[tuple[Any, ...]]:
+    scan = pickle.loads(part) if isinstance(part, bytes) else Scan.from_json(part)
+    with duckrun.connect(lake, memory_limit="512MB") as s:
+        return [tuple(row.values()) for row in s.open(scan).collect()]
+
+
+def stage_part(barrier: Any, lake: Path, low: int, high: int, as_json: bool) -> bytes | list[str]:
+    with duckrun.connect(lake, memory_limit="512MB") as s:
+        source = duckrun.SQL(f"SELECT i AS id, 'v' || i AS v, i % 3 AS p FROM range({low}, {high}) r(i)")
+        files = s.stage("t", s.sql(source.text), partition_by=("p",))
+    return [file.to_json() for file in files] if as_json else pickle.dumps(files)
+
+
+@pytest.mark.parametrize("form", ["pickle", "json"])
+def test_four_processes_that_read_a_part_each_see_every_row_once(lake: Path, session: Session, form: str) -> None:
+    for start in range(0, 60, 10):
+        rows = table(id=list(range(start, start + 10)), p=["a b", "ü", None, "x=1", "5%"] * 2)
+        session.execute("t", WriteSpec("append", partition_by=("p",)), rows)
+    parts = session.snapshot("t").scan().split(4)
+    session.execute("t", WriteSpec("overwrite"), table(id=[-1], p=["later"]))  # the parts keep their version
+    given = [(lake, pickle.dumps(part) if form == "pickle" else part.to_json()) for part in parts]
+    found = at_once(read_part, given)
+    assert len(parts) == 4 and all(found)
+    expected = [(start + i, ["a b", "ü", None, "x=1", "5%"][i % 5]) for start in range(0, 60, 10) for i in range(10)]
+    assert Counter(row for part in found for row in part) == Counter(expected)
+
+
+@pytest.mark.parametrize(("form", "exists"), [("pickle", True), ("json", False)], ids=["append", "new table"])
+def test_parts_staged_by_four_processes_become_visible_in_one_commit(
+    lake: Path, session: Session, form: str, exists: bool
+) -> None:
+    if exists:
+        session.execute(
+            "t", WriteSpec("append", partition_by=("p",)), session.sql("SELECT -1 AS id, 'v' AS v, 0::BIGINT AS p")
+        )
+    answers = at_once(stage_part, [(lake, n * 25, n * 25 + 25, form == "json") for n in range(4)])
+    assert not any(isinstance(answer, str) for answer in answers), answers
+    files = [
+        file for a in answers for file in (pickle.loads(a) if isinstance(a, bytes) else map(StagedFile.from_json, a))
+    ]
+    if exists:
+        assert len(rows_of(lake)) == 1, "staged files are not visible"
+    else:
+        assert session.tables() == [], "a folder with staged files is no table"
+    app = AppTransaction("staged/t")
+    commit = session.commit_staged("t", files, WriteSpec("append", app=app))
+    again = session.commit_staged("t", files, WriteSpec("append", app=app))
+    assert (commit.version, commit.rows_inserted, commit.replayed) == (int(exists), 100, False)
+    assert (again.version, again.replayed) == (commit.version, True)
+    expected = [(i, f"v{i}", i % 3) for i in range(100)] + ([(-1, "v", 0)] if exists else [])
+    assert Counter((r["id"], r["v"], r["p"]) for r in rows_of(lake)) == Counter(expected)
+
+
+# -- a writer that knows nothing of our lock
+
+
+class Foreign:
+    """Plain deltalake, let in between the work of one of our writes and its commit."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, location: Path) -> None:
+        self.location = str(location)
+        self.work: list[Callable[[], None]] = []
+        self.calls = 0
+        for module, name in ((staged, "commit"), (delta_rs, "write"), (delta_rs, "merge")):
+            monkeypatch.setattr(module, name, self._before(getattr(module, name)))
+
+    def _before(self, commit: Callable[..., int]) -> Callable[..., int]:
+        def hooked(*args: Any, **kwargs: Any) -> int:
+            self.calls += 1
+            if self.work:
+                self.work.pop(0)()
+            return commit(*args, **kwargs)
+
+        return hooked
+
+    def next(self, **options: Any) -> Callable[[pa.Table], None]:
+        def later(rows: pa.Table) -> None:
+            self.work.append(lambda: write_deltalake(self.location, rows, **options))
+
+        return later
+
+
+@pytest.fixture
+def foreign(monkeypatch: pytest.MonkeyPatch, lake: Path) -> Foreign:
+    return Foreign(monkeypatch, lake / "main" / "t")
+
+
+def streamed(rows: pa.Table) -> pa.RecordBatchReader:
+    return rows.to_reader()
+
+
+def as_table(rows: pa.Table) -> pa.Table:
+    return rows
+
+
+SOURCES = pytest.mark.parametrize("given", [as_table, streamed], ids=["table", "stream"])
+
+
+def ids(lake: Path) -> list[int]:
+    return sorted(row["id"] for row in rows_of(lake))
+
+
+@SOURCES
+def test_an_append_and_a_foreign_append_both_land(lake: Path, session: Session, foreign: Foreign, given: Any) -> None:
+    session.execute("t", WriteSpec("append"), table(id=[1]))
+    foreign.next(mode="append")(table(id=[100]))
+    commit = session.execute("t", WriteSpec("append"), given(table(id=[2, 3])))
+    assert (commit.version, ids(lake)) == (2, [1, 2, 3, 100])
+
+
+@SOURCES
+def test_an_append_after_a_foreign_change_of_schema_is_whole(
+    lake: Path, session: Session, foreign: Foreign, given: Any
+) -> None:
+    session.execute("t", WriteSpec("append"), table(id=[1]))
+    foreign.next(mode="append", schema_mode="merge")(table(id=[100], extra=["x"]))
+    try:
+        commit: Commit | None = session.execute("t", WriteSpec("append"), given(table(id=[2, 3])))
+    except duckrun.DuckrunError:
+        commit = None
+    assert ids(lake) == ([1, 100] if commit is None else [1, 2, 3, 100])
+
+
+@SOURCES
+def test_an_overwrite_takes_the_rows_of_a_foreign_commit_with_it(
+    lake: Path, session: Session, foreign: Foreign, given: Any
+) -> None:
+    session.execute("t", WriteSpec("append"), table(id=[1]))
+    foreign.next(mode="append")(table(id=[100]))
+    commit = session.execute("t", WriteSpec("overwrite"), given(table(id=[2, 3])))
+    assert (commit.version, commit.rows_inserted, ids(lake)) == (2, 2, [2, 3])
+
+
+@SOURCES
+def test_a_table_created_by_a_foreign_writer_meanwhile_is_appended_to(
+    lake: Path, session: Session, foreign: Foreign, given: Any
+) -> None:
+    foreign.next(mode="error")(table(id=[100]))
+    commit = session.execute("t", WriteSpec("append"), given(table(id=[2, 3])))
+    assert (commit.version, ids(lake)) == (1, [2, 3, 100])
+
+
+@SOURCES
+def test_mode_error_leaves_a_table_alone_that_a_foreign_writer_created_meanwhile(
+    lake: Path, session: Session, foreign: Foreign, given: Any
+) -> None:
+    foreign.next(mode="error")(table(id=[100]))
+    with pytest.raises(CommitConflict, match=r"main\.t exists already"):
+        session.execute("t", WriteSpec("error"), given(table(id=[2, 3])))
+    assert ids(lake) == [100]
+
+
+@SOURCES
+def test_replace_takes_the_rows_that_a_foreign_writer_added_to_its_part(
+    lake: Path, session: Session, foreign: Foreign, given: Any
+) -> None:
+    session.execute("t", WriteSpec("append"), table(id=[1, 2, 50]))
+    foreign.next(mode="append")(table(id=[3, 60]))
+    spec = WriteSpec("replace", predicate="id < 10")
+    commit = session.execute("t", spec, given(table(id=[8, 9])))
+    assert (commit.version, ids(lake)) == (2, [8, 9, 50, 60])
+
+
+@SOURCES
+def test_replace_of_one_partition_goes_on_top_of_a_foreign_write_to_another(
+    lake: Path, session: Session, foreign: Foreign, given: Any
+) -> None:
+    session.execute("t", WriteSpec("append", partition_by=("p",)), table(id=[1, 2], p=["a", "b"]))
+    foreign.next(mode="append")(table(id=[100], p=["b"]))
+    calls = foreign.calls
+    commit = session.execute("t", WriteSpec("replace"), given(table(id=[8, 9], p=["a", "a"])))
+    assert (commit.version, ids(lake), foreign.calls - calls) == (2, [2, 8, 9, 100], 1)
+
+
+@SOURCES
+@pytest.mark.parametrize("spec", [MergeSpec(("id",)), MergeSpec(("id",), on="target.id > 0"), DeleteInsertSpec(("id",))], ids=["delta_rs", "staged", "delete+insert"])  # fmt: skip
+def test_a_key_that_a_foreign_writer_inserts_meanwhile_is_not_inserted_again(
+    lake: Path, session: Session, foreign: Foreign, spec: Any, given: Any
+) -> None:
+    session.execute("t", WriteSpec("append"), table(id=[1], v=["old"]))
+    foreign.next(mode="append")(table(id=[7], v=["foreign"]))
+    session.execute("t", spec, given(table(id=[7, 8], v=["ours", "ours"])))
+    assert sorted((r["id"], r["v"]) for r in rows_of(lake)) == [(1, "old"), (7, "ours"), (8, "ours")]
+
+
+def test_a_stream_of_rows_for_columns_that_are_gone_meanwhile_is_refused(
+    lake: Path, session: Session, foreign: Foreign
+) -> None:
+    session.execute("t", WriteSpec("append"), table(id=[1], v=["a"]))
+    foreign.next(mode="overwrite", schema_mode="overwrite")(table(id=["text now"]))
+    with pytest.raises(duckrun.DuckrunError, match=r"main\.t"):
+        session.execute("t", WriteSpec("append"), streamed(table(id=[2], v=["b"])))
+    assert rows_of(lake) == [{"id": "text now"}]
+
+
+def test_a_stream_that_adds_a_column_is_whole_after_a_foreign_commit(
+    lake: Path, session: Session, foreign: Foreign
+) -> None:
+    session.execute("t", WriteSpec("append"), table(id=[1]))
+    foreign.next(mode="append")(table(id=[100]))
+    spec = WriteSpec("append", schema_mode="append_new_columns")
+    session.execute("t", spec, streamed(table(id=[2], v=["b"])))
+    assert sorted((r["id"], r["v"]) for r in rows_of(lake)) == [(1, None), (2, "b"), (100, None)]
+
+
+def test_an_update_sees_the_rows_that_a_foreign_writer_added_meanwhile(
+    lake: Path, session: Session, foreign: Foreign
+) -> None:
+    session.execute("t", WriteSpec("append"), table(id=[1, 2]))
+    foreign.next(mode="append")(table(id=[3]))
+    session.execute("t", UpdateSpec({"id": "id + 10"}, "id > 1"))
+    assert ids(lake) == [1, 12, 13]
+
+
+def test_files_staged_beforehand_go_on_top_of_a_foreign_commit(lake: Path, session: Session, foreign: Foreign) -> None:
+    session.execute("t", WriteSpec("append"), table(id=[1]))
+    files = session.stage("t", table(id=[2, 3]))
+    foreign.next(mode="append")(table(id=[100]))
+    commit = session.commit_staged("t", files, WriteSpec("append"))
+    assert (commit.version, commit.files_added, ids(lake)) == (2, len(files), [1, 2, 3, 100])
+
+
+def test_safeappend_refuses_when_a_foreign_writer_was_faster(lake: Path, session: Session, foreign: Foreign) -> None:
+    session.execute("t", WriteSpec("append"), table(id=[1]))
+    foreign.next(mode="append")(table(id=[100]))
+    with pytest.raises(CommitConflict, match=r"main\.t.*version 0.*version 1"):
+        session.execute("t", WriteSpec("safeappend", read_version=0), table(id=[2]))
+    assert ids(lake) == [1, 100]
+
+
+def test_a_writer_that_always_loses_gives_up_and_says_so(
+    lake: Path, session: Session, foreign: Foreign, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("duckrun.transaction.MAX_ATTEMPTS", 3)
+    session.execute("t", WriteSpec("append"), table(id=[1]))
+    for n in range(3):
+        foreign.next(mode="append")(table(id=[100 + n]))
+    with pytest.raises(CommitConflict, match=r"overwrite on table main\.t lost the race for its version 3 times"):
+        session.execute("t", WriteSpec("overwrite"), table(id=[2]))
+    assert ids(lake) == [1, 100, 101, 102]
+
+
+def test_the_same_work_by_a_twin_without_our_lock_is_not_committed_twice(
+    lake: Path, session: Session, foreign: Foreign, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from contextlib import nullcontext
+
+    app = AppTransaction("nightly/t", 1)
+    session.execute("t", WriteSpec("append"), table(id=[1]))
+    with duckrun.connect(lake, memory_limit="512MB") as twin:
+        monkeypatch.setattr("duckrun.transaction.Transaction.locked", lambda self: nullcontext())
+        foreign.work.append(lambda: twin.execute("t", WriteSpec("append", app=app), streamed(table(id=[2]))))
+        commit = session.execute("t", WriteSpec("append", app=app), streamed(table(id=[2])))
+    assert (commit.replayed, commit.version, ids(lake)) == (True, 1, [1, 2])
+    assert json.loads(json.dumps(commit.to_dict()))["replayed"] is True
