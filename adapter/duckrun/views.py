@@ -64,6 +64,11 @@ class ViewCatalog:
         with self._lock:
             return {self._spelled(key)[1] for key in self._made if key[0] == schema.lower()}
 
+    def columns(self, ref: TableRef) -> list[tuple[str, str]]:
+        """The columns of a view that is made, with DuckDB's types."""
+        with self._lock:
+            return list(self._made[ref.schema.lower(), ref.name.lower()].columns)
+
     def _listed(self, folded: str, schema: str) -> dict[str, tuple[str, str]]:
         if folded not in self._names:
             found = [(n, "table") for n in self.lake.tables(schema)] + [(n, "view") for n in self.lake.views(schema)]

@@ -193,7 +193,7 @@ def test_append_new_columns_adds_them(make_project, strategy):
     ("config", "word"),
     [
         ("incremental_strategy='mrge', unique_key='id'", "merge"),
-        ("incremental_strategy='microbatch', unique_key='id'", "not supported"),
+        ("incremental_strategy='insert_overwrite'", "not supported"),
         ("on_schema_change='sync'", "sync_all_columns"),
         ("incremental_strategy='merge', unique_key='nope'", "nope"),
         ("incremental_strategy='merge', unique_key='id', merge_clauses={'when_matched': []}", "main"),

@@ -70,6 +70,7 @@ class Write:
 
     spec: Spec
     select: str
+    widen: WriteSpec | None = None  # goes first, with none of the rows: adds the columns that the spec's mode cannot add
 
 
 def parse_model(model: Mapping[str, Any]) -> ModelConfig:
@@ -192,7 +193,11 @@ def plan_write(
     keys = tuple(_match(key, columns) or key for key in config.unique_key)
     if strategy == "delete+insert":
         predicate = " and ".join(f"({_unqualified(p)})" for p in config.predicates) or None
-        return Write(DeleteInsertSpec(keys=keys, predicate=predicate, **shared), select)
+        spec = DeleteInsertSpec(keys=keys, predicate=predicate, **shared)
+        if schema_mode == "fail" or all(_match(c, target_columns) for c in columns):
+            return Write(spec, select)
+        # The staged writer, which deletes and inserts, keeps the schema that it finds.
+        return Write(spec, select, widen=WriteSpec(mode="append", schema_mode="append_new_columns"))
     if strategy == "merge":
         return Write(MergeSpec(keys=keys, clauses=_clauses(config, columns), on=_merge_on(config), **shared), select)
     raise InvalidConfig(f"{config.node}: unknown write strategy {strategy!r}; known are overwrite, {', '.join(STRATEGIES)}.")

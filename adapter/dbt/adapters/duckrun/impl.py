@@ -13,6 +13,7 @@ from dbt_common.exceptions import DbtRuntimeError
 from dbt.adapters.base import BaseRelation, available
 from dbt.adapters.base.impl import ConstraintSupport
 from dbt.adapters.duckdb.impl import DuckDBAdapter
+from dbt.adapters.duckrun.catalog import catalog_of
 from dbt.adapters.duckrun.config import (
     OVERWRITE,
     ModelConfig,
@@ -167,6 +168,15 @@ class DuckrunAdapter(DuckDBAdapter):
         env.lake.remove_definition(ref)
         env.pins.moved(ref, None)
         env.views.dropped(ref)
+
+    def create_schema(self, relation: BaseRelation) -> None:
+        """Make the DuckDB schema, where the views are; in the lake a schema is a folder that its first table makes."""
+        if not self._is_lake(relation.database):
+            raise DbtRuntimeError(
+                f"Schema {relation.schema} cannot be made in database {relation.database!r}, which is not this lake. Remove "
+                "database from the models' config; more than one lake in a project is not supported by this version."
+            )
+        super().create_schema(relation)
 
     def drop_schema(self, relation: BaseRelation) -> None:
         if self._is_lake(relation.database) and relation.schema:
@@ -361,6 +371,9 @@ class DuckrunAdapter(DuckDBAdapter):
             app=None,
         )
         reads = self._reads(sql)
+        if write.widen is not None:
+            none = SqlOnCursor(self._cursor(), f"{write.select} limit 0")
+            env.engine.execute(write.widen, none, env.transaction(ref, config.node))
         commit = env.engine.execute(
             write.spec, SqlOnCursor(self._cursor(), write.select), env.transaction(ref, config.node)
         )
@@ -380,6 +393,21 @@ class DuckrunAdapter(DuckDBAdapter):
             lake.remove_definition(ref)
 
     # -- documentation
+
+    def _get_one_catalog(self, information_schema: Any, schemas: Any, used_schemas: Any) -> Any:
+        if not self._is_lake(information_schema.database):
+            return super()._get_one_catalog(information_schema, schemas, used_schemas)
+        with self._dbt_errors():
+            views = self.env.views
+            names = [(schema, name) for schema in schemas for name in views.names(schema)]
+            return self._catalog_filter_table(catalog_of(self.env, names), used_schemas)
+
+    def _get_one_catalog_by_relations(self, information_schema: Any, relations: Any, used_schemas: Any) -> Any:
+        if not self._is_lake(information_schema.database):
+            return super()._get_one_catalog_by_relations(information_schema, relations, used_schemas)
+        with self._dbt_errors():
+            names = [(relation.schema, relation.identifier) for relation in relations]
+            return self._catalog_filter_table(catalog_of(self.env, names), used_schemas)
 
     @available.parse_none
     def persist_delta_docs(self, relation: BaseRelation, model: Mapping[str, Any], for_relation: bool, for_columns: bool) -> None:

@@ -1,11 +1,7 @@
 {#- What table and incremental share: the rows of a model, by SQL or Python, as one commit. -#}
-{% macro duckrun_build(target_relation, strategy) %}
+{% macro duckrun_build(target_relation, strategy, staging) %}
   {{ write(compiled_code) }}
-  {%- if model['language'] == 'python' -%}
-    {%- set staging = adapter.staging_table(target_relation) -%}
-    {% call statement('python_model', language='python') -%}
-      {{- py_write_table(temporary=False, relation=staging, compiled_code=compiled_code) }}
-    {%- endcall %}
+  {%- if staging is not none -%}
     {%- set commit = adapter.store(target_relation, model, strategy, staging) -%}
   {%- else -%}
     {%- set commit = adapter.build_delta(target_relation, model, strategy, duckrun_contract_sql(compiled_code)) -%}
@@ -38,4 +34,14 @@
     {% do validate_doc_columns(relation, model.columns, existing) %}
   {%- endif -%}
   {% do adapter.persist_delta_docs(relation, model, for_relation and config.persist_relation_docs(), columns) %}
+{% endmacro %}
+
+{#- store_failures: dbt would make a table in DuckDB's memory, where nobody could look at it afterwards. -#}
+{% macro duckrun__get_create_sql(relation, sql) %}
+  {%- if relation.is_view -%}
+    {%- do adapter.build_view(relation, model, sql) -%}
+  {%- else -%}
+    {%- do adapter.build_delta(relation, model, 'overwrite', sql) -%}
+  {%- endif -%}
+  select 1 as stored
 {% endmacro %}

@@ -5,7 +5,15 @@
   {{ run_hooks(pre_hooks, inside_transaction=False) }}
   {{ run_hooks(pre_hooks, inside_transaction=True) }}
 
-  {% do duckrun_build(target_relation, strategy) %}
+  {%- set staging = none -%}
+  {%- if model['language'] == 'python' -%}
+    {#- dbt lets only a materialization itself submit Python -#}
+    {%- set staging = adapter.staging_table(target_relation) -%}
+    {% call statement('python_model', language='python') -%}
+      {{- py_write_table(temporary=False, relation=staging, compiled_code=compiled_code) }}
+    {%- endcall %}
+  {%- endif -%}
+  {% do duckrun_build(target_relation, strategy, staging) %}
   {% do duckrun_finish(target_relation) %}
 
   {{ return({'relations': [target_relation]}) }}

@@ -1,0 +1,70 @@
+"""What `dbt docs generate` shows of a lake: columns, comments, rows and bytes, from the logs of its tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from dbt.adapters.duckrun.environment import LakeEnvironment
+from duckrun.lake import TableRef, ViewDefinition
+from duckrun.table import Snapshot
+
+if TYPE_CHECKING:
+    import agate
+
+_TABLE = ("table_database", "table_schema", "table_name", "table_type", "table_comment")
+_COLUMN = ("column_name", "column_index", "column_type", "column_comment", "table_owner")
+_STATISTICS = {
+    "num_rows": ("Rows", "Rows of the table at this version"),
+    "num_bytes": ("Bytes", "Size of its data files"),
+    "version": ("Version", "Newest version of the Delta table"),
+}
+_PARTS = ("label", "value", "description", "include")
+COLUMNS = (*_TABLE, *_COLUMN, *(f"stats:{key}:{part}" for key in _STATISTICS for part in _PARTS))
+
+
+def catalog_of(env: LakeEnvironment, names: Iterable[tuple[str, str]]) -> agate.Table:
+    """The catalog rows of some (schema, name): one a column. What the lake does not hold is left out."""
+    from dbt_common.clients.agate_helper import table_from_rows
+
+    rows: list[tuple[Any, ...]] = []
+    for schema, name in dict.fromkeys(names):
+        spelled = {known.lower(): known for known in env.views.names(schema)}.get(name.lower())
+        if spelled is not None:
+            rows += _rows(env, env.lake.resolve(schema, spelled))
+    return table_from_rows(rows, COLUMNS, text_only_columns=[*_TABLE, "column_name", "column_type", "column_comment"])
+
+
+def _rows(env: LakeEnvironment, ref: TableRef) -> list[tuple[Any, ...]]:
+    env.views.ensure(ref)
+    definition = env.lake.definition(ref)
+    comments: dict[str, str | None] = {}
+    if isinstance(definition, ViewDefinition):
+        kind, comment, statistics = "VIEW", definition.comment, _statistics({})
+    else:
+        snapshot = env.pins.snapshot(ref)
+        kind, comment, statistics = "BASE TABLE", snapshot.description, _statistics(_figures(snapshot))
+        for field in snapshot.schema:
+            comments[field.name] = (field.metadata or {}).get(b"comment", b"").decode() or None
+    table = (env.creds.database, ref.schema, ref.name, kind, comment)
+    return [
+        (*table, name, index, dtype, comments.get(name), None, *statistics)
+        for index, (name, dtype) in enumerate(env.views.columns(ref), start=1)
+    ]
+
+
+def _figures(snapshot: Snapshot) -> dict[str, int]:
+    files = snapshot.files()
+    figures = {"num_bytes": sum(file.size for file in files), "version": snapshot.version}
+    if all(file.stats and not file.deletion_vector for file in files):
+        figures["num_rows"] = sum(json.loads(file.stats or "{}").get("numRecords", 0) for file in files)
+    return figures
+
+
+def _statistics(figures: dict[str, int]) -> list[Any]:
+    return [
+        part
+        for key, (label, description) in _STATISTICS.items()
+        for part in (label, figures.get(key), description, key in figures)
+    ]

@@ -1,0 +1,114 @@
+"""What a profile may say, and what dbt says when it cannot work: before anything runs."""
+
+from __future__ import annotations
+
+import pytest
+from dbt_common.exceptions import DbtRuntimeError
+
+from dbt.adapters.duckrun.credentials import DuckrunCredentials
+
+ONE = {"models/a.sql": "{{ config(materialized='table') }} select 1 as n"}
+
+
+def credentials(**keys) -> DuckrunCredentials:
+    data = {"root_path": "lake", "schema": "main", **keys}
+    DuckrunCredentials.validate(data)
+    return DuckrunCredentials.from_dict(data)
+
+
+def test_debug_succeeds_and_hides_what_is_secret(make_project):
+    project = make_project(ONE, storage_options={"AWS_SECRET_ACCESS_KEY": "hunter2"}, memory_limit="2GB")
+    result = project.run("debug", fresh=True)
+    assert "hunter2" not in result.text
+    assert "***" in result.text and "AWS_SECRET_ACCESS_KEY" in result.text
+    assert "2000000000" in result.text
+    for log in (project.root / "logs").glob("*.log"):
+        assert "hunter2" not in log.read_text()
+
+
+def test_a_secret_is_in_no_representation():
+    assert "hunter2" not in repr(credentials(storage_options={"key": "hunter2"}))
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"root_path": None}, ["root_path is not set"]),
+        ({"engine": "flink"}, ["'flink'", "duckdb, spark"]),
+        ({"engine": "spark"}, ["not supported"]),
+        ({"lakes": {"other": {"root_path": "x"}}}, ["lakes"]),
+        ({"rot_path": "x"}, ["'rot_path'", "Did you mean 'root_path'"]),
+        ({"path": "dev.duckdb", "database": "dev"}, ["root_path"]),
+        ({"memory_limit": "lots"}, ["memory_limit", "2GB"]),
+    ],
+)
+def test_a_profile_that_cannot_work_is_refused(keys, words):
+    with pytest.raises(DbtRuntimeError) as error:
+        credentials(**keys)
+    for word in words:
+        assert word in str(error.value)
+
+
+def test_transactions_are_off_and_duckdbs_own_limit_is_the_limit():
+    found = credentials(settings={"memory_limit": "1GB", "threads": 2}, memory_limit="2GB")
+    assert found.disable_transactions
+    assert found.memory_limit == 10**9
+    assert found.settings == {"threads": 2}
+
+
+def test_the_instance_gets_three_tenths_of_the_limit(make_project):
+    macro = "{% macro limit() %}{{ log(run_query(\"select current_setting('memory_limit')\").columns[0][0], info=true) }}{% endmacro %}"
+    project = make_project({"macros/m.sql": macro}, memory_limit="2GB")
+    text = project.run("run-operation", "limit").text
+    megabytes = float(next(line for line in text.splitlines() if line.endswith("MiB")).split()[-2])
+    assert 300 < megabytes < 600  # 0.3 of 2 GB less what Python holds
+
+
+@pytest.mark.parametrize("command", ["run", "debug"])
+def test_a_root_that_cannot_be_written_is_an_error_before_anything_runs(make_project, tmp_path, command):
+    (tmp_path / "file").write_text("in the way")
+    project = make_project(ONE, root_path=str(tmp_path / "file" / "lake"))
+    result = project.dbt(command)
+    assert not result.success
+    assert "is a file, not a folder" in result.text
+    assert not result.nodes
+
+
+def test_an_unset_root_path_is_an_error_of_the_profile(make_project):
+    project = make_project(ONE)
+    del project.profile["root_path"]
+    result = project.dbt("run")
+    assert not result.success
+    assert "root_path is not set" in result.text
+
+
+def test_a_model_without_columns_is_an_error_that_names_it(make_project):
+    project = make_project(
+        {
+            "models/nothing.sql": "{{ config(materialized='table') }} select * exclude (n) from (select 1 as n)",
+            "models/blank.sql": "{{ config(materialized='table') }} {# nothing #}",
+            "models/gone.sql": "{{ config(materialized='table') }} select * from main.never_made",
+        }
+    )
+    result = project.dbt("run")
+    assert "returns no columns" in result.message("nothing") and "model.shop.nothing" in result.message("nothing")
+    assert "returns no columns" in result.message("blank")
+    assert "never_made" in result.message("gone")
+    assert not list(project.lake.glob("main/*/_delta_log"))
+
+
+def test_a_model_in_another_database_is_refused_before_anything_runs(make_project):
+    result = make_project({**ONE, "models/b.sql": "{{ config(materialized='table', database='other') }} select 1 as n"}).dbt("run")
+    assert "'other'" in result.text and "not this lake" in result.text
+    assert not result.nodes
+
+
+def test_a_folder_that_holds_no_delta_table_is_not_overwritten(make_project):
+    project = make_project(ONE)
+    stray = project.lake / "main" / "a" / "data.parquet"
+    stray.parent.mkdir(parents=True)
+    stray.write_bytes(b"PAR1")
+    result = project.dbt("run")
+    # dbt sees no table there; writing beside the stray file is what the core decides
+    assert stray.exists()
+    assert result.success or "data.parquet" in result.message("a")
