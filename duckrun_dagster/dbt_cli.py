@@ -10,6 +10,8 @@ import hashlib
 import json
 import logging
 import os
+import shutil
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +29,7 @@ from dagster import (
     TableColumn,
     TableSchema,
 )
-from dagster_dbt import DbtCliInvocation, DbtCliResource
+from dagster_dbt import DbtCliInvocation, DbtCliResource, DbtProject
 from dagster_dbt.core.dbt_event_iterator import DbtEventIterator
 from pydantic import PrivateAttr
 
@@ -56,6 +58,13 @@ class DuckrunDbtCliResource(DbtCliResource):
     """
 
     _calls: dict[tuple[Any, ...], int] = PrivateAttr(default_factory=dict)
+
+    def __init__(self, project_dir: str | Path | DbtProject, **settings: Any) -> None:
+        # The adapter is in this environment, so dbt is too; another one on PATH (or dbt Fusion) does not have it.
+        beside = shutil.which("dbt", path=str(Path(sys.executable).parent))
+        if beside is not None:
+            settings.setdefault("dbt_executable", beside)
+        super().__init__(project_dir, **settings)
 
     def cli(self, args: Sequence[str], *, context: Context | None = None, **kwargs: Any) -> DuckrunDbtCliInvocation:
         """As DbtCliResource.cli: starts dbt, and returns what streams its events."""

@@ -14,9 +14,11 @@ from dagster import ConfigurableIOManager, DataVersion, InputContext, OutputCont
 from pydantic import Field
 
 from duckrun.errors import DuckrunError, InvalidConfig
-from duckrun.lake import LocationDefinition
+from duckrun.frame import Frame
+from duckrun.lake import LocationDefinition, ViewDefinition
 from duckrun.session import Session
 from duckrun.specs import Commit, EngineName, ReadSpec
+from duckrun.sql import quote_identifier
 from duckrun.table import TableRef
 from duckrun_dagster import metadata as meta
 from duckrun_dagster.chain import application, chain_of
@@ -170,7 +172,7 @@ class DeltaIOManager(ConfigurableIOManager):
             ref = self._ref(config)
             session = self._session(context, engine)
             spec = self._narrowed(read, read_partitions(context), session, ref, config, asset)
-            return handler.from_scan(session.scan(ref, spec), as_type)
+            return handler.from_scan(_scan(session, ref, spec), as_type)
 
     def _narrowed(
         self,
@@ -184,11 +186,8 @@ class DeltaIOManager(ConfigurableIOManager):
         """A read with the partitions of the step added to its predicate."""
         if partitions is None:
             return read
-        if read.version is None and read.timestamp is None:
-            snapshot = session.pins.snapshot(ref)
-        else:
-            snapshot = session.lake.snapshot(ref, read.version, read.timestamp)
-        predicate = partitions.predicate(config, snapshot.schema, asset)
+        whole = ReadSpec(version=read.version, timestamp=read.timestamp)
+        predicate = partitions.predicate(config, _scan(session, ref, whole).schema, asset)
         if read.predicate is not None:
             predicate = f"({predicate}) AND ({read.predicate})"
         return ReadSpec(read.columns, predicate, read.version, read.timestamp, read.dialect)
@@ -259,6 +258,17 @@ class DeltaIOManager(ConfigurableIOManager):
                 f"DeltaIOManager: default_type is {self.default_type!r}; it takes one of {', '.join(names)}, pyspark."
             )
         return names[self.default_type]
+
+
+def _scan(session: Session, ref: TableRef, spec: ReadSpec) -> Frame:
+    """The rows of a table, or of a persisted view, which has no versions of its own."""
+    if not isinstance(session.lake.definition(ref), ViewDefinition):
+        return session.scan(ref, spec)
+    if spec.version is not None or spec.timestamp is not None:
+        raise InvalidConfig(f"{ref} is a view, which has no versions: leave out 'version' and 'timestamp'.")
+    columns = "*" if spec.columns is None else ", ".join(quote_identifier(column) for column in spec.columns)
+    where = "" if spec.predicate is None else f" WHERE {spec.predicate}"
+    return session.sql(f"SELECT {columns} FROM {quote_identifier(ref.schema, ref.name)}{where}")
 
 
 @contextmanager

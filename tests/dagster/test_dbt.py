@@ -1,0 +1,208 @@
+"""dbt models and Python assets of one lake depend on each other in both directions."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import polars as pl
+import pyarrow as pa
+import pytest
+from dagster_dbt import dbt_assets
+
+from duckrun_dagster import DeltaIOManager, DuckrunDbtCliResource, DuckrunDbtTranslator, DuckrunResource
+from duckrun_dagster.dbt_cli import commit_of
+
+FILES = {
+    "dbt_project.yml": "name: shop\nprofile: shop\nversion: '1.0'\nflags: {send_anonymous_usage_stats: false}\n",
+    "profiles.yml": (
+        "shop:\n  target: dev\n  outputs:\n    dev:\n      type: duckrun\n"
+        "      root_path: \"{{ env_var('SHOP_LAKE') }}\"\n      schema: marts\n      threads: 2\n"
+    ),
+    "models/sources.yml": """
+sources:
+  - name: python
+    schema: raw
+    tables: [{name: orders}]
+models:
+  - name: daily
+    columns:
+      - name: day
+        description: The day of the orders
+        data_tests: [not_null, unique]
+""",
+    "models/staging/orders_seen.sql": (
+        "{{ config(materialized='view') }} select id, day, price from {{ source('python', 'orders') }}"
+    ),
+    "models/marts/daily.sql": (
+        "{{ config(materialized='incremental', unique_key='day', incremental_strategy='merge') }}\n"
+        "select day, sum(price) as price, count(*) as n from {{ ref('orders_seen') }} group by day"
+    ),
+    "models/marts/appended.sql": (
+        "{{ config(materialized='incremental', incremental_strategy='append') }} select max(n) as n from {{ ref('daily') }}"
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def parsed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A dbt project with its manifest."""
+    folder = tmp_path_factory.mktemp("dbt")
+    for name, text in FILES.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SHOP_LAKE", str(folder / "unused"))
+        patch.delenv("DBT_PROFILES_DIR", raising=False)
+        parse = DuckrunDbtCliResource(project_dir=str(folder)).cli(["parse"]).wait()
+        shutil.copy(parse.target_path / "manifest.json", folder / "manifest.json")
+        yield folder
+
+
+class Graph:
+    """raw.orders (Python) -> dbt: a view, a merge, an append -> marts.report (Python)."""
+
+    def __init__(self, folder: Path, root: Path) -> None:
+        self.root = root
+        self.lake = DuckrunResource(project_dir=str(folder))
+        self.instance = dg.DagsterInstance.ephemeral()
+        self.prices = [1.0, 2.0]
+        self.broken = False
+        prices, graph = self.prices, self
+
+        @dg.asset(key=["raw", "orders"])
+        def orders() -> pa.Table:
+            days = [f"2024-01-0{n + 1}" for n in range(len(prices))]
+            return pa.table({"id": range(len(prices)), "day": days, "price": prices})
+
+        @dbt_assets(manifest=folder / "manifest.json", dagster_dbt_translator=DuckrunDbtTranslator())
+        def models(context: dg.AssetExecutionContext, dbt: DuckrunDbtCliResource):
+            yield from dbt.cli(["build"], context=context).stream()
+            if graph.broken:
+                raise RuntimeError("lost the connection")
+
+        @dg.asset(key=["marts", "report"], ins={"daily": dg.AssetIn(key=["marts", "daily"])})
+        def report(daily: pl.LazyFrame) -> pl.LazyFrame:
+            return daily.select(pl.col("price").sum())
+
+        @dg.asset(
+            ins={"seen": dg.AssetIn(key=["marts", "orders_seen"], metadata={"columns": "id", "predicate": "id > 0"})}
+        )
+        def through_a_view(seen: pa.Table) -> pa.Table:
+            return seen
+
+        self.models = models
+        self.assets = [orders, models, report, through_a_view]
+        self.resources = {
+            "dbt": DuckrunDbtCliResource(project_dir=str(folder)),
+            "io_manager": DeltaIOManager(duckrun=self.lake),
+        }
+
+    def run(self, *, tags: dict[str, str] | None = None, fails: bool = False) -> dg.ExecuteInProcessResult:
+        result = dg.materialize(
+            self.assets, instance=self.instance, resources=self.resources, tags=tags, raise_on_error=not fails
+        )
+        assert result.success is not fails
+        return result
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        with self.lake.session() as session:
+            return [tuple(row.values()) for row in session.sql(sql).collect()]
+
+
+@pytest.fixture
+def graph(parsed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Graph:
+    monkeypatch.setenv("SHOP_LAKE", str(tmp_path / "lake"))
+    return Graph(parsed, tmp_path / "lake")
+
+
+def found(result: dg.ExecuteInProcessResult, *key: str) -> dict[str, Any]:
+    """The metadata of an asset's materialization."""
+    events = [e for e in result.all_events if e.is_step_materialization and e.asset_key == dg.AssetKey(list(key))]
+    return {name: value.value for name, value in events[-1].materialization.metadata.items()}
+
+
+def test_python_feeds_dbt_and_dbt_feeds_python(graph: Graph) -> None:
+    result = graph.run()
+    assert graph.rows("select price from report") == [(3.0,)]
+    assert graph.rows("select * from through_a_view") == [(1,)]
+
+    daily = found(result, "marts", "daily")
+    assert (daily["version"], daily["engine"], daily["dagster/row_count"]) == (0, "duckdb", 2)
+    assert daily["location"] == str(graph.root / "marts" / "daily")
+    assert daily["dagster/table_name"] == "marts.daily"
+    assert daily["seconds"] > 0 and daily["peak_memory_mb"] > 0
+    assert [column.name for column in daily["dagster/column_schema"].columns] == ["day", "price", "n"]
+    assert [c.name for c in found(result, "marts", "orders_seen")["dagster/column_schema"].columns] == [
+        "id",
+        "day",
+        "price",
+    ]
+
+    checks = [e for e in result.all_events if e.event_type_value == "ASSET_CHECK_EVALUATION"]
+    assert len(checks) == 2
+
+    graph.prices[1] = 5.0
+    again = graph.run()
+    daily = found(again, "marts", "daily")
+    assert (daily["version"], daily["mode"], daily["rows_updated"]) == (1, "merge", 2)
+    assert graph.rows("select price from report") == [(6.0,)]
+    assert graph.rows("select count(*) from appended") == [(2,)]
+
+
+def test_a_retried_dbt_step_commits_each_model_once(graph: Graph) -> None:
+    graph.broken = True
+    first = graph.run(fails=True)
+    graph.broken = False
+    tags = {"dagster/parent_run_id": first.run_id, "dagster/is_resume_retry": "true"}
+    again = graph.run(tags=tags)
+    assert graph.rows("select count(*) from appended") == [(1,)]
+    assert found(again, "marts", "appended")["replayed"] is True
+
+
+def test_the_data_version_of_a_model_is_its_tables_version(graph: Graph) -> None:
+    events = [e for e in graph.run().all_events if e.is_step_materialization]
+    versions = {e.asset_key.path[-1]: e.materialization.tags["dagster/data_version"] for e in events if e.asset_key}
+    assert versions["daily"].endswith("@0") and versions["report"].endswith("@0")
+
+
+# -- the translator alone
+
+
+def spec_of(parsed: Path, name: str, **config: Any) -> dg.AssetSpec:
+    manifest = json.loads((parsed / "manifest.json").read_text())
+    unique_id = next(each for each in [*manifest["nodes"], *manifest["sources"]] if each.endswith(f".{name}"))
+    if config:
+        manifest["nodes"][unique_id]["config"].update(config)
+    return DuckrunDbtTranslator().get_asset_spec(manifest, unique_id, None)
+
+
+def test_keys_are_schema_and_table(parsed: Path) -> None:
+    daily = spec_of(parsed, "daily")
+    assert daily.key == dg.AssetKey(["marts", "daily"])
+    assert spec_of(parsed, "orders").key == dg.AssetKey(["raw", "orders"])
+    assert [dep.asset_key for dep in daily.deps] == [dg.AssetKey(["marts", "orders_seen"])]
+    assert daily.metadata["dagster/table_name"] == "marts.daily"
+
+
+def test_kinds_and_groups_draw_the_graph(parsed: Path) -> None:
+    assert spec_of(parsed, "daily").kinds == {"dbt", "duckdb", "delta"}
+    assert spec_of(parsed, "daily", engine="spark").kinds == {"dbt", "spark", "delta"}
+    assert spec_of(parsed, "orders_seen").kinds == {"dbt", "duckdb", "view"}
+    assert spec_of(parsed, "daily").group_name == "marts"
+    assert spec_of(parsed, "orders_seen").group_name == "staging"
+
+
+def test_a_key_in_the_models_meta_wins(parsed: Path) -> None:
+    assert spec_of(parsed, "daily", meta={"dagster": {"asset_key": ["x", "y"]}}).key == dg.AssetKey(["x", "y"])
+
+
+def test_a_response_that_passed_through_protobuf_is_a_commit_again() -> None:
+    response = {"version": 3.0, "location": "/l", "seconds": 2.0, "memory": {"limit": 9.0, "duckdb": 3.0}, "reads": {}}
+    commit = commit_of(response)
+    assert commit is not None and commit.memory is not None
+    assert (commit.version, type(commit.version), commit.memory.limit) == (3, int, 9)
+    assert commit_of({"_message": "OK"}) is None and commit_of(None) is None
