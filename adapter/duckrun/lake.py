@@ -9,6 +9,7 @@ import shutil
 import uuid
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,14 @@ import obstore
 
 from duckrun.errors import InvalidConfig, ReadOnlyLake, StorageError, TableNotFound
 from duckrun.formats.delta import DeltaFormat
+from duckrun.locks import table_lock
 from duckrun.storage import Storage, normalise_root
 from duckrun.table import Snapshot, TableRef
 
 __all__ = ["Lake", "LocationDefinition", "TableRef", "ViewDefinition"]
 
 _RESERVED = "_duckrun"
+_DROPPED = "_duckrun_dropped_"
 
 
 @dataclass(frozen=True)
@@ -208,14 +211,19 @@ class Lake:
         self.storage.check_writable()
 
     def drop_table(self, ref: TableRef) -> None:
-        """Remove a table's folder. A reader sees the whole table or none; a table that is not there is fine."""
+        """Remove a table's folder. A reader sees the whole table or none; a table that is not there is fine.
+
+        On a local path the folder leaves its name in one rename, then it is removed; so are the remains of drops that
+        were killed in between.
+        """
         self.ensure_writable(ref)
         if self.storage.is_local:
             folder = Path(ref.location)
             if folder.is_dir():
-                doomed = folder.with_name(f"_duckrun_dropped_{uuid.uuid4().hex}")
-                folder.rename(doomed)
-                shutil.rmtree(doomed)
+                with table_lock(ref, True), suppress(FileNotFoundError):
+                    folder.rename(folder.with_name(f"{_DROPPED}{uuid.uuid4().hex}"))
+            for doomed in folder.parent.glob(f"{_DROPPED}*"):
+                shutil.rmtree(doomed, ignore_errors=True)  # another drop may be removing it too
             return
         store = self.storage.store_at(ref.location)
         paths = [key["path"] for key in self.storage.keys(ref.location)]

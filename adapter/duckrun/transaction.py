@@ -5,20 +5,17 @@ Here live the rules that every engine and writer obeys: the per-table lock, the 
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
-from duckrun.errors import CommitConflict, ReadOnlyLake, StorageError
+from duckrun.errors import CommitConflict
 from duckrun.formats.delta import CommitActions, CommitTaken
 from duckrun.lake import Lake
+from duckrun.locks import table_lock
 from duckrun.memory import PeakSampler
 from duckrun.pins import Pins
 from duckrun.specs import AppTransaction, Commit
@@ -126,33 +123,5 @@ class Transaction:
         Both engines take it, since Delta's log store for Spark is not atomic across processes on local paths. The
         operating system frees it when its holder dies.
         """
-        if not self.lake.storage.is_local:
+        with table_lock(self.ref, self.lake.storage.is_local):
             yield
-            return
-        path = lock_path(self.ref)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StorageError(f"Table {self.ref} cannot be written: cannot make {path.parent} ({error}).") from error
-        lock = FileLock(str(path), thread_local=False)
-        waited = 0
-        while True:
-            try:
-                lock.acquire(timeout=30)
-                break
-            except Timeout:
-                waited += 30
-                log.info("waiting for another writer of table %s, %s s so far", self.ref, waited)
-            except PermissionError as error:
-                raise ReadOnlyLake(f"Table {self.ref} cannot be written: no permission for {path}.") from error
-        try:
-            yield
-        finally:
-            lock.release()
-
-
-def lock_path(ref: TableRef) -> Path:
-    """The lock file of a table: beside its folder, so that it is there before the table and outlives it."""
-    folder = Path(ref.location)
-    digest = hashlib.sha1(folder.name.encode()).hexdigest()[:8]
-    return folder.parent / "_duckrun" / "locks" / f"{folder.name[:80]}-{digest}.lock"
