@@ -66,12 +66,10 @@ class DeltaFormat:
 
     # -- snapshots
 
-    def handle(self, ref: TableRef, version: int | None = None, *, files: bool = True) -> DeltaTable:
+    def handle(self, ref: TableRef, version: int | None = None) -> DeltaTable:
         """A deltalake handle, with errors that name the table."""
         try:
-            return DeltaTable(
-                ref.location, version=version, storage_options=self.storage.delta_options(), without_files=not files
-            )
+            return DeltaTable(ref.location, version=version, storage_options=self.storage.delta_options())
         except TableNotFoundError:
             if version is not None and self.exists(ref):
                 raise self._unreadable(ref, version) from None
@@ -98,7 +96,7 @@ class DeltaFormat:
         """The newest version, or None where there is no table."""
         if not self.exists(ref):
             return None
-        return self.handle(ref, files=False).version()
+        return self.handle(ref).version()
 
     def snapshot(self, ref: TableRef, version: int | None = None, timestamp: str | None = None) -> Snapshot:
         """A table at a version, at a time (ISO 8601), or now.
@@ -156,7 +154,7 @@ class DeltaFormat:
 
     def history(self, ref: TableRef, limit: int | None = None) -> list[dict[str, Any]]:
         """The commits of the log, newest first: version, timestamp (ms), operation, operationParameters, ..."""
-        return self.handle(ref, files=False).history(limit)
+        return self.handle(ref).history(limit)
 
     def detail(self, ref: TableRef) -> dict[str, Any]:
         """What Spark's DESCRIBE DETAIL gives: format, id, name, location, partitionColumns, numFiles, ..."""
@@ -308,7 +306,7 @@ class DeltaFormat:
         Returns the new version, or None where nothing differs: then nothing is committed. Raises CommitTaken.
         (deltalake changes one column a commit, so the one action is written here. Source: Delta protocol, Change Metadata.)
         """
-        table = self.handle(snapshot.ref, snapshot.version, files=False)
+        table = self.handle(snapshot.ref, snapshot.version)
         metadata, schema = table.metadata(), json.loads(table.schema().to_json())
         changed = description is not None and description != metadata.description
         for column in schema["fields"]:

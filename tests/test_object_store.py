@@ -1,0 +1,123 @@
+"""The lake on S3: the same verbs, one set of credentials, fences by put-if-absent. The server is moto's, on loopback."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from multiprocessing import get_context
+
+import boto3
+import pyarrow as pa
+import pytest
+
+import duckrun
+from duckrun import AppTransaction, Lake, MergeClause, MergeSpec, WriteSpec
+from duckrun.lake import ViewDefinition
+from duckrun.specs import DeleteSpec, UpdateSpec
+from tests.rows import rows_of
+
+pytestmark = pytest.mark.s3
+
+ROWS = pa.table({"id": [1, 2], "day": ["mon", "o'x/y %"]})
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    """A moto server in a process of its own."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            break
+        except OSError:
+            assert server.poll() is None and time.monotonic() < deadline, "the S3 server did not start"
+            time.sleep(0.1)
+    yield f"http://127.0.0.1:{port}"
+    server.terminate()
+    server.wait(timeout=10)
+
+
+@pytest.fixture
+def options(endpoint: str, request: pytest.FixtureRequest) -> dict[str, str]:
+    return {
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_REGION": "us-east-1",
+        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_ALLOW_HTTP": "true",
+    }
+
+
+@pytest.fixture
+def bucket(options: dict[str, str], request: pytest.FixtureRequest) -> str:
+    name = f"lake-{abs(hash(request.node.name)) % 10**9}"
+    client = boto3.client(
+        "s3",
+        endpoint_url=options["AWS_ENDPOINT_URL"],
+        aws_access_key_id="test",
+        aws_secret_access_key="test",
+        region_name="us-east-1",
+    )
+    client.create_bucket(Bucket=name)
+    return f"s3://{name}/root"
+
+
+def test_every_verb_works_and_a_fresh_process_sees_it(bucket: str, options: dict[str, str]) -> None:
+    with duckrun.connect(bucket, storage_options=options) as s:
+        s.execute("main.t", WriteSpec("error", partition_by=("day",)), ROWS)
+        s.execute("main.t", WriteSpec("append"), pa.RecordBatchReader.from_batches(ROWS.schema, ROWS.to_batches()))
+        s.execute("main.t", WriteSpec("replace", predicate="day = 'mon'"), pa.table({"id": [5], "day": ["mon"]}))
+        s.execute("main.t", MergeSpec(("id",)), pa.table({"id": [5, 6], "day": ["mon", "tue"]}))
+        s.execute("main.t", MergeSpec(("id",), (MergeClause("not_matched_by_source_delete", "target.id = 6"),)), ROWS)
+        s.execute("main.t", UpdateSpec({"id": "id * 10"}, "day <> 'mon'"))
+        s.execute("main.t", DeleteSpec("id = 5"))
+        s.lake.put_definition(s.lake.parse("main.v"), ViewDefinition("select count(*) as n from main.t"))
+        assert rows_of(s.scan("main.t")) == [(20, "o'x/y %"), (20, "o'x/y %")]
+    with duckrun.connect(bucket, storage_options=options) as fresh:
+        assert fresh.tables() == ["main.t", "main.v"]
+        assert fresh.sql("select n from main.v").collect() == [{"n": 2}]
+        fresh.table("main.t").restoreToVersion(0)
+        assert rows_of(fresh.scan("main.t")) == rows_of(ROWS)
+        fresh.lake.drop_table(fresh.lake.parse("main.t"))
+        assert fresh.lake.tables("main") == []
+
+
+def test_credentials_do_not_show(options: dict[str, str]) -> None:
+    lake = Lake("s3://bucket/x", storage_options={**options, "AWS_SECRET_ACCESS_KEY": "hush"})
+    assert "hush" not in repr(lake) + repr(lake.storage) + repr(vars(lake.storage))
+
+
+def _append(root: str, options: dict[str, str], number: int) -> int:
+    with duckrun.connect(root, storage_options=options) as s:
+        spec = WriteSpec("append", app=AppTransaction(f"writer/{number}"))
+        return s.execute("main.t", spec, pa.table({"n": [number]})).version
+
+
+def test_writers_at_once_all_land_though_the_table_is_new(bucket: str, options: dict[str, str]) -> None:
+    with get_context("spawn").Pool(4) as pool:
+        versions = pool.starmap(_append, [(bucket, options, n) for n in range(4)])
+    assert sorted(versions) == [0, 1, 2, 3]
+    with duckrun.connect(bucket, storage_options=options) as s:
+        assert rows_of(s.scan("main.t")) == [(0,), (1,), (2,), (3,)]
+
+
+def test_two_merges_of_one_new_key_at_once_make_one_row(bucket: str, options: dict[str, str]) -> None:
+    with duckrun.connect(bucket, storage_options=options) as s:
+        s.execute("main.t", WriteSpec("error"), pa.table({"n": [0]}))
+    with get_context("spawn").Pool(2) as pool:
+        pool.starmap(_merge, [(bucket, options)] * 2)
+    with duckrun.connect(bucket, storage_options=options) as s:
+        assert rows_of(s.scan("main.t")) == [(0,), (7,)]
+
+
+def _merge(root: str, options: dict[str, str]) -> None:
+    with duckrun.connect(root, storage_options=options) as s:
+        s.execute("main.t", MergeSpec(("n",)), pa.table({"n": [7]}))
