@@ -24,7 +24,7 @@ def main() -> int:
         return demo.demo([*settings.FIRST_MONTHS, *settings.NEXT_MONTHS])
     if given.command == "status":
         return demo.status()
-    return demo.ui(given.port)
+    demo.ui(given.port)
 
 
 if __name__ == "__main__":

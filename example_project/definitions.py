@@ -52,26 +52,26 @@ def after_ingest(context: dg.RunStatusSensorContext):
     return [run.request() for run in runs]
 
 
-definitions = dg.Definitions(
-    assets=[
-        *landing.specs(),
-        *spark_assets.ASSETS,
-        *dbt_assets.ASSETS,
-        *python_assets.ASSETS,
-        *report.ASSETS,
-    ],
-    asset_checks=checks.CHECKS,
-    jobs=[ingest, transform],
-    schedules=[every_morning],
-    sensors=[after_ingest],
-    executor=executor,
-    resources={
-        "duckrun": duckrun,
-        "spark": spark,
-        "io_manager": DeltaIOManager(duckrun=duckrun, spark=spark),
-        "dbt": DuckrunDbtCliResource(project_dir=dbt_assets.project),
-    },
-)
-
 # Refuses two assets on one table.
-defs = check_definitions(definitions)
+defs = check_definitions(
+    dg.Definitions(
+        assets=[
+            *landing.specs(),
+            *spark_assets.ASSETS,
+            *dbt_assets.ASSETS,
+            *python_assets.ASSETS,
+            *report.ASSETS,
+        ],
+        asset_checks=checks.CHECKS,
+        jobs=[ingest, transform],
+        schedules=[every_morning],
+        sensors=[after_ingest],
+        executor=executor,
+        resources={
+            "duckrun": duckrun,
+            "spark": spark,
+            "io_manager": DeltaIOManager(duckrun=duckrun, spark=spark),
+            "dbt": DuckrunDbtCliResource(project_dir=dbt_assets.project),
+        },
+    )
+)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 from uuid import uuid4
 
 import dagster as dg
@@ -24,6 +23,7 @@ from example_project.plan import Run, plan
 # Read by every process that the demo starts, so that one that outlives a killed demo can be told from others.
 OWNER = "DUCKRUN_EXAMPLE_DEMO"
 OURS = {"example/by": "demo"}
+LOG = settings.DAGSTER_HOME / "demo.log"
 HEARTBEAT = 15  # seconds of silence after which a running step says that it still runs
 
 console = Console(width=None if sys.stdout.isatty() else 150, highlight=False)
@@ -62,10 +62,11 @@ def demo(months: Iterable[int]) -> int:
             if not runs:
                 say("nothing to do: nothing landed since, and every asset is up to date")
             done: list[str] = []
-            for run in runs:
-                done.append(run_id := str(uuid4()))
-                if not _execute(dagster, repository, run, run_id):
-                    break
+            with _chatter_to_a_file():
+                for run in runs:
+                    done.append(run_id := str(uuid4()))
+                    if not _execute(dagster, repository, run, run_id):
+                        break
             failed = _show(dagster, repository, done)
             left = [] if failed else plan(dagster, repository.asset_graph, duckrun.lake())
             for run in left:
@@ -86,20 +87,53 @@ def status() -> int:
     return 1 if failed else 0
 
 
-def ui(port: int) -> int:
-    """`dagster dev` on the same graph and the same instance, until Ctrl-C."""
+def ui(port: int) -> NoReturn:
+    """Become `dagster dev` on the same graph and the same instance, until Ctrl-C."""
     instance().dispose()
     from example_project import dbt_assets
 
     dbt_assets.prepare()
+    os.chdir(settings.PACKAGE.parent)
     command = [sys.executable, "-m", "dagster", "dev", "-m", "example_project.definitions", "-p", str(port)]
-    try:
-        return subprocess.call(command, cwd=settings.PACKAGE.parent)
-    except KeyboardInterrupt:
-        return 0
+    os.execv(sys.executable, command)
 
 
 # ---------------------------------------------------------------- running
+
+
+@contextmanager
+def _chatter_to_a_file() -> Iterator[None]:
+    """What Spark's start and dbt print goes to a log file; Spark's progress bar goes to the terminal too.
+
+    Descriptors are redirected, not sys.stdout: the JVM and dbt are processes of their own, and inherit them.
+    """
+    sys.stdout.flush()
+    out, err = os.dup(1), os.dup(2)
+    reading, writing = os.pipe()
+    os.dup2(writing, 1)
+    os.dup2(writing, 2)
+    os.close(writing)
+    console.file = os.fdopen(os.dup(out), "w", encoding="utf-8")
+
+    def copy() -> None:
+        bar = os.isatty(err)
+        with LOG.open("wb", buffering=0) as log:
+            while chunk := os.read(reading, 65536):
+                if not chunk.startswith(b"\r"):
+                    log.write(chunk)
+                elif bar:
+                    os.write(err, chunk)
+
+    threading.Thread(target=copy, name="chatter", daemon=True).start()
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(out, 1)
+        os.dup2(err, 2)
+        os.close(out)  # `err` stays open for the bar: the JVM lives until this process ends
+        shown, console.file = console.file, sys.stdout
+        shown.close()
 
 
 def _execute(dagster: dg.DagsterInstance, repository: dg.RepositoryDefinition, run: Run, run_id: str) -> bool:
@@ -273,7 +307,7 @@ def _show(dagster: dg.DagsterInstance, repository: dg.RepositoryDefinition, runs
     say(table)
     failed = [run for run in runs if (record := dagster.get_run_by_id(run)) is None or not record.is_success]
     for run in failed:
-        say(f"[red]run {run[:8]} failed[/]; `python -m example_project ui` shows all of it")
+        say(f"[red]run {run[:8]} failed[/]: `python -m example_project ui` shows it, {LOG} has what its tools printed")
     checks_failed = _show_checks(dagster, graph)
     if settings.REPORT.exists():
         say(f"report: {settings.REPORT}", soft_wrap=True)
@@ -311,8 +345,9 @@ def _this_time(dagster: dg.DagsterInstance, key: dg.AssetKey, facts: dict[str, A
         if (event := record.event_log_entry.dagster_event) is not None and event.asset_key == key
     )
     if partitions:
-        said.append(f"{partitions} partitions")
-    return ", ".join(said) or "made"
+        said.append("1 partition" if partitions == 1 else f"{partitions} partitions")
+    what = f"{facts['mode']}: " if facts.get("mode") else "made "
+    return what + ", ".join(said)
 
 
 def _show_checks(dagster: dg.DagsterInstance, graph: Any) -> bool:

@@ -5,18 +5,16 @@ import html
 import io
 import os
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import dagster as dg
-import matplotlib
+import pandas as pd
+import polars as pl
 
-matplotlib.use("Agg")  # no display, in a run of Dagster as in a test
+from example_project import settings
 
-import matplotlib.pyplot as plt  # noqa: E402
-import pandas as pd  # noqa: E402
-import polars as pl  # noqa: E402
-from matplotlib.figure import Figure  # noqa: E402
-
-from example_project import settings  # noqa: E402
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 CARRIERS_SHOWN = 8
 STYLE = {
@@ -29,14 +27,15 @@ STYLE = {
 }
 
 
-def delay_by_hour(delays: pl.DataFrame) -> Figure:
+def delay_by_hour(delays: pl.DataFrame) -> "Figure":
     """Minutes of departure delay through the day, for the carriers with the most flights."""
     flown = delays.filter(pl.col("dep_delay").is_not_null())
     biggest = (
         flown.group_by("airline").agg(pl.col("flights").sum()).sort("flights", descending=True).head(CARRIERS_SHOWN)
     )
     weighted = (pl.col("dep_delay") * pl.col("flights")).sum() / pl.col("flights").sum()
-    figure, axes = plt.subplots(figsize=(9, 4.2), layout="constrained")
+    figure = _figure(height=4.2)
+    axes = figure.subplots()
     for airline in biggest["airline"]:
         line = flown.filter(pl.col("airline") == airline).group_by("hour").agg(delay=weighted, n=pl.col("flights").sum())
         line = line.filter(pl.col("n") >= 30).sort("hour")
@@ -46,9 +45,10 @@ def delay_by_hour(delays: pl.DataFrame) -> Figure:
     return figure
 
 
-def weather_against_delay(weather: pd.DataFrame) -> Figure:
+def weather_against_delay(weather: pd.DataFrame) -> "Figure":
     """Delay and cancellations against visibility and wind."""
-    figure, panels = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained", sharey=True)
+    figure = _figure(height=3.8)
+    panels = figure.subplots(1, 2, sharey=True)
     for axes, column, label in zip(
         panels, ("visibility", "wind"), ("visibility, miles", "wind, miles an hour (from)"), strict=True
     ):
@@ -63,11 +63,17 @@ def weather_against_delay(weather: pd.DataFrame) -> Figure:
     return figure
 
 
-def _png(figure: Figure) -> str:
+def _figure(height: float) -> "Figure":
+    # Imported when something is drawn: the code location loads without it. No pyplot, so no display and no global state.
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(9, height), layout="constrained")
+
+
+def _png(figure: "Figure") -> str:
     """The figure as a data URI."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png")
-    plt.close(figure)
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
 
 
@@ -104,7 +110,9 @@ def flights_report(
     context: dg.AssetExecutionContext, delays: pl.DataFrame, weather: pd.DataFrame, planes: pd.DataFrame, routes: pd.DataFrame
 ) -> dg.MaterializeResult:
     """When and in which weather flights out of New York are late: one HTML file, opened without a network."""
-    with plt.rc_context(STYLE):
+    from matplotlib import rc_context
+
+    with rc_context(STYLE):
         by_hour = _png(delay_by_hour(delays))
         by_weather = _png(weather_against_delay(weather))
     months = delays["flight_month"].unique().sort()
