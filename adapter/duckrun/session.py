@@ -102,6 +102,8 @@ class Session:
     def engine_of(self, name: EngineName) -> Engine:
         """An engine by name; made at first use, so that Spark starts only for what needs it."""
         if name not in self._engines:
+            if name not in _ENGINES:
+                raise InvalidConfig(f"Unknown engine {name!r}; the engines are {', '.join(_ENGINES)}.")
             if name == "spark":
                 from duckrun.engines.spark import SparkEngine, spark_session
 
@@ -252,7 +254,7 @@ class Session:
 
     def _selected(self, source: SQL, engine: Engine) -> Frame:
         own = Session(self.lake, engine=engine.name, pins=self._pins, arbiter=self.arbiter, spark=self._spark)  # type: ignore[arg-type]
-        own._engines, own._registered = self._engines, self._registered
+        own._engines = self._engines
         return own.sql(source.text, dialect=source.dialect or "duckdb")
 
     def schema_of(self, source: Any, *, engine: EngineName | None = None) -> pa.Schema:

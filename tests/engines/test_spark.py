@@ -511,6 +511,9 @@ def test_a_session_on_spark_reads_and_writes_by_name(bench: Workbench) -> None:
         assert (commit.engine, commit.rows_inserted) == ("spark", 1)
         frame = session.sql("select sum(v) as total from sales.large")
         assert (frame.engine, frame.collect()) == ("spark", [{"total": 20.0}])
+        frame.createOrReplaceTempView("sums")
+        session.register("factors", pa.table({"factor": [2.0]}))
+        assert session.sql("select total * factor as x from sums, factors").collect() == [{"x": 40.0}]
     with duckrun.connect(bench.lake.root) as session:  # the other engine reads the same
         assert session.sql("select * from sales.large").collect() == [{"id": 2, "v": 20.0}]
 

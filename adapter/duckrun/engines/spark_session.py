@@ -67,6 +67,7 @@ def spark_session(
     this process already has is taken as it is, then ``SPARK_REMOTE``, then ``local[*]``. ``conf`` wins over every
     default here; ``packages`` are Maven coordinates beside Delta's. Where the cluster has the jars already, say
     ``conf={"duckrun.jars": "provided"}`` (or ``{"spark.jars.packages": ""}``), and none are added.
+    A later call gets the session that the first one made, with the settings of that one.
 
     Raises InvalidConfig when PySpark is not installed, Java is missing or too old, the address does not answer
     within 30 seconds, or this process has a session on another address.
@@ -274,8 +275,11 @@ def _probe(address: str, default_port: int) -> None:
 
 
 def _found(builders: Any) -> Any | None:
-    """A session that somebody else made in this process: seen from every thread, without asking the JVM."""
-    return builders._instantiatedSession or builders.getActiveSession()
+    """A session that somebody else made in this process, in whichever thread."""
+    active = builders.getActiveSession()
+    if active is not None or "SPARK_CONNECT_MODE_ENABLED" in os.environ:
+        return active
+    return builders._instantiatedSession
 
 
 def _alive(session: Any) -> bool:

@@ -449,7 +449,8 @@ class Attempt:
         app = self.transaction.app
         if self.snapshot is None:
             raise Conflict(f"Spark made no commit on table {self.ref}, which does not exist yet")
-        if app is not None and (form.app_version(self.ref, app.app_id) or -1) >= app.version:
+        held = None if app is None else form.app_version(self.ref, app.app_id)
+        if app is not None and held is not None and held >= app.version:
             raise Conflict(f"Spark skipped {app.app_id} version {app.version}, which another writer has committed")
         return self._nothing("no row was touched, so Spark made no commit")
 
