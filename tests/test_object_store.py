@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import socket
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from multiprocessing import get_context
 
-import boto3
 import pyarrow as pa
 import pytest
 
@@ -24,50 +19,20 @@ pytestmark = pytest.mark.s3
 ROWS = pa.table({"id": [1, 2], "day": ["mon", "o'x/y %"]})
 
 
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    """A moto server in a process of its own."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-            break
-        except OSError:
-            assert server.poll() is None and time.monotonic() < deadline, "the S3 server did not start"
-            time.sleep(0.1)
-    yield f"http://127.0.0.1:{port}"
-    server.terminate()
-    server.wait(timeout=10)
-
-
 @pytest.fixture
-def options(endpoint: str, request: pytest.FixtureRequest) -> dict[str, str]:
+def options(s3_endpoint: str) -> dict[str, str]:
     return {
         "AWS_ACCESS_KEY_ID": "test",
         "AWS_SECRET_ACCESS_KEY": "test",
         "AWS_REGION": "us-east-1",
-        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_ENDPOINT_URL": s3_endpoint,
         "AWS_ALLOW_HTTP": "true",
     }
 
 
 @pytest.fixture
-def bucket(options: dict[str, str], request: pytest.FixtureRequest) -> str:
-    name = f"lake-{abs(hash(request.node.name)) % 10**9}"
-    client = boto3.client(
-        "s3",
-        endpoint_url=options["AWS_ENDPOINT_URL"],
-        aws_access_key_id="test",
-        aws_secret_access_key="test",
-        region_name="us-east-1",
-    )
-    client.create_bucket(Bucket=name)
-    return f"s3://{name}/root"
+def bucket(s3_bucket: Callable[[str], str], request: pytest.FixtureRequest) -> str:
+    return s3_bucket(request.node.name.replace("_", "-")[:60]) + "/root"
 
 
 def test_every_verb_works_and_a_fresh_process_sees_it(bucket: str, options: dict[str, str]) -> None:
