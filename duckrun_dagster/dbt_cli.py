@@ -140,7 +140,8 @@ class DuckrunDbtCliInvocation(DbtCliInvocation):
             if lake is not None:
                 ref = lake.at(commit.location, schema=props.get("schema"), name=props.get("alias"))
                 snapshot = lake.snapshot(ref, commit.version)
-                values |= meta.table_metadata(snapshot)
+                described = {name: column.get("description") for name, column in props.get("columns", {}).items()}
+                values |= meta.table_metadata(snapshot, {name: text for name, text in described.items() if text})
                 self._set_data_version(unique_id, meta.data_version(snapshot))
             return values
         except DuckrunError as error:

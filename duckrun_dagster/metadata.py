@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime
 from typing import Any
 
@@ -50,11 +50,11 @@ def commit_metadata(commit: Commit) -> Metadata:
     return {key: value for key, value in values.items() if value is not None}
 
 
-def table_metadata(snapshot: Snapshot) -> Metadata:
-    """What the table is now, in Dagster's own names."""
+def table_metadata(snapshot: Snapshot, descriptions: Mapping[str, str] | None = None) -> Metadata:
+    """What the table is now, in Dagster's own names; ``descriptions`` of columns that the log has no comment on."""
     values: Metadata = {
         **name_metadata(snapshot.ref),
-        "dagster/column_schema": column_schema(snapshot.schema),
+        "dagster/column_schema": column_schema(snapshot.schema, descriptions or {}),
         "dagster/row_count": row_count(snapshot.files()),
     }
     return {key: value for key, value in values.items() if value is not None}
@@ -74,19 +74,28 @@ def data_version(snapshot: Snapshot) -> str:
     return f"{snapshot.table_id}@{snapshot.version}"
 
 
-def column_schema(schema: pa.Schema) -> TableSchema:
+def column_schema(schema: pa.Schema, descriptions: Mapping[str, str]) -> TableSchema:
     """The columns with type, comment and whether they may be NULL."""
     return TableSchema(
         columns=[
             TableColumn(
                 name=field.name,
                 type=str(field.type),
-                description=(field.metadata or {}).get(b"comment", b"").decode() or None,
+                description=(field.metadata or {}).get(b"comment", b"").decode() or descriptions.get(field.name),
                 constraints=TableColumnConstraints(nullable=field.nullable),
             )
             for field in schema
         ]
     )
+
+
+def declared_descriptions(metadata: Mapping[str, Any]) -> dict[str, str]:
+    """The descriptions of columns in an asset's own ``dagster/column_schema``."""
+    declared = metadata.get("dagster/column_schema")
+    declared = declared.value if isinstance(declared, MetadataValue) else declared
+    if not isinstance(declared, TableSchema):
+        return {}
+    return {column.name: column.description for column in declared.columns if column.description}
 
 
 def row_count(files: Iterable[ScanFile]) -> int | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from datetime import date
 from typing import Any, cast, get_args
 
 from dagster import AssetKey, MetadataValue
@@ -86,6 +87,7 @@ class TableConfig:
         predicate: str | None = None,
         partition_by: tuple[str, ...] | None = None,
         description: str | None = None,
+        column_comments: Mapping[str, str] | None = None,
     ) -> Spec:
         """What the engine is asked to do. ``predicate`` is the partition being written, None for the whole table.
 
@@ -125,6 +127,7 @@ class TableConfig:
             sort_by=self.sort_by,
             table_properties=self.table_properties,
             description=description,
+            column_comments=column_comments or {},
             app=app,
         )
 
@@ -188,7 +191,7 @@ def parse_input(metadata: Mapping[str, Any], *, what: str) -> ReadSpec:
         raise InvalidConfig(f"{what}: metadata 'version' is {version!r}; it takes a version number such as 3.")
     if version is not None and timestamp is not None:
         raise InvalidConfig(f"{what}: metadata names a 'version' and a 'timestamp'; give one of them.")
-    if hasattr(timestamp, "isoformat"):
+    if isinstance(timestamp, date):  # a datetime is one too
         timestamp = timestamp.isoformat()
     predicate = values.get("predicate")
     return ReadSpec(

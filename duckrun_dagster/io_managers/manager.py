@@ -10,14 +10,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
-from dagster import ConfigurableIOManager, DataVersion, InputContext, OutputContext
+from dagster import ConfigurableIOManager, DagsterInvariantViolationError, DataVersion, InputContext, OutputContext
 from pydantic import Field
 
 from duckrun.errors import DuckrunError, InvalidConfig
 from duckrun.frame import Frame
 from duckrun.lake import LocationDefinition, ViewDefinition
 from duckrun.session import Session
-from duckrun.specs import Commit, EngineName, ReadSpec
+from duckrun.specs import AppTransaction, Commit, EngineName, ReadSpec
 from duckrun.sql import quote_identifier
 from duckrun.table import TableRef
 from duckrun_dagster import metadata as meta
@@ -91,7 +91,8 @@ class DeltaIOManager(ConfigurableIOManager):
             engine = self._writing_engine(config, handler, asset)
             lake = self.duckrun.lake()
             ref = self._ref(config)
-            lake.ensure_writable(ref)
+            with _naming("DuckrunResource"):
+                lake.ensure_writable(ref)
             session = self._session(context, engine)
             source = handler.to_source(obj)
             partitions = written_partitions(context)
@@ -101,10 +102,11 @@ class DeltaIOManager(ConfigurableIOManager):
                 predicate = partitions.predicate(config, schema, asset)
                 layout = None if lake.exists(ref) else partitions.table_partitioning(config, schema)
             spec = config.write_spec(
-                app=application(context.asset_key, partitions, self._chain(context)),
+                app=_application(context, partitions),
                 predicate=predicate,
                 partition_by=layout,
                 description=context.asset_spec.description,
+                column_comments=meta.declared_descriptions(context.definition_metadata),
             )
             commit = session.execute(ref, spec, source)
             if config.location is not None and lake.definition(ref) is None:
@@ -121,9 +123,12 @@ class DeltaIOManager(ConfigurableIOManager):
         partitions: PartitionSlice | None,
     ) -> None:
         """The commit as metadata of the materialization, and as its data version."""
-        lake = self.duckrun.lake()
-        snapshot = lake.snapshot(ref, commit.version)
-        values = {**meta.commit_metadata(commit), **meta.table_metadata(snapshot)}
+        step = _step(context)
+        snapshot = self.duckrun.lake().snapshot(ref, commit.version)
+        values = {
+            **meta.commit_metadata(commit),
+            **meta.table_metadata(snapshot, meta.declared_descriptions(context.definition_metadata)),
+        }
         if partitions is not None:
             counts = meta.partition_row_counts(snapshot, partitions, config.partition_column())
             if (
@@ -133,16 +138,17 @@ class DeltaIOManager(ConfigurableIOManager):
                 and commit.rows_inserted is not None
             ):
                 counts = {partitions.keys[0]: commit.rows_inserted}
-            for key, rows in counts.items():
-                context.step_context.add_asset_metadata({"dagster/partition_row_count": rows}, context.asset_key, key)
+            if step is not None:
+                for key, rows in counts.items():
+                    step.add_asset_metadata({"dagster/partition_row_count": rows}, context.asset_key, key)
         if self.preview and sum(file.size for file in snapshot.files()) <= _PREVIEW_BYTES:
             try:
                 head = session.scan(ref, ReadSpec(version=commit.version)).limit(_PREVIEW_ROWS)
                 values["preview"] = meta.preview(head.toArrow())
             except Exception as error:  # the rows are written: what only decorates the page may not fail the step
                 context.log.debug(f"No preview of table {ref}: {error}")
-        if not context.step_context.has_data_version(context.asset_key):
-            context.step_context.set_data_version(context.asset_key, DataVersion(meta.data_version(snapshot)))
+        if step is not None and not step.has_data_version(context.asset_key):
+            step.set_data_version(context.asset_key, DataVersion(meta.data_version(snapshot)))
         context.add_output_metadata(values)
         context.log.info(
             f"{commit.mode} {ref}: version {commit.version} by {commit.engine} ({commit.writer}) in {commit.seconds:.2f} s"
@@ -203,11 +209,10 @@ class DeltaIOManager(ConfigurableIOManager):
         return lake.at(location, schema=config.schema, name=config.table)
 
     def _session(self, context: OutputContext | InputContext, engine: EngineName) -> Session:
-        return self.duckrun.step_session(context.step_context, engine, self.spark)
-
-    def _chain(self, context: OutputContext) -> str:
-        step = context.step_context
-        return chain_of(step.dagster_run, step.instance)
+        step = _step(context)
+        if step is None:
+            return self.duckrun.session(engine, spark=self.spark)
+        return self.duckrun.step_session(step, engine, self.spark)
 
     def _writing_engine(self, config: TableConfig, handler: TypeHandler[Any], asset: str) -> EngineName:
         if handler.engine == "spark":
@@ -258,6 +263,22 @@ class DeltaIOManager(ConfigurableIOManager):
                 f"DeltaIOManager: default_type is {self.default_type!r}; it takes one of {', '.join(names)}, pyspark."
             )
         return names[self.default_type]
+
+
+def _step(context: OutputContext | InputContext) -> Any | None:
+    """The step that a context belongs to; None where somebody loads or stores a value outside of a run."""
+    try:
+        return context.step_context
+    except DagsterInvariantViolationError:
+        return None
+
+
+def _application(context: OutputContext, partitions: PartitionSlice | None) -> AppTransaction | None:
+    """What names this write, so that a retry does not repeat it."""
+    step = _step(context)
+    if step is None:
+        return None
+    return application(context.asset_key, partitions, chain_of(step.dagster_run, step.instance))
 
 
 def _scan(session: Session, ref: TableRef, spec: ReadSpec) -> Frame:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from dagster import ConfigurableResource, EnvVar, InitResourceContext, OpExecutionContext
 from pydantic import Field, PrivateAttr
@@ -57,7 +57,7 @@ class DuckrunResource(ConfigurableResource):
 
     def _with_updated_values(self, values: Mapping[str, Any] | None) -> Self:
         # Dagster builds the copy it runs from the configuration that it shows, where the secrets are hidden.
-        copy = super()._with_updated_values(values)
+        copy = cast(Self, super()._with_updated_values(values))
         copy._secrets = {**self._secrets, **copy._secrets}
         return copy
 
@@ -103,12 +103,13 @@ class DuckrunResource(ConfigurableResource):
         settings, lake = self._settings(), self.lake()
         if engine == "spark" and (spark is None or isinstance(spark, SparkResource)):
             spark = (spark or SparkResource()).session(lake.storage)
+        started: Any = None if isinstance(spark, SparkResource) else spark
         return connect(
             settings.root_path,
             schema=lake.default_schema,
             engine=engine,
             storage_options=settings.storage_options,
-            spark=spark,
+            spark=started,
             memory_limit=self.memory_limit or settings.memory_limit,
             memory_fraction=self.memory_fraction,
             pins=pins,

@@ -136,6 +136,7 @@ def test_python_feeds_dbt_and_dbt_feeds_python(graph: Graph) -> None:
     assert daily["dagster/table_name"] == "marts.daily"
     assert daily["seconds"] > 0 and daily["peak_memory_mb"] > 0
     assert [column.name for column in daily["dagster/column_schema"].columns] == ["day", "price", "n"]
+    assert daily["dagster/column_schema"].columns[0].description == "The day of the orders"
     assert [c.name for c in found(result, "marts", "orders_seen")["dagster/column_schema"].columns] == [
         "id",
         "day",

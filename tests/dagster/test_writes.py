@@ -42,6 +42,13 @@ def test_the_data_version_is_the_tables_version(shop: Any) -> None:
         assert event.tags["dagster/data_version"] == f"{shop.snapshot('goods').table_id}@{version}"
 
 
+def test_declared_descriptions_of_columns_reach_the_page_and_the_table(shop: Any, metadata: Any) -> None:
+    declared = dg.TableSchema([dg.TableColumn("id", "int64", description="The number on the box")])
+    found = metadata(shop.run([goods(**{"dagster/column_schema": declared})]), "goods")
+    assert found["dagster/column_schema"].columns[0].description == "The number on the box"
+    assert shop.snapshot("goods").description == "What the shop sells"
+
+
 def test_merge_by_key(shop: Any, metadata: Any) -> None:
     shop.run([goods()])
     found = metadata(shop.run([goods(pa.table({"id": [2, 3], "v": ["B", "C"]}), merge_keys="id")]), "goods")
@@ -111,6 +118,21 @@ def test_an_unknown_column_of_an_input_is_refused(shop: Any) -> None:
     assert "Input 'goods' (asset goods)" in message and "idd" in message
 
 
+def test_a_value_is_loaded_outside_of_a_run(shop: Any) -> None:
+    shop.run([goods()])
+    loaded = definitions(shop, goods()).load_asset_value("goods", python_type=pa.Table)
+    assert loaded.num_rows == 2
+
+
+def test_an_asset_check_loads_the_asset_that_it_checks(shop: Any) -> None:
+    @dg.asset_check(asset="goods")
+    def enough(goods: pa.Table) -> dg.AssetCheckResult:
+        return dg.AssetCheckResult(passed=goods.num_rows == 2)
+
+    result = shop.run([goods(), enough])
+    assert [evaluation.passed for evaluation in result.get_asset_check_evaluations()] == [True]
+
+
 def test_an_op_output_is_refused(shop: Any) -> None:
     @dg.op
     def work():
@@ -139,6 +161,12 @@ def test_two_assets_on_one_table_are_an_error_when_definitions_load(shop: Any) -
     located = [goods(key=(name,), location="s3://bucket/one") for name in ("a", "b")]
     with pytest.raises(InvalidConfig, match="both write location s3://bucket/one"):
         check_definitions(definitions(shop, *located))
+
+
+def test_a_dbt_model_and_an_asset_on_one_table_are_an_error(shop: Any) -> None:
+    model = goods(key=("model",), **{"dagster_dbt/manifest": "x", "dagster/table_name": "marts.daily"})
+    with pytest.raises(InvalidConfig, match="both write table marts.daily"):
+        check_definitions(definitions(shop, model, goods(key=("marts", "daily"))))
 
 
 def test_a_wrong_metadata_key_is_an_error_when_definitions_load(shop: Any) -> None:
