@@ -27,6 +27,8 @@ _SECRET_WORDS = ("secret", "key", "token", "password", "sas", "credential")
 
 def normalise_root(root: str | os.PathLike[str]) -> str:
     """An absolute local path or a URL, with forward slashes and no slash at the end."""
+    if not isinstance(root, str | os.PathLike):
+        raise InvalidConfig(f"root_path is {root!r}; set it to a folder or to an s3://, az://, abfss:// or gs:// URL.")
     text = os.fspath(root)
     if not text.strip():
         raise InvalidConfig("root_path is empty; set it to a folder or to an s3://, az://, abfss:// or gs:// URL.")

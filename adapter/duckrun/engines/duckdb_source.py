@@ -83,30 +83,36 @@ def _rows_of(value: Any, cursor: duckdb.DuckDBPyConnection, name: str, folder: P
         value = value.reader()
     if isinstance(value, duckdb.DuckDBPyRelation):
         # It lives on another cursor or instance, whose temporary objects this one does not see: its rows come as a stream.
-        cursor.register(name, value.to_arrow_reader())
+        _register(cursor, name, value.to_arrow_reader())
         return _select(cursor, select, one_shot=True)
     if isinstance(value, pa.RecordBatchReader):
-        cursor.register(name, value)
+        _register(cursor, name, value)
         return _select(cursor, select, one_shot=True)
     if isinstance(value, pa.Table):
-        cursor.register(name, value)
+        _register(cursor, name, value)
         return _select(cursor, select)
     if isinstance(value, pa.RecordBatch):
-        cursor.register(name, pa.Table.from_batches([value]))
+        _register(cursor, name, pa.Table.from_batches([value]))
         return _select(cursor, select)
     module = type(value).__module__.partition(".")[0]
     if module == "pandas":
-        cursor.register(name, arrow_table(value))
+        _register(cursor, name, arrow_table(value))
         return _select(cursor, select)
     if module == "polars":
         return _polars(value, cursor, name, select, folder)
     if hasattr(value, "__arrow_c_stream__"):
-        cursor.register(name, pa.RecordBatchReader.from_stream(value))
+        _register(cursor, name, pa.RecordBatchReader.from_stream(value))
         return _select(cursor, select, one_shot=True)
     raise InvalidConfig(
         f"A {type(value).__module__}.{type(value).__qualname__} cannot be written as a table on the duckdb engine; "
         "give a pyarrow Table or RecordBatchReader, a pandas or polars frame, a DuckDB relation, a Frame or duckrun.SQL."
     )
+
+
+def _register(cursor: duckdb.DuckDBPyConnection, name: str, rows: pa.Table | pa.RecordBatchReader) -> None:
+    if not rows.schema.names:
+        raise SchemaMismatch("the rows have no columns; a table has at least one")
+    cursor.register(name, rows)
 
 
 def arrow_table(value: Any) -> pa.Table:
@@ -131,13 +137,13 @@ def _polars(value: Any, cursor: duckdb.DuckDBPyConnection, name: str, select: st
     import polars
 
     if isinstance(value, polars.DataFrame):
-        cursor.register(name, value.to_arrow())
+        _register(cursor, name, value.to_arrow())
         return _select(cursor, select)
     if not isinstance(value, polars.LazyFrame):
         raise InvalidConfig(f"A polars {type(value).__name__} is not a table; give a DataFrame or a LazyFrame.")
     # The streaming engine computes the frame to disk once: its memory does not grow, and it can be read again.
     empty = polars.DataFrame(schema=value.collect_schema()).to_arrow()
-    cursor.register(name, empty)
+    _register(cursor, name, empty)
     types = _select(cursor, select).types
     path = folder / "lazy.parquet"
     value.sink_parquet(path)

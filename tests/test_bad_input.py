@@ -1,0 +1,330 @@
+"""What is refused: the error says which table and what to do, and nothing is written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+import duckrun
+from duckrun import (
+    SQL,
+    CommitConflict,
+    DuckrunError,
+    DuplicateSourceKeys,
+    InvalidConfig,
+    MergeClause,
+    MergeSpec,
+    ReadOnlyLake,
+    ReadSpec,
+    RowsOutsidePartition,
+    SchemaMismatch,
+    Session,
+    StorageError,
+    TableNotFound,
+    UnsupportedFeature,
+    VersionNotReadable,
+    WriteSpec,
+)
+from duckrun.specs import AppTransaction, DeleteInsertSpec, DeleteSpec, UpdateSpec
+
+
+@pytest.fixture
+def session(duck: Session) -> Session:
+    """A lake with main.t, partitioned by p, at version 0."""
+    duck.execute("t", WriteSpec("append", partition_by=("p",)), ROWS)
+    return duck
+
+
+ROWS = pa.table({"id": [1, 2, 3], "p": ["a", "a", "b"], "v": ["x", "y", "z"]})
+APPEND = WriteSpec("append")
+
+
+def rows(**changes: Any) -> pa.Table:
+    """Two rows that fit the table, with some columns changed; None takes one out."""
+    columns: dict[str, Any] = {"id": [4, 5], "p": ["a", "b"], "v": ["n", "m"], **changes}
+    return pa.table({name: values for name, values in columns.items() if values is not None})
+
+
+def state(root: Path) -> tuple[list[int], set[str]]:
+    """The versions of main.t, and everything in the lake that looks like a table."""
+    log = root / "main" / "t" / "_delta_log"
+    versions = sorted(int(file.stem) for file in log.glob("*.json"))
+    return versions, {str(path.parent.relative_to(root)) for path in root.rglob("_delta_log")}
+
+
+# -- roots
+
+
+@pytest.mark.parametrize("empty", ["", "   "])
+def test_an_empty_root_is_refused_before_anything_else(empty: str, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidConfig, match="root_path is empty; set it to a folder or to an s3://"):
+        duckrun.connect(empty)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unset_root_is_refused() -> None:
+    with pytest.raises(InvalidConfig, match="root_path is None; set it to a folder"):
+        duckrun.connect(None)  # type: ignore[arg-type]
+
+
+def test_a_root_with_an_unknown_scheme_is_refused() -> None:
+    with pytest.raises(InvalidConfig, match=r"ftp://.*known are local paths and s3://"):
+        duckrun.connect("ftp://host/lake")
+
+
+def test_a_root_below_a_file_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    with duckrun.connect(tmp_path / "file" / "lake") as session:
+        assert session.tables() == []
+        for write in (lambda: session.execute("t", APPEND, ROWS), lambda: session.stage("t", ROWS)):
+            with pytest.raises(StorageError, match=r"root_path .*file/lake cannot be used: .*file is a file"):
+                write()
+    assert (tmp_path / "file").read_text() == "not a folder"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="the root user may write everywhere")
+def test_a_root_without_permission_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "closed").mkdir(mode=0o500)
+    with duckrun.connect(tmp_path / "closed") as session, pytest.raises(StorageError, match=r"closed.*no permission"):
+        session.execute("t", APPEND, ROWS)
+    assert list((tmp_path / "closed").iterdir()) == []
+
+
+def test_a_schema_that_is_a_file_is_refused_by_name(root: Path, duck: Session) -> None:
+    root.mkdir()
+    (root / "main").write_text("in the way")
+    with pytest.raises(StorageError, match=r"main\.t cannot be written"):
+        duck.execute("t", APPEND, ROWS)
+    assert (root / "main").read_text() == "in the way"
+
+
+def test_an_unknown_engine_is_refused_with_the_known_ones(root: Path) -> None:
+    with pytest.raises(InvalidConfig, match=r"Unknown engine 'polars'; the engines are duckdb, spark"):
+        duckrun.connect(root, engine="polars")  # type: ignore[arg-type]
+
+
+def test_an_unknown_engine_of_one_write_is_refused_with_the_known_ones(session: Session, root: Path) -> None:
+    with pytest.raises(InvalidConfig, match=r"'polars'.*duckdb, spark"):
+        session.execute("t", APPEND, rows(), engine="polars")  # type: ignore[arg-type]
+    assert state(root) == ([0], {"main/t"})
+
+
+@pytest.mark.parametrize("limit", ["lots", "", "-1GB"])
+def test_a_memory_limit_that_is_no_size_is_refused(root: Path, limit: str) -> None:
+    with pytest.raises(InvalidConfig, match="not a memory size"):
+        duckrun.connect(root, memory_limit=limit)
+
+
+# -- names
+
+
+@pytest.mark.parametrize("name", ["../t", "main.../x", "a/b", "..", "main.", "", "_duckrun.x", "main._x", "a\\b", "../../etc.passwd"])  # fmt: skip
+def test_a_name_that_leaves_its_folder_is_refused(root: Path, duck: Session, name: str) -> None:
+    for use in (
+        lambda: duck.execute(name, APPEND, ROWS),
+        lambda: duck.table(name),
+        lambda: duck.scan(name),
+        lambda: duck.stage(name, ROWS),
+    ):
+        with pytest.raises(InvalidConfig, match="name"):
+            use()
+    assert not root.exists() or state(root) == ([], set())
+    assert [path.name for path in root.parent.iterdir()] in ([], ["lake"])
+
+
+def test_a_name_that_is_quoted_in_sql_does_not_leave_the_root(root: Path, session: Session) -> None:
+    write_deltalake(str(root.parent / "outside"), ROWS)
+    with pytest.raises(DuckrunError):
+        session.sql('SELECT * FROM "../../outside"').collect()
+
+
+# -- reading
+
+
+def test_a_table_that_is_not_there_is_named_with_the_nearest(session: Session) -> None:
+    with pytest.raises(TableNotFound, match=r"main\.tt.*Did you mean main\.t\?"):
+        session.table("tt")
+    with pytest.raises(TableNotFound, match=r"main\.tt"):
+        session.sql("SELECT * FROM main.tt")
+
+
+def test_a_folder_without_a_log_is_no_table(root: Path, duck: Session) -> None:
+    (root / "main" / "raw").mkdir(parents=True)
+    (root / "main" / "raw" / "part.parquet").write_bytes(b"PAR1")
+    assert duck.tables() == []
+    with pytest.raises(TableNotFound, match=r"main/raw is not a Delta table: it holds files \(such as part\.parquet\).*Convert it, or give table main\.raw another location"):  # fmt: skip
+        duck.table("raw")
+    assert sorted(path.name for path in (root / "main" / "raw").iterdir()) == ["part.parquet"]
+
+
+def test_a_version_that_is_not_there_is_named_with_those_that_are(session: Session, root: Path) -> None:
+    with pytest.raises(VersionNotReadable, match=r"Version 7 of table main\.t .*versions 0 to 0"):
+        session.scan("t", ReadSpec(version=7)).collect()
+    with pytest.raises(VersionNotReadable, match=r"Version 7 of table main\.t"):
+        session.table("t").restoreToVersion(7)
+    with pytest.raises(VersionNotReadable, match=r"main\.t has no version at 1999"):
+        session.scan("t", ReadSpec(timestamp="1999-01-01")).collect()
+    assert state(root) == ([0], {"main/t"})
+
+
+def test_an_unknown_column_is_named_with_those_that_are(session: Session) -> None:
+    with pytest.raises(InvalidConfig, match=r"main\.t has no column price; it has id, p, v"):
+        session.scan("t", ReadSpec(columns=("id", "price")))
+
+
+# -- rows that do not fit
+
+Case = tuple[Any, Any, type[DuckrunError], str]
+CASES: dict[str, Case] = {
+    "missing column": (APPEND, rows(v=None), SchemaMismatch, r"missing in the data: v"),
+    "new column": (APPEND, rows(extra=[1, 2]), SchemaMismatch, r"not in the table: extra.*append_new_columns"),
+    "other type": (APPEND, rows(id=["four", "five"]), SchemaMismatch, r"id is BIGINT in the table and VARCHAR"),
+    "no columns": (APPEND, pa.table({}), SchemaMismatch, r"column"),
+    "no columns, overwrite": (WriteSpec("overwrite"), pa.table({}), SchemaMismatch, r"column"),
+    "type that Delta has not": (WriteSpec("overwrite"), SQL("SELECT TIME '12:00' AS t"), SchemaMismatch, r"'t'.*TIME.*cast it"),
+    "names that differ in case": (WriteSpec("overwrite"), SQL('SELECT 1 AS a, 2 AS "A"'), SchemaMismatch, r"differ in case only"),
+    "value too large": (APPEND, SQL("SELECT 9223372036854775808 AS id, 'a' AS p, 'v' AS v"), SchemaMismatch, r"value does not fit"),
+    "partition column missing": (WriteSpec("overwrite", partition_by=("p",)), rows(p=None), SchemaMismatch, r"partitioned by p, which the data has not"),
+    "other partitioning": (WriteSpec("append", partition_by=("v",)), rows(), InvalidConfig, r"partitioned by p, not by v"),
+    "partition value of no text": (APPEND, rows(p=["", "a"]), SchemaMismatch, r"partition column p holds an empty string"),
+    "rows outside a predicate": (WriteSpec("replace", predicate="p = 'a'"), rows(), RowsOutsidePartition, r"outside the part being replaced \(p = 'a'\): id = 5, p = b"),
+    "predicate on an unknown column": (WriteSpec("replace", predicate="q = 1"), rows(), InvalidConfig, r"q"),
+    "predicate that is no SQL": (DeleteSpec("id = = 1"), None, InvalidConfig, r"delete|id = = 1"),
+    "table exists": (WriteSpec("error"), rows(), CommitConflict, r"exists already, at version 0"),
+    "stale read": (WriteSpec("safeappend", read_version=5), rows(), CommitConflict, r"version 5.*version\s0"),
+    "unknown sort column": (WriteSpec("append", sort_by=("w",)), rows(), InvalidConfig, r"sort_by names w"),
+    "duplicate keys": (MergeSpec(("id",)), rows(id=[9, 9]), DuplicateSourceKeys, r"id = 9 \(2 times\).*Remove the duplicates"),
+    "key not in the data": (MergeSpec(("id",)), rows(id=None), InvalidConfig, r"key id is not a column of the data"),
+    "key not in the table": (MergeSpec(("n",)), rows(n=[1, 2]), InvalidConfig, r"no key column n"),
+    "delete+insert key not in the data": (DeleteInsertSpec(("n",)), rows(), InvalidConfig, r"key n is not a column"),
+    "merge that sets an unknown column": (MergeSpec(("id",), (MergeClause("matched_update", set={"w": "1"}),)), rows(), InvalidConfig, r"no column w"),
+    "merge with a broken condition": (MergeSpec(("id",), (MergeClause("matched_update", "source.nope > 1"),)), rows(), InvalidConfig, r"nope"),
+    "update of an unknown column": (UpdateSpec({"w": "1"}), None, InvalidConfig, r"no column w to update"),
+    "update to another type": (UpdateSpec({"id": "v"}), None, SchemaMismatch, r"value does not fit|conver"),
+    "not a table": (APPEND, object(), InvalidConfig, r"object cannot be written as a table"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_rows_that_do_not_fit_leave_the_table_as_it_was(session: Session, root: Path, case: str) -> None:
+    spec, source, kind, message = CASES[case]
+    with pytest.raises(kind, match=message) as caught:
+        session.execute("t", spec, source)
+    assert "main.t" in str(caught.value)
+    assert state(root) == ([0], {"main/t"})
+    assert session.sql("SELECT * FROM main.t ORDER BY id").toArrow().to_pylist() == ROWS.to_pylist()
+
+
+NEW = {
+    case: CASES[case]
+    for case in ("no columns", "type that Delta has not", "names that differ in case", "not a table", "duplicate keys", "key not in the data")
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", NEW)
+def test_rows_that_do_not_fit_do_not_begin_a_table(duck: Session, root: Path, case: str) -> None:
+    spec, source, kind, _ = NEW[case]
+    with pytest.raises(kind, match=r"main\.new"):
+        duck.execute("new", spec, source)
+    assert duck.tables() == [] and state(root) == ([], set())
+
+
+@pytest.mark.parametrize("spec", [DeleteSpec("id = 1"), UpdateSpec({"id": "1"})])
+def test_a_change_of_a_table_that_is_not_there_is_refused(duck: Session, root: Path, spec: Any) -> None:
+    with pytest.raises(TableNotFound, match=r"no table main\.new to"):
+        duck.execute("new", spec)
+    assert state(root) == ([], set())
+
+
+def failing() -> Iterator[pa.RecordBatch]:
+    yield ROWS.to_batches()[0]
+    raise RuntimeError("the source broke down")
+
+
+@pytest.mark.parametrize("spec", [APPEND, WriteSpec("overwrite"), WriteSpec("replace"), MergeSpec(("id",))], ids=lambda s: s.mode)  # fmt: skip
+def test_a_source_that_fails_half_way_leaves_the_table_as_it_was(session: Session, root: Path, spec: Any) -> None:
+    for name in ("t", "new"):
+        with pytest.raises(Exception, match="the source broke down"):
+            session.execute(name, spec, pa.RecordBatchReader.from_batches(ROWS.schema, failing()))
+    assert state(root) == ([0], {"main/t"})
+    assert session.execute("t", APPEND, rows()).version == 1
+
+
+# -- specs that cannot work, before any table is looked at
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: WriteSpec("upsert"), r"Unknown write mode 'upsert'; the modes are error, overwrite"),  # type: ignore[arg-type]
+        (lambda: WriteSpec("append", schema_mode="any"), r"Unknown schema mode 'any'"),  # type: ignore[arg-type]
+        (lambda: WriteSpec("append", predicate="id = 1"), r"predicate goes with mode 'replace'"),
+        (lambda: WriteSpec("safeappend"), r"needs the version that was read"),
+        (lambda: MergeSpec(()), r"at least one key"),
+        (lambda: MergeSpec(("id",), ()), r"at least one clause"),
+        (lambda: ReadSpec(version=1, timestamp="2024-01-01"), r"a version or a timestamp, not both"),
+    ],
+)
+def test_a_spec_that_cannot_work_is_refused_where_it_is_made(make: Callable[[], Any], message: str) -> None:
+    with pytest.raises(InvalidConfig, match=message):
+        make()
+
+
+# -- read-only
+
+
+def test_a_read_only_lake_refuses_every_change_by_name(root: Path, session: Session) -> None:
+    files = session.stage("t", rows())
+    with duckrun.connect(root, read_only=True) as reading:
+        changes: list[Callable[[], Any]] = [
+            lambda: reading.execute("t", APPEND, rows()),
+            lambda: reading.execute("t", DeleteSpec()),
+            lambda: reading.execute("t", WriteSpec("append", app=AppTransaction("a")), rows()),
+            lambda: reading.stage("t", rows()),
+            lambda: reading.commit_staged("t", files, APPEND),
+            lambda: reading.table("t").restoreToVersion(0),
+            lambda: reading.lake.drop_table(reading.lake.parse("t")),
+        ]
+        for change in changes:
+            with pytest.raises(ReadOnlyLake, match=r"read-only; table main\.t was not changed"):
+                change()
+        assert reading.sql("SELECT count(*) AS n FROM t").collect() == [{"n": 3}]
+    assert state(root) == ([0], {"main/t"})
+
+
+# -- staged files
+
+
+def test_staged_files_that_do_not_belong_together_are_refused(root: Path, session: Session) -> None:
+    files = session.stage("t", rows())
+    other = session.stage("u", pa.table({"id": [1]}))
+    for given, spec, message in (
+        ((*files, *other), APPEND, r"main\.t.*different schemas"),
+        (other, APPEND, r"main\.t"),
+        (files, WriteSpec("replace"), r"append, overwrite or error"),
+        ((), APPEND, r"main\.t"),
+    ):
+        with pytest.raises(DuckrunError, match=message):
+            session.commit_staged("t", given, spec)
+    assert state(root)[0] == [0]
+    assert session.tables() == ["main.t"]
+
+
+def test_a_table_with_a_feature_we_cannot_write_is_left_alone(root: Path, duck: Session) -> None:
+    location = str(root / "main" / "t")
+    write_deltalake(location, ROWS)
+    log = root / "main" / "t" / "_delta_log" / f"{1:020d}.json"
+    log.write_text(
+        '{"protocol":{"minReaderVersion":1,"minWriterVersion":7,"writerFeatures":["rowTracking","domainMetadata"]}}\n'
+    )
+    assert DeltaTable(location).version() == 1
+    with pytest.raises(UnsupportedFeature, match=r"main\.t uses .*rowTracking.*engine: spark"):
+        duck.execute("t", APPEND, rows())
+    assert state(root)[0] == [0, 1]
