@@ -1,0 +1,186 @@
+"""Shares of memory: handed out below the limit, never above what the user set; and a write that streams."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import duckrun
+from duckrun import MergeSpec, WriteSpec, memory
+from duckrun.memory import Arbiter, effective_limit, parse_bytes
+
+GB = 1024**3
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """A machine whose free memory the test sets."""
+    figures = {"free": 8 * GB}
+    monkeypatch.setattr(memory, "effective_limit", lambda: figures["free"])
+    return figures
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("2GB", 2_000_000_000), ("512 MiB", 512 * 1024**2), (4096, 4096), ("1gib", GB)]
+)
+def test_sizes_are_read_as_people_write_them(text: str | int, size: int) -> None:
+    assert parse_bytes(text) == size
+
+
+def test_the_limit_of_a_process_is_what_the_machine_has_free_at_most() -> None:
+    import psutil
+
+    assert 0 < effective_limit() <= psutil.virtual_memory().total
+
+
+@pytest.mark.parametrize(("cap", "used", "expected"), [(2 * GB, 1 * GB, 1 * GB), (None, None, None)])
+def test_a_container_s_cap_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cap: int | None, used: int | None, expected: int | None
+) -> None:
+    limit_file, used_file = tmp_path / "memory.max", tmp_path / "memory.current"
+    limit_file.write_text("max" if cap is None else str(cap))
+    used_file.write_text(str(used or 0))
+    monkeypatch.setattr(memory, "_CGROUP_LIMITS", (str(limit_file),))
+    monkeypatch.setattr(memory, "_CGROUP_USED", (str(used_file),))
+    own = memory.psutil.Process().memory_info().rss
+    if expected is None:
+        assert effective_limit() > 128 * 1024**2
+    else:
+        assert effective_limit() <= expected + own + 256 * 1024**2
+
+
+def test_a_limit_of_the_user_is_never_raised(machine: dict[str, int]) -> None:
+    arbiter = Arbiter("2GB")
+    for machine["free"] in (64 * GB, 8 * GB, 2_000_000_000):
+        assert arbiter.limit() == 2_000_000_000
+    machine["free"] = GB
+    assert arbiter.limit() == GB, "less is free than the user allowed"
+    machine["free"] = 64 * GB
+    assert arbiter.limit() == 2_000_000_000
+
+
+@pytest.mark.parametrize("limit", ["1GB", "2GB", "16GB"])
+def test_the_shares_of_a_merge_and_of_the_process_itself_stay_below_the_limit(
+    machine: dict[str, int], limit: str
+) -> None:
+    machine["free"] = 64 * GB
+    arbiter = Arbiter(limit)
+    own = memory.psutil.Process().memory_info().rss
+    with arbiter.merge(arbiter.instance_limit(merges=True)) as shares:
+        assert shares.duckdb + shares.spill + own <= shares.limit * 1.02 + 64 * 1024**2
+        assert 0 < shares.duckdb < shares.spill
+    assert arbiter.instance_limit(merges=False) > arbiter.instance_limit(merges=True)
+
+
+def test_a_fraction_bounds_each_of_several_processes(machine: dict[str, int]) -> None:
+    assert Arbiter(fraction=0.25).limit() == 2 * GB
+    assert Arbiter("1GB", fraction=0.25).limit() == 1_000_000_000
+    for wrong in (0, -1, 1.5):
+        with pytest.raises(duckrun.InvalidConfig, match="between 0 and 1"):
+            Arbiter(fraction=wrong)
+
+
+def test_free_memory_is_sampled_for_every_job(machine: dict[str, int]) -> None:
+    arbiter = Arbiter()
+    with arbiter.merge(GB) as first:
+        pass
+    machine["free"] = 4 * GB
+    with arbiter.merge(GB) as second:
+        pass
+    assert (first.limit, second.limit) == (8 * GB, 4 * GB) and second.spill < first.spill
+
+
+def test_merges_of_one_process_queue_for_their_share() -> None:
+    arbiter, running, most, done = Arbiter("1GB"), [0], [0], []
+
+    def merge(number: int) -> None:
+        with arbiter.merge(100):
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+            time.sleep(0.02)
+            running[0] -= 1
+            done.append(number)
+
+    threads = [threading.Thread(target=merge, args=(n,)) for n in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=30)
+    assert most == [1] and sorted(done) == list(range(6))
+
+
+def test_a_merge_that_fails_gives_its_share_back() -> None:
+    arbiter = Arbiter("1GB")
+    with pytest.raises(ValueError), arbiter.merge(100):
+        raise ValueError
+    with arbiter.merge(100) as shares:
+        assert shares.spill > 0
+
+
+def test_a_commit_says_which_shares_it_had_and_what_it_took(root: Path) -> None:
+    with duckrun.connect(root, memory_limit="1GB") as session:
+        rows = pa.table({"id": [1, 2], "v": ["a", "b"]})
+        written = session.execute("t", WriteSpec("append"), rows)
+        merged = session.execute("t", MergeSpec(("id",)), rows)
+        set_in_duckdb = session.sql("SELECT current_setting('memory_limit') AS m").collect()[0]["m"]
+    for commit in (written, merged):
+        assert commit.memory is not None and commit.peak_bytes is not None
+        assert commit.memory.limit <= 1_000_000_000 and commit.peak_bytes > 10 * 1024**2
+    assert merged.memory is not None and merged.memory.spill > 0
+    assert set_in_duckdb.endswith("MiB") and float(set_in_duckdb.split()[0]) * 1024**2 <= 1_000_000_000 * 0.31
+
+
+# -- a write streams
+
+WRITE = """
+import json, os, sys, threading, time
+import psutil, duckrun
+from duckrun import SQL, WriteSpec
+
+root, rows, how = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+me, peak, done = psutil.Process(), [0], threading.Event()
+
+def sample():
+    while not done.wait(0.02):
+        peak[0] = max(peak[0], me.memory_info().rss)
+
+text = f"SELECT i AS id, hash(i) % 1000 AS g, hash(i)::VARCHAR || hash(i + 1)::VARCHAR || hash(i + 2)::VARCHAR AS a, random() AS x, md5(i::VARCHAR) AS m FROM range({rows}) r(i)"
+with duckrun.connect(root, memory_limit="400MB") as s:
+    s.execute("warm", WriteSpec("append"), SQL("SELECT 1 AS id"))
+    before = me.memory_info().rss
+    threading.Thread(target=sample, daemon=True).start()
+    source = SQL(text) if how == "sql" else s.sql(text).reader()
+    commit = s.execute("t", WriteSpec("overwrite"), source)
+    done.set()
+    n = s.sql("SELECT count(*) AS n FROM t").collect()[0]["n"]
+print(json.dumps({"before": before, "peak": peak[0], "rows": n, "bytes": commit.bytes_added, "reported": commit.peak_bytes}))
+"""
+
+
+def written(root: Path, rows: int, how: str) -> dict[str, int]:
+    done = subprocess.run(
+        [sys.executable, "-c", WRITE, str(root / f"{how}{rows}"), str(rows), how],
+        capture_output=True, text=True, timeout=600, env=dict(os.environ),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["sql", "stream"])
+def test_writing_four_times_the_rows_takes_the_same_memory(root: Path, how: str) -> None:
+    """About 110 bytes a row in memory: 4 and 16 million rows are 0.4 and 1.7 GB, under a limit of 400 MB."""
+    small, large = written(root, 4_000_000, how), written(root, 16_000_000, how)
+    print(how, small, large)
+    assert (small["rows"], large["rows"]) == (4_000_000, 16_000_000)
+    grown = large["peak"] - small["peak"]
+    assert grown < 150 * 1024**2, f"{grown / 1024**2:.0f} MB more for four times the rows: {small} {large}"
+    assert abs(large["reported"] - large["peak"]) < 100 * 1024**2
