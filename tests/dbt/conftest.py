@@ -93,7 +93,9 @@ def _in_process(command: list[str], root: Path, env: Mapping[str, str]) -> tuple
     before, folder = {key: os.environ.get(key) for key in env}, os.getcwd()
     os.environ.update(env)
     try:
-        outcome = dbtRunner(callbacks=[lambda event: lines.append(event.info.msg) if event.info.level != "debug" else None]).invoke([*command, "--quiet"])
+        outcome = dbtRunner(
+            callbacks=[lambda event: lines.append(event.info.msg) if event.info.level != "debug" else None]
+        ).invoke([*command, "--quiet"])
     finally:
         os.chdir(folder)
         for key, value in before.items():
@@ -104,7 +106,11 @@ def _in_process(command: list[str], root: Path, env: Mapping[str, str]) -> tuple
 
 def _in_fresh_process(command: list[str], root: Path, env: Mapping[str, str]) -> tuple[bool, str]:
     done = subprocess.run(
-        [sys.executable, "-m", "dbt.cli.main", *command], cwd=root, env={**os.environ, **env}, capture_output=True, text=True
+        [sys.executable, "-m", "dbt.cli.main", *command],
+        cwd=root,
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
     )
     return done.returncode == 0, done.stdout + done.stderr
 
@@ -125,7 +131,10 @@ def make_project(tmp_path: Path) -> Iterator[Callable[..., Project]]:
             {"type": "duckrun", "root_path": str(lake), "schema": "main", "threads": 2, **profile},
         )
         project.write(
-            {"dbt_project.yml": "name: shop\nversion: '1.0'\nprofile: shop\nflags: {send_anonymous_usage_stats: false}\n", **files}
+            {
+                "dbt_project.yml": "name: shop\nversion: '1.0'\nprofile: shop\nflags: {send_anonymous_usage_stats: false}\n",
+                **files,
+            }
         )
         return project
 

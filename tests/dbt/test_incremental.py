@@ -93,7 +93,9 @@ def test_merge_exclude_columns_are_left(make_project):
 
 def test_merge_update_condition_decides_by_row(make_project):
     condition = "DBT_INTERNAL_SOURCE.amount > DBT_INTERNAL_DEST.amount"
-    project = project_of(make_project, f"incremental_strategy='merge', unique_key='id', merge_update_condition='{condition}'")
+    project = project_of(
+        make_project, f"incremental_strategy='merge', unique_key='id', merge_update_condition='{condition}'"
+    )
     project.run("build")
     second_run(project, "id,name,amount\n2,B,25\n3,C,1\n")
     assert project.rows("main.orders") == [(1, "a", 10), (2, "B", 25), (3, "c", 30)]
@@ -199,14 +201,29 @@ def test_append_new_columns_adds_them(make_project, strategy):
         ("incremental_strategy='merge', unique_key='id', merge_clauses={'when_matched': []}", "main"),
         ("engine='spark'", "spark"),
         ("engine='flink'", "duckdb, spark"),
-        ("incremental_strategy='merge', unique_key='id', merge_update_columns=['amount'], merge_exclude_columns=['name']", "exclude"),
+        (
+            "incremental_strategy='merge', unique_key='id', merge_update_columns=['amount'], merge_exclude_columns=['name']",
+            "exclude",
+        ),
     ],
 )
 def test_a_config_that_cannot_work_is_refused_by_name(make_project, config, word):
     if "merge_clauses" in config:
-        config, word = "incremental_strategy='merge', unique_key='id', merge_clauses={'when_matched': [1]}", "merge_clauses"
+        config, word = (
+            "incremental_strategy='merge', unique_key='id', merge_clauses={'when_matched': [1]}",
+            "merge_clauses",
+        )
     project = project_of(make_project, config)
     result = project.dbt("build")
     assert not result.success
     assert word in result.text + str(result.nodes.get("orders", {}).get("message"))
     assert not (project.lake / "main" / "orders" / "_delta_log").exists()
+
+
+def test_sync_all_columns_adds_and_removes(make_project):
+    config = "incremental_strategy='append', on_schema_change='sync_all_columns'"
+    project = project_of(make_project, config)
+    project.run("build")
+    second_run(project, "id,name,extra\n4,d,y\n")
+    assert project.table("main.orders").schema().to_arrow().names == ["id", "name", "extra"]
+    assert project.rows("main.orders")[-1] == (4, "d", "y")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from dbt_common.exceptions import DbtRuntimeError
-
 from dbt.adapters.duckrun.credentials import DuckrunCredentials
+from dbt_common.exceptions import DbtRuntimeError
 
 ONE = {"models/a.sql": "{{ config(materialized='table') }} select 1 as n"}
 
@@ -98,7 +97,9 @@ def test_a_model_without_columns_is_an_error_that_names_it(make_project):
 
 
 def test_a_model_in_another_database_is_refused_before_anything_runs(make_project):
-    result = make_project({**ONE, "models/b.sql": "{{ config(materialized='table', database='other') }} select 1 as n"}).dbt("run")
+    result = make_project(
+        {**ONE, "models/b.sql": "{{ config(materialized='table', database='other') }} select 1 as n"}
+    ).dbt("run")
     assert "'other'" in result.text and "not this lake" in result.text
     assert not result.nodes
 

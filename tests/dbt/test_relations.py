@@ -46,7 +46,10 @@ SHOP = {
 def test_a_project_builds_and_a_fresh_process_goes_on_from_the_lake(make_project):
     project = make_project(SHOP, threads=4)
     built = project.run("build")
-    assert [tuple(map(str, row)) for row in project.rows("main.customers")] == [("ann", "15.50", "2"), ("bob", "20.25", "1")]
+    assert [tuple(map(str, row)) for row in project.rows("main.customers")] == [
+        ("ann", "15.50", "2"),
+        ("bob", "20.25", "1"),
+    ]
     assert "decimal(10,2)" in project.table("main.raw_orders").schema().to_json()
     assert project.rows("main_mart.top")[0][0] == "bob"
     response = built.response("customers")
@@ -63,7 +66,9 @@ def test_a_project_builds_and_a_fresh_process_goes_on_from_the_lake(make_project
     child = project.run("run", "-s", "customers", fresh=True)
     assert child.response("customers")["version"] == 1
     assert project.run("test", fresh=True).success
-    shown = project.run("show", "--inline", "select total from {{ ref('customers') }} order by 1", "--output", "json", fresh=True)
+    shown = project.run(
+        "show", "--inline", "select total from {{ ref('customers') }} order by 1", "--output", "json", fresh=True
+    )
     assert "15.5" in shown.text
     # and the view is there for readers outside dbt
     with duckrun.connect(project.lake) as session:
@@ -140,7 +145,9 @@ def test_partitions_sorting_properties_and_a_location_of_its_own(make_project, t
     place = tmp_path / "elsewhere" / "days"
     project = make_project(
         {
-            "models/days.sql": "{{ config(materialized='table', location='" + str(place) + "', partition_by=['day'], sort_by='n', "
+            "models/days.sql": "{{ config(materialized='table', location='"
+            + str(place)
+            + "', partition_by=['day'], sort_by='n', "
             "table_properties={'delta.logRetentionDuration': 'interval 60 days', 'delta.appendOnly': false}) }} "
             "select i % 3 as day, 10 - i as n from range(9) t(i)",
             "models/after.sql": "{{ config(materialized='table') }} select count(*) as n from {{ ref('days') }}",
@@ -160,11 +167,15 @@ def test_partitions_sorting_properties_and_a_location_of_its_own(make_project, t
 def test_descriptions_go_into_the_table_and_only_changes_make_a_version(make_project):
     def yml(text: str) -> str:
         return (
-            "version: 2\nmodels:\n- name: a\n  description: " + text + " table\n  config: {persist_docs: {relation: true, columns: true}}\n"
+            "version: 2\nmodels:\n- name: a\n  description: "
+            + text
+            + " table\n  config: {persist_docs: {relation: true, columns: true}}\n"
             "  columns: [{name: n, description: " + text + " n}, {name: s, description: " + text + " s}]\n"
         )
 
-    model = "{{ config(materialized='incremental', unique_key='n', incremental_strategy='merge') }} select 1 as n, 'x' as s"
+    model = (
+        "{{ config(materialized='incremental', unique_key='n', incremental_strategy='merge') }} select 1 as n, 'x' as s"
+    )
     project = make_project({"models/a.sql": model, "models/a.yml": yml("first")})
     project.run("run")
     first = project.version("main.a")

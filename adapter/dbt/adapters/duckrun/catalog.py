@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from dbt.adapters.duckrun.environment import LakeEnvironment
+
 from duckrun.lake import TableRef, ViewDefinition
 from duckrun.table import Snapshot
 

@@ -70,7 +70,9 @@ class Write:
 
     spec: Spec
     select: str
-    widen: WriteSpec | None = None  # goes first, with none of the rows: adds the columns that the spec's mode cannot add
+    widen: WriteSpec | None = (
+        None  # goes first, with none of the rows: adds the columns that the spec's mode cannot add
+    )
 
 
 def parse_model(model: Mapping[str, Any]) -> ModelConfig:
@@ -118,7 +120,9 @@ def parse_model(model: Mapping[str, Any]) -> ModelConfig:
         exclude_columns=_names(node, "merge_exclude_columns", exclude),
         update_condition=_merge_sql(node, "merge_update_condition", config.get("merge_update_condition")),
         insert_condition=_merge_sql(node, "merge_insert_condition", config.get("merge_insert_condition")),
-        predicates=_texts(node, "incremental_predicates", config.get("predicates") or config.get("incremental_predicates")),
+        predicates=_texts(
+            node, "incremental_predicates", config.get("predicates") or config.get("incremental_predicates")
+        ),
         on_schema_change=on_schema_change,
         partition_by=_names(node, "partition_by", config.get("partition_by") or config.get("partitioned_by")) or None,
         sort_by=_names(node, "sort_by", config.get("sort_by") or config.get("sorted_by")),
@@ -200,7 +204,9 @@ def plan_write(
         return Write(spec, select, widen=WriteSpec(mode="append", schema_mode="append_new_columns"))
     if strategy == "merge":
         return Write(MergeSpec(keys=keys, clauses=_clauses(config, columns), on=_merge_on(config), **shared), select)
-    raise InvalidConfig(f"{config.node}: unknown write strategy {strategy!r}; known are overwrite, {', '.join(STRATEGIES)}.")
+    raise InvalidConfig(
+        f"{config.node}: unknown write strategy {strategy!r}; known are overwrite, {', '.join(STRATEGIES)}."
+    )
 
 
 def _clauses(config: ModelConfig, columns: Sequence[str]) -> tuple[MergeClause, ...]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from dbt_common.exceptions import DbtRuntimeError
-from dbt_common.invocation import get_invocation_id
-
 from dbt.adapters.contracts.connection import Connection, ConnectionState
 from dbt.adapters.duckdb.connections import DuckDBConnectionManager
 from dbt.adapters.duckrun.environment import LakeEnvironment
 from dbt.adapters.events.logging import AdapterLogger
+from dbt_common.exceptions import DbtRuntimeError
+from dbt_common.invocation import get_invocation_id
+
 from duckrun.errors import DuckrunError
 
 logger = AdapterLogger("Duckrun")

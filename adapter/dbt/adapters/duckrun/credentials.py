@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from dbt.adapters.duckdb.credentials import DuckDBCredentials
 from dbt_common.exceptions import DbtRuntimeError
 
-from dbt.adapters.duckdb.credentials import DuckDBCredentials
 from duckrun.errors import DuckrunError
 from duckrun.memory import parse_bytes
 
@@ -71,7 +71,9 @@ class DuckrunCredentials(DuckDBCredentials):
                 "runs in memory. Remove path, or attach that database file with attach:."
             )
         if self.engine not in ENGINES:
-            raise DbtRuntimeError(f"Unknown engine {self.engine!r} in the profile; the engines are {', '.join(ENGINES)}.")
+            raise DbtRuntimeError(
+                f"Unknown engine {self.engine!r} in the profile; the engines are {', '.join(ENGINES)}."
+            )
         if self.engine == "spark" or self.spark:
             raise DbtRuntimeError(
                 "engine: spark is not supported by this version of the dbt adapter. Remove engine and spark from the "
@@ -105,9 +107,8 @@ class DuckrunCredentials(DuckDBCredentials):
 
     def connection_info(self, *, with_aliases: bool = False) -> Iterable[tuple[str, Any]]:
         """What `dbt debug` prints: the names of the storage options, none of their values."""
-        for key, value in super().connection_info(with_aliases=with_aliases):
-            yield key, value
-        yield "storage_options", {key: REDACTED for key in self.storage_options or {}} or None
+        yield from super().connection_info(with_aliases=with_aliases)
+        yield "storage_options", dict.fromkeys(self.storage_options or {}, REDACTED) or None
 
     def _connection_keys(self) -> tuple[str, ...]:
         return (

@@ -10,14 +10,14 @@ from collections import Counter
 from typing import Any
 
 import duckdb
-
 from dbt.adapters.contracts.connection import AdapterResponse
 from dbt.adapters.duckdb.environments.local import DuckDBConnectionWrapper, LocalEnvironment
 from dbt.adapters.duckdb.plugins import BasePlugin
 from dbt.adapters.duckrun.credentials import DuckrunCredentials
+
 from duckrun.engines.duckdb import DuckDBEngine, extension_path, load_extensions
 from duckrun.lake import Lake
-from duckrun.memory import Arbiter
+from duckrun.memory import Arbiter, parse_bytes
 from duckrun.pins import Pins
 from duckrun.specs import AppTransaction
 from duckrun.sql import quote_literal
@@ -25,6 +25,9 @@ from duckrun.transaction import Transaction
 from duckrun.views import ViewCatalog
 
 RUN_ID_VARIABLE = "DUCKRUN_RUN_ID"
+# The shares are what DuckDB and delta_rs count. Threads beside a merge, allocators and delta_rs's buffers hold more:
+# measured with four merging threads, up to a tenth of the limit.
+_OF_THE_LIMIT = 0.9
 # The extensions that come in wheels of ours; a profile that names one gets that, not a download.
 _WHEELS = ("delta", "httpfs", "azure")
 
@@ -41,7 +44,8 @@ class LakeEnvironment(LocalEnvironment):
             credentials.root_path or "", schema=credentials.schema, storage_options=credentials.storage_options
         )
         self.pins = Pins(self.lake.snapshot)
-        self.arbiter = Arbiter(credentials.memory_limit)
+        limit = credentials.memory_limit
+        self.arbiter = Arbiter(None if limit is None else int(parse_bytes(limit) * _OF_THE_LIMIT))
         self._engine: DuckDBEngine | None = None
         self._views: ViewCatalog | None = None
         self._commits: Counter[str] = Counter()

@@ -7,9 +7,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import duckdb
-from dbt_common.contracts.constraints import ConstraintType
-from dbt_common.exceptions import DbtRuntimeError
-
 from dbt.adapters.base import BaseRelation, available
 from dbt.adapters.base.impl import ConstraintSupport
 from dbt.adapters.duckdb.impl import DuckDBAdapter
@@ -27,6 +24,9 @@ from dbt.adapters.duckrun.environment import LakeEnvironment
 from dbt.adapters.duckrun.response import DuckrunResponse
 from dbt.adapters.events.logging import AdapterLogger
 from dbt.adapters.exceptions import RelationTypeNullError
+from dbt_common.contracts.constraints import ConstraintType
+from dbt_common.exceptions import DbtRuntimeError
+
 from duckrun.engines.duckdb_source import SqlOnCursor
 from duckrun.errors import DuckrunError, InvalidConfig, UnsupportedFeature
 from duckrun.lake import LocationDefinition, TableRef, ViewDefinition
@@ -195,7 +195,7 @@ class DuckrunAdapter(DuckDBAdapter):
             if ref is None or not self.env.lake.exists(ref):
                 super().truncate_relation(relation)
                 return
-            commit = self.env.engine.execute(DeleteSpec(), None, self.env.transaction(ref, f"truncate/{ref}"))
+            self.env.engine.execute(DeleteSpec(), None, self.env.transaction(ref, f"truncate/{ref}"))
             self.env.views.moved(ref)
 
     def rename_relation(self, from_relation: BaseRelation, to_relation: BaseRelation) -> None:
@@ -241,7 +241,9 @@ class DuckrunAdapter(DuckDBAdapter):
                 self._cursor().execute(f"drop {kind} if exists temp.main.{quote_identifier(staging)}")
 
     @available.parse_none
-    def store(self, relation: BaseRelation, model: Mapping[str, Any], strategy: str, staging: BaseRelation) -> DuckrunResponse:
+    def store(
+        self, relation: BaseRelation, model: Mapping[str, Any], strategy: str, staging: BaseRelation
+    ) -> DuckrunResponse:
         """Write the rows of a DuckDB relation to a model's or seed's table, as one commit, and drop that relation."""
         with self._dbt_errors():
             config = parse_model(model)
@@ -270,7 +272,9 @@ class DuckrunAdapter(DuckDBAdapter):
             kind = self._stage(config, ref, staging, sql)
             if kind == "table":
                 self._cursor().execute(f"drop table temp.main.{quote_identifier(staging)}")
-                raise UnsupportedFeature(f"{config.node}: DuckDB cannot make a view of this SQL; materialize it as a table.")
+                raise UnsupportedFeature(
+                    f"{config.node}: DuckDB cannot make a view of this SQL; materialize it as a table."
+                )
             try:
                 columns = self._columns(staging)
             finally:
@@ -292,7 +296,12 @@ class DuckrunAdapter(DuckDBAdapter):
             env.views.dropped(ref)
             env.views.ensure(ref)
             return DuckrunResponse(
-                _message="CREATE VIEW", code="CREATE VIEW", table=str(ref), mode="view", engine=env.engine.name, reads=reads
+                _message="CREATE VIEW",
+                code="CREATE VIEW",
+                table=str(ref),
+                mode="view",
+                engine=env.engine.name,
+                reads=reads,
             )
 
     @available.parse_none
@@ -331,7 +340,9 @@ class DuckrunAdapter(DuckDBAdapter):
     def _stage(self, config: ModelConfig, ref: TableRef, staging: str, sql: str) -> str:
         """Make a temporary view of a model's SQL, or a temporary table where DuckDB allows no view. Says which."""
         if not sql.strip():
-            raise InvalidConfig(f"{config.node}: the model returns no columns (its SQL is empty), so table {ref} was not written.")
+            raise InvalidConfig(
+                f"{config.node}: the model returns no columns (its SQL is empty), so table {ref} was not written."
+            )
         target = f"temp.main.{quote_identifier(staging)}"
         try:
             self.execute(f"create or replace temporary view {target} as (\n{sql}\n)")
@@ -410,7 +421,9 @@ class DuckrunAdapter(DuckDBAdapter):
             return self._catalog_filter_table(catalog_of(self.env, names), used_schemas)
 
     @available.parse_none
-    def persist_delta_docs(self, relation: BaseRelation, model: Mapping[str, Any], for_relation: bool, for_columns: bool) -> None:
+    def persist_delta_docs(
+        self, relation: BaseRelation, model: Mapping[str, Any], for_relation: bool, for_columns: bool
+    ) -> None:
         """Bring the descriptions in a Delta table up to date, by one metadata commit, and only if they differ."""
         ref = self._ref(relation)
         if ref is None:
@@ -431,13 +444,11 @@ class DuckrunAdapter(DuckDBAdapter):
         def attempt(snapshot: Snapshot | None) -> Commit:
             assert snapshot is not None, "the table was there a moment ago, and this process holds its lock"
             note = transaction.note(writer="none")
-            version = env.lake.format.describe(
-                snapshot, description=description, column_comments=comments, note=note
-            )
+            version = env.lake.format.describe(snapshot, description=description, column_comments=comments, note=note)
             at = snapshot.version if version is None else version
             return env.lake.format.commit_at(ref, at, mode="describe", engine="none", writer="none")
 
-        commit = transaction.run(attempt, mode="describe", engine="none")
+        transaction.run(attempt, mode="describe", engine="none")
         env.views.moved(ref)
 
 

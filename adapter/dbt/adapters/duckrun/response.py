@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from dbt.adapters.contracts.connection import AdapterResponse
+
 from duckrun.specs import Commit
 
 

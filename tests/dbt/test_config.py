@@ -1,0 +1,128 @@
+"""From a dbt node's config to the spec of one write: no dbt and no lake is needed."""
+
+from __future__ import annotations
+
+import pytest
+from dbt.adapters.duckrun.config import ModelConfig, parse_model, plan_write, write_strategy
+
+from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
+from duckrun.specs import AppTransaction, DeleteInsertSpec, MergeSpec, WriteSpec
+
+APP = AppTransaction("run/model.shop.a")
+
+
+def config_of(**config) -> ModelConfig:
+    return parse_model({"unique_id": "model.shop.a", "config": config})
+
+
+def plan(config: ModelConfig, strategy: str, source: list[str], target: list[str] | None):
+    return plan_write(
+        config, strategy, table="main.a", staging="stage", source_columns=source, target_columns=target, app=APP
+    )
+
+
+def test_both_spellings_of_a_key_and_of_partitions():
+    assert config_of(unique_key="id").unique_key == config_of(unique_key=["id"]).unique_key == ("id",)
+    assert config_of(unique_key=['"Odd ""key"""']).unique_key == ('Odd "key"',)
+    assert config_of(partitioned_by=["day"]).partition_by == config_of(partition_by="day").partition_by == ("day",)
+    assert config_of(unique_key="").unique_key == config_of(unique_key=[]).unique_key == ()
+
+
+def test_booleans_and_numbers_of_table_properties_are_text_as_delta_has_them():
+    found = config_of(table_properties={"delta.appendOnly": True, "delta.checkpointInterval": 20})
+    assert found.table_properties == {"delta.appendOnly": "true", "delta.checkpointInterval": "20"}
+
+
+@pytest.mark.parametrize(
+    ("strategy", "key", "exists", "refresh", "expected"),
+    [
+        ("merge", "id", True, False, "merge"),
+        ("merge", "id", False, False, "overwrite"),
+        ("merge", "id", True, True, "overwrite"),
+        ("merge", None, True, False, "append"),
+        (None, "id", True, False, "delete+insert"),
+        (None, None, True, False, "append"),
+        ("default", "id", True, False, "delete+insert"),
+        ("append", "id", True, False, "append"),
+    ],
+)
+def test_how_an_incremental_model_writes(strategy, key, exists, refresh, expected):
+    config = config_of(incremental_strategy=strategy, unique_key=key)
+    assert write_strategy(config, exists_as_table=exists, full_refresh=refresh) == expected
+
+
+def test_a_whole_write_takes_what_the_model_has():
+    spec = plan(config_of(partition_by="day", sort_by=["n"]), "overwrite", ["n", "day"], None).spec
+    assert spec == WriteSpec(mode="overwrite", partition_by=("day",), sort_by=("n",), app=APP)
+
+
+def test_merge_spells_columns_as_the_source_does():
+    config = config_of(incremental_strategy="merge", unique_key="ID", merge_exclude_columns=["Made_At"])
+    spec = plan(config, "merge", ["id", "n", "made_at"], ["id", "n", "made_at"]).spec
+    assert isinstance(spec, MergeSpec)
+    assert spec.keys == ("id",)
+    assert spec.clauses[0].columns == ("id", "n")
+    assert spec.clauses[1].columns is None
+
+
+def test_dbts_aliases_become_the_cores():
+    config = config_of(
+        incremental_strategy="merge",
+        unique_key="id",
+        incremental_predicates=["DBT_INTERNAL_DEST.day > '2024-01-01'", "DBT_INTERNAL_SOURCE.n > 0"],
+    )
+    spec = plan(config, "merge", ["id", "day", "n"], ["id", "day", "n"]).spec
+    assert isinstance(spec, MergeSpec)
+    assert spec.on == "(target.day > '2024-01-01') and (source.n > 0)"
+
+
+def test_delete_insert_adds_columns_by_a_commit_of_its_own_first():
+    config = config_of(unique_key="id", on_schema_change="append_new_columns")
+    write = plan(config, "delete+insert", ["id", "x"], ["id"])
+    assert isinstance(write.spec, DeleteInsertSpec)
+    assert write.widen == WriteSpec(mode="append", schema_mode="append_new_columns")
+    assert plan(config, "delete+insert", ["id"], ["id"]).widen is None
+
+
+def test_ignore_writes_the_tables_columns_in_the_tables_order():
+    write = plan(config_of(), "append", ["new", "b", "a"], ["a", "b"])
+    assert write.select == 'select "a", "b" from "stage"'
+
+
+@pytest.mark.parametrize(
+    ("config", "source", "target", "error", "words"),
+    [
+        ({"unique_key": "nope"}, ["id"], ["id"], InvalidConfig, ["unique_key", "nope", "main.a", "model.shop.a"]),
+        ({"partition_by": "day"}, ["id"], None, InvalidConfig, ["partition_by", "day"]),
+        ({}, [], None, InvalidConfig, ["returns no columns"]),
+        ({}, ["id"], ["id", "gone"], SchemaMismatch, ["gone", "on_schema_change"]),
+        ({"on_schema_change": "fail"}, ["id", "new"], ["id"], SchemaMismatch, ["new", "--full-refresh"]),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_names(config, source, target, error, words):
+    with pytest.raises(error) as raised:
+        plan(config_of(**config), "append" if target else "overwrite", source, target)
+    for word in words:
+        assert word in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("config", "error", "words"),
+    [
+        ({"incremental_strategy": "mrge"}, InvalidConfig, ["'mrge'", "Did you mean 'merge'"]),
+        ({"incremental_strategy": "insert_overwrite"}, UnsupportedFeature, ["insert_overwrite"]),
+        ({"engine": "flink"}, InvalidConfig, ["duckdb, spark"]),
+        ({"engine": "spark"}, UnsupportedFeature, ["spark"]),
+        ({"dialect": "oracle"}, InvalidConfig, ["oracle"]),
+        ({"on_schema_change": "sync"}, InvalidConfig, ["sync_all_columns"]),
+        ({"merge_clauses": {"when_matched": []}}, UnsupportedFeature, ["merge_clauses"]),
+        ({"unique_key": {"a": 1}}, InvalidConfig, ["unique_key"]),
+        ({"table_properties": ["a"]}, InvalidConfig, ["table_properties"]),
+        ({"merge_update_condition": "a >"}, InvalidConfig, ["merge_update_condition"]),
+    ],
+)
+def test_values_that_are_not_known_are_refused_by_name(config, error, words):
+    with pytest.raises(error) as raised:
+        config_of(**config)
+    for word in ["model.shop.a", *words]:
+        assert word in str(raised.value)
