@@ -322,3 +322,13 @@ def test_what_is_to_come_is_refused_before_it_loses_data(make_project, kind):
     result = make_project(files).dbt("build")
     assert not result.success
     assert "not supported" in result.text
+
+
+def test_the_session_is_in_utc_unless_the_profile_names_a_zone(make_project):
+    files = {"models/z.sql": "{{ config(materialized='table') }} select current_setting('TimeZone') as zone"}
+    project = make_project(files)
+    project.run("run", fresh=True, env={"TZ": "America/New_York"})
+    assert project.rows("main.z") == [("UTC",)]
+    project.profile["settings"] = {"TimeZone": "Asia/Tokyo"}
+    project.run("run", fresh=True, env={"TZ": "America/New_York"})
+    assert project.rows("main.z") == [("Asia/Tokyo",)]

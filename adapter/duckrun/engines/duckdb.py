@@ -64,7 +64,7 @@ def open_connection(lake: Lake, limit: int) -> duckdb.DuckDBPyConnection:
         ":memory:",
         config={"memory_limit": f"{limit}B", "temp_directory": scratch, "autoinstall_known_extensions": "false"},
     )
-    connection.execute("SET TimeZone = 'UTC'")
+    connection.execute("SET GLOBAL TimeZone = 'UTC'")  # without GLOBAL its cursors keep the machine's zone
     load_extensions(connection, [lake.storage])
     return connection
 

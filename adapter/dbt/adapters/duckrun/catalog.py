@@ -12,7 +12,7 @@ from duckrun.lake import TableRef, ViewDefinition
 from duckrun.table import Snapshot
 
 if TYPE_CHECKING:
-    import agate
+    import agate  # type: ignore[import-untyped]
 
 _TABLE = ("table_database", "table_schema", "table_name", "table_type", "table_comment")
 _COLUMN = ("column_name", "column_index", "column_type", "column_comment", "table_owner")

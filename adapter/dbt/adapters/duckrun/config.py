@@ -342,7 +342,7 @@ def _unqualified(predicate: str) -> str:
     return tree.sql(dialect="duckdb")
 
 
-def _expression(node: str, key: str, text: str) -> exp.Expression:
+def _expression(node: str, key: str, text: str) -> exp.Expr:
     try:
         return sqlglot.parse_one(text, read="duckdb")
     except sqlglot.errors.SqlglotError as error:

@@ -40,10 +40,10 @@ class DuckrunConnectionManager(DuckDBConnectionManager):
                         logger.debug(f"Ignoring an error while closing the previous environment: {error}")
                     DuckDBConnectionManager._ENV = None
                 try:
-                    DuckDBConnectionManager._ENV = LakeEnvironment(credentials, invocation)
-                    DuckDBConnectionManager._ENV.views  # starts DuckDB, so that its errors come now  # noqa: B018
+                    env = LakeEnvironment(credentials, invocation)
+                    env.views  # noqa: B018  starts DuckDB, so that its errors come now
+                    DuckDBConnectionManager._ENV = env  # type: ignore[assignment]
                 except DuckrunError as error:
-                    DuckDBConnectionManager._ENV = None
                     connection.handle = None
                     connection.state = ConnectionState.FAIL
                     raise DbtRuntimeError(str(error)) from error

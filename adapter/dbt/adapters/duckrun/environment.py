@@ -86,9 +86,10 @@ class LakeEnvironment(LocalEnvironment):
             bare._secrets = []
             wheels = _FromWheels("duckrun", {}, self.creds)
             wheels.lake = self.lake
-            self.conn = self.initialize_db(bare, {**self._plugins, "duckrun": wheels})
-            self._engine = DuckDBEngine(self.lake, arbiter=self.arbiter, connection=self.conn, duckdb_limit=limit)
-            self._views = ViewCatalog(self.conn, self.lake, self.pins, database=self.creds.database)
+            connection = self.initialize_db(bare, {**self._plugins, "duckrun": wheels})
+            self._engine = DuckDBEngine(self.lake, arbiter=self.arbiter, connection=connection, duckdb_limit=limit)
+            self._views = ViewCatalog(connection, self.lake, self.pins, database=self.creds.database)
+            self.conn = connection
 
     def handle(self) -> DuckDBConnectionWrapper:
         self._start()
@@ -133,9 +134,13 @@ class _FromWheels(BasePlugin):
     """Loads the lake's DuckDB extensions from their wheels, then makes the secrets that need them."""
 
     lake: Lake
+    creds: DuckrunCredentials
 
     def configure_connection(self, conn: duckdb.DuckDBPyConnection) -> None:
         load_extensions(conn, [self.lake.storage])
+        # The same instants on every machine, and as the session has them. GLOBAL: cursors do not inherit a plain SET; a
+        # TimeZone in the profile's settings is set on each cursor, and wins.
+        conn.execute("SET GLOBAL TimeZone = 'UTC'")
         for name in _WHEELS:
             if name in (self.creds.extensions or []):
                 conn.execute(f"LOAD {quote_literal(extension_path(name).as_posix())}")
