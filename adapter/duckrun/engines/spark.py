@@ -179,8 +179,13 @@ class SparkEngine:
         """The schema a source would be written with; nothing is computed for a Spark DataFrame."""
         if self.accepts(source):
             return arrow_schema(self._native(source))
-        schema = getattr(source, "schema", None)
-        return schema if isinstance(schema, pa.Schema) else arrow_schema(self._native(source))
+        if isinstance(source, pa.RecordBatchReader):
+            source = source.schema.empty_table()  # a stream is not consumed
+        elif hasattr(source, "collect_schema"):  # a polars LazyFrame is not computed
+            import polars
+
+            source = polars.DataFrame(schema=source.collect_schema())
+        return storable_table(_arrow_table(source)).schema
 
     # -- writing
 
