@@ -19,7 +19,7 @@ EXPECTED = sorted(ROWS.to_pylist(), key=lambda row: row["id"])
 def _relation(duckrun: DuckrunResource) -> Any:
     session = duckrun.session()
     session.register("given", ROWS)
-    return session.engine.connection.sql("select * from given")  # type: ignore[attr-defined]
+    return session.sql("select * from given").native
 
 
 MAKERS: dict[str, Any] = {
