@@ -142,7 +142,7 @@ def test_a_commit_says_which_shares_it_had_and_what_it_took(root: Path) -> None:
 
 WRITE = """
 import json, os, sys, threading, time
-import psutil, duckrun
+import psutil, duckrun, pyarrow as pa
 from duckrun import SQL, WriteSpec
 
 root, rows, how = sys.argv[1], int(sys.argv[2]), sys.argv[3]
@@ -152,12 +152,15 @@ def sample():
     while not done.wait(0.02):
         peak[0] = max(peak[0], me.memory_info().rss)
 
-text = f"SELECT i AS id, hash(i) % 1000 AS g, hash(i)::VARCHAR || hash(i + 1)::VARCHAR || hash(i + 2)::VARCHAR AS a, random() AS x, md5(i::VARCHAR) AS m FROM range({rows}) r(i)"
+text = "SELECT i AS id, hash(i) % 1000 AS g, hash(i)::VARCHAR || hash(i + 1)::VARCHAR || hash(i + 2)::VARCHAR AS a, random() AS x, md5(i::VARCHAR) AS m FROM range({rows}) r(i)"
 with duckrun.connect(root, memory_limit="400MB") as s:
     s.execute("warm", WriteSpec("append"), SQL("SELECT 1 AS id"))
     before = me.memory_info().rss
     threading.Thread(target=sample, daemon=True).start()
-    source = SQL(text) if how == "sql" else s.sql(text).reader()
+    source = SQL(text.format(rows=rows))
+    if how == "stream":
+        batch = s.sql(text.format(rows=100_000)).toArrow().to_batches()[0]
+        source = pa.RecordBatchReader.from_batches(batch.schema, (batch for _ in range(rows // batch.num_rows)))
     commit = s.execute("t", WriteSpec("overwrite"), source)
     done.set()
     n = s.sql("SELECT count(*) AS n FROM t").collect()[0]["n"]
@@ -177,10 +180,10 @@ def written(root: Path, rows: int, how: str) -> dict[str, int]:
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["sql", "stream"])
 def test_writing_four_times_the_rows_takes_the_same_memory(root: Path, how: str) -> None:
-    """About 110 bytes a row in memory: 4 and 16 million rows are 0.4 and 1.7 GB, under a limit of 400 MB."""
-    small, large = written(root, 4_000_000, how), written(root, 16_000_000, how)
+    """About 130 bytes a row in memory: 3 and 12 million rows are 0.4 and 1.6 GB, under a limit of 400 MB."""
+    small, large = written(root, 3_000_000, how), written(root, 12_000_000, how)
     print(how, small, large)
-    assert (small["rows"], large["rows"]) == (4_000_000, 16_000_000)
+    assert (small["rows"], large["rows"]) == (3_000_000, 12_000_000)
     grown = large["peak"] - small["peak"]
     assert grown < 150 * 1024**2, f"{grown / 1024**2:.0f} MB more for four times the rows: {small} {large}"
     assert abs(large["reported"] - large["peak"]) < 100 * 1024**2

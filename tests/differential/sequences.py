@@ -35,7 +35,7 @@ VALUES: dict[str, list[Any]] = {
     "id": [None, 0, 1, 2, 3, 4, 5, 6, 7, -1, 2**53 + 1],
     "p": [None, "a", "A", "b c", "é/ü", "o'clock", 'say "x"', "100%", "k=v", "日本", "%20", "+", "a:b", "#1"],
     "q": [None, 0, 1, -7],
-    "x": [None, 0.0, -0.0, 1.5, -2.25, math.nan, math.inf, -math.inf, 1e300, 5e-324],
+    "x": [math.nan, None, 0.0, -0.0, 1.5, -2.25, math.nan, math.inf, -math.inf, 1e300, 5e-324],
     "s": [None, "", "x", "X", "O'Brien", 'a "b"', "ünïcode ☃", "a\nb", "long " * 12, "long " * 11 + "lonh", "NULL", "\U0001f600"],
     "d": [None, date(1969, 12, 31), date(2024, 2, 29), date(2024, 3, 1)],
     "ts": [None, datetime(2024, 1, 1), datetime(2024, 1, 1, 0, 0, 0, 1), datetime(1969, 12, 31, 23, 59, 59, 999999), datetime(2024, 1, 1, 12, 30, 0, 123456)],
