@@ -384,7 +384,9 @@ class DuckrunAdapter(DuckDBAdapter):
         reads = self._reads(sql)
         if write.widen is not None:
             none = SqlOnCursor(self._cursor(), f"{write.select} limit 0")
-            env.engine.execute(write.widen, none, env.transaction(ref, config.node))
+            # An id of its own: the retry of a run that was killed after this commit finds the columns there, makes only
+            # the second one, and must not take this for it.
+            env.engine.execute(write.widen, none, env.transaction(ref, f"{config.node}/columns"))
         commit = env.engine.execute(
             write.spec, SqlOnCursor(self._cursor(), write.select), env.transaction(ref, config.node)
         )
