@@ -185,5 +185,5 @@ def test_writing_four_times_the_rows_takes_the_same_memory(root: Path, how: str)
     print(how, small, large)
     assert (small["rows"], large["rows"]) == (3_000_000, 12_000_000)
     grown = large["peak"] - small["peak"]
-    assert grown < 150 * 1024**2, f"{grown / 1024**2:.0f} MB more for four times the rows: {small} {large}"
+    assert grown < 200 * 1024**2, f"{grown / 1024**2:.0f} MB more for four times the rows: {small} {large}"
     assert abs(large["reported"] - large["peak"]) < 100 * 1024**2

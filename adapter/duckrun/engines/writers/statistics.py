@@ -44,7 +44,9 @@ def _bounds(kind: Any, low: str, high: str) -> tuple[Any, Any] | None:
     if kind.id in _INTEGERS:
         return int(low), int(high)
     if kind.id in ("float", "double"):
-        bounds = float(low), float(high)
+        # Parquet's rule for zeros, which readers that order -0.0 below 0.0 (delta-kernel) rely on: -0.0 as a lower bound,
+        # 0.0 as an upper one. https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift
+        bounds = float(low) or -0.0, float(high) or 0.0
         return bounds if all(math.isfinite(b) for b in bounds) else None
     if kind.id == "decimal":
         # A JSON number is a double in most readers: exact up to 15 digits, no bound beyond.

@@ -1,4 +1,4 @@
-"""Files and merges of the delta_rs writer, where it once differed from what DuckDB means."""
+"""Files that the writers make and merges by delta_rs, where they once differed from what DuckDB means."""
 
 from __future__ import annotations
 
@@ -63,3 +63,12 @@ def test_each_row_of_a_key_that_the_table_holds_more_than_once_is_decided_on_its
     duck.execute("t", WriteSpec("append"), REPEATED)
     duck.execute("t", MergeSpec(("id",), (clause,)), pa.table({"id": [1], "n": [1]}))
     assert sorted(row["n"] for row in duck.sql("SELECT n FROM t").collect()) == expected
+
+
+@pytest.mark.parametrize("zero", [0.0, -0.0])
+@pytest.mark.parametrize("where", ["x >= 0", "x <= 0", "x = 0", "x >= -0.0", "x <= -0.0", "x = -0.0"])
+def test_a_zero_of_either_sign_is_found_in_a_staged_file(duck: Session, zero: float, where: str) -> None:
+    duck.execute("t", WriteSpec("append"), ROWS)
+    commit = duck.execute("t", WriteSpec("replace", predicate="true"), pa.table({"id": [7], "x": [zero]}))
+    assert commit.writer == "staged"
+    assert duck.sql(f"SELECT id FROM t WHERE {where}").collect() == [{"id": 7}]
