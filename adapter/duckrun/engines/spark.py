@@ -67,8 +67,9 @@ CAPABILITIES = Capabilities(
 class SparkFrame:
     """What a Frame asks of a Spark DataFrame."""
 
-    def __init__(self, native: DataFrame) -> None:
+    def __init__(self, native: DataFrame, named: set[str]) -> None:
         self.native = native
+        self._named = named
 
     def schema(self) -> pa.Schema:
         return arrow_schema(self.native)
@@ -85,10 +86,11 @@ class SparkFrame:
         return self.native.count()
 
     def limit(self, rows: int) -> SparkFrame:
-        return SparkFrame(self.native.limit(rows))
+        return SparkFrame(self.native.limit(rows), self._named)
 
     def create_view(self, name: str) -> None:
         self.native.createOrReplaceTempView(name)
+        self._named.add(name)
 
 
 def arrow_schema(frame: DataFrame) -> pa.Schema:
@@ -116,6 +118,7 @@ class SparkEngine:
     def __init__(self, lake: Lake, spark: SparkSession | None = None) -> None:
         self.lake = lake
         self._spark = spark
+        self.temp_names: set[str] = set()
 
     @property
     def spark(self) -> SparkSession:
@@ -170,10 +173,11 @@ class SparkEngine:
     def register(self, name: str, value: Any) -> None:
         """Give a Frame or a local table a name that later queries can read, as a temp view."""
         self._native(value).createOrReplaceTempView(name)
+        self.temp_names.add(name)
 
     def has_name(self, name: str) -> bool:
-        """True for a temp view of the session."""
-        return "." not in name and self.spark.catalog.tableExists(name)
+        """True for a name that register() or a frame gave; other temp views of the session hide no table of the lake."""
+        return name in self.temp_names
 
     def schema_of(self, source: Any) -> pa.Schema:
         """The schema a source would be written with; nothing is computed for a Spark DataFrame."""
@@ -228,7 +232,7 @@ class SparkEngine:
         return frame
 
     def _frame(self, native: DataFrame) -> Frame:
-        return Frame(SparkFrame(native), self.name)
+        return Frame(SparkFrame(native, self.temp_names), self.name)
 
     def _native(self, value: Any) -> DataFrame:
         """Any tabular value as a Spark DataFrame. Local values travel through the driver as Arrow; staging large ones
