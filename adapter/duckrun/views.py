@@ -93,7 +93,10 @@ class ViewCatalog:
             parts = [part.lower() for part in chain]
             if len(parts) > 2 and parts[0] == self.database.lower():
                 parts = parts[1:]
-            for schema, name, qualified in [(*parts[:2], True)] * (len(parts) > 1) + [("main", parts[0], False)]:
+            candidates = [("main", parts[0], False)]
+            if len(parts) > 1:
+                candidates.insert(0, (parts[0], parts[1], True))
+            for schema, name, qualified in candidates:
                 key = (schema, name)
                 if schema in schemas and key not in seen and name in self._listed(schema, schemas[schema]):
                     seen.add(key)
