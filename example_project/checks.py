@@ -1,8 +1,8 @@
 """Asset checks: every table holds what landed. (The tests of the dbt models are checks too, by themselves.)"""
 
 import dagster as dg
-from duckrun.sql import quote_identifier
 
+from duckrun.sql import quote_identifier
 from duckrun_dagster import DuckrunResource
 from example_project import landing
 

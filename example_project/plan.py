@@ -7,17 +7,20 @@ made after it. The order of events in Dagster's log decides, not clocks.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import dagster as dg
-from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
+from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph, BaseAssetNode
 from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
-from duckrun.lake import Lake
 
+from duckrun.lake import Lake
 from example_project import settings
 
 INGEST, TRANSFORM = "ingest", "transform"
 WHOLE = None  # stands for "the asset", where an asset has no partitions
+# For a range of partitions, Dagster logs each partition of every asset in the run, of those without partitions too. From
+# here on that takes longer than a run of their own.
+MANY = 100
 Made = dict[str | None, int]  # partition -> place in the event log of its newest materialization
 
 
@@ -53,6 +56,7 @@ class _Group:
     assets: list[dg.AssetKey] = field(default_factory=list)
     ranges: list[tuple[str, str]] = field(default_factory=list)
     after: set[dg.AssetKey] = field(default_factory=set)  # assets without partitions that come after those with
+    count: int = 0  # of partitions
 
 
 def plan(instance: dg.DagsterInstance, graph: BaseAssetGraph, lake: Lake) -> list[Run]:
@@ -111,7 +115,7 @@ def _is_there(lake: Lake, key: dg.AssetKey) -> bool:
     return lake.exists(ref) or lake.definition(ref) is not None
 
 
-def _code_changed(instance: dg.DagsterInstance, node) -> bool:  # noqa: ANN001  (a Dagster type without a public name)
+def _code_changed(instance: dg.DagsterInstance, node: BaseAssetNode) -> bool:
     """Whether an asset that has a code version (dbt's models: their text) was last made by another one."""
     event = instance.get_latest_materialization_event(node.key) if node.code_version else None
     made = event.asset_materialization if event else None
@@ -172,7 +176,8 @@ def _runs(
         if group is None or (ranges and group.ranges and ranges != group.ranges) or (ranges and group.after):
             group = _Group()
             groups.append(group)
-        group.ranges = group.ranges or ranges
+        if ranges and not group.ranges:
+            group.ranges, group.count = ranges, len(wanted[key])
         if not ranges and any(graph.get(up).is_partitioned or up in group.after for up in _within(graph, key, group)):
             group.after.add(key)
         group.assets.append(key)
@@ -180,15 +185,17 @@ def _runs(
 
 
 def _runs_of(graph: BaseAssetGraph, job: str, group: _Group) -> list[Run]:
-    if len(group.ranges) < 2:
-        return [Run(job, tuple(group.assets), group.ranges[0] if group.ranges else None)]
     runs = []
+    before = [key for key in group.assets if not graph.get(key).is_partitioned and key not in group.after]
+    if group.count > MANY and before:
+        runs.append(Run(job, tuple(before)))
+        group = replace(group, assets=[key for key in group.assets if key not in before])
+    if len(group.ranges) < 2:
+        return [*runs, Run(job, tuple(group.assets), group.ranges[0] if group.ranges else None)]
     for number, partitions in enumerate(group.ranges):
         first, last = number == 0, number == len(group.ranges) - 1
         assets = [
-            key
-            for key in group.assets
-            if graph.get(key).is_partitioned or (last if key in group.after else first)
+            key for key in group.assets if graph.get(key).is_partitioned or (last if key in group.after else first)
         ]
         runs.append(Run(job, tuple(assets), partitions))
     return runs
@@ -226,8 +233,10 @@ def checks_due(
             continue
         last = instance.get_latest_asset_check_evaluation_record(check)
         looked = last.event if last else None
-        if looked is None or looked.dagster_event_type != dg.DagsterEventType.ASSET_CHECK_EVALUATION:
-            due.append(check)
-        elif looked.timestamp < made.timestamp:
+        if (
+            looked is None
+            or looked.dagster_event_type != dg.DagsterEventType.ASSET_CHECK_EVALUATION
+            or looked.timestamp < made.timestamp
+        ):
             due.append(check)
     return due

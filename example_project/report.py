@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CARRIERS_SHOWN = 8
+FEWEST = 100 // settings.SAMPLE  # flights that a point of a plot stands for
 STYLE = {
     "font.size": 9,
     "axes.spines.top": False,
@@ -37,10 +38,13 @@ def delay_by_hour(delays: pl.DataFrame) -> "Figure":
     figure = _figure(height=4.2)
     axes = figure.subplots()
     for airline in biggest["airline"]:
-        line = flown.filter(pl.col("airline") == airline).group_by("hour").agg(delay=weighted, n=pl.col("flights").sum())
-        line = line.filter(pl.col("n") >= 30).sort("hour")
+        line = (
+            flown.filter(pl.col("airline") == airline).group_by("hour").agg(delay=weighted, n=pl.col("flights").sum())
+        )
+        line = line.filter(pl.col("n") >= FEWEST).sort("hour")
         axes.plot(line["hour"].to_list(), line["delay"].to_list(), marker="o", markersize=3, label=airline)
     axes.set(title="Departure delay through the day", xlabel="hour of departure", ylabel="minutes, on average")
+    axes.set_xticks(range(5, 24, 2))
     axes.legend(frameon=False, fontsize=8, ncols=2)
     return figure
 
@@ -54,7 +58,7 @@ def weather_against_delay(weather: pd.DataFrame) -> "Figure":
     ):
         for rain, colour, name in ((False, "#d9903d", "dry"), (True, "#3d6fb4", "rain")):
             of_kind = weather[weather["rain"] == rain].groupby(column)[["minutes", "delayed"]].sum()
-            of_kind = of_kind[of_kind["delayed"] >= 30]
+            of_kind = of_kind[of_kind["delayed"] >= FEWEST]
             axes.plot(of_kind.index, of_kind["minutes"] / of_kind["delayed"], marker="o", color=colour, label=name)
         axes.set(xlabel=label)
     panels[0].set(ylabel="minutes of departure delay, on average")
@@ -107,7 +111,11 @@ def _page(title: str, facts: str, sections: list[tuple[str, str]]) -> str:
     freshness_policy=dg.FreshnessPolicy.time_window(fail_window=timedelta(days=2), warn_window=timedelta(days=1)),
 )
 def flights_report(
-    context: dg.AssetExecutionContext, delays: pl.DataFrame, weather: pd.DataFrame, planes: pd.DataFrame, routes: pd.DataFrame
+    context: dg.AssetExecutionContext,
+    delays: pl.DataFrame,
+    weather: pd.DataFrame,
+    planes: pd.DataFrame,
+    routes: pd.DataFrame,
 ) -> dg.MaterializeResult:
     """When and in which weather flights out of New York are late: one HTML file, opened without a network."""
     from matplotlib import rc_context
@@ -123,7 +131,9 @@ def flights_report(
         .nlargest(10, "flights")
     )
     hardest = (
-        planes.groupby(["tailnum", "carrier"], as_index=False)[["flights", "hours", "miles"]].sum().nlargest(10, "hours")
+        planes.groupby(["tailnum", "carrier"], as_index=False)[["flights", "hours", "miles"]]
+        .sum()
+        .nlargest(10, "hours")
     )
     page = _page(
         "Flights out of New York, 2013",

@@ -179,7 +179,9 @@ def refined_flights(flights: DataFrame, weather: DataFrame, planes: DataFrame, a
         F.col("faa").alias("dest"), F.col("name").alias("dest_name"), F.col("lat").alias("dest_lat"), "lon"
     ).withColumnRenamed("lon", "dest_lon")
     # A carrier gives a flight number once a day at an airport: that names the flight, in this data without exception.
-    flight_id = F.concat_ws("/", F.col("flight_date").cast("string"), "carrier", F.col("flight").cast("string"), "origin")
+    flight_id = F.concat_ws(
+        "/", F.col("flight_date").cast("string"), "carrier", F.col("flight").cast("string"), "origin"
+    )
     return (
         flights.drop("year", "month", "day")
         .withColumn("flight_id", flight_id)

@@ -99,7 +99,14 @@ def test_the_demo_lands_makes_and_adds_what_comes_next(tmp_path: Path) -> None:
     assert re.search(rf"marts/fct_flights .* merge: {added:,} inserted, 1 partition\\b", following), following
     assert re.search(r"raw/flights .* 31 partitions", following), following
     after = example.versions()
-    untouched = {"raw.planes", "raw.airports", "raw.airlines", "marts.dim_airline", "marts.dim_airport", "marts.dim_plane"}
+    untouched = {
+        "raw.planes",
+        "raw.airports",
+        "raw.airlines",
+        "marts.dim_airline",
+        "marts.dim_airport",
+        "marts.dim_plane",
+    }
     assert {table for table in after if after[table] == before[table]} == untouched | {"seeds.other_airports"}
 
 
