@@ -17,7 +17,7 @@ WITH_JAVA = JAVA_HOME="$$(cat $(VENV)/java_home)"
 # What pytest leaves to test-ci.
 LONG := kills or conformance or differential or cluster or ui or slow
 
-.PHONY: help setup demo demo-next ui test test-ci soak lint format types bench lock clean
+.PHONY: help setup demo demo-next ui images test test-ci soak lint format types bench lock clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1|\2/' | awk -F'|' '{printf "  %-12s%s\n", $$1, $$2}'
@@ -43,6 +43,9 @@ demo-next: $(STAMP) ## December arrives: only its partitions and keys are touche
 
 ui: $(STAMP) ## dagster dev on the example's graph
 	@$(WITH_JAVA) $(PY) -m example_project ui
+
+images: $(STAMP) ## README's pictures, from the page of `make ui` (after `make demo`; needs Chromium)
+	@$(WITH_JAVA) $(PY) tools/screenshots.py docs/images
 
 test: $(STAMP) ## the tests for every day (ARGS="-k merge" narrows)
 	@$(WITH_JAVA) $(PY) -m pytest -m "not ($(LONG))" $(ARGS)

@@ -103,7 +103,9 @@ def test_replacing_without_a_predicate_replaces_the_partitions_of_the_rows(fruit
 
 def test_rows_outside_the_replaced_part_are_refused_and_nothing_is_written(fruits: Session) -> None:
     with pytest.raises(RowsOutsidePartition, match=r"main\.fruit"):
-        fruits.execute("main.fruit", WriteSpec("replace", predicate="day = 'mon'"), fruit((7, "mon", 7.0), (8, "tue", 8.0)))
+        fruits.execute(
+            "main.fruit", WriteSpec("replace", predicate="day = 'mon'"), fruit((7, "mon", 7.0), (8, "tue", 8.0))
+        )
     assert fruits.table("main.fruit").snapshot().version == 0
 
 

@@ -1,0 +1,117 @@
+"""Pictures of the example in Dagster's page, for README and docs: `make images` after `make demo`.
+
+    python tools/screenshots.py docs/images
+
+Starts `dagster dev` on the example, drives Chromium (Debian's, or the one that CHROMIUM names) and stops both.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from playwright.sync_api import Page, sync_playwright
+
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+def chromium() -> str:
+    """The browser to drive. Playwright's own is not downloaded."""
+    found = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    if not found:
+        raise SystemExit("No Chromium: apt-get install chromium, or set CHROMIUM to a browser's path.")
+    return found
+
+
+@contextmanager
+def dagster_dev() -> Iterator[str]:
+    """The example's graph served on loopback; ends with all it started."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    server = subprocess.Popen(
+        [sys.executable, "-m", "example_project", "ui", "-p", str(port)],
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    url = f"http://127.0.0.1:{port}"
+    try:
+        deadline = time.monotonic() + 180
+        while True:
+            try:
+                with urllib.request.urlopen(f"{url}/server_info", timeout=2):
+                    break
+            except OSError:
+                if server.poll() is not None or time.monotonic() > deadline:
+                    raise SystemExit("dagster dev did not start") from None
+                time.sleep(1)
+        yield url
+    finally:
+        os.killpg(server.pid, signal.SIGINT)
+        try:
+            server.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            os.killpg(server.pid, signal.SIGKILL)
+            server.wait()
+
+
+@contextmanager
+def browser_page() -> Iterator[Page]:
+    """A page of a headless Chromium."""
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=chromium(), args=FLAGS)
+        page = browser.new_page(viewport={"width": 2200, "height": 1320}, device_scale_factor=1)
+        yield page
+        browser.close()
+
+
+def graph(page: Page, url: str) -> None:
+    """The whole lineage, with every group open."""
+    page.goto(f"{url}/asset-groups")
+    page.get_by_text("Global asset lineage").first.wait_for(timeout=90_000)
+    page.wait_for_timeout(5_000)
+    invitation = page.get_by_role("button", name="Skip")  # shown once by a new instance
+    if invitation.is_visible():
+        invitation.click()
+    page.get_by_text("Hide navigation").click()
+    page.keyboard.press("Alt+e")
+    page.get_by_text("fct_flights").first.wait_for(timeout=60_000)
+    page.wait_for_timeout(5_000)  # the layout settles
+    page.mouse.move(1300, 700)
+    for _ in range(4):
+        page.mouse.wheel(0, 120)
+        page.wait_for_timeout(500)
+
+
+def main(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    with dagster_dev() as url, browser_page() as page:
+        graph(page, url)
+        page.screenshot(path=folder / "asset_graph.png")
+        page.goto(f"{url}/assets/marts/fct_flights")
+        page.get_by_text("Row count").first.wait_for(timeout=60_000)
+        page.wait_for_timeout(3_000)
+        page.screenshot(path=folder / "asset_page.png")
+    print(f"wrote {folder}/asset_graph.png and {folder}/asset_page.png")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else "docs/images"))
