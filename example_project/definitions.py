@@ -34,6 +34,7 @@ transform = dg.define_asset_job(
 def every_morning(context: dg.ScheduleEvaluationContext):
     """What landed since yesterday; `after_ingest` goes on from there."""
     landing.report(context.instance)
+    assert context.repository_def is not None
     runs = plan.plan(context.instance, context.repository_def.asset_graph, duckrun.lake())
     requests = [run.request() for run in runs if run.job == plan.INGEST]
     return requests or dg.SkipReason("Nothing has landed that is not in the lake.")
@@ -46,6 +47,7 @@ def every_morning(context: dg.ScheduleEvaluationContext):
 )
 def after_ingest(context: dg.RunStatusSensorContext):
     """The rest of the graph, when Spark's part is done."""
+    assert context.repository_def is not None
     runs = plan.plan(context.instance, context.repository_def.asset_graph, duckrun.lake())
     if not runs or runs[0].job != plan.TRANSFORM:
         return dg.SkipReason("Nothing to do yet.")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import dagster as dg
 from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph, BaseAssetNode
@@ -21,7 +22,7 @@ WHOLE = None  # stands for "the asset", where an asset has no partitions
 # For a range of partitions, Dagster logs each partition of every asset in the run, of those without partitions too. From
 # here on that takes longer than a run of their own.
 MANY = 100
-Made = dict[str | None, int]  # partition -> place in the event log of its newest materialization
+Made = dict[Any, int]  # partition, or None -> place in the event log of its newest materialization
 
 
 @dataclass(frozen=True)

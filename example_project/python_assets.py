@@ -1,5 +1,7 @@
 """Assets in plain Python, one with each kind of frame; the IO manager reads their inputs and writes their results."""
 
+from typing import Any
+
 import dagster as dg
 import duckdb
 import pandas as pd
@@ -7,7 +9,7 @@ import polars as pl
 
 from example_project import landing
 
-BY_MONTH = {"partitions_def": landing.MONTHS, "backfill_policy": dg.BackfillPolicy.single_run()}
+BY_MONTH: dict[str, Any] = {"partitions_def": landing.MONTHS, "backfill_policy": dg.BackfillPolicy.single_run()}
 
 
 @dg.asset(

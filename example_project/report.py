@@ -5,7 +5,7 @@ import html
 import io
 import os
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 import pandas as pd
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 CARRIERS_SHOWN = 8
 FEWEST = 100 // settings.SAMPLE  # flights that a point of a plot stands for
-STYLE = {
+STYLE: Any = {
     "font.size": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,

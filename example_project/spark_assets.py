@@ -5,6 +5,7 @@ job a table, not 334.
 """
 
 from datetime import date, timedelta
+from typing import Any
 
 import dagster as dg
 from pyspark.sql import DataFrame, SparkSession
@@ -14,7 +15,7 @@ from pyspark.sql import types as T
 from duckrun_dagster import SparkResource
 from example_project import landing
 
-BY_DAY = {"partitions_def": landing.DAYS, "backfill_policy": dg.BackfillPolicy.single_run()}
+BY_DAY: dict[str, Any] = {"partitions_def": landing.DAYS, "backfill_policy": dg.BackfillPolicy.single_run()}
 
 
 def _schema(**columns: T.DataType) -> T.StructType:
