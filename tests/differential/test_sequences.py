@@ -96,7 +96,9 @@ def check(found: object, expected: object, where: str) -> None:
 
 @pytest.mark.differential
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_lake_table_holds_what_a_native_table_holds_after_any_sequence(tmp_path: Path, engine: str) -> None:
+def test_a_lake_table_holds_what_a_native_table_holds_after_any_sequence(
+    tmp_path: Path, engine: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     only = os.environ.get("DUCKRUN_TEST_ONLY")
     model = Model(duckdb.connect())
     started, number, steps = time.monotonic(), 0, 0
@@ -115,4 +117,5 @@ def test_a_lake_table_holds_what_a_native_table_holds_after_any_sequence(tmp_pat
             spent = time.monotonic() - started
             if (only is not None and number > int(only)) or (number >= AT_LEAST and not (SOAK and spent < BUDGET)):
                 break
-    print(f"{number} sequences, {steps} operations, seed {SEED}, {time.monotonic() - started:.0f} s")
+    with capsys.disabled():
+        print(f"\n{number} sequences, {steps} operations, seed {SEED}, {time.monotonic() - started:.0f} s")

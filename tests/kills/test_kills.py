@@ -102,7 +102,7 @@ def reader() -> duckdb.DuckDBPyConnection:
 
 
 def test_chains_of_writes_that_are_killed_commit_every_step_exactly_once(
-    tmp_path: Path, writers: Writers, reader: duckdb.DuckDBPyConnection
+    tmp_path: Path, writers: Writers, reader: duckdb.DuckDBPyConnection, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lake, rng = tmp_path / "lake", random.Random(SEED)
     (tmp_path / "scratch").mkdir()
@@ -129,7 +129,8 @@ def test_chains_of_writes_that_are_killed_commit_every_step_exactly_once(
                 changed.append(number)
         check_after(lake, reader, model, chain, changed)
         chain += 1
-    print(f"{kills} kills in {chain} chains, seed {SEED}, {time.monotonic() - started:.0f} s")
+    with capsys.disabled():
+        print(f"\n{kills} kills in {chain} chains, seed {SEED}, {time.monotonic() - started:.0f} s")
 
 
 def rows_of(table: pa.Table) -> Counter[Row]:
