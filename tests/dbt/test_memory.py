@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -15,9 +16,9 @@ import pytest
 LIMIT = 2_000_000_000
 MODEL = """
 {{ config(materialized='incremental', incremental_strategy='merge', unique_key='id') }}
-{% set start = 900000 if is_incremental() else 0 %}
+{% set start, rows = (900000, CHANGED) if is_incremental() else (0, 1000000) %}
 select i as id, i * 7 as a, 'customer number ' || i as name, repeat(md5(i::varchar), 4) as note, i / 3 as c
-from range({{ start }}, {{ start }} + 1000000) t(i)
+from range({{ start }}, {{ start }} + {{ rows }}) t(i)
 """
 
 
@@ -34,8 +35,9 @@ def tree_bytes(process: psutil.Process) -> int:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_four_threads_merging_with_a_limit_of_2gb_stay_under_it(make_project):
-    models = {f"models/m{n}.sql": MODEL for n in range(4)}
+@pytest.mark.parametrize(("changed", "writer"), [(1_000_000, "staged"), (200_000, "delta_rs")])
+def test_four_threads_merging_with_a_limit_of_2gb_stay_under_it(make_project, changed, writer):
+    models = {f"models/m{n}.sql": MODEL.replace("CHANGED", str(changed)) for n in range(4)}
     project = make_project(models, threads=4, memory_limit="2GB")
     project.save_profile()
     peaks = []
@@ -70,8 +72,9 @@ def test_four_threads_merging_with_a_limit_of_2gb_stay_under_it(make_project):
     for n in range(4):
         table = project.table(f"main.m{n}")
         assert table.version() == 1
-        assert (
-            sum(action["num_records"] for action in pa.table(table.get_add_actions(flatten=True)).to_pylist())
-            == 1_900_000
-        )
+        assert sum(
+            action["num_records"] for action in pa.table(table.get_add_actions(flatten=True)).to_pylist()
+        ) == 900_000 + max(changed, 100_000)
+    results = json.loads((project.root / "target" / "run_results.json").read_text())["results"]
+    assert {result["adapter_response"]["writer"] for result in results} == {writer}
     assert max(peaks) < LIMIT

@@ -57,13 +57,22 @@ def load_extensions(connection: duckdb.DuckDBPyConnection, storages: Sequence[St
             connection.execute(statement)
 
 
-def open_connection(lake: Lake, limit: int) -> duckdb.DuckDBPyConnection:
-    """An in-memory DuckDB with a memory limit in bytes, a scratch folder, the extensions and the secrets."""
-    scratch = tempfile.mkdtemp(prefix="duckrun-duckdb-")
-    connection = duckdb.connect(
-        ":memory:",
-        config={"memory_limit": f"{limit}B", "temp_directory": scratch, "autoinstall_known_extensions": "false"},
-    )
+def instance_config(limit: int, scratch: str) -> dict[str, str]:
+    """Settings of a DuckDB instance of ours: its memory in bytes, and the folder that it spills to.
+
+    A Delta table has no order of rows, and keeping that of the input costs memory; ORDER BY holds all the same.
+    """
+    return {
+        "memory_limit": f"{limit}B",
+        "temp_directory": scratch,
+        "preserve_insertion_order": "false",
+        "autoinstall_known_extensions": "false",
+    }
+
+
+def open_connection(lake: Lake, limit: int, scratch: str) -> duckdb.DuckDBPyConnection:
+    """An in-memory DuckDB with the extensions and the secrets that a lake needs."""
+    connection = duckdb.connect(":memory:", config={**instance_config(limit, scratch)})
     connection.execute("SET GLOBAL TimeZone = 'UTC'")  # without GLOBAL its cursors keep the machine's zone
     load_extensions(connection, [lake.storage])
     return connection
@@ -97,7 +106,7 @@ class DuckDBEngine:
         """The DuckDB connection; opened at first use."""
         with self._opening:
             if self._opened is None:
-                self._opened = open_connection(self.lake, self.duckdb_limit)
+                self._opened = open_connection(self.lake, self.duckdb_limit, self._scratch.name)
             return self._opened
 
     def cursor(self) -> duckdb.DuckDBPyConnection:

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 _FILE, _ROW, _ACTION = "__duckrun_file", "__duckrun_row", "__duckrun_action"
 _KEY = "__duckrun_key_"
+# delta_rs holds the source of a merge several times over, and not all of it counts towards its spill limit: measured
+# with a source of 190 MB, 0.4 GB above a limit of 0.8 GB.
+_SOURCE_OF_SPILL = 0.1
 
 
 def refuse_duplicate_keys(ref: TableRef, rows: Rows, keys: Sequence[str]) -> None:
@@ -54,9 +57,27 @@ def merge(job: Job, spec: MergeSpec, snapshot: Snapshot, rows: Rows) -> Commit:
     if why_staged is not None:
         return _merge_staged(job, spec, clauses, snapshot, rows, why_staged)
     fitted, new_columns = job.finished(rows, snapshot, schema_mode=_merge_schema_mode(spec, rows, snapshot))
-    if _plain(clauses):
-        return _merge_plain(job, spec, clauses, snapshot, fitted, new_columns)
-    return _merge_actions(job, spec, clauses, snapshot, fitted, new_columns)
+    adds_columns = bool(new_columns) and spec.schema_mode != "fail"
+    if not adds_columns and _arrow_bytes(rows) > job.shares.spill * _SOURCE_OF_SPILL:
+        why = "the source is large for delta_rs's share of the memory; DuckDB's join spills to disk"
+        return _merge_staged(job, spec, clauses, snapshot, rows, why)
+    try:
+        if _plain(clauses):
+            return _merge_plain(job, spec, clauses, snapshot, fitted, new_columns)
+        return _merge_actions(job, spec, clauses, snapshot, fitted, new_columns)
+    except delta_rs.OutOfShare:
+        if adds_columns:
+            raise
+        why = "delta_rs did not get by with its share of the memory; DuckDB's join spills to disk"
+        return _merge_staged(job, spec, clauses, snapshot, rows, why)
+
+
+def _arrow_bytes(rows: Rows) -> int:
+    """About how many bytes the rows take as Arrow, by a sample of them."""
+    row = rows.cursor.execute(f"SELECT count(*) FROM ({rows.sql})").fetchone()
+    count = int(row[0]) if row else 0
+    sample = rows.cursor.sql(f"SELECT * FROM ({rows.sql}) LIMIT 2048").to_arrow_table()
+    return 0 if not sample.num_rows else sample.nbytes * count // sample.num_rows
 
 
 def _translated(clause: MergeClause, dialect: str) -> MergeClause:

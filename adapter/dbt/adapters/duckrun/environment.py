@@ -15,7 +15,7 @@ from dbt.adapters.duckdb.environments.local import DuckDBConnectionWrapper, Loca
 from dbt.adapters.duckdb.plugins import BasePlugin
 from dbt.adapters.duckrun.credentials import DuckrunCredentials
 
-from duckrun.engines.duckdb import DuckDBEngine, extension_path, load_extensions
+from duckrun.engines.duckdb import DuckDBEngine, extension_path, instance_config, load_extensions
 from duckrun.lake import Lake
 from duckrun.memory import Arbiter, parse_bytes
 from duckrun.pins import Pins
@@ -73,11 +73,7 @@ class LakeEnvironment(LocalEnvironment):
             # starts with the share that leaves delta_rs its own.
             limit = self.arbiter.instance_limit(merges=True)
             self._scratch = tempfile.TemporaryDirectory(prefix="duckrun-dbt-", ignore_cleanup_errors=True)
-            ours = {
-                "memory_limit": f"{limit}B",
-                "temp_directory": self._scratch.name,
-                "autoinstall_known_extensions": "false",
-            }
+            ours = instance_config(limit, self._scratch.name)
             # dbt-duckdb would install the extensions and make the secrets at once: ours come from wheels, and the
             # secrets need them, so both wait for the plugin, which is called next.
             bare = copy.copy(self.creds)

@@ -10,6 +10,7 @@ from deltalake import ColumnProperties, WriterProperties, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from duckrun.engines.duckdb_source import Rows
+from duckrun.errors import DuckrunError
 from duckrun.formats.delta import CommitTaken
 from duckrun.specs import MemoryShares
 from duckrun.sql import quote_identifier
@@ -97,6 +98,10 @@ def _files(rows: Rows, snapshot: Snapshot | None) -> WriterProperties:
     )
 
 
+class OutOfShare(DuckrunError):
+    """delta_rs needs more memory for a merge than its share, and cannot spill what it holds."""
+
+
 def merge(
     transaction: Transaction,
     snapshot: Snapshot,
@@ -143,4 +148,11 @@ def merge(
         builder.execute()
     except CommitFailedError as error:
         raise CommitTaken(str(error)) from error
+    except DeltaError as error:
+        if "Resources exhausted" in str(error):
+            raise OutOfShare(
+                f"Table {transaction.ref}: delta_rs cannot merge with {shares.spill / 1e6:.0f} MB. Raise memory_limit, or merge "
+                "in smaller parts; the table is as it was."
+            ) from error
+        raise
     return table.version()
