@@ -50,10 +50,10 @@ class Suite:
 SUITES = (
     Suite("kills", 240),
     Suite("conformance", 300),
-    Suite("differential", 180),
+    Suite("differential", 240),
     Suite("cluster", 180),
-    Suite("ui", 150),
-    Suite("slow", 420),
+    Suite("ui", 300),
+    Suite("slow", 900),
 )
 
 

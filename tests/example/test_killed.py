@@ -14,7 +14,7 @@ import pytest
 
 from tests.example.test_counts import ROOT, Example
 
-pytestmark = [pytest.mark.kills, pytest.mark.spark]
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
 SEED = int(os.environ.get("DUCKRUN_TEST_SEED", "1"))
 ROUNDS = 5 if os.environ.get("DUCKRUN_SOAK") else 2
 
