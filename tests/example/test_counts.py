@@ -97,7 +97,7 @@ def test_the_demo_lands_makes_and_adds_what_comes_next(tmp_path: Path) -> None:
     following = example.run("demo-next")
     more, _, _ = example.check_counts()
     added = more - flights
-    assert re.search(rf"marts/fct_flights .* merge: {added:,} inserted, 1 partition\\b", following), following
+    assert re.search(rf"marts/fct_flights .* merge: {added:,} inserted, 1 partition\b", following), following
     assert re.search(r"raw/flights .* 31 partitions", following), following
     after = example.versions()
     untouched = {
