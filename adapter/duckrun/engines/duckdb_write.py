@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from duckrun.engines import duckdb_rewrite
+from duckrun.engines import duckdb_merge, duckdb_rewrite
+from duckrun.engines.duckdb_fit import check_features, differs, fitted, types_of
 from duckrun.engines.duckdb_source import Rows, arrow_schema, spool, unspool
-from duckrun.engines.duckdb_sql import delta_scan, raising
+from duckrun.engines.duckdb_sql import delta_scan
 from duckrun.engines.duckdb_types import fit_all, store_all
 from duckrun.engines.writers import delta_rs, staged
 from duckrun.errors import (
     CommitConflict,
     InvalidConfig,
-    RowsOutsidePartition,
     SchemaMismatch,
     TableNotFound,
     UnsupportedFeature,
@@ -31,18 +31,12 @@ from duckrun.specs import (
     UpdateSpec,
     WriteSpec,
 )
-from duckrun.sql import quote_identifier, quote_literal, transpile
+from duckrun.sql import quote_identifier, transpile
 from duckrun.table import Snapshot, schema_from_text
 from duckrun.transaction import Transaction
 
 if TYPE_CHECKING:
     from duckrun.engines.duckdb import DuckDBEngine
-
-# Delta's writer features that a write of ours keeps; constraints are checked here, in the SELECT that is written.
-_WRITER_FEATURES = {
-    "appendOnly", "invariants", "checkConstraints", "timestampNtz", "changeDataFeed", "deletionVectors", "vacuumProtocolCheck",
-}  # fmt: skip
-_ROWS = "source"
 
 
 class Job:
@@ -61,7 +55,7 @@ class Job:
 
         def attempt(snapshot: Snapshot | None) -> Commit:
             if snapshot is not None:
-                self._check_features(snapshot)
+                check_features(snapshot)
             if isinstance(spec, WriteSpec):
                 assert rows is not None, "a write has a source"
                 return self._write(spec, rows, snapshot)
@@ -97,19 +91,19 @@ class Job:
             new_columns: list[str] = []
         else:
             assert snapshot is not None
-            filled, new_columns = fit_all(rows.types, self._types(snapshot, rows.cursor), spec.schema_mode)
+            filled, new_columns = fit_all(rows.types, types_of(snapshot, rows.cursor), spec.schema_mode)
         missing = [c for c in partition_by if c not in filled]
         if missing:
             raise SchemaMismatch(
                 f"Table {transaction.ref} is partitioned by {', '.join(missing)}, which the data has not; "
                 f"it has {', '.join(rows.types)}."
             )
-        final = self._finished(rows, filled, partition_by, spec, snapshot)
+        final = fitted(self.transaction.ref, rows, filled, partition_by, spec=spec, snapshot=snapshot)
         if mode == "replace" and snapshot is not None:
             return self._replace(spec, final, snapshot, new_columns)
         if spec.schema_mode == "sync_all_columns" and not whole and self._gone(rows, snapshot):
             return self._sync(spec, rows, snapshot)
-        new_schema = bool(new_columns) or (whole and snapshot is not None and self._differs(final, snapshot))
+        new_schema = bool(new_columns) or (whole and snapshot is not None and differs(final, snapshot))
         return self._full(spec, final, snapshot, partition_by, new_schema, whole)
 
     def _full(
@@ -209,7 +203,7 @@ class Job:
             rows, _ = self.finished(rows, snapshot)
         else:
             filled: dict[str, tuple[str | None, str]] = {n: (n, k) for n, k in store_all(rows.types).items()}
-            rows = self._finished(rows, filled, columns, None, None)
+            rows = fitted(self.transaction.ref, rows, filled, columns)
         return staged.stage(rows, self.transaction.ref, columns)
 
     def commit_staged(self, files: Sequence[StagedFile]) -> Commit:
@@ -228,7 +222,7 @@ class Job:
 
         def attempt(snapshot: Snapshot | None) -> Commit:
             if snapshot is not None:
-                self._check_features(snapshot)
+                check_features(snapshot)
                 if spec.mode == "error":
                     raise CommitConflict(
                         f"Table {self.transaction.ref} exists already; mode 'error' writes new tables only."
@@ -277,13 +271,13 @@ class Job:
         spooled = spool(rows)
         try:
             if isinstance(spec, MergeSpec):
-                duckdb_rewrite.refuse_duplicate_keys(self.transaction.ref, spooled, spec.keys)
+                duckdb_merge.refuse_duplicate_keys(self.transaction.ref, spooled, spec.keys)
             if snapshot is None:
                 return self._create_by_merge(spec, spooled)
             with self.engine.arbiter.merge(self.engine.duckdb_limit) as self.shares:
                 if isinstance(spec, DeleteInsertSpec):
                     return duckdb_rewrite.delete_insert(self, spec, snapshot, spooled)
-                return duckdb_rewrite.merge(self, spec, snapshot, spooled)
+                return duckdb_merge.merge(self, spec, snapshot, spooled)
         finally:
             unspool(spooled)
 
@@ -291,7 +285,7 @@ class Job:
         """A merge into no table creates it of the rows that its insert clauses would insert."""
         sql = rows.sql
         if isinstance(spec, MergeSpec):
-            sql = duckdb_rewrite.inserted_alone(spec, rows)
+            sql = duckdb_merge.inserted_alone(spec, rows)
         created = WriteSpec(
             "error",
             partition_by=spec.partition_by,
@@ -325,23 +319,19 @@ class Job:
         relation = rows.cursor.sql(sql)
         both = Rows(rows.cursor, sql, dict(zip(relation.columns, relation.types, strict=True)))
         filled: dict[str, tuple[str | None, str]] = {n: (n, k) for n, k in store_all(both.types).items()}
-        final = self._finished(both, filled, snapshot.partition_columns, spec, None)
+        final = fitted(self.transaction.ref, both, filled, snapshot.partition_columns, spec=spec)
         return self._full(spec, final, snapshot, snapshot.partition_columns, True, True)
 
     # -- fitting
 
-    def _types(self, snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection) -> dict[str, Any]:
-        relation = cursor.from_arrow(snapshot.schema.empty_table())
-        return dict(zip(relation.columns, relation.types, strict=True))
+    def finished(self, rows: Rows, snapshot: Snapshot, *, schema_mode: Any = "fail") -> tuple[Rows, list[str]]:
+        """Rows fitted to an existing table, with its constraints checked as they stream."""
+        filled, new = fit_all(rows.types, types_of(snapshot, rows.cursor), schema_mode)
+        return fitted(self.transaction.ref, rows, filled, snapshot.partition_columns, snapshot=snapshot), new
 
     def _gone(self, rows: Rows, snapshot: Snapshot | None) -> bool:
         names = {n.lower() for n in rows.types}
         return snapshot is not None and any(c.lower() not in names for c in snapshot.schema.names)
-
-    def _differs(self, rows: Rows, snapshot: Snapshot) -> bool:
-        old = self._types(snapshot, rows.cursor)
-        nullable = all(field.nullable for field in snapshot.schema)
-        return not nullable or [(n, str(k)) for n, k in old.items()] != [(n, str(k)) for n, k in rows.types.items()]
 
     def _partitions(self, asked: Sequence[str] | None, snapshot: Snapshot | None, whole: bool) -> tuple[str, ...]:
         if snapshot is None:
@@ -354,103 +344,6 @@ class Job:
             f"Table {self.transaction.ref} is partitioned by {', '.join(snapshot.partition_columns) or 'nothing'}, not by "
             f"{', '.join(asked) or 'nothing'}; only mode overwrite changes that."
         )
-
-    def finished(self, rows: Rows, snapshot: Snapshot, *, schema_mode: Any = "fail") -> tuple[Rows, list[str]]:
-        """Rows fitted to an existing table, with its constraints checked as they stream."""
-        filled, new = fit_all(rows.types, self._types(snapshot, rows.cursor), schema_mode)
-        return self._finished(rows, filled, snapshot.partition_columns, None, snapshot), new
-
-    def _finished(
-        self,
-        rows: Rows,
-        filled: dict[str, tuple[str | None, str]],
-        partition_by: Sequence[str],
-        spec: WriteSpec | None,
-        snapshot: Snapshot | None,
-    ) -> Rows:
-        """The SELECT that is written: cast, checked row by row as it streams, sorted.
-
-        The checks stand in the SELECT list: a filter that fails could be moved below a join and see other rows.
-        """
-        casts = ", ".join(
-            f"CAST({'NULL' if source is None else quote_identifier(source)} AS {kind}) AS {quote_identifier(name)}"
-            for name, (source, kind) in filled.items()
-        )
-        checked = self._checks(filled, partition_by, spec, snapshot)
-        columns = ", ".join(
-            f"{checked[name]} AS {quote_identifier(name)}" if name in checked else quote_identifier(name)
-            for name in filled
-        )
-        order = ""
-        if spec is not None and spec.sort_by:
-            unknown = [c for c in spec.sort_by if c not in filled]
-            if unknown:
-                raise InvalidConfig(
-                    f"Table {self.transaction.ref}: sort_by names {', '.join(unknown)}, which is no column."
-                )
-            order = " ORDER BY " + ", ".join(quote_identifier(c) for c in spec.sort_by)
-        sql = f"SELECT {columns} FROM (SELECT {casts} FROM ({rows.sql})) AS {_ROWS}{order}"
-        if rows.one_shot:  # binding it must not read it
-            types = {name: _type(rows.cursor, kind) for name, (_, kind) in filled.items()}
-        else:
-            relation = rows.cursor.sql(sql)
-            types = dict(zip(relation.columns, relation.types, strict=True))
-        return Rows(rows.cursor, sql, types, rows.one_shot)
-
-    def _checks(
-        self,
-        filled: dict[str, tuple[str | None, str]],
-        partition_by: Sequence[str],
-        spec: WriteSpec | None,
-        snapshot: Snapshot | None,
-    ) -> dict[str, str]:
-        """Column -> expression that raises for a row that may not be written, and is the column otherwise."""
-        tests: list[tuple[str, str, type, str]] = []
-        for name in partition_by:
-            if filled[name][1] == "VARCHAR":
-                column = quote_identifier(name)
-                message = quote_literal(
-                    f"partition column {name} holds an empty string or the string NULL, which Delta readers take for NULL"
-                )
-                tests.append((name, f"{column} IS NULL OR {column} NOT IN ('', 'NULL')", SchemaMismatch, message))
-        if spec is not None and spec.predicate is not None:
-            predicate = transpile(spec.predicate, spec.dialect, "duckdb")
-            shown = " || ', ' || ".join(
-                f"{quote_literal(c + ' = ')} || coalesce(CAST({quote_identifier(c)} AS VARCHAR), 'NULL')"
-                for c in list(filled)[:6]
-            )
-            message = f"{quote_literal(f'a row lies outside the part being replaced ({spec.predicate}): ')} || {shown}"
-            anchor = next(iter(filled))
-            tests.append((anchor, f"({predicate}) IS TRUE", RowsOutsidePartition, message))
-        if snapshot is not None:
-            for field in snapshot.schema:
-                if not field.nullable and field.name in filled:
-                    message = quote_literal(f"column {field.name} is NOT NULL, and the data has a NULL in it")
-                    tests.append((field.name, f"{quote_identifier(field.name)} IS NOT NULL", SchemaMismatch, message))
-            for key, condition in snapshot.properties.items():
-                if key.startswith("delta.constraints."):
-                    name = key.removeprefix("delta.constraints.")
-                    message = quote_literal(f"a row breaks the constraint {name} ({condition})")
-                    test = transpile(condition, "spark", "duckdb")
-                    tests.append((next(iter(filled)), f"({test}) IS NOT FALSE", SchemaMismatch, message))
-        checked: dict[str, str] = {}
-        for name, test, kind, message in tests:
-            inner = checked.get(name, quote_identifier(name))
-            checked[name] = (
-                f"CASE WHEN {test} THEN {inner} ELSE CAST({raising(kind, message)} AS {filled[name][1]}) END"
-            )
-        return checked
-
-    def _check_features(self, snapshot: Snapshot) -> None:
-        unknown = snapshot.writer_features - _WRITER_FEATURES
-        mapping = snapshot.properties.get("delta.columnMapping.mode", "none")
-        if mapping != "none":
-            unknown |= {"columnMapping"}
-        if unknown:
-            raise UnsupportedFeature(
-                f"Table {self.transaction.ref} uses {', '.join(sorted(unknown))}, with which the duckdb engine cannot write. "
-                "Run this with engine: spark."
-            )
 
     # -- results
 
@@ -471,7 +364,3 @@ class Job:
         )
 
     done = _done
-
-
-def _type(cursor: duckdb.DuckDBPyConnection, kind: str) -> Any:
-    return cursor.sql(f"SELECT CAST(NULL AS {kind})").types[0]
