@@ -95,10 +95,14 @@ def graph(page: Page, url: str) -> None:
     page.keyboard.press("Alt+e")
     page.get_by_text("fct_flights").first.wait_for(timeout=60_000)
     page.wait_for_timeout(5_000)  # the layout settles
+    # Out a little, so that all of it is seen: the page zooms by the wheel with Control, and pans without.
     page.mouse.move(1300, 700)
-    for _ in range(4):
-        page.mouse.wheel(0, 120)
-        page.wait_for_timeout(500)
+    page.keyboard.down("Control")
+    for _ in range(3):
+        page.mouse.wheel(0, 60)
+        page.wait_for_timeout(300)
+    page.keyboard.up("Control")
+    page.wait_for_timeout(2_000)
 
 
 def main(folder: Path) -> None:
