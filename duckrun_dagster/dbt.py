@@ -49,8 +49,9 @@ class DuckrunDbtTranslator(DagsterDbtTranslator):
         return group_from_dbt_resource_props_fallback_to_directory(dict(dbt_resource_props))
 
     def get_metadata(self, dbt_resource_props: Mapping[str, Any]) -> Mapping[str, Any]:
-        """dagster-dbt's own, with the table named as the IO manager names it."""
-        metadata = dict(super().get_metadata(dbt_resource_props))
+        """dagster-dbt's own and the node's ``meta.dagster.metadata``, with the table named as the IO manager names it."""
+        own = _meta(dbt_resource_props).get("metadata") or {}
+        metadata = {**super().get_metadata(dbt_resource_props), **own}
         table = _table(dbt_resource_props)
         if table is not None:
             metadata["dagster/table_name"] = ".".join(table)

@@ -99,6 +99,7 @@ class TableConfig:
             return MergeSpec(
                 keys=self.merge_keys,
                 clauses=self.merge_clauses or UPSERT,
+                within=predicate,
                 schema_mode=self.schema_mode,
                 app=app,
                 partition_by=created,
@@ -108,6 +109,7 @@ class TableConfig:
         if mode == "delete+insert":
             return DeleteInsertSpec(
                 keys=self.merge_keys,
+                within=predicate,
                 schema_mode=self.schema_mode,
                 app=app,
                 partition_by=created,
@@ -122,6 +124,7 @@ class TableConfig:
         return WriteSpec(
             mode=cast(WriteMode, mode),
             predicate=predicate if mode == "replace" else None,
+            within=None if mode == "replace" else predicate,
             partition_by=created,
             schema_mode=self.schema_mode,
             sort_by=self.sort_by,

@@ -34,14 +34,10 @@ MONTHLY = "fqn:flights.staging.stg_flights fqn:flights.marts.*"
 
 
 class Translator(DuckrunDbtTranslator):
-    """Groups by layer, the partition column of models that arrive by month, and a policy for the fact."""
+    """Groups by layer, and a policy for the fact."""
 
     def get_group_name(self, dbt_resource_props: Mapping[str, Any]) -> str:
         return "marts" if dbt_resource_props["fqn"][1] == "marts" else "warehouse"
-
-    def get_metadata(self, dbt_resource_props: Mapping[str, Any]) -> Mapping[str, Any]:
-        ours = dbt_resource_props.get("config", {}).get("meta", {}).get("dagster", {}).get("metadata", {})
-        return {**super().get_metadata(dbt_resource_props), **ours}
 
     def get_asset_spec(self, manifest: Mapping[str, Any], unique_id: str, project: DbtProject | None) -> dg.AssetSpec:
         spec = super().get_asset_spec(manifest, unique_id, project)

@@ -63,8 +63,9 @@ class ReadSpec:
 class WriteSpec:
     """A write of whole rows.
 
-    ``predicate`` (SQL in ``dialect``) is what mode ``replace`` replaces: every row of the table for which it is
-    true goes, and every row of the source must satisfy it. ``replace`` with no predicate replaces exactly the
+    ``within`` (SQL in ``dialect``) is what every row of the source must satisfy, in any mode; one that does not fails
+    the write. ``predicate`` is what mode ``replace`` replaces: every row of the table for which it is true goes, and
+    every row of the source must satisfy it. ``replace`` with no predicate replaces exactly the
     partitions that the source holds rows of. ``read_version`` fences the commit to that version plus one.
     """
 
@@ -78,6 +79,7 @@ class WriteSpec:
     column_comments: Mapping[str, str] = field(default_factory=dict)
     target_file_size: int | None = None
     read_version: int | None = None
+    within: str | None = None
     app: AppTransaction | None = None
     dialect: str = "duckdb"
 
@@ -119,12 +121,14 @@ UPSERT = (MergeClause("matched_update"), MergeClause("not_matched_insert"))
 class MergeSpec:
     """A merge by key equality: the first clause of a row's kind whose condition holds decides.
 
-    NULL keys never match. ``on`` adds a condition over ``source`` and ``target`` to the equality of ``keys``.
+    NULL keys never match. ``on`` adds a condition over ``source`` and ``target`` to the equality of ``keys``. ``within``
+    is what every row of the source must satisfy, over its bare column names.
     """
 
     keys: tuple[str, ...]
     clauses: tuple[MergeClause, ...] = UPSERT
     on: str | None = None
+    within: str | None = None
     schema_mode: SchemaMode = "fail"
     app: AppTransaction | None = None
     dialect: str = "duckdb"
@@ -149,6 +153,7 @@ class DeleteInsertSpec:
     keys: tuple[str, ...]
     schema_mode: SchemaMode = "fail"
     predicate: str | None = None
+    within: str | None = None
     app: AppTransaction | None = None
     dialect: str = "duckdb"
     partition_by: tuple[str, ...] | None = None

@@ -213,6 +213,19 @@ def test_rows_outside_the_partition_are_refused_and_nothing_is_written(shop: Any
     assert shop.rows("select count(*), sum(amount) from sales") == [(2, 2)]
 
 
+@pytest.mark.parametrize("how", [{"mode": "append"}, {"merge_keys": "n"}, {"mode": "delete+insert", "merge_keys": "n"}])
+def test_rows_outside_the_partition_are_refused_in_every_mode(shop: Any, how: dict[str, str]) -> None:
+    shop.run([sales()], partitions="2024-01-01")
+
+    @dg.asset(name="sales", partitions_def=DAILY, metadata={"partition_expr": "day", **how})
+    def broken() -> pl.DataFrame:
+        return pl.DataFrame({"day": [date(2024, 1, 1), date(2024, 1, 2)], "n": [0, 1], "amount": [1, 1]})
+
+    message = shop.error([broken], partitions="2024-01-01")
+    assert "Asset sales" in message and "outside" in message
+    assert shop.version("sales") == 0
+
+
 def test_rows_outside_the_partition_are_refused_for_a_new_table_too(shop: Any) -> None:
     definition = dg.DailyPartitionsDefinition("2024-01-01")
     assert "outside" in shop.error([typed(pa.array([date(2024, 1, 2)]), definition)], partitions="2024-01-01")

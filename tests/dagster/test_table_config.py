@@ -58,7 +58,8 @@ def test_values_that_dagster_wrapped_are_unwrapped() -> None:
 def test_the_mode_follows_from_what_is_given() -> None:
     assert spec() == WriteSpec("overwrite")
     assert spec(predicate="day = 1") == WriteSpec("replace", predicate="day = 1")
-    assert spec(mode="append", predicate="day = 1") == WriteSpec("append")
+    assert spec(mode="append", predicate="day = 1") == WriteSpec("append", within="day = 1")
+    assert spec(merge_keys="id", predicate="day = 1") == MergeSpec(("id",), within="day = 1")
     assert spec(merge_keys="id") == MergeSpec(("id",))
     assert spec(mode="delete+insert", merge_keys=["a", "b"]) == DeleteInsertSpec(("a", "b"))
 

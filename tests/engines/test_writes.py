@@ -118,6 +118,24 @@ def test_replace_creates_the_table_and_still_checks_its_rows(session: Session) -
     assert session.scan("main.new").count() == 1
 
 
+@pytest.mark.parametrize(
+    "spec",
+    [
+        WriteSpec("append", within="day = 'mon'"),
+        MergeSpec(("id",), within="day = 'mon'"),
+        DeleteInsertSpec(("id",), within="day = 'mon'"),
+    ],
+    ids=lambda spec: spec.mode,
+)
+def test_in_any_mode_rows_can_be_held_to_the_part_that_is_written(
+    fruits: Session, spec: WriteSpec | MergeSpec | DeleteInsertSpec
+) -> None:
+    with pytest.raises(RowsOutsidePartition, match=r"(?s)main\.fruit.*day = 'mon'"):
+        fruits.execute("main.fruit", spec, fruit((7, "mon", 7.0), (8, "tue", 8.0)))
+    assert fruits.table("main.fruit").snapshot().version == 0
+    assert fruits.execute("main.fruit", spec, fruit((7, "mon", 7.0))).rows_inserted == 1
+
+
 def test_safeappend_needs_the_version_that_was_read(fruits: Session) -> None:
     fruits.execute("main.fruit", WriteSpec("safeappend", read_version=0), fruit((4, "wed", 4.0)))
     with pytest.raises(CommitConflict, match=r"main\.fruit.*version 0"):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from duckrun.engines import duckdb_merge, duckdb_rewrite
-from duckrun.engines.duckdb_fit import check_features, differs, fitted, types_of
+from duckrun.engines.duckdb_fit import check_features, contained, differs, fitted, types_of
 from duckrun.engines.duckdb_source import Rows, arrow_schema, spool, unspool
 from duckrun.engines.duckdb_sql import delta_scan
 from duckrun.engines.duckdb_types import fit_all, store_all
@@ -66,6 +66,8 @@ class Job:
                 raise TableNotFound(f"There is no table {transaction.ref} to {spec.mode} rows of.")
             return self._change(spec, snapshot, cursor)
 
+        if rows is not None and not isinstance(spec, DeleteSpec | UpdateSpec) and spec.within is not None:
+            rows = contained(rows, transpile(spec.within, spec.dialect, "duckdb"), spec.within)
         if rows is not None and rows.one_shot and not isinstance(spec, WriteSpec):
             rows = spool(rows)
         commit = transaction.run(attempt, mode=spec.mode, engine="duckdb")

@@ -85,6 +85,8 @@ class Attempt:
         return self._committed() if done is None else done
 
     def _dispatch(self) -> Commit | None:
+        if not isinstance(self.spec, DeleteSpec | UpdateSpec) and self.spec.within is not None:
+            self._refuse_outside(self._frame(), self.spec.within)
         match self.spec:
             case WriteSpec():
                 return self._write(self.spec)
@@ -169,9 +171,7 @@ class Attempt:
         if not isinstance(spec, WriteSpec):
             return self._save(frame, "error", properties, spec.partition_by or (), spec)
         if spec.predicate is not None:
-            predicate = to_spark(spec.predicate, spec.dialect)
-            if frame.where(f"NOT coalesce(({predicate}), false)").limit(1).count():
-                raise self._outside(frame, spec.predicate, predicate)
+            self._refuse_outside(frame, spec.predicate)
         frame = self._commented(frame, spec)
         if spec.description is None and all(key.startswith("delta.") for key in properties):
             return self._save(frame, "error", properties, spec.partition_by or (), spec)
@@ -414,12 +414,17 @@ class Attempt:
         changed = {old: name for old, name in names.items() if old != name}
         return frame.withColumnsRenamed(changed) if changed else frame
 
+    def _refuse_outside(self, frame: DataFrame, written: str) -> None:
+        predicate = to_spark(written, self.spec.dialect)
+        if frame.where(f"NOT coalesce(({predicate}), false)").limit(1).count():
+            raise self._outside(frame, written, predicate)
+
     def _outside(self, frame: DataFrame, written: str, predicate: str) -> RowsOutsidePartition:
         outside = frame.where(f"NOT coalesce(({predicate}), false)")
         examples = "; ".join(str(row.asDict()) for row in outside.limit(3).collect())
         return RowsOutsidePartition(
-            f"replace on table {self.ref}: {outside.count()} rows do not satisfy {written} ({examples[:500]}). Nothing was "
-            "written; every row must lie in what is replaced."
+            f"{self.spec.mode} on table {self.ref}: {outside.count()} rows do not satisfy {written} ({examples[:500]}). "
+            "Nothing was written; every row must lie in the part that is written."
         )
 
     # -- what was committed
