@@ -98,6 +98,7 @@ CASES: dict[str, tuple[str, Callable[[Path, Path], None]]] = {
 def measure(case: str, folder: Path, table: Path) -> dict[str, Any]:
     """Run one case in this process: seconds and peak bytes. Imports come before the clock starts."""
     import deltalake
+    import pandas  # noqa: F401 - DuckDB imports it when the first value is registered
 
     import duckrun  # noqa: F401
 
