@@ -164,6 +164,26 @@ def test_a_folder_without_a_log_is_no_table(root: Path, duck: Session) -> None:
     assert sorted(path.name for path in (root / "main" / "raw").iterdir()) == ["part.parquet"]
 
 
+@pytest.mark.parametrize("name", ["part.parquet", "data.csv", "_SUCCESS", "sub/part-of-a-book.txt"])
+def test_a_table_is_not_made_among_files_of_somebody_else(root: Path, name: str, engine: str, request) -> None:
+    other = root / "main" / "raw" / name
+    other.parent.mkdir(parents=True)
+    other.write_bytes(b"PAR1")
+    spark = request.getfixturevalue("spark") if engine == "spark" else None
+    with (
+        duckrun.connect(root, engine=engine, spark=spark) as s,
+        pytest.raises(StorageError, match=rf"main\.raw.*{name}"),
+    ):
+        s.execute("raw", WriteSpec("overwrite"), pa.table({"id": [1]}))
+    assert [path for path in (root / "main" / "raw").rglob("*") if path.is_file()] == [other]
+
+
+def test_what_a_killed_first_write_left_is_no_hindrance(root: Path, duck: Session) -> None:
+    duck.stage("raw", pa.table({"id": [1], "day": ["mon"]}), partition_by=("day",))
+    duck.execute("raw", WriteSpec("overwrite"), pa.table({"id": [2], "day": ["tue"]}))
+    assert duck.scan("raw").collect() == [{"id": 2, "day": "tue"}]
+
+
 def test_a_version_that_is_not_there_is_named_with_those_that_are(session: Session, root: Path) -> None:
     with pytest.raises(VersionNotReadable, match=r"Version 7 of table main\.t .*versions 0 to 0"):
         session.scan("t", ReadSpec(version=7)).collect()

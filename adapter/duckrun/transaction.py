@@ -75,7 +75,9 @@ class Transaction:
         for tried in range(1, MAX_ATTEMPTS + 1):
             with self.locked():
                 exists = self.lake.format.exists(self.ref)
-                if exists and self.app is not None:
+                if not exists:
+                    self.lake.format.refuse_other_files(self.ref)
+                elif self.app is not None:
                     earlier = self.lake.format.find_commit(self.ref, self.app)
                     if earlier is not None:
                         return earlier.with_(replayed=True)

@@ -110,6 +110,6 @@ def test_a_folder_that_holds_no_delta_table_is_not_overwritten(make_project):
     stray.parent.mkdir(parents=True)
     stray.write_bytes(b"PAR1")
     result = project.dbt("run")
-    # dbt sees no table there; writing beside the stray file is what the core decides
-    assert stray.exists()
-    assert result.success or "data.parquet" in result.message("a")
+    assert not result.success
+    assert "data.parquet" in result.message("a") and "Nothing was written" in result.message("a")
+    assert [path.name for path in stray.parent.iterdir()] == ["data.parquet"]

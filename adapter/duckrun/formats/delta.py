@@ -92,6 +92,20 @@ class DeltaFormat:
             key["path"].endswith((".json", ".checkpoint.parquet")) for key in self.storage.keys(ref.location, _LOG)
         )
 
+    def refuse_other_files(self, ref: TableRef) -> None:
+        """Raise StorageError where a new table's folder holds files of somebody else's.
+
+        Data files that a killed first write left are no hindrance: they are named as Delta writers name theirs.
+        """
+        for key in self.storage.keys(ref.location):
+            folder, _, name = key["path"].rpartition("/")
+            ours = name.startswith("part-") and name.endswith(".parquet") or name.startswith((".", "_"))
+            if name == "_SUCCESS" or not (ours or folder.partition("/")[0] in (_LOG, "_change_data")):
+                raise StorageError(
+                    f"Table {ref} cannot be made at {ref.location}: the folder is no Delta table and holds files, such as "
+                    f"{key['path']}. Nothing was written. Move them, or give the table another location."
+                )
+
     def latest_version(self, ref: TableRef) -> int | None:
         """The newest version, or None where there is no table."""
         if not self.exists(ref):
