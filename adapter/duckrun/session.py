@@ -12,7 +12,7 @@ from sqlglot import exp
 from duckrun.engines.duckdb import DuckDBEngine
 from duckrun.engines.duckdb_source import SQL
 from duckrun.engines.engine import Engine
-from duckrun.errors import InvalidConfig, TableNotFound, UnsupportedFeature
+from duckrun.errors import InvalidConfig, TableNotFound
 from duckrun.frame import Frame
 from duckrun.lake import Lake, TableRef, ViewDefinition
 from duckrun.memory import Arbiter
@@ -248,8 +248,6 @@ class Session:
                     "pass spark=… to connect(), or a SparkResource to the IO manager."
                 )
             return self.engine_of("spark")
-        if name == "spark" and "duckdb" in self._engines and self._engines["duckdb"].accepts(source):
-            raise UnsupportedFeature(f"Table {ref}: a DuckDB relation is written by the duckdb engine, not by spark.")
         return self.engine_of(name)
 
     def _selected(self, source: SQL, engine: Engine) -> Frame:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import duckdb
+import polars as pl
 import pyarrow as pa
 import pytest
 
 from duckrun import (
+    SQL,
     AppTransaction,
     CommitConflict,
     DuplicateSourceKeys,
@@ -163,6 +166,23 @@ def test_new_columns_are_added_when_asked_for(fruits: Session) -> None:
     fruits.execute("main.fruit", WriteSpec("append", schema_mode="append_new_columns"), data)
     assert set(fruits.table("main.fruit").snapshot().schema.names) == {"id", "day", "price", "taste"}
     assert rows_of(fruits.scan("main.fruit", ReadSpec(predicate="taste is null")), "id") == [(1,), (2,), (3,)]
+
+
+@pytest.mark.parametrize("kind", ["reader", "pandas", "polars", "lazy", "relation", "frame", "sql"])
+def test_any_tabular_value_can_be_written(fruits: Session, kind: str) -> None:
+    values = {
+        "reader": lambda: FRUIT.to_reader(),
+        "pandas": lambda: FRUIT.to_pandas(),
+        "polars": lambda: pl.from_arrow(FRUIT),
+        "lazy": lambda: pl.from_arrow(FRUIT).lazy(),
+        "relation": lambda: duckdb.sql("select 4::bigint as id, 'wed' as day, 4.0::double as price"),
+        "frame": lambda: fruits.sql("select * from main.fruit"),
+        "sql": lambda: SQL("select * from main.fruit where id < 3"),
+    }
+    before = fruits.scan("main.fruit").count()
+    commit = fruits.execute("main.fruit", WriteSpec("append"), values[kind]())
+    added = {"relation": 1, "sql": 2}.get(kind, 3)
+    assert (commit.rows_inserted, fruits.scan("main.fruit").count()) == (added, before + added)
 
 
 def test_a_partition_column_that_the_data_has_not_is_refused(session: Session) -> None:
