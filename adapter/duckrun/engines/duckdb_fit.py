@@ -90,17 +90,17 @@ def contained(rows: Rows, predicate: str, asked: str) -> Rows:
     """The same rows; the first for which the predicate is not true fails the write as it streams."""
     name, kind = next(iter(rows.types.items()))
     column = quote_identifier(name)
-    error = raising(RowsOutsidePartition, _outside(asked, list(rows.types)))
+    error = raising(RowsOutsidePartition, _outside(asked, list(rows.types), "written"))
     checked = f"CASE WHEN ({predicate}) IS TRUE THEN {column} ELSE CAST({error} AS {kind}) END AS {column}"
     return Rows(rows.cursor, f"SELECT * REPLACE ({checked}) FROM ({rows.sql}) AS {_ROWS}", rows.types, rows.one_shot)
 
 
-def _outside(asked: str, columns: Sequence[str]) -> str:
-    """SQL text of the message about a row that lies outside what is being written: its first columns."""
+def _outside(asked: str, columns: Sequence[str], done: str) -> str:
+    """SQL text of the message about a row that lies outside what is being written or replaced: its first columns."""
     shown = " || ', ' || ".join(
         f"{quote_literal(c + ' = ')} || coalesce(CAST({quote_identifier(c)} AS VARCHAR), 'NULL')" for c in columns[:6]
     )
-    return f"{quote_literal(f'a row lies outside the part being written ({asked}): ')} || {shown}"
+    return f"{quote_literal(f'a row lies outside the part being {done} ({asked}): ')} || {shown}"
 
 
 def _checks(
@@ -120,7 +120,7 @@ def _checks(
             tests.append((name, f"{column} IS NULL OR {column} NOT IN ('', 'NULL')", SchemaMismatch, message))
     if spec is not None and spec.predicate is not None:
         predicate = transpile(spec.predicate, spec.dialect, "duckdb")
-        message = _outside(spec.predicate, list(filled))
+        message = _outside(spec.predicate, list(filled), "replaced")
         anchor = next(iter(filled))
         tests.append((anchor, f"({predicate}) IS TRUE", RowsOutsidePartition, message))
     if snapshot is not None:
