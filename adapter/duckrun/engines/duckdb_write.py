@@ -78,7 +78,7 @@ class Job:
     def _write(self, spec: WriteSpec, rows: Rows, snapshot: Snapshot | None) -> Commit:
         transaction, mode = self.transaction, spec.mode
         if snapshot is not None and mode == "ignore":
-            return self._nothing(snapshot, "the table exists already")
+            return self.nothing(snapshot, "the table exists already")
         if snapshot is not None and mode == "error":
             raise CommitConflict(
                 f"Table {transaction.ref} exists already, at version {snapshot.version}; mode 'error' writes new tables only."
@@ -136,7 +136,7 @@ class Job:
                 reason=reason,
                 blind=not whole and spec.mode == "append",
             )
-            return self._done(version, "staged", reason)
+            return self.done(version, "staged", reason)
         reason = "whole rows of a source that can be read again"
         version = delta_rs.write(
             self.transaction,
@@ -151,7 +151,7 @@ class Job:
             writer="delta_rs",
             reason=reason,
         )
-        return self._done(version, "delta_rs", reason)
+        return self.done(version, "delta_rs", reason)
 
     def _replace(self, spec: WriteSpec, rows: Rows, snapshot: Snapshot, new_columns: list[str]) -> Commit:
         if new_columns:
@@ -250,7 +250,7 @@ class Job:
                 reason=reason,
                 blind=spec.mode == "append",
             )
-            return self._done(version, "staged", reason)
+            return self.done(version, "staged", reason)
 
         return self.transaction.run(attempt, mode=spec.mode, engine="duckdb")
 
@@ -349,20 +349,16 @@ class Job:
 
     # -- results
 
-    def _nothing(self, snapshot: Snapshot, reason: str) -> Commit:
+    def nothing(self, snapshot: Snapshot, reason: str) -> Commit:
+        """No row was concerned: no commit was made."""
         ref = self.transaction.ref
         return Commit(
             str(ref), ref.location, snapshot.version, self.spec.mode, "duckdb", "none", reason,
             rows_inserted=0, rows_updated=0, rows_deleted=0, files_added=0, files_removed=0, bytes_added=0,
         )  # fmt: skip
 
-    def nothing(self, snapshot: Snapshot, reason: str) -> Commit:
-        """No row was concerned: no commit was made."""
-        return self._nothing(snapshot, reason)
-
-    def _done(self, version: int, writer: str, reason: str) -> Commit:
+    def done(self, version: int, writer: str, reason: str) -> Commit:
+        """What the commit of that version did."""
         return self.transaction.lake.format.commit_at(
             self.transaction.ref, version, mode=self.spec.mode, engine="duckdb", writer=writer, reason=reason
         )
-
-    done = _done
