@@ -2,6 +2,7 @@
 
 from importlib.metadata import distributions as _distributions
 
+from duckrun.delta_table import Table
 from duckrun.engines.duckdb_source import SQL
 from duckrun.errors import (
     CommitConflict,
@@ -18,7 +19,7 @@ from duckrun.errors import (
 )
 from duckrun.frame import Frame
 from duckrun.lake import Lake
-from duckrun.session import Session, Table, connect
+from duckrun.session import Session, connect
 from duckrun.specs import AppTransaction, Commit, MergeClause, MergeSpec, ReadSpec, WriteSpec
 
 if any((d.metadata["Name"] or "").lower() == "duckrun" for d in _distributions(name="duckrun")):
