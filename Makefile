@@ -14,6 +14,8 @@ STAMP  := $(VENV)/.setup-done
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # The Java that setup chose; read when a recipe runs, as setup may just have written it.
 WITH_JAVA = JAVA_HOME="$$(cat $(VENV)/java_home)"
+# How many processes run the tests for every day; all that needs Spark shares one of them, and so one Spark.
+WORKERS ?= 2
 # What pytest leaves to test-ci.
 LONG := kills or conformance or differential or cluster or ui or slow
 
@@ -48,7 +50,7 @@ images: $(STAMP) ## README's pictures, from the page of `make ui` (after `make d
 	@$(WITH_JAVA) $(PY) tools/screenshots.py docs/images
 
 test: $(STAMP) ## the tests for every day (ARGS="-k merge" narrows)
-	@$(WITH_JAVA) $(PY) -m pytest -m "not ($(LONG))" $(ARGS)
+	@$(WITH_JAVA) $(PY) -m pytest -n $(WORKERS) --dist loadgroup -m "not ($(LONG))" $(ARGS)
 
 test-ci: $(STAMP) ## the long suites, each within its budget (SUITES="kills ui" narrows)
 	@$(WITH_JAVA) $(PY) tools/suites.py $(SUITES)

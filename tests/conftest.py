@@ -13,6 +13,13 @@ from duckrun.session import Session
 pytest_plugins = ["tests.fixtures_s3", "tests.fixtures_spark"]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With several workers (pytest-xdist), one of them runs all that needs Spark: one Spark session a test run."""
+    for item in items:
+        if item.get_closest_marker("spark") or "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """The root of a lake that does not exist yet."""
