@@ -66,11 +66,14 @@ class Lake:
         schema: str = "main",
         storage_options: Mapping[str, Any] | None = None,
         read_only: bool = False,
+        name: str | None = None,
     ) -> None:
         self.storage = Storage(root, storage_options)
         self.root = self.storage.root
         self.default_schema = schema
         self.read_only = read_only
+        self.name = name
+        """The name by which a session has attached this lake."""
         self.format = DeltaFormat(self.storage)
 
     def __repr__(self) -> str:
@@ -84,8 +87,8 @@ class Lake:
         self._check_name(name)
         definition = self._read_definition(schema, name)
         if isinstance(definition, LocationDefinition):
-            return TableRef(schema, name, definition.location)
-        return TableRef(schema, name, f"{self.root}/{schema}/{name}")
+            return TableRef(schema, name, definition.location, catalog=self.name)
+        return TableRef(schema, name, f"{self.root}/{schema}/{name}", catalog=self.name)
 
     def parse(self, dotted: str) -> TableRef:
         """The table of ``name`` (in the default schema) or ``schema.name``."""
@@ -99,10 +102,16 @@ class Lake:
     def at(self, location: str | os.PathLike[str], *, schema: str | None = None, name: str | None = None) -> TableRef:
         """The table in a folder, wherever it is."""
         root = normalise_root(location)
-        return TableRef(schema or self.default_schema, name or root.rsplit("/", 1)[-1], root)
+        return TableRef(schema or self.default_schema, name or root.rsplit("/", 1)[-1], root, catalog=self.name)
+
+    def is_name(self, *names: str) -> bool:
+        """True if each can name a schema or table: one folder below the root."""
+        return not any(
+            not name or name in (".", "..") or "/" in name or "\\" in name or name.startswith("_") for name in names
+        )
 
     def _check_name(self, name: str) -> None:
-        if not name or name in (".", "..") or "/" in name or "\\" in name or name.startswith("_"):
+        if not self.is_name(name):
             raise InvalidConfig(
                 f"{name!r} cannot name a schema or table of lake {self.root}: a name is one folder below the root, "
                 "not empty, without slashes, and does not start with an underscore."
@@ -134,7 +143,7 @@ class Lake:
     def _ref(self, schema: str, name: str, defined: Mapping[str, Definition]) -> TableRef:
         definition = defined.get(name)
         location = definition.location if isinstance(definition, LocationDefinition) else f"{self.root}/{schema}/{name}"
-        return TableRef(schema, name, location)
+        return TableRef(schema, name, location, catalog=self.name)
 
     def exists(self, ref: TableRef) -> bool:
         """True if there is a table (not a view) of that name."""
@@ -149,7 +158,7 @@ class Lake:
 
     def nearest(self, ref: TableRef) -> str:
         """A sentence with the names that the one asked for may have meant."""
-        names = [f"{s}.{n}" for s in self.schemas() for n in self._names(s)]
+        names = [str(TableRef(s, n, "", catalog=self.name)) for s in self.schemas() for n in self._names(s)]
         close = difflib.get_close_matches(str(ref), names, n=3, cutoff=0.5)
         if close:
             return f" Did you mean {', '.join(close)}?"

@@ -16,13 +16,15 @@ class Pins:
         self._lock = threading.Lock()
         self._pinned: dict[str, Snapshot] = {}
 
-    def snapshot(self, ref: TableRef) -> Snapshot:
-        """The snapshot that this run reads; the newest at the first call. Raises TableNotFound."""
+    def snapshot(self, ref: TableRef, load: Callable[[TableRef], Snapshot] | None = None) -> Snapshot:
+        """The snapshot that this run reads; the newest at the first call, by ``load`` where a session knows better how
+        to reach the table. Raises TableNotFound.
+        """
         with self._lock:
             found = self._pinned.get(ref.location)
         if found is not None:
             return found
-        loaded = self._load(ref)
+        loaded = (load or self._load)(ref)
         with self._lock:
             return self._pinned.setdefault(ref.location, loaded)
 

@@ -13,9 +13,10 @@ from duckrun.delta_table import Table
 from duckrun.engines.duckdb import DuckDBEngine
 from duckrun.engines.duckdb_source import SQL
 from duckrun.engines.engine import Engine
-from duckrun.errors import InvalidConfig, TableNotFound
+from duckrun.errors import InvalidConfig
 from duckrun.frame import Frame
 from duckrun.lake import Lake, TableRef, ViewDefinition
+from duckrun.lakes import OWN_CATALOGS, Lakes
 from duckrun.memory import Arbiter
 from duckrun.pins import Pins
 from duckrun.specs import Commit, EngineName, ReadSpec, Spec, StagedFile, WriteSpec
@@ -75,6 +76,7 @@ class Session:
         pins: Pins | None = None,
     ) -> None:
         self.lake = lake
+        self.lakes = Lakes(lake)
         self.arbiter = arbiter or Arbiter()
         self.engine_name: EngineName = engine
         self._spark = spark
@@ -93,7 +95,7 @@ class Session:
     @property
     def pins(self) -> Pins:
         """The pins of the next statement: those of the run, or fresh ones."""
-        return self._pins if self._pins is not None else Pins(self.lake.snapshot)
+        return self._pins if self._pins is not None else Pins(self.lakes.snapshot)
 
     @property
     def engine(self) -> Engine:
@@ -111,6 +113,8 @@ class Session:
                 self._engines[name] = SparkEngine(self.lake, self._spark or spark_session(storage=self.lake.storage))
             else:
                 self._engines[name] = DuckDBEngine(self.lake, arbiter=self.arbiter)
+            for lake in self.lakes:
+                self._engines[name].reach(lake.storage)
         return self._engines[name]
 
     # -- reading
@@ -140,56 +144,43 @@ class Session:
             name = _dotted(table)
             if name in tables or name in views or self.engine.has_name(name):
                 return None
-            if table.catalog and table.catalog not in self._catalogs(table):
-                raise TableNotFound(f"There is no lake {table.catalog!r} in this session ({name}).")
-            ref = self._find(table.db or self.lake.default_schema, table.name)
-            definition = self.lake.definition(ref)
+            lake, ref = self.lakes.locate((table.catalog, table.db, table.name))
+            definition = lake.definition(ref)
             if isinstance(definition, ViewDefinition):
                 inner = parse_query(definition.sql, definition.dialect)
-                views[name] = exp.Subquery(this=_qualified(inner, ref.schema))
+                views[name] = exp.Subquery(this=_qualified(inner, ref, definition.catalog))
             else:
-                tables[name] = pins.snapshot(ref)
+                tables[name] = pins.snapshot(ref, self.lakes.snapshot)
             return None
 
         replace_tables(tree, visit)
         return views
 
-    def _catalogs(self, table: exp.Table) -> set[str]:
-        return {"memory", "lake", table.catalog}
-
-    def _find(self, schema: str, name: str) -> TableRef:
-        """A table by its exact name, else by the only one that differs in case."""
-        ref = self.lake.resolve(schema, name)
-        if self.lake.exists(ref) or self.lake.definition(ref) is not None:
-            return ref
-        schemas = [s for s in self.lake.schemas() if s.lower() == schema.lower()]
-        same = [
-            (s, n) for s in schemas for n in (*self.lake.tables(s), *self.lake.views(s)) if n.lower() == name.lower()
-        ]
-        return self.lake.resolve(*same[0]) if len(same) == 1 else ref
-
     def table(self, name: str | TableRef) -> Table:
         """A table by ``schema.name``, with its history and older versions. Raises TableNotFound."""
-        ref = self._ref(name)
-        if not self.lake.exists(ref):
-            self.lake.snapshot(ref)
+        ref = self.ref(name)
+        lake = self.lakes.of(ref)
+        if not lake.exists(ref):
+            lake.snapshot(ref)
         return Table(self, ref)
 
     def tables(self) -> list[str]:
-        """The tables and views of the lake, as ``schema.name``. No log is opened."""
-        return [f"{s}.{n}" for s in self.lake.schemas() for n in sorted({*self.lake.tables(s), *self.lake.views(s)})]
+        """The tables and views, as ``schema.name``, and of attached lakes as ``lake.schema.name``. No log is opened."""
+        return self.lakes.names()
 
     def scan(self, name: str | TableRef, spec: ReadSpec | None = None, *, engine: EngineName | None = None) -> Frame:
         """Some columns and rows of one table, at the pinned version or the one that the spec names: lazy."""
-        ref, spec = self._ref(name), spec or ReadSpec()
-        return self.engine_of(engine or self.engine_name).scan(self.snapshot(ref, spec), spec)
+        ref, spec = self.ref(name), spec or ReadSpec()
+        chosen = self.engine_of(engine or self.engine_name)
+        chosen.reach(self.lakes.of(ref).storage)
+        return chosen.scan(self.snapshot(ref, spec), spec)
 
     def snapshot(self, name: str | TableRef, spec: ReadSpec | None = None) -> Snapshot:
         """The snapshot that a read of this session uses."""
-        ref = self._ref(name)
+        ref = self.ref(name)
         if spec is not None and (spec.version is not None or spec.timestamp is not None):
-            return self.lake.snapshot(ref, spec.version, spec.timestamp)
-        return self.pins.snapshot(ref)
+            return self.lakes.snapshot(ref, spec.version, spec.timestamp)
+        return self.pins.snapshot(ref, self.lakes.snapshot)
 
     def open(self, scan: Scan) -> Frame:
         """The rows of a scan, which may be one part of a table's files and come from another process."""
@@ -210,12 +201,14 @@ class Session:
         ``source`` is a pyarrow Table or RecordBatchReader, a pandas or polars frame (lazy too), a DuckDB relation, a
         Frame, a Spark DataFrame, or duckrun.SQL. A Spark DataFrame is written by Spark whatever the session's engine.
         """
-        ref = self._ref(name)
-        self.lake.ensure_writable(ref)
+        ref = self.ref(name)
+        lake = self.lakes.of(ref)
+        lake.ensure_writable(ref)
         chosen = self._writing_engine(engine or self.engine_name, source, ref)
         if isinstance(source, SQL):
             source = self._selected(source, chosen)
-        transaction = Transaction(self.lake, ref, app=spec.app, pins=self._pins)
+        chosen.reach(lake.storage)
+        transaction = Transaction(lake, ref, app=spec.app, pins=self._pins)
         return chosen.execute(spec, source, transaction)
 
     def stage(
@@ -224,15 +217,17 @@ class Session:
         """Write a part of a commit to come: files that no reader sees before commit_staged(). They survive pickle and
         JSON, so that N processes stage and one commits.
         """
-        ref = self._ref(name)
-        self.lake.ensure_writable(ref)
+        ref = self.ref(name)
+        lake = self.lakes.of(ref)
+        lake.ensure_writable(ref)
         if isinstance(source, SQL):
             source = self._selected(source, self._embedded)
-        return self._embedded.stage(source, Transaction(self.lake, ref), partition_by)
+        return self._embedded.stage(source, Transaction(lake, ref), partition_by)
 
     def commit_staged(self, name: str | TableRef, files: Sequence[StagedFile], spec: WriteSpec) -> Commit:
         """Make staged files visible in one commit (append, overwrite, or error for a new table)."""
-        transaction = Transaction(self.lake, self._ref(name), app=spec.app, pins=self._pins)
+        ref = self.ref(name)
+        transaction = Transaction(self.lakes.of(ref), ref, app=spec.app, pins=self._pins)
         return self._embedded.commit_staged(files, spec, transaction)
 
     @property
@@ -253,7 +248,7 @@ class Session:
 
     def _selected(self, source: SQL, engine: Engine) -> Frame:
         own = Session(self.lake, engine=engine.name, pins=self._pins, arbiter=self.arbiter, spark=self._spark)  # type: ignore[arg-type]
-        own._engines = self._engines
+        own._engines, own.lakes = self._engines, self.lakes
         return own.sql(source.text, dialect=source.dialect or "duckdb")
 
     def schema_of(self, source: Any, *, engine: EngineName | None = None) -> pa.Schema:
@@ -267,8 +262,32 @@ class Session:
         """Give a frame or any tabular value a name that statements of this session can read."""
         self.engine.register(name, frame)
 
-    def _ref(self, name: str | TableRef) -> TableRef:
-        return name if isinstance(name, TableRef) else self.lake.parse(name)
+    def ref(self, name: str | TableRef) -> TableRef:
+        """The table of a name: ``name``, ``schema.name`` or ``lake.schema.name``, whether it exists or not."""
+        return name if isinstance(name, TableRef) else self.lakes.locate(name)[1]
+
+    # -- other lakes
+
+    def attach(
+        self,
+        root: str | os.PathLike[str],
+        name: str,
+        *,
+        read_only: bool = False,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Add a lake under a name: its tables are ``name.schema.table`` in reads, joins and writes of this session.
+
+        In a read-only session it is read-only too. Raises InvalidConfig for a name that is taken by another lake, by a
+        schema, or by an engine.
+        """
+        lake = self.lakes.attach(root, name, read_only=read_only, storage_options=storage_options)
+        for engine in self._engines.values():
+            engine.reach(lake.storage)
+
+    def detach(self, name: str) -> None:
+        """Forget an attached lake; its tables stay as they are. Raises InvalidConfig."""
+        self.lakes.detach(name)
 
     def close(self) -> None:
         """Close what this session opened. A Spark session that was handed in stays open."""
@@ -289,13 +308,15 @@ def _dotted(table: exp.Table) -> str:
     return ".".join(part for part in (table.catalog, table.db, table.name) if part)
 
 
-def _qualified(tree: exp.Expr, schema: str) -> exp.Expr:
-    """A view's query with its bare table names in the view's own schema."""
+def _qualified(tree: exp.Expr, view: TableRef, own: str | None) -> exp.Expr:
+    """A view's query with its table names in the view's own lake, and bare ones in its own schema. ``own`` is the
+    catalog by which the query itself names that lake.
+    """
 
     def qualify(table: exp.Table) -> exp.Expr | None:
-        if table.db:
+        if table.catalog and table.catalog not in (own, *OWN_CATALOGS):
             return None
-        return exp.table_(table.name, db=schema, quoted=True)
+        return exp.table_(table.name, db=table.db or view.schema, catalog=view.catalog, quoted=True)
 
     return replace_tables(tree, qualify)
 

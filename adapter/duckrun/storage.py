@@ -18,7 +18,7 @@ from obstore.store import LocalStore, from_url
 from pydantic import SecretStr
 
 from duckrun.errors import InvalidConfig, StorageError
-from duckrun.sql import quote_literal
+from duckrun.sql import quote_identifier, quote_literal
 
 _CLOUD_SCHEMES = {"s3": "s3", "s3a": "s3", "az": "azure", "abfs": "azure", "abfss": "azure", "gs": "gcs"}
 _CLIENT_KEYS = {"allow_http", "timeout", "connect_timeout", "proxy_url", "allow_invalid_certificates"}
@@ -126,8 +126,12 @@ class Storage:
         except Exception as error:
             raise StorageError(f"Cannot open {location}: {error}. Check the storage_options of this lake.") from error
 
-    def duckdb_secrets(self) -> list[str]:
-        """``CREATE SECRET`` statements scoped to the bucket or account of the root; none for a local root."""
+    def duckdb_secrets(self, *, narrow: bool = False) -> list[str]:
+        """``CREATE SECRET`` statements scoped to the bucket or account of the root; none for a local root.
+
+        With ``narrow`` the scope is the root itself, so that two lakes in one bucket keep their own credentials: DuckDB
+        takes the secret with the longest scope that a path starts with.
+        """
         if self.is_local:
             return []
         fields: dict[str, str | None]
@@ -164,21 +168,24 @@ class Storage:
             }
         given = {k: v for k, v in fields.items() if v is not None}
         body = ", ".join(f"{k} {v if k == 'TYPE' else quote_literal(v)}" for k, v in given.items())
-        scope = quote_literal(f"{self.scheme}://{urlsplit(self.root).netloc}")
-        name = "duckrun_" + "".join(c if c.isalnum() else "_" for c in f"{self.scheme}_{urlsplit(self.root).netloc}")
-        return [f'CREATE OR REPLACE SECRET "{name}" ({body}, SCOPE {scope})']
+        scope = f"{self.root}/" if narrow else f"{self.scheme}://{urlsplit(self.root).netloc}"
+        name = "duckrun_" + "".join(c if c.isalnum() else f"_{ord(c):x}_" for c in scope)
+        return [f"CREATE OR REPLACE SECRET {quote_identifier(name)} ({body}, SCOPE {quote_literal(scope)})"]
 
     def hadoop_conf(self) -> dict[str, str]:
-        """Hadoop properties (without ``spark.hadoop.``) with which Spark reaches the root."""
+        """Hadoop properties (without ``spark.hadoop.``) with which Spark reaches the root: those of its bucket or
+        account, since one Spark session may read several.
+        """
         if self.kind == "s3":
+            bucket = f"fs.s3a.bucket.{urlsplit(self.root).netloc}"
             endpoint = self._option("aws_endpoint_url", "endpoint_url", "aws_endpoint", "endpoint")
             pairs = {
-                "fs.s3a.access.key": self._option("aws_access_key_id", "access_key_id"),
-                "fs.s3a.secret.key": self._option("aws_secret_access_key", "secret_access_key"),
-                "fs.s3a.session.token": self._option("aws_session_token", "session_token"),
-                "fs.s3a.endpoint.region": self._option("aws_region", "region"),
-                "fs.s3a.endpoint": endpoint,
-                "fs.s3a.path.style.access": "true" if endpoint else None,
+                f"{bucket}.access.key": self._option("aws_access_key_id", "access_key_id"),
+                f"{bucket}.secret.key": self._option("aws_secret_access_key", "secret_access_key"),
+                f"{bucket}.session.token": self._option("aws_session_token", "session_token"),
+                f"{bucket}.endpoint.region": self._option("aws_region", "region"),
+                f"{bucket}.endpoint": endpoint,
+                f"{bucket}.path.style.access": "true" if endpoint else None,
             }
         elif self.kind == "azure":
             account = self._option("azure_storage_account_name", "account_name")

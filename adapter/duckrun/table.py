@@ -15,15 +15,16 @@ from duckrun.specs import ReadSpec, ScanFile
 
 @dataclass(frozen=True)
 class TableRef:
-    """A table's name in the lake and the folder that holds it."""
+    """A table's name in the lake and the folder that holds it. ``catalog`` names the lake where it is an attached one."""
 
     schema: str
     name: str
     location: str
     format: str = "delta"
+    catalog: str | None = None
 
     def __str__(self) -> str:
-        return f"{self.schema}.{self.name}"
+        return ".".join(part for part in (self.catalog, self.schema, self.name) if part)
 
 
 @dataclass(frozen=True)

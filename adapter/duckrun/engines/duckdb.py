@@ -44,8 +44,12 @@ def extension_path(name: str) -> Path:
     return path
 
 
-def load_extensions(connection: duckdb.DuckDBPyConnection, storages: Sequence[Storage] = ()) -> None:
-    """Load what reading these storages needs from wheels, and set their secrets. Nothing is downloaded."""
+def load_extensions(
+    connection: duckdb.DuckDBPyConnection, storages: Sequence[Storage] = (), *, narrow: bool = False
+) -> None:
+    """Load what reading these storages needs from wheels, and set their secrets, for the root alone with ``narrow``.
+    Nothing is downloaded.
+    """
     needed = ["delta"]
     kinds = {storage.kind for storage in storages}
     needed += ["httpfs"] if kinds & {"s3", "gcs"} else []
@@ -53,7 +57,7 @@ def load_extensions(connection: duckdb.DuckDBPyConnection, storages: Sequence[St
     for name in needed:
         connection.execute(f"LOAD {quote_literal(extension_path(name).as_posix())}")
     for storage in storages:
-        for statement in storage.duckdb_secrets():
+        for statement in storage.duckdb_secrets(narrow=narrow):
             connection.execute(statement)
 
 
@@ -99,6 +103,7 @@ class DuckDBEngine:
         self._opening = threading.Lock()
         self._scratch = tempfile.TemporaryDirectory(prefix="duckrun-")
         self._registered: dict[str, pa.Table] = {}
+        self._reached: list[Storage] = [lake.storage]
         self.temp_names: set[str] = set()
 
     @property
@@ -111,6 +116,12 @@ class DuckDBEngine:
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
         return self.connection.cursor()
+
+    def reach(self, storage: Storage) -> None:
+        """Take the credentials of another lake."""
+        if not storage.is_local and storage not in self._reached:
+            load_extensions(self.connection, [storage], narrow=True)
+            self._reached.append(storage)
 
     # -- reading
 
@@ -201,7 +212,8 @@ class DuckDBEngine:
     ) -> tuple[StagedFile, ...]:
         """Write a part of a commit to come: data files that no reader sees before commit_staged()."""
         job = duckdb_write.Job(self, WriteSpec("append"), transaction)
-        snapshot = self.lake.snapshot(transaction.ref) if self.lake.exists(transaction.ref) else None
+        lake = transaction.lake
+        snapshot = lake.snapshot(transaction.ref) if lake.exists(transaction.ref) else None
         with (
             errors_about(f"table {transaction.ref}, staging"),
             rows_of(source, self.cursor(), self._scratch.name) as rows,

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
     from duckrun.frame import Frame
     from duckrun.specs import Commit, ReadSpec, Spec
+    from duckrun.storage import Storage
     from duckrun.table import Scan, Snapshot
     from duckrun.transaction import Transaction
 
@@ -27,6 +28,9 @@ class Engine(Protocol):
 
     def query(self, sql: str, tables: dict[str, Snapshot], dialect: str) -> Frame:
         """A SELECT whose table names (the keys of ``tables``) stand for pinned snapshots: lazy."""
+
+    def reach(self, storage: Storage) -> None:
+        """Take the credentials of another lake, so that its tables can be read and written. Again is fine."""
 
     def accepts(self, value: Any) -> bool:
         """True if this engine must be the one that writes this value."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from duckrun.engines.spark_errors import errors_about
-from duckrun.engines.spark_session import is_spark_frame, spark_session
+from duckrun.engines.spark_session import apply_storage, is_spark_frame, spark_session
 from duckrun.engines.spark_sql import pinned_query, quote, to_spark
 from duckrun.engines.spark_types import storable_table
 from duckrun.engines.spark_write import Attempt
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from duckrun.lake import Lake
+    from duckrun.storage import Storage
     from duckrun.table import Scan, Snapshot
     from duckrun.transaction import Transaction
 
@@ -118,6 +119,7 @@ class SparkEngine:
     def __init__(self, lake: Lake, spark: SparkSession | None = None) -> None:
         self.lake = lake
         self._spark = spark
+        self._reached: list[Storage] = [lake.storage]
         self.temp_names: set[str] = set()
 
     @property
@@ -126,6 +128,21 @@ class SparkEngine:
         if self._spark is None:
             self._spark = spark_session(storage=self.lake.storage)
         return self._spark
+
+    def reach(self, storage: Storage) -> None:
+        """Take the credentials of another lake. Spark holds one set for each bucket: another one raises InvalidConfig."""
+        if storage in self._reached:
+            return
+        given = storage.hadoop_conf()
+        for known in self._reached:
+            there = known.hadoop_conf()
+            if any(there.get(key, value) != value for key, value in given.items()):
+                raise InvalidConfig(
+                    f"{storage.root} and {known.root} are in one bucket or account with different credentials, and Spark "
+                    "holds one set for each. Attach it in a session with engine='duckdb'."
+                )
+        apply_storage(self.spark, storage)
+        self._reached.append(storage)
 
     def close(self) -> None:
         """Nothing to give back: the session is shared or the caller's."""
@@ -202,10 +219,10 @@ class SparkEngine:
         if spec.mode not in self.capabilities.modes:
             raise UnsupportedFeature(f"The spark engine has no mode {spec.mode!r}; run this with engine: duckdb.")
         fenced = isinstance(spec, WriteSpec) and spec.read_version is not None
-        if fenced and not self.lake.storage.is_local:
+        if fenced and not transaction.lake.storage.is_local:
             raise UnsupportedFeature(
                 f"{spec.mode} on table {transaction.ref}: a write fenced to the version that was read needs a commit at "
-                f"a given version, which Spark does not have on {self.lake.storage.kind}. Run this with engine: duckdb."
+                f"a given version, which Spark does not have on {transaction.lake.storage.kind}. Run this with engine: duckdb."
             )
         frame = None if source is None else self._native(source)
         if frame is None and not isinstance(spec, DeleteSpec | UpdateSpec):

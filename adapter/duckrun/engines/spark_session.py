@@ -90,7 +90,7 @@ def spark_session(
                     f"{_shared.asked if _shared else _address(existing)}; a process holds one. Use that address, or stop "
                     "the session first (duckrun.engines.spark_session.stop_spark_session)."
                 )
-            _apply_storage(existing, storage)
+            apply_storage(existing, storage)
             return existing
         remote = remote or (None if master else os.environ.get("SPARK_REMOTE"))
         session = (
@@ -155,7 +155,7 @@ def _connect(
             session.conf.set(key, _text(value))
     except Exception as error:
         raise InvalidConfig(f"Spark at {remote} answered, but gave no session: {_first_line(error)}") from error
-    _apply_storage(session, storage)
+    apply_storage(session, storage)
     return session
 
 
@@ -209,7 +209,7 @@ def _settings(master: str, conf: Mapping[str, Any], storage: Storage | None) -> 
     return settings | given
 
 
-def _apply_storage(session: SparkSession, storage: Storage | None) -> None:
+def apply_storage(session: SparkSession, storage: Storage | None) -> None:
     """Credentials for a session that runs already: Hadoop takes them from the session's settings."""
     for key, value in (storage.hadoop_conf() if storage is not None else {}).items():
         session.conf.set(key, value)

@@ -148,7 +148,7 @@ class Attempt:
     def _sync(self, spec: WriteSpec) -> Commit | None:
         """Append with columns that go: the whole table is written anew, in one commit."""
         assert self.snapshot is not None
-        if not self.engine.lake.storage.is_local:
+        if not self.transaction.lake.storage.is_local:
             raise UnsupportedFeature(
                 f"{spec.mode} on table {self.ref}: taking columns away writes the table anew, fenced to the version that was "
                 "read, which Spark cannot do on an object store. Run this with engine: duckdb."
@@ -365,7 +365,7 @@ class Attempt:
 
     def _must_exist(self) -> None:
         if self.snapshot is None:
-            self.engine.lake.snapshot(self.ref)  # raises TableNotFound with the nearest names
+            self.transaction.lake.snapshot(self.ref)  # raises TableNotFound with the nearest names
 
     def _analyse(self, query: str) -> None:
         """Let Spark check a query that names the expressions of a statement, before the statement runs."""
@@ -440,7 +440,7 @@ class Attempt:
     def _committed(self) -> Commit:
         """The commit that carries our token. Spark skips a repeated application version without a word: that must not
         look like success, so it becomes a Conflict, upon which the transaction finds the earlier commit."""
-        form = self.engine.lake.format
+        form = self.transaction.lake.format
         wanted = 0 if self.snapshot is None else self.snapshot.version + 1
         version = wanted
         while (actions := form.actions(self.ref, version)) is not None:
