@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from duckrun.errors import CommitConflict
-from duckrun.formats.delta import CommitActions, CommitTaken
+from duckrun.formats.delta_log import CommitActions, CommitTaken
 from duckrun.lake import Lake
 from duckrun.locks import table_lock
 from duckrun.memory import PeakSampler

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from datetime import UTC, date, datetime
-from decimal import Decimal
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import unquote
 
@@ -20,40 +18,10 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from duckrun.errors import StorageError, TableNotFound, UnsupportedFeature, VersionNotReadable
+from duckrun.formats.delta_log import LOG, NOTE_KEY, CommitActions, CommitTaken, parse_commit, partition_string
 from duckrun.specs import AppTransaction, Commit, ScanFile
 from duckrun.storage import Storage
 from duckrun.table import Snapshot, TableRef
-
-NOTE_KEY = "duckrun"
-_LOG = "_delta_log"
-
-
-class CommitTaken(Exception):
-    """The version that a commit wanted was taken by another writer."""
-
-
-@dataclass(frozen=True)
-class CommitActions:
-    """One commit of the log, as far as a later writer must know it."""
-
-    version: int
-    info: dict[str, Any]
-    adds: tuple[dict[str, Any], ...]
-    removes: tuple[dict[str, Any], ...]
-    transactions: tuple[AppTransaction, ...]
-    changes_metadata: bool
-
-    @property
-    def note(self) -> dict[str, Any]:
-        """Our own entry, wherever the engine that committed could put it."""
-        if isinstance(self.info.get(NOTE_KEY), dict):
-            return self.info[NOTE_KEY]
-        try:
-            found = json.loads(self.info.get("userMetadata") or "{}")
-        except ValueError:
-            return {}
-        note = found.get(NOTE_KEY) if isinstance(found, dict) else None
-        return note if isinstance(note, dict) else {}
 
 
 class DeltaFormat:
@@ -89,7 +57,7 @@ class DeltaFormat:
     def exists(self, ref: TableRef) -> bool:
         """True if the log of the table holds a commit. One listing; no log file is read."""
         return any(
-            key["path"].endswith((".json", ".checkpoint.parquet")) for key in self.storage.keys(ref.location, _LOG)
+            key["path"].endswith((".json", ".checkpoint.parquet")) for key in self.storage.keys(ref.location, LOG)
         )
 
     def refuse_other_files(self, ref: TableRef) -> None:
@@ -100,7 +68,7 @@ class DeltaFormat:
         for key in self.storage.keys(ref.location):
             folder, _, name = key["path"].rpartition("/")
             ours = name.startswith("part-") and name.endswith(".parquet") or name.startswith((".", "_"))
-            if name == "_SUCCESS" or not (ours or folder.partition("/")[0] in (_LOG, "_change_data")):
+            if name == "_SUCCESS" or not (ours or folder.partition("/")[0] in (LOG, "_change_data")):
                 raise StorageError(
                     f"Table {ref} cannot be made at {ref.location}: the folder is no Delta table and holds files, such as "
                     f"{key['path']}. Nothing was written. Move them, or give the table another location."
@@ -195,26 +163,11 @@ class DeltaFormat:
     def actions(self, ref: TableRef, version: int) -> CommitActions | None:
         """One commit, or None where the log no longer holds it."""
         try:
-            path = f"{_LOG}/{version:020d}.json"
+            path = f"{LOG}/{version:020d}.json"
             raw = bytes(obstore.get(self.storage.store_at(ref.location), path).bytes())
         except FileNotFoundError:
             return None
-        info: dict[str, Any] = {}
-        adds, removes, transactions = [], [], []
-        changes_metadata = False
-        for line in raw.splitlines():
-            action = json.loads(line) if line.strip() else {}
-            if "commitInfo" in action:
-                info = action["commitInfo"]
-            elif "add" in action:
-                adds.append(action["add"])
-            elif "remove" in action:
-                removes.append(action["remove"])
-            elif "txn" in action:
-                transactions.append(AppTransaction(action["txn"]["appId"], action["txn"]["version"]))
-            elif "metaData" in action or "protocol" in action:
-                changes_metadata = True
-        return CommitActions(version, info, tuple(adds), tuple(removes), tuple(transactions), changes_metadata)
+        return parse_commit(version, raw)
 
     def actions_back(self, ref: TableRef, newest: int) -> Iterator[CommitActions]:
         """The commits from ``newest`` backwards, as far as the log holds them."""
@@ -231,7 +184,7 @@ class DeltaFormat:
         found = self.actions(ref, version)
         if found is None:
             raise VersionNotReadable(f"Version {version} of table {ref} is not in its log any more.")
-        note, counts = found.note, _counts(found)
+        note, counts = found.note, found.counts()
         return Commit(
             table=str(ref),
             location=ref.location,
@@ -356,9 +309,7 @@ class DeltaFormat:
         version = snapshot.version + 1
         try:
             body = "\n".join(lines).encode()
-            obstore.put(
-                self.storage.store_at(snapshot.ref.location), f"{_LOG}/{version:020d}.json", body, mode="create"
-            )
+            obstore.put(self.storage.store_at(snapshot.ref.location), f"{LOG}/{version:020d}.json", body, mode="create")
         except FileExistsError as error:
             raise CommitTaken(f"version {version} of table {snapshot.ref}") from error
         return version
@@ -377,49 +328,5 @@ class DeltaFormat:
             return f"There is no table {ref}: nothing is at {ref.location}."
         return (
             f"{ref.location} is not a Delta table: it holds files (such as {first['path']}), but no commit in "
-            f"{_LOG}. Convert it, or give table {ref} another location."
+            f"{LOG}. Convert it, or give table {ref} another location."
         )
-
-
-def partition_string(value: Any) -> str | None:
-    """A partition value as the log writes it. Source: Delta protocol, Partition Value Serialization."""
-    if value is None:
-        return None
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, datetime):
-        if value.tzinfo is not None:
-            value = value.astimezone(UTC).replace(tzinfo=None)
-        return value.isoformat(sep=" ", timespec="microseconds" if value.microsecond else "seconds")
-    if isinstance(value, date):
-        return value.isoformat()
-    if isinstance(value, Decimal):
-        return format(value, "f")
-    if isinstance(value, bytes):
-        return value.decode("latin-1")
-    return str(value)
-
-
-def _counts(found: CommitActions) -> tuple[int | None, int | None, int | None]:
-    """Rows inserted, updated and deleted, by the metrics of delta_rs (snake_case) or of Spark (camelCase)."""
-    metrics = found.info.get("operationMetrics") or {}
-
-    def of(*names: str) -> int | None:
-        value = next((metrics[n] for n in names if n in metrics), None)
-        return None if value is None else int(value)
-
-    operation = str(found.info.get("operation", "")).upper()
-    if operation == "MERGE":
-        return (
-            of("num_target_rows_inserted", "numTargetRowsInserted"),
-            of("num_target_rows_updated", "numTargetRowsUpdated"),
-            of("num_target_rows_deleted", "numTargetRowsDeleted"),
-        )
-    if operation == "DELETE":
-        return 0, 0, of("num_deleted_rows", "numDeletedRows")
-    if operation == "UPDATE":
-        return 0, of("num_updated_rows", "numUpdatedRows"), 0
-    inserted = of("num_added_rows", "numOutputRows")
-    if inserted is not None and "numCopiedRows" in metrics:  # Spark counts the rows that replaceWhere kept as output
-        return inserted - (of("numCopiedRows") or 0), 0, of("numDeletedRows")
-    return inserted, None if inserted is None else 0, None if found.removes else 0

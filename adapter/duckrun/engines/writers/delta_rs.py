@@ -11,7 +11,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from duckrun.engines.duckdb_source import Rows
 from duckrun.errors import DuckrunError
-from duckrun.formats.delta import CommitTaken
+from duckrun.formats.delta_log import CommitTaken
 from duckrun.specs import MemoryShares
 from duckrun.sql import quote_identifier
 from duckrun.table import Snapshot

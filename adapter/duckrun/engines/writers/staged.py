@@ -18,7 +18,7 @@ from deltalake.transaction import AddAction, RemoveAction, create_table_with_add
 from duckrun.engines.duckdb_source import Rows, arrow_schema
 from duckrun.engines.writers.statistics import delta_stats
 from duckrun.errors import StorageError, UnsupportedFeature
-from duckrun.formats.delta import CommitActions, CommitTaken
+from duckrun.formats.delta_log import CommitActions, CommitTaken
 from duckrun.specs import ScanFile, StagedFile
 from duckrun.sql import quote_identifier, quote_literal
 from duckrun.table import Snapshot, TableRef, schema_to_text
