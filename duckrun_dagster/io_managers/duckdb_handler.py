@@ -6,18 +6,16 @@ from typing import Any
 
 import duckdb
 
-from duckrun.frame import Frame
-from duckrun_dagster.io_managers.handler import TypeHandler
+from duckrun_dagster.io_managers.handler import TableScan, TypeHandler
 
 
 class DuckDBHandler(TypeHandler[duckdb.DuckDBPyRelation]):
     """A relation may come from the step's own session or from any other connection of the process."""
 
-    names = {"duckdb": duckdb.DuckDBPyRelation}
     engine = "duckdb"
 
     def to_source(self, value: duckdb.DuckDBPyRelation) -> Any:
         return value
 
-    def from_scan(self, frame: Frame, as_type: type) -> duckdb.DuckDBPyRelation:
-        return frame.native
+    def from_scan(self, scan: TableScan, as_type: type) -> duckdb.DuckDBPyRelation:
+        return scan.frame().native

@@ -8,39 +8,24 @@ spec from context -> engine -> write or scan -> metadata from the Commit. What d
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, cast
 
 from dagster import ConfigurableIOManager, DagsterInvariantViolationError, DataVersion, InputContext, OutputContext
 from pydantic import Field
 
 from duckrun.errors import DuckrunError, InvalidConfig
-from duckrun.frame import Frame
-from duckrun.lake import LocationDefinition, ViewDefinition
+from duckrun.lake import LocationDefinition
 from duckrun.session import Session
 from duckrun.specs import AppTransaction, Commit, EngineName, ReadSpec
-from duckrun.sql import quote_identifier
 from duckrun.table import TableRef
 from duckrun_dagster import metadata as meta
 from duckrun_dagster.chain import application, chain_of
-from duckrun_dagster.io_managers.duckdb_handler import DuckDBHandler
-from duckrun_dagster.io_managers.handler import TypeHandler
-from duckrun_dagster.io_managers.pandas_handler import PandasHandler
-from duckrun_dagster.io_managers.polars_handler import PolarsHandler
-from duckrun_dagster.io_managers.pyarrow_handler import PyArrowHandler
-from duckrun_dagster.io_managers.pyspark_handler import PySparkHandler
-from duckrun_dagster.io_managers.sql_handler import SQLHandler
+from duckrun_dagster.io_managers.handler import TableScan, TypeHandler
+from duckrun_dagster.io_managers.registry import handler_of, named_type, type_name
 from duckrun_dagster.partitions import PartitionSlice, read_partitions, written_partitions
 from duckrun_dagster.resources import DuckrunResource, SparkResource
 from duckrun_dagster.table_config import ENGINES, TableConfig, parse_input, parse_table
-
-HANDLERS: tuple[TypeHandler[Any], ...] = (
-    PyArrowHandler(),
-    PandasHandler(),
-    PolarsHandler(),
-    DuckDBHandler(),
-    PySparkHandler(),
-    SQLHandler(),
-)
 
 _PREVIEW_ROWS = 10
 _PREVIEW_BYTES = 64 * 1024 * 1024
@@ -51,7 +36,8 @@ class DeltaIOManager(ConfigurableIOManager):
 
     The value decides the handler, the asset's metadata the table and how it is written. ``engine`` writes what no
     metadata says otherwise of; a PySpark DataFrame is always Spark's. ``default_type`` is what an input without a type
-    annotation gets: pyarrow, pyarrow_reader, pandas, polars, polars_lazy, duckdb or pyspark.
+    annotation gets: pyarrow, pyarrow_reader, pyarrow_dataset, pandas, polars, polars_lazy, duckdb, pyspark, deltalake,
+    duckrun or duckrun_table.
 
     Example::
 
@@ -72,8 +58,8 @@ class DeltaIOManager(ConfigurableIOManager):
         return self.schema_ or self.duckrun.lake().default_schema
 
     def handlers(self) -> Sequence[TypeHandler[Any]]:
-        """The types that this IO manager knows. A subclass adds its own."""
-        return HANDLERS
+        """Handlers of types that this IO manager does not know by itself; a subclass names its own, which come first."""
+        return ()
 
     # -- write
 
@@ -172,31 +158,17 @@ class DeltaIOManager(ConfigurableIOManager):
             )
             read = parse_input(context.definition_metadata or {}, what=what)
             as_type = self._declared_type(context)
-            handler = self._handler_of_type(as_type, what)
+            handler = handler_of(as_type, self.handlers(), what)
             engine = handler.engine or "duckdb"
             self._check_spark(engine, f"{what} is a PySpark DataFrame")
             ref = self._ref(config)
             session = self._session(context, engine)
-            spec = self._narrowed(read, read_partitions(context), session, ref, config, asset)
-            return handler.from_scan(_scan(session, ref, spec), as_type)
-
-    def _narrowed(
-        self,
-        read: ReadSpec,
-        partitions: PartitionSlice | None,
-        session: Session,
-        ref: TableRef,
-        config: TableConfig,
-        asset: str,
-    ) -> ReadSpec:
-        """A read with the partitions of the step added to its predicate."""
-        if partitions is None:
-            return read
-        whole = ReadSpec(version=read.version, timestamp=read.timestamp)
-        predicate = partitions.predicate(config, _scan(session, ref, whole).schema, asset)
-        if read.predicate is not None:
-            predicate = f"({predicate}) AND ({read.predicate})"
-        return ReadSpec(read.columns, predicate, read.version, read.timestamp, read.dialect)
+            scan = TableScan(session, ref, read)
+            partitions = read_partitions(context)
+            if partitions is not None:
+                whole = replace(scan, asked=ReadSpec(version=read.version, timestamp=read.timestamp))
+                scan = replace(scan, partitions=partitions.predicate(config, whole.frame().schema, asset))
+            return handler.from_scan(scan, as_type)
 
     # -- the parts
 
@@ -237,32 +209,13 @@ class DeltaIOManager(ConfigurableIOManager):
                 f"Asset {asset} returned None, so there is nothing to write. Return a frame, or annotate the asset "
                 "'-> None' (or return MaterializeResult) if it writes its data itself."
             )
-        return self._handler_of_type(type(value), f"Asset {asset} returned a {_type_name(type(value))}; it")
-
-    def _handler_of_type(self, declared: Any, what: str) -> TypeHandler[Any]:
-        for handler in self.handlers():
-            if handler.handles(declared):
-                return handler
-        known = [_type_name(t) for handler in self.handlers() for t in handler.types if isinstance(t, type)]
-        raise InvalidConfig(
-            f"{what} has type {_type_name(declared)}, which DeltaIOManager does not know. "
-            f"It knows {', '.join(known)} and pyspark.sql.DataFrame."
-        )
+        return handler_of(type(value), self.handlers(), f"Asset {asset} returned a {type_name(type(value))}; it")
 
     def _declared_type(self, context: InputContext) -> Any:
         declared = context.dagster_type.typing_type
         if declared is not Any and declared is not object:
             return declared
-        if self.default_type == "pyspark":
-            from pyspark.sql import DataFrame
-
-            return DataFrame
-        names = {name: as_type for handler in self.handlers() for name, as_type in handler.names.items()}
-        if self.default_type not in names:
-            raise InvalidConfig(
-                f"DeltaIOManager: default_type is {self.default_type!r}; it takes one of {', '.join(names)}, pyspark."
-            )
-        return names[self.default_type]
+        return named_type(self.default_type, self.handlers())
 
 
 def _step(context: OutputContext | InputContext) -> Any | None:
@@ -281,17 +234,6 @@ def _application(context: OutputContext, partitions: PartitionSlice | None) -> A
     return application(context.asset_key, partitions, chain_of(step.dagster_run, step.instance))
 
 
-def _scan(session: Session, ref: TableRef, spec: ReadSpec) -> Frame:
-    """The rows of a table, or of a persisted view, which has no versions of its own."""
-    if not isinstance(session.lake.definition(ref), ViewDefinition):
-        return session.scan(ref, spec)
-    if spec.version is not None or spec.timestamp is not None:
-        raise InvalidConfig(f"{ref} is a view, which has no versions: leave out 'version' and 'timestamp'.")
-    columns = "*" if spec.columns is None else ", ".join(quote_identifier(column) for column in spec.columns)
-    where = "" if spec.predicate is None else f" WHERE {spec.predicate}"
-    return session.sql(f"SELECT {columns} FROM {quote_identifier(ref.schema, ref.name)}{where}")
-
-
 @contextmanager
 def _naming(what: str) -> Iterator[None]:
     """Put what failed in front of an error of the lake, which knows the table only."""
@@ -301,10 +243,3 @@ def _naming(what: str) -> Iterator[None]:
         if str(error).startswith(what):
             raise
         raise type(error)(f"{what}: {error}") from error
-
-
-def _type_name(declared: Any) -> str:
-    if not isinstance(declared, type):
-        return str(declared)
-    module = declared.__module__.split(".")[0].lstrip("_")
-    return declared.__name__ if module == "builtins" else f"{module}.{declared.__name__}"

@@ -7,17 +7,14 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
-from duckrun.frame import Frame
-from duckrun_dagster.io_managers.handler import TypeHandler
+from duckrun_dagster.io_managers.handler import TableScan, TypeHandler
 
 
 class PandasHandler(TypeHandler[pd.DataFrame]):
     """pandas frames, through Arrow: a column of Python objects gets the Arrow type of what it holds."""
 
-    names = {"pandas": pd.DataFrame}
-
     def to_source(self, value: pd.DataFrame) -> Any:
         return pa.Table.from_pandas(value, preserve_index=False).replace_schema_metadata(None)
 
-    def from_scan(self, frame: Frame, as_type: type) -> pd.DataFrame:
-        return frame.toPandas()
+    def from_scan(self, scan: TableScan, as_type: type) -> pd.DataFrame:
+        return scan.frame().toPandas()

@@ -6,17 +6,14 @@ from typing import Any
 
 import polars as pl
 
-from duckrun.frame import Frame
-from duckrun_dagster.io_managers.handler import TypeHandler
+from duckrun_dagster.io_managers.handler import TableScan, TypeHandler
 
 
 class PolarsHandler(TypeHandler[pl.DataFrame | pl.LazyFrame]):
     """The columns and filters of a LazyFrame that was loaded reach the scan of the files."""
 
-    names = {"polars": pl.DataFrame, "polars_lazy": pl.LazyFrame}
-
     def to_source(self, value: pl.DataFrame | pl.LazyFrame) -> Any:
         return value
 
-    def from_scan(self, frame: Frame, as_type: type) -> pl.DataFrame | pl.LazyFrame:
-        return frame.pl(lazy=issubclass(as_type, pl.LazyFrame))
+    def from_scan(self, scan: TableScan, as_type: type) -> pl.DataFrame | pl.LazyFrame:
+        return scan.frame().pl(lazy=issubclass(as_type, pl.LazyFrame))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from duckrun.frame import Frame
 from duckrun_dagster.compat import is_spark_frame_type
-from duckrun_dagster.io_managers.handler import TypeHandler
+from duckrun_dagster.io_managers.handler import TableScan, TypeHandler
 
 
 class PySparkHandler(TypeHandler[Any]):
-    """Spark's DataFrame is known by its name, so that no definition imports PySpark."""
+    """Spark's DataFrame is two classes, classic and Connect, known by their name."""
 
     engine = "spark"
 
@@ -20,5 +19,5 @@ class PySparkHandler(TypeHandler[Any]):
     def to_source(self, value: Any) -> Any:
         return value
 
-    def from_scan(self, frame: Frame, as_type: type) -> Any:
-        return frame.native
+    def from_scan(self, scan: TableScan, as_type: type) -> Any:
+        return scan.frame().native

@@ -7,7 +7,9 @@ import duckdb
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pytest
+from deltalake import DeltaTable
 
 import duckrun
 from duckrun_dagster import DuckrunResource
@@ -16,15 +18,21 @@ ROWS = pa.table({"id": [1, 2, 3], "name": ["ann", None, "cy"], "price": [1.5, 2.
 EXPECTED = sorted(ROWS.to_pylist(), key=lambda row: row["id"])
 
 
-def _relation(duckrun: DuckrunResource) -> Any:
+def _frame(duckrun: DuckrunResource) -> Any:
     session = duckrun.session()
     session.register("given", ROWS)
-    return session.sql("select * from given").native
+    return session.sql("select * from given")
+
+
+def _relation(duckrun: DuckrunResource) -> Any:
+    return _frame(duckrun).native
 
 
 MAKERS: dict[str, Any] = {
     "pyarrow.Table": lambda _: ROWS,
     "pyarrow.RecordBatchReader": lambda _: pa.RecordBatchReader.from_batches(ROWS.schema, ROWS.to_batches()),
+    "pyarrow.Dataset": lambda _: ds.dataset(ROWS),
+    "duckrun.Frame": _frame,
     "pandas": lambda _: ROWS.to_pandas(types_mapper=pd.ArrowDtype),
     "polars.DataFrame": lambda _: pl.from_arrow(ROWS),
     "polars.LazyFrame": lambda _: pl.from_arrow(ROWS).lazy(),  # type: ignore[union-attr]
@@ -39,6 +47,10 @@ MAKERS: dict[str, Any] = {
 TYPES: dict[str, Any] = {
     "pyarrow.Table": pa.Table,
     "pyarrow.RecordBatchReader": pa.RecordBatchReader,
+    "pyarrow.Dataset": ds.Dataset,
+    "duckrun.Frame": duckrun.Frame,
+    "duckrun.Table": duckrun.Table,
+    "deltalake.DeltaTable": DeltaTable,
     "pandas": pd.DataFrame,
     "polars.DataFrame": pl.DataFrame,
     "polars.LazyFrame": pl.LazyFrame,
@@ -48,6 +60,12 @@ TYPES: dict[str, Any] = {
 
 def plain(value: Any) -> list[dict[str, Any]]:
     """The rows of any loaded value."""
+    if isinstance(value, duckrun.Table):
+        value = value.toDF()
+    if isinstance(value, DeltaTable):
+        value = value.to_pyarrow_table()
+    if isinstance(value, ds.Dataset):
+        value = value.to_table()
     if isinstance(value, pl.LazyFrame):
         value = value.collect()
     if isinstance(value, pl.DataFrame):
@@ -101,6 +119,10 @@ def test_an_input_is_loaded_as_the_type_it_declares(shop: Any, declared: str) ->
     [
         ("pyarrow", pa.Table),
         ("pyarrow_reader", pa.RecordBatchReader),
+        ("pyarrow_dataset", ds.Dataset),
+        ("deltalake", DeltaTable),
+        ("duckrun", duckrun.Frame),
+        ("duckrun_table", duckrun.Table),
         ("pandas", pd.DataFrame),
         ("polars", pl.DataFrame),
         ("polars_lazy", pl.LazyFrame),
@@ -165,6 +187,93 @@ def test_columns_predicate_and_version_narrow_an_input(shop: Any) -> None:
     assert seen[-1] == {"id": [1]}
     shop.run([goods, reader(columns="id", version=0)])
     assert seen[-1] == {"id": [1, 2, 3]}
+
+
+def reader_of(as_type: Any, seen: list[Any], **metadata: Any) -> dg.AssetsDefinition:
+    """An asset that loads ``goods`` as a type, and notes what it got."""
+
+    def body(goods):
+        seen.append(goods if isinstance(goods, DeltaTable) else plain(goods))
+
+    body.__annotations__ = {"goods": as_type, "return": None}
+    return dg.asset(name="reader", ins={"goods": dg.AssetIn(metadata=metadata)})(body)
+
+
+def test_a_dataset_is_filtered_by_the_predicate_of_the_input(shop: Any) -> None:
+    @dg.asset
+    def goods():
+        return ROWS
+
+    seen: list[Any] = []
+    shop.run([goods, reader_of(ds.Dataset, seen, predicate="price between 2 and 3 or name = 'cy'")])
+    assert [row["id"] for row in seen[0]] == [2, 3]
+    message = shop.error([goods, reader_of(ds.Dataset, seen, predicate="price > id")])
+    assert "Input 'goods' (asset goods)" in message and "pyarrow.dataset.Dataset cannot be filtered" in message
+
+
+def test_a_handle_is_of_the_version_that_the_step_reads_and_of_the_whole_table(shop: Any) -> None:
+    @dg.asset
+    def goods():
+        return ROWS
+
+    seen: list[Any] = []
+    shop.run([goods])
+    shop.run([goods, reader_of(DeltaTable, seen, version=0)])
+    assert seen[0].version() == 0
+    for as_type, metadata, what in (
+        (DeltaTable, {"columns": ["id"]}, "'columns' cannot narrow"),
+        (duckrun.Table, {"predicate": "id > 1"}, "'predicate' cannot narrow"),
+        (duckrun.Table, {"version": 0}, "toDF(version="),
+        (ds.Dataset, {"columns": ["id"]}, "to_table(columns="),
+    ):
+        message = shop.error([goods, reader_of(as_type, seen, **metadata)])
+        assert "Input 'goods' (asset goods)" in message and what in message
+
+
+def test_a_handle_is_no_value_to_write(shop: Any) -> None:
+    @dg.asset
+    def goods():
+        return ROWS
+
+    @dg.asset
+    def handle(goods: duckrun.Table) -> duckrun.Table:
+        return goods
+
+    @dg.asset
+    def delta(goods: DeltaTable) -> DeltaTable:
+        return goods
+
+    assert "Asset handle: a duckrun.Table is a handle" in shop.error([goods, handle])
+    assert "Asset delta: a deltalake.DeltaTable is a handle" in shop.error([goods, delta])
+
+
+def test_a_type_of_ones_own_needs_one_class(shop: Any) -> None:
+    from duckrun_dagster import DeltaIOManager, TypeHandler
+
+    class Ids(list):
+        pass
+
+    class IdsHandler(TypeHandler[Ids]):
+        def to_source(self, value: Ids) -> Any:
+            return pa.table({"id": list(value)})
+
+        def from_scan(self, scan: Any, as_type: type) -> Ids:
+            return Ids(row["id"] for row in scan.frame().collect())
+
+    class Manager(DeltaIOManager):
+        def handlers(self) -> Any:
+            return [IdsHandler()]
+
+    @dg.asset
+    def goods() -> Ids:
+        return Ids([1, 2])
+
+    @dg.asset
+    def reader(goods: Ids) -> None:
+        assert sorted(goods) == [1, 2]
+
+    manager = Manager(duckrun=shop.lake)
+    assert dg.materialize([goods, reader], resources={"io_manager": manager}, instance=shop.instance).success
 
 
 def test_a_type_that_is_not_known_is_refused_with_those_that_are(shop: Any) -> None:
@@ -255,3 +364,24 @@ def test_one_line_of_metadata_changes_the_engine(shop: Any, with_spark: Any, met
         with duckrun.connect(shop.root) as session:
             assert plain(session.scan("shop.goods").toArrow()) == EXPECTED
     assert shop.version("shop.goods") == 2
+
+
+@pytest.mark.spark
+def test_deleted_rows_are_left_out_by_every_type_or_refused_by_its_name(shop: Any, spark: Any) -> None:
+    @dg.asset
+    def goods():
+        return ROWS
+
+    shop.run([goods])
+    path = f"delta.`{shop.root}/shop/goods`"
+    spark.sql(f"ALTER TABLE {path} SET TBLPROPERTIES ('delta.enableDeletionVectors' = true)")
+    spark.sql(f"DELETE FROM {path} WHERE id = 2")
+    assert any(file.deletion_vector for file in shop.snapshot("goods").files())
+    seen: list[Any] = []
+    kinds = (pa.Table, pa.RecordBatchReader, pd.DataFrame, pl.DataFrame, pl.LazyFrame, duckdb.DuckDBPyRelation)
+    for as_type in (*kinds, duckrun.Frame, duckrun.Table):
+        shop.run([goods, reader_of(as_type, seen)], selection=["reader"])
+        assert [row["id"] for row in seen[-1]] == [1, 3]
+    message = shop.error([goods, reader_of(ds.Dataset, seen)], selection=["reader"])
+    assert "Table shop.goods at version 2 has deletion vectors (1 of its files" in message
+    assert "pyarrow.dataset.Dataset cannot represent" in message and "polars.LazyFrame" in message

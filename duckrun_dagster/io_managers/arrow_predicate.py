@@ -1,0 +1,124 @@
+"""A SQL predicate as a pyarrow expression: comparisons of columns with constants, and what joins them."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import exp, parse_one
+from sqlglot.errors import ParseError
+
+from duckrun.errors import InvalidConfig, UnsupportedFeature
+
+_COMPARISONS: dict[type[exp.Expr], str] = {
+    exp.EQ: "equal",
+    exp.NEQ: "not_equal",
+    exp.LT: "less",
+    exp.LTE: "less_equal",
+    exp.GT: "greater",
+    exp.GTE: "greater_equal",
+}
+_TURNED = {"less": "greater", "less_equal": "greater_equal", "greater": "less", "greater_equal": "less_equal"}
+
+
+def arrow_predicate(sql: str, schema: pa.Schema) -> pc.Expression:
+    """The rows for which ``sql`` (DuckDB's) is true, for a Dataset of that schema.
+
+    Raises InvalidConfig for text that is no SQL, UnsupportedFeature for what has no exact form in pyarrow.
+    """
+    try:
+        tree = parse_one(sql, dialect="duckdb")
+    except ParseError as error:
+        raise InvalidConfig(f"predicate {sql!r} is no SQL: {error}") from error
+    return _Translation(sql, schema).of(tree)
+
+
+class _Translation:
+    def __init__(self, sql: str, schema: pa.Schema) -> None:
+        self.sql = sql
+        self.schema = schema
+
+    def of(self, node: exp.Expr) -> pc.Expression:
+        match node:
+            case exp.Paren():
+                return self.of(node.this)
+            case exp.And():
+                return self.of(node.left) & self.of(node.right)
+            case exp.Or():
+                return self.of(node.left) | self.of(node.right)
+            case exp.Not():
+                return ~self.of(node.this)
+            case exp.Boolean():
+                return pc.scalar(bool(node.this))
+            case exp.Between():
+                low, high = node.args["low"], node.args["high"]
+                return self._compared(node.this, "greater_equal", low) & self._compared(node.this, "less_equal", high)
+            case exp.In() if node.expressions:
+                parts = [self._compared(node.this, "equal", each) for each in node.expressions]
+                return reduce(lambda one, other: one | other, parts)
+            case exp.Is() if isinstance(node.expression, exp.Null) and isinstance(node.this, exp.Column):
+                return self._column(node.this)[0].is_null()
+            case exp.Column():
+                column, field = self._column(node)
+                if pa.types.is_boolean(field.type):
+                    return column
+        operator = _COMPARISONS.get(type(node))
+        if operator is None:
+            raise self._unsupported(node)
+        assert isinstance(node, exp.Binary)
+        if isinstance(node.left, exp.Column):
+            return self._compared(node.left, operator, node.right)
+        return self._compared(node.right, _TURNED.get(operator, operator), node.left)
+
+    def _compared(self, column: exp.Expr, operator: str, constant: exp.Expr) -> pc.Expression:
+        if not isinstance(column, exp.Column):
+            raise self._unsupported(column)
+        name, field = self._column(column)
+        value = self._constant(constant, field)
+        floating = pa.types.is_floating(field.type)
+        if floating and operator in ("greater", "greater_equal", "not_equal"):
+            # In SQL, NaN is the greatest value; in Arrow it compares with nothing.
+            return getattr(pc, operator)(name, value) | pc.is_nan(name)
+        return getattr(pc, operator)(name, value)
+
+    def _column(self, node: exp.Column) -> tuple[pc.Expression, pa.Field]:
+        alike = [field for field in self.schema if field.name.lower() == node.name.lower()]
+        exact = [field for field in alike if field.name == node.name]
+        if len(exact or alike) != 1:
+            raise InvalidConfig(
+                f"predicate {self.sql!r} names {node.name!r}; the columns are {', '.join(self.schema.names)}."
+            )
+        field = (exact or alike)[0]
+        return pc.field(field.name), field
+
+    def _constant(self, node: exp.Expr, field: pa.Field) -> Any:
+        """A constant as DuckDB computes it, in the type of the column."""
+        if node.find(exp.Column, exp.Query) is not None:
+            raise self._unsupported(node)
+        with duckdb.connect() as connection:
+            connection.execute("SET TimeZone = 'UTC'")
+            try:
+                value = connection.sql(f"SELECT {node.sql(dialect='duckdb')}").to_arrow_table().column(0)[0]
+                # Between a text and a number SQL compares numbers, and there is no form for that here.
+                if not value.is_valid or (_is_text(field.type) and not _is_text(value.type)):
+                    raise self._unsupported(node)
+                cast = value.cast(field.type)
+                if cast.cast(value.type) != value:
+                    raise self._unsupported(node)
+            except (duckdb.Error, pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+                raise self._unsupported(node) from error
+        return pc.scalar(cast)
+
+    def _unsupported(self, node: exp.Expr) -> UnsupportedFeature:
+        return UnsupportedFeature(
+            f"a pyarrow.dataset.Dataset cannot be filtered by {node.sql(dialect='duckdb')!r} of predicate {self.sql!r}: it takes "
+            "comparisons of a column with a constant of its type, and IN, BETWEEN, IS NULL, AND, OR, NOT. Load a "
+            "pyarrow.RecordBatchReader or a polars.LazyFrame, which take any predicate."
+        )
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)

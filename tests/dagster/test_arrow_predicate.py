@@ -1,0 +1,82 @@
+"""A predicate means the same to a pyarrow Dataset as to DuckDB, or it is refused."""
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+
+import duckdb
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+
+from duckrun.errors import InvalidConfig, UnsupportedFeature
+from duckrun_dagster.io_managers.arrow_predicate import arrow_predicate
+
+ROWS = pa.table(
+    {
+        "n": pa.array([1, 2, 3, None, 5]),
+        "x": pa.array([1.5, float("nan"), None, -1.0, 2.5]),
+        "s": pa.array(["a", "it's", None, "", "é"]),
+        "d": pa.array([date(2024, 1, day) for day in (1, 2, 3, 4)] + [None]),
+        "t": pa.array([datetime(2024, 1, 1, hour, tzinfo=UTC) for hour in range(5)], pa.timestamp("us", "UTC")),
+        "l": pa.array([datetime(2024, 1, 1, hour) for hour in range(5)], pa.timestamp("us")),
+        "b": pa.array([True, False, None, True, False]),
+        "m": pa.array([Decimal("1.10"), Decimal("2.20"), None, Decimal("0.00"), Decimal("3.30")]),
+    }
+)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "n = 2",
+        "n <> 2",
+        "2 < n",
+        "n >= 2 and n < 5",
+        "n in (1, 5, 7)",
+        "not (n = 1 or s = 'a')",
+        "n between 2 and 3",
+        "n is null",
+        "n is not null and x is null",
+        "x > 2",
+        "x <= 2",
+        "x <> 1.5",
+        "x >= -1",
+        "not x > 2",
+        "s = 'it''s'",
+        "s > 'a'",
+        "S = 'é'",
+        "d >= DATE '2024-01-02' and d < DATE '2024-01-04'",
+        "d = '2024-01-03'",
+        "t >= TIMESTAMPTZ '2024-01-01 03:00:00+02:00'",
+        "l < TIMESTAMP '2024-01-01 02:00:00'",
+        "b",
+        "not b",
+        "b = true",
+        "m > 1.5",
+        "n = 1 + 1",
+        "false",
+    ],
+)
+def test_the_rows_are_those_that_duckdb_finds(sql: str) -> None:
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        connection.register("given", ROWS)
+        connection.execute("create table native as from given")  # its filters of Arrow data leave NaN out
+        expected = connection.sql(f"select * from native where {sql}").to_arrow_table()
+    found = ds.dataset(ROWS).filter(arrow_predicate(sql, ROWS.schema)).to_table()
+    assert found["l"].to_pylist() == expected["l"].to_pylist()
+
+
+@pytest.mark.parametrize(
+    "sql",
+    ["n > x", "upper(s) = 'A'", "n = 1.5", "s = 5", "n = null", "n in (select 1)", "x = 'nan'::double", "s like 'a%'"],
+)
+def test_what_has_no_exact_form_is_refused(sql: str) -> None:
+    with pytest.raises(UnsupportedFeature, match="cannot be filtered by"):
+        arrow_predicate(sql, ROWS.schema)
+
+
+@pytest.mark.parametrize(("sql", "message"), [("n = = 1", "is no SQL"), ("nn = 1", "the columns are n, x")])
+def test_what_is_wrong_is_refused(sql: str, message: str) -> None:
+    with pytest.raises(InvalidConfig, match=message):
+        arrow_predicate(sql, ROWS.schema)
