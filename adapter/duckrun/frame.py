@@ -7,8 +7,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pandas as pd
     import polars as pl
+
+    from duckrun.session import Session
+    from duckrun.writer import DataFrameWriter
 
 
 class FrameSource(Protocol):
@@ -21,6 +26,7 @@ class FrameSource(Protocol):
     def polars_lazy(self) -> pl.LazyFrame: ...
     def count(self) -> int: ...
     def limit(self, rows: int) -> FrameSource: ...
+    def renamed(self, columns: Sequence[tuple[str, str]]) -> FrameSource: ...
     def create_view(self, name: str) -> None: ...
 
 
@@ -31,9 +37,13 @@ class Frame:
     ``native`` is the DuckDB relation or Spark DataFrame underneath, for everything else.
     """
 
-    def __init__(self, source: FrameSource, engine: str) -> None:
+    def __init__(
+        self, source: FrameSource, engine: str, session: Session | None = None, alias: str | None = None
+    ) -> None:
         self.source = source
         self.engine = engine
+        self.session = session
+        self.alias_name = alias
 
     @property
     def native(self) -> Any:
@@ -89,7 +99,24 @@ class Frame:
 
     def limit(self, rows: int) -> Frame:
         """The first ``rows`` rows of it."""
-        return Frame(self.source.limit(rows), self.engine)
+        return Frame(self.source.limit(rows), self.engine, self.session)
+
+    def renamed(self, columns: Sequence[tuple[str, str]]) -> Frame:
+        """Some columns under other names, as pairs (column, name), in that order."""
+        return Frame(self.source.renamed(columns), self.engine, self.session)
+
+    def alias(self, name: str) -> Frame:
+        """The same rows, known by a name in the condition and the clauses of a merge."""
+        return Frame(self.source, self.engine, self.session, name)
+
+    @property
+    def write(self) -> DataFrameWriter:
+        """Write the rows: ``frame.write.mode("append").saveAsTable("sales.orders")``. Raises InvalidConfig for a frame
+        that no session made.
+        """
+        from duckrun.writer import DataFrameWriter
+
+        return DataFrameWriter(self)
 
     def show(self, rows: int = 20) -> None:
         """Print the first rows as a table."""
@@ -102,6 +129,11 @@ class Frame:
     def createOrReplaceTempView(self, name: str) -> None:
         """Give the frame a name that later statements of this session can read."""
         self.source.create_view(name)
+
+    def _repr_html_(self) -> str:
+        from duckrun.display import frame_html
+
+        return frame_html(self)
 
     def __repr__(self) -> str:
         return f"Frame[{', '.join(f'{f.name}: {f.type}' for f in self.schema)}] on {self.engine}"

@@ -19,6 +19,7 @@ from duckrun.lake import Lake, TableRef, ViewDefinition
 from duckrun.lakes import OWN_CATALOGS, Lakes
 from duckrun.memory import Arbiter
 from duckrun.pins import Pins
+from duckrun.reader import DataFrameReader
 from duckrun.specs import Commit, EngineName, ReadSpec, Spec, StagedFile, WriteSpec
 from duckrun.sql import parse_query, replace_tables
 from duckrun.table import Scan, Snapshot
@@ -134,7 +135,7 @@ class Session:
             tree = replace_tables(tree, _by_name(views))
         else:
             raise InvalidConfig("The views of this statement read each other in a circle.")
-        return self.engine.query(tree.sql(dialect=dialect), tables, dialect)
+        return self.own(self.engine.query(tree.sql(dialect=dialect), tables, dialect))
 
     def _resolve(self, tree: exp.Expr, pins: Pins, tables: dict[str, Snapshot]) -> dict[str, exp.Expr]:
         """Pin the tables that a tree names; give the views that it names as subqueries."""
@@ -173,7 +174,7 @@ class Session:
         ref, spec = self.ref(name), spec or ReadSpec()
         chosen = self.engine_of(engine or self.engine_name)
         chosen.reach(self.lakes.of(ref).storage)
-        return chosen.scan(self.snapshot(ref, spec), spec)
+        return self.own(chosen.scan(self.snapshot(ref, spec), spec))
 
     def snapshot(self, name: str | TableRef, spec: ReadSpec | None = None) -> Snapshot:
         """The snapshot that a read of this session uses."""
@@ -184,7 +185,22 @@ class Session:
 
     def open(self, scan: Scan) -> Frame:
         """The rows of a scan, which may be one part of a table's files and come from another process."""
-        return self.engine.open(scan)
+        return self.own(self.engine.open(scan))
+
+    def read_files(self, format: str, path: str, options: Mapping[str, Any]) -> Frame:
+        """The rows of ``parquet`` or ``csv`` files, by Spark's options: lazy."""
+        self.engine.reach(self.lakes.of(self.lake.at(path)).storage)
+        return self.own(self.engine.read_files(format, path, options))
+
+    def own(self, frame: Frame) -> Frame:
+        """A frame of an engine, which now knows the session that its ``write`` goes to."""
+        frame.session = self
+        return frame
+
+    @property
+    def read(self) -> DataFrameReader:
+        """Read by Spark's names: ``s.read.table("sales.orders")``, ``s.read.format("delta").load(path)``."""
+        return DataFrameReader(self)
 
     # -- writing
 

@@ -276,5 +276,10 @@ class Commit:
             kept["memory"] = MemoryShares(**kept["memory"])
         return cls(**kept)
 
+    def _repr_html_(self) -> str:
+        from duckrun.display import commit_html
+
+        return commit_html(self)
+
     def with_(self, **changes: Any) -> Self:
         return replace(self, **changes)

@@ -1,0 +1,52 @@
+"""Options by Spark's names: their values as Spark reads them, and unknown ones refused with the nearest."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Any
+
+from duckrun.errors import InvalidConfig
+
+FORMATS = ("delta", "parquet", "csv")
+
+
+def known_option(name: str, known: Iterable[str], what: str) -> str:
+    """The spelling of an option; Spark takes it in any case. Raises InvalidConfig with the nearest known one."""
+    spellings = {k.lower(): k for k in known}
+    found = spellings.get(name.lower())
+    if found is None:
+        close = difflib.get_close_matches(name.lower(), spellings, n=1, cutoff=0.5)
+        hint = (
+            f"did you mean {spellings[close[0]]!r}?" if close else f"the options are {', '.join(spellings.values())}."
+        )
+        raise InvalidConfig(f"{what} has no option {name!r}; {hint}")
+    return found
+
+
+def known_value(value: str, known: Iterable[str], what: str) -> str:
+    """One of some words, in any case. Raises InvalidConfig with the nearest."""
+    words = list(known)
+    if str(value).lower() in words:
+        return str(value).lower()
+    close = difflib.get_close_matches(str(value).lower(), words, n=1, cutoff=0.5)
+    hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(words)}."
+    raise InvalidConfig(f"{value!r} is no {what}; {hint}")
+
+
+def as_bool(value: Any, option: str) -> bool:
+    """True or False, or their words, as Spark takes them."""
+    word = str(value).strip().lower()
+    if word not in ("true", "false"):
+        raise InvalidConfig(f"Option {option!r} is true or false, not {value!r}.")
+    return word == "true"
+
+
+def as_int(value: Any, option: str) -> int:
+    """A whole number, or its digits."""
+    try:
+        if isinstance(value, bool):
+            raise ValueError
+        return int(value)
+    except (TypeError, ValueError):
+        raise InvalidConfig(f"Option {option!r} is a whole number, not {value!r}.") from None

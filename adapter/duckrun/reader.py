@@ -1,0 +1,99 @@
+"""DataFrameReader: reading by Spark's names, the same on both engines."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Self
+
+from duckrun.errors import InvalidConfig
+from duckrun.options import FORMATS, as_bool, as_int, known_option, known_value
+from duckrun.specs import ReadSpec
+from duckrun.sql import quote_identifier
+from duckrun.storage import normalise_root
+
+if TYPE_CHECKING:
+    from duckrun.frame import Frame
+    from duckrun.session import Session
+
+_OPTIONS = {
+    "delta": ("versionAsOf", "timestampAsOf"),
+    "parquet": (),
+    "csv": ("header", "sep", "delimiter", "inferSchema"),
+}
+
+
+class DataFrameReader:
+    """What ``s.read`` gives. Nothing is read before a method of the Frame needs rows.
+
+    Example: ``s.read.format("delta").option("versionAsOf", 3).load("lake/sales/orders")``.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._format = "delta"
+        self._given: dict[str, Any] = {}
+
+    def format(self, source: str) -> Self:
+        """``delta`` (the default), ``parquet`` or ``csv``. Raises InvalidConfig."""
+        self._format = known_value(source, FORMATS, "format to read")
+        return self
+
+    def option(self, key: str, value: Any) -> Self:
+        """``versionAsOf``, ``timestampAsOf`` (delta); ``header``, ``sep``, ``inferSchema`` (csv)."""
+        self._given[key] = value
+        return self
+
+    def options(self, **options: Any) -> Self:
+        """Several options at once."""
+        self._given |= options
+        return self
+
+    def table(self, tableName: str) -> Frame:
+        """A table, view or registered name: ``name``, ``schema.name`` or ``lake.schema.name``.
+
+        Raises TableNotFound with the nearest names, VersionNotReadable, InvalidConfig for an unknown option.
+        """
+        spec = self._read_spec()
+        if spec == ReadSpec():
+            return self._session.sql(f"SELECT * FROM {quote_identifier(*tableName.split('.'))}")
+        return self._session.table(tableName).toDF(spec.version, spec.timestamp)
+
+    def load(self, path: str | os.PathLike[str]) -> Frame:
+        """A table, or the files, at a path: the folder of a Delta table; a file, folder or pattern of the others.
+
+        Raises TableNotFound, VersionNotReadable, StorageError, InvalidConfig for an unknown option.
+        """
+        if self._format == "delta":
+            return self._session.scan(self._session.lakes.at(path)[1], self._read_spec())
+        given = self._checked()
+        options: dict[str, Any] = {k: as_bool(given[k], k) for k in ("header", "inferSchema") if k in given}
+        separator = given.get("sep", given.get("delimiter"))
+        options |= {} if separator is None else {"sep": str(separator)}
+        return self._session.read_files(self._format, normalise_root(path), options)
+
+    def parquet(self, path: str | os.PathLike[str]) -> Frame:
+        """The rows of Parquet files."""
+        return self.format("parquet").load(path)
+
+    def csv(self, path: str | os.PathLike[str], **options: Any) -> Frame:
+        """The rows of CSV files; as in Spark, without a header and with strings only unless told otherwise."""
+        return self.format("csv").options(**options).load(path)
+
+    def _checked(self) -> dict[str, Any]:
+        what = f"Reading {self._format}"
+        known = _OPTIONS[self._format]
+        if self._given and not known:
+            raise InvalidConfig(f"{what} takes no options, and was given {', '.join(self._given)}.")
+        return {known_option(key, known, what): value for key, value in self._given.items()}
+
+    def _read_spec(self) -> ReadSpec:
+        if self._format != "delta":
+            raise InvalidConfig(
+                f"A table of the lake is read as delta, not as {self._format}; use load(path) for files."
+            )
+        given = self._checked()
+        version, timestamp = given.get("versionAsOf"), given.get("timestampAsOf")
+        return ReadSpec(
+            version=None if version is None else as_int(version, "versionAsOf"),
+            timestamp=None if timestamp is None else str(timestamp),
+        )
