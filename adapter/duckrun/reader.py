@@ -65,6 +65,11 @@ class DataFrameReader:
         """
         if self._format == "delta":
             return self._session.scan(self._session.lakes.at(path)[1], self._read_spec())
+        lake, ref = self._session.lakes.at(path)
+        if lake.exists(ref):
+            raise InvalidConfig(
+                f"{ref.location} is a Delta table, whose folder holds files of older versions too; read it by format('delta')."
+            )
         given = self._checked()
         options: dict[str, Any] = {k: as_bool(given[k], k) for k in ("header", "inferSchema") if k in given}
         separator = given.get("sep", given.get("delimiter"))
