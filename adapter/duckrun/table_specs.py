@@ -239,6 +239,8 @@ class MaintenanceResult:
     seconds: float = 0.0
 
 
+MaintenanceSpec = OptimizeSpec | VacuumSpec | CheckpointSpec | CleanupLogSpec
+
 TableSpec = (
     CreateSpec | AlterSpec | OptimizeSpec | VacuumSpec | CheckpointSpec | CleanupLogSpec | RestoreSpec | ConvertSpec
 )

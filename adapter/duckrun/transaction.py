@@ -45,18 +45,21 @@ class Transaction:
         self.mode = "unknown"
         self.engine = "unknown"
 
-    def run(self, attempt: Callable[[Snapshot | None], Commit], *, mode: str, engine: str) -> Commit:
+    def run(
+        self, attempt: Callable[[Snapshot | None], Commit], *, mode: str, engine: str, over_files: bool = False
+    ) -> Commit:
         """Commit exactly once and say what was done.
 
         ``attempt`` gets the newest snapshot (None: no table yet) and commits at the version after it, or raises
         Conflict. If the application transaction is in the table already, the commit made then comes back as replayed.
-        Raises CommitConflict after MAX_ATTEMPTS lost races, ReadOnlyLake and StorageError before any work.
+        Raises CommitConflict after MAX_ATTEMPTS lost races, ReadOnlyLake and StorageError before any work. ``over_files``
+        lets a new table be made where files of somebody else's lie.
         """
         self.mode, self.engine = mode, engine
         self.lake.ensure_writable(self.ref)
         started = time.perf_counter()
         with PeakSampler() as sampler:
-            commit = self._run(attempt)
+            commit = self._run(attempt, over_files)
         commit = commit.with_(peak_bytes=sampler.peak, seconds=round(time.perf_counter() - started, 3))
         if self.pins is not None:
             self.pins.moved(self.ref, self.lake.snapshot(self.ref, None if commit.replayed else commit.version))
@@ -71,13 +74,13 @@ class Transaction:
         )
         return commit
 
-    def _run(self, attempt: Callable[[Snapshot | None], Commit]) -> Commit:
+    def _run(self, attempt: Callable[[Snapshot | None], Commit], over_files: bool) -> Commit:
         for tried in range(1, MAX_ATTEMPTS + 1):
             with self.locked():
                 exists = self.lake.format.exists(self.ref)
-                if not exists:
+                if not exists and not over_files:
                     self.lake.format.refuse_other_files(self.ref)
-                elif self.app is not None:
+                elif exists and self.app is not None:
                     earlier = self.lake.format.find_commit(self.ref, self.app)
                     if earlier is not None:
                         return earlier.with_(replayed=True)

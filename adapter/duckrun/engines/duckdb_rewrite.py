@@ -49,7 +49,7 @@ def delete_insert(job: Job, spec: DeleteInsertSpec, snapshot: Snapshot, rows: Ro
 def delete(job: Job, snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection, predicate: str | None) -> Commit:
     """Delete the rows for which a predicate is true."""
     reason = "files with rows to delete are written anew without them"
-    whole = _whole_files(snapshot, cursor, predicate)
+    whole = whole_files(snapshot, cursor, predicate)
     if whole is not None:
         return _swap(job, snapshot, (), whole, "whole files go by their partition", (0, 0, None))
     hits = f"SELECT {FILE}, {ROW} FROM ({numbered(snapshot)}) WHERE ({predicate}) IS TRUE"
@@ -87,7 +87,7 @@ def replace(job: Job, snapshot: Snapshot, rows: Rows, predicate: str | None, rea
         present = staged.partitions_of(files)
         gone = [f for f in snapshot.files() if tuple(sorted(f.partition_values.items())) in present]
         return _swap(job, snapshot, files, gone, reason, (sum(f.rows for f in files), 0, None))
-    whole = _whole_files(snapshot, rows.cursor, predicate)
+    whole = whole_files(snapshot, rows.cursor, predicate)
     if whole is not None:
         files = job.staged(rows, snapshot.partition_columns)
         return _swap(job, snapshot, files, whole, reason, (sum(f.rows for f in files), 0, None))
@@ -102,7 +102,7 @@ def numbered(snapshot: Snapshot) -> str:
     return f"SELECT {names}, filename AS {FILE}, file_row_number AS {ROW} FROM {scan}"
 
 
-def _whole_files(snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection, predicate: str | None) -> list[ScanFile] | None:
+def whole_files(snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection, predicate: str | None) -> list[ScanFile] | None:
     """The files all of whose rows satisfy a predicate over partition columns alone; None where it is not such a one."""
     files = snapshot.files()
     if predicate is None:

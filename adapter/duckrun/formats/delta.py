@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import unquote
@@ -18,7 +19,10 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from duckrun.errors import StorageError, TableNotFound, UnsupportedFeature, VersionNotReadable
+from duckrun.formats.definition import Definition
+from duckrun.formats.delta_commit import NewCommit, write_commit
 from duckrun.formats.delta_log import LOG, NOTE_KEY, CommitActions, CommitTaken, parse_commit, partition_string
+from duckrun.formats.protocol import Protocol
 from duckrun.specs import AppTransaction, Commit, ScanFile
 from duckrun.storage import Storage
 from duckrun.table import Snapshot, TableRef
@@ -238,6 +242,39 @@ class DeltaFormat:
 
     # -- commits without an engine
 
+    def definition(self, snapshot: Snapshot) -> Definition:
+        """A table's columns, partitions, properties and description, as its log has them."""
+        table = self.handle(snapshot.ref, snapshot.version)
+        metadata = table.metadata()
+        return Definition(
+            fields=tuple(json.loads(table.schema().to_json())["fields"]),
+            partition_columns=tuple(metadata.partition_columns),
+            properties=dict(metadata.configuration),
+            description=metadata.description,
+            id=str(metadata.id),
+            name=metadata.name,
+            created_time=metadata.created_time,
+        )
+
+    def protocol(self, snapshot: Snapshot) -> Protocol:
+        """What readers and writers of a table must know."""
+        found = self.handle(snapshot.ref, snapshot.version).protocol()
+        return Protocol(
+            found.min_reader_version,
+            found.min_writer_version,
+            frozenset(found.reader_features or ()),
+            frozenset(found.writer_features or ()),
+        )
+
+    def paths(self, snapshot: Snapshot) -> list[str]:
+        """The paths of a snapshot's files, letter by letter as the log has them."""
+        adds = pa.table(self.handle(snapshot.ref, snapshot.version).get_add_actions(flatten=False))
+        return [str(path) for path in adds.column("path").to_pylist()]
+
+    def commit(self, ref: TableRef, snapshot: Snapshot | None, new: NewCommit) -> int:
+        """Commit at the version after a snapshot (None: a new table). Raises CommitTaken, UnsupportedFeature."""
+        return write_commit(self, ref, snapshot, new)
+
     def properties(self, app: AppTransaction | None, note: dict[str, Any]) -> CommitProperties:
         """Fenced commit properties: the version read plus one, or CommitFailedError."""
         return CommitProperties(
@@ -246,16 +283,16 @@ class DeltaFormat:
             app_transactions=[Transaction(app.app_id, app.version)] if app else None,
         )
 
-    def restore(self, snapshot: Snapshot, version: int, note: dict[str, Any]) -> int:
+    def restore(self, snapshot: Snapshot, version: int, note: dict[str, Any], app: AppTransaction | None = None) -> int:
         """Make the newest state that of an older version, as one commit. Returns the new version."""
         table = self.handle(snapshot.ref, snapshot.version)
         try:
-            table.restore(version, protocol_downgrade_allowed=False, commit_properties=self.properties(None, note))
+            table.restore(version, protocol_downgrade_allowed=False, commit_properties=self.properties(app, note))
         except CommitFailedError as error:
             raise CommitTaken(str(error)) from error
         except DeltaError as error:
             raise VersionNotReadable(
-                f"Cannot restore table {snapshot.ref} to version {version}: {error}. "
+                f"Cannot restore table {snapshot.ref} to version {version}: {str(error).rstrip(chr(46))}. "
                 "Files that vacuum removed cannot come back; choose a newer version."
             ) from error
         return table.version()
@@ -271,48 +308,16 @@ class DeltaFormat:
         """Bring a table's description and the comments of its columns up to date, in one metadata commit.
 
         Returns the new version, or None where nothing differs: then nothing is committed. Raises CommitTaken.
-        (deltalake changes one column a commit, so the one action is written here. Source: Delta protocol, Change Metadata.)
         """
-        table = self.handle(snapshot.ref, snapshot.version)
-        metadata, schema = table.metadata(), json.loads(table.schema().to_json())
-        changed = description is not None and description != metadata.description
-        for column in schema["fields"]:
+        before = self.definition(snapshot)
+        after = before if description is None else replace(before, description=description)
+        for column in before.fields:
             comment = (column_comments or {}).get(column["name"])
-            if comment is not None and column["metadata"].get("comment") != comment:
-                column["metadata"]["comment"] = comment
-                changed = True
-        if not changed:
+            if comment is not None:
+                after = after.with_column(column["name"], metadata={**column["metadata"], "comment": comment})
+        if after == before:
             return None
-        now = int(datetime.now(UTC).timestamp() * 1000)
-        info: dict[str, Any] = {
-            "timestamp": now,
-            "operation": "SET TBLPROPERTIES",
-            "operationParameters": {},
-            "engineInfo": "duckrun",
-            NOTE_KEY: note or {},
-        }
-        if snapshot.properties.get("delta.enableInCommitTimestamps") == "true":
-            before = self.actions(snapshot.ref, snapshot.version)
-            last = before.info.get("inCommitTimestamp", 0) if before else 0
-            info["inCommitTimestamp"] = max(now, last + 1)
-        action = {
-            "id": str(metadata.id),
-            "name": metadata.name,
-            "description": description if description is not None else metadata.description,
-            "format": {"provider": "parquet", "options": {}},
-            "schemaString": json.dumps(schema),
-            "partitionColumns": list(metadata.partition_columns),
-            "configuration": dict(metadata.configuration),
-            "createdTime": metadata.created_time,
-        }
-        lines = [json.dumps({"commitInfo": info}), json.dumps({"metaData": action})]
-        version = snapshot.version + 1
-        try:
-            body = "\n".join(lines).encode()
-            obstore.put(self.storage.store_at(snapshot.ref.location), f"{LOG}/{version:020d}.json", body, mode="create")
-        except FileExistsError as error:
-            raise CommitTaken(f"version {version} of table {snapshot.ref}") from error
-        return version
+        return self.commit(snapshot.ref, snapshot, NewCommit("SET TBLPROPERTIES", note or {}, after))
 
     # -- wording
 

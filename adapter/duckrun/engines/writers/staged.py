@@ -18,6 +18,8 @@ from deltalake.transaction import AddAction, RemoveAction, create_table_with_add
 from duckrun.engines.duckdb_source import Rows, arrow_schema
 from duckrun.engines.writers.statistics import delta_stats
 from duckrun.errors import StorageError, UnsupportedFeature
+from duckrun.formats.definition import Definition
+from duckrun.formats.delta_commit import NewCommit
 from duckrun.formats.delta_log import CommitActions, CommitTaken
 from duckrun.specs import ScanFile, StagedFile
 from duckrun.sql import quote_identifier, quote_literal
@@ -28,11 +30,17 @@ log = logging.getLogger(__name__)
 
 
 def stage(
-    rows: Rows, ref: TableRef, partition_by: Sequence[str] = (), *, target_file_size: int | None = None
+    rows: Rows,
+    ref: TableRef,
+    partition_by: Sequence[str] = (),
+    *,
+    target_file_size: int | None = None,
+    beside: ScanFile | None = None,
 ) -> tuple[StagedFile, ...]:
     """Write rows as Parquet files into a table's folder. No reader sees them before they are committed.
 
     Values of partition columns come as the log writes them; file names are unique, so that processes never collide.
+    ``beside``: the rows are of that file's partition, without its columns, and go into the same folder.
     """
     if not ref.location.startswith(("s3://", "az://", "abfss://", "gs://")):
         Path(ref.location).mkdir(parents=True, exist_ok=True)
@@ -48,12 +56,13 @@ def stage(
         values = ", ".join(f"{_log_value(c, rows.types[c])} AS {quote_identifier(c)}" for c in partition_by)
         query, target = f"SELECT * REPLACE ({values}) FROM ({rows.sql})", ref.location
     else:
+        folder = "/".join(filter(None, (ref.location, beside.path.rpartition("/")[0] if beside else "")))
         if target_file_size:
             options += [f"FILE_SIZE_BYTES {int(target_file_size)}", "FILENAME_PATTERN 'part-{uuid}-c000.snappy'"]
             options.append("OVERWRITE_OR_IGNORE true")
-            target = ref.location
+            target = folder
         else:
-            target = f"{ref.location}/part-{uuid.uuid4()}-c000.snappy.parquet"
+            target = f"{folder}/part-{uuid.uuid4()}-c000.snappy.parquet"
         query = rows.sql
     written = rows.cursor.execute(f"COPY ({query}) TO {quote_literal(target)} ({', '.join(options)})").fetchall()
     staged = []
@@ -64,7 +73,7 @@ def stage(
                 StagedFile(
                     path=path,
                     size=size,
-                    partition_values=dict(keys or {}),
+                    partition_values=dict(beside.partition_values if beside else keys or {}),
                     stats=delta_stats(count, columns, kinds),
                     rows=count,
                     schema=schema,
@@ -102,12 +111,14 @@ def commit(
     description: str | None = None,
     overwrite: bool = False,
     data_change: bool = True,
+    definition: Definition | None = None,
+    operation: str | None = None,
     **counts: Any,
 ) -> int:
     """Make staged files visible, and remove what they replace, in one commit. Returns its version.
 
     If the version is taken, the same files go on top as long as no commit between touched what this one read;
-    else CommitTaken, and the transaction runs again.
+    else CommitTaken, and the transaction runs again. ``definition`` changes the table in the same commit.
     """
     ref, form = transaction.ref, transaction.lake.format
     blind = counts.pop("blind", False)
@@ -133,12 +144,17 @@ def commit(
                 raise CommitTaken(str(error)) from error
             raise
         return 0
-    _refuse_deletion_vectors(snapshot, removed)
-    actions: list[AddAction | RemoveAction] = [*adds]
-    actions += [RemoveAction(f.path, data_change, now, f.size, dict(f.partition_values)) for f in removed]
+    own = definition is not None or operation is not None or any(f.deletion_vector for f in removed)
     at = snapshot.version
     while True:
         try:
+            if own:  # deltalake's transaction changes no definition, and its remove action carries no deletion vector
+                new = NewCommit(
+                    operation or "WRITE", note, definition, staged, removed, transaction.app, data_change=data_change
+                )
+                return form.commit(ref, snapshot if at == snapshot.version else form.snapshot(ref, at), new)
+            actions: list[AddAction | RemoveAction] = [*adds]
+            actions += [RemoveAction(f.path, data_change, now, f.size, dict(f.partition_values)) for f in removed]
             form.handle(ref, at).create_write_transaction(
                 actions,
                 "overwrite" if overwrite else "append",
@@ -147,9 +163,10 @@ def commit(
                 commit_properties=commit_properties,
             )
             return at + 1
-        except CommitFailedError as error:
+        except (CommitFailedError, CommitTaken) as error:
             others = transaction.commits_after(at)
-            if overwrite or not others or not _may_go_on_top(transaction, others, staged, removed, blind):
+            fixed = overwrite or definition is not None or not others
+            if fixed or not _may_go_on_top(transaction, others, staged, removed, blind):
                 raise CommitTaken(str(error)) from error
             log.info("table %s: version %s was taken, committing the same files on top", ref, at + 1)
             at = others[-1].version
@@ -181,16 +198,6 @@ def _may_go_on_top(
             if add.get("dataChange", True) and (not values or values in touched):
                 return False
     return True
-
-
-def _refuse_deletion_vectors(snapshot: Snapshot, removed: Sequence[ScanFile]) -> None:
-    """deltalake's remove action carries no deletion vector, by which the protocol tells two states of a file apart."""
-    marked = [f.path for f in removed if f.deletion_vector]
-    if marked:
-        raise UnsupportedFeature(
-            f"Table {snapshot.ref}: {len(marked)} of the files to rewrite have deletion vectors, which the duckdb engine "
-            "reads but cannot replace. Run this with engine: spark, or purge the vectors there first."
-        )
 
 
 def partitions_of(files: Iterable[ScanFile]) -> set[tuple[tuple[str, str | None], ...]]:

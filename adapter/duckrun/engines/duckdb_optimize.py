@@ -1,0 +1,163 @@
+"""Fewer, larger files with the same rows, by DuckDB: it reads some files and writes them as one, sorted where they should be.
+
+DuckDB's memory limit holds, and it spills; delta_rs's own compaction keeps no sort order and takes no SQL predicate. The
+commit says dataChange=false: readers that follow the changes of a table see none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import duckdb
+
+from duckrun.engines.duckdb_alter import order_by
+from duckrun.engines.duckdb_fit import types_of
+from duckrun.engines.duckdb_rewrite import whole_files
+from duckrun.engines.duckdb_source import Rows
+from duckrun.engines.duckdb_sql import delta_scan
+from duckrun.engines.table_job import nothing
+from duckrun.engines.writers import staged
+from duckrun.errors import InvalidConfig
+from duckrun.formats.definition import sort_order
+from duckrun.memory import parse_bytes
+from duckrun.specs import Commit, ScanFile, StagedFile
+from duckrun.sql import quote_identifier, quote_literal, transpile
+from duckrun.table import Snapshot
+from duckrun.table_specs import OptimizeSpec
+from duckrun.transaction import Transaction
+
+_TARGET = 128 * 1024 * 1024
+_SMALL = 0.75  # a file of this share of the target is large enough
+_RANK = "__duckrun_rank_"
+_BITS = 12  # of each column's rank: 4096 ranges
+
+
+def optimize(
+    spec: OptimizeSpec, snapshot: Snapshot, transaction: Transaction, cursor: duckdb.DuckDBPyConnection
+) -> Commit:
+    """Write small files together, or all in z-order, partition by partition: one commit that changes no row.
+
+    Raises InvalidConfig for a predicate that is not over partition columns.
+    """
+    chosen = _chosen(spec, snapshot, cursor)
+    target = spec.target_file_size or _target(snapshot)
+    _check_columns(spec, snapshot)
+    added: list[StagedFile] = []
+    gone: list[ScanFile] = []
+    for group in _groups(chosen, target, whole=bool(spec.z_order_by)):
+        added += _together(group, snapshot, spec.z_order_by, cursor, target)
+        gone += group
+    if not gone:
+        return nothing(snapshot, spec.mode, "duckdb", "no two files are small enough to be written together")
+    reason = f"{len(gone)} files were written as {len(added)}" + (", in z-order" if spec.z_order_by else "")
+    version = staged.commit(
+        transaction,
+        snapshot,
+        added,
+        gone,
+        operation="OPTIMIZE",
+        schema=snapshot.schema,
+        data_change=False,
+        blind=True,
+        writer="staged",
+        reason=reason,
+        rows_inserted=0,
+        rows_updated=0,
+        rows_deleted=0,
+    )
+    return transaction.lake.format.commit_at(
+        transaction.ref, version, mode=spec.mode, engine="duckdb", writer="staged", reason=reason
+    )
+
+
+def _chosen(spec: OptimizeSpec, snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection) -> Sequence[ScanFile]:
+    if spec.predicate is None:
+        return snapshot.files()
+    found = whole_files(snapshot, cursor, transpile(spec.predicate, spec.dialect, "duckdb"))
+    if found is None:
+        raise InvalidConfig(
+            f"optimize of table {snapshot.ref}: {spec.predicate} is not over its partition columns "
+            f"({', '.join(snapshot.partition_columns) or 'it has none'}); nothing was changed."
+        )
+    return found
+
+
+def _target(snapshot: Snapshot) -> int:
+    asked = snapshot.properties.get("delta.targetFileSize")
+    return parse_bytes(asked) if asked else _TARGET
+
+
+def _check_columns(spec: OptimizeSpec, snapshot: Snapshot) -> None:
+    for column in spec.z_order_by:
+        if column not in snapshot.schema.names:
+            raise InvalidConfig(
+                f"optimize of table {snapshot.ref}: there is no column {column!r} to order by; the columns are "
+                f"{', '.join(snapshot.schema.names)}."
+            )
+        if column in snapshot.partition_columns:
+            raise InvalidConfig(
+                f"optimize of table {snapshot.ref}: rows lie by the partition column {column!r} already."
+            )
+    if len(spec.z_order_by) * _BITS > 120:
+        raise InvalidConfig(f"optimize of table {snapshot.ref}: z-order is for {120 // _BITS} columns at most.")
+
+
+def _groups(files: Sequence[ScanFile], target: int, *, whole: bool) -> Iterator[list[ScanFile]]:
+    """Files to write together: of one partition, and no more bytes than the target; ``whole``: all of a partition."""
+    partitions: dict[Any, list[ScanFile]] = {}
+    for file in sorted(files, key=lambda f: (f.size, f.path)):
+        partitions.setdefault(tuple(sorted(file.partition_values.items())), []).append(file)
+    for members in partitions.values():
+        if whole:
+            yield members
+            continue
+        group: list[ScanFile] = []
+        for file in members:
+            if file.size >= target * _SMALL:
+                break
+            if group and sum(f.size for f in group) + file.size > target:
+                if len(group) > 1:
+                    yield group
+                group = []
+            group.append(file)
+        if len(group) > 1:
+            yield group
+
+
+def _together(
+    files: Sequence[ScanFile],
+    snapshot: Snapshot,
+    z_order_by: Sequence[str],
+    cursor: duckdb.DuckDBPyConnection,
+    target: int,
+) -> tuple[StagedFile, ...]:
+    """The rows of some files of one partition, in new ones."""
+    kept = {n: k for n, k in types_of(snapshot, cursor).items() if n not in snapshot.partition_columns}
+    names = ", ".join(quote_identifier(c) for c in kept)
+    inside = ", ".join(quote_literal(f"{snapshot.ref.location}/{f.path}") for f in files)
+    scan = delta_scan(snapshot.ref.location, snapshot.version, filename=True)
+    rows = f"SELECT {names} FROM {scan} WHERE filename IN ({inside})"
+    if z_order_by:
+        rows = f"SELECT {names} FROM (SELECT {names}, {_ranks(z_order_by)} FROM ({rows})) ORDER BY {_z_value(len(z_order_by))}"
+    else:
+        rows += order_by(tuple(c for c in sort_order(snapshot.properties) if c in kept))
+    split = target if sum(f.size for f in files) > target else None
+    return staged.stage(Rows(cursor, rows, kept), snapshot.ref, beside=files[0], target_file_size=split)
+
+
+def _ranks(columns: Sequence[str]) -> str:
+    """Each column's rank among the rows, in 4096 steps: it holds for any type, for NULL and for skewed values."""
+    return ", ".join(
+        f"CAST(percent_rank() OVER (ORDER BY {quote_identifier(c)}) * {(1 << _BITS) - 1} AS HUGEINT) AS {_RANK}{i}"
+        for i, c in enumerate(columns)
+    )
+
+
+def _z_value(columns: int) -> str:
+    """The bits of the ranks, taken in turn."""
+    return " | ".join(
+        f"((({_RANK}{place} >> {bit}) & 1) << {bit * columns + place})"
+        for bit in range(_BITS)
+        for place in range(columns)
+    )

@@ -1,0 +1,151 @@
+"""What deltalake does to a table as a whole, with no engine: vacuum, checkpoint, clean the log, convert a folder of Parquet."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+import obstore
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import Schema, convert_to_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError
+
+from duckrun.errors import CommitConflict, InvalidConfig, StorageError, UnsupportedFeature
+from duckrun.formats import delta_types
+from duckrun.formats.definition import fields_of
+from duckrun.formats.delta_log import CommitTaken
+from duckrun.specs import AppTransaction
+from duckrun.table import Snapshot, TableRef
+from duckrun.table_specs import ConvertSpec, VacuumSpec
+
+if TYPE_CHECKING:
+    from duckrun.formats.delta import DeltaFormat
+
+_PARTITION = "="
+
+
+def vacuum(form: DeltaFormat, snapshot: Snapshot, spec: VacuumSpec) -> tuple[str, ...]:
+    """Remove, or list, the files that no version within the retention uses. Returns their paths.
+
+    A file that is not in the log is removed once it is older than the retention itself: it may be staged for a commit
+    to come. What begins with an underscore or a dot stays. Raises InvalidConfig for a retention below the table's.
+    """
+    if "deletionVectors" in snapshot.reader_features:
+        raise UnsupportedFeature(
+            f"Table {snapshot.ref} has deletion vectors, whose files deltalake's vacuum does not know. Run this with engine: spark."
+        )
+    hours = None if spec.retention_hours is None else math.ceil(spec.retention_hours)
+    try:
+        removed = form.handle(snapshot.ref, snapshot.version).vacuum(
+            retention_hours=hours,
+            dry_run=spec.dry_run,
+            enforce_retention_duration=spec.enforce_retention,
+            full=True,
+        )
+    except DeltaError as error:
+        if "retention" in str(error).lower():
+            raise InvalidConfig(
+                f"vacuum of table {snapshot.ref}: {error}. Readers of older versions and writers at work need those files; "
+                "enforce_retention=False removes them all the same."
+            ) from error
+        raise StorageError(f"vacuum of table {snapshot.ref}: {error}") from error
+    return tuple(sorted(removed))
+
+
+def checkpoint(form: DeltaFormat, snapshot: Snapshot) -> None:
+    """Write a checkpoint of a version."""
+    _run(snapshot, "checkpoint", form.handle(snapshot.ref, snapshot.version).create_checkpoint)
+
+
+def cleanup_log(form: DeltaFormat, snapshot: Snapshot) -> tuple[str, ...]:
+    """Remove entries of the log that are older than its retention and covered by a checkpoint. Returns their paths."""
+    before = _log(form, snapshot.ref)
+    _run(snapshot, "cleanup_log", form.handle(snapshot.ref, snapshot.version).cleanup_metadata)
+    return tuple(sorted(before - _log(form, snapshot.ref)))
+
+
+def _log(form: DeltaFormat, ref: TableRef) -> set[str]:
+    return {key["path"] for key in form.storage.keys(ref.location, "_delta_log")}
+
+
+def _run(snapshot: Snapshot, mode: str, work: Any) -> None:
+    try:
+        work()
+    except DeltaError as error:
+        raise StorageError(f"{mode} of table {snapshot.ref}: {error}") from error
+
+
+def convert(
+    form: DeltaFormat, ref: TableRef, spec: ConvertSpec, note: dict[str, Any], app: AppTransaction | None
+) -> None:
+    """Make a table, at version 0, of a folder's Parquet files; they stay as they are.
+
+    Raises CommitConflict where there is a table, StorageError for a folder with other files or none, InvalidConfig for
+    partitions that are not those of its folders.
+    """
+    if form.exists(ref):
+        raise CommitConflict(f"{ref.location} is a Delta table already, {ref}; there is nothing to convert.")
+    paths = _parquet_files(form, ref)
+    _check_partitions(ref, paths, [column.name for column in spec.partition_by])
+    schema = pq.read_schema(obstore.open_reader(form.storage.store_at(ref.location), paths[0]))
+    partitions = [
+        delta_types.field(c.name, delta_types.delta_type(c.type, spec.dialect, c.name)) for c in spec.partition_by
+    ]
+    try:
+        convert_to_deltalake(
+            ref.location,
+            mode="error",
+            partition_by=Schema.from_json(_schema_json(partitions)) if partitions else None,
+            partition_strategy="hive" if partitions else None,
+            storage_options=form.storage.delta_options(),
+            # Parquet's bounds leave NaN out, and readers that skip files by them would lose the rows with it.
+            collect_stats=not _has_floats(schema),
+            commit_properties=form.properties(app, note),
+        )
+    except CommitFailedError as error:
+        raise CommitTaken(str(error)) from error
+    except DeltaError as error:
+        if form.exists(ref):
+            raise CommitTaken(str(error)) from error
+        raise StorageError(f"{ref.location} cannot become table {ref}: {error}. Nothing was written.") from error
+
+
+def _parquet_files(form: DeltaFormat, ref: TableRef) -> list[str]:
+    paths = [key["path"] for key in form.storage.keys(ref.location)]
+    hidden = [p for p in paths if any(part.startswith(("_", ".")) for part in p.split("/"))]
+    other = [p for p in paths if p not in hidden and not p.endswith(".parquet")]
+    if other:
+        raise StorageError(
+            f"{ref.location} cannot become table {ref}: it holds {len(other)} files that are not Parquet, such as {other[0]}. Nothing "
+            "was written; move them."
+        )
+    found = [p for p in paths if p not in hidden]
+    if not found:
+        raise StorageError(f"{ref.location} cannot become table {ref}: there is no Parquet file in it.")
+    return sorted(found)
+
+
+def _check_partitions(ref: TableRef, paths: list[str], asked: list[str]) -> None:
+    for path in paths:
+        folders = path.split("/")[:-1]
+        names = [folder.partition(_PARTITION)[0] for folder in folders]
+        if names != asked or any(_PARTITION not in folder for folder in folders):
+            raise InvalidConfig(
+                f"{ref.location} cannot become table {ref}: the file {path} lies in {'/'.join(folders) or 'no folder'}, and "
+                f"partition_by says {', '.join(asked) or 'no partitions'}. Name every name=value level, with its type."
+            )
+
+
+def _has_floats(schema: pa.Schema) -> bool:
+    def floating(kind: Any) -> bool:
+        if isinstance(kind, str):
+            return kind in ("float", "double")
+        return delta_types.holds(kind, "float") or delta_types.holds(kind, "double")
+
+    return any(floating(column["type"]) for column in fields_of(schema))
+
+
+def _schema_json(fields: list[dict[str, Any]]) -> str:
+    return json.dumps({"type": "struct", "fields": fields})

@@ -1,0 +1,61 @@
+"""The ``protocol`` action of a table: which features its readers and writers must know.
+
+Source: Delta protocol, Protocol Evolution, Table Features.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+_LEGACY: dict[int, set[str]] = {
+    2: {"appendOnly", "invariants"},
+    3: {"checkConstraints"},
+    4: {"changeDataFeed", "generatedColumns"},
+    5: {"columnMapping"},
+    6: {"identityColumns"},
+}
+_READ_TOO = {"timestampNtz", "deletionVectors"}
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """The ``protocol`` action of a table, as a value."""
+
+    reader: int = 1
+    writer: int = 2
+    reader_features: frozenset[str] = frozenset()
+    writer_features: frozenset[str] = frozenset()
+
+    def present(self) -> set[str]:
+        """The writer features that hold, those that an older version stands for included."""
+        if self.writer >= 7:
+            return set(self.writer_features)
+        return {name for version, names in _LEGACY.items() if version <= self.writer for name in names}
+
+    def supporting(self, features: set[str]) -> Protocol:
+        """This protocol with some features: the same object where it has them, a legacy version where one will do."""
+        missing = features - self.present()
+        if not missing:
+            return self
+        level = {name: version for version, names in _LEGACY.items() for name in names}
+        if self.writer < 7 and missing <= set(level):
+            return replace(self, writer=max(level[name] for name in missing))
+        writer_features = self.present() | missing
+        reader_features = set(self.reader_features)
+        if self.reader == 2:
+            reader_features.add("columnMapping")
+        reader = self.reader
+        if missing & _READ_TOO or reader == 3:
+            reader, reader_features = 3, reader_features | (missing & _READ_TOO)
+        return Protocol(
+            reader, 7, frozenset(reader_features) if reader == 3 else frozenset(), frozenset(writer_features)
+        )
+
+    def action(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"minReaderVersion": self.reader, "minWriterVersion": self.writer}
+        if self.reader >= 3:
+            found["readerFeatures"] = sorted(self.reader_features)
+        if self.writer >= 7:
+            found["writerFeatures"] = sorted(self.writer_features)
+        return found
