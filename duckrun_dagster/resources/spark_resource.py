@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from dagster import ConfigurableResource
-from pydantic import Field
+from dagster import ConfigurableResource, DagsterInstance, DagsterRun, InitResourceContext
+from pydantic import Field, PrivateAttr
 
 from duckrun.errors import InvalidConfig
 from duckrun.storage import Storage
 from duckrun_dagster.compat import require_pyspark
+from duckrun_dagster.resources.run_worker import Worker, worker_of_run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from duckrun.engines.spark_connect import RunServer
+    from duckrun.engines.spark_progress import Watch
+
+CONNECT_SERVER = ("auto", "always", "never")
+
+# The one watch of each run in this process, by the resource that made it: Dagster copies a resource for each place that uses it.
+_watches: dict[str, tuple[int, Watch]] = {}
 
 
 class SparkResource(ConfigurableResource):
     """One Spark session a process, shared by every asset; no JVM starts before the first asset that needs it.
 
-    Neither ``master`` nor ``remote`` means ``local[*]``.
+    Neither ``master`` nor ``remote`` means a session that the process has already, else ``local[*]``. A run whose steps are
+    processes of their own (Dagster's multiprocess executor) shares one Spark, with ``connect_server`` as it is: the first
+    step that needs Spark starts a Spark Connect server on ``master``, which ends with the run.
 
     Example::
 
@@ -27,14 +38,28 @@ class SparkResource(ConfigurableResource):
     """
 
     master: str | None = Field(
-        default=None, description="A master for a session of this process: local[*], spark://…, yarn."
+        default=None, description="A master for a session of this process: local[*], spark://…, yarn, k8s://…."
     )
     remote: str | None = Field(default=None, description="A Spark Connect address, sc://host:port. Excludes master.")
     conf: dict[str, str] = Field(default_factory=dict, description="Spark properties.")
     packages: list[str] = Field(default_factory=list, description="Maven coordinates to add to Delta's own.")
-    connect_server: bool = Field(
-        default=False, description="Talk to a Spark Connect server that this process starts on master."
+    connect_server: str = Field(
+        default="auto",
+        description="auto: a run with several Spark processes shares one Spark Connect server on master; always; never.",
     )
+    progress: bool = Field(default=True, description="Say in the run's log how far Spark's longer jobs are.")
+
+    _run: DagsterRun | None = PrivateAttr(default=None)
+    _instance: DagsterInstance | None = PrivateAttr(default=None)
+    _log: Any = PrivateAttr(default=None)
+    _dbt_may_need_spark: bool = PrivateAttr(default=False)
+
+    def __init__(self, **values: Any) -> None:
+        if isinstance(values.get("connect_server"), bool):  # as YAML and Python have it
+            values["connect_server"] = "always" if values["connect_server"] else "never"
+        super().__init__(**values)
+
+    # -- what users call
 
     def session(self, storage: Storage | None = None) -> SparkSession:
         """The process's Spark session; the first call starts it, with the credentials of ``storage``.
@@ -42,16 +67,108 @@ class SparkResource(ConfigurableResource):
         Raises InvalidConfig without PySpark or Java, with both addresses set, and for an address that does not answer.
         """
         require_pyspark("SparkResource")
+        self._check()
+        from duckrun.engines.spark_session import spark_session
+
+        server = self._server(storage) if self._shares_spark() else None
+        if server is not None:
+            session = spark_session(server=server, storage=storage)
+        else:
+            session = spark_session(
+                master=self.master,
+                remote=self.remote,
+                conf=self._conf(),
+                packages=tuple(self.packages),
+                storage=storage,
+            )
+        self._report_progress(session)
+        return session
+
+    def environment(self, storage: Storage | None = None) -> dict[str, str]:
+        """Variables by which a process that this run starts, such as dbt, finds the Spark of this run.
+
+        Nothing is started here: ``spark_session()`` in that process starts the run's server if no step has. Empty outside
+        of a run and with ``connect_server="never"``, where such a process has a Spark of its own; with ``remote``, its address.
+        """
+        self._check()
+        if self.remote is not None:
+            return {"SPARK_REMOTE": self.remote}
+        server = None if self.connect_server == "never" else self._server(storage)
+        return {} if server is None else server.environment()
+
+    # -- Dagster's part
+
+    def setup_for_execution(self, context: InitResourceContext) -> None:
+        self._run, self._log = context.run, context.log
+        self._instance = context.instance
+        self._dbt_may_need_spark = any(_gives_dbt_spark(each) for each in context.all_resource_defs.values())
+
+    def teardown_after_execution(self, context: InitResourceContext) -> None:
+        # Whoever made the watch stops it: a resource and its copy in an IO manager share one session.
+        run = context.run.run_id if context.run is not None else ""
+        if run in _watches and _watches[run][0] == id(self):
+            _watches.pop(run)[1].stop()
+
+    # -- how it is put together
+
+    def _check(self) -> None:
         if self.master and self.remote:
             raise InvalidConfig("SparkResource: master and remote exclude each other; set one of them.")
-        if self.connect_server and self.remote:
+        if self.connect_server not in CONNECT_SERVER:
+            raise InvalidConfig(
+                f"SparkResource: connect_server is {self.connect_server!r}; it takes one of {', '.join(CONNECT_SERVER)}."
+            )
+        if self.connect_server == "always" and self.remote:
             raise InvalidConfig("SparkResource: connect_server starts a server on master; remote names one that runs.")
-        from duckrun.engines.spark import spark_session
 
-        return spark_session(
-            master=None if self.connect_server else self.master,
-            remote=(self.master or "local[*]") if self.connect_server else self.remote,
-            conf=self.conf,
-            packages=tuple(self.packages),
-            storage=storage,
+    def _shares_spark(self) -> bool:
+        """Whether this process takes its session from the run's server."""
+        if self.remote is not None or self.connect_server == "never":
+            return False
+        if self.connect_server == "always":
+            return True
+        worker = self._worker()
+        return worker is not None and worker.steps > 1 and (worker.several_processes or self._dbt_may_need_spark)
+
+    def _worker(self) -> Worker | None:
+        return None if self._run is None else worker_of_run(self._instance, self._run.run_id)
+
+    def _server(self, storage: Storage | None) -> RunServer | None:
+        """The server of this run. None where the run's worker is not known, so that nothing would end it."""
+        worker = self._worker()
+        if self._run is None or worker is None:
+            return None
+        from duckrun.engines.spark_connect import RunServer
+        from duckrun.engines.spark_jars import store_packages
+
+        return RunServer.of_process(
+            self._run.run_id,
+            worker.process,
+            master=self.master or "local[*]",
+            conf=self._conf(),
+            packages=(*self.packages, *store_packages(storage)),
         )
+
+    def _conf(self) -> dict[str, str]:
+        from duckrun.engines.spark_progress import page_settings
+
+        return {**(page_settings() if self.progress and not self.remote else {}), **self.conf}
+
+    def _report_progress(self, session: SparkSession) -> None:
+        if self.progress and self._run is not None and self._log is not None and self._run.run_id not in _watches:
+            from duckrun.engines.spark_progress import Watch
+
+            watch = Watch(session, self._log.info, nearby=self.remote is None)
+            _watches[self._run.run_id] = (id(self), watch)
+
+
+def _gives_dbt_spark(definition: Any) -> bool:
+    """Whether a resource is dbt's command line with a SparkResource in it."""
+    from dagster_dbt import DbtCliResource
+
+    nested = getattr(definition, "nested_resources", {})
+    made_by = getattr(definition, "configurable_resource_cls", object)
+    return issubclass(made_by, DbtCliResource) and any(
+        isinstance(each, SparkResource) or issubclass(getattr(each, "configurable_resource_cls", object), SparkResource)
+        for each in nested.values()
+    )

@@ -1,0 +1,220 @@
+"""One Spark for several processes: a Spark Connect server on this machine that ends with the process it is for.
+
+A run that has several Spark processes (Dagster's steps, dbt) describes its server once, as a RunServer. Whichever process
+needs Spark first starts it, under a lock named by the run; the others join. The server is a process of its own (this
+module, run as a program) that holds a classic session with Spark's Connect plugin, and watches the run's worker.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import psutil
+from filelock import FileLock
+
+from duckrun.errors import InvalidConfig
+
+log = logging.getLogger(__name__)
+
+ENVIRONMENT = "DUCKRUN_SPARK_SERVER"
+"""The variable by which a process that a run starts, such as dbt, finds the run's server."""
+
+START_SECONDS = 300  # a first start may fetch jars
+WATCH_SECONDS = 0.5
+STOP_SECONDS = 5
+_PLUGIN = "org.apache.spark.sql.connect.SparkConnectPlugin"
+
+
+@dataclass(frozen=True)
+class RunServer:
+    """The server of one run: what it is started with, by whoever needs it first.
+
+    ``name`` names the run, ``worker`` is the id of the process that the server ends with, and ``worker_started`` its start
+    (seconds since 1970), as ids are used again.
+
+    Example::
+
+        server = RunServer.of_process("nightly", os.getpid(), master="local[2]")
+        spark = spark_session(server=server)
+    """
+
+    name: str
+    worker: int
+    worker_started: float
+    master: str = "local[*]"
+    conf: dict[str, str] = field(default_factory=dict, repr=False)
+    packages: tuple[str, ...] = ()
+
+    @classmethod
+    def of_process(cls, name: str, worker: int, **values: Any) -> RunServer:
+        """The server of a run whose worker is the process with this id. Raises InvalidConfig if there is none."""
+        try:
+            started = psutil.Process(worker).create_time()
+        except psutil.NoSuchProcess:
+            raise InvalidConfig(f"There is no process {worker} on this machine to share Spark with.") from None
+        return cls(name, worker, started, **values)
+
+    @classmethod
+    def from_environment(cls) -> RunServer | None:
+        """The server of the run that started this process; None outside of one."""
+        text = os.environ.get(ENVIRONMENT)
+        if not text:
+            return None
+        values = json.loads(text)
+        return cls(**{**values, "packages": tuple(values["packages"])})
+
+    def environment(self) -> dict[str, str]:
+        """What a process needs in its environment to find this server. It holds ``conf``, credentials included."""
+        return {ENVIRONMENT: json.dumps(asdict(self))}
+
+    def remote(self) -> str:
+        """The server's address, with its key; starts it, if no process of the run has.
+
+        Raises InvalidConfig with Spark's last words when it does not start.
+        """
+        folder = _private_folder()
+        state = folder / f"{self._file_name()}.json"
+        with FileLock(str(state.with_suffix(".lock"))):
+            found = _running(state)
+            return _address(found if found is not None else self._start(state))
+
+    def _file_name(self) -> str:
+        return "".join(c if c.isalnum() or c in "-_." else "_" for c in f"{self.name}-{self.worker}")
+
+    def _start(self, state: Path) -> dict[str, Any]:
+        state.unlink(missing_ok=True)
+        words = state.with_suffix(".log")
+        log.info("starting a Spark Connect server on %s for run %s; its log is %s", self.master, self.name, words)
+        with words.open("wb") as output:
+            os.chmod(words, 0o600)
+            process = subprocess.Popen(
+                [sys.executable, "-m", "duckrun.engines.spark_connect", str(state)],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C in a terminal is for the run, which the server then follows
+            )
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(asdict(self)).encode())  # not as an argument: those are for every user to see
+        process.stdin.close()
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            found = _running(state)
+            if found is not None:
+                return found
+            if process.poll() is not None:
+                break
+            time.sleep(0.1)
+        process.kill()
+        process.wait()
+        told = [line for line in words.read_text(errors="replace").splitlines() if line.strip()]
+        raise InvalidConfig(
+            f"The Spark Connect server of run {self.name} did not start on {self.master}. Its last words:\n"
+            + "\n".join(told[-5:])
+        )
+
+
+def _private_folder() -> Path:
+    """Where servers are written down: a folder that nobody else may read, as it holds their keys."""
+    user = os.getuid() if hasattr(os, "getuid") else "user"
+    folder = Path(tempfile.gettempdir()) / f"duckrun-spark-{user}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if hasattr(os, "getuid") and (folder.is_symlink() or folder.stat().st_uid != os.getuid()):
+        raise InvalidConfig(f"{folder} belongs to somebody else; remove it, or set TMPDIR to a folder of your own.")
+    return folder
+
+
+def _running(state: Path) -> dict[str, Any] | None:
+    """What a server wrote down, if it still runs and answers."""
+    try:
+        found: dict[str, Any] = json.loads(state.read_text())
+    except FileNotFoundError:
+        return None
+    if not _is_process(found["pid"], found["started"]):
+        return None
+    try:
+        socket.create_connection(("127.0.0.1", found["port"]), timeout=5).close()
+    except OSError:
+        return None
+    return found
+
+
+def _address(found: dict[str, Any]) -> str:
+    return f"sc://localhost:{found['port']}/;token={quote(found['token'])}"
+
+
+def _is_process(pid: int, started: float) -> bool:
+    """True while the process with this id is the one that started then."""
+    try:
+        process = psutil.Process(pid)
+        return abs(process.create_time() - started) < 1 and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+# -- the server's own process
+
+
+def serve(server: RunServer, state: Path) -> None:
+    """Hold a session with the Connect plugin until the run's worker is gone."""
+    signal.signal(signal.SIGTERM, lambda *_: _end(state, None))
+    os.environ.pop("SPARK_REMOTE", None)
+    os.environ.pop(ENVIRONMENT, None)
+    from duckrun.engines.spark_session import spark_session
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    token = secrets.token_urlsafe(24)
+    conf: dict[str, Any] = {
+        # A client that was killed may not go on committing: what it ran is ended soon after it hangs up.
+        "spark.connect.execute.manager.detachedTimeout": "10s",
+        "spark.connect.execute.manager.maintenanceInterval": "5s",
+        **server.conf,
+        "spark.plugins": ",".join(p for p in (server.conf.get("spark.plugins"), _PLUGIN) if p),
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.connect.authenticate.token": token,
+    }
+    session = spark_session(
+        master=server.master, conf=conf, packages=server.packages, app_name=f"duckrun {server.name}"
+    )
+    own = psutil.Process()
+    values = {"pid": own.pid, "started": own.create_time(), "port": port, "token": token}
+    written = state.with_suffix(f".{own.pid}")
+    written.touch(mode=0o600)
+    written.write_text(json.dumps(values))
+    os.replace(written, state)
+    while _is_process(server.worker, server.worker_started):
+        time.sleep(WATCH_SECONDS)
+    _end(state, session)
+
+
+def _end(state: Path, session: Any | None) -> None:
+    """Stop Spark and this process, within seconds also where Spark does not answer: its JVM ends when this process does."""
+    for kind in (".json", ".log", ".lock"):
+        state.with_suffix(kind).unlink(missing_ok=True)
+    if session is not None:
+        stopping = threading.Thread(target=session.stop, daemon=True)
+        stopping.start()
+        stopping.join(STOP_SECONDS)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    asked = json.load(sys.stdin)
+    serve(RunServer(**{**asked, "packages": tuple(asked["packages"])}), Path(sys.argv[1]))
