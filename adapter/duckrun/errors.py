@@ -45,3 +45,7 @@ class ReadOnlyLake(DuckrunError):
 
 class VersionNotReadable(DuckrunError):
     """That version or timestamp is not, or no longer, in the table's log."""
+
+
+class MergeRefused(DuckrunError):
+    """A row met a clause of a merge whose action is to fail; nothing was written."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import duckdb
@@ -35,13 +35,24 @@ class ViewCatalog:
 
     The names of a schema are listed once, at its first use. A view reads its table at the version that ``pins`` hold;
     making it opens the log, so only tables that a statement names get one. Temporary tables and other relations of
-    DuckDB are left alone.
+    DuckDB are left alone. With ``bare`` False, only names that begin with ``database`` are this lake's.
     """
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, lake: Lake, pins: Pins, database: str = "memory") -> None:
+    def __init__(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        lake: Lake,
+        pins: Pins,
+        database: str = "memory",
+        *,
+        bare: bool = True,
+    ) -> None:
         self.lake = lake
         self.pins = pins
         self.database = database
+        self.bare = bare
+        # What a persisted view reads may lie in another lake: whoever has several catalogs puts theirs here.
+        self.ensure_all: Callable[[str], None] = self.ensure_for
         # Two cursors that replace one view conflict: all views are made on this one, under the lock.
         self._cursor = connection.cursor()
         self._lock = threading.RLock()
@@ -93,6 +104,8 @@ class ViewCatalog:
             parts = [part.lower() for part in chain]
             if len(parts) > 2 and parts[0] == self.database.lower():
                 parts = parts[1:]
+            elif not self.bare:
+                continue
             candidates = [("main", parts[0], False)]
             if len(parts) > 1:
                 candidates.insert(0, (parts[0], parts[1], True))
@@ -170,22 +183,22 @@ class ViewCatalog:
         self._create(key, ref, f"SELECT * FROM {delta_scan(snapshot.ref.location, snapshot.version)}", frozenset())
 
     def _make_view(self, key: _Key, ref: TableRef, definition: ViewDefinition) -> None:
-        sql = self._in_this_database(definition)
-        self.ensure_for(sql)
+        sql = self._in_this_database(definition, ref.schema)
+        self.ensure_all(sql)
         try:
             self._create(key, ref, sql, frozenset(k for k, _ in self._keys(sql)))
         except duckdb.Error as error:
             raise InvalidConfig(f"The persisted view {ref} cannot be read any more: {error}") from error
 
-    def _in_this_database(self, definition: ViewDefinition) -> str:
+    def _in_this_database(self, definition: ViewDefinition, schema: str) -> str:
         """A view's SQL as DuckDB reads it here; what was written here is not touched."""
-        if definition.dialect == "duckdb" and definition.catalog in (None, self.database):
+        if definition.dialect == "duckdb" and definition.catalog in (None, self.database) and self.bare:
             return definition.sql
 
         def here(table: exp.Table) -> exp.Expression | None:
-            if not table.catalog or table.catalog != definition.catalog:
+            if table.catalog != (definition.catalog or "") and (table.catalog or self.bare):
                 return None
-            return exp.table_(table.name, db=table.db, catalog=self.database, quoted=True)
+            return exp.table_(table.name, db=table.db or schema, catalog=self.database, quoted=True)
 
         return replace_tables(parse_query(definition.sql, definition.dialect), here).sql(dialect="duckdb")
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
-from dbt.adapters.duckrun.config import ModelConfig, parse_model, plan_write, write_strategy
+from dbt.adapters.duckrun.config import ModelConfig, parse_model
+from dbt.adapters.duckrun.strategy import plan_write, write_strategy
 
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
 from duckrun.specs import AppTransaction, DeleteInsertSpec, MergeSpec, WriteSpec
+from duckrun.table import Snapshot, TableRef
 
 APP = AppTransaction("run/model.shop.a")
 
@@ -16,9 +19,13 @@ def config_of(**config) -> ModelConfig:
 
 
 def plan(config: ModelConfig, strategy: str, source: list[str], target: list[str] | None):
-    return plan_write(
-        config, strategy, table="main.a", staging="stage", source_columns=source, target_columns=target, app=APP
-    )
+    names = None if target is None else snapshot(*target)
+    return plan_write(config, strategy, table="main.a", staging="stage", source=source, target=names, app=APP)
+
+
+def snapshot(*names: str) -> Snapshot:
+    schema = pa.schema([(name, pa.int64()) for name in names])
+    return Snapshot(TableRef("main", "a", "lake/main/a"), 7, "id", schema)
 
 
 def test_both_spellings_of_a_key_and_of_partitions():
@@ -44,6 +51,9 @@ def test_booleans_and_numbers_of_table_properties_are_text_as_delta_has_them():
         (None, None, True, False, "append"),
         ("default", "id", True, False, "delete+insert"),
         ("append", "id", True, False, "append"),
+        ("insert", "id", True, False, "insert"),
+        ("safeappend", None, True, False, "safeappend"),
+        ("insert_overwrite", None, True, False, "insert_overwrite"),
     ],
 )
 def test_how_an_incremental_model_writes(strategy, key, exists, refresh, expected):
@@ -110,12 +120,30 @@ def test_what_does_not_fit_is_refused_with_names(config, source, target, error, 
     ("config", "error", "words"),
     [
         ({"incremental_strategy": "mrge"}, InvalidConfig, ["'mrge'", "Did you mean 'merge'"]),
-        ({"incremental_strategy": "insert_overwrite"}, UnsupportedFeature, ["insert_overwrite"]),
+        ({"incremental_strategy": "microbatch"}, InvalidConfig, ["event_time"]),
+        ({"incremental_strategy": "microbatch", "unique_key": "id"}, InvalidConfig, ["unique_key"]),
         ({"engine": "flink"}, InvalidConfig, ["duckdb, spark"]),
         ({"engine": "spark"}, UnsupportedFeature, ["spark"]),
         ({"dialect": "oracle"}, InvalidConfig, ["oracle"]),
         ({"on_schema_change": "sync"}, InvalidConfig, ["sync_all_columns"]),
-        ({"merge_clauses": {"when_matched": []}}, UnsupportedFeature, ["merge_clauses"]),
+        ({"merge_clauses": {"when_matched": []}}, InvalidConfig, ["merge_clauses.when_matched"]),
+        ({"merge_clauses": {"when_mached": [{}]}}, InvalidConfig, ["when_mached"]),
+        ({"merge_clauses": {"when_matched": [{"action": "upsert"}]}}, InvalidConfig, ["'upsert'", "do_nothing"]),
+        (
+            {"merge_clauses": {"when_matched": [{"action": "delete"}]}, "merge_update_columns": ["a"]},
+            InvalidConfig,
+            ["merge_update_columns"],
+        ),
+        (
+            {"merge_clauses": {"when_not_matched": [{"action": "insert", "mode": "explicit"}]}},
+            InvalidConfig,
+            ["insert.columns"],
+        ),
+        (
+            {"merge_clauses": {"when_not_matched": [{"action": "update", "by": "source"}]}},
+            InvalidConfig,
+            ["set_expressions"],
+        ),
         ({"unique_key": {"a": 1}}, InvalidConfig, ["unique_key"]),
         ({"table_properties": ["a"]}, InvalidConfig, ["table_properties"]),
         ({"merge_update_condition": "a >"}, InvalidConfig, ["merge_update_condition"]),

@@ -35,7 +35,8 @@ def test_a_secret_is_in_no_representation():
         ({"root_path": None}, ["root_path is not set"]),
         ({"engine": "flink"}, ["'flink'", "duckdb, spark"]),
         ({"engine": "spark"}, ["not supported"]),
-        ({"lakes": {"other": {"root_path": "x"}}}, ["lakes"]),
+        ({"lakes": {"other": {"root": "x"}}}, ["lakes", "other", "root_path"]),
+        ({"lakes": {"other": {"root_path": "x", "readonly": True}}}, ["'readonly'", "Did you mean 'read_only'"]),
         ({"rot_path": "x"}, ["'rot_path'", "Did you mean 'root_path'"]),
         ({"path": "dev.duckdb", "database": "dev"}, ["root_path"]),
         ({"memory_limit": "lots"}, ["memory_limit", "2GB"]),
@@ -100,7 +101,7 @@ def test_a_model_in_another_database_is_refused_before_anything_runs(make_projec
     result = make_project(
         {**ONE, "models/b.sql": "{{ config(materialized='table', database='other') }} select 1 as n"}
     ).dbt("run")
-    assert "'other'" in result.text and "not this lake" in result.text
+    assert "'other'" in result.text and "not a lake of this profile" in result.text
     assert not result.nodes
 
 

@@ -10,6 +10,7 @@ from dbt.adapters.duckrun.environment import LakeEnvironment
 
 from duckrun.lake import TableRef, ViewDefinition
 from duckrun.table import Snapshot
+from duckrun.views import ViewCatalog
 
 if TYPE_CHECKING:
     import agate  # type: ignore[import-untyped]
@@ -25,21 +26,21 @@ _PARTS = ("label", "value", "description", "include")
 COLUMNS = (*_TABLE, *_COLUMN, *(f"stats:{key}:{part}" for key in _STATISTICS for part in _PARTS))
 
 
-def catalog_of(env: LakeEnvironment, names: Iterable[tuple[str, str]]) -> agate.Table:
-    """The catalog rows of some (schema, name): one a column. What the lake does not hold is left out."""
+def catalog_of(env: LakeEnvironment, views: ViewCatalog, names: Iterable[tuple[str, str]]) -> agate.Table:
+    """The catalog rows of some (schema, name) of one lake: one a column. What the lake does not hold is left out."""
     from dbt_common.clients.agate_helper import table_from_rows
 
     rows: list[tuple[Any, ...]] = []
     for schema, name in dict.fromkeys(names):
-        spelled = {known.lower(): known for known in env.views.names(schema)}.get(name.lower())
+        spelled = {known.lower(): known for known in views.names(schema)}.get(name.lower())
         if spelled is not None:
-            rows += _rows(env, env.lake.resolve(schema, spelled))
+            rows += _rows(env, views, views.lake.resolve(schema, spelled))
     return table_from_rows(rows, COLUMNS, text_only_columns=[*_TABLE, "column_name", "column_type", "column_comment"])
 
 
-def _rows(env: LakeEnvironment, ref: TableRef) -> list[tuple[Any, ...]]:
-    env.views.ensure(ref)
-    definition = env.lake.definition(ref)
+def _rows(env: LakeEnvironment, views: ViewCatalog, ref: TableRef) -> list[tuple[Any, ...]]:
+    views.ensure(ref)
+    definition = views.lake.definition(ref)
     comments: dict[str, str | None] = {}
     if isinstance(definition, ViewDefinition):
         kind, comment, statistics = "VIEW", definition.comment, _statistics({})
@@ -48,10 +49,10 @@ def _rows(env: LakeEnvironment, ref: TableRef) -> list[tuple[Any, ...]]:
         kind, comment, statistics = "BASE TABLE", snapshot.description, _statistics(_figures(snapshot))
         for field in snapshot.schema:
             comments[field.name] = (field.metadata or {}).get(b"comment", b"").decode() or None
-    table = (env.creds.database, ref.schema, ref.name, kind, comment)
+    table = (views.database, ref.schema, ref.name, kind, comment)
     return [
         (*table, name, index, dtype, comments.get(name), None, *statistics)
-        for index, (name, dtype) in enumerate(env.views.columns(ref), start=1)
+        for index, (name, dtype) in enumerate(views.columns(ref), start=1)
     ]
 
 

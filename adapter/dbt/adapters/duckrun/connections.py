@@ -71,5 +71,5 @@ class DuckrunConnectionManager(DuckDBConnectionManager):
         auto_begin is dropped: with transactions off, nothing may open one (see credentials).
         """
         with self.exception_handler(sql):
-            self.lake_env().views.ensure_for(sql)
+            self.lake_env().ensure_for(sql)
         return super().add_query(sql, False, bindings, abridge_sql_log, *args, **kwargs)

@@ -15,6 +15,7 @@ from duckrun.memory import parse_bytes
 
 ENGINES = ("duckdb", "spark")
 REDACTED = "***"
+_LAKE_KEYS = ("root_path", "storage_options", "read_only")
 # dbt-duckdb's two places for DuckDB's own limit, in DuckDB's two spellings.
 _DUCKDB_LIMITS = ("memory_limit", "max_memory")
 
@@ -30,6 +31,8 @@ class DuckrunCredentials(DuckDBCredentials):
         schema: main
         threads: 4
         memory_limit: 2GB           # for the whole process; default: what the machine or its cgroup leaves free
+        lakes:                      # other lakes, each a database of the project: +database: archive
+          archive: {root_path: s3://bucket/archive, read_only: true}
     """
 
     root_path: str | None = None
@@ -79,15 +82,21 @@ class DuckrunCredentials(DuckDBCredentials):
                 "engine: spark is not supported by this version of the dbt adapter. Remove engine and spark from the "
                 "profile; Dagster assets can use Spark on the same lake."
             )
-        if self.lakes:
-            raise DbtRuntimeError(
-                "lakes: is not supported by this version of the dbt adapter. Read another lake's table as a source "
-                "with meta.external_location: delta_scan('<location>')."
-            )
+        self._check_lakes()
         # Views that one thread makes must be seen by the cursors of all others at once, and a Delta table has its
         # own transactions: a DuckDB transaction around a model would only hide what other models have committed.
         self.disable_transactions = True
         self._take_duckdb_limits()
+
+    def _check_lakes(self) -> None:
+        for name, lake in (self.lakes or {}).items():
+            if not isinstance(lake, dict) or not str(lake.get("root_path") or "").strip():
+                raise DbtRuntimeError(f"lakes: {name} needs a root_path, the folder or URL of that lake.")
+            for key in lake:
+                if key not in _LAKE_KEYS:
+                    near = difflib.get_close_matches(str(key), _LAKE_KEYS, n=1)
+                    hint = f" Did you mean {near[0]!r}?" if near else f" The keys are {', '.join(_LAKE_KEYS)}."
+                    raise DbtRuntimeError(f"lakes: unknown key {key!r} of {name}.{hint}")
 
     def _take_duckdb_limits(self) -> None:
         """One limit for the process, from whichever key holds it; the smallest where several do.

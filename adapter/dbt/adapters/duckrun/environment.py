@@ -17,10 +17,12 @@ from dbt.adapters.duckrun.credentials import DuckrunCredentials
 
 from duckrun.engines.duckdb import DuckDBEngine, extension_path, instance_config, load_extensions
 from duckrun.lake import Lake
+from duckrun.lakes import Lakes
 from duckrun.memory import Arbiter, parse_bytes
 from duckrun.pins import Pins
 from duckrun.specs import AppTransaction
-from duckrun.sql import quote_literal
+from duckrun.sql import quote_identifier, quote_literal
+from duckrun.table import TableRef
 from duckrun.transaction import Transaction
 from duckrun.views import ViewCatalog
 
@@ -43,11 +45,19 @@ class LakeEnvironment(LocalEnvironment):
         self.lake = Lake(
             credentials.root_path or "", schema=credentials.schema, storage_options=credentials.storage_options
         )
-        self.pins = Pins(self.lake.snapshot)
+        self.lakes = Lakes(self.lake)
+        for name, other in (credentials.lakes or {}).items():
+            self.lakes.attach(
+                other["root_path"],
+                name,
+                read_only=bool(other.get("read_only")),
+                storage_options=other.get("storage_options"),
+            )
+        self.pins = Pins(self.lakes.snapshot)
         limit = credentials.memory_limit
         self.arbiter = Arbiter(None if limit is None else int(parse_bytes(limit) * _OF_THE_LIMIT))
         self._engine: DuckDBEngine | None = None
-        self._views: ViewCatalog | None = None
+        self._catalogs: dict[str, ViewCatalog] = {}
         self._commits: Counter[str] = Counter()
         self._commits_lock = threading.Lock()
 
@@ -61,9 +71,31 @@ class LakeEnvironment(LocalEnvironment):
 
     @property
     def views(self) -> ViewCatalog:
+        """The views over the project's own lake."""
         self._start()
-        assert self._views is not None
-        return self._views
+        return self._catalogs[self.creds.database.lower()]
+
+    def catalog(self, database: str | None) -> ViewCatalog | None:
+        """The views over the lake that is a database of this name (None: the project's own); None where no lake is."""
+        self._start()
+        return self._catalogs.get((database or self.creds.database).lower())
+
+    def views_of(self, ref: TableRef) -> ViewCatalog:
+        """The views over the lake that holds a table."""
+        self._start()
+        return self._catalogs[(ref.catalog or self.creds.database).lower()]
+
+    def ensure_for(self, sql: str) -> None:
+        """Make the views of all lakes that a statement needs and that are not there yet."""
+        self._start()
+        for catalog in self._catalogs.values():
+            catalog.ensure_for(sql)
+
+    def reads(self, sql: str) -> dict[str, int]:
+        """The tables that a statement names, and the version at which this run reads each."""
+        self._start()
+        refs = [ref for catalog in self._catalogs.values() for ref in catalog.tables_in(sql)]
+        return {str(ref): self.pins.snapshot(ref).version for ref in refs}
 
     def _start(self) -> None:
         with self.lock:
@@ -84,7 +116,14 @@ class LakeEnvironment(LocalEnvironment):
             wheels.lake = self.lake
             connection = self.initialize_db(bare, {**self._plugins, "duckrun": wheels})
             self._engine = DuckDBEngine(self.lake, arbiter=self.arbiter, connection=connection, duckdb_limit=limit)
-            self._views = ViewCatalog(connection, self.lake, self.pins, database=self.creds.database)
+            for lake in self.lakes:
+                name = lake.name or self.creds.database
+                if lake.name is not None:
+                    connection.execute(f"ATTACH ':memory:' AS {quote_identifier(name)}")
+                    self._engine.reach(lake.storage)
+                views = ViewCatalog(connection, lake, self.pins, database=name, bare=lake.name is None)
+                views.ensure_all = self.ensure_for
+                self._catalogs[name.lower()] = views
             self.conn = connection
 
     def handle(self) -> DuckDBConnectionWrapper:
@@ -96,11 +135,12 @@ class LakeEnvironment(LocalEnvironment):
         if self._engine is not None:
             self._engine.close()
             self._scratch.cleanup()
-        self._engine = self._views = None
+        self._engine = None
+        self._catalogs = {}
 
     # -- commits
 
-    def transaction(self, ref: Any, node: str) -> Transaction:
+    def transaction(self, ref: TableRef, node: str) -> Transaction:
         """The frame of the next commit of a node.
 
         Its application id names the work: the chain that DUCKRUN_RUN_ID names (a Dagster run with its retries), else
@@ -110,7 +150,7 @@ class LakeEnvironment(LocalEnvironment):
         with self._commits_lock:
             version = self._commits[node]
             self._commits[node] += 1
-        return Transaction(self.lake, ref, app=AppTransaction(f"{run}/{node}", version), pins=self.pins)
+        return Transaction(self.lakes.of(ref), ref, app=AppTransaction(f"{run}/{node}", version), pins=self.pins)
 
     # -- Python models
 
@@ -119,7 +159,7 @@ class LakeEnvironment(LocalEnvironment):
 
         def load(name: str) -> duckdb.DuckDBPyRelation:
             statement = f"select * from {name}"
-            self.views.ensure_for(statement)
+            self.ensure_for(statement)
             return cursor.query(statement)
 
         self.run_python_job(cursor, load, parsed_model["alias"], compiled_code, self.creds)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,49 +10,39 @@ import duckdb
 from dbt.adapters.base import BaseRelation, available
 from dbt.adapters.base.impl import ConstraintSupport
 from dbt.adapters.duckdb.impl import DuckDBAdapter
+from dbt.adapters.duckrun.build import Build
 from dbt.adapters.duckrun.catalog import catalog_of
-from dbt.adapters.duckrun.config import (
-    OVERWRITE,
-    ModelConfig,
-    column_comments,
-    parse_model,
-    plan_write,
-    write_strategy,
-)
+from dbt.adapters.duckrun.config import STRATEGIES, column_comments, parse_model
 from dbt.adapters.duckrun.connections import DuckrunConnectionManager
+from dbt.adapters.duckrun.descriptions import describe
 from dbt.adapters.duckrun.environment import LakeEnvironment
+from dbt.adapters.duckrun.external import ExternalFile, build_external
 from dbt.adapters.duckrun.response import DuckrunResponse
-from dbt.adapters.events.logging import AdapterLogger
+from dbt.adapters.duckrun.snapshots import SnapshotColumns, snapshot_merge
+from dbt.adapters.duckrun.strategy import OVERWRITE, write_strategy
 from dbt.adapters.exceptions import RelationTypeNullError
 from dbt_common.contracts.constraints import ConstraintType
 from dbt_common.exceptions import DbtRuntimeError
 
-from duckrun.engines.duckdb_source import SqlOnCursor
 from duckrun.errors import DuckrunError, InvalidConfig, UnsupportedFeature
-from duckrun.lake import LocationDefinition, TableRef, ViewDefinition
-from duckrun.specs import Commit, DeleteSpec
-from duckrun.sql import quote_identifier
-from duckrun.storage import normalise_root
-from duckrun.table import Snapshot
-from duckrun.transaction import Transaction
-
-logger = AdapterLogger("Duckrun")
+from duckrun.lake import TableRef, ViewDefinition
+from duckrun.specs import DeleteSpec
+from duckrun.views import ViewCatalog
 
 # Commands that write to the lake: for these an unwritable root is an error before anything runs.
 _WRITING_COMMANDS = {"run", "build", "seed", "snapshot", "retry", "clone", "run-operation"}
-_STAGING_SUFFIX = "__duckrun_staging"
 
 
 class DuckrunAdapter(DuckDBAdapter):
     ConnectionManager = DuckrunConnectionManager
     connections: DuckrunConnectionManager
 
-    # A Delta table has no keys, and the checks that it could hold are not written yet: dbt warns, instead of promising.
+    # Checked as the rows are written, keys by a look at the rows before; nothing stands for foreign keys.
     CONSTRAINT_SUPPORT = {
-        ConstraintType.check: ConstraintSupport.NOT_ENFORCED,
-        ConstraintType.not_null: ConstraintSupport.NOT_ENFORCED,
-        ConstraintType.unique: ConstraintSupport.NOT_ENFORCED,
-        ConstraintType.primary_key: ConstraintSupport.NOT_ENFORCED,
+        ConstraintType.check: ConstraintSupport.ENFORCED,
+        ConstraintType.not_null: ConstraintSupport.ENFORCED,
+        ConstraintType.unique: ConstraintSupport.ENFORCED,
+        ConstraintType.primary_key: ConstraintSupport.ENFORCED,
         ConstraintType.foreign_key: ConstraintSupport.NOT_ENFORCED,
     }
 
@@ -62,27 +52,35 @@ class DuckrunAdapter(DuckDBAdapter):
     def env(self) -> LakeEnvironment:
         return self.connections.lake_env()
 
-    def _is_lake(self, database: str | None) -> bool:
-        """Whether a database is the lake; every other one is attached, and dbt-duckdb's business."""
-        return database is None or database.lower() == self.config.credentials.database.lower()
+    def _views(self, database: str | None) -> ViewCatalog | None:
+        """The lake that is a database of the project; None for one that is attached, and dbt-duckdb's business."""
+        return self.env.catalog(database)
 
     def _ref(self, relation: BaseRelation) -> TableRef | None:
         """The table of a relation, or None where it cannot be one: a temporary relation, another database."""
-        if not relation.schema or not relation.identifier or not self._is_lake(relation.database):
+        if not relation.schema or not relation.identifier:
+            return None
+        views = self._views(relation.database)
+        if views is None:
             return None
         try:
-            return self.env.lake.resolve(relation.schema, relation.identifier)
+            return views.lake.resolve(relation.schema, relation.identifier)
         except InvalidConfig:  # a name that no table of a lake can have, such as one that starts with an underscore
             return None
 
     def _target(self, relation: BaseRelation, node: str) -> TableRef:
         """The table that a node writes. Raises for a database that is no lake, and for an impossible name."""
-        if not self._is_lake(relation.database):
-            raise UnsupportedFeature(
-                f"{node}: database {relation.database!r} is not this lake, so {relation} cannot be written. Remove "
-                "database from the config; more than one lake in a project is not supported by this version."
-            )
-        return self.env.lake.resolve(relation.schema or "", relation.identifier or "")
+        views = self._views(relation.database)
+        if views is None:
+            raise UnsupportedFeature(f"{node}: {relation} cannot be written. {self._no_lake(relation.database)}")
+        return views.lake.resolve(relation.schema or "", relation.identifier or "")
+
+    def _no_lake(self, database: str | None) -> str:
+        others = ", ".join(self.config.credentials.lakes or {}) or "none"
+        return (
+            f"Database {database!r} is not a lake of this profile. Remove database from the config, or name the lake in "
+            f"the profile's lakes: (now {others})."
+        )
 
     @contextmanager
     def _dbt_errors(self) -> Iterator[None]:
@@ -108,16 +106,21 @@ class DuckrunAdapter(DuckDBAdapter):
 
     def _catalog_supports_foreign_keys(self, database: str) -> bool:
         # Saves dbt-duckdb's look-ups of DuckDB's constraints before each node.
-        return not self._is_lake(database) and super()._catalog_supports_foreign_keys(database)
+        return self._views(database) is None and super()._catalog_supports_foreign_keys(database)
+
+    @available
+    def valid_incremental_strategies(self) -> Sequence[str]:
+        return list(STRATEGIES)
 
     # -- discovery
 
     def list_schemas(self, database: str) -> list[str]:
         found = super().list_schemas(database)
-        if not self._is_lake(database):
+        views = self._views(database)
+        if views is None:
             return found
         with self._dbt_errors():
-            return sorted({*found, *self.env.lake.schemas()})
+            return sorted({*found, *views.lake.schemas()})
 
     @available.parse(lambda *a, **k: False)
     def check_schema_exists(self, database: str, schema: str) -> bool:
@@ -125,10 +128,11 @@ class DuckrunAdapter(DuckDBAdapter):
 
     def list_relations_without_caching(self, schema_relation: BaseRelation) -> list[BaseRelation]:
         """Tables and views of the lake by listing; and what else DuckDB holds in that schema (loaded sources, ...)."""
-        if not self._is_lake(schema_relation.database) or not schema_relation.schema:
+        views = self._views(schema_relation.database)
+        if views is None or not schema_relation.schema:
             return super().list_relations_without_caching(schema_relation)
         with self._dbt_errors():
-            schema, views = schema_relation.schema, self.env.views
+            schema = schema_relation.schema
             kinds, made = views.names(schema, fresh=True), views.made(schema)
         others = [
             r
@@ -154,34 +158,32 @@ class DuckrunAdapter(DuckDBAdapter):
             raise RelationTypeNullError(relation)
         ref = self._ref(relation)
         with self._dbt_errors():
-            definition = None if ref is None else self.env.lake.definition(ref)
-            if ref is None or (definition is None and not self.env.lake.exists(ref)):
+            lake = None if ref is None else self.env.lakes.of(ref)
+            if ref is None or lake is None or (lake.definition(ref) is None and not lake.exists(ref)):
                 super().drop_relation(relation)
                 return
             self.cache_dropped(relation)
             self._drop(ref)
 
     def _drop(self, ref: TableRef) -> None:
-        env = self.env
-        if not isinstance(env.lake.definition(ref), ViewDefinition):
-            env.lake.drop_table(ref)
-        env.lake.remove_definition(ref)
-        env.pins.moved(ref, None)
-        env.views.dropped(ref)
+        lake = self.env.lakes.of(ref)
+        if not isinstance(lake.definition(ref), ViewDefinition):
+            lake.drop_table(ref)
+        lake.remove_definition(ref)
+        self.env.pins.moved(ref, None)
+        self.env.views_of(ref).dropped(ref)
 
     def create_schema(self, relation: BaseRelation) -> None:
         """Make the DuckDB schema, where the views are; in the lake a schema is a folder that its first table makes."""
-        if not self._is_lake(relation.database):
-            raise DbtRuntimeError(
-                f"Schema {relation.schema} cannot be made in database {relation.database!r}, which is not this lake. Remove "
-                "database from the models' config; more than one lake in a project is not supported by this version."
-            )
+        if self._views(relation.database) is None:
+            raise DbtRuntimeError(f"Schema {relation.schema} cannot be made. {self._no_lake(relation.database)}")
         super().create_schema(relation)
 
     def drop_schema(self, relation: BaseRelation) -> None:
-        if self._is_lake(relation.database) and relation.schema:
+        views = self._views(relation.database)
+        if views is not None and relation.schema:
             with self._dbt_errors():
-                lake = self.env.lake
+                lake = views.lake
                 for name in [*lake.tables(relation.schema), *lake.views(relation.schema)]:
                     self._drop(lake.resolve(relation.schema, name))
         if relation.schema == "main":  # DuckDB's own schema cannot be dropped
@@ -192,16 +194,17 @@ class DuckrunAdapter(DuckDBAdapter):
     def truncate_relation(self, relation: BaseRelation) -> None:
         ref = self._ref(relation)
         with self._dbt_errors():
-            if ref is None or not self.env.lake.exists(ref):
+            if ref is None or not self.env.lakes.of(ref).exists(ref):
                 super().truncate_relation(relation)
                 return
             self.env.engine.execute(DeleteSpec(), None, self.env.transaction(ref, f"truncate/{ref}"))
-            self.env.views.moved(ref)
+            self.env.views_of(ref).moved(ref)
 
     def rename_relation(self, from_relation: BaseRelation, to_relation: BaseRelation) -> None:
         ref = self._ref(from_relation)
         with self._dbt_errors():
-            if ref is not None and (self.env.lake.exists(ref) or self.env.lake.definition(ref)):
+            lake = None if ref is None else self.env.lakes.of(ref)
+            if ref is not None and lake is not None and (lake.exists(ref) or lake.definition(ref)):
                 raise UnsupportedFeature(
                     f"{from_relation} cannot be renamed to {to_relation}: a table of a lake is known by its folder. "
                     "Write it under the new name and drop the old one."
@@ -212,7 +215,7 @@ class DuckrunAdapter(DuckDBAdapter):
 
     @available.parse(lambda *a, **k: OVERWRITE)
     def write_strategy(self, existing: BaseRelation | None, full_refresh: bool, model: Mapping[str, Any]) -> str:
-        """How an incremental model writes this time: overwrite, append, merge or delete+insert."""
+        """How an incremental model writes this time: overwrite, or by its incremental strategy."""
         with self._dbt_errors():
             return write_strategy(
                 parse_model(model),
@@ -222,23 +225,9 @@ class DuckrunAdapter(DuckDBAdapter):
 
     @available.parse_none
     def build_delta(self, relation: BaseRelation, model: Mapping[str, Any], strategy: str, sql: str) -> DuckrunResponse:
-        """Run a model's SQL and write its rows to its table, as one commit.
-
-        The SQL becomes a temporary view on the node's own cursor, so it sees the variables and temporary tables of
-        the pre-hooks; the writer streams from that view.
-        """
+        """Run a model's SQL and write its rows to its table, as one commit."""
         with self._dbt_errors():
-            config = parse_model(model)
-            ref = self._target(relation, config.node)
-            header = (model.get("config") or {}).get("sql_header")
-            if header:
-                self.execute(header)
-            staging = f"{relation.identifier}{_STAGING_SUFFIX}"
-            kind = self._stage(config, ref, staging, sql)
-            try:
-                return self._write(config, ref, strategy, staging, sql)
-            finally:
-                self._cursor().execute(f"drop {kind} if exists temp.main.{quote_identifier(staging)}")
+            return self._build(relation, model).table(strategy, sql)
 
     @available.parse_none
     def store(
@@ -246,63 +235,48 @@ class DuckrunAdapter(DuckDBAdapter):
     ) -> DuckrunResponse:
         """Write the rows of a DuckDB relation to a model's or seed's table, as one commit, and drop that relation."""
         with self._dbt_errors():
-            config = parse_model(model)
-            ref = self._target(relation, config.node)
-            statement = f"select * from {staging.render()}"
-            view = f"{relation.identifier}{_STAGING_SUFFIX}_view"
-            self._stage(config, ref, view, statement)
             try:
-                return self._write(config, ref, strategy, view, model.get("compiled_code") or "")
+                build = self._build(relation, {**model, "config": {**(model.get("config") or {}), "sql_header": None}})
+                return build.table(strategy, f"select * from {staging.render()}")
             finally:
-                self._cursor().execute(f"drop view if exists temp.main.{quote_identifier(view)}")
                 self._cursor().execute(f"drop table if exists {staging.render()}")
 
     @available.parse_none
     def build_view(self, relation: BaseRelation, model: Mapping[str, Any], sql: str) -> DuckrunResponse:
         """Persist a view in the lake, so that every process and engine sees it; a table of its name goes."""
         with self._dbt_errors():
-            config = parse_model(model)
-            ref = self._target(relation, config.node)
-            env = self.env
-            env.lake.ensure_writable(ref)
-            header = (model.get("config") or {}).get("sql_header")
-            if header:
-                self.execute(header)
-            staging = f"{relation.identifier}{_STAGING_SUFFIX}"
-            kind = self._stage(config, ref, staging, sql)
-            if kind == "table":
-                self._cursor().execute(f"drop table temp.main.{quote_identifier(staging)}")
-                raise UnsupportedFeature(
-                    f"{config.node}: DuckDB cannot make a view of this SQL; materialize it as a table."
-                )
+            return self._build(relation, model).view(sql)
+
+    @available.parse_none
+    def build_snapshot(
+        self, relation: BaseRelation, model: Mapping[str, Any], sql: str, columns: Mapping[str, str]
+    ) -> DuckrunResponse:
+        """Merge what dbt's snapshot query found (its rows, with dbt_change_type) into a snapshot's table."""
+        with self._dbt_errors():
+            return snapshot_merge(self._build(relation, model), sql, SnapshotColumns.parse(columns, model))
+
+    @available.parse_none
+    def build_external(
+        self,
+        relation: BaseRelation,
+        model: Mapping[str, Any],
+        staging: BaseRelation,
+        location: str,
+        write_options: str,
+        read_location: str,
+        options: Mapping[str, Any],
+    ) -> DuckrunResponse:
+        """Copy a staged relation to a file and persist a view over it; the staged relation goes."""
+        with self._dbt_errors():
             try:
-                columns = self._columns(staging)
+                file = ExternalFile.parse(model, location, write_options, read_location, options)
+                return build_external(self._build(relation, model), staging.render(), file)
             finally:
-                self._cursor().execute(f"drop view if exists temp.main.{quote_identifier(staging)}")
-            reads = self._reads(sql)
-            definition = ViewDefinition(
-                sql=sql.strip(),
-                dialect="duckdb",
-                columns=tuple(columns),
-                reads=tuple(sorted(reads)),
-                catalog=env.creds.database,
-                comment=config.description,
-            )
-            if env.lake.definition(ref) != definition:
-                env.lake.put_definition(ref, definition)
-            if env.lake.exists(ref):
-                env.lake.drop_table(ref)
-            env.pins.moved(ref, None)
-            env.views.dropped(ref)
-            env.views.ensure(ref)
-            return DuckrunResponse(
-                _message="CREATE VIEW",
-                code="CREATE VIEW",
-                table=str(ref),
-                mode="view",
-                engine=env.engine.name,
-                reads=reads,
-            )
+                self._cursor().execute(f"drop table if exists {staging.render()}")
+
+    def _build(self, relation: BaseRelation, model: Mapping[str, Any]) -> Build:
+        ref = self._target(relation, str(model.get("unique_id", relation)))
+        return Build(self.env, self._cursor(), self.execute, ref, model)
 
     @available.parse_none
     def load_seed(
@@ -326,7 +300,9 @@ class DuckrunAdapter(DuckDBAdapter):
         one is. A name that no table of a lake can have.
         """
         name = f"_duckrun_staging_{relation.schema}_{relation.identifier}"
-        staging = relation.incorporate(path={"schema": "main", "identifier": name}, type="table")
+        database = self.config.credentials.database
+        path = {"database": database, "schema": "main", "identifier": name}
+        staging = relation.incorporate(path=path, type="table")
         self._cursor().execute(f"drop table if exists {staging.render()}")
         return staging
 
@@ -337,126 +313,36 @@ class DuckrunAdapter(DuckDBAdapter):
             cursor = cursor._cursor
         return cursor
 
-    def _stage(self, config: ModelConfig, ref: TableRef, staging: str, sql: str) -> str:
-        """Make a temporary view of a model's SQL, or a temporary table where DuckDB allows no view. Says which."""
-        if not sql.strip():
-            raise InvalidConfig(
-                f"{config.node}: the model returns no columns (its SQL is empty), so table {ref} was not written."
-            )
-        target = f"temp.main.{quote_identifier(staging)}"
-        try:
-            self.execute(f"create or replace temporary view {target} as (\n{sql}\n)")
-            return "view"
-        except DbtRuntimeError as error:
-            text = str(error)
-            if "SELECT list is empty" in text:
-                raise InvalidConfig(
-                    f"{config.node}: the model returns no columns, so table {ref} was not written. {text}"
-                ) from error
-            if "pivot" not in text.lower():
-                raise
-            # PIVOT without a list of values: DuckDB must read the rows to know the columns, and refuses it in a view.
-            self.execute(f"create or replace temporary table {target} as (\n{sql}\n)")
-            return "table"
-
-    def _columns(self, staging: str) -> list[tuple[str, str]]:
-        rows = self._cursor().execute(f"describe temp.main.{quote_identifier(staging)}").fetchall()
-        return [(row[0], row[1]) for row in rows]
-
-    def _reads(self, sql: str) -> dict[str, int]:
-        """The lake's tables that a statement names, and the version at which this run reads each."""
-        return {str(ref): self.env.pins.snapshot(ref).version for ref in self.env.views.tables_in(sql)}
-
-    def _write(self, config: ModelConfig, ref: TableRef, strategy: str, staging: str, sql: str) -> DuckrunResponse:
-        env = self.env
-        if config.location:
-            ref = env.lake.at(normalise_root(config.location), schema=ref.schema, name=ref.name)
-        overwrites = strategy == OVERWRITE or not env.lake.exists(ref)
-        write = plan_write(
-            config,
-            strategy,
-            table=str(ref),
-            staging=staging,
-            source_columns=[name for name, _ in self._columns(staging)],
-            target_columns=None if overwrites else env.lake.snapshot(ref).schema.names,
-            app=None,
-        )
-        reads = self._reads(sql)
-        if write.widen is not None:
-            none = SqlOnCursor(self._cursor(), f"{write.select} limit 0")
-            # An id of its own: the retry of a run that was killed after this commit finds the columns there, makes only
-            # the second one, and must not take this for it.
-            env.engine.execute(write.widen, none, env.transaction(ref, f"{config.node}/columns"))
-        commit = env.engine.execute(
-            write.spec, SqlOnCursor(self._cursor(), write.select), env.transaction(ref, config.node)
-        )
-        self._define(ref, config)
-        env.views.moved(ref)
-        logger.debug(f"{config.node}: {commit}")
-        return DuckrunResponse.of_commit(commit, reads)
-
-    def _define(self, ref: TableRef, config: ModelConfig) -> None:
-        """After the commit: the name means this table. A view of that name goes, a location of its own is noted."""
-        lake, current = self.env.lake, self.env.lake.definition(ref)
-        if config.location:
-            wanted = LocationDefinition(ref.location)
-            if current != wanted:
-                lake.put_definition(ref, wanted)
-        elif isinstance(current, ViewDefinition):
-            lake.remove_definition(ref)
-
     # -- documentation
 
     def _get_one_catalog(self, information_schema: Any, schemas: Any, used_schemas: Any) -> Any:
-        if not self._is_lake(information_schema.database):
+        views = self._views(information_schema.database)
+        if views is None:
             return super()._get_one_catalog(information_schema, schemas, used_schemas)
         with self._dbt_errors():
-            views = self.env.views
             names = [(schema, name) for schema in schemas for name in views.names(schema)]
-            return self._catalog_filter_table(catalog_of(self.env, names), used_schemas)
+            return self._catalog_filter_table(catalog_of(self.env, views, names), used_schemas)
 
     def _get_one_catalog_by_relations(self, information_schema: Any, relations: Any, used_schemas: Any) -> Any:
-        if not self._is_lake(information_schema.database):
+        views = self._views(information_schema.database)
+        if views is None:
             return super()._get_one_catalog_by_relations(information_schema, relations, used_schemas)
         with self._dbt_errors():
             names = [(relation.schema, relation.identifier) for relation in relations]
-            return self._catalog_filter_table(catalog_of(self.env, names), used_schemas)
+            return self._catalog_filter_table(catalog_of(self.env, views, names), used_schemas)
 
     @available.parse_none
     def persist_delta_docs(
         self, relation: BaseRelation, model: Mapping[str, Any], for_relation: bool, for_columns: bool
     ) -> None:
-        """Bring the descriptions in a Delta table up to date, by one metadata commit, and only if they differ."""
+        """Bring the descriptions in a Delta table up to date; a view's are in its definition file."""
         ref = self._ref(relation)
         if ref is None:
             return
         with self._dbt_errors():
-            env = self.env
-            if isinstance(env.lake.definition(ref), ViewDefinition) or not env.lake.exists(ref):
-                return  # a view's description is in its definition file
+            lake = self.env.lakes.of(ref)
+            if isinstance(lake.definition(ref), ViewDefinition) or not lake.exists(ref):
+                return
             description = (model.get("description") or None) if for_relation else None
             comments = column_comments(model.get("columns") or {}) if for_columns else {}
-            if not _documented(env.lake.snapshot(ref), description, comments):
-                self._describe(ref, description, comments)
-
-    def _describe(self, ref: TableRef, description: str | None, comments: Mapping[str, str]) -> None:
-        env = self.env
-        transaction = Transaction(env.lake, ref, pins=env.pins)
-
-        def attempt(snapshot: Snapshot | None) -> Commit:
-            assert snapshot is not None, "the table was there a moment ago, and this process holds its lock"
-            note = transaction.note(writer="none")
-            version = env.lake.format.describe(snapshot, description=description, column_comments=comments, note=note)
-            at = snapshot.version if version is None else version
-            return env.lake.format.commit_at(ref, at, mode="describe", engine="none", writer="none")
-
-        transaction.run(attempt, mode="describe", engine="none")
-        env.views.moved(ref)
-
-
-def _documented(snapshot: Snapshot, description: str | None, comments: Mapping[str, str]) -> bool:
-    """Whether a table says already what its model says."""
-    if description is not None and description != snapshot.description:
-        return False
-    held = {field.name.lower(): (field.metadata or {}).get(b"comment", b"").decode() for field in snapshot.schema}
-    return all(held.get(name.lower(), comment) == comment for name, comment in comments.items())
+            describe(self.env, ref, description, comments)

@@ -1,25 +1,17 @@
 {#-
-  dbt's own versions of these would build tables inside DuckDB's memory, which are gone when the process ends, and say
+  dbt's own versions of these would build things inside DuckDB's memory, which are gone when the process ends, and say
   that all went well.
 -#}
-{% materialization snapshot, adapter="duckrun" %}
-  {{ duckrun_unsupported('snapshot') }}
-{% endmaterialization %}
-
-{% materialization external, adapter="duckrun", supported_languages=['sql', 'python'] %}
-  {{ duckrun_unsupported('external') }}
-{% endmaterialization %}
-
 {% materialization materialized_view, adapter="duckrun" %}
   {{ duckrun_unsupported('materialized_view') }}
 {% endmaterialization %}
 
-{% materialization clone, adapter="duckrun" %}
-  {{ duckrun_unsupported('clone') }}
+{% materialization function, adapter="duckrun", supported_languages=['sql', 'python', 'javascript'] %}
+  {{ duckrun_unsupported('function') }}
 {% endmaterialization %}
 
 {% macro duckrun_unsupported(name) %}
   {% do exceptions.raise_compiler_error(
-    "materialized: " ~ name ~ " is not supported by this version of the duckrun adapter; use table, incremental, view or seed."
+    "materialized: " ~ name ~ " is not supported by the duckrun adapter: a lake holds tables and views. Use table, incremental or view."
   ) %}
 {% endmacro %}

@@ -1,0 +1,26 @@
+{#- dbt-duckdb's external: the rows go into a file, and a view over it is kept in the lake, where every process sees it. -#}
+{% materialization external, adapter="duckrun", supported_languages=['sql', 'python'] %}
+  {%- set target_relation = this.incorporate(type='view') -%}
+  {%- set location = render(config.get('location', default=external_location(this, config))) -%}
+  {%- set options = render_write_options(config) -%}
+  {%- set write_options = adapter.external_write_options(location, options) -%}
+  {%- set read_location = adapter.external_read_location(location, options) -%}
+
+  {{ run_hooks(pre_hooks, inside_transaction=False) }}
+  {{ run_hooks(pre_hooks, inside_transaction=True) }}
+
+  {%- set staging = adapter.staging_table(target_relation) -%}
+  {% call statement('create_table', language=model['language']) -%}
+    {{- create_table_as(False, staging, compiled_code, model['language']) }}
+  {%- endcall %}
+  {%- set commit = adapter.build_external(target_relation, model, staging, location, write_options, read_location, options) -%}
+  {% do store_result('main', response=commit) %}
+  {% do duckrun_finish(target_relation) %}
+
+  {%- set plugin_name = 'glue|' ~ config.get('glue_database', 'default') if config.get('glue_register', default=false) else config.get('plugin') -%}
+  {%- if plugin_name is not none -%}
+    {% do store_relation(plugin_name, target_relation, location, options['format'], config) %}
+  {%- endif -%}
+
+  {{ return({'relations': [target_relation]}) }}
+{% endmaterialization %}

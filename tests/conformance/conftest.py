@@ -1,0 +1,45 @@
+"""dbt's own conformance suite, `dbt-tests-adapter`, on the adapter: its fixtures, and a profile of one engine."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dbt.tests.fixtures.project import *  # noqa: F403  the fixtures that every class of the suite asks for
+
+HERE = Path(__file__).parent
+ENGINE = os.environ.get("DUCKRUN_CONFORMANCE_ENGINE", "duckdb")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.conformance)
+
+
+@pytest.fixture(scope="session")
+def engine_name() -> str:
+    """The engine of the profile: DUCKRUN_CONFORMANCE_ENGINE, or duckdb."""
+    return ENGINE
+
+
+@pytest.fixture(scope="class")
+def lake_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A lake of its own for each class."""
+    return tmp_path_factory.mktemp("lake")
+
+
+@pytest.fixture(scope="class")
+def dbt_profile_target(lake_root: Path, engine_name: str) -> dict[str, Any]:
+    return {"type": "duckrun", "root_path": str(lake_root), "threads": 4, "engine": engine_name}
+
+
+@pytest.fixture(scope="class")
+def logs_dir(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The suite's own fixture writes its logs into the repository."""
+    folder = tmp_path_factory.mktemp("logs")
+    os.environ["DBT_LOG_PATH"] = str(folder)
+    yield str(folder)
+    os.environ.pop("DBT_LOG_PATH", None)

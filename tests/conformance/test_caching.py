@@ -1,0 +1,31 @@
+"""Conformance: caching."""
+
+from __future__ import annotations
+
+from dbt.tests.adapter.caching.test_caching import (
+    BaseCachingTest,
+    BaseCachingLowercaseModel,
+    BaseCachingUppercaseModel,
+    BaseCachingSelectedSchemaOnly,
+    BaseNoPopulateCache,
+)
+
+
+class TestCachingTest(BaseCachingTest):
+    pass
+
+
+class TestCachingLowercaseModel(BaseCachingLowercaseModel):
+    pass
+
+
+class TestCachingUppercaseModel(BaseCachingUppercaseModel):
+    pass
+
+
+class TestCachingSelectedSchemaOnly(BaseCachingSelectedSchemaOnly):
+    pass
+
+
+class TestNoPopulateCache(BaseNoPopulateCache):
+    pass

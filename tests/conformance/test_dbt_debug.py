@@ -1,0 +1,13 @@
+"""Conformance: dbt debug."""
+
+from __future__ import annotations
+
+from dbt.tests.adapter.dbt_debug.test_dbt_debug import BaseDebugPostgres, BaseDebugInvalidProjectPostgres
+
+
+class TestDebugPostgres(BaseDebugPostgres):
+    pass
+
+
+class TestDebugInvalidProjectPostgres(BaseDebugInvalidProjectPostgres):
+    pass

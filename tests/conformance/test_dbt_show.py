@@ -1,0 +1,17 @@
+"""Conformance: dbt show."""
+
+from __future__ import annotations
+
+from dbt.tests.adapter.dbt_show.test_dbt_show import BaseShowLimit, BaseShowSqlHeader, BaseShowDoesNotHandleDoubleLimit
+
+
+class TestShowLimit(BaseShowLimit):
+    pass
+
+
+class TestShowSqlHeader(BaseShowSqlHeader):
+    pass
+
+
+class TestShowDoesNotHandleDoubleLimit(BaseShowDoesNotHandleDoubleLimit):
+    pass

@@ -1,0 +1,53 @@
+"""Conformance: store test failures."""
+
+from __future__ import annotations
+
+from dbt.tests.adapter.store_test_failures_tests.basic import (
+    StoreTestFailuresAsInteractions,
+    StoreTestFailuresAsProjectLevelOff,
+    StoreTestFailuresAsProjectLevelView,
+    StoreTestFailuresAsProjectLevelEphemeral,
+    StoreTestFailuresAsGeneric,
+    StoreTestFailuresAsExceptions,
+)
+from dbt.tests.adapter.store_test_failures_tests.test_store_test_failures import (
+    StoreTestFailuresBase,
+    BaseStoreTestFailures,
+    BaseStoreTestFailuresLimit,
+)
+
+
+class TestStoreTestFailuresAsInteractions(StoreTestFailuresAsInteractions):
+    pass
+
+
+class TestStoreTestFailuresAsProjectLevelOff(StoreTestFailuresAsProjectLevelOff):
+    pass
+
+
+class TestStoreTestFailuresAsProjectLevelView(StoreTestFailuresAsProjectLevelView):
+    pass
+
+
+class TestStoreTestFailuresAsProjectLevelEphemeral(StoreTestFailuresAsProjectLevelEphemeral):
+    pass
+
+
+class TestStoreTestFailuresAsGeneric(StoreTestFailuresAsGeneric):
+    pass
+
+
+class TestStoreTestFailuresAsExceptions(StoreTestFailuresAsExceptions):
+    pass
+
+
+class TestStoreTestFailures(StoreTestFailuresBase):
+    pass
+
+
+class TestStoreTestFailures(BaseStoreTestFailures):
+    pass
+
+
+class TestStoreTestFailuresLimit(BaseStoreTestFailuresLimit):
+    pass
