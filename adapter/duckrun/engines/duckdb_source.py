@@ -94,6 +94,9 @@ def _rows_of(value: Any, cursor: duckdb.DuckDBPyConnection, name: str, folder: P
     if isinstance(value, pa.RecordBatch):
         _register(cursor, name, pa.Table.from_batches([value]))
         return _select(cursor, select)
+    if is_dataset(value):
+        _register(cursor, name, value)  # DuckDB reads its files itself, as often as it needs
+        return _select(cursor, select)
     module = type(value).__module__.partition(".")[0]
     if module == "pandas":
         _register(cursor, name, arrow_table(value))
@@ -105,11 +108,16 @@ def _rows_of(value: Any, cursor: duckdb.DuckDBPyConnection, name: str, folder: P
         return _select(cursor, select, one_shot=True)
     raise InvalidConfig(
         f"A {type(value).__module__}.{type(value).__qualname__} cannot be written as a table on the duckdb engine; "
-        "give a pyarrow Table or RecordBatchReader, a pandas or polars frame, a DuckDB relation, a Frame or duckrun.SQL."
+        "give a pyarrow Table, RecordBatchReader or Dataset, a pandas or polars frame, a DuckDB relation, a Frame or duckrun.SQL."
     )
 
 
-def _register(cursor: duckdb.DuckDBPyConnection, name: str, rows: pa.Table | pa.RecordBatchReader) -> None:
+def is_dataset(value: Any) -> bool:
+    """True for a pyarrow Dataset; its module is not imported to find out."""
+    return type(value).__module__ == "pyarrow._dataset" and hasattr(value, "to_table")
+
+
+def _register(cursor: duckdb.DuckDBPyConnection, name: str, rows: Any) -> None:
     if not rows.schema.names:
         raise SchemaMismatch("the rows have no columns; a table has at least one")
     cursor.register(name, rows)
@@ -126,6 +134,8 @@ def arrow_table(value: Any) -> pa.Table:
             raise SchemaMismatch(f"the pandas DataFrame has a column with no one type: {error}") from error
     if isinstance(value, duckdb.DuckDBPyRelation):
         return value.to_arrow_table()
+    if is_dataset(value):
+        return value.to_table()
     if hasattr(value, "collect") and type(value).__module__.partition(".")[0] == "polars":
         value = value.collect()
     if hasattr(value, "__arrow_c_stream__"):
