@@ -1,0 +1,180 @@
+"""A syntax tree as SQL text of a dialect, with the meaning it has in the dialect it was read from.
+
+sqlglot writes most of it. Here is what it passes on although Spark means something else by it, or does not know it: found
+by running the same queries on both engines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sqlglot import exp
+
+from duckrun.errors import UnsupportedFeature
+
+_READ = "read"
+
+
+def marked(tree: exp.Expr, dialect: str) -> exp.Expr:
+    """The tree, whose parts know in which dialect they were read: one name may mean two things, and a query may hold
+    views of another dialect.
+    """
+    for node in tree.walk():
+        node.meta.setdefault(_READ, dialect)
+    return tree
+
+
+def text_in(tree: exp.Expr, dialect: str) -> str:
+    """A tree as SQL text. Raises UnsupportedFeature for what would silently mean something else in that dialect."""
+    if dialect != "spark":
+        return tree.sql(dialect=dialect)
+    root = exp.Paren(this=tree.copy())
+    for node in reversed(list(root.this.walk())):  # from the leaves up
+        if node.meta.get(_READ) == "duckdb":
+            rewritten = _rewritten(node)
+            if rewritten is not node:
+                node.replace(rewritten)
+    return root.this.sql(dialect="spark")
+
+
+def _rewritten(node: exp.Expr) -> exp.Expr:
+    for kind, rewrite in _RULES.items():
+        if isinstance(node, kind):
+            return rewrite(node)
+    return node
+
+
+def _function(node: Any) -> exp.Expr:
+    """Functions that sqlglot does not know by their DuckDB names, and Spark has by others."""
+    name, arguments = str(node.this).lower(), node.expressions
+    if name == "weekday" and len(arguments) == 1:
+        return _day_of_week(arguments[0])
+    if name in ("date_part", "datepart") and len(arguments) == 2 and isinstance(arguments[0], exp.Literal):
+        return _extract(exp.Extract(this=exp.var(arguments[0].name.upper()), expression=arguments[1]))
+    if name in _RENAMED:
+        return exp.Anonymous(this=_RENAMED[name], expressions=node.expressions)
+    return node
+
+
+_RENAMED = {"error": "raise_error", "get_current_timestamp": "current_timestamp"}
+
+
+def _day_of_week(node: Any) -> exp.Expr:
+    """Sunday is 0 in DuckDB, 1 in Spark."""
+    return exp.Paren(this=exp.Sub(this=exp.DayOfWeek(this=node), expression=_number(1)))
+
+
+def _extract(node: Any) -> exp.Expr:
+    part = node.this.name.lower()
+    return _day_of_week(node.expression) if part in ("dow", "dayofweek", "weekday") else node
+
+
+def _date_diff(node: Any) -> exp.Expr:
+    """DuckDB counts the boundaries between two times (31 January to 1 February is a month), Spark whole units."""
+    unit = node.args.get("unit") or exp.var("DAY")
+    part = exp.Literal.string(unit.name)
+    cut = [exp.Anonymous(this="date_trunc", expressions=[part.copy(), side]) for side in (node.expression, node.this)]
+    return exp.Anonymous(this="timestampdiff", expressions=[exp.var(unit.name), *cut])
+
+
+def _date_add(node: Any) -> exp.Expr:
+    """``date_add(d, interval …)``: Spark's function takes a number of days."""
+    interval = node.expression
+    return exp.Paren(this=exp.Add(this=node.this, expression=interval)) if isinstance(interval, exp.Interval) else node
+
+
+def _interval(node: Any) -> exp.Expr:
+    """``interval (n) day``: Spark's literal takes a literal."""
+    amount = node.this.unnest() if node.this is not None else None
+    if amount is None or node.args.get("unit") is None:
+        return node
+    if isinstance(amount, exp.Literal):
+        node.set("this", exp.Literal.string(amount.name))
+        return node
+    unit = node.args["unit"].name.lower().removesuffix("s")
+    if unit in _MONTHS:
+        count = (
+            amount if _MONTHS[unit] == 1 else exp.Mul(this=exp.Paren(this=amount), expression=_number(_MONTHS[unit]))
+        )
+        return exp.Anonymous(this="make_ym_interval", expressions=[_number(0), count])
+    place = {"week": 0, "day": 0, "hour": 1, "minute": 2, "second": 3}.get(unit)
+    if place is None:
+        raise UnsupportedFeature(f"interval … {unit} of an amount that is computed is not translated to Spark's SQL.")
+    if unit == "week":
+        amount = exp.Mul(this=exp.Paren(this=amount), expression=_number(7))
+    return exp.Anonymous(this="make_dt_interval", expressions=[*(_number(0) for _ in range(place)), amount])
+
+
+_MONTHS = {"month": 1, "quarter": 3, "year": 12, "decade": 120, "century": 1200}
+
+
+def _number(value: int) -> exp.Expr:
+    return exp.Literal.number(value)
+
+
+def _regexp_replace(node: Any) -> exp.Expr:
+    """DuckDB replaces the first match unless told ``'g'``, and refers to groups by ``\\1``; Spark all, by ``$1``."""
+    flags = node.args.get("modifiers")
+    if flags is None or "g" not in flags.name:
+        raise UnsupportedFeature(
+            "regexp_replace without the option 'g' replaces the first match only, which Spark's does not do; add 'g', or run "
+            "this with engine: duckdb."
+        )
+    replacement = node.args.get("replacement")
+    if isinstance(replacement, exp.Literal):
+        text = replacement.name.replace("$", "\\$")
+        for digit in "0123456789":
+            text = text.replace(f"\\{digit}", f"${digit}")
+        replacement = exp.Literal.string(text)
+    others = flags.name.replace("g", "")
+    pattern = node.expression
+    if others:
+        pattern = exp.Concat(expressions=[exp.Literal.string(f"(?{others})"), pattern])
+    return exp.Anonymous(this="regexp_replace", expressions=[node.this, pattern, replacement or exp.Literal.string("")])
+
+
+def _percentile(node: Any) -> exp.Expr:
+    if node.expression is None:  # WITHIN GROUP, which Spark writes alike
+        return node
+    return exp.Anonymous(this="percentile", expressions=[node.this, node.expression])
+
+
+_FIRST_COLUMN = {True: "range", False: "generate_series"}  # by is_end_exclusive: DuckDB's names
+
+
+def _table(node: Any) -> exp.Expr:
+    """``from range(10) as t(i)``: Spark takes a series as rows in a SELECT only."""
+    series = node.this
+    if not isinstance(series, exp.GenerateSeries):
+        return node
+    alias = node.args.get("alias")
+    columns = [] if alias is None else alias.columns
+    name = columns[0].name if columns else _FIRST_COLUMN[bool(series.args.get("is_end_exclusive"))]
+    rows: Any = exp.Explode(this=series)
+    subquery = exp.Select(expressions=[exp.alias_(rows, name, quoted=True)]).subquery()
+    called = alias.this if alias is not None and alias.this is not None else exp.to_identifier("_series", quoted=True)
+    subquery.set("alias", exp.TableAlias(this=called))
+    return subquery
+
+
+def _name_of_day(node: Any) -> exp.Expr:
+    """DuckDB's full names; Spark's functions give three letters."""
+    pattern = "EEEE" if isinstance(node, exp.Dayname) else "MMMM"
+    return exp.Anonymous(this="date_format", expressions=[node.this, exp.Literal.string(pattern)])
+
+
+_RULES: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
+    exp.Anonymous: _function,
+    exp.DayOfWeek: lambda node: _day_of_week(node.this),
+    exp.Extract: _extract,
+    exp.DateDiff: _date_diff,
+    exp.DateAdd: _date_add,
+    exp.Interval: _interval,
+    exp.RegexpReplace: _regexp_replace,
+    exp.PercentileCont: _percentile,
+    exp.Table: _table,
+    exp.Dayname: _name_of_day,
+    exp.Monthname: _name_of_day,
+    exp.Week: lambda node: exp.Anonymous(this="weekofyear", expressions=[node.this]),
+}
