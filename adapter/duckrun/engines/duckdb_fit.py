@@ -7,9 +7,11 @@ from typing import Any
 
 import duckdb
 
+from duckrun.engines.duckdb_alter import order_by
 from duckrun.engines.duckdb_source import Rows
 from duckrun.engines.duckdb_sql import raising
 from duckrun.errors import InvalidConfig, RowsOutsidePartition, SchemaMismatch, UnsupportedFeature
+from duckrun.formats.definition import sort_order
 from duckrun.specs import WriteSpec
 from duckrun.sql import quote_identifier, quote_literal, transpile
 from duckrun.table import Snapshot, TableRef
@@ -71,12 +73,7 @@ def fitted(
     columns = ", ".join(
         f"{checked[name]} AS {quote_identifier(name)}" if name in checked else quote_identifier(name) for name in filled
     )
-    order = ""
-    if spec is not None and spec.sort_by:
-        unknown = [c for c in spec.sort_by if c not in filled]
-        if unknown:
-            raise InvalidConfig(f"Table {ref}: sort_by names {', '.join(unknown)}, which is no column.")
-        order = " ORDER BY " + ", ".join(quote_identifier(c) for c in spec.sort_by)
+    order = order_by(_sort_order(ref, filled, spec, snapshot))
     sql = f"SELECT {columns} FROM (SELECT {casts} FROM ({rows.sql})) AS {_ROWS}{order}"
     if rows.one_shot:  # binding it must not read it
         types = {name: _type(rows.cursor, kind) for name, (_, kind) in filled.items()}
@@ -84,6 +81,18 @@ def fitted(
         relation = rows.cursor.sql(sql)
         types = dict(zip(relation.columns, relation.types, strict=True))
     return Rows(rows.cursor, sql, types, rows.one_shot)
+
+
+def _sort_order(ref: TableRef, filled: Filled, spec: WriteSpec | None, snapshot: Snapshot | None) -> tuple[str, ...]:
+    """The columns to sort by: those of the spec, else those that the table says."""
+    if spec is not None and spec.sort_by:
+        unknown = [c for c in spec.sort_by if c not in filled]
+        if unknown:
+            raise InvalidConfig(f"Table {ref}: sort_by names {', '.join(unknown)}, which is no column.")
+        return spec.sort_by
+    if snapshot is None:
+        return ()
+    return tuple(c for c in sort_order(snapshot.properties) if c in filled)
 
 
 def contained(rows: Rows, predicate: str, asked: str) -> Rows:
@@ -132,8 +141,9 @@ def _checks(
             if key.startswith("delta.constraints."):
                 name = key.removeprefix("delta.constraints.")
                 message = quote_literal(f"a row breaks the constraint {name} ({condition})")
+                # Spark takes a condition that is NULL for broken, unlike SQL's own CHECK.
                 test = transpile(condition, "spark", "duckdb")
-                tests.append((next(iter(filled)), f"({test}) IS NOT FALSE", SchemaMismatch, message))
+                tests.append((next(iter(filled)), f"({test}) IS TRUE", SchemaMismatch, message))
     checked: dict[str, str] = {}
     for name, test, kind, message in tests:
         inner = checked.get(name, quote_identifier(name))

@@ -11,8 +11,10 @@ import duckdb
 from duckrun.engines.duckdb_rewrite import FILE, ROW, numbered, rewrite
 from duckrun.engines.duckdb_source import Rows
 from duckrun.engines.duckdb_sql import delta_scan
+from duckrun.engines.duckdb_target import definition_of
 from duckrun.engines.writers import delta_rs
-from duckrun.errors import DuplicateSourceKeys, InvalidConfig, UnsupportedFeature
+from duckrun.errors import DuplicateSourceKeys, InvalidConfig
+from duckrun.formats.definition import sort_order
 from duckrun.specs import Commit, MergeClause, MergeSpec
 from duckrun.sql import quote_identifier, transpile
 from duckrun.table import Snapshot, TableRef
@@ -47,21 +49,19 @@ def refuse_duplicate_keys(ref: TableRef, rows: Rows, keys: Sequence[str]) -> Non
 def merge(job: Job, spec: MergeSpec, snapshot: Snapshot, rows: Rows) -> Commit:
     """Merge by the writer that can: delta_rs for key equality, staged for the rest."""
     clauses = [_translated(clause, spec.dialect) for clause in spec.clauses]
+    snapshot = job.target(snapshot, rows, spec.schema_mode)
     why_staged = _why_staged(spec, snapshot, rows)
     if why_staged is not None:
         return _merge_staged(job, spec, clauses, snapshot, rows, why_staged)
-    fitted, new_columns = job.finished(rows, snapshot, schema_mode=_merge_schema_mode(spec, rows, snapshot))
-    adds_columns = bool(new_columns) and spec.schema_mode != "fail"
-    if not adds_columns and _arrow_bytes(rows) > job.shares.spill * _SOURCE_OF_SPILL:
+    fitted, _ = job.finished(rows, snapshot, schema_mode=_merge_schema_mode(spec, rows, snapshot))
+    if _arrow_bytes(rows) > job.shares.spill * _SOURCE_OF_SPILL:
         why = "the source is large for delta_rs's share of the memory; DuckDB's join spills to disk"
         return _merge_staged(job, spec, clauses, snapshot, rows, why)
     try:
         if _plain(clauses):
-            return _merge_plain(job, spec, clauses, snapshot, fitted, new_columns)
-        return _merge_actions(job, spec, clauses, snapshot, fitted, new_columns)
+            return _merge_plain(job, spec, clauses, snapshot, fitted)
+        return _merge_actions(job, spec, clauses, snapshot, fitted)
     except delta_rs.OutOfShare:
-        if adds_columns:
-            raise
         why = "delta_rs did not get by with its share of the memory; DuckDB's join spills to disk"
         return _merge_staged(job, spec, clauses, snapshot, rows, why)
 
@@ -81,8 +81,12 @@ def _translated(clause: MergeClause, dialect: str) -> MergeClause:
 
 
 def _why_staged(spec: MergeSpec, snapshot: Snapshot, rows: Rows) -> str | None:
+    if definition_of(snapshot) is not None:
+        return "columns are added, go or change their type, and delta_rs would not keep the rest of the definition"
     if spec.on is not None:
         return "the condition is more than key equality"
+    if sort_order(snapshot.properties):
+        return "the table has a sort order, in which delta_rs does not write"
     if any(clause.kind.startswith("not_matched_by_source") for clause in spec.clauses):
         return "a clause concerns rows that the source has not"
     if any(rows.types[key].id in ("float", "double") for key in spec.keys):
@@ -126,9 +130,7 @@ def _assigned(clause: MergeClause, columns: Sequence[str], ref: TableRef) -> dic
     return chosen
 
 
-def _merge_plain(
-    job: Job, spec: MergeSpec, clauses: Sequence[MergeClause], snapshot: Snapshot, rows: Rows, new: Sequence[str]
-) -> Commit:
+def _merge_plain(job: Job, spec: MergeSpec, clauses: Sequence[MergeClause], snapshot: Snapshot, rows: Rows) -> Commit:
     reason = "key equality and finished columns"
     columns = list(rows.types)
 
@@ -148,7 +150,6 @@ def _merge_plain(
         deletes=[None for c in clauses if c.kind == "matched_delete"],
         inserts=named("not_matched_insert"),
         shares=job.shares,
-        new_schema=bool(new),
         writer="delta_rs",
         reason=reason,
     )
@@ -168,14 +169,10 @@ def _merged(job: Job, snapshot: Snapshot, version: int, reason: str) -> Commit:
     return job.done(version, "delta_rs", reason)
 
 
-def _merge_actions(
-    job: Job, spec: MergeSpec, clauses: Sequence[MergeClause], snapshot: Snapshot, rows: Rows, new: Sequence[str]
-) -> Commit:
+def _merge_actions(job: Job, spec: MergeSpec, clauses: Sequence[MergeClause], snapshot: Snapshot, rows: Rows) -> Commit:
     """DuckDB joins source and pinned target and decides; delta_rs carries the decisions out by key."""
-    if new and spec.schema_mode == "fail":
-        new = []
     reason = "conditions and expressions computed by DuckDB, rows merged by key"
-    columns = list(snapshot.schema.names) + [c for c in new if c not in snapshot.schema.names]
+    columns = list(snapshot.schema.names)
     table = f"__duckrun_actions_{uuid.uuid4().hex}"
     cursor = rows.cursor
     sql = _decided(spec, clauses, snapshot, rows, columns, job.transaction.ref)
@@ -209,7 +206,6 @@ def _merge_actions(
             deletes=deletes,
             inserts=inserts,
             shares=job.shares,
-            new_schema=bool(new),
             writer="delta_rs",
             reason=reason,
         )
@@ -294,17 +290,12 @@ def inserted_alone(spec: MergeSpec, rows: Rows) -> str:
 def _merge_staged(
     job: Job, spec: MergeSpec, clauses: Sequence[MergeClause], snapshot: Snapshot, rows: Rows, reason: str
 ) -> Commit:
-    fitted, new = job.finished(rows, snapshot, schema_mode=_merge_schema_mode(spec, rows, snapshot))
-    if new and spec.schema_mode != "fail":
-        raise UnsupportedFeature(
-            f"Table {job.transaction.ref}: this merge cannot add the columns {', '.join(new)} on the duckdb engine, since "
-            f"{reason}. Run it with engine: spark, or append with schema_mode append_new_columns first."
-        )
+    fitted, _ = job.finished(rows, snapshot, schema_mode=_merge_schema_mode(spec, rows, snapshot))
     columns, ref = list(snapshot.schema.names), job.transaction.ref
     on = " AND ".join(f"target.{quote_identifier(k)} = source.{quote_identifier(k)}" for k in spec.keys)
     if spec.on is not None:
         on += f" AND ({transpile(spec.on, spec.dialect, 'duckdb')})"
-    target, source = f"({numbered(snapshot)}) AS target", f"({fitted.sql}) AS source"
+    target, source = f"({numbered(snapshot, rows.cursor)}) AS target", f"({fitted.sql}) AS source"
     kinds = {c: _stored(rows, snapshot, c) for c in columns}
     cursor, name = rows.cursor, quote_identifier(f"__duckrun_changes_{uuid.uuid4().hex}")
 

@@ -12,10 +12,15 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
+from duckrun.engines.duckdb_alter import order_by
+from duckrun.engines.duckdb_fit import types_of
 from duckrun.engines.duckdb_source import Rows
 from duckrun.engines.duckdb_sql import delta_scan
+from duckrun.engines.duckdb_target import definition_of, rows_of, written_anew
+from duckrun.engines.table_job import REWRITTEN
 from duckrun.engines.writers import staged
-from duckrun.errors import InvalidConfig, UnsupportedFeature
+from duckrun.errors import DuplicateSourceKeys, InvalidConfig
+from duckrun.formats.definition import sort_order
 from duckrun.specs import Commit, DeleteInsertSpec, ScanFile
 from duckrun.sql import columns_of, quote_identifier, quote_literal, transpile
 from duckrun.table import Snapshot
@@ -28,22 +33,72 @@ FILE, ROW = "__duckrun_file", "__duckrun_row"
 
 def delete_insert(job: Job, spec: DeleteInsertSpec, snapshot: Snapshot, rows: Rows) -> Commit:
     """Delete the rows whose key the source has, then insert the source: one commit. Keys may repeat."""
-    fitted, new = job.finished(rows, snapshot, schema_mode=spec.schema_mode)
-    if new:
-        raise UnsupportedFeature(
-            f"Table {job.transaction.ref}: delete+insert cannot add the columns {', '.join(new)} on the duckdb engine; append with "
-            "schema_mode append_new_columns first, or run this with engine: spark."
-        )
+    snapshot = job.target(snapshot, rows, spec.schema_mode)
+    fitted, _ = job.finished(rows, snapshot, schema_mode=spec.schema_mode)
     on = " AND ".join(f"target.{quote_identifier(k)} = source.{quote_identifier(k)}" for k in spec.keys)
     where = "" if spec.predicate is None else f" WHERE ({transpile(spec.predicate, spec.dialect, 'duckdb')}) IS TRUE"
     keys = ", ".join(quote_identifier(k) for k in spec.keys)
     hits = (
-        f"SELECT target.{FILE}, target.{ROW} FROM (SELECT * FROM ({numbered(snapshot)}){where}) AS target "
+        f"SELECT target.{FILE}, target.{ROW} FROM (SELECT * FROM ({numbered(snapshot, rows.cursor)}){where}) AS target "
         f"SEMI JOIN (SELECT {keys} FROM ({fitted.sql})) AS source ON {on}"
     )
     reason = "rows are deleted and inserted in one commit"
     inserted = rows.cursor.execute(f"SELECT count(*) FROM ({rows.sql})").fetchone()
     return rewrite(job, snapshot, rows.cursor, hits, fitted.sql, reason, (inserted[0] if inserted else 0, 0, None))
+
+
+def delete_matched(job: Job, snapshot: Snapshot, rows: Rows, predicate: str | None) -> Commit:
+    """Delete the rows for which a predicate over target and source is true with any row of the source."""
+    hits = (
+        f"SELECT DISTINCT target.{FILE}, target.{ROW} FROM ({numbered(snapshot, rows.cursor)}) AS target "
+        f"JOIN ({rows.sql}) AS source ON ({predicate or 'true'}) IS TRUE"
+    )
+    reason = "files with rows to delete are written anew without them"
+    return rewrite(job, snapshot, rows.cursor, hits, None, reason, (0, 0, None))
+
+
+def update_matched(
+    job: Job, snapshot: Snapshot, rows: Rows, predicate: str | None, assigned: Mapping[str, str]
+) -> Commit:
+    """Set columns to expressions over target and source where a predicate over both is true: with one row of the source
+    at most.
+    """
+    cursor, name = rows.cursor, quote_identifier(f"__duckrun_updates_{uuid.uuid4().hex}")
+    kinds = types_of(snapshot, cursor)
+    outputs = ", ".join(
+        f"CAST({assigned.get(c, f'target.{quote_identifier(c)}')} AS {kinds[c]}) AS {quote_identifier(c)}"
+        for c in kinds
+    )
+    cursor.execute(
+        f"CREATE TEMP TABLE {name} AS SELECT target.{FILE}, target.{ROW}, {outputs} FROM ({numbered(snapshot, cursor)}) AS target "
+        f"JOIN ({rows.sql}) AS source ON ({predicate or 'true'}) IS TRUE"
+    )
+    try:
+        _refuse_several(job, cursor, name, list(kinds))
+        count = cursor.execute(f"SELECT count(*) FROM {name}").fetchone()
+        columns = ", ".join(quote_identifier(c) for c in kinds)
+        fitted, _ = job.finished(Rows(cursor, f"SELECT {columns} FROM {name}", kinds), snapshot)
+        reason = "files with rows to update are written anew with the new values"
+        hits = f"SELECT {FILE}, {ROW} FROM {name}"
+        return rewrite(job, snapshot, cursor, hits, fitted.sql, reason, (0, count[0] if count else 0, 0))
+    finally:
+        cursor.execute(f"DROP TABLE {name}")
+
+
+def _refuse_several(job: Job, cursor: duckdb.DuckDBPyConnection, name: str, columns: Sequence[str]) -> None:
+    """Raise DuplicateSourceKeys if a row of the table met several rows of the source, with the count and three of them."""
+    shown = ", ".join(f"first({quote_identifier(c)}) AS {quote_identifier(c)}" for c in columns[:6])
+    several = f"SELECT {shown}, count(*) AS n FROM {name} GROUP BY {FILE}, {ROW} HAVING count(*) > 1"
+    found = cursor.execute(f"SELECT *, count(*) OVER () FROM ({several}) ORDER BY ALL LIMIT 3").fetchall()
+    if found:
+        examples = "; ".join(
+            ", ".join(f"{c} = {v!r}" for c, v in zip(columns[:6], row, strict=False)) + f" ({row[-2]} times)"
+            for row in found
+        )
+        raise DuplicateSourceKeys(
+            f"The update of table {job.transaction.ref} meets several rows of its source for {found[0][-1]} rows, so that the "
+            f"outcome would be arbitrary: {examples}. Nothing was written; keep one row of the source for each."
+        )
 
 
 def delete(job: Job, snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection, predicate: str | None) -> Commit:
@@ -52,7 +107,7 @@ def delete(job: Job, snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection, pred
     whole = whole_files(snapshot, cursor, predicate)
     if whole is not None:
         return _swap(job, snapshot, (), whole, "whole files go by their partition", (0, 0, None))
-    hits = f"SELECT {FILE}, {ROW} FROM ({numbered(snapshot)}) WHERE ({predicate}) IS TRUE"
+    hits = f"SELECT {FILE}, {ROW} FROM ({numbered(snapshot, cursor)}) AS target WHERE ({predicate}) IS TRUE"
     return rewrite(job, snapshot, cursor, hits, None, reason, (0, 0, None))
 
 
@@ -67,9 +122,9 @@ def update(
         f"CAST({assigned[c]} AS {kinds[c]}) AS {quote_identifier(c)}" if c in assigned else quote_identifier(c)
         for c in kinds
     )
-    source = numbered(snapshot)
-    hits = f"SELECT {FILE}, {ROW} FROM ({source}) WHERE {where}"
-    changed = f"SELECT {outputs} FROM ({source}) WHERE {where}"
+    source = numbered(snapshot, cursor)
+    hits = f"SELECT {FILE}, {ROW} FROM ({source}) AS target WHERE {where}"
+    changed = f"SELECT {outputs} FROM ({source}) AS target WHERE {where}"
     fitted, _ = job.finished(Rows(cursor, changed, kinds), snapshot)
     count = cursor.execute(f"SELECT count(*) FROM ({hits})").fetchone()
     reason = "files with rows to update are written anew with the new values"
@@ -83,29 +138,50 @@ def replace(job: Job, snapshot: Snapshot, rows: Rows, predicate: str | None, rea
             raise InvalidConfig(
                 f"Table {job.transaction.ref} has no partitions to replace; give a predicate, or use mode overwrite."
             )
+        if written_anew(snapshot):
+            rows = job.kept(rows)
+            return rewrite(job, snapshot, rows.cursor, _same_partitions(snapshot, rows), rows, reason, (None, 0, None))
         files = job.staged(rows, snapshot.partition_columns)
         present = staged.partitions_of(files)
         gone = [f for f in snapshot.files() if tuple(sorted(f.partition_values.items())) in present]
         return _swap(job, snapshot, files, gone, reason, (sum(f.rows for f in files), 0, None))
-    whole = whole_files(snapshot, rows.cursor, predicate)
+    whole = None if written_anew(snapshot) else whole_files(snapshot, rows.cursor, predicate)
     if whole is not None:
         files = job.staged(rows, snapshot.partition_columns)
         return _swap(job, snapshot, files, whole, reason, (sum(f.rows for f in files), 0, None))
-    hits = f"SELECT {FILE}, {ROW} FROM ({numbered(snapshot)}) WHERE ({predicate}) IS TRUE"
+    hits = f"SELECT {FILE}, {ROW} FROM ({numbered(snapshot, rows.cursor)}) WHERE ({predicate}) IS TRUE"
     return rewrite(job, snapshot, rows.cursor, hits, job.kept(rows), reason, (None, 0, None))
 
 
-def numbered(snapshot: Snapshot) -> str:
+def append(job: Job, snapshot: Snapshot, rows: Rows) -> Commit:
+    """Add rows to a table whose columns go or change their type with them: all of it is written anew."""
+    none = f"SELECT {FILE}, {ROW} FROM ({numbered(snapshot, rows.cursor)}) WHERE false"
+    rows = job.kept(rows)
+    return rewrite(job, snapshot, rows.cursor, none, rows, REWRITTEN, (None, 0, 0))
+
+
+def _same_partitions(snapshot: Snapshot, rows: Rows) -> str:
+    names = ", ".join(quote_identifier(c) for c in snapshot.partition_columns)
+    on = " AND ".join(
+        f"target.{quote_identifier(c)} IS NOT DISTINCT FROM source.{quote_identifier(c)}"
+        for c in snapshot.partition_columns
+    )
+    return (
+        f"SELECT target.{FILE}, target.{ROW} FROM ({numbered(snapshot, rows.cursor)}) AS target "
+        f"SEMI JOIN (SELECT DISTINCT {names} FROM ({rows.sql})) AS source ON {on}"
+    )
+
+
+def numbered(snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection) -> str:
     """SELECT of a table's rows, each with its file and its number in it."""
-    scan = delta_scan(snapshot.ref.location, snapshot.version, filename=True, file_row_number=True)
-    names = ", ".join(quote_identifier(c) for c in snapshot.schema.names)
-    return f"SELECT {names}, filename AS {FILE}, file_row_number AS {ROW} FROM {scan}"
+    rows = rows_of(snapshot, cursor, filename=True, file_row_number=True)
+    return f"SELECT * RENAME (filename AS {FILE}, file_row_number AS {ROW}) FROM ({rows})"
 
 
 def whole_files(snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection, predicate: str | None) -> list[ScanFile] | None:
     """The files all of whose rows satisfy a predicate over partition columns alone; None where it is not such a one."""
     files = snapshot.files()
-    if predicate is None:
+    if predicate is None or predicate.lower() == "true":
         return list(files)
     used = {column for _, column in columns_of(predicate)}
     if not used or not used <= set(snapshot.partition_columns):
@@ -120,7 +196,7 @@ def whole_files(snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection, predicate
     )
     names = ", ".join(quote_identifier(c) for c in ("__duckrun_index", *kinds))
     found = cursor.execute(
-        f"SELECT __duckrun_index FROM (VALUES {rows}) AS partitions({names}) WHERE ({predicate}) IS TRUE"
+        f"SELECT __duckrun_index FROM (VALUES {rows}) AS target({names}) WHERE ({predicate}) IS TRUE"
     ).fetchall()
     return [files[i] for (i,) in found]
 
@@ -146,8 +222,10 @@ def rewrite(
     name = quote_identifier(f"__duckrun_hits_{uuid.uuid4().hex}")
     cursor.execute(f"CREATE TEMP TABLE {name} AS {hits}")
     try:
-        touched = {path for (path,) in cursor.execute(f"SELECT DISTINCT {FILE} FROM {name}").fetchall()}
         by_path = {f"{snapshot.ref.location}/{f.path}": f for f in snapshot.files()}
+        touched = {path for (path,) in cursor.execute(f"SELECT DISTINCT {FILE} FROM {name}").fetchall()}
+        if written_anew(snapshot):
+            touched = set(by_path)
         gone = [by_path[path] for path in touched]
         row = cursor.execute(f"SELECT count(*) FROM {name}").fetchone()
         matched = row[0] if row else 0
@@ -156,7 +234,7 @@ def rewrite(
         if touched:
             inside = ", ".join(quote_literal(p) for p in touched)
             selects.append(
-                f"SELECT {names} FROM ({numbered(snapshot)} WHERE filename IN ({inside})) AS kept "
+                f"SELECT {names} FROM (SELECT * FROM ({numbered(snapshot, cursor)}) WHERE {FILE} IN ({inside})) AS kept "
                 f"ANTI JOIN {name} AS hit ON kept.{FILE} = hit.{FILE} AND kept.{ROW} = hit.{ROW}"
             )
         one_shot = isinstance(added, Rows) and added.one_shot
@@ -164,7 +242,7 @@ def rewrite(
             selects.append(f"SELECT {names} FROM ({added.sql if isinstance(added, Rows) else added})")
         if not selects:
             return job.nothing(snapshot, "no row was concerned")
-        sql = " UNION ALL ".join(selects)
+        sql = f"SELECT * FROM ({' UNION ALL '.join(selects)}){order_by(sort_order(snapshot.properties))}"
         empty = cursor.from_arrow(snapshot.schema.empty_table())
         kinds = dict(zip(empty.columns, empty.types, strict=True))
         files = staged.stage(Rows(cursor, sql, kinds, one_shot), snapshot.ref, snapshot.partition_columns)
@@ -175,8 +253,8 @@ def rewrite(
             inserted = before - kept
         if deleted is None:
             deleted = matched
-        if not files and not gone:
-            return job.nothing(snapshot, "no row was concerned")
+        if written_anew(snapshot) and reason != REWRITTEN:
+            reason = f"{reason}; {REWRITTEN}"
         return _swap(job, snapshot, files, gone, reason, (inserted, updated, deleted))
     finally:
         cursor.execute(f"DROP TABLE {name}")
@@ -199,7 +277,8 @@ def _swap(
     reason: str,
     counts: Sequence[int | None],
 ) -> Commit:
-    if not files and not gone:
+    definition = definition_of(snapshot)
+    if not files and not gone and definition is None:
         return job.nothing(snapshot, "no row was concerned")
     inserted, updated, deleted = counts
     version = staged.commit(
@@ -207,7 +286,9 @@ def _swap(
         snapshot,
         files,
         gone,
+        fenced=getattr(job.spec, "read_version", None) is not None,
         schema=snapshot.schema,
+        definition=definition,
         writer="staged",
         reason=reason,
         rows_inserted=inserted,

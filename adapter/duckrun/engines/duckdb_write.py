@@ -10,7 +10,7 @@ import duckdb
 from duckrun.engines import duckdb_merge, duckdb_rewrite
 from duckrun.engines.duckdb_fit import check_features, contained, differs, fitted, types_of
 from duckrun.engines.duckdb_source import Rows, arrow_schema, spool, unspool
-from duckrun.engines.duckdb_sql import delta_scan
+from duckrun.engines.duckdb_target import definition_of, target_of, written_anew
 from duckrun.engines.duckdb_types import fit_all, store_all
 from duckrun.engines.writers import delta_rs, staged
 from duckrun.errors import (
@@ -18,7 +18,6 @@ from duckrun.errors import (
     InvalidConfig,
     SchemaMismatch,
     TableNotFound,
-    UnsupportedFeature,
 )
 from duckrun.specs import (
     Commit,
@@ -26,12 +25,13 @@ from duckrun.specs import (
     DeleteSpec,
     MemoryShares,
     MergeSpec,
+    SchemaMode,
     Spec,
     StagedFile,
     UpdateSpec,
     WriteSpec,
 )
-from duckrun.sql import quote_identifier, transpile
+from duckrun.sql import transpile
 from duckrun.table import Snapshot, schema_from_text
 from duckrun.transaction import Transaction
 
@@ -56,6 +56,7 @@ class Job:
         def attempt(snapshot: Snapshot | None) -> Commit:
             if snapshot is not None:
                 check_features(snapshot)
+            transaction.check_fence(snapshot, getattr(spec, "read_version", None))
             if isinstance(spec, WriteSpec):
                 assert rows is not None, "a write has a source"
                 return self._write(spec, rows, snapshot)
@@ -64,7 +65,7 @@ class Job:
                 return self._merge(spec, rows, snapshot)
             if snapshot is None:
                 raise TableNotFound(f"There is no table {transaction.ref} to {spec.mode} rows of.")
-            return self._change(spec, snapshot, cursor)
+            return self._change(spec, snapshot, rows, cursor)
 
         if rows is not None and not isinstance(spec, DeleteSpec | UpdateSpec) and spec.within is not None:
             rows = contained(rows, transpile(spec.within, spec.dialect, "duckdb"), spec.within)
@@ -83,17 +84,15 @@ class Job:
             raise CommitConflict(
                 f"Table {transaction.ref} exists already, at version {snapshot.version}; mode 'error' writes new tables only."
             )
-        if spec.read_version is not None:
-            transaction.check_fence(snapshot, spec.read_version)
         whole = snapshot is None or mode == "overwrite"
         partition_by = self._partitions(spec.partition_by, snapshot, whole)
         if whole:
             stored = store_all(rows.types)
             filled: dict[str, tuple[str | None, str]] = {name: (name, kind) for name, kind in stored.items()}
-            new_columns: list[str] = []
         else:
             assert snapshot is not None
-            filled, new_columns = fit_all(rows.types, types_of(snapshot, rows.cursor), spec.schema_mode)
+            snapshot = self.target(snapshot, rows, spec.schema_mode)
+            filled, _ = fit_all(rows.types, types_of(snapshot, rows.cursor), spec.schema_mode)
         missing = [c for c in partition_by if c not in filled]
         if missing:
             raise SchemaMismatch(
@@ -102,10 +101,10 @@ class Job:
             )
         final = fitted(self.transaction.ref, rows, filled, partition_by, spec=spec, snapshot=snapshot)
         if mode == "replace" and snapshot is not None:
-            return self._replace(spec, final, snapshot, new_columns)
-        if spec.schema_mode == "sync_all_columns" and not whole and self._gone(rows, snapshot):
-            return self._sync(spec, rows, snapshot)
-        new_schema = bool(new_columns) or (whole and snapshot is not None and differs(final, snapshot))
+            return self._replace(spec, final, snapshot)
+        if snapshot is not None and not whole and written_anew(snapshot):
+            return duckdb_rewrite.append(self, snapshot, final)
+        new_schema = snapshot is not None and whole and differs(final, snapshot)
         return self._full(spec, final, snapshot, partition_by, new_schema, whole)
 
     def _full(
@@ -118,10 +117,13 @@ class Job:
         whole: bool,
     ) -> Commit:
         repartitioned = snapshot is not None and tuple(partition_by) != snapshot.partition_columns
-        if rows.one_shot and (repartitioned or (new_schema and not whole)):
+        if rows.one_shot and repartitioned:
             rows = self.kept(rows)
-        if rows.one_shot:
+        definition = None if whole or snapshot is None else definition_of(snapshot)
+        if rows.one_shot or definition is not None:
             reason = "a stream can be read once, staged files can be committed again"
+            if definition is not None:
+                reason = "columns are added, where delta_rs would let the others be NULL"
             files = self.staged(rows, partition_by, spec.target_file_size)
             version = staged.commit(
                 self.transaction,
@@ -132,6 +134,7 @@ class Job:
                 properties=spec.table_properties,
                 description=spec.description,
                 overwrite=whole and snapshot is not None,
+                definition=definition,
                 writer="staged",
                 reason=reason,
                 blind=not whole and spec.mode == "append",
@@ -153,12 +156,7 @@ class Job:
         )
         return self.done(version, "delta_rs", reason)
 
-    def _replace(self, spec: WriteSpec, rows: Rows, snapshot: Snapshot, new_columns: list[str]) -> Commit:
-        if new_columns:
-            raise UnsupportedFeature(
-                f"Table {self.transaction.ref}: mode replace cannot add the columns {', '.join(new_columns)} on the duckdb "
-                "engine; append with schema_mode append_new_columns first, or run this with engine: spark."
-            )
+    def _replace(self, spec: WriteSpec, rows: Rows, snapshot: Snapshot) -> Commit:
         reason = "the files of the replaced rows and the new ones change places in one commit"
         predicate = None if spec.predicate is None else transpile(spec.predicate, spec.dialect, "duckdb")
         return duckdb_rewrite.replace(self, snapshot, rows, predicate, reason)
@@ -300,40 +298,32 @@ class Job:
             created, Rows(rows.cursor, sql, dict(zip(relation.columns, relation.types, strict=True))), None
         )
 
-    def _change(self, spec: DeleteSpec | UpdateSpec, snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection) -> Commit:
+    def _change(
+        self, spec: DeleteSpec | UpdateSpec, snapshot: Snapshot, rows: Rows | None, cursor: duckdb.DuckDBPyConnection
+    ) -> Commit:
         predicate = None if spec.predicate is None else transpile(spec.predicate, spec.dialect, "duckdb")
         if isinstance(spec, DeleteSpec):
+            if rows is not None:
+                return duckdb_rewrite.delete_matched(self, snapshot, rows, predicate)
             return duckdb_rewrite.delete(self, snapshot, cursor, predicate)
         assigned = {column: transpile(value, spec.dialect, "duckdb") for column, value in spec.set.items()}
         unknown = [c for c in assigned if c not in snapshot.schema.names]
         if unknown:
             raise InvalidConfig(f"Table {self.transaction.ref} has no column {', '.join(unknown)} to update.")
+        if rows is not None:
+            return duckdb_rewrite.update_matched(self, snapshot, rows, predicate, assigned)
         return duckdb_rewrite.update(self, snapshot, cursor, predicate, assigned)
 
-    def _sync(self, spec: WriteSpec, rows: Rows, snapshot: Snapshot | None) -> Commit:
-        """Append with columns that go: the whole table is written anew, in one commit."""
-        assert snapshot is not None
-        rows = self.kept(rows)
-        names = {n.lower() for n in rows.types}
-        kept = ", ".join(quote_identifier(c) for c in snapshot.schema.names if c.lower() in names)
-        scan = delta_scan(snapshot.ref.location, snapshot.version)
-        sql = f"SELECT {kept} FROM {scan} UNION ALL BY NAME {rows.sql}"
-        relation = rows.cursor.sql(sql)
-        both = Rows(rows.cursor, sql, dict(zip(relation.columns, relation.types, strict=True)))
-        filled: dict[str, tuple[str | None, str]] = {n: (n, k) for n, k in store_all(both.types).items()}
-        final = fitted(self.transaction.ref, both, filled, snapshot.partition_columns, spec=spec)
-        return self._full(spec, final, snapshot, snapshot.partition_columns, True, True)
-
     # -- fitting
+
+    def target(self, snapshot: Snapshot, rows: Rows, mode: SchemaMode) -> Snapshot:
+        """The table as it will be: with the columns of the rows, as far as the schema mode takes them."""
+        return target_of(snapshot, rows, mode, self.transaction.lake.format)
 
     def finished(self, rows: Rows, snapshot: Snapshot, *, schema_mode: Any = "fail") -> tuple[Rows, list[str]]:
         """Rows fitted to an existing table, with its constraints checked as they stream."""
         filled, new = fit_all(rows.types, types_of(snapshot, rows.cursor), schema_mode)
         return fitted(self.transaction.ref, rows, filled, snapshot.partition_columns, snapshot=snapshot), new
-
-    def _gone(self, rows: Rows, snapshot: Snapshot | None) -> bool:
-        names = {n.lower() for n in rows.types}
-        return snapshot is not None and any(c.lower() not in names for c in snapshot.schema.names)
 
     def _partitions(self, asked: Sequence[str] | None, snapshot: Snapshot | None, whole: bool) -> tuple[str, ...]:
         if snapshot is None:

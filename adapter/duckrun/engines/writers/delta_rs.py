@@ -68,7 +68,7 @@ def write(
                 **common,
             )
         else:
-            write_deltalake(table, reader, mode="append", schema_mode="merge" if new_schema else None, **common)
+            write_deltalake(table, reader, mode="append", **common)
     except CommitFailedError as error:
         raise CommitTaken(str(error)) from error
     except DeltaError as error:
@@ -112,7 +112,6 @@ def merge(
     deletes: Sequence[str | None],
     inserts: Sequence[tuple[str | None, Mapping[str, str]]],
     shares: MemoryShares,
-    new_schema: bool = False,
     **counts: Any,
 ) -> int:
     """Merge finished rows by key equality. Returns the version; raises CommitTaken if it was taken.
@@ -128,7 +127,6 @@ def merge(
         predicate=on,
         source_alias="source",
         target_alias="target",
-        merge_schema=new_schema,
         max_spill_size=shares.spill,
         streamed_exec=True,
         writer_properties=_files(rows, snapshot),

@@ -110,6 +110,7 @@ def commit(
     properties: Mapping[str, str] | None = None,
     description: str | None = None,
     overwrite: bool = False,
+    fenced: bool = False,
     data_change: bool = True,
     definition: Definition | None = None,
     operation: str | None = None,
@@ -165,7 +166,7 @@ def commit(
             return at + 1
         except (CommitFailedError, CommitTaken) as error:
             others = transaction.commits_after(at)
-            fixed = overwrite or definition is not None or not others
+            fixed = fenced or overwrite or definition is not None or not others
             if fixed or not _may_go_on_top(transaction, others, staged, removed, blind):
                 raise CommitTaken(str(error)) from error
             log.info("table %s: version %s was taken, committing the same files on top", ref, at + 1)

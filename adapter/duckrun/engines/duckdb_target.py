@@ -1,0 +1,61 @@
+"""What a table will be when a write is committed: its columns may be others than those of its files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from duckrun.engines.duckdb_alter import projection
+from duckrun.engines.duckdb_source import Rows
+from duckrun.engines.duckdb_sql import delta_scan
+from duckrun.engines.duckdb_types import store_all
+from duckrun.formats.alteration import Alteration, evolved
+from duckrun.formats.definition import Definition, fields_of
+from duckrun.formats.delta import DeltaFormat
+from duckrun.specs import SchemaMode
+from duckrun.sql import quote_identifier
+from duckrun.table import Snapshot
+
+
+@dataclass(frozen=True)
+class Target(Snapshot):
+    """A snapshot whose columns change with the write. ``schema`` is the new one; the files are those of ``version``."""
+
+    alteration: Alteration | None = None
+
+
+def target_of(snapshot: Snapshot, rows: Rows, mode: SchemaMode, form: DeltaFormat) -> Snapshot:
+    """The snapshot itself, or a Target that takes the columns of some rows. Raises SchemaMismatch, InvalidConfig."""
+    if mode == "fail":
+        return snapshot
+    casts = ", ".join(
+        f"CAST(NULL AS {kind}) AS {quote_identifier(name)}" for name, kind in store_all(rows.types).items()
+    )
+    incoming = fields_of(rows.cursor.sql(f"SELECT {casts} LIMIT 0").to_arrow_table().schema)
+    alteration = evolved(form.definition(snapshot), incoming, mode)
+    if not alteration.changed:
+        return snapshot
+    values = {f.name: getattr(snapshot, f.name) for f in fields(Snapshot)}
+    return Target(**{**values, "schema": alteration.after.schema}, alteration=alteration)
+
+
+def definition_of(snapshot: Snapshot) -> Definition | None:
+    """The definition to commit with the rows; None where it stays."""
+    alteration = getattr(snapshot, "alteration", None)
+    return None if alteration is None else alteration.after
+
+
+def written_anew(snapshot: Snapshot) -> bool:
+    """True if no file of the table holds its rows in the form that they will have."""
+    alteration: Alteration | None = getattr(snapshot, "alteration", None)
+    return alteration is not None and alteration.rewrites
+
+
+def rows_of(snapshot: Snapshot, cursor: object, **options: bool) -> str:
+    """SELECT of all rows in the form that they will have, and of the columns that ``filename`` and the like add."""
+    scan = delta_scan(snapshot.ref.location, snapshot.version, **options)
+    alteration: Alteration | None = getattr(snapshot, "alteration", None)
+    if alteration is None:
+        names = ", ".join(quote_identifier(c) for c in snapshot.schema.names)
+    else:
+        names = projection(alteration, cursor)  # type: ignore[arg-type]
+    return f"SELECT {', '.join([names, *options])} FROM {scan}"

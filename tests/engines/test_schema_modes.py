@@ -1,0 +1,125 @@
+"""Rows with other columns than the table: added, taken away and widened with the write, in one commit, on both engines."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from duckrun import MergeClause, MergeSpec, SchemaMismatch, WriteSpec
+from duckrun.errors import InvalidConfig
+from duckrun.session import Session
+from duckrun.specs import DeleteInsertSpec
+from duckrun.table_specs import AddCheck, AlterSpec, SetComment, SetNotNull, SetProperties
+from tests.rows import rows_of
+
+OLD = pa.table(
+    {
+        "id": pa.array([1, 2, 3], pa.int32()),
+        "day": ["mon", "mon", "tue"],
+        "gone": ["a", "b", "c"],
+        "price": pa.array([Decimal("1.5"), Decimal("2.5"), Decimal("3.5")], pa.decimal128(5, 2)),
+    }
+)
+NEW = pa.table(
+    {
+        "id": pa.array([3, 4], pa.int64()),
+        "day": ["tue", "tue"],
+        "price": pa.array([Decimal("30.125"), Decimal("40.125")], pa.decimal128(9, 3)),
+        "taste": ["sweet", "sour"],
+    }
+)
+SPECS: dict[str, Any] = {
+    "append": lambda mode: WriteSpec("append", schema_mode=mode),
+    "replace": lambda mode: WriteSpec("replace", predicate="day = 'tue'", schema_mode=mode),
+    "replace partitions": lambda mode: WriteSpec("replace", schema_mode=mode),
+    "merge": lambda mode: MergeSpec(("id",), schema_mode=mode),
+    "staged merge": lambda mode: MergeSpec(("id",), on="source.day = target.day", schema_mode=mode),
+    "delete+insert": lambda mode: DeleteInsertSpec(("id",), schema_mode=mode),
+}
+COLUMNS = {
+    "append_new_columns": {"id": pa.int32(), "day": pa.string(), "gone": pa.string(), "price": pa.decimal128(5, 2)},
+    "sync_all_columns": {"id": pa.int64(), "day": pa.string(), "price": pa.decimal128(9, 3)},
+}
+
+
+@pytest.fixture
+def old(session: Session) -> Session:
+    """A session whose table main.t holds OLD, with a constraint, a comment and a column that is never NULL."""
+    session.execute("main.t", WriteSpec("error", partition_by=("day",)), OLD)
+    changes = (SetNotNull("id"), SetComment("what it costs", "price"), AddCheck("positive", "price > 0"))
+    session.execute("main.t", AlterSpec(changes))
+    return session
+
+
+def _fitting(mode: str) -> pa.Table:
+    """NEW, with prices that fit the type that append_new_columns keeps."""
+    if mode == "sync_all_columns":
+        return NEW
+    price = pa.array([Decimal("30.25"), Decimal("40.25")], pa.decimal128(5, 2))
+    return NEW.set_column(2, "price", price)
+
+
+@pytest.mark.parametrize("mode", ["append_new_columns", "sync_all_columns"])
+@pytest.mark.parametrize("how", list(SPECS))
+def test_a_write_takes_the_columns_of_its_rows_in_one_commit(old: Session, how: str, mode: str) -> None:
+    commit = old.execute("main.t", SPECS[how](mode), _fitting(mode))
+    snapshot = old.table("main.t").snapshot()
+    assert (commit.version, snapshot.version) == (2, 2)
+    assert commit.rows_inserted == (1 if "merge" in how else 2)
+    assert {f.name: f.type for f in snapshot.schema} == {**COLUMNS[mode], "taste": pa.string()}
+    assert not snapshot.schema.field("id").nullable
+    assert snapshot.schema.field("price").metadata == {b"comment": b"what it costs"}
+    assert snapshot.partition_columns == ("day",)
+    kept = 3 if how == "append" else 2
+    assert rows_of(old.scan("main.t"), "id", "taste") == sorted(
+        [*[(i, None) for i in (1, 2, 3)[:kept]], (3, "sweet"), (4, "sour")], key=repr
+    )
+    with pytest.raises(SchemaMismatch, match="positive"):
+        old.execute("main.t", WriteSpec("append"), _negative(old))
+    assert old.table("main.t").snapshot().version == 2
+
+
+def _negative(session: Session) -> pa.Table:
+    """A row that breaks the constraint, in the table's own columns."""
+    schema = session.table("main.t").snapshot().schema
+    row = {"id": 9, "day": "mon", "gone": None, "price": Decimal("-1"), "taste": None}
+    return pa.table({f.name: pa.array([row[f.name]], f.type) for f in schema})
+
+
+@pytest.mark.parametrize("how", ["append", "staged merge", "delete+insert"])
+def test_rows_that_break_a_constraint_leave_the_columns_as_they_were(old: Session, how: str) -> None:
+    bad = NEW.set_column(2, "price", pa.array([Decimal("-1"), Decimal("-2")], pa.decimal128(9, 3)))
+    with pytest.raises(SchemaMismatch, match=r"(?s)main\.t.*positive"):
+        old.execute("main.t", SPECS[how]("sync_all_columns"), bad)
+    snapshot = old.table("main.t").snapshot()
+    assert (snapshot.version, snapshot.schema.names) == (1, OLD.column_names)
+
+
+def test_a_column_that_the_table_rests_on_is_not_taken_away(old: Session) -> None:
+    for column, used in (("price", "positive"), ("day", "partitioning")):
+        with pytest.raises(InvalidConfig, match=rf"(?s)main\.t.*{column}.*{used}"):
+            old.execute("main.t", WriteSpec("append", schema_mode="sync_all_columns"), NEW.drop_columns([column]))
+    assert old.table("main.t").snapshot().version == 1
+
+
+def test_a_type_that_holds_less_is_refused(old: Session) -> None:
+    text = NEW.set_column(0, "id", pa.array(["3", "4"]))
+    with pytest.raises(SchemaMismatch, match=r"(?s)main\.t.*id is"):
+        old.execute("main.t", WriteSpec("append", schema_mode="sync_all_columns"), text)
+    assert old.table("main.t").snapshot().version == 1
+
+
+def test_every_write_sorts_as_the_table_says(session: Session) -> None:
+    rows = pa.table({"id": [3, 1, 2], "v": ["c", "a", "b"]})
+    session.execute("main.sorted", WriteSpec("error"), rows)
+    session.execute("main.sorted", AlterSpec((SetProperties({"duckrun.sortBy": '["id"]'}),)))
+    session.execute("main.sorted", WriteSpec("overwrite"), rows)
+    assert session.scan("main.sorted").toArrow()["id"].to_pylist() == [1, 2, 3]
+    if session.engine_name == "duckdb":  # Spark's MERGE writes as it likes
+        upsert = MergeSpec(("id",), (MergeClause("matched_update"), MergeClause("not_matched_insert")))
+        commit = session.execute("main.sorted", upsert, pa.table({"id": [0, 2], "v": ["n", "m"]}))
+        assert commit.writer == "staged" and "sort order" in commit.reason
+        assert session.scan("main.sorted").toArrow()["id"].to_pylist() == [0, 1, 2, 3]
