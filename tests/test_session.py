@@ -16,7 +16,6 @@ from duckrun import (
     ReadOnlyLake,
     ReadSpec,
     TableNotFound,
-    UnsupportedFeature,
     VersionNotReadable,
     WriteSpec,
 )
@@ -62,11 +61,6 @@ def test_common_table_expressions_and_aliases_shadow_tables(shop: Session) -> No
         "with orders as (select 1 as id) select sales.orders.item from sales.orders join orders using (id)"
     )
     assert frame.collect() == [{"item": "fig"}]
-
-
-def test_statements_that_write_are_refused_by_name(shop: Session) -> None:
-    with pytest.raises(UnsupportedFeature, match="DROP"):
-        shop.sql("drop table sales.orders")
 
 
 def test_a_persisted_view_is_seen_by_every_session_and_reads_the_newest_rows(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, overload
 
 import pyarrow as pa
 from sqlglot import exp
@@ -15,14 +15,23 @@ from duckrun.engines.duckdb_source import SQL
 from duckrun.engines.engine import Engine
 from duckrun.errors import InvalidConfig
 from duckrun.frame import Frame
-from duckrun.lake import Lake, TableRef, ViewDefinition
-from duckrun.lakes import OWN_CATALOGS, Lakes
+from duckrun.lake import Lake, TableRef
+from duckrun.lakes import Lakes
 from duckrun.memory import Arbiter
 from duckrun.pins import Pins
 from duckrun.reader import DataFrameReader
-from duckrun.specs import Commit, EngineName, ReadSpec, Spec, StagedFile, WriteSpec
-from duckrun.sql import parse_query, replace_tables
+from duckrun.specs import AppTransaction, Commit, EngineName, ReadSpec, SchemaMode, Spec, StagedFile, WriteSpec
+from duckrun.statements.running import run
 from duckrun.table import Scan, Snapshot
+from duckrun.table_specs import (
+    AlterSpec,
+    ConvertSpec,
+    CreateSpec,
+    MaintenanceResult,
+    MaintenanceSpec,
+    RestoreSpec,
+    TableSpec,
+)
 from duckrun.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -83,6 +92,7 @@ class Session:
         self._spark = spark
         self._engines: dict[str, Engine] = {}
         self._pins = pins
+        self.temp_views: dict[str, exp.Query] = {}
 
     def __enter__(self) -> Session:
         return self
@@ -113,49 +123,31 @@ class Session:
 
                 self._engines[name] = SparkEngine(self.lake, self._spark or spark_session(storage=self.lake.storage))
             else:
-                self._engines[name] = DuckDBEngine(self.lake, arbiter=self.arbiter)
+                self._engines[name] = DuckDBEngine(self.lake, arbiter=self.arbiter, progress=self._pins is None)
             for lake in self.lakes:
                 self._engines[name].reach(lake.storage)
         return self._engines[name]
 
     # -- reading
 
-    def sql(self, query: str, *, dialect: str = "duckdb") -> Frame:
-        """The rows of a SELECT over the lake's tables and views, by ``name`` or ``schema.name``: lazy.
+    def sql(
+        self,
+        text: str,
+        *,
+        dialect: str = "duckdb",
+        schema_mode: SchemaMode = "fail",
+        app: AppTransaction | None = None,
+    ) -> Any:
+        """Carry out SQL statements, in DuckDB's dialect or Spark's, and give the result of the last one.
 
-        Raises TableNotFound with the nearest names, InvalidConfig for text that is no SQL.
+        A query gives a Frame: lazy, over tables and views by ``name``, ``schema.name`` or ``lake.schema.name``, each at one
+        version. A statement that writes makes one commit and gives it; maintenance gives a MaintenanceResult, and what
+        makes no version (views, DROP) a Done. ``schema_mode`` is for INSERT and MERGE; ``app`` makes writes happen once.
+
+        Raises UnsupportedFeature for a statement that is not supported, InvalidConfig for what is no SQL, ReadOnlyLake:
+        these before anything runs. TableNotFound has the nearest names.
         """
-        tree = parse_query(query, dialect)
-        pins = self.pins
-        tables: dict[str, Snapshot] = {}
-        for _ in range(16):
-            views = self._resolve(tree, pins, tables)
-            if not views:
-                break
-            tree = replace_tables(tree, _by_name(views))
-        else:
-            raise InvalidConfig("The views of this statement read each other in a circle.")
-        return self.own(self.engine.query(tree.sql(dialect=dialect), tables, dialect))
-
-    def _resolve(self, tree: exp.Expr, pins: Pins, tables: dict[str, Snapshot]) -> dict[str, exp.Expr]:
-        """Pin the tables that a tree names; give the views that it names as subqueries."""
-        views: dict[str, exp.Expr] = {}
-
-        def visit(table: exp.Table) -> None:
-            name = _dotted(table)
-            if name in tables or name in views or self.engine.has_name(name):
-                return None
-            lake, ref = self.lakes.locate((table.catalog, table.db, table.name))
-            definition = lake.definition(ref)
-            if isinstance(definition, ViewDefinition):
-                inner = parse_query(definition.sql, definition.dialect)
-                views[name] = exp.Subquery(this=_qualified(inner, ref, definition.catalog))
-            else:
-                tables[name] = pins.snapshot(ref, self.lakes.snapshot)
-            return None
-
-        replace_tables(tree, visit)
-        return views
+        return run(self, text, dialect=dialect, schema_mode=schema_mode, app=app)
 
     def table(self, name: str | TableRef) -> Table:
         """A table by ``schema.name``, with its history and older versions. Raises TableNotFound."""
@@ -204,14 +196,29 @@ class Session:
 
     # -- writing
 
+    @overload
     def execute(
         self,
         name: str | TableRef,
-        spec: Spec,
+        spec: Spec | CreateSpec | AlterSpec | RestoreSpec | ConvertSpec,
         source: Any | None = None,
         *,
         engine: EngineName | None = None,
-    ) -> Commit:
+    ) -> Commit: ...
+
+    @overload
+    def execute(
+        self, name: str | TableRef, spec: MaintenanceSpec, *, engine: EngineName | None = None
+    ) -> MaintenanceResult: ...
+
+    def execute(
+        self,
+        name: str | TableRef,
+        spec: Spec | TableSpec,
+        source: Any | None = None,
+        *,
+        engine: EngineName | None = None,
+    ) -> Commit | MaintenanceResult:
         """Carry out one spec on a table, as one commit.
 
         ``source`` is a pyarrow Table or RecordBatchReader, a pandas or polars frame (lazy too), a DuckDB relation, a
@@ -224,7 +231,7 @@ class Session:
         if isinstance(source, SQL):
             source = self._selected(source, chosen)
         chosen.reach(lake.storage)
-        transaction = Transaction(lake, ref, app=spec.app, pins=self._pins)
+        transaction = Transaction(lake, ref, app=getattr(spec, "app", None), pins=self._pins)
         return chosen.execute(spec, source, transaction)
 
     def stage(
@@ -264,8 +271,11 @@ class Session:
 
     def _selected(self, source: SQL, engine: Engine) -> Frame:
         own = Session(self.lake, engine=engine.name, pins=self._pins, arbiter=self.arbiter, spark=self._spark)  # type: ignore[arg-type]
-        own._engines, own.lakes = self._engines, self.lakes
-        return own.sql(source.text, dialect=source.dialect or "duckdb")
+        own._engines, own.lakes, own.temp_views = self._engines, self.lakes, self.temp_views
+        found = own.sql(source.text, dialect=source.dialect or "duckdb")
+        if not isinstance(found, Frame):
+            raise InvalidConfig(f"duckrun.SQL is a query whose rows are written, not {source.text[:60]!r}.")
+        return found
 
     def schema_of(self, source: Any, *, engine: EngineName | None = None) -> pa.Schema:
         """The Arrow schema with which a value would be stored; a stream is not consumed."""
@@ -310,31 +320,6 @@ class Session:
         for engine in self._engines.values():
             engine.close()
         self._engines.clear()
-
-
-def _by_name(views: Mapping[str, exp.Expr]) -> Callable[[exp.Table], exp.Expr | None]:
-    def resolve(table: exp.Table) -> exp.Expr | None:
-        found = views.get(_dotted(table))
-        return None if found is None else found.copy()
-
-    return resolve
-
-
-def _dotted(table: exp.Table) -> str:
-    return ".".join(part for part in (table.catalog, table.db, table.name) if part)
-
-
-def _qualified(tree: exp.Expr, view: TableRef, own: str | None) -> exp.Expr:
-    """A view's query with its table names in the view's own lake, and bare ones in its own schema. ``own`` is the
-    catalog by which the query itself names that lake.
-    """
-
-    def qualify(table: exp.Table) -> exp.Expr | None:
-        if table.catalog and table.catalog not in (own, *OWN_CATALOGS):
-            return None
-        return exp.table_(table.name, db=table.db or view.schema, catalog=view.catalog, quoted=True)
-
-    return replace_tables(tree, qualify)
 
 
 def _is_spark(value: Any) -> bool:

@@ -122,7 +122,7 @@ class MergeSpec:
     """A merge by key equality: the first clause of a row's kind whose condition holds decides.
 
     NULL keys never match. ``on`` adds a condition over ``source`` and ``target`` to the equality of ``keys``. ``within``
-    is what every row of the source must satisfy, over its bare column names.
+    is what every row of the source must satisfy, over its bare column names. ``read_version`` fences the commit.
     """
 
     keys: tuple[str, ...]
@@ -130,6 +130,7 @@ class MergeSpec:
     on: str | None = None
     within: str | None = None
     schema_mode: SchemaMode = "fail"
+    read_version: int | None = None
     app: AppTransaction | None = None
     dialect: str = "duckdb"
     # what the table is given if this merge has to create it
@@ -169,9 +170,15 @@ class DeleteInsertSpec:
 
 @dataclass(frozen=True)
 class DeleteSpec:
-    """Delete the rows for which ``predicate`` is true; None deletes all."""
+    """Delete the rows for which ``predicate`` is true; None deletes all.
+
+    ``predicate`` is over the table's columns, as they are or as ``target.column``. With a source of rows, it is over the
+    aliases ``target`` and ``source``, and a row goes if it is true with any row of the source. ``read_version`` fences
+    the commit to that version plus one.
+    """
 
     predicate: str | None = None
+    read_version: int | None = None
     app: AppTransaction | None = None
     dialect: str = "duckdb"
 
@@ -180,10 +187,16 @@ class DeleteSpec:
 
 @dataclass(frozen=True)
 class UpdateSpec:
-    """Set columns to expressions over the table's own columns, where ``predicate`` is true."""
+    """Set columns to expressions over the table's own columns, where ``predicate`` is true.
+
+    Columns are named as they are or as ``target.column``. With a source of rows, all is over the aliases ``target`` and
+    ``source``, and a row for which the predicate is true with several rows of the source is an error
+    (DuplicateSourceKeys). ``read_version`` fences the commit to that version plus one.
+    """
 
     set: Mapping[str, str]
     predicate: str | None = None
+    read_version: int | None = None
     app: AppTransaction | None = None
     dialect: str = "duckdb"
 

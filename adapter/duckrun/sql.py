@@ -9,6 +9,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.tokens import TokenType
 
+from duckrun.dialects import marked, text_in
 from duckrun.errors import InvalidConfig, UnsupportedFeature
 
 DIALECTS = ("duckdb", "spark")
@@ -37,12 +38,12 @@ def transpile(expression: str, read: str, write: str) -> str:
     if read == write:
         return expression
     try:
-        return sqlglot.parse_one(expression, read=read).sql(dialect=write)
+        return text_in(marked(sqlglot.parse_one(expression, read=read), read), write)
     except SqlglotError as error:
-        raise InvalidConfig(f"Cannot read {expression!r} as {read} SQL: {_plain(error)}") from error
+        raise InvalidConfig(f"Cannot read {expression!r} as {read} SQL: {plain_error(error)}") from error
 
 
-def _plain(error: SqlglotError) -> str:
+def plain_error(error: SqlglotError) -> str:
     """The first finding of the parser, with its place and without terminal colours."""
     found = getattr(error, "errors", None)
     if not found:
@@ -56,7 +57,7 @@ def columns_of(expression: str, dialect: str = "duckdb") -> set[tuple[str, str]]
     try:
         tree = sqlglot.parse_one(expression, read=dialect)
     except SqlglotError as error:
-        raise InvalidConfig(f"Cannot read {expression!r} as {dialect} SQL: {_plain(error)}") from error
+        raise InvalidConfig(f"Cannot read {expression!r} as {dialect} SQL: {plain_error(error)}") from error
     return {(column.table, column.name) for column in tree.find_all(exp.Column)}
 
 
@@ -97,7 +98,7 @@ def parse_query(sql: str, dialect: str) -> exp.Expr:
     try:
         trees = [tree for tree in sqlglot.parse(sql, read=dialect) if tree is not None]
     except SqlglotError as error:
-        raise InvalidConfig(f"Cannot read this statement as {dialect} SQL: {_plain(error)}") from error
+        raise InvalidConfig(f"Cannot read this statement as {dialect} SQL: {plain_error(error)}") from error
     if len(trees) != 1:
         raise InvalidConfig(f"One statement at a time: this text holds {len(trees)}.")
     tree = trees[0]
@@ -105,7 +106,7 @@ def parse_query(sql: str, dialect: str) -> exp.Expr:
         raise UnsupportedFeature(
             f"{tree.key.upper()} is not a query. This session reads with sql(); write with table(), execute() or dbt."
         )
-    return tree
+    return marked(tree, dialect)
 
 
 def replace_tables(tree: exp.Expr, resolve: Callable[[exp.Table], exp.Expr | None]) -> exp.Expr:

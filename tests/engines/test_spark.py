@@ -39,6 +39,7 @@ from duckrun.specs import (
     UpdateSpec,
     WriteSpec,
 )
+from duckrun.sql import parse_query, replace_tables
 from duckrun.transaction import Transaction
 
 needs_spark = pytest.mark.spark
@@ -536,10 +537,11 @@ def test_nan_long_strings_and_sub_millisecond_times_are_found_by_predicates(benc
 def test_a_read_keeps_its_version_while_the_table_moves(orders: Workbench) -> None:
     snapshot = orders.lake.snapshot(orders.ref)
     scan = orders.engine.scan(snapshot, ReadSpec())
-    query = orders.engine.query(
+    tree = parse_query(
         "with o as (select * from sales.orders) select sales.orders.id, o.id // 2 as w from sales.orders join o using (id)",
-        {"sales.orders": snapshot}, "duckdb",
-    )  # fmt: skip
+        "duckdb",
+    )
+    query = orders.engine.select(replace_tables(tree, lambda table: orders.engine.pinned(snapshot)))
     orders.run(WriteSpec("overwrite"), [{"id": 9, "day": "z", "v": 0.0}])
     assert sorted(row["id"] for row in scan.collect()) == [1, 2]
     assert sorted((row["id"], row["w"]) for row in query.collect()) == [(1, 0), (2, 1)]
@@ -549,7 +551,7 @@ def test_a_read_keeps_its_version_while_the_table_moves(orders: Workbench) -> No
 @needs_spark
 def test_a_query_with_an_unknown_name_says_which(orders: Workbench) -> None:
     with pytest.raises(InvalidConfig, match="nowhere"):
-        orders.engine.query("select * from nowhere", {"sales.orders": orders.lake.snapshot(orders.ref)}, "spark")
+        orders.engine.select(parse_query("select * from nowhere", "spark"))
 
 
 @needs_spark
@@ -580,7 +582,7 @@ def test_every_kind_of_value_is_written(orders: Workbench, kind: str) -> None:
         "polars": lambda: pl.from_arrow(table),
         "lazy": lambda: pl.from_arrow(table).lazy(),  # type: ignore[union-attr]
         "spark": lambda: orders.spark.createDataFrame(table),
-        "frame": lambda: orders.engine.query("select 3L as id, 'c' as day, 3.0D as v", {}, "spark"),
+        "frame": lambda: orders.engine.select(parse_query("select 3L as id, 'c' as day, 3.0D as v", "spark")),
     }[kind]()
     assert orders.engine.accepts(value) is (kind in ("spark", "frame"))
     assert orders.engine.schema_of(value).names == ["id", "day", "v"]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib.util
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +15,23 @@ import duckdb
 import pyarrow as pa
 from sqlglot import exp
 
-from duckrun.engines import duckdb_write
+from duckrun.display import is_interactive
+from duckrun.engines import duckdb_alter, duckdb_optimize, duckdb_write
+from duckrun.engines.duckdb_fit import types_of
 from duckrun.engines.duckdb_source import SqlOnCursor, arrow_table, rows_of
-from duckrun.engines.duckdb_sql import delta_scan, errors_about, select_sql
+from duckrun.engines.duckdb_sql import delta_scan, errors_about, files_sql, select_sql
 from duckrun.engines.duckdb_types import store_all
+from duckrun.engines.table_job import carry_out
 from duckrun.errors import StorageError
+from duckrun.formats.alteration import Alteration
 from duckrun.frame import Frame
 from duckrun.lake import Lake
 from duckrun.memory import Arbiter
 from duckrun.specs import Commit, ReadSpec, Spec, StagedFile, WriteSpec
-from duckrun.sql import parse_query, quote_identifier, quote_literal, replace_tables
+from duckrun.sql import quote_identifier, quote_literal
 from duckrun.storage import Storage
 from duckrun.table import Scan, Snapshot
+from duckrun.table_specs import MaintenanceResult, OptimizeSpec, TableSpec
 from duckrun.transaction import Transaction
 
 
@@ -86,6 +93,8 @@ class DuckDBEngine:
     """DuckDB over one lake. ``connection`` is shared by its cursors; each job runs on a cursor of its own."""
 
     name = "duckdb"
+    temp_tables = True
+    subqueries_in_changes = True
 
     def __init__(
         self,
@@ -94,17 +103,20 @@ class DuckDBEngine:
         arbiter: Arbiter | None = None,
         connection: duckdb.DuckDBPyConnection | None = None,
         duckdb_limit: int | None = None,
+        progress: bool = False,
     ) -> None:
         self.lake = lake
         self.arbiter = arbiter or Arbiter()
         self.duckdb_limit = duckdb_limit or self.arbiter.instance_limit(merges=True)
         self._owned = connection is None
+        self._progress = progress
         self._opened = connection
         self._opening = threading.Lock()
         self._scratch = tempfile.TemporaryDirectory(prefix="duckrun-")
         self._registered: dict[str, pa.Table] = {}
         self._reached: list[Storage] = [lake.storage]
         self.temp_names: set[str] = set()
+        self._kept: set[str] = set()
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
@@ -115,7 +127,15 @@ class DuckDBEngine:
             return self._opened
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
-        return self.connection.cursor()
+        """A cursor of its own for one job; long queries on it show DuckDB's progress bar where somebody watches."""
+        cursor = self.connection.cursor()
+        if self._progress and is_interactive():
+            cursor.execute("SET enable_progress_bar = true")
+        return cursor
+
+    def read_files(self, format: str, path: str, options: Mapping[str, Any]) -> Frame:
+        """The rows of Parquet or CSV files: a file, a folder or a pattern: lazy."""
+        return self._frame(files_sql(format, path, options))
 
     def reach(self, storage: Storage) -> None:
         """Take the credentials of another lake."""
@@ -141,31 +161,43 @@ class DuckDBEngine:
         source = f"(SELECT * FROM {inside} WHERE filename IN ({files}))"
         return self._frame(select_sql(source, scan.spec, names, str(scan.ref)))
 
-    def query(self, sql: str, tables: Mapping[str, Snapshot], dialect: str = "duckdb") -> Frame:
-        """A SELECT over the names in ``tables``, each read at its snapshot's version: lazy."""
-        tree = parse_query(sql, dialect)
+    def pinned(self, snapshot: Snapshot) -> exp.Expr:
+        """A table at a version, as it stands in the syntax tree of a query for select()."""
+        version = exp.Kwarg(this=exp.var("version"), expression=exp.Literal.number(snapshot.version))
+        location = exp.Literal.string(snapshot.ref.location)
+        return exp.Table(this=exp.Anonymous(this="delta_scan", expressions=[location, version]))
 
-        def resolve(table: exp.Table) -> exp.Expr | None:
-            snapshot = tables.get(".".join(p for p in (table.catalog, table.db, table.name) if p))
-            if snapshot is None:
-                return None
-            scan = exp.Anonymous(
-                this="delta_scan",
-                expressions=[
-                    exp.Literal.string(snapshot.ref.location),
-                    exp.Kwarg(this=exp.var("version"), expression=exp.Literal.number(snapshot.version)),
-                ],
+    def select(self, query: exp.Expr) -> Frame:
+        """A query whose tables are pinned(): lazy."""
+        return self._frame(query.sql(dialect="duckdb"))
+
+    def explain(self, query: exp.Expr, *, analyze: bool = False) -> str:
+        """DuckDB's plan of a query; with ``analyze`` it runs, and the plan has its times."""
+        with errors_about(self.lake.root):
+            found = self._cursor_with_values().execute(
+                f"EXPLAIN {'ANALYZE ' if analyze else ''}{query.sql(dialect='duckdb')}"
             )
-            return exp.Table(this=scan)
+            return "\n".join(str(row[1]) for row in found.fetchall())
 
-        return self._frame(replace_tables(tree, resolve).sql(dialect="duckdb"))
+    def local(self, rows: pa.Table) -> Frame:
+        """Rows of this process as a Frame."""
+        cursor, name = self.cursor(), f"__duckrun_local_{uuid.uuid4().hex}"
+        cursor.register(name, rows)
+        return Frame(DuckDBFrame(self, cursor, f"SELECT * FROM {quote_identifier(name)}"), self.name)
+
+    def column_types(self, snapshot: Snapshot) -> dict[str, str]:
+        """A table's columns with their DuckDB types."""
+        return {name: str(kind) for name, kind in types_of(snapshot, self.cursor()).items()}
 
     def _frame(self, sql: str) -> Frame:
+        with errors_about(self.lake.root):
+            return Frame(DuckDBFrame(self, self._cursor_with_values(), sql), self.name)
+
+    def _cursor_with_values(self) -> duckdb.DuckDBPyConnection:
         cursor = self.cursor()
         for name, value in self._registered.items():
             cursor.register(name, value)
-        with errors_about(self.lake.root):
-            return Frame(DuckDBFrame(self, cursor, sql), self.name)
+        return cursor
 
     def register(self, name: str, value: Any) -> None:
         """Give a frame or any Arrow-like value a name that later queries can read. Raises InvalidConfig."""
@@ -175,6 +207,26 @@ class DuckDBEngine:
         table = arrow_table(value)
         self._registered[name] = table
         self.temp_names.add(name)
+
+    def keep(self, name: str, rows: Frame) -> None:
+        """Compute rows and keep them under a name, in a table of this instance, which every cursor sees."""
+        assert isinstance(rows.source, DuckDBFrame), "rows of this engine"
+        self.forget(name)
+        with errors_about(f"temporary table {name}"):
+            rows.source.cursor.execute(f"CREATE TABLE {quote_identifier(name)} AS {rows.source.sql}")
+        self._kept.add(name)
+        self.temp_names.add(name)
+
+    def forget(self, name: str) -> None:
+        """Take away a name that register(), keep() or a frame gave; none is fine."""
+        if name not in self.temp_names:
+            return
+        if name in self._kept:
+            self.connection.execute(f"DROP TABLE {quote_identifier(name)}")
+        elif self._registered.pop(name, None) is None:
+            self.connection.execute(f"DROP VIEW IF EXISTS {quote_identifier(name)}")
+        self._kept.discard(name)
+        self.temp_names.discard(name)
 
     def has_name(self, name: str) -> bool:
         """True for a name that register() or a frame's createOrReplaceTempView() gave."""
@@ -197,8 +249,12 @@ class DuckDBEngine:
             )
             return rows.cursor.sql(f"SELECT {casts} FROM ({rows.sql}) LIMIT 0").to_arrow_table().schema
 
-    def execute(self, spec: Spec, source: Any | None, transaction: Transaction) -> Commit:
+    def execute(
+        self, spec: Spec | TableSpec, source: Any | None, transaction: Transaction
+    ) -> Commit | MaintenanceResult:
         """Carry out one spec as one commit."""
+        if isinstance(spec, TableSpec):
+            return carry_out(self, spec, transaction)
         cursor = self.cursor()
         job = duckdb_write.Job(self, spec, transaction)
         with errors_about(f"table {transaction.ref}, {spec.mode}"):
@@ -206,6 +262,31 @@ class DuckDBEngine:
                 return job.run(None, cursor)
             with rows_of(source, cursor, self._scratch.name) as rows:
                 return job.run(rows, rows.cursor)
+
+    # -- a table as a whole (see table_job.py)
+
+    def instead(self, spec: TableSpec, snapshot: Snapshot | None, transaction: Transaction) -> None:
+        """DuckDB has no statement of its own for a table as a whole."""
+
+    def count_breaking(self, snapshot: Snapshot, alteration: Alteration, condition: str) -> int:
+        """How many rows, as they are after an alteration, a condition in Spark SQL is not true for."""
+        with errors_about(f"table {snapshot.ref}, alter"):
+            return duckdb_alter.count_breaking(snapshot, alteration, condition, self.cursor())
+
+    @contextmanager
+    def rewritten(
+        self, snapshot: Snapshot, alteration: Alteration, transaction: Transaction
+    ) -> Iterator[Sequence[StagedFile]]:
+        """All rows as they are after an alteration, in files to be committed."""
+        with errors_about(f"table {snapshot.ref}, alter"):
+            yield duckdb_alter.rewritten(snapshot, alteration, self.cursor())
+
+    def optimize(self, spec: OptimizeSpec, snapshot: Snapshot, transaction: Transaction) -> Commit:
+        """Write small files together, or all in z-order."""
+        with errors_about(f"table {snapshot.ref}, optimize"):
+            return duckdb_optimize.optimize(spec, snapshot, transaction, self.cursor())
+
+    # -- rows that N processes stage
 
     def stage(
         self, source: Any, transaction: Transaction, partition_by: Sequence[str] | None = None
@@ -258,6 +339,10 @@ class DuckDBFrame:
 
     def limit(self, rows: int) -> DuckDBFrame:
         return DuckDBFrame(self.engine, self.cursor, f"SELECT * FROM ({self.sql}) LIMIT {int(rows)}")
+
+    def renamed(self, columns: Sequence[tuple[str, str]]) -> DuckDBFrame:
+        named = ", ".join(f"{quote_identifier(column)} AS {quote_identifier(name)}" for column, name in columns)
+        return DuckDBFrame(self.engine, self.cursor, f"SELECT {named} FROM ({self.sql})")
 
     def as_source(self) -> SqlOnCursor:
         """The query itself, which DuckDB can run again to write it."""

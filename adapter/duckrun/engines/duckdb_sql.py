@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import duckdb
 
@@ -28,6 +30,19 @@ def select_sql(source: str, spec: ReadSpec, names: Sequence[str], table: str) ->
     columns = ", ".join(quote_identifier(c) for c in (spec.columns or names))
     where = f" WHERE {transpile(spec.predicate, spec.dialect, 'duckdb')}" if spec.predicate else ""
     return f"SELECT {columns} FROM {source}{where}"
+
+
+def files_sql(format: str, path: str, options: Mapping[str, Any]) -> str:
+    """SELECT of the rows of Parquet or CSV files by Spark's options: a CSV has no header and only strings unless asked."""
+    folder = not Path(path).suffix and "*" not in path
+    files = quote_literal(f"{path.rstrip('/')}/**/*.{format}" if folder else path)
+    if format == "parquet":
+        return f"SELECT * FROM read_parquet({files}, hive_partitioning => {str(folder).lower()})"
+    header, infer = bool(options.get("header")), bool(options.get("inferSchema"))
+    read = f"read_csv({files}, header => {str(header).lower()}, all_varchar => {str(not infer).lower()}"
+    read += f", delim => {quote_literal(options.get('sep', ','))}, hive_partitioning => false)"
+    # Without a header Spark calls the columns _c0, _c1, ...
+    return f"SELECT * FROM {read}" if header else f"SELECT COLUMNS('column0*(\\d+)') AS '_c\\1' FROM {read}"
 
 
 _RAISED = re.compile(r"duckrun!(\w+)!(.*?)!duckrun", re.DOTALL)

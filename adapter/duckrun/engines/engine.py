@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import pyarrow as pa
+    from sqlglot import exp
 
     from duckrun.frame import Frame
     from duckrun.specs import Commit, ReadSpec, Spec
     from duckrun.storage import Storage
     from duckrun.table import Scan, Snapshot
+    from duckrun.table_specs import MaintenanceResult, TableSpec
     from duckrun.transaction import Transaction
 
 
@@ -19,6 +23,10 @@ class Engine(Protocol):
     """DuckDB or Spark. Everything above this seam is written once for both."""
 
     name: str
+    temp_tables: bool
+    """Whether keep() is there."""
+    subqueries_in_changes: bool
+    """Whether the predicates and values of updates, deletes and merges may hold subqueries."""
 
     def scan(self, snapshot: Snapshot, spec: ReadSpec) -> Frame:
         """The rows of one snapshot, pruned by columns and predicate: lazy."""
@@ -26,8 +34,23 @@ class Engine(Protocol):
     def open(self, scan: Scan) -> Frame:
         """The rows of the files of a scan, which may come from another process."""
 
-    def query(self, sql: str, tables: dict[str, Snapshot], dialect: str) -> Frame:
-        """A SELECT whose table names (the keys of ``tables``) stand for pinned snapshots: lazy."""
+    def pinned(self, snapshot: Snapshot) -> exp.Expr:
+        """A table at a version, as it stands in the syntax tree of a query for select()."""
+
+    def select(self, query: exp.Expr) -> Frame:
+        """A query whose tables are pinned(), in any dialect's tree: lazy."""
+
+    def explain(self, query: exp.Expr, *, analyze: bool = False) -> str:
+        """How the engine would compute a query; with ``analyze`` it does, and says how long each step took."""
+
+    def local(self, rows: pa.Table) -> Frame:
+        """Rows of this process as a Frame of the engine."""
+
+    def column_types(self, snapshot: Snapshot) -> dict[str, str]:
+        """A table's columns with their types, in the engine's SQL."""
+
+    def read_files(self, format: str, path: str, options: Mapping[str, Any]) -> Frame:
+        """The rows of ``parquet`` or ``csv`` files, by Spark's options: lazy."""
 
     def reach(self, storage: Storage) -> None:
         """Take the credentials of another lake, so that its tables can be read and written. Again is fine."""
@@ -35,7 +58,9 @@ class Engine(Protocol):
     def accepts(self, value: Any) -> bool:
         """True if this engine must be the one that writes this value."""
 
-    def execute(self, spec: Spec, source: Any | None, transaction: Transaction) -> Commit:
+    def execute(
+        self, spec: Spec | TableSpec, source: Any | None, transaction: Transaction
+    ) -> Commit | MaintenanceResult:
         """Carry out one spec as one commit. ``source`` is any value the session accepts, or None."""
 
     def schema_of(self, source: Any) -> pa.Schema:
@@ -43,6 +68,12 @@ class Engine(Protocol):
 
     def register(self, name: str, value: Any) -> None:
         """Give a Frame or a local table a name that later queries can read."""
+
+    def keep(self, name: str, rows: Frame) -> None:
+        """Compute rows and keep them under a name that later queries of this session can read."""
+
+    def forget(self, name: str) -> None:
+        """Take away a name that register(), keep() or a frame gave; none is fine."""
 
     def has_name(self, name: str) -> bool:
         """True for a name that was given by register() or by a frame."""

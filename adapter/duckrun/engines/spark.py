@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from sqlglot import exp
 
+from duckrun.dialects import text_in
 from duckrun.engines.spark_errors import errors_about
 from duckrun.engines.spark_session import apply_storage, is_spark_frame, spark_session
-from duckrun.engines.spark_sql import pinned_query, quote, to_spark
+from duckrun.engines.spark_sql import quote, to_spark
 from duckrun.engines.spark_types import storable_table
 from duckrun.engines.spark_write import Attempt
-from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
+from duckrun.errors import InvalidConfig, SchemaMismatch, StorageError, UnsupportedFeature
 from duckrun.frame import Frame
 from duckrun.specs import Commit, DeleteSpec, ReadSpec, Spec, UpdateSpec, WriteSpec
 
@@ -89,6 +91,12 @@ class SparkFrame:
     def limit(self, rows: int) -> SparkFrame:
         return SparkFrame(self.native.limit(rows), self._named)
 
+    def renamed(self, columns: Sequence[tuple[str, str]]) -> SparkFrame:
+        from pyspark.sql import functions as F
+
+        named = [F.col(quote(column)).alias(name) for column, name in columns]
+        return SparkFrame(self.native.select(*named), self._named)
+
     def create_view(self, name: str) -> None:
         self.native.createOrReplaceTempView(name)
         self._named.add(name)
@@ -114,6 +122,8 @@ class SparkEngine:
     """
 
     name = "spark"
+    temp_tables = False
+    subqueries_in_changes = False  # DELTA_UNSUPPORTED_SUBQUERY
     capabilities = CAPABILITIES
 
     def __init__(self, lake: Lake, spark: SparkSession | None = None) -> None:
@@ -128,6 +138,13 @@ class SparkEngine:
         if self._spark is None:
             self._spark = spark_session(storage=self.lake.storage)
         return self._spark
+
+    def read_files(self, format: str, path: str, options: Mapping[str, Any]) -> Frame:
+        """The rows of Parquet or CSV files: a file, a folder or a pattern: lazy."""
+        with errors_about("read", path, analysis=StorageError):
+            frame = self.spark.read.format(format).options(**options).load(self.location_of(path))
+            frame.schema  # noqa: B018
+        return self._frame(frame)
 
     def reach(self, storage: Storage) -> None:
         """Take the credentials of another lake. Spark holds one set for each bucket: another one raises InvalidConfig."""
@@ -174,14 +191,36 @@ class SparkEngine:
             frame = frame.drop("__duckrun_path")
         return self._frame(self._select(frame, scan.spec, str(scan.ref)))
 
-    def query(self, sql: str, tables: dict[str, Snapshot], dialect: str) -> Frame:
-        """A SELECT over pinned snapshots. Names that are no tables of the lake are Spark's own (temp views)."""
-        places = {name: (self.location_of(s.ref.location), s.version) for name, s in tables.items()}
-        text = sql if not places and dialect == "spark" else pinned_query(sql, dialect, places)
-        with errors_about("query", ", ".join(tables) or "(none)", analysis=InvalidConfig):
-            frame = self.spark.sql(text)
+    def pinned(self, snapshot: Snapshot) -> exp.Expr:
+        """A table at a version, as it stands in the syntax tree of a query for select()."""
+        return exp.Table(
+            this=exp.to_identifier(self.location_of(snapshot.ref.location), quoted=True),
+            db=exp.to_identifier("delta"),
+            version=exp.Version(this="VERSION", kind="AS OF", expression=exp.Literal.number(snapshot.version)),
+        )
+
+    def select(self, query: exp.Expr) -> Frame:
+        """A query whose tables are pinned(): lazy. Other names are Spark's own (temp views)."""
+        with errors_about("query", self.lake.root, analysis=InvalidConfig):
+            frame = self.spark.sql(text_in(query, "spark"))
             frame.schema  # noqa: B018  Connect analyses when it is asked for the schema
         return self._frame(frame)
+
+    def explain(self, query: exp.Expr, *, analyze: bool = False) -> str:
+        """Spark's plan of a query. Raises UnsupportedFeature for ``analyze``, which Spark does not have."""
+        if analyze:
+            raise UnsupportedFeature("Spark has no EXPLAIN ANALYZE; run it with engine: duckdb, or look at Spark's page.")
+        with errors_about("explain", self.lake.root, analysis=InvalidConfig):
+            return str(self.spark.sql(f"EXPLAIN EXTENDED {text_in(query, 'spark')}").collect()[0][0])
+
+    def local(self, rows: pa.Table) -> Frame:
+        """Rows of this process as a Frame."""
+        return self._frame(self._from_arrow(rows))
+
+    def column_types(self, snapshot: Snapshot) -> dict[str, str]:
+        """A table's columns with their Spark types."""
+        schema = self.read_at(snapshot.ref.location, snapshot.version).schema
+        return {field.name: field.dataType.simpleString() for field in schema.fields}
 
     def accepts(self, value: Any) -> bool:
         """True for PySpark DataFrames, classic and Connect, and for frames of this engine."""
@@ -191,6 +230,16 @@ class SparkEngine:
         """Give a Frame or a local table a name that later queries can read, as a temp view."""
         self._native(value).createOrReplaceTempView(name)
         self.temp_names.add(name)
+
+    def keep(self, name: str, rows: Frame) -> None:
+        """Spark has no temporary tables."""
+        raise UnsupportedFeature(f"{name}: Spark has no temporary tables; make a temporary view.")
+
+    def forget(self, name: str) -> None:
+        """Take away a name that register() or a frame gave; none is fine."""
+        if name in self.temp_names:
+            self.spark.catalog.dropTempView(name)
+            self.temp_names.discard(name)
 
     def has_name(self, name: str) -> bool:
         """True for a name that register() or a frame gave; other temp views of the session hide no table of the lake."""
@@ -218,7 +267,7 @@ class SparkEngine:
         """
         if spec.mode not in self.capabilities.modes:
             raise UnsupportedFeature(f"The spark engine has no mode {spec.mode!r}; run this with engine: duckdb.")
-        fenced = isinstance(spec, WriteSpec) and spec.read_version is not None
+        fenced = getattr(spec, "read_version", None) is not None
         if fenced and not transaction.lake.storage.is_local:
             raise UnsupportedFeature(
                 f"{spec.mode} on table {transaction.ref}: a write fenced to the version that was read needs a commit at "
@@ -310,11 +359,13 @@ def _arrow_table(value: Any) -> pa.Table:
             return pa.Table.from_pandas(value, preserve_index=False)
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
             raise SchemaMismatch(f"the pandas DataFrame has a column with no one type: {error}") from error
+    if type(value).__module__ == "pyarrow._dataset" and hasattr(value, "to_table"):
+        return value.to_table()
     if module == "polars" and hasattr(value, "collect"):
         value = value.collect()
     if hasattr(value, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(value).read_all()
     raise InvalidConfig(
         f"A {type(value).__module__}.{type(value).__qualname__} cannot be written as a table on the spark engine; give a "
-        "PySpark DataFrame, a pyarrow Table or RecordBatchReader, a pandas or polars frame, or a Frame."
+        "PySpark DataFrame, a pyarrow Table, RecordBatchReader or Dataset, a pandas or polars frame, or a Frame."
     )

@@ -8,9 +8,10 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
+from duckrun.dialects import marked, text_in
 from duckrun.errors import InvalidConfig
 from duckrun.specs import MergeClause, MergeSpec
-from duckrun.sql import parse_query, replace_tables, transpile
+from duckrun.sql import transpile
 
 MARK = "__duckrun_row"
 
@@ -34,24 +35,6 @@ def to_spark(expression: str, dialect: str) -> str:
     return transpile(expression, read=dialect, write="spark")
 
 
-def pinned_query(sql: str, dialect: str, tables: Mapping[str, tuple[str, int]]) -> str:
-    """A SELECT in Spark's dialect with each table name (in any case) put at its location and version."""
-    lower = {name.lower(): place for name, place in tables.items()}
-
-    def resolve(table: exp.Table) -> exp.Expression | None:
-        name = ".".join(part for part in (table.catalog, table.db, table.name) if part)
-        place = tables.get(name) or lower.get(name.lower())
-        if place is None:
-            return None
-        return exp.Table(
-            this=exp.to_identifier(place[0], quoted=True),
-            db=exp.to_identifier("delta"),
-            version=exp.Version(this="VERSION", kind="AS OF", expression=exp.Literal.number(place[1])),
-        )
-
-    return replace_tables(parse_query(sql, dialect), resolve).sql(dialect="spark")
-
-
 def of_target(expression: str, dialect: str) -> str:
     """An expression over a table's own columns, as one over the alias ``target``."""
     try:
@@ -61,7 +44,7 @@ def of_target(expression: str, dialect: str) -> str:
     for column in tree.find_all(exp.Column):
         if not column.table:
             column.set("table", exp.to_identifier("target"))
-    return tree.sql(dialect="spark")
+    return text_in(marked(tree, dialect), "spark")
 
 
 def key_equality(keys: Sequence[str]) -> str:
@@ -120,6 +103,14 @@ def merge_dry_run(spec: MergeSpec, target: str, source: str, columns: Sequence[s
         if not clause.kind.endswith("delete"):
             parts += assignments(clause, columns, spec.dialect).values()
     return f"SELECT {', '.join(parts)} FROM {target} AS target CROSS JOIN {source} AS source"
+
+
+def matched_statement(target: str, source: str, on: str, values: Mapping[str, str]) -> str:
+    """UPDATE … FROM (with values) or DELETE … USING, neither of which Spark has, as a MERGE. Several rows of the source
+    for one of the target are an error of Spark's for an update, and fine for a delete.
+    """
+    action = f"UPDATE SET {', '.join(f'{quote(c)} = {v}' for c, v in values.items())}" if values else "DELETE"
+    return f"MERGE INTO {target} AS target USING {source} AS source ON {on} WHEN MATCHED THEN {action}"
 
 
 def delete_insert_statement(

@@ -13,6 +13,7 @@ from duckrun.engines.spark_sql import (
     MARK,
     delete_insert_statement,
     key_equality,
+    matched_statement,
     merge_dry_run,
     merge_statement,
     of_target,
@@ -85,6 +86,7 @@ class Attempt:
         return self._committed() if done is None else done
 
     def _dispatch(self) -> Commit | None:
+        self.transaction.check_fence(self.snapshot, getattr(self.spec, "read_version", None))
         if not isinstance(self.spec, DeleteSpec | UpdateSpec) and self.spec.within is not None:
             self._refuse_outside(self._frame(), self.spec.within)
         match self.spec:
@@ -102,7 +104,6 @@ class Attempt:
     # -- whole rows
 
     def _write(self, spec: WriteSpec) -> Commit | None:
-        self.transaction.check_fence(self.snapshot, spec.read_version)
         if self.snapshot is None:
             return self._create(self._frame(), spec)
         if spec.mode == "error":
@@ -347,9 +348,19 @@ class Attempt:
 
     def _delete(self, spec: DeleteSpec) -> Commit | None:
         self._must_exist()
+        if self.frame is not None:
+            return self._matched(self.frame, spec.predicate, {})
         where = "" if spec.predicate is None else f" WHERE {to_spark(spec.predicate, spec.dialect)}"
-        self._analyse(f"SELECT 1 FROM {self.target}{where}")
-        return self._statement(f"DELETE FROM {self.target}{where}")
+        self._analyse(f"SELECT 1 FROM {self.target} AS target{where}")
+        return self._statement(f"DELETE FROM {self.target} AS target{where}")
+
+    def _matched(self, frame: DataFrame, predicate: str | None, values: Mapping[str, str]) -> Commit | None:
+        """Update (with values) or delete the rows for which a predicate over target and source is true."""
+        on = "true" if predicate is None else to_spark(predicate, self.spec.dialect)
+        with self.engine.view(frame) as source:
+            checked = ", ".join(["1", *(f"({value})" for value in values.values())])
+            self._analyse(f"SELECT {checked} FROM {self.target} AS target JOIN {source} AS source ON {on}")
+            return self._statement(matched_statement(self.target, source, on, values))
 
     def _update(self, spec: UpdateSpec) -> Commit | None:
         self._must_exist()
@@ -359,9 +370,11 @@ class Attempt:
         unknown = [column for column in values if column.lower() not in names]
         if unknown:
             raise SchemaMismatch(f"not in the table: {', '.join(unknown)}")
-        self._analyse(f"SELECT {', '.join(f'({v})' for v in values.values())} FROM {self.target}{where}")
+        if self.frame is not None:
+            return self._matched(self.frame, spec.predicate, values)
+        self._analyse(f"SELECT {', '.join(f'({v})' for v in values.values())} FROM {self.target} AS target{where}")
         assigned = ", ".join(f"{quote(column)} = {value}" for column, value in values.items())
-        return self._statement(f"UPDATE {self.target} SET {assigned}{where}")
+        return self._statement(f"UPDATE {self.target} AS target SET {assigned}{where}")
 
     def _must_exist(self) -> None:
         if self.snapshot is None:
@@ -466,9 +479,10 @@ class Attempt:
         log.info(
             "table %s: Spark committed on top of versions %s to %s", self.ref, self.snapshot.version + 1, version - 1
         )
-        if isinstance(self.spec, WriteSpec) and self.spec.read_version is not None:
+        fence = getattr(self.spec, "read_version", None)
+        if fence is not None:
             raise CommitConflict(
-                f"{self.spec.mode} on table {self.ref} was fenced to version {self.spec.read_version}, but a writer that does "
+                f"{self.spec.mode} on table {self.ref} was fenced to version {fence}, but a writer that does "
                 f"not take the table's lock committed in between; the rows are in version {version}. Restore version "
                 f"{version - 1} to take them out."
             )

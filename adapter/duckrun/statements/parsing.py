@@ -1,0 +1,102 @@
+"""SQL text to statements: what sqlglot has a syntax tree for, from the tree; the rest from its tokens.
+
+Everything is read, and what is not supported refused by its name, before anything runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sqlglot import exp
+
+from duckrun.errors import DuckrunError, InvalidConfig
+from duckrun.sql import DIALECTS
+from duckrun.statements import from_ddl, from_dml, from_tokens
+from duckrun.statements.parts import unsupported
+from duckrun.statements.reading import parts_of
+from duckrun.statements.tokens import Source, TokenReader, split
+from duckrun.statements.values import Describe, Explain, Query, Statement
+
+
+def parse(text: str, dialect: str = "duckdb") -> list[Statement]:
+    """The statements of a text, in order. Raises InvalidConfig and UnsupportedFeature, which name the statement by its
+    number where there are several.
+    """
+    if dialect not in DIALECTS:
+        raise InvalidConfig(f"Unknown SQL dialect {dialect!r}; the dialects are {', '.join(DIALECTS)}.")
+    sources = split(text, dialect)
+    if not sources:
+        raise InvalidConfig("This text holds no statement.")
+    statements: list[Statement] = []
+    for number, source in enumerate(sources, 1):
+        with numbered(number, len(sources)):
+            statements += _statements(source)
+    return statements
+
+
+class numbered:
+    """Name the statement in its errors, by its number, where there are several."""
+
+    def __init__(self, number: int, count: int) -> None:
+        self.number, self.count = number, count
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, DuckrunError) and self.count > 1:
+            raise type(error)(f"Statement {self.number} of {self.count}: {error}") from error
+
+
+def _statements(source: Source) -> list[Statement]:
+    if source.words[0] == "EXPLAIN":
+        return [_explain(TokenReader(source))]
+    statement = from_tokens.read(source)
+    if statement is not None:
+        return [statement]
+    sorted_by: tuple[str, ...] = ()
+    if source.words[0] == "CREATE":
+        source, sorted_by = from_tokens.without_sorted_by(source)
+    if source.words[0] == "INSERT":
+        source = from_tokens.without_by_position(source)
+    tree = source.parse()
+    if isinstance(tree, exp.Command):
+        raise unsupported(" ".join(word for word in source.words[:3] if word))
+    if isinstance(tree, exp.Create):
+        return [from_ddl.create(tree, source.dialect, sorted_by)]
+    for kind, read in _BY_TREE.items():
+        if isinstance(tree, kind):
+            return read(tree, source.dialect)
+    if isinstance(tree, exp.Query | exp.Describe | exp.Summarize | exp.Values | exp.Pivot):
+        return [_query(tree)]
+    raise unsupported(" ".join(word for word in source.words[:2] if word))
+
+
+def _explain(reader: TokenReader) -> Statement:
+    reader.expect("EXPLAIN")
+    analyze = reader.accept("ANALYZE")
+    if not analyze:
+        reader.accept("EXTENDED")
+    statements = _statements(reader.until())
+    if len(statements) != 1 or not isinstance(statements[0], Query):
+        raise unsupported("EXPLAIN of anything but a query")
+    return Explain(statements[0].tree, analyze)
+
+
+def _query(tree: exp.Expr) -> Statement:
+    if isinstance(tree, exp.Select) and tree.args.get("into"):
+        raise unsupported("SELECT … INTO")
+    if isinstance(tree, exp.Describe) and isinstance(tree.this, exp.Table):
+        return Describe(parts_of(tree.this), "columns")
+    return Query(tree)
+
+
+_BY_TREE: dict[type[exp.Expr], Callable[[exp.Expr, str], list[Statement]]] = {
+    exp.Insert: from_dml.insert,
+    exp.Update: from_dml.update,
+    exp.Delete: from_dml.delete,
+    exp.Merge: from_dml.merge,
+    exp.TruncateTable: from_dml.truncate,
+    exp.Drop: from_ddl.drop,
+    exp.Alter: from_ddl.alter,
+}

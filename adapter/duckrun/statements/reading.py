@@ -1,0 +1,163 @@
+"""What one statement reads: its names become tables at one version each, in its syntax tree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from sqlglot import exp
+
+from duckrun.dialects import text_in
+from duckrun.errors import InvalidConfig
+from duckrun.frame import Frame
+from duckrun.lake import ViewDefinition
+from duckrun.lakes import OWN_CATALOGS
+from duckrun.sql import parse_query, replace_tables
+from duckrun.table import Snapshot, TableRef
+
+if TYPE_CHECKING:
+    from duckrun.engines.engine import Engine
+    from duckrun.lake import Lake
+    from duckrun.lakes import Lakes
+    from duckrun.pins import Pins
+
+
+@dataclass
+class Reading:
+    """The tables that one statement reads, each pinned at its first use; views stand in it as their queries.
+
+    ``temp_views`` are queries with a name that only this session knows. ``newest`` are the locations that were read at
+    their newest version so far, with that version: a write to one of them is fenced to it.
+    """
+
+    lakes: Lakes
+    engine: Engine
+    pins: Pins
+    temp_views: Mapping[str, exp.Query] = field(default_factory=dict)
+    newest: dict[str, int] = field(default_factory=dict)
+    _open: list[str] = field(default_factory=list)
+
+    def frame(self, query: exp.Expr) -> Frame:
+        """The rows of a query over the lakes: lazy. Raises TableNotFound with the nearest names."""
+        return self.engine.select(self.pinned(query))
+
+    def pinned(self, tree: exp.Expr) -> exp.Expr:
+        """A query or expression with every table at its version, and every view as its query."""
+        return replace_tables(tree, self._resolve)
+
+    def text(self, tree: exp.Expr) -> str:
+        """A query or expression as the engine's own SQL, pinned."""
+        return text_in(self.pinned(tree), self.engine.name)
+
+    def snapshot(self, ref: TableRef) -> Snapshot:
+        """The version of a table that this statement reads."""
+        return self.pins.snapshot(ref, self.lakes.snapshot)
+
+    def _resolve(self, table: exp.Table) -> exp.Expr | None:
+        name = dotted(table)
+        version, timestamp = self._asked(table)
+        if not table.db and name.lower() in self.temp_views:
+            _refuse_travel(name, "a temporary view", version, timestamp)
+            return self._expanded(name.lower(), self.temp_views[name.lower()])
+        if self.engine.has_name(name):
+            _refuse_travel(name, "a value of this session", version, timestamp)
+            return None
+        lake, ref = locate(self.lakes, parts_of(table))
+        self._refuse_circle(str(ref))
+        definition = lake.definition(ref)
+        if isinstance(definition, ViewDefinition):
+            _refuse_travel(name, "a view", version, timestamp)
+            query = parse_query(definition.sql, definition.dialect)
+            return self._expanded(str(ref), qualified_view(query, ref, definition.catalog))
+        if version is None and timestamp is None:
+            snapshot = self.snapshot(ref)
+            self.newest[ref.location] = snapshot.version
+        else:
+            snapshot = self.lakes.snapshot(ref, version, timestamp)
+        return self.engine.pinned(snapshot)
+
+    def _expanded(self, name: str, query: exp.Expr) -> exp.Expr:
+        with self.inside(name):
+            return exp.Subquery(this=self.pinned(query))
+
+    @contextmanager
+    def inside(self, view: str) -> Iterator[None]:
+        """While the query of a view is read, the view itself may not be."""
+        self._refuse_circle(view)
+        self._open.append(view)
+        try:
+            yield
+        finally:
+            self._open.pop()
+
+    def _refuse_circle(self, name: str) -> None:
+        if name in self._open:
+            raise InvalidConfig(f"View {name} reads itself: {' -> '.join([*self._open, name])} is a circle.")
+
+    # -- time travel
+
+    def _asked(self, table: exp.Table) -> tuple[int | None, str | None]:
+        """The version or the time (ISO 8601) that a table's name is followed by."""
+        clause = table.args.get("when") or table.args.get("version")
+        if clause is None:
+            return None, None
+        kind = (clause.args["kind"] if isinstance(clause, exp.HistoricalData) else clause.name).upper()
+        value = clause.expression
+        if kind == "VERSION":
+            if not isinstance(value, exp.Literal) or value.is_string or not value.this.isdigit():
+                raise InvalidConfig(f"Table {dotted(table)}: a version is a whole number, not {value.sql()}.")
+            return int(value.this), None
+        if kind != "TIMESTAMP":
+            raise InvalidConfig(f"Table {dotted(table)}: read it AT (VERSION => n) or AT (TIMESTAMP => t), not {kind}.")
+        return None, self._time(value)
+
+    def _time(self, value: exp.Expr) -> str:
+        literal = value.this if isinstance(value, exp.Cast) else value
+        if isinstance(literal, exp.Literal) and literal.is_string:
+            return str(literal.this)
+        moment: Any = exp.Select(expressions=[exp.alias_(exp.cast(value.copy(), "timestamptz"), "moment")])
+        found = self.engine.select(moment).collect()[0]["moment"]
+        if not isinstance(found, datetime):
+            raise InvalidConfig(f"{value.sql()} is no time.")
+        return (found if found.tzinfo else found.replace(tzinfo=UTC)).isoformat()
+
+
+def parts_of(table: exp.Table) -> tuple[str, ...]:
+    """The parts of a table's name, as written."""
+    return tuple(part for part in (table.catalog, table.db, table.name) if part)
+
+
+def dotted(table: exp.Table) -> str:
+    """A table's name for messages, its parts joined by dots."""
+    return ".".join(parts_of(table))
+
+
+def locate(lakes: Lakes, parts: tuple[str, ...]) -> tuple[Lake, TableRef]:
+    """The lake and the table of a name, or of a folder: ``delta.`/a/path```."""
+    if len(parts) == 2 and parts[0].lower() == "delta" and "/" in parts[1]:
+        return lakes.at(parts[1])
+    return lakes.locate(parts)
+
+
+def _refuse_travel(name: str, what: str, version: int | None, timestamp: str | None) -> None:
+    if version is not None or timestamp is not None:
+        raise InvalidConfig(f"{name} is {what}, which has no versions; read the tables under it at a version.")
+
+
+def qualified_view(tree: exp.Expr, view: TableRef, own: str | None) -> exp.Expr:
+    """A view's query with its table names in the view's own lake, and bare ones in its own schema. ``own`` is the
+    catalog by which the query itself names that lake.
+    """
+
+    def qualify(table: exp.Table) -> exp.Expr | None:
+        if table.catalog and table.catalog not in (own, *OWN_CATALOGS):
+            return None
+        named = exp.table_(table.name, db=table.db or view.schema, catalog=view.catalog, quoted=True)
+        for clause in ("when", "version"):
+            named.set(clause, table.args.get(clause))
+        return named
+
+    return replace_tables(tree, qualify)

@@ -1,0 +1,197 @@
+"""What a statement asks for: frozen values, which hold syntax trees where only the engine knows the meaning."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from sqlglot import exp
+
+from duckrun.specs import DeleteSpec
+from duckrun.table_specs import Change, CreateSpec, TableSpec
+
+Parts = tuple[str, ...]
+"""The parts of a name, as written: ``schema.name`` is two."""
+
+
+@dataclass(frozen=True)
+class Query:
+    """A SELECT, or what reads like one."""
+
+    tree: exp.Expr
+
+
+@dataclass(frozen=True)
+class Explain:
+    tree: exp.Expr
+    analyze: bool = False
+
+
+@dataclass(frozen=True)
+class Show:
+    what: Literal["tables", "schemas", "views"]
+    within: Parts = ()
+
+
+@dataclass(frozen=True)
+class Describe:
+    target: Parts
+    what: Literal["columns", "detail", "history"]
+    limit: int | None = None
+
+
+@dataclass(frozen=True)
+class CreateTable:
+    """An empty table, of columns that the statement lists."""
+
+    target: Parts
+    spec: CreateSpec
+
+
+@dataclass(frozen=True)
+class CreateTableAs:
+    """A table of the rows of a query. ``if_exists`` is what a table that is there already means."""
+
+    target: Parts
+    query: exp.Query
+    if_exists: Literal["error", "ignore", "replace"] = "error"
+    partition_by: Parts = ()
+    sort_by: Parts = ()
+    properties: tuple[tuple[str, str], ...] = ()
+    description: str | None = None
+
+
+@dataclass(frozen=True)
+class CreateView:
+    target: Parts
+    query: exp.Query
+    if_exists: Literal["error", "ignore", "replace"] = "error"
+    columns: Parts = ()
+    comment: str | None = None
+
+
+@dataclass(frozen=True)
+class CreateTemporary:
+    """A view or table that only this session knows."""
+
+    kind: Literal["view", "table"]
+    name: str
+    query: exp.Query
+    if_exists: Literal["error", "ignore", "replace"] = "error"
+
+
+@dataclass(frozen=True)
+class Drop:
+    kind: Literal["table", "view"]
+    target: Parts
+    if_exists: bool = False
+
+
+@dataclass(frozen=True)
+class Insert:
+    """Rows of a query into a table.
+
+    ``columns`` are those that the query fills, by position; None is all of them. ``partition`` maps partition columns to
+    a value, or None for one that the query gives. ``where`` is what REPLACE WHERE replaces.
+    """
+
+    target: Parts
+    query: exp.Query
+    columns: Parts | None = None
+    by_name: bool = False
+    overwrite: bool = False
+    partition: tuple[tuple[str, exp.Expr | None], ...] = ()
+    where: exp.Expr | None = None
+
+
+@dataclass(frozen=True)
+class Update:
+    """``sources`` is the FROM clause (its first item holds the joins)."""
+
+    target: Parts
+    alias: str
+    assigned: tuple[tuple[str, exp.Expr], ...]
+    where: exp.Expr | None = None
+    sources: tuple[exp.Expr, ...] = ()
+    with_: exp.With | None = None
+
+
+@dataclass(frozen=True)
+class Delete:
+    """``sources`` is the USING clause."""
+
+    target: Parts
+    alias: str
+    where: exp.Expr | None = None
+    sources: tuple[exp.Expr, ...] = ()
+    with_: exp.With | None = None
+
+
+@dataclass(frozen=True)
+class When:
+    """One WHEN of a merge. ``assigned`` None is every column of the source, by its name."""
+
+    kind: Literal[
+        "matched_update",
+        "matched_delete",
+        "not_matched_insert",
+        "not_matched_by_source_update",
+        "not_matched_by_source_delete",
+        "matched_nothing",
+        "not_matched_nothing",
+        "not_matched_by_source_nothing",
+    ]
+    condition: exp.Expr | None = None
+    assigned: tuple[tuple[str, exp.Expr], ...] | None = None
+    positional: tuple[exp.Expr, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Merge:
+    target: Parts
+    alias: str
+    source: exp.Expr
+    on: exp.Expr | None
+    using: Parts
+    whens: tuple[When, ...]
+    with_: exp.With | None = None
+
+
+@dataclass(frozen=True)
+class OnTable:
+    """What needs a table and a spec, and nothing else.
+
+    ``if_exists``: no table is nothing to do. ``optional`` changes are left out where they are done already: columns to
+    add that are there, columns to drop that are not.
+    """
+
+    target: Parts
+    spec: TableSpec | DeleteSpec
+    if_exists: bool = False
+    optional: tuple[Change, ...] = ()
+
+
+Reads = Query | Explain | Show | Describe
+Statement = (
+    Reads
+    | CreateTable
+    | CreateTableAs
+    | CreateView
+    | CreateTemporary
+    | Drop
+    | Insert
+    | Update
+    | Delete
+    | Merge
+    | OnTable
+)
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a statement did that makes no version of a table: views, temporary names, drops."""
+
+    statement: str
+    name: str
+    engine: str
+    reason: str = ""
