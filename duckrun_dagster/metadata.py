@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import date, datetime
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -115,14 +115,16 @@ def partition_row_counts(snapshot: Snapshot, partitions: PartitionSlice, column:
     if name is None:
         return {}
     counts: dict[str, int] = dict.fromkeys(partitions.keys, 0)
-    key_of = _key_finder(partitions)
-    for file in snapshot.files():
-        key, rows = key_of(file.partition_values.get(name)), _rows(file)
-        if key is None:
-            continue
-        if rows is None:
-            return {}
-        counts[key] += rows
+    key_of = _key_finder(partitions, snapshot.schema.field(name).type)
+    try:
+        for file in snapshot.files():
+            key, rows = key_of(file.partition_values.get(name)), _rows(file)
+            if key is not None and rows is None:
+                return {}
+            if key is not None and rows is not None:
+                counts[key] += rows
+    except ValueError:  # a value that is no partition key, such as a day in a table of months: the log cannot tell
+        return {}
     return counts
 
 
@@ -135,25 +137,26 @@ def preview(table: pa.Table) -> MetadataValue:
     return MetadataValue.md("\n".join(lines))
 
 
-def _key_finder(partitions: PartitionSlice) -> Any:
-    """A function from the partition value of a file to the Dagster partition that holds it."""
+def _key_finder(partitions: PartitionSlice, kind: pa.DataType) -> Callable[[str | None], str | None]:
+    """A function from the partition value of a file, of a column of that type, to the Dagster partition that holds it."""
     definition = partitions.definition
     if not isinstance(definition, TimeWindowPartitionsDefinition):
-        wanted = set(partitions.keys)
-        return lambda value: value if value in wanted else None
+        number = pa.types.is_integer(kind)
+        wanted = {str(int(key)) if number else key: key for key in partitions.keys}
+        return lambda value: None if value is None else wanted.get(value)
+    written = "%Y-%m-%d" if pa.types.is_date(kind) else definition.fmt
     windows = sorted(
-        (
-            (w.start.replace(tzinfo=None), w.end.replace(tzinfo=None), key)
-            for key, w in _windows(definition, partitions.keys)
-        ),
+        (w.start.replace(tzinfo=None), w.end.replace(tzinfo=None), key)
+        for key, w in _windows(definition, partitions.keys)
     )
     starts = [start for start, _, _ in windows]
 
     def find(value: str | None) -> str | None:
-        try:
-            moment = datetime.combine(date.fromisoformat(value or ""), datetime.min.time())
-        except ValueError:
+        if value is None:
             return None
+        if value in partitions.keys and written == definition.fmt:
+            return value
+        moment = datetime.strptime(value, written)
         at = bisect_right(starts, moment) - 1
         return windows[at][2] if at >= 0 and moment < windows[at][1] else None
 

@@ -48,16 +48,18 @@ class PartitionSlice:
         return f"{self.keys[0]}...{self.keys[-1]}#{len(self.keys)}-{digest}"
 
     @property
-    def is_everything(self) -> bool:
-        """Whether these are all partitions that the asset has today."""
-        return set(self.keys) >= set(self.definition.get_partition_keys())
+    def each(self) -> list[PartitionSlice]:
+        """One slice a partition."""
+        return [PartitionSlice(self.definition, (key,)) for key in self.keys]
 
     def predicate(self, config: TableConfig, schema: pa.Schema, asset: str) -> str:
         """The SQL (DuckDB's) that is true for exactly the rows of these partitions.
 
-        Raises InvalidConfig without ``partition_expr``, SchemaMismatch where its column is missing from ``schema``,
+        No partition has no row. Raises InvalidConfig without ``partition_expr``, SchemaMismatch where its column is missing from ``schema``,
         UnsupportedFeature for a column type that cannot hold the partition.
         """
+        if not self.keys:
+            return "false"
         if isinstance(self.definition, MultiPartitionsDefinition):
             return _multi_predicate(self.definition, self.keys, config, schema, asset)
         return _predicate(self.definition, self.keys, config, None, schema, asset)
@@ -76,7 +78,8 @@ def written_partitions(context: OutputContext) -> PartitionSlice | None:
     """The partitions that this step writes; None for an asset without partitions."""
     if not context.has_asset_key or not context.has_asset_partitions:
         return None
-    return PartitionSlice(context.asset_partitions_def, tuple(context.asset_partition_keys))
+    # Dagster may give a range as a set, whose order is another in each process; a retry has to make the same label.
+    return PartitionSlice(context.asset_partitions_def, tuple(sorted(context.asset_partition_keys)))
 
 
 def read_partitions(context: InputContext) -> PartitionSlice | None:
@@ -86,8 +89,11 @@ def read_partitions(context: InputContext) -> PartitionSlice | None:
     """
     if not context.has_asset_key or not context.has_asset_partitions:
         return None
-    wanted = PartitionSlice(context.asset_partitions_def, tuple(context.asset_partition_keys))
-    return None if wanted.is_everything and not context.has_partition_key else wanted
+    wanted = PartitionSlice(context.asset_partitions_def, tuple(sorted(context.asset_partition_keys)))
+    if context.has_partition_key:
+        return wanted
+    existing = wanted.definition.get_partition_keys(dynamic_partitions_store=context.instance)
+    return None if set(wanted.keys) >= set(existing) else wanted
 
 
 def _multi_predicate(
@@ -137,9 +143,7 @@ def _predicate(
     if isinstance(definition, TimeWindowPartitionsDefinition):
         ranges = []
         for window in _windows(definition, keys):
-            start, end = (
-                _boundary(moment, window, field, definition.fmt, asset) for moment in (window.start, window.end)
-            )
+            start, end = (_boundary(moment, field, definition.fmt, asset) for moment in (window.start, window.end))
             ranges.append(f"{name} >= {start} AND {name} < {end}")
         return ranges[0] if len(ranges) == 1 else " OR ".join(f"({each})" for each in ranges)
     values = [_value(key, field, asset) for key in keys]
@@ -158,17 +162,13 @@ def _windows(definition: TimeWindowPartitionsDefinition, keys: Sequence[str]) ->
     return joined
 
 
-def _boundary(moment: datetime, window: TimeWindow, field: pa.Field, fmt: str, asset: str) -> str:
+def _boundary(moment: datetime, field: pa.Field, fmt: str, asset: str) -> str:
     """One end of a window as a literal of the column's type."""
     kind = _value_type(field)
     if pa.types.is_timestamp(kind):
         if kind.tz is not None:
             return f"TIMESTAMPTZ {quote_literal(moment.astimezone(UTC).strftime('%Y-%m-%d %H:%M:%S+00:00'))}"
-        if _ambiguous(moment) and window.end - window.start < timedelta(hours=24):
-            raise UnsupportedFeature(
-                f"Asset {asset}: {moment:%Y-%m-%d %H:%M} happens twice in the partition's time zone ({moment.tzinfo}), and "
-                f"column {field.name} has no time zone to tell which. Use a timestamp with a time zone, or partitions in UTC."
-            )
+        _refuse_repeated_time(moment, field, asset)
         return f"TIMESTAMP {quote_literal(moment.strftime('%Y-%m-%d %H:%M:%S'))}"
     if pa.types.is_date(kind):
         if (moment.hour, moment.minute, moment.second) != (0, 0, 0):
@@ -183,13 +183,28 @@ def _boundary(moment: datetime, window: TimeWindow, field: pa.Field, fmt: str, a
                 f"Asset {asset}: texts of the partition format {fmt!r} do not sort by time, so column {field.name} cannot "
                 "hold a range of them. Use a date or timestamp column, or a format such as '%Y-%m-%d'."
             )
-        return quote_literal(moment.strftime(fmt))
+        # The key of an hour that happens for the second time has its offset at the end, and so sorts after the first.
+        return quote_literal(moment.strftime(f"{fmt}%z" if moment.fold and _is_ambiguous(moment) else fmt))
     if pa.types.is_integer(kind) and moment.strftime(fmt).isdigit() and _SORTABLE_FORMAT.fullmatch(fmt):
+        _refuse_repeated_time(moment, field, asset)
         return str(int(moment.strftime(fmt)))
     raise UnsupportedFeature(
         f"Asset {asset}: column {field.name} is {field.type}; time partitions need a date, timestamp or text column"
         + (f" (a whole number needs a partition format of digits, not {fmt!r})." if pa.types.is_integer(kind) else ".")
     )
+
+
+def _refuse_repeated_time(moment: datetime, field: pa.Field, asset: str) -> None:
+    """Raise UnsupportedFeature where a clock without a zone cannot tell what is before a moment from what is after it.
+
+    Clocks that go back from 2:00 to 1:00 can be divided at the first 1:00 (whatever follows is at least 1:00), not at
+    the second one, nor at half past.
+    """
+    if _is_ambiguous(moment) and (moment.fold or _is_ambiguous(moment - timedelta(microseconds=1))):
+        raise UnsupportedFeature(
+            f"Asset {asset}: {moment:%Y-%m-%d %H:%M} happens twice in the partition's time zone ({moment.tzinfo}), and "
+            f"column {field.name} has no time zone to tell which. Use a timestamp with a time zone, or partitions in UTC."
+        )
 
 
 def _value(key: str, field: pa.Field, asset: str) -> str:
@@ -207,7 +222,7 @@ def _value(key: str, field: pa.Field, asset: str) -> str:
     )
 
 
-def _ambiguous(moment: datetime) -> bool:
+def _is_ambiguous(moment: datetime) -> bool:
     return moment.replace(fold=0).utcoffset() != moment.replace(fold=1).utcoffset()
 
 

@@ -48,7 +48,7 @@ TABLE_KEYS = (
     "sort_by",
     "table_properties",
 )
-INPUT_KEYS = ("columns", "predicate", "version", "timestamp", "changes", "key")
+INPUT_KEYS = ("columns", "predicate", "version", "timestamp", "changes", "key", "allow_missing_partitions")
 
 # Words of other trades that only look like ours: a model asset may well carry metadata "model".
 _OTHER_WORDS = frozenset({"model", "models", "node", "code", "column", "row", "reversion"})
@@ -203,6 +203,14 @@ def parse_input(metadata: Mapping[str, Any], *, what: str) -> ReadSpec:
         version=version,
         timestamp=None if timestamp is None else _text(timestamp, f"{what}: metadata 'timestamp'"),
     )
+
+
+def allows_missing_partitions(metadata: Mapping[str, Any], *, what: str) -> bool:
+    """Whether an input may leave out partitions that do not exist. Raises InvalidConfig, naming ``what``."""
+    value = _known(metadata, INPUT_KEYS, what).get("allow_missing_partitions", False)
+    if not isinstance(value, bool):
+        raise InvalidConfig(f"{what}: metadata 'allow_missing_partitions' is {value!r}; it takes True or False.")
+    return value
 
 
 def _known(metadata: Mapping[str, Any], known: Sequence[str], what: str) -> dict[str, Any]:

@@ -23,9 +23,10 @@ from duckrun_dagster import metadata as meta
 from duckrun_dagster.chain import application, chain_of
 from duckrun_dagster.io_managers.handler import TableScan, TypeHandler
 from duckrun_dagster.io_managers.registry import handler_of, named_type, type_name
+from duckrun_dagster.missing import refuse_missing
 from duckrun_dagster.partitions import PartitionSlice, read_partitions, written_partitions
 from duckrun_dagster.resources import DuckrunResource, SparkResource
-from duckrun_dagster.table_config import ENGINES, TableConfig, parse_input, parse_table
+from duckrun_dagster.table_config import ENGINES, TableConfig, allows_missing_partitions, parse_input, parse_table
 
 _PREVIEW_ROWS = 10
 _PREVIEW_BYTES = 64 * 1024 * 1024
@@ -167,7 +168,11 @@ class DeltaIOManager(ConfigurableIOManager):
             partitions = read_partitions(context)
             if partitions is not None:
                 whole = replace(scan, asked=ReadSpec(version=read.version, timestamp=read.timestamp))
-                scan = replace(scan, partitions=partitions.predicate(config, whole.frame().schema, asset))
+                schema = whole.frame().schema
+                scan = replace(scan, partitions=partitions.predicate(config, schema, asset))
+                if not allows_missing_partitions(context.definition_metadata or {}, what=what):
+                    materialized = context.instance.get_materialized_partitions(context.asset_key)
+                    refuse_missing(whole, partitions, materialized, lambda p: p.predicate(config, schema, asset))
             return handler.from_scan(scan, as_type)
 
     # -- the parts

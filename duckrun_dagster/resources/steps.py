@@ -1,7 +1,7 @@
 """The sessions of one Dagster step: every read of a step, in the asset's body and in the IO manager, is of one version.
 
 Dagster makes a copy of a resource for each place that uses it, so what a step shares is kept here, by run and step. The
-sessions of a step are closed when the next step of the process asks for one, or when the resource is torn down.
+sessions of a step are closed when the next step of its run asks for one, or when the resource is torn down.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ _steps: dict[tuple[StepId, str], StepSessions] = {}
 
 
 def sessions_of(step: StepId, lake: Lake) -> StepSessions:
-    """What this step shares on one lake. Closes what earlier steps of this process left open."""
+    """What this step shares on one lake. Closes what earlier steps of its run left open in this process."""
     with _lock:
-        for key in [key for key in _steps if key[0] != step]:
+        for key in [key for key in _steps if key[0].run_id == step.run_id and key[0] != step]:
             _steps.pop(key).close()
         key = (step, lake.root)
         if key not in _steps:

@@ -1,12 +1,17 @@
 """Time windows and other partitions: exactly those rows are replaced, loaded or refused."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import polars as pl
 import pyarrow as pa
 import pytest
+
+import duckrun
 
 DAILY = dg.DailyPartitionsDefinition(start_date="2024-01-01", end_date="2024-01-11")
 SINGLE_RUN = dg.BackfillPolicy.single_run()
@@ -98,9 +103,7 @@ def test_an_unpartitioned_asset_sees_rows_that_no_partition_claims(shop: Any) ->
     shop.run([sales()], partitions="2024-01-01")
     other = pl.DataFrame({"day": [date(1999, 1, 1)], "n": [0], "amount": [1]}, schema_overrides={"day": pl.Date})
     with shop.lake.session() as session:
-        from duckrun import WriteSpec
-
-        session.execute("shop.sales", WriteSpec("append"), other)
+        session.execute("shop.sales", duckrun.WriteSpec("append"), other)
     shop.run([sales(), everything], selection=[everything])
     assert seen == [3]
 
@@ -176,7 +179,314 @@ def test_each_dimension_of_a_multi_partition_is_a_column(shop: Any) -> None:
     assert shop.rows("select store from grid order by all") == [("a",), ("b",)]
 
 
+def hours(kind: pa.DataType, key_of: Any, definition: dg.PartitionsDefinition) -> dg.AssetsDefinition:
+    """Two rows an hour, at its start and 59 minutes later, for every partition of the run."""
+
+    @dg.asset(name="hours", partitions_def=definition, backfill_policy=SINGLE_RUN, metadata={"partition_expr": "at"})
+    def _hours(context: dg.AssetExecutionContext) -> pa.Table:
+        starts = [definition.time_window_for_partition_key(key).start for key in context.partition_keys]  # type: ignore[attr-defined]
+        rows = [key_of(start.astimezone(UTC) + timedelta(minutes=m), start) for start in starts for m in (0, 59)]
+        return pa.table({"at": pa.array(rows, kind), "n": list(range(len(rows)))})
+
+    return _hours
+
+
+NEW_YORK = "America/New_York"
+DOUBLED = dg.HourlyPartitionsDefinition("2023-11-05-00:00", end_date="2023-11-05-04:00", timezone=NEW_YORK)
+MISSING = dg.HourlyPartitionsDefinition("2024-03-10-00:00", end_date="2024-03-10-05:00", timezone=NEW_YORK)
+
+
+@pytest.mark.parametrize(
+    ("kind", "key_of"),
+    [
+        (pa.timestamp("us", "UTC"), lambda instant, start: instant),
+        (pa.string(), lambda instant, start: start.strftime("%Y-%m-%d-%H:%M" + ("%z" if start.fold else ""))),
+    ],
+    ids=["instants", "texts"],
+)
+@pytest.mark.parametrize("definition", [DOUBLED, MISSING], ids=["the doubled hour", "the missing hour"])
+def test_every_hour_of_a_day_that_is_longer_or_shorter_is_a_partition_of_its_own(
+    shop: Any, definition: dg.HourlyPartitionsDefinition, kind: pa.DataType, key_of: Any
+) -> None:
+    keys = definition.get_partition_keys()
+    assert len(keys) == (5 if definition is DOUBLED else 4)
+    asset = hours(kind, key_of, definition)
+    seen: list[int] = []
+
+    @dg.asset(partitions_def=definition, backfill_policy=SINGLE_RUN)
+    def reader(hours: pa.Table) -> None:
+        seen.append(hours.num_rows)
+
+    for key in [*keys, *keys]:
+        shop.run([asset], partitions=key)
+    assert shop.rows("select count(*) from hours") == [(2 * len(keys),)]
+    for key in keys:
+        shop.run([asset, reader], selection=[reader], partitions=key)
+    shop.run([asset, reader], selection=[reader], partitions=(keys[0], keys[2]))
+    assert seen == [2] * len(keys) + [6]
+    shop.run([asset], partitions=(keys[0], keys[-1]))
+    assert shop.rows("select count(*) from hours") == [(2 * len(keys),)]
+
+
+def test_a_clock_without_a_zone_holds_the_hours_that_it_can_tell_apart(shop: Any) -> None:
+    asset = hours(pa.timestamp("us"), lambda instant, start: start.replace(tzinfo=None), DOUBLED)
+    shop.run([asset], partitions="2023-11-05-00:00")
+    shop.run([asset], partitions="2023-11-05-02:00")
+    for key in ("2023-11-05-01:00", "2023-11-05-01:00-0500"):
+        assert "happens twice" in shop.error([asset], partitions=key)
+    shop.run([asset], partitions=("2023-11-05-00:00", "2023-11-05-02:00"))
+    assert shop.rows("select count(*) from hours") == [(8,)]
+
+
+@pytest.mark.parametrize(("zone", "day"), [("America/Havana", "2024-11-03"), ("Africa/Cairo", "2024-04-26")])
+@pytest.mark.parametrize("kind", [pa.date32(), pa.timestamp("us"), pa.string(), pa.timestamp("us", "UTC")])
+def test_a_day_whose_midnight_happens_twice_or_never_is_a_day(shop: Any, zone: str, day: str, kind: Any) -> None:
+    definition = dg.DailyPartitionsDefinition(day, timezone=zone)
+    window = definition.time_window_for_partition_key(day)
+    if kind == pa.timestamp("us", "UTC"):
+        first, last = window.start, (window.end.astimezone(UTC) - timedelta(seconds=1))
+        column = pa.array([first.astimezone(UTC), last], kind)
+    else:
+        start = datetime.fromisoformat(day)
+        column = pa.array([start, start + timedelta(hours=23, minutes=59)], pa.timestamp("us"))
+        column = pa.array([day, day]) if kind == pa.string() else column.cast(kind, safe=False)
+    shop.run([typed(column, definition)], partitions=day)
+    shop.run([typed(column, definition)], partitions=day)
+    assert shop.rows("select count(*) from typed") == [(2,)]
+
+
+@pytest.mark.parametrize(
+    ("column", "definition", "key"),
+    [
+        (pa.array(["2024-01"]), dg.MonthlyPartitionsDefinition("2024-01", fmt="%Y-%m"), "2024-01"),
+        (pa.array([202401]), dg.MonthlyPartitionsDefinition("202401", fmt="%Y%m"), "202401"),
+        (pa.array([date(2024, 1, 9)]), dg.WeeklyPartitionsDefinition("2024-01-07"), "2024-01-07"),
+        (pa.array([7]), dg.StaticPartitionsDefinition(["07", "8"]), "07"),
+        (pa.array(["a b/c=d%e'f\"g"]), dg.StaticPartitionsDefinition(["a b/c=d%e'f\"g", "b"]), "a b/c=d%e'f\"g"),
+    ],
+    ids=["text month", "whole month", "week of dates", "padded number", "odd text"],
+)
+def test_the_rows_of_a_partition_are_counted(shop: Any, column: Any, definition: Any, key: str) -> None:
+    result = shop.run([typed(column, definition)], partitions=key)
+    event = result.asset_materializations_for_node("typed")[0]
+    assert event.metadata["dagster/partition_row_count"].value == 1
+
+
+def test_a_single_run_over_static_partitions_replaces_exactly_those(shop: Any) -> None:
+    names = dg.StaticPartitionsDefinition(["a", "b", "c", "d"])
+
+    @dg.asset(partitions_def=names, backfill_policy=SINGLE_RUN, metadata={"partition_expr": "name"})
+    def named(context: dg.AssetExecutionContext) -> pa.Table:
+        keys = list(context.partition_keys)
+        return pa.table({"name": keys, "run": [len(keys)] * len(keys)})
+
+    seen: list[list[str]] = []
+
+    @dg.asset(partitions_def=names, backfill_policy=SINGLE_RUN)
+    def reader(named: pa.Table) -> None:
+        seen.append(sorted(named["name"].to_pylist()))
+
+    shop.run([named], partitions=("a", "d"))
+    result = shop.run([named], partitions=("b", "c"))
+    assert {event.partition for event in result.asset_materializations_for_node("named")} == {"b", "c"}
+    assert shop.rows("select * from named order by name") == [("a", 4), ("b", 2), ("c", 2), ("d", 4)]
+    shop.run([named, reader], selection=[reader], partitions=("a", "c"))
+    assert seen == [["a", "b", "c"]]
+
+
+def test_partitions_that_are_added_while_running(shop: Any) -> None:
+    stores = dg.DynamicPartitionsDefinition(name="stores")
+    shop.instance.add_dynamic_partitions("stores", ["n/1", "s'2"])
+
+    @dg.asset(partitions_def=stores, metadata={"partition_expr": "store"})
+    def takings(context: dg.AssetExecutionContext) -> pa.Table:
+        return pa.table({"store": [context.partition_key], "n": [1]})
+
+    @dg.asset
+    def total(takings: pa.Table) -> None:
+        seen.append(takings.num_rows)
+
+    seen: list[int] = []
+    for key in ("n/1", "s'2", "n/1"):
+        shop.run([takings], partitions=key)
+    shop.run([takings, total], selection=[total])
+    shop.instance.add_dynamic_partitions("stores", ["x"])
+    assert "has no partition x; it has n/1, s'2" in shop.error(
+        [takings, reader_of(takings)], selection=["reader"], partitions="x"
+    )
+    assert seen == [2]
+
+
+def reader_of(upstream: dg.AssetsDefinition, **metadata: Any) -> dg.AssetsDefinition:
+    """A reader with the partitions of what it reads."""
+    name = upstream.key.path[-1]
+
+    @dg.asset(name="reader", partitions_def=upstream.partitions_def, ins={name: dg.AssetIn(metadata=metadata)})
+    def reader(**inputs: Any) -> None: ...
+
+    return reader
+
+
+# -- every mapping of partitions that Dagster has
+
+WEEKS = dg.WeeklyPartitionsDefinition(start_date="2024-01-01", day_offset=1, end_date="2024-01-15")
+HALVES = dg.StaticPartitionsDefinition(["first", "second"])
+GRID = dg.MultiPartitionsDefinition({"day": DAILY, "half": HALVES})
+
+
+def mapped(
+    shop: Any, mapping: dg.PartitionMapping | None, definition: dg.PartitionsDefinition | None, key: Any
+) -> list[int]:
+    """The days that a downstream partition loads of ten days of sales."""
+    seen: list[int] = []
+
+    def body(sales):
+        seen.extend(sorted(set(sales["day"].dt.day().to_list())))
+
+    body.__annotations__ = {"sales": pl.DataFrame, "return": None}
+    reader = dg.asset(name="reader", partitions_def=definition, ins={"sales": dg.AssetIn(partition_mapping=mapping)})(
+        body
+    )
+    shop.run([sales(), reader], selection=["reader"], partitions=key)
+    return seen
+
+
+def test_every_partition_mapping_loads_exactly_what_it_maps(shop: Any) -> None:
+    shop.run([sales()], partitions=("2024-01-01", "2024-01-10"))
+    day, ten = "2024-01-03", list(range(1, 11))
+    window = dg.TimeWindowPartitionMapping
+    by_half = dg.StaticPartitionMapping({"first": "x", "second": ["x", "y"]})
+    assert by_half is not None
+    assert mapped(shop, None, DAILY, day) == [3]
+    assert mapped(shop, dg.IdentityPartitionMapping(), DAILY, day) == [3]
+    assert mapped(shop, None, None, None) == ten
+    assert mapped(shop, dg.AllPartitionMapping(), DAILY, day) == ten
+    assert mapped(shop, dg.LastPartitionMapping(), DAILY, day) == [10]
+    assert mapped(shop, dg.LastPartitionMapping(), None, None) == [10]
+    assert mapped(shop, dg.SpecificPartitionsPartitionMapping([day, "2024-01-05"]), HALVES, "first") == [3, 5]
+    assert mapped(shop, window(start_offset=-1), DAILY, day) == [2, 3]
+    assert mapped(shop, window(start_offset=-1, end_offset=-1), DAILY, day) == [2]
+    assert (
+        mapped(
+            shop,
+            window(start_offset=-1, end_offset=-1, allow_nonexistent_upstream_partitions=True),
+            DAILY,
+            "2024-01-01",
+        )
+        == []
+    )
+    assert mapped(shop, None, WEEKS, "2024-01-01") == list(range(1, 8))
+    key = dg.MultiPartitionKey({"day": day, "half": "first"})
+    assert mapped(shop, dg.MultiToSingleDimensionPartitionMapping("day"), GRID, key) == [3]
+    both = dg.MultiPartitionMapping({"day": dg.DimensionPartitionMapping("day", dg.IdentityPartitionMapping())})
+    grid = dg.MultiPartitionsDefinition({"day": DAILY, "other": dg.StaticPartitionsDefinition(["x"])})
+    assert grid_days(shop, both, grid) == [(3, "first"), (3, "second")]
+
+
+def grid_days(shop: Any, mapping: dg.PartitionMapping, definition: dg.PartitionsDefinition) -> list[tuple[int, str]]:
+    """What a downstream partition loads of a grid of days and halves."""
+    seen: list[tuple[int, str]] = []
+
+    @dg.asset(partitions_def=GRID, metadata={"partition_expr": {"day": "day", "half": "half"}})
+    def cells(context: dg.AssetExecutionContext) -> pa.Table:
+        keys = context.partition_key.keys_by_dimension  # type: ignore[attr-defined]
+        return pa.table({"day": [date.fromisoformat(keys["day"])], "half": [keys["half"]], "n": [1]})
+
+    for key in [(day, half) for day in ("2024-01-03", "2024-01-04") for half in ("first", "second")]:
+        shop.run([cells], partitions=dg.MultiPartitionKey({"day": key[0], "half": key[1]}))
+
+    @dg.asset(partitions_def=definition, ins={"cells": dg.AssetIn(partition_mapping=mapping)})
+    def reader(cells: pl.DataFrame) -> None:
+        seen.extend(sorted((row["day"].day, row["half"]) for row in cells.to_dicts()))
+
+    shop.run([cells, reader], selection=[reader], partitions=dg.MultiPartitionKey({"day": "2024-01-03", "other": "x"}))
+    return seen
+
+
+def test_a_static_mapping_loads_its_partitions(shop: Any) -> None:
+    letters = dg.StaticPartitionsDefinition(["a", "b", "c"])
+    groups = dg.StaticPartitionsDefinition(["x", "y"])
+
+    @dg.asset(partitions_def=letters, metadata={"partition_expr": "letter"}, backfill_policy=SINGLE_RUN)
+    def named(context: dg.AssetExecutionContext) -> pa.Table:
+        return pa.table({"letter": list(context.partition_keys), "n": [1] * len(context.partition_keys)})
+
+    mapping = dg.StaticPartitionMapping({"a": "x", "b": ["x", "y"], "c": "y"})
+    seen: list[list[str]] = []
+
+    @dg.asset(partitions_def=groups, ins={"named": dg.AssetIn(partition_mapping=mapping)})
+    def reader(named: pa.Table) -> None:
+        seen.append(sorted(named["letter"].to_pylist()))
+
+    shop.run([named], partitions=("a", "c"))
+    shop.run([named, reader], selection=[reader], partitions="x")
+    assert seen == [["a", "b"]]
+
+
+# -- partitions written at once
+
+
+def test_first_writes_at_once_all_land(shop: Any, tmp_path: Path) -> None:
+    keys = DAILY.get_partition_keys()[:8]
+    together = threading.Barrier(len(keys))
+
+    @dg.asset(name="sales", partitions_def=DAILY, metadata={"partition_expr": "day"})
+    def first(context: dg.AssetExecutionContext) -> pl.DataFrame:
+        together.wait(timeout=60)
+        return pl.DataFrame({"day": [date.fromisoformat(context.partition_key)], "n": [1]})
+
+    (tmp_path / "dagster").mkdir()
+    shop.instance = dg.DagsterInstance.local_temp(str(tmp_path / "dagster"))
+    with ThreadPoolExecutor(len(keys)) as pool:
+        runs = list(pool.map(lambda key: shop.run([first], partitions=key), keys))
+    assert all(run.success for run in runs)
+    assert shop.rows("select count(*), count(distinct day) from sales") == [(8, 8)]
+
+
 # -- what is refused, and leaves the table as it was
+
+
+def test_a_partition_that_nobody_wrote_is_an_error_that_lists_those_that_exist(shop: Any) -> None:
+    shop.run([sales()], partitions=("2024-01-01", "2024-01-02"))
+    message = shop.error([sales(), reader_of(sales())], selection=["reader"], partitions="2024-01-03")
+    assert "Input 'sales' (asset sales): Table shop.sales has no partition 2024-01-03" in message
+    assert "it has 2024-01-01, 2024-01-02" in message and "allow_missing_partitions" in message
+    allowed = reader_of(sales(), allow_missing_partitions=True)
+    shop.run([sales(), allowed], selection=["reader"], partitions="2024-01-03")
+    with shop.lake.session() as session:  # another program's row is as good as ours
+        row = pl.DataFrame({"day": [date(2024, 1, 3)], "n": [0], "amount": [1]})
+        session.execute("shop.sales", duckrun.WriteSpec("append"), row)
+    shop.run([sales(), reader_of(sales())], selection=["reader"], partitions="2024-01-03")
+
+
+def test_a_partition_that_was_written_with_no_rows_is_empty_and_not_missing(shop: Any) -> None:
+    @dg.asset(name="sales", partitions_def=DAILY, metadata={"partition_expr": "day"})
+    def nothing() -> pa.Table:
+        return pa.table({"day": pa.array([], pa.date32()), "n": pa.array([], pa.int64())})
+
+    shop.run([nothing], partitions="2024-01-01")
+    shop.run([nothing, reader_of(nothing)], selection=["reader"], partitions="2024-01-01")
+    assert shop.rows("select count(*) from sales") == [(0,)]
+
+
+def test_a_failed_second_write_with_a_changed_schema_leaves_the_first_intact(shop: Any) -> None:
+    shop.run([sales()], partitions="2024-01-01")
+
+    def changed(frame: pl.DataFrame, **metadata: Any) -> dg.AssetsDefinition:
+        @dg.asset(name="sales", partitions_def=DAILY, metadata={"partition_expr": "day", **metadata})
+        def _sales() -> pl.DataFrame:
+            return frame
+
+        return _sales
+
+    day = pl.lit(date(2024, 1, 1))
+    other = pl.DataFrame({"n": [7]}).select(
+        day.alias("day"), "n", pl.lit("many").alias("amount"), pl.lit(1).alias("new")
+    )
+    for frame in (other, other.drop("new"), other.drop("amount", "new")):
+        assert "Asset sales" in shop.error([changed(frame)], partitions="2024-01-01")
+    assert shop.version("sales") == 0
+    assert shop.rows("select count(*), sum(amount) from sales") == [(2, 2)]
 
 
 def test_a_missing_partition_expr_names_the_asset_and_what_to_set(shop: Any) -> None:
@@ -236,12 +546,6 @@ def test_dates_cannot_hold_hours(shop: Any) -> None:
     hourly = dg.HourlyPartitionsDefinition("2024-01-01-00:00")
     message = shop.error([typed(pa.array([date(2024, 1, 1)]), hourly)], partitions="2024-01-01-05:00")
     assert "Asset typed" in message and "timestamp column" in message
-
-
-def test_an_hour_that_happens_twice_needs_a_zone(shop: Any) -> None:
-    hourly = dg.HourlyPartitionsDefinition("2023-11-05-00:00", timezone="America/New_York")
-    column = pa.array([datetime(2023, 11, 5, 1, 30)], pa.timestamp("us"))
-    assert "happens twice" in shop.error([typed(column, hourly)], partitions="2023-11-05-01:00")
 
 
 def test_a_format_that_does_not_sort_is_refused_for_texts(shop: Any) -> None:
