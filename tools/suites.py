@@ -51,7 +51,7 @@ SUITES = (
     Suite("kills", 240),
     Suite("conformance", 300),
     Suite("differential", 240),
-    Suite("cluster", 180),
+    Suite("cluster", 420),
     Suite("ui", 300),
     Suite("slow", 900),
 )

@@ -86,11 +86,24 @@ class RunServer:
 
         Raises InvalidConfig with Spark's last words when it does not start.
         """
-        folder = _private_folder()
-        state = folder / f"{self._file_name()}.json"
+        state = self._state()
         with FileLock(str(state.with_suffix(".lock"))):
             found = _running(state)
             return _address(found if found is not None else self._start(state))
+
+    def stop(self) -> None:
+        """End the server before its run does; none is fine."""
+        try:
+            found = json.loads(self._state().read_text())
+        except FileNotFoundError:
+            return
+        if _is_process(found["pid"], found["started"]):
+            process = psutil.Process(found["pid"])
+            process.terminate()
+            process.wait(timeout=2 * STOP_SECONDS)
+
+    def _state(self) -> Path:
+        return _private_folder() / f"{self._file_name()}.json"
 
     def _file_name(self) -> str:
         return "".join(c if c.isalnum() or c in "-_." else "_" for c in f"{self.name}-{self.worker}")
