@@ -24,9 +24,9 @@ LONG := kills or conformance or differential or cluster or ui or slow
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1|\2/' | awk -F'|' '{printf "  %-12s%s\n", $$1, $$2}'
 
-setup: $(STAMP) ## Python packages, Java, Spark's Delta jars (done once, and again when the lock changes)
+setup: $(STAMP) ## Python packages, Java, Spark's jars of Delta and S3 (done once, and again when the lock changes)
 
-$(STAMP): requirements.lock pyproject.toml tools/setup_java.py tools/fetch_jars.py
+$(STAMP): requirements.lock pyproject.toml tools/setup_java.py tools/fetch_jars.py adapter/duckrun/engines/spark_jars.py
 	@command -v $(PYTHON) >/dev/null || { echo "setup: $(PYTHON) is not on PATH. Install Python 3.11 (Debian 12: apt-get install python3.11-venv; macOS: brew install python@3.11), or name yours: make setup PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { echo "setup: requirements.lock is for Python 3.11, and $(PYTHON) is $$($(PYTHON) --version)" >&2; exit 1; }
 	@test -x $(PY) || { echo "setup: $(VENV)"; $(PYTHON) -m venv $(VENV); }

@@ -1,4 +1,4 @@
-"""Fetch Spark's Delta jars once, so that no later Spark start waits for a download.
+"""Fetch the jars of Delta and of S3 once, so that no later Spark start waits for a download.
 
 Spark's own resolver (Ivy) brings them when a session with Delta starts. This starts a throwaway one that also writes
 and reads a small Delta table, which proves Java, Spark and the jars together. It returns at once when they are there.
@@ -14,6 +14,8 @@ import zipfile
 from importlib.metadata import version
 from pathlib import Path
 
+from duckrun.engines.spark_jars import AWS_SDK, HADOOP, STORE_PACKAGES
+
 TRIES = 4  # the first download of a jar fails now and then; what a try brought is kept for the next one
 TRY_SECONDS = 600
 
@@ -24,39 +26,34 @@ def ivy_jars() -> Path:
 
 
 def present() -> bool:
-    """Ivy copies to this folder after it has every jar, so the two of Delta itself stand for all of them."""
+    """Ivy copies to this folder after it has every jar, so the few that were asked for stand for all of them."""
     delta = version("delta-spark")
-    patterns = (f"io.delta_delta-spark_*-{delta}.jar", f"io.delta_delta-storage-{delta}.jar")
+    patterns = (
+        f"io.delta_delta-spark_*-{delta}.jar",
+        f"io.delta_delta-storage-{delta}.jar",
+        f"org.apache.hadoop_hadoop-aws-{HADOOP}.jar",
+        f"software.amazon.awssdk_sts-{AWS_SDK}.jar",
+    )
     return all(any(zipfile.is_zipfile(jar) for jar in ivy_jars().glob(pattern)) for pattern in patterns)
 
 
 def start_spark() -> None:
     """A session on one core, one Delta table written and read."""
-    from delta import configure_spark_with_delta_pip
-    from pyspark.sql import SparkSession
+    from duckrun.engines.spark_session import spark_session, stop_spark_session
 
     with tempfile.TemporaryDirectory() as scratch:
-        # SparkSession.builder is a property whose type the stubs of classic and Connect sessions disagree on.
-        builder = (
-            SparkSession.builder.master("local[1]")
-            .appName("fetch-jars")
-            .config("spark.ui.enabled", "false")
-            .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
-            .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
-            .config("spark.sql.warehouse.dir", f"{scratch}/warehouse")
-        )
-        spark = configure_spark_with_delta_pip(builder).getOrCreate()
+        spark = spark_session(master="local[1]", packages=STORE_PACKAGES["s3"], app_name="fetch-jars")
         spark.range(3).write.format("delta").save(f"{scratch}/table")
         assert spark.read.format("delta").load(f"{scratch}/table").count() == 3
-        spark.stop()
+        stop_spark_session()
 
 
 def main() -> int:
     if present():
-        print(f"jars: Delta {version('delta-spark')} for Spark {version('pyspark')} is here")
+        print(f"jars: Delta {version('delta-spark')} and S3 for Spark {version('pyspark')} are here")
         return 0
     for attempt in range(1, TRIES + 1):
-        print(f"jars: fetching Delta {version('delta-spark')} for Spark, try {attempt} of {TRIES}", flush=True)
+        print(f"jars: fetching Delta {version('delta-spark')} and S3 for Spark, try {attempt} of {TRIES}", flush=True)
         # A process of its own: a failed start leaves a JVM behind that the next try could not use.
         try:
             done = subprocess.run(
@@ -74,7 +71,7 @@ def main() -> int:
         if attempt < TRIES:
             time.sleep(5 * 2**attempt)
     print("\n".join(output.splitlines()[-40:]), file=sys.stderr)
-    print("jars: Spark could not fetch Delta's jars; its last words are above. Is there a network?", file=sys.stderr)
+    print("jars: Spark could not fetch its jars; its last words are above. Is there a network?", file=sys.stderr)
     return 1
 
 

@@ -7,7 +7,7 @@ names (``AWS_ACCESS_KEY_ID``, ``AZURE_STORAGE_ACCOUNT_NAME``, ``GOOGLE_SERVICE_A
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -188,16 +188,61 @@ class Storage:
                 f"{bucket}.path.style.access": "true" if endpoint else None,
             }
         elif self.kind == "azure":
-            account = self._option("azure_storage_account_name", "account_name")
-            key = self._option("azure_storage_account_key", "azure_storage_access_key", "account_key")
-            pairs = {f"fs.azure.account.key.{account}.dfs.core.windows.net": key} if account else {}
+            pairs = self._azure_hadoop_conf(self._azure_host())
+        elif self.kind == "gcs":
+            file = self._option("google_service_account", "google_service_account_path", "service_account")
+            pairs = {
+                "fs.gs.impl": "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem",
+                "fs.AbstractFileSystem.gs.impl": "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFS",
+                "google.cloud.auth.service.account.enable": None if file is None else "true",
+                "google.cloud.auth.service.account.json.keyfile": file,
+            }
         else:
             pairs = {}
         return {k: v for k, v in pairs.items() if v is not None}
 
     def spark_location(self, location: str) -> str:
         """The same place as Hadoop's file systems call it."""
-        return "s3a://" + location.removeprefix("s3://") if location.startswith("s3://") else location
+        if location.startswith("s3://"):
+            return "s3a://" + location.removeprefix("s3://")
+        if location.startswith("az://"):
+            container, _, path = location.removeprefix("az://").partition("/")
+            return f"abfss://{container}@{self._azure_host()}/{path}"
+        return location
+
+    def _azure_host(self) -> str:
+        """The account's host of Data Lake Storage: of an abfss:// URL, else of the account that the options name."""
+        host = urlsplit(self.root).netloc.rpartition("@")[2] if "@" in self.root else ""
+        account = self._option("azure_storage_account_name", "account_name")
+        if not host and not account:
+            raise InvalidConfig(
+                f"Spark reaches {self.root} by its account, which nothing names: set AZURE_STORAGE_ACCOUNT_NAME in the "
+                "storage_options, or write abfss://container@account.dfs.core.windows.net/path."
+            )
+        return host or f"{account}.dfs.core.windows.net"
+
+    def _azure_hadoop_conf(self, host: str) -> dict[str, str | None]:
+        """A key, a shared access signature, or a service principal, as the options have it."""
+        key = self._option("azure_storage_account_key", "azure_storage_access_key", "account_key", "access_key")
+        signature = self._option("azure_storage_sas_token", "azure_storage_sas_key", "sas_token", "sas_key")
+        client = self._option("azure_storage_client_id", "azure_client_id", "client_id")
+        tenant = self._option("azure_storage_tenant_id", "azure_tenant_id", "tenant_id", "authority_id")
+        if key is not None:
+            return {f"fs.azure.account.key.{host}": key}
+        if signature is not None:
+            return {f"fs.azure.account.auth.type.{host}": "SAS", f"fs.azure.sas.fixed.token.{host}": signature}
+        if client is None or tenant is None:
+            return {}
+        oauth = "fs.azure.account.oauth"
+        return {
+            f"fs.azure.account.auth.type.{host}": "OAuth",
+            f"{oauth}.provider.type.{host}": "org.apache.hadoop.fs.azurebfs.oauth2.ClientCredsTokenProvider",
+            f"{oauth}2.client.id.{host}": client,
+            f"{oauth}2.client.secret.{host}": self._option(
+                "azure_storage_client_secret", "azure_client_secret", "client_secret"
+            ),
+            f"{oauth}2.client.endpoint.{host}": f"https://login.microsoftonline.com/{tenant}/oauth2/token",
+        }
 
     # -- the few file operations that the lake itself needs, through one library
 
@@ -248,6 +293,19 @@ class Storage:
             return
         except Exception as error:
             raise StorageError(f"Cannot remove {self.root}/{path}: {error}.") from error
+
+    def remove_below(self, location: str, paths: Sequence[str]) -> None:
+        """Remove objects below a location, by their relative paths, and the folders that this leaves empty."""
+        if self.is_local:
+            for path in paths:
+                Path(location, path).unlink(missing_ok=True)
+            folders = sorted((p for p in Path(location).rglob("*") if p.is_dir()), reverse=True)
+            for folder in (*folders, Path(location)):
+                if folder.is_dir() and not any(folder.iterdir()):
+                    folder.rmdir()
+            return
+        if paths:
+            obstore.delete(self.store_at(location), list(paths))
 
     def check_writable(self) -> None:
         """Raise StorageError, before any work is done, where a local root cannot be made or written."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -48,10 +49,8 @@ def kill(process: subprocess.Popen[bytes]) -> None:
     except psutil.NoSuchProcess:
         tree = []
     for each in tree:
-        try:
+        with contextlib.suppress(psutil.NoSuchProcess):
             each.kill()
-        except psutil.NoSuchProcess:
-            pass
     process.wait(timeout=30)
 
 

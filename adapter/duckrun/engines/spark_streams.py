@@ -1,0 +1,161 @@
+"""A table read as a stream: what is new in it since the last time, in batches that are committed exactly once.
+
+Spark keeps how far a stream has read in a checkpoint, which lies in the lake. A batch carries an application transaction of
+the stream and its number: one that was committed, but not yet noted in the checkpoint when its process died, comes again
+from Spark and is found committed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from duckrun.engines.spark_errors import errors_about
+from duckrun.errors import InvalidConfig, StorageError
+from duckrun.lake import Lake
+from duckrun.session import Session
+from duckrun.specs import AppTransaction, Commit, DeleteInsertSpec, MergeSpec, WriteSpec
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from duckrun.engines.spark import SparkEngine
+
+BatchSpec = WriteSpec | MergeSpec | DeleteInsertSpec
+
+
+def stream_table(
+    session: Session,
+    source: str,
+    target: str,
+    transform: Callable[[DataFrame], DataFrame] | None = None,
+    *,
+    spec: BatchSpec | None = None,
+    options: Mapping[str, Any] | None = None,
+    checkpoint: str | None = None,
+) -> list[Commit]:
+    """Carry what is new in ``source`` over to ``target``, and stop when nothing is left (trigger ``availableNow``).
+
+    ``session`` is one with ``engine="spark"``. ``transform`` makes the target's rows of a batch; ``spec`` says how each
+    batch is written (append, unless given; MergeSpec for keys that come again). ``options`` are those of Delta's source:
+    ``maxFilesPerTrigger``, ``startingVersion``, ``skipChangeCommits``, ``readChangeFeed``. ``checkpoint`` names the stream,
+    where several go from one table to another; it lies at ``<schema>/_duckrun/streams/<table>/<checkpoint>``, and removing
+    that folder starts the stream anew. Gives the commits of this call, the oldest first.
+
+    Through Spark Connect the batches run on the server, so ``transform`` has to be picklable and duckrun installed there.
+
+    Raises InvalidConfig for another engine, TableNotFound for the source, and what writing the target raises.
+
+    Example::
+
+        stream_table(session, "raw.events", "refined.events", lambda rows: rows.where("kind = 'click'"))
+    """
+    if session.engine_name != "spark":
+        raise InvalidConfig(f"A stream is read by Spark; this session is on {session.engine_name}: engine='spark'.")
+    if isinstance(spec, WriteSpec) and spec.mode not in ("append", "replace"):
+        raise InvalidConfig(
+            f"A stream into table {target} commits batch after batch: mode append, replace or a merge, not {spec.mode}."
+        )
+    engine: SparkEngine = session.engine_of("spark")  # type: ignore[assignment]
+    into, origin = session.ref(target), session.snapshot(source).ref
+    lake = session.lakes.of(into)
+    lake.ensure_writable(into)
+    folder = _checkpoint_folder(lake, into.location, checkpoint or f"{origin.schema}.{origin.name}")
+    writer = _BatchWriter(
+        root=lake.root,
+        storage_options=lake.storage.delta_options(),
+        target=f"{into.schema}.{into.name}",
+        location=into.location,
+        spec=spec or WriteSpec("append"),
+        transform=transform,
+        checkpoint=folder,
+    )
+    before = writer.committed(lake)
+    with errors_about(f"stream from {origin} into", str(into), analysis=InvalidConfig):
+        rows = engine.spark.readStream.format("delta").options(**dict(options or {}))
+        query = (
+            rows.load(engine.location_of(origin.location))
+            .writeStream.foreachBatch(writer)
+            .option("checkpointLocation", engine.location_of(f"{lake.root}/{folder}"))
+            .queryName(f"{origin} into {into}")
+            .trigger(availableNow=True)
+            .start()
+        )
+        try:
+            query.awaitTermination()
+        except BaseException:
+            query.stop()
+            # What a batch raised in this process says more than Spark, which quotes it.
+            if writer.raised:
+                raise writer.raised[0] from None
+            raise
+    return writer.commits_after(lake, before)
+
+
+def _checkpoint_folder(lake: Lake, location: str, name: str) -> str:
+    """Where a stream's checkpoint is, relative to the lake's root."""
+    if not location.startswith(f"{lake.root}/"):
+        raise InvalidConfig(
+            f"The stream's target at {location} is outside the lake {lake.root}, which keeps its checkpoint."
+        )
+    schema, _, table = location.removeprefix(f"{lake.root}/").rpartition("/")
+    safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in name)
+    return "/".join(part for part in (schema, "_duckrun", "streams", table, safe) if part)
+
+
+@dataclass
+class _BatchWriter:
+    """Writes one batch after the other; on a Connect server it is a copy, unpickled there."""
+
+    root: str
+    storage_options: Mapping[str, str] | None
+    target: str
+    location: str
+    spec: BatchSpec
+    transform: Callable[[DataFrame], DataFrame] | None
+    checkpoint: str
+    raised: list[Exception] = field(default_factory=list)
+
+    def __call__(self, rows: DataFrame, number: int) -> None:
+        try:
+            written = rows if self.transform is None else self.transform(rows)
+            lake = Lake(self.root, storage_options=self.storage_options)
+            app = AppTransaction(self.app_id(lake), number)
+            with Session(lake, engine="spark", spark=rows.sparkSession) as session:
+                ref = lake.at(self.location, schema=self.target.split(".")[0], name=self.target.split(".")[1])
+                session.execute(ref, replace(self.spec, app=app), written)
+        except Exception as error:
+            self.raised.append(error)
+            raise
+
+    def app_id(self, lake: Lake) -> str:
+        """The stream as one that commits. A checkpoint that was removed and made anew is another stream: its numbers start
+        again at 0, and the batches are not those committed before."""
+        found = self._stream(lake)
+        if found is None:
+            raise StorageError(
+                f"The checkpoint {lake.root}/{self.checkpoint} names no stream. Remove it to start anew."
+            )
+        return f"stream/{found}"
+
+    def _stream(self, lake: Lake) -> str | None:
+        metadata = lake.storage.read(f"{self.checkpoint}/metadata")
+        return None if metadata is None else str(json.loads(metadata)["id"])
+
+    def committed(self, lake: Lake) -> int:
+        """The number of the newest batch in the target; -1 where there is none."""
+        ref = lake.at(self.location)
+        stream = self._stream(lake)
+        if stream is None or not lake.format.exists(ref):
+            return -1
+        found = lake.format.app_version(ref, f"stream/{stream}")
+        return -1 if found is None else found
+
+    def commits_after(self, lake: Lake, number: int) -> list[Commit]:
+        """The commits of the batches after one of them. A batch that touched no row made none."""
+        ref, app_id, last = lake.at(self.location), f"stream/{self._stream(lake)}", self.committed(lake)
+        made = (lake.format.find_commit(ref, AppTransaction(app_id, each)) for each in range(number + 1, last + 1))
+        seen: dict[int, Commit] = {commit.version: commit for commit in made if commit is not None}
+        return [seen[version] for version in sorted(seen)]

@@ -1,0 +1,80 @@
+"""Spark on object stores: the credentials of storage_options in Hadoop's spelling, and the lake of both engines on S3."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import duckrun
+from duckrun import MergeSpec, WriteSpec
+from duckrun.engines.spark_jars import store_packages
+from duckrun.errors import InvalidConfig, UnsupportedFeature
+from duckrun.specs import DeleteSpec
+from duckrun.storage import Storage
+from tests.rows import rows_of
+
+ROWS = pa.table({"id": [1, 2, 3], "day": ["mon", "o'x %", "mon"]})
+
+
+@pytest.mark.spark
+@pytest.mark.s3
+def test_both_engines_read_and_write_one_table_on_s3(
+    spark: Any, s3_endpoint: str, s3_bucket: Callable[[str], str]
+) -> None:
+    options = {
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_REGION": "us-east-1",
+        "AWS_ENDPOINT_URL": s3_endpoint,
+        "AWS_ALLOW_HTTP": "true",
+    }
+    root = s3_bucket("both-engines") + "/lake"
+    with (
+        duckrun.connect(root, storage_options=options, engine="spark", spark=spark) as on_spark,
+        duckrun.connect(root, storage_options=options) as on_duckdb,
+    ):
+        commit = on_spark.execute("main.t", WriteSpec("error", partition_by=("day",)), ROWS)
+        assert (commit.engine, commit.version, commit.rows_inserted) == ("spark", 0, 3)
+        assert rows_of(on_duckdb.scan("main.t")) == rows_of(ROWS)
+        on_duckdb.execute("main.t", MergeSpec(("id",)), pa.table({"id": [3, 4], "day": ["tue", "tue"]}))
+        merged = on_spark.execute("main.t", MergeSpec(("id",)), pa.table({"id": [4, 5], "day": ["wed", "wed"]}))
+        assert (merged.rows_updated, merged.rows_inserted) == (1, 1)
+        on_spark.execute("main.t", DeleteSpec("id = 1"))
+        on_duckdb.execute("main.t", WriteSpec("append"), pa.table({"id": [6], "day": ["thu"]}))
+        expected = [(2, "o'x %"), (3, "tue"), (4, "wed"), (5, "wed"), (6, "thu")]
+        assert rows_of(on_spark.scan("main.t")) == rows_of(on_duckdb.scan("main.t")) == expected
+        with pytest.raises(UnsupportedFeature, match="main.t.*engine: duckdb"):
+            on_spark.execute("main.t", WriteSpec("safeappend", read_version=commit.version), ROWS)
+
+
+def test_credentials_of_azure_and_google_in_hadoop_s_spelling() -> None:
+    key = Storage("az://box/lake", {"AZURE_STORAGE_ACCOUNT_NAME": "me", "AZURE_STORAGE_ACCOUNT_KEY": "k"})
+    assert key.hadoop_conf() == {"fs.azure.account.key.me.dfs.core.windows.net": "k"}
+    assert key.spark_location("az://box/lake/a/b") == "abfss://box@me.dfs.core.windows.net/lake/a/b"
+    url = "abfss://box@you.dfs.core.windows.net/lake"
+    signed = Storage(url, {"AZURE_STORAGE_SAS_TOKEN": "sv=1"})
+    assert signed.spark_location(url + "/t") == url + "/t"
+    assert signed.hadoop_conf() == {
+        "fs.azure.account.auth.type.you.dfs.core.windows.net": "SAS",
+        "fs.azure.sas.fixed.token.you.dfs.core.windows.net": "sv=1",
+    }
+    principal = {"AZURE_CLIENT_ID": "i", "AZURE_CLIENT_SECRET": "s", "AZURE_TENANT_ID": "t"}
+    conf = Storage(url, principal).hadoop_conf()
+    assert conf["fs.azure.account.oauth2.client.secret.you.dfs.core.windows.net"] == "s"
+    assert conf["fs.azure.account.oauth2.client.endpoint.you.dfs.core.windows.net"].endswith("/t/oauth2/token")
+    google = Storage("gs://box/lake", {"GOOGLE_SERVICE_ACCOUNT": "/key.json"}).hadoop_conf()
+    assert google["google.cloud.auth.service.account.json.keyfile"] == "/key.json"
+
+
+def test_an_azure_container_without_its_account_is_refused_by_name() -> None:
+    with pytest.raises(InvalidConfig, match="az://box/lake by its account.*AZURE_STORAGE_ACCOUNT_NAME"):
+        Storage("az://box/lake").spark_location("az://box/lake/t")
+
+
+def test_a_store_brings_its_jars_and_a_folder_none() -> None:
+    assert store_packages(Storage("/lake")) == ()
+    assert any("hadoop-aws" in package for package in store_packages(Storage("s3://box/lake")))
+    assert any("hadoop-azure" in package for package in store_packages(Storage("abfss://b@a.dfs.core.windows.net/x")))
