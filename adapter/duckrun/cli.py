@@ -66,9 +66,7 @@ def sql(
     """Run SQL and print its rows, or what it changed."""
     text = sys.stdin.read() if statement == "-" else statement
     with _session(root, engine, schema, storage_option, read_only=read_only) as s:
-        with _working("running"):
-            result = s.sql(text)
-        _print_result(result, format, limit)
+        _print_result(s.sql(text), format, limit)
 
 
 @app.command()

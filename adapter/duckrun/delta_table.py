@@ -2,31 +2,71 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Self
 
-from duckrun.errors import TableNotFound
+from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.frame import Frame
-from duckrun.specs import Commit, ReadSpec
+from duckrun.merge_builder import DeltaMergeBuilder, column_of, parsed
+from duckrun.specs import Commit, DeleteSpec, ReadSpec, UpdateSpec
+from duckrun.statements.sides import Sides
 from duckrun.table import Snapshot, TableRef
-from duckrun.transaction import Transaction
+from duckrun.table_specs import MaintenanceResult, OptimizeSpec, RestoreSpec, VacuumSpec
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from duckrun.session import Session
 
 
 class Table:
-    """One table of a session: its state, its past, and the way back."""
+    """One table of a session: its rows, its past, and its changes, each of which is one commit and returns it.
 
-    def __init__(self, session: Session, ref: TableRef) -> None:
+    Conditions and expressions are SQL text with DuckDB's meaning, on both engines. Example::
+
+        orders = DeltaTable.forName(s, "sales.orders").alias("t")
+        orders.merge(changes.alias("s"), "t.id = s.id").whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+    """
+
+    def __init__(self, session: Session, ref: TableRef, alias: str | None = None) -> None:
         self.session = session
         self.ref = ref
+        self.alias_name = alias
+
+    @classmethod
+    def forName(cls, session: Session, tableOrViewName: str) -> Table:
+        """A table by ``name``, ``schema.name`` or ``lake.schema.name``. Raises TableNotFound with the nearest names."""
+        return session.table(tableOrViewName)
+
+    @classmethod
+    def forPath(cls, session: Session, path: str | os.PathLike[str]) -> Table:
+        """The table in a folder, which need not lie in a lake. Raises TableNotFound."""
+        return session.table(session.lakes.at(path)[1])
+
+    @classmethod
+    def isDeltaTable(cls, session: Session, identifier: str | os.PathLike[str]) -> bool:
+        """True if a folder holds a Delta table."""
+        lake, ref = session.lakes.at(identifier)
+        return lake.exists(ref)
 
     def __repr__(self) -> str:
         return f"Table({self.ref} at {self.ref.location})"
 
+    def _repr_html_(self) -> str:
+        from duckrun.display import table_html
+
+        return table_html(self)
+
+    def alias(self, aliasName: str) -> Table:
+        """The same table, known by a name in the condition and the clauses of a merge."""
+        return Table(self.session, self.ref, aliasName)
+
+    # -- reading
+
     def snapshot(self, version: int | None = None, timestamp: str | None = None) -> Snapshot:
         """The table at a version, at a time (ISO 8601), or now. Raises VersionNotReadable."""
-        return self.session.lake.snapshot(self.ref, version, timestamp)
+        return self.session.lakes.snapshot(self.ref, version, timestamp)
 
     def toDF(self, version: int | None = None, timestamp: str | None = None) -> Frame:
         """The rows at a version, at a time, or now: lazy."""
@@ -34,28 +74,100 @@ class Table:
 
     def history(self, limit: int | None = None) -> list[dict[str, Any]]:
         """The commits, newest first: version, timestamp (ms since 1970), operation, operationParameters, ..."""
-        return self.session.lake.format.history(self.ref, limit)
+        return self.session.lakes.of(self.ref).format.history(self.ref, limit)
 
     def detail(self) -> dict[str, Any]:
         """What Spark's DESCRIBE DETAIL gives: id, location, partitionColumns, numFiles, sizeInBytes, ..."""
-        return self.session.lake.format.detail(self.ref)
+        return self.session.lakes.of(self.ref).format.detail(self.ref)
+
+    def plot_history(self, limit: int = 50) -> Figure:
+        """A figure of rows, files and bytes by version, over the newest ``limit`` versions.
+
+        Raises InvalidConfig where matplotlib is not installed.
+        """
+        from duckrun.history_plot import plot, sizes
+
+        return plot(str(self.ref), sizes(self, limit))
+
+    # -- changing rows
+
+    def merge(self, source: Any, condition: str) -> DeltaMergeBuilder:
+        """Start a merge of a Frame or any other tabular value; its execute() runs it."""
+        return DeltaMergeBuilder(self, source, condition)
+
+    def update(self, condition: str | None = None, set: Mapping[str, str] | None = None) -> Commit:
+        """Set columns, by ``{column: expression}``, where the condition is true. Raises InvalidConfig, SchemaMismatch."""
+        if not set:
+            raise InvalidConfig(f"update() of table {self.ref} needs set, a mapping of column to expression.")
+        sides = self._sides()
+        assigned = {column_of(column, sides): self._own(value, sides) for column, value in set.items()}
+        predicate = None if condition is None else self._own(condition, sides)
+        return self.session.execute(self.ref, UpdateSpec(assigned, predicate))
+
+    def delete(self, condition: str | None = None) -> Commit:
+        """Delete the rows for which the condition is true; all of them where there is none."""
+        predicate = None if condition is None else self._own(condition, self._sides())
+        return self.session.execute(self.ref, DeleteSpec(predicate))
+
+    def _sides(self) -> Sides:
+        return Sides(str(self.ref), self.alias_name or self.ref.name, self.snapshot().schema.names)
+
+    def _own(self, expression: str, sides: Sides) -> str:
+        """An expression over this table alone."""
+        return sides.rewritten(parsed(expression, f"Table {self.ref}")).sql(dialect="duckdb")
+
+    # -- keeping it in order
+
+    def optimize(self) -> DeltaOptimizeBuilder:
+        """Start a compaction; its executeCompaction() or executeZOrderBy() runs it."""
+        return DeltaOptimizeBuilder(self)
+
+    def vacuum(self, retentionHours: float | None = None) -> MaintenanceResult:
+        """Remove the files that no version younger than ``retentionHours`` uses (None: the table's own retention)."""
+        return self.session.execute(self.ref, VacuumSpec(retentionHours))
 
     def restoreToVersion(self, version: int) -> Commit:
         """Make the table what it was at a version, as a new commit. Raises VersionNotReadable, ReadOnlyLake."""
-        lake = self.session.lake
-        lake.ensure_writable(self.ref)
-        transaction = Transaction(lake, self.ref, pins=self.session._pins)
+        return self._restore(RestoreSpec(version=version))
 
-        def attempt(snapshot: Snapshot | None) -> Commit:
-            if snapshot is None:
-                raise TableNotFound(f"There is no table {self.ref} to restore.")
-            lake.snapshot(self.ref, version)
-            if version == snapshot.version:
-                return Commit(
-                    str(self.ref), self.ref.location, version, "restore", "duckdb", "none", "the table is at that version",
-                    rows_inserted=0, rows_updated=0, rows_deleted=0, files_added=0, files_removed=0, bytes_added=0,
-                )  # fmt: skip
-            new = lake.format.restore(snapshot, version, transaction.note(reason=f"restored to version {version}"))
-            return lake.format.commit_at(self.ref, new, mode="restore", engine="duckdb", writer="delta_rs")
+    def restoreToTimestamp(self, timestamp: str) -> Commit:
+        """Make the table what it was at a time (ISO 8601), as a new commit. Raises VersionNotReadable, ReadOnlyLake."""
+        return self._restore(RestoreSpec(timestamp=timestamp))
 
-        return transaction.run(attempt, mode="restore", engine="duckdb")
+    def _restore(self, spec: RestoreSpec) -> Commit:
+        return self.session.execute(self.ref, spec)
+
+    def generate(self, mode: str) -> None:
+        """Not supported: raises UnsupportedFeature."""
+        raise UnsupportedFeature(
+            f"Table {self.ref}: generate({mode!r}) writes manifests for engines that cannot read Delta; it is not supported."
+        )
+
+
+class DeltaOptimizeBuilder:
+    """What ``table.optimize()`` gives. Nothing is read or written before one of its two execute methods."""
+
+    def __init__(self, table: Table, where: str | None = None) -> None:
+        self._table = table
+        self._where = where
+
+    def where(self, partitionFilter: str) -> Self:
+        """Only the partitions for which this is true."""
+        self._where = partitionFilter
+        return self
+
+    def executeCompaction(self) -> MaintenanceResult:
+        """Fewer, larger files with the same rows. The result says how many there were and are."""
+        return self._execute(())
+
+    def executeZOrderBy(self, *cols: str) -> MaintenanceResult:
+        """The same, with rows that are near in these columns in the same files. Raises InvalidConfig for no column."""
+        if not cols:
+            raise InvalidConfig(f"executeZOrderBy() of table {self._table.ref} needs at least one column.")
+        return self._execute(cols)
+
+    def _execute(self, columns: tuple[str, ...]) -> MaintenanceResult:
+        return self._table.session.execute(self._table.ref, OptimizeSpec(self._where, columns))
+
+
+DeltaTable = Table

@@ -1,0 +1,131 @@
+"""The command line: what it prints, in a pipe and on a terminal, and how it fails."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import duckrun
+from duckrun import WriteSpec
+from duckrun.cli import main
+
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def lake(root: Path) -> Path:
+    with duckrun.connect(root) as s:
+        rows = pa.table({"id": [1, 2], "item": ["fig, [red]dried[/red]", None], "day": [date(2026, 1, 2)] * 2})
+        s.execute("sales.orders", WriteSpec("error"), rows)
+        s.execute("sales.orders", WriteSpec("append"), rows)
+    return root
+
+
+@pytest.fixture
+def run(lake: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs a command on the lake and gives what it printed."""
+
+    def run(*arguments: str) -> str:
+        with pytest.raises(SystemExit) as ended:
+            main([*arguments, "--root", str(lake)])
+        assert not ended.value.code, capsys.readouterr().err
+        return capsys.readouterr().out
+
+    return run
+
+
+def test_tables_are_listed_plainly_in_a_pipe(run: Run) -> None:
+    assert run("tables") == "schema  name    kind\nsales   orders  table\n"
+    assert json.loads(run("tables", "--format", "json")) == [{"schema": "sales", "name": "orders", "kind": "table"}]
+
+
+def test_rows_are_printed_as_a_table_as_csv_and_as_json(run: Run) -> None:
+    query = "select * from sales.orders where id = 1 limit 1"
+    assert "fig, [red]dried[/red]" in run("sql", query)
+    read = list(csv.DictReader(io.StringIO(run("sql", query, "--format", "csv"))))
+    assert read == [{"id": "1", "item": "fig, [red]dried[/red]", "day": "2026-01-02"}]
+    everything = json.loads(run("sql", "select * from orders order by id", "--schema", "sales", "--format", "json"))
+    assert [row["item"] for row in everything] == ["fig, [red]dried[/red]"] * 2 + [None] * 2
+    assert json.loads(run("sql", "select 1 as a where false", "--format", "json")) == []
+
+
+def test_a_long_result_is_cut_where_it_is_shown_as_a_table(run: Run) -> None:
+    assert len(run("sql", "select * from sales.orders", "--limit", "3").splitlines()) == 1 + 3
+    assert len(run("sql", "select * from sales.orders", "--limit", "0").splitlines()) == 1 + 4
+
+
+def test_history_is_newest_first(run: Run) -> None:
+    found = json.loads(run("history", "sales.orders", "--format", "json"))
+    assert [entry["version"] for entry in found] == [1, 0]
+    assert found[0]["time"].endswith("+00:00") and found[0]["operation"] == "WRITE"
+    assert len(run("history", "sales.orders", "--limit", "1").splitlines()) == 2
+
+
+def test_optimize_and_vacuum_say_what_they_did(run: Run, lake: Path) -> None:
+    assert "files_before  2" in run("optimize", "sales.orders")
+    with duckrun.connect(lake) as s:
+        assert s.table("sales.orders").detail()["numFiles"] == 1
+    assert "dry_run" in run("vacuum", "sales.orders", "--dry-run")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("history", "sales.order"), "sales.orders"),
+        (("sql", "select * frm x"), "Cannot read"),
+        (("sql", "select id::int / 'a' from sales.orders"), "Conversion"),
+        (("tables", "--storage-option", "novalue"), "KEY=VALUE"),
+    ],
+)
+def test_what_goes_wrong_is_one_line_and_exit_code_1(
+    lake: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*arguments, "--root", str(lake)])
+    printed = capsys.readouterr()
+    assert ended.value.code == 1
+    assert printed.err.startswith("duckrun: ") and printed.err.count("\n") == 1 and message in printed.err
+    assert printed.out == ""
+
+
+def test_a_wrong_option_is_told_by_name_with_exit_code_2(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["tables", "--root", str(lake), "--fromat", "csv"])
+    assert ended.value.code == 2 and "--fromat" in capsys.readouterr().err
+
+
+def test_on_a_terminal_the_table_has_lines(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert "─" in run("tables")
+
+
+@pytest.mark.spark
+def test_the_other_engine_answers_alike(lake: Path, spark: object, capsys: pytest.CaptureFixture[str]) -> None:
+    printed = []
+    for engine in ("duckdb", "spark"):
+        with pytest.raises(SystemExit):
+            main(["sql", "select id, count(*) n from sales.orders group by id order by id", "--root", str(lake),
+                  "--engine", engine, "--format", "csv"])  # fmt: skip
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[1] == "id,n\n1,2\n2,2\n"
+
+
+def test_help_loads_no_engine() -> None:
+    code = (
+        "import sys\nfrom duckrun.cli import main\n"
+        "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
+        "loaded = {'duckdb', 'deltalake', 'pyarrow', 'pandas', 'polars', 'sqlglot', 'pyspark'} & set(sys.modules)\n"
+        "sys.exit(f'loaded {loaded}' if loaded else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "optimize" in done.stdout

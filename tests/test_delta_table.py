@@ -1,0 +1,173 @@
+"""DeltaTable: merges, updates, deletes and maintenance by Spark's names, on both engines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import duckrun
+from duckrun import (
+    DeltaTable,
+    DuplicateSourceKeys,
+    InvalidConfig,
+    SchemaMismatch,
+    TableNotFound,
+    UnsupportedFeature,
+    WriteSpec,
+)
+from duckrun.session import Session
+from tests.rows import rows_of
+
+STOCK = pa.table({"id": [1, 2, 3], "item": ["fig", "kiwi", "nut"], "qty": [10, 20, 30]})
+
+
+@pytest.fixture
+def stock(session: Session) -> duckrun.Table:
+    session.execute("main.stock", WriteSpec("error"), STOCK)
+    return DeltaTable.forName(session, "main.stock").alias("t")
+
+
+def changes(session: Session, **columns: list[Any]) -> duckrun.Frame:
+    session.register("changes", pa.table(columns))
+    return session.sql("select * from changes").alias("s")
+
+
+def test_delta_table_is_table_and_is_found_by_name_and_by_path(
+    session: Session, stock: duckrun.Table, root: Path
+) -> None:
+    assert duckrun.DeltaTable is duckrun.Table
+    by_path = DeltaTable.forPath(session, root / "main" / "stock")
+    assert by_path.ref == session.table("main.stock").ref == stock.ref
+    assert DeltaTable.isDeltaTable(session, root / "main" / "stock")
+    assert not DeltaTable.isDeltaTable(session, root / "main")
+    with pytest.raises(TableNotFound, match=r"main\.stock"):
+        DeltaTable.forName(session, "main.stok")
+
+
+def test_a_merge_with_every_clause_is_one_commit(session: Session, stock: duckrun.Table) -> None:
+    source = changes(session, id=[1, 2, 4], item=["fig", "kiwi", "pear"], qty=[5, 0, 40])
+    commit = (
+        stock.merge(source, "t.id = s.id")
+        .whenMatchedDelete("s.qty = 0")
+        .whenMatchedUpdate(set={"qty": "t.qty + s.qty"})
+        .whenNotMatchedInsert("s.qty > 1", values={"id": "s.id", "item": "upper(s.item)", "qty": "s.qty"})
+        .whenNotMatchedBySourceUpdate("t.qty > 25", set={"t.qty": "t.qty - 25"})
+        .whenNotMatchedBySourceDelete()
+        .execute()
+    )
+    assert rows_of(stock.toDF()) == [(1, "fig", 15), (3, "nut", 5), (4, "PEAR", 40)]
+    assert (commit.version, commit.rows_inserted, commit.rows_updated, commit.rows_deleted) == (1, 1, 2, 1)
+
+
+def test_a_condition_may_say_more_than_the_key(session: Session, stock: duckrun.Table) -> None:
+    source = changes(session, id=[1, 3], item=["fig", "nut"], qty=[11, 31])
+    stock.merge(source, "s.id = t.id AND (t.qty < 20)").whenMatchedUpdateAll().execute()
+    assert rows_of(stock.toDF(), "id", "qty") == [(1, 11), (2, 20), (3, 30)]
+
+
+def test_keys_may_have_another_name_in_a_frame(session: Session, stock: duckrun.Table) -> None:
+    source = changes(session, number=[2], added=[7])
+    stock.merge(source, "t.id = s.number").whenMatchedUpdate(set={"qty": "t.qty + s.added"}).execute()
+    assert rows_of(stock.toDF(), "id", "qty") == [(1, 10), (2, 27), (3, 30)]
+    with pytest.raises(InvalidConfig, match="give a Frame, or rename them"):
+        stock.merge(pd.DataFrame({"number": [2]}), "t.id = s.number").whenMatchedDelete().execute()
+
+
+def test_a_source_without_an_alias_has_the_name_that_the_condition_uses(stock: duckrun.Table) -> None:
+    stock.merge(pd.DataFrame({"id": [1]}), "t.id = gone.id").whenMatchedDelete().execute()
+    assert rows_of(stock.toDF(), "id") == [(2,), (3,)]
+    plain = duckrun.Table(stock.session, stock.ref)
+    plain.merge(pd.DataFrame({"id": [2]}), "target.id = source.id").whenMatchedDelete().execute()
+    assert rows_of(stock.toDF(), "id") == [(3,)]
+
+
+def test_a_merge_adds_columns_when_asked_to(session: Session, stock: duckrun.Table) -> None:
+    source = changes(session, id=[3, 4], item=["nut", "pear"], qty=[3, 4], note=["a", "b"])
+    upsert = stock.merge(source, "t.id = s.id").whenMatchedUpdateAll().whenNotMatchedInsertAll()
+    with pytest.raises(SchemaMismatch, match="note"):
+        upsert.execute()
+    upsert.withSchemaEvolution().execute()
+    assert rows_of(stock.toDF(), "id", "note") == [(1, None), (2, None), (3, "a"), (4, "b")]
+
+
+def test_duplicate_source_keys_are_counted_and_shown(session: Session, stock: duckrun.Table) -> None:
+    source = changes(session, id=[1, 1], item=["a", "b"], qty=[1, 2])
+    with pytest.raises(DuplicateSourceKeys, match="1"):
+        stock.merge(source, "t.id = s.id").whenMatchedUpdateAll().execute()
+    assert stock.snapshot().version == 0
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda t, s: t.merge(s, "t.qty > s.qty").whenMatchedDelete(), "has no key"),
+        (lambda t, s: t.merge(s, "t.id = "), "no clause"),
+        (lambda t, s: t.merge(s, "t.id = ").whenMatchedDelete(), "cannot read 't.id = '"),
+        (lambda t, s: t.merge(s, "t.id = x.id").whenMatchedDelete(), "x.id is no column here"),
+        (lambda t, s: t.merge(s, "t.id = s.id").whenMatchedUpdate(set={"s.qty": "1"}), "no column 's.qty' to set"),
+        (lambda t, s: t.merge(s, "t.id = s.id").whenMatchedDelete("qty > 1"), "ambiguous"),
+        (lambda t, s: t.merge(s, "t.id = s.id").whenMatchedDelete("s.gty > 1"), "no column gty"),
+        (lambda t, s: t.merge(s, "t.id = s.id").whenMatchedDelete("(select true)"), "holds a query"),
+        (lambda t, s: t.merge(s, "t.id = s.id").whenMatchedUpdate(set={"qty": 1}), "give SQL as text"),
+        (lambda t, s: t.merge(s, "t.id = s.id").whenMatchedUpdate(), "needs set"),
+        (lambda t, s: t.merge(s, "t.id = s.id").whenNotMatchedInsert(), "needs values"),
+    ],
+)
+def test_a_merge_that_cannot_be_is_refused_before_it_runs(root: Path, build: Any, message: str) -> None:
+    with duckrun.connect(root) as session:
+        session.execute("main.stock", WriteSpec("error"), STOCK)
+        table = session.table("main.stock").alias("t")
+        with pytest.raises(InvalidConfig, match=message):
+            build(table, changes(session, id=[1], qty=[1])).execute()
+        assert table.snapshot().version == 0
+
+
+def test_update_and_delete_by_condition(stock: duckrun.Table) -> None:
+    assert stock.update("t.qty >= 20", {"qty": "t.qty * 2", "item": "'big ' || item"}).rows_updated == 2
+    assert stock.delete("item = 'big nut'").rows_deleted == 1
+    assert rows_of(stock.toDF()) == [(1, "fig", 10), (2, "big kiwi", 40)]
+    stock.update(set={"qty": "0"})
+    assert rows_of(stock.toDF(), "qty") == [(0,), (0,)]
+    stock.delete()
+    assert stock.toDF().count() == 0
+    with pytest.raises(InvalidConfig, match="needs set"):
+        stock.update("true")
+
+
+def test_history_detail_and_the_way_back(stock: duckrun.Table) -> None:
+    first = stock.history()[0]["timestamp"]
+    stock.delete("id = 1")
+    assert [entry["version"] for entry in stock.history()] == [1, 0]
+    assert [entry["version"] for entry in stock.history(1)] == [1]
+    assert stock.detail()["name"] == "main.stock"
+    assert stock.restoreToVersion(0).version == 2
+    stock.delete("id = 2")
+    stock.restoreToTimestamp(pd.Timestamp(first, unit="ms", tz="UTC").isoformat())
+    assert rows_of(stock.toDF()) == rows_of(STOCK)
+
+
+def test_compaction_keeps_the_rows_in_fewer_files(stock: duckrun.Table) -> None:
+    stock.session.execute("main.stock", WriteSpec("append"), STOCK)
+    result = stock.optimize().executeCompaction()
+    assert (result.files_before, result.files_after) == (2, 1)
+    assert stock.detail()["numFiles"] == 1
+    assert rows_of(stock.toDF()) == sorted(rows_of(STOCK) * 2, key=repr)
+    with pytest.raises(InvalidConfig, match="at least one column"):
+        stock.optimize().executeZOrderBy()
+
+
+def test_vacuum_keeps_what_the_table_still_needs(stock: duckrun.Table) -> None:
+    stock.delete("id = 1")
+    assert stock.vacuum().removed == ()
+    assert stock.toDF(version=0).count() == 3
+
+
+def test_manifests_are_refused_by_name(root: Path) -> None:
+    with duckrun.connect(root) as session:
+        session.execute("main.stock", WriteSpec("error"), STOCK)
+        with pytest.raises(UnsupportedFeature, match="generate"):
+            session.table("main.stock").generate("symlink_format_manifest")

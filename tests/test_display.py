@@ -1,0 +1,90 @@
+"""What a notebook shows: small HTML with every value escaped, a history plot, progress where somebody watches."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from duckrun import InvalidConfig, WriteSpec
+from duckrun.display import is_interactive, readable_bytes
+from duckrun.history_plot import sizes
+from duckrun.session import Session
+
+EVIL = "<script>alert('x')</script>"
+
+
+def test_values_names_and_descriptions_are_escaped(duck: Session) -> None:
+    rows = pa.table({EVIL: [EVIL, None], "n": [1, 2]})
+    commit = duck.execute("main.<b>t", WriteSpec("error", description=EVIL), rows)
+    table = duck.table("main.<b>t")
+    for html in (duck.sql('select * from main."<b>t"')._repr_html_(), table._repr_html_(), commit._repr_html_()):
+        assert "<script>" not in html and "<b>" not in html
+    assert "&lt;script&gt;" in table._repr_html_()
+    assert "NULL" in table._repr_html_()
+
+
+def test_a_frame_shows_its_first_rows_and_says_that_there_are_more(session: Session) -> None:
+    session.register("numbers", pa.table({"n": list(range(11))}))
+    html = session.sql("select * from numbers")._repr_html_()
+    assert html.count("<tr>") == 1 + 10
+    assert "there are more" in html
+    assert 'title="int64"' in html
+    assert "more" not in session.sql("select * from numbers where n < 10")._repr_html_()
+
+
+def test_a_table_and_a_commit_show_what_they_are(session: Session) -> None:
+    commit = session.execute("main.t", WriteSpec("error", partition_by=("day",)), pa.table({"id": [1], "day": ["mon"]}))
+    shown = commit._repr_html_()
+    assert "main.t, version 0" in shown and "<td>rows inserted</td><td>1</td>" in shown
+    table = session.table("main.t")._repr_html_()
+    assert "<td>partitioned by</td><td>day</td>" in table and "<td>mon</td>" in table
+
+
+def test_history_is_measured_and_drawn(session: Session) -> None:
+    session.execute("main.t", WriteSpec("error"), pa.table({"id": [1, 2, 3]}))
+    session.execute("main.t", WriteSpec("append"), pa.table({"id": [4]}))
+    session.table("main.t").delete("id <= 2")
+    table = session.table("main.t")
+    measured = sizes(table, 50)
+    assert [(v.version, v.rows) for v in measured] == [(0, 3), (1, 4), (2, 2)]
+    assert [v.files for v in measured][:2] == [1, 2]
+    assert all(v.bytes > 0 for v in measured)
+    figure = table.plot_history()
+    assert [axis.get_ylabel() for axis in figure.axes] == ["rows", "files", "MiB"]
+    drawn: Any = figure.axes[0].lines[0]
+    assert list(drawn.get_xdata()) == [0, 1, 2] and list(drawn.get_ydata()) == [3, 4, 2]
+    assert figure._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]
+    assert [v.version for v in sizes(table, 1)] == [2]
+
+
+def test_without_matplotlib_the_extra_to_install_is_named(duck: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    duck.execute("main.t", WriteSpec("error"), pa.table({"id": [1]}))
+    real = builtins.__import__
+
+    def missing(name: str, *args: Any, **kwargs: Any) -> Any:
+        if name.startswith("matplotlib"):
+            raise ImportError("No module named 'matplotlib'")
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", missing)
+    with pytest.raises(InvalidConfig, match=r"duckrun-dagster\[notebook\]"):
+        duck.table("main.t").plot_history()
+
+
+def test_progress_is_for_a_terminal_or_a_notebook(duck: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    setting = "select current_setting('enable_progress_bar') as shown"
+    assert not is_interactive()
+    assert duck.sql(setting).collect() == [{"shown": False}]
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert is_interactive()
+    assert duck.sql(setting).collect() == [{"shown": True}]
+
+
+def test_bytes_are_said_in_a_unit_that_people_read() -> None:
+    assert [readable_bytes(n) for n in (0, 1023, 1536, 5 * 2**30, 3 * 2**50)] == [
+        "0 bytes", "1,023 bytes", "1.5 KiB", "5.0 GiB", "3,072.0 TiB",
+    ]  # fmt: skip
