@@ -27,11 +27,12 @@ from duckrun.formats.alteration import Alteration
 from duckrun.frame import Frame
 from duckrun.lake import Lake
 from duckrun.memory import Arbiter
+from duckrun.sizing import advise
 from duckrun.specs import Commit, ReadSpec, Spec, StagedFile, WriteSpec
 from duckrun.sql import quote_identifier, quote_literal
 from duckrun.storage import Storage
 from duckrun.table import Scan, Snapshot
-from duckrun.table_specs import MaintenanceResult, OptimizeSpec, TableSpec
+from duckrun.table_specs import MaintenanceResult, OptimizeSpec, TableSpec, VacuumSpec
 from duckrun.transaction import Transaction
 
 
@@ -147,6 +148,7 @@ class DuckDBEngine:
 
     def scan(self, snapshot: Snapshot, spec: ReadSpec) -> Frame:
         """The rows of one snapshot, pruned by columns and predicate: lazy."""
+        advise(snapshot, self.arbiter.limit(), self._scratch.name)
         source = delta_scan(snapshot.ref.location, snapshot.version)
         return self._frame(select_sql(source, spec, snapshot.schema.names, str(snapshot.ref)))
 
@@ -163,6 +165,7 @@ class DuckDBEngine:
 
     def pinned(self, snapshot: Snapshot) -> exp.Expr:
         """A table at a version, as it stands in the syntax tree of a query for select()."""
+        advise(snapshot, self.arbiter.limit(), self._scratch.name)
         version = exp.Kwarg(this=exp.var("version"), expression=exp.Literal.number(snapshot.version))
         location = exp.Literal.string(snapshot.ref.location)
         return exp.Table(this=exp.Anonymous(this="delta_scan", expressions=[location, version]))
@@ -267,6 +270,9 @@ class DuckDBEngine:
 
     def instead(self, spec: TableSpec, snapshot: Snapshot | None, transaction: Transaction) -> None:
         """DuckDB has no statement of its own for a table as a whole."""
+
+    def vacuum(self, spec: VacuumSpec, snapshot: Snapshot, transaction: Transaction) -> None:
+        """DuckDB has no vacuum of its own."""
 
     def count_breaking(self, snapshot: Snapshot, alteration: Alteration, condition: str) -> int:
         """How many rows, as they are after an alteration, a condition in Spark SQL is not true for."""

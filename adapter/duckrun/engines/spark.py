@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,14 +16,19 @@ import pyarrow as pa
 from sqlglot import exp
 
 from duckrun.dialects import text_in
+from duckrun.engines import spark_alter
 from duckrun.engines.spark_errors import errors_about
+from duckrun.engines.spark_scratch import scratch
 from duckrun.engines.spark_session import apply_storage, is_spark_frame, spark_session
 from duckrun.engines.spark_sql import quote, to_spark
 from duckrun.engines.spark_types import storable_table
 from duckrun.engines.spark_write import Attempt
+from duckrun.engines.table_job import carry_out
 from duckrun.errors import InvalidConfig, SchemaMismatch, StorageError, UnsupportedFeature
+from duckrun.formats.alteration import Alteration
 from duckrun.frame import Frame
-from duckrun.specs import Commit, DeleteSpec, ReadSpec, Spec, UpdateSpec, WriteSpec
+from duckrun.specs import Commit, DeleteSpec, ReadSpec, Spec, StagedFile, UpdateSpec
+from duckrun.table_specs import MaintenanceResult, OptimizeSpec, TableSpec, VacuumSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -209,7 +214,9 @@ class SparkEngine:
     def explain(self, query: exp.Expr, *, analyze: bool = False) -> str:
         """Spark's plan of a query. Raises UnsupportedFeature for ``analyze``, which Spark does not have."""
         if analyze:
-            raise UnsupportedFeature("Spark has no EXPLAIN ANALYZE; run it with engine: duckdb, or look at Spark's page.")
+            raise UnsupportedFeature(
+                "Spark has no EXPLAIN ANALYZE; run it with engine: duckdb, or look at Spark's page."
+            )
         with errors_about("explain", self.lake.root, analysis=InvalidConfig):
             return str(self.spark.sql(f"EXPLAIN EXTENDED {text_in(query, 'spark')}").collect()[0][0])
 
@@ -259,12 +266,16 @@ class SparkEngine:
 
     # -- writing
 
-    def execute(self, spec: Spec, source: Any | None, transaction: Transaction) -> Commit:
+    def execute(
+        self, spec: Spec | TableSpec, source: Any | None, transaction: Transaction
+    ) -> Commit | MaintenanceResult:
         """Carry out one spec as one commit of Spark's.
 
         Raises SchemaMismatch, RowsOutsidePartition, DuplicateSourceKeys, UnsupportedFeature, CommitConflict,
         TableNotFound; the table is then as it was.
         """
+        if isinstance(spec, TableSpec):
+            return carry_out(self, spec, transaction)
         if spec.mode not in self.capabilities.modes:
             raise UnsupportedFeature(f"The spark engine has no mode {spec.mode!r}; run this with engine: duckdb.")
         fenced = getattr(spec, "read_version", None) is not None
@@ -279,6 +290,37 @@ class SparkEngine:
         return transaction.run(
             lambda snapshot: Attempt(self, spec, frame, transaction, snapshot).run(), mode=spec.mode, engine=self.name
         )
+
+    # -- a table as a whole (see table_job.py)
+
+    def instead(
+        self, spec: TableSpec, snapshot: Snapshot | None, transaction: Transaction
+    ) -> Callable[[], Commit] | None:
+        """Spark's own statement, for a table whose features only Spark knows; None for any other."""
+        return spark_alter.instead(self, spec, snapshot, transaction)
+
+    def vacuum(self, spec: VacuumSpec, snapshot: Snapshot, transaction: Transaction) -> tuple[str, ...] | None:
+        """Spark's VACUUM, for a table with deletion vectors; None for any other."""
+        return spark_alter.vacuum(self, spec, snapshot, transaction)
+
+    def count_breaking(self, snapshot: Snapshot, alteration: Alteration, condition: str) -> int:
+        """How many rows, as they are after an alteration, a condition in Spark SQL is not true for."""
+        return spark_alter.count_breaking(self, snapshot, alteration, condition)
+
+    @contextmanager
+    def rewritten(
+        self, snapshot: Snapshot, alteration: Alteration, transaction: Transaction
+    ) -> Iterator[Sequence[StagedFile]]:
+        """All rows as they are after an alteration, in files to be committed."""
+        with (
+            errors_about("alter", str(snapshot.ref), analysis=SchemaMismatch),
+            scratch(self, transaction.lake, snapshot, alteration) as copy,
+        ):
+            yield copy.files()
+
+    def optimize(self, spec: OptimizeSpec, snapshot: Snapshot, transaction: Transaction) -> Commit:
+        """Spark's OPTIMIZE."""
+        return spark_alter.optimize(self, spec, snapshot, transaction)
 
     # -- helpers
 

@@ -6,9 +6,11 @@ import json
 import logging
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from duckrun.engines.spark_errors import RAISED, errors_about, text_of
+from duckrun.engines.spark_scratch import arranged, scratch
 from duckrun.engines.spark_sql import (
     MARK,
     delete_insert_statement,
@@ -23,23 +25,25 @@ from duckrun.engines.spark_sql import (
     to_spark,
 )
 from duckrun.engines.spark_types import check_new_table, fit_all
+from duckrun.engines.table_job import REWRITTEN
 from duckrun.errors import (
     CommitConflict,
     DuplicateSourceKeys,
     InvalidConfig,
     RowsOutsidePartition,
     SchemaMismatch,
-    UnsupportedFeature,
 )
+from duckrun.formats.alteration import Alteration, evolved
+from duckrun.formats.definition import sort_order
+from duckrun.formats.delta_commit import NewCommit, refuse_unknown_features
 from duckrun.specs import Commit, DeleteInsertSpec, DeleteSpec, MergeSpec, Spec, UpdateSpec, WriteSpec
-from duckrun.transaction import Conflict
+from duckrun.transaction import Conflict, Transaction
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from duckrun.engines.spark import SparkEngine
     from duckrun.table import Snapshot
-    from duckrun.transaction import Transaction
 
 log = logging.getLogger(__name__)
 
@@ -76,19 +80,22 @@ class Attempt:
         try:
             with errors_about(self.spec.mode, str(self.ref), analysis=SchemaMismatch):
                 done = self._dispatch()
-        except SchemaMismatch as error:
+        except (SchemaMismatch, InvalidConfig) as error:
             version = "which does not exist yet" if self.snapshot is None else f"at version {self.snapshot.version}"
             if str(self.ref) in str(error):
                 raise
             raise type(error)(
                 f"{self.spec.mode} on table {self.ref} ({version}): {error}. Nothing was written."
             ) from error
-        return self._committed() if done is None else done
+        return self.committed() if done is None else done
 
     def _dispatch(self) -> Commit | None:
         self.transaction.check_fence(self.snapshot, getattr(self.spec, "read_version", None))
         if not isinstance(self.spec, DeleteSpec | UpdateSpec) and self.spec.within is not None:
             self._refuse_outside(self._frame(), self.spec.within)
+        alteration = self._evolution()
+        if alteration is not None and alteration.rewrites:
+            return self._anew(alteration)
         match self.spec:
             case WriteSpec():
                 return self._write(self.spec)
@@ -120,8 +127,6 @@ class Attempt:
                 f"{', '.join(spec.partition_by) or 'nothing'}; only mode overwrite changes that."
             )
         frame, new = self._fitted(self._frame(), spec.schema_mode)
-        if spec.schema_mode == "sync_all_columns" and spec.mode == "append" and self._gone(frame):
-            return self._sync(spec)
         options = {"mergeSchema": "true"} if new else {}
         if spec.mode in ("append", "safeappend"):
             return self._save(frame, "append", options, self.snapshot.partition_columns, spec)
@@ -142,23 +147,36 @@ class Attempt:
         options["partitionOverwriteMode"] = "dynamic"
         return self._save(frame, "overwrite", options, self.snapshot.partition_columns, spec)
 
-    def _gone(self, fitted: DataFrame) -> bool:
-        names = {name.lower() for name in self._frame().columns}
-        return any(name.lower() not in names for name in fitted.columns)
+    def _evolution(self) -> Alteration | None:
+        """How the table's columns follow those of the rows; None where they stay, or all go with the rows."""
+        spec = self.spec
+        if self.snapshot is None or isinstance(spec, DeleteSpec | UpdateSpec) or spec.schema_mode == "fail":
+            return None
+        if spec.mode in ("error", "ignore", "overwrite"):
+            return None
+        before = self.transaction.lake.format.definition(self.snapshot)
+        return evolved(before, json.loads(self._frame().schema.json())["fields"], spec.schema_mode)
 
-    def _sync(self, spec: WriteSpec) -> Commit | None:
-        """Append with columns that go: the whole table is written anew, in one commit."""
-        assert self.snapshot is not None
-        if not self.transaction.lake.storage.is_local:
-            raise UnsupportedFeature(
-                f"{spec.mode} on table {self.ref}: taking columns away writes the table anew, fenced to the version that was "
-                "read, which Spark cannot do on an object store. Run this with engine: duckdb."
-            )
-        frame = self._frame()
-        names = {name.lower() for name in frame.columns}
-        old = self.engine.read_at(self.ref.location, self.snapshot.version)
-        kept = old.select(*[quote(name) for name in old.columns if name.lower() in names])
-        return self._overwrite(kept.unionByName(frame, allowMissingColumns=True), spec)
+    def _anew(self, alteration: Alteration) -> Commit:
+        """Columns go or change their type with the rows: Spark does the write on a copy in the new form, whose files
+        become the table's in one commit of ours."""
+        assert self.snapshot is not None and not isinstance(self.spec, DeleteSpec | UpdateSpec)
+        lake, snapshot = self.transaction.lake, self.snapshot
+        refuse_unknown_features(snapshot)
+        spec: Spec = replace(self.spec, schema_mode="fail", within=None, app=None)
+        if isinstance(spec, WriteSpec):
+            spec = replace(spec, mode="append" if spec.mode == "safeappend" else spec.mode, read_version=None)
+        with scratch(self.engine, lake, snapshot, alteration) as copy:
+            inner = Transaction(lake, copy.ref)
+            inner.mode, inner.engine = self.spec.mode, self.engine.name
+            done = Attempt(self.engine, spec, self.frame, inner, lake.snapshot(copy.ref)).run()
+            counts = {name: getattr(done, name) for name in ("rows_inserted", "rows_updated", "rows_deleted")}
+            note = self.transaction.note(writer="spark", reason=REWRITTEN, **counts)
+            new = NewCommit("WRITE", note, alteration.after, copy.files(), snapshot.files(), self.transaction.app)
+            version = lake.format.commit(self.ref, snapshot, new)
+        return lake.format.commit_at(
+            self.ref, version, mode=self.spec.mode, engine=self.engine.name, writer="spark", reason=REWRITTEN
+        )
 
     def _overwrite(self, frame: DataFrame, spec: WriteSpec) -> Commit | None:
         assert self.snapshot is not None
@@ -238,15 +256,10 @@ class Attempt:
         return frame
 
     def _arranged(self, frame: DataFrame, partition_by: Sequence[str], sort_by: Sequence[str]) -> DataFrame:
-        """Rows in the order asked for, within each file."""
-        if not sort_by:
-            return frame
-        from pyspark.sql import functions as F
-
-        order = [F.col(quote(column)) for column in (*partition_by, *sort_by)]
-        if not partition_by:
-            return frame.orderBy(*order)
-        return frame.repartition(*[F.col(quote(column)) for column in partition_by]).sortWithinPartitions(*order)
+        """Rows in the order asked for, else in that which the table asks for, within each file."""
+        if not sort_by and self.snapshot is not None:
+            sort_by = [c for c in sort_order(self.snapshot.properties) if c in frame.columns]
+        return arranged(frame, tuple(partition_by), tuple(sort_by))
 
     def _commented(self, frame: DataFrame, spec: WriteSpec) -> DataFrame:
         names = {name.lower(): name for name in frame.columns}
@@ -283,7 +296,7 @@ class Attempt:
                 raise SchemaMismatch(f"missing in the data: {', '.join(missing)}")
         with self.engine.view(frame) as source:
             self._analyse(merge_dry_run(spec, self.target, source, [c for c in columns if c in frame.columns]))
-            return self._statement(merge_statement(spec, self.target, source, columns, evolve=evolve))
+            return self.statement(merge_statement(spec, self.target, source, columns, evolve=evolve))
 
     def _merge_into_nothing(self, frame: DataFrame, spec: MergeSpec) -> Commit | None:
         self._check_duplicates(frame, spec.keys)
@@ -342,7 +355,7 @@ class Attempt:
             )
             condition = key_equality(spec.keys) + (f" AND ({predicate})" if predicate else "")
             self._analyse(f"SELECT 1 FROM {self.target} AS target JOIN {source} AS source ON {condition}")
-            return self._statement(statement)
+            return self.statement(statement)
 
     # -- statements
 
@@ -352,7 +365,7 @@ class Attempt:
             return self._matched(self.frame, spec.predicate, {})
         where = "" if spec.predicate is None else f" WHERE {to_spark(spec.predicate, spec.dialect)}"
         self._analyse(f"SELECT 1 FROM {self.target} AS target{where}")
-        return self._statement(f"DELETE FROM {self.target} AS target{where}")
+        return self.statement(f"DELETE FROM {self.target} AS target{where}")
 
     def _matched(self, frame: DataFrame, predicate: str | None, values: Mapping[str, str]) -> Commit | None:
         """Update (with values) or delete the rows for which a predicate over target and source is true."""
@@ -360,7 +373,7 @@ class Attempt:
         with self.engine.view(frame) as source:
             checked = ", ".join(["1", *(f"({value})" for value in values.values())])
             self._analyse(f"SELECT {checked} FROM {self.target} AS target JOIN {source} AS source ON {on}")
-            return self._statement(matched_statement(self.target, source, on, values))
+            return self.statement(matched_statement(self.target, source, on, values))
 
     def _update(self, spec: UpdateSpec) -> Commit | None:
         self._must_exist()
@@ -374,7 +387,7 @@ class Attempt:
             return self._matched(self.frame, spec.predicate, values)
         self._analyse(f"SELECT {', '.join(f'({v})' for v in values.values())} FROM {self.target} AS target{where}")
         assigned = ", ".join(f"{quote(column)} = {value}" for column, value in values.items())
-        return self._statement(f"UPDATE {self.target} AS target SET {assigned}{where}")
+        return self.statement(f"UPDATE {self.target} AS target SET {assigned}{where}")
 
     def _must_exist(self) -> None:
         if self.snapshot is None:
@@ -385,7 +398,7 @@ class Attempt:
         with errors_about(self.spec.mode, str(self.ref), analysis=InvalidConfig):
             self.spark.sql(query).schema  # noqa: B018
 
-    def _statement(self, text: str) -> Commit | None:
+    def statement(self, text: str) -> Commit | None:
         log.debug("%s on %s: %s", self.spec.mode, self.ref, text)
         with self.engine.settings(self._statement_settings()):
             self.spark.sql(text)
@@ -450,7 +463,7 @@ class Attempt:
             files_added=0, files_removed=0, bytes_added=0,
         )  # fmt: skip
 
-    def _committed(self) -> Commit:
+    def committed(self) -> Commit:
         """The commit that carries our token. Spark skips a repeated application version without a word: that must not
         look like success, so it becomes a Conflict, upon which the transaction finds the earlier commit."""
         form = self.transaction.lake.format

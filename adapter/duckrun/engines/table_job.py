@@ -212,12 +212,10 @@ class TableJob:
         dry_run = isinstance(spec, VacuumSpec) and spec.dry_run
         with self.transaction.locked():
             before = self.lake.snapshot(self.ref)
-            own = self.engine.instead(spec, before, self.transaction)
             match spec:
-                case _ if own is not None:
-                    own()
                 case VacuumSpec():
-                    removed = delta_maintenance.vacuum(self.form, before, spec)
+                    own = self.engine.vacuum(spec, before, self.transaction)
+                    removed = delta_maintenance.vacuum(self.form, before, spec) if own is None else own
                 case CheckpointSpec():
                     delta_maintenance.checkpoint(self.form, before)
                 case CleanupLogSpec():

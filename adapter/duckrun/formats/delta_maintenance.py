@@ -89,7 +89,8 @@ def convert(
         raise CommitConflict(f"{ref.location} is a Delta table already, {ref}; there is nothing to convert.")
     paths = _parquet_files(form, ref)
     _check_partitions(ref, paths, [column.name for column in spec.partition_by])
-    schema = pq.read_schema(obstore.open_reader(form.storage.store_at(ref.location), paths[0]))
+    smallest = bytes(obstore.get(form.storage.store_at(ref.location), paths[0]).bytes())
+    schema = pq.read_schema(pa.BufferReader(smallest))
     partitions = [
         delta_types.field(c.name, delta_types.delta_type(c.type, spec.dialect, c.name)) for c in spec.partition_by
     ]
@@ -113,7 +114,9 @@ def convert(
 
 
 def _parquet_files(form: DeltaFormat, ref: TableRef) -> list[str]:
-    paths = [key["path"] for key in form.storage.keys(ref.location)]
+    """The folder's Parquet files, the smallest first."""
+    keys = sorted(form.storage.keys(ref.location), key=lambda key: key["size"])
+    paths = [key["path"] for key in keys]
     hidden = [p for p in paths if any(part.startswith(("_", ".")) for part in p.split("/"))]
     other = [p for p in paths if p not in hidden and not p.endswith(".parquet")]
     if other:
@@ -124,7 +127,7 @@ def _parquet_files(form: DeltaFormat, ref: TableRef) -> list[str]:
     found = [p for p in paths if p not in hidden]
     if not found:
         raise StorageError(f"{ref.location} cannot become table {ref}: there is no Parquet file in it.")
-    return sorted(found)
+    return found
 
 
 def _check_partitions(ref: TableRef, paths: list[str], asked: list[str]) -> None:

@@ -1,0 +1,233 @@
+"""What Spark does with a table as a whole: count, compact, and its own statements for tables whose features only it knows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from duckrun.engines.spark_errors import errors_about, text_of
+from duckrun.engines.spark_scratch import altered_rows
+from duckrun.engines.spark_sql import quote, table_at, to_spark
+from duckrun.engines.spark_write import Attempt
+from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
+from duckrun.formats import delta_types
+from duckrun.formats.alteration import Alteration
+from duckrun.formats.definition import PLAIN, Definition, created
+from duckrun.formats.delta_commit import refuse_unknown_features
+from duckrun.specs import Commit
+from duckrun.sql import quote_literal
+from duckrun.table import Snapshot
+from duckrun.table_specs import (
+    AddCheck,
+    AddColumn,
+    AlterSpec,
+    Change,
+    ChangeType,
+    CreateSpec,
+    DropCheck,
+    DropColumn,
+    DropNotNull,
+    OptimizeSpec,
+    RenameColumn,
+    SetComment,
+    SetProperties,
+    TableSpec,
+    UnsetProperties,
+    VacuumSpec,
+)
+from duckrun.transaction import Transaction
+
+if TYPE_CHECKING:
+    from duckrun.engines.spark import SparkEngine
+
+_OWN = "Spark's own statement, since only Spark knows all features of this table"
+
+
+def count_breaking(engine: SparkEngine, snapshot: Snapshot, alteration: Alteration, condition: str) -> int:
+    """How many rows, in their new form, a condition in Spark SQL is not true for."""
+    with errors_about("alter", str(snapshot.ref), analysis=InvalidConfig):
+        rows = altered_rows(engine, snapshot, alteration)
+        return rows.where(f"NOT coalesce(({condition}), false)").count()
+
+
+# -- compaction
+
+
+def optimize(engine: SparkEngine, spec: OptimizeSpec, snapshot: Snapshot, transaction: Transaction) -> Commit:
+    """OPTIMIZE, with ZORDER BY: one commit that changes no row."""
+    where = "" if spec.predicate is None else f" WHERE {to_spark(spec.predicate, spec.dialect)}"
+    order = f" ZORDER BY ({', '.join(map(quote, spec.z_order_by))})" if spec.z_order_by else ""
+    unknown = [c for c in spec.z_order_by if c not in snapshot.schema.names]
+    if unknown:
+        raise InvalidConfig(f"there is no column {', '.join(unknown)} to order by")
+    settings = {}
+    if spec.target_file_size is not None:
+        size = str(spec.target_file_size)
+        settings = {f"spark.databricks.delta.optimize.{name}FileSize": size for name in ("min", "max")}
+    return _statement(
+        engine,
+        spec,
+        snapshot,
+        transaction,
+        lambda table: f"OPTIMIZE {table}{where}{order}",
+        "Spark's OPTIMIZE",
+        settings,
+    )
+
+
+def _statement(
+    engine: SparkEngine,
+    spec: TableSpec,
+    snapshot: Snapshot | None,
+    transaction: Transaction,
+    text: Callable[[str], str],
+    reason: str,
+    settings: Mapping[str, str] | None = None,
+) -> Commit:
+    """Run a statement about the table, whose name ``text`` gets, and prove that it committed."""
+    attempt = Attempt(engine, spec, None, transaction, snapshot)
+    attempt.reason = reason
+    with errors_about(spec.mode, str(transaction.ref), analysis=InvalidConfig), engine.settings(settings or {}):
+        attempt.statement(text(attempt.target))
+    return attempt.committed()
+
+
+# -- Spark's own statements
+
+
+def instead(
+    engine: SparkEngine, spec: TableSpec, snapshot: Snapshot | None, transaction: Transaction
+) -> Callable[[], Commit] | None:
+    """Spark's own statement, where a commit of ours would not keep what the table's features ask for."""
+    if isinstance(spec, CreateSpec) and (snapshot is None or spec.if_exists == "replace"):
+        special = {k: v for k, v in spec.table_properties.items() if k.startswith("delta.") and k not in PLAIN}
+        if special or (snapshot is not None and _only_spark(snapshot)):
+            text = _create(spec, special, replaces=snapshot is not None)
+            return lambda: _statement(engine, spec, snapshot, _without_app(transaction), text, _OWN)
+    if isinstance(spec, AlterSpec) and snapshot is not None:
+        special = {
+            name
+            for change in spec.changes
+            for name in (change.properties if isinstance(change, SetProperties) else ())
+            if name.startswith("delta.") and name not in PLAIN
+        }
+        if special or _only_spark(snapshot):
+            return lambda: _alter(engine, spec, snapshot, _without_app(transaction))
+    return None
+
+
+def _only_spark(snapshot: Snapshot) -> bool:
+    try:
+        refuse_unknown_features(snapshot)
+    except UnsupportedFeature:
+        return True
+    return False
+
+
+def _without_app(transaction: Transaction) -> Transaction:
+    if transaction.app is not None:
+        raise UnsupportedFeature(
+            "Spark's own ALTER and CREATE TABLE, which the features of this table ask for, record no application "
+            "transaction; run it without one"
+        )
+    return transaction
+
+
+def _create(spec: CreateSpec, special: Mapping[str, str], *, replaces: bool) -> Callable[[str], str]:
+    plain = {k: v for k, v in spec.table_properties.items() if k not in special}
+    made = created(replace(spec, table_properties=plain))
+    parts = [f"({_columns(made)}) USING DELTA"]
+    if made.partition_columns:
+        parts.append(f"PARTITIONED BY ({', '.join(map(quote, made.partition_columns))})")
+    if made.description is not None:
+        parts.append(f"COMMENT {_text(made.description)}")
+    parts.append(f"TBLPROPERTIES ({_properties({**made.properties, **special})})")
+    return lambda table: f"CREATE {'OR REPLACE ' if replaces else ''}TABLE {table} {' '.join(parts)}"
+
+
+def _columns(made: Definition) -> str:
+    return ", ".join(
+        f"{quote(f['name'])} {delta_types.spelled(f['type'])}{'' if f['nullable'] else ' NOT NULL'}"
+        + (f" COMMENT {_text(f['metadata']['comment'])}" if "comment" in f["metadata"] else "")
+        for f in made.fields
+    )
+
+
+def _alter(engine: SparkEngine, spec: AlterSpec, snapshot: Snapshot, transaction: Transaction) -> Commit:
+    if len(spec.changes) != 1:
+        raise UnsupportedFeature(
+            f"table {transaction.ref} has features that only Spark knows, and there each change is a commit of its own: give the "
+            f"{len(spec.changes)} changes one by one"
+        )
+    change = _change(spec.changes[0], spec.dialect)
+    return _statement(engine, spec, snapshot, transaction, lambda table: f"ALTER TABLE {table} {change}", _OWN)
+
+
+def _change(change: Change, dialect: str) -> str:
+    match change:
+        case AddColumn(column):
+            if not column.nullable:
+                raise SchemaMismatch(f"column {column.name!r} is to be NOT NULL, and the rows that are there have none")
+            kind = delta_types.spelled(delta_types.delta_type(column.type, dialect, column.name))
+            comment = f" COMMENT {_text(column.comment)}" if column.comment else ""
+            return f"ADD COLUMNS ({quote(column.name)} {kind}{comment})"
+        case DropColumn(name):
+            return f"DROP COLUMN {quote(name)}"
+        case RenameColumn(name, to):
+            return f"RENAME COLUMN {quote(name)} TO {quote(to)}"
+        case ChangeType(name, kind):
+            spelled = delta_types.spelled(delta_types.delta_type(kind, dialect, name))
+            return f"ALTER COLUMN {quote(name)} TYPE {spelled}"
+        case DropNotNull(name):
+            return f"ALTER COLUMN {quote(name)} DROP NOT NULL"
+        case AddCheck(name, expression):
+            return f"ADD CONSTRAINT {quote(name)} CHECK ({to_spark(expression, dialect)})"
+        case DropCheck(name, if_exists):
+            return f"DROP CONSTRAINT {'IF EXISTS ' if if_exists else ''}{quote(name)}"
+        case SetProperties(properties):
+            return f"SET TBLPROPERTIES ({_properties(properties)})"
+        case UnsetProperties(names, if_exists):
+            return f"UNSET TBLPROPERTIES {'IF EXISTS ' if if_exists else ''}({', '.join(map(_text, names))})"
+        case SetComment(comment, str(name)):
+            return f"ALTER COLUMN {quote(name)} COMMENT {_text(comment or '')}"
+        case SetComment(comment, None):
+            return f"SET TBLPROPERTIES ({_properties({'comment': comment or ''})})"
+    raise UnsupportedFeature(f"Spark has no ALTER TABLE for {type(change).__name__} on a table with such features")
+
+
+def _properties(properties: Mapping[str, str]) -> str:
+    return ", ".join(f"{_text(name)} = {_text(str(value))}" for name, value in properties.items())
+
+
+def _text(value: str) -> str:
+    """A string literal of Spark's SQL, where a backslash escapes."""
+    return quote_literal(value.replace("\\", "\\\\")).replace("''", "\\'") if value else "''"
+
+
+def vacuum(
+    engine: SparkEngine, spec: VacuumSpec, snapshot: Snapshot, transaction: Transaction
+) -> tuple[str, ...] | None:
+    """VACUUM, for a table with deletion vectors; None where deltalake's knows all its files."""
+    if "deletionVectors" not in snapshot.reader_features and not _only_spark(snapshot):
+        return None
+    storage, place = transaction.lake.storage, snapshot.ref.location
+    retain = "" if spec.retention_hours is None else f" RETAIN {float(spec.retention_hours)} HOURS"
+    check = {} if spec.enforce_retention else {"spark.databricks.delta.retentionDurationCheck.enabled": "false"}
+    text = f"VACUUM {table_at(engine.location_of(place))}{retain}"
+    before = {key["path"] for key in storage.keys(place)}
+    with errors_about(spec.mode, str(snapshot.ref), analysis=InvalidConfig), engine.settings(check):
+        try:
+            listed = engine.spark.sql(f"{text}{' DRY RUN' if spec.dry_run else ''}").collect()
+        except Exception as error:
+            if "RETENTION" in text_of(error).upper():
+                raise InvalidConfig(
+                    f"vacuum of table {snapshot.ref}: {spec.retention_hours} hours are less than the table keeps. Readers of older "
+                    "versions and writers at work need those files; enforce_retention=False removes them all the same."
+                ) from error
+            raise
+    if spec.dry_run:
+        folder = place.partition("://")[2] if "://" in place else place
+        return tuple(sorted(str(row[0]).partition(folder + "/")[2] for row in listed))
+    after = {key["path"] for key in storage.keys(place)}
+    return tuple(sorted(path for path in before - after if not path.startswith("_delta_log/")))

@@ -1,0 +1,115 @@
+"""A copy of a table in its new form, which Spark fills and changes, and whose files one commit of ours makes the table's.
+
+Spark cannot drop, rename or widen a column of a plain Delta table, nor commit at a given version. So it writes into a Delta
+table of its own inside the table's folder, which no reader knows of: Delta enforces the new definition there and computes
+statistics. The commit that shows the files is fenced and holds the whole definition, NOT NULL too, on object stores as well.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from duckrun.engines.spark_sql import quote
+from duckrun.formats.alteration import Alteration
+from duckrun.formats.definition import Definition
+from duckrun.formats.delta_commit import NewCommit
+from duckrun.lake import Lake
+from duckrun.specs import StagedFile
+from duckrun.table import Snapshot, TableRef
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from duckrun.engines.spark import SparkEngine
+
+_NOT_HERE = ("delta.enableDeletionVectors", "delta.enableChangeDataFeed", "delta.appendOnly")
+
+
+class Scratch:
+    """The copy. ``files()`` are what it holds now, as files of the table."""
+
+    def __init__(self, lake: Lake, owner: TableRef) -> None:
+        self.lake = lake
+        self.folder = f"rewrite-{uuid.uuid4()}"
+        self.ref = replace(owner, location=f"{owner.location}/{self.folder}")
+
+    def create(self, definition: Definition) -> None:
+        properties = {k: v for k, v in definition.properties.items() if k not in _NOT_HERE}
+        own = replace(definition, id=str(uuid.uuid4()), properties=properties)
+        self.lake.format.commit(self.ref, None, NewCommit("CREATE TABLE", {}, own))
+
+    def files(self) -> tuple[StagedFile, ...]:
+        found: dict[str, StagedFile] = {}
+        version = 0
+        while (actions := self.lake.format.actions(self.ref, version)) is not None:
+            for remove in actions.removes:
+                found.pop(unquote(remove["path"]), None)
+            for add in actions.adds:
+                path = unquote(add["path"])
+                found[path] = StagedFile(
+                    path=f"{self.folder}/{path}",
+                    size=add["size"],
+                    partition_values=add["partitionValues"],
+                    stats=add.get("stats"),
+                    rows=json.loads(add.get("stats") or "{}").get("numRecords", 0),
+                )
+            version += 1
+        return tuple(found.values())
+
+    def remove(self, keep: tuple[StagedFile, ...] = ()) -> None:
+        """Remove the copy, but for the files that are the table's now."""
+        kept = {file.path.removeprefix(f"{self.folder}/") for file in keep}
+        self.lake.storage.remove_below(self.ref.location, [k["path"] for k in self._keys() if k["path"] not in kept])
+
+    def _keys(self) -> list[dict[str, Any]]:
+        return list(self.lake.storage.keys(self.ref.location))
+
+
+@contextmanager
+def scratch(engine: SparkEngine, lake: Lake, snapshot: Snapshot, alteration: Alteration) -> Iterator[Scratch]:
+    """A copy that holds all rows in their new form. If the block raises nothing of it stays."""
+    copy = Scratch(lake, snapshot.ref)
+    kept: tuple[StagedFile, ...] = ()
+    try:
+        copy.create(alteration.after)
+        after = alteration.after
+        frame = altered_rows(engine, snapshot, alteration)
+        writer = arranged(frame, after.partition_columns, after.sort_by).write.format("delta").mode("append")
+        if after.partition_columns and not after.sort_by:
+            writer = writer.option("optimizeWrite", "true")  # rows of a partition meet before they are written
+        writer.save(engine.location_of(copy.ref.location))
+        yield copy
+        kept = copy.files()
+    finally:
+        copy.remove(kept)
+
+
+def altered_rows(engine: SparkEngine, snapshot: Snapshot, alteration: Alteration) -> DataFrame:
+    """All rows of a snapshot in their new form."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StructType
+
+    schema = StructType.fromJson(json.loads(alteration.after.schema_json))
+    columns = [
+        (F.lit(None) if old is None else F.col(quote(old))).cast(schema[new].dataType).alias(new)
+        for new, old in alteration.columns.items()
+    ]
+    return engine.read_at(snapshot.ref.location, snapshot.version).select(*columns)
+
+
+def arranged(frame: DataFrame, partition_by: tuple[str, ...], sort_by: tuple[str, ...]) -> DataFrame:
+    """Rows in the order asked for, within each file."""
+    if not sort_by:
+        return frame
+    from pyspark.sql import functions as F
+
+    order = [F.col(quote(column)) for column in (*partition_by, *sort_by)]
+    if not partition_by:
+        return frame.orderBy(*order)
+    return frame.repartition(*[F.col(quote(column)) for column in partition_by]).sortWithinPartitions(*order)

@@ -1,0 +1,302 @@
+"""Tables made with no rows, altered, restored and converted: one suite, both engines, one commit each."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from duckrun import AppTransaction, CommitConflict, SchemaMismatch, StorageError, UnsupportedFeature, WriteSpec
+from duckrun.errors import InvalidConfig, TableNotFound
+from duckrun.session import Session
+from duckrun.table_specs import (
+    AddCheck,
+    AddColumn,
+    AlterSpec,
+    Change,
+    ChangeType,
+    ColumnSpec,
+    ConvertSpec,
+    CreateSpec,
+    DropCheck,
+    DropColumn,
+    DropNotNull,
+    RenameColumn,
+    RestoreSpec,
+    SetComment,
+    SetNotNull,
+    SetProperties,
+    UnsetProperties,
+)
+from tests.rows import rows_of
+
+ORDERS = CreateSpec(
+    (
+        ColumnSpec("id", "INTEGER", nullable=False, comment="the key"),
+        ColumnSpec("day", "VARCHAR"),
+        ColumnSpec("at", "TIMESTAMP"),
+        ColumnSpec("price", "DECIMAL(5,2)"),
+        ColumnSpec("tags", "VARCHAR[]"),
+    ),
+    partition_by=("day",),
+    sort_by=("id",),
+    checks={"positive": "price > 0"},
+    table_properties={"owner": "us", "delta.logRetentionDuration": "interval 60 days"},
+    description="what was bought",
+)
+ROWS = pa.table(
+    {
+        "id": pa.array([2, 1, 3], pa.int32()),
+        "day": ["mon", "mon", "a b/c"],
+        "at": pa.array([None, 0, 1], pa.timestamp("us")),
+        "price": pa.array([Decimal("2"), Decimal("1"), Decimal("3")], pa.decimal128(5, 2)),
+        "tags": pa.array([["x"], [], None], pa.list_(pa.string())),
+    }
+)
+
+
+@pytest.fixture
+def orders(session: Session) -> Session:
+    """A session whose table main.orders was made by ORDERS and holds ROWS, at version 1."""
+    session.execute("main.orders", ORDERS)
+    session.execute("main.orders", WriteSpec("append"), ROWS)
+    return session
+
+
+def alter(session: Session, *changes: Change, **options: Any) -> Any:
+    return session.execute("main.orders", AlterSpec(changes, **options))
+
+
+def test_a_table_is_made_as_it_was_asked_for(session: Session) -> None:
+    commit = session.execute("main.orders", ORDERS)
+    snapshot = session.table("main.orders").snapshot()
+    assert (commit.version, commit.mode, commit.engine, commit.rows_inserted) == (0, "create", session.engine_name, 0)
+    assert [(f.name, f.type, f.nullable) for f in snapshot.schema] == [
+        ("id", pa.int32(), False),
+        ("day", pa.string(), True),
+        ("at", pa.timestamp("us"), True),
+        ("price", pa.decimal128(5, 2), True),
+        ("tags", snapshot.schema.field("tags").type, True),
+    ]
+    assert snapshot.schema.field("id").metadata == {b"comment": b"the key"}
+    assert (snapshot.partition_columns, snapshot.description) == (("day",), "what was bought")
+    assert snapshot.properties["owner"] == "us" and snapshot.properties["duckrun.sortBy"] == '["id"]'
+    assert session.scan("main.orders").count() == 0
+
+
+def test_its_constraints_hold_for_every_write(orders: Session) -> None:
+    cheap = ROWS.set_column(3, "price", pa.array([Decimal("-1")] * 3, pa.decimal128(5, 2)))
+    unknown = ROWS.set_column(3, "price", pa.array([None] * 3, pa.decimal128(5, 2)))  # NULL breaks a Delta constraint
+    keyless = ROWS.set_column(0, "id", pa.array([None] * 3, pa.int32()))
+    for rows, says in ((cheap, "positive"), (unknown, "positive"), (keyless, "id")):
+        with pytest.raises(SchemaMismatch, match=rf"(?s)main\.orders.*{says}"):
+            orders.execute("main.orders", WriteSpec("append"), rows)
+    assert orders.table("main.orders").snapshot().version == 1
+
+
+def test_a_type_is_read_in_the_dialect_of_the_spec(session: Session) -> None:
+    columns = (
+        ColumnSpec("a", "TIMESTAMP"),
+        ColumnSpec("b", "STRUCT<x: INT, y: ARRAY<STRING>>"),
+        ColumnSpec("c", "BIGINT"),
+    )
+    session.execute("main.t", CreateSpec(columns, dialect="spark"))
+    schema = session.table("main.t").snapshot().schema
+    assert (schema.field("a").type, schema.field("c").type) == (pa.timestamp("us", "UTC"), pa.int64())
+    for kind in ("TIME", "no such type"):
+        with pytest.raises((SchemaMismatch, InvalidConfig), match=r"(?s)main\.u.*'a'"):
+            session.execute("main.u", CreateSpec((ColumnSpec("a", kind),)))
+    assert not session.lake.exists(session.lake.parse("main.u"))
+
+
+def test_a_table_that_is_there(orders: Session) -> None:
+    with pytest.raises(CommitConflict, match=r"main\.orders.*version 1"):
+        orders.execute("main.orders", ORDERS)
+    narrow = CreateSpec((ColumnSpec("n", "BIGINT"),), if_exists="ignore")
+    assert (orders.execute("main.orders", narrow).version, orders.scan("main.orders").count()) == (1, 3)
+    replaced = orders.execute("main.orders", CreateSpec(narrow.columns, if_exists="replace"))
+    snapshot = orders.table("main.orders").snapshot()
+    assert (replaced.version, replaced.rows_deleted, snapshot.schema.names) == (2, 3, ["n"])
+    assert (snapshot.partition_columns, snapshot.properties) == ((), {})
+    assert orders.table("main.orders").toDF(version=1).count() == 3
+
+
+def test_changes_that_the_log_alone_can_say(orders: Session) -> None:
+    commit = alter(
+        orders,
+        AddColumn(ColumnSpec("n", "BIGINT", comment="new")),
+        SetNotNull("day"),
+        DropNotNull("id"),
+        AddCheck("few", "id < 10"),
+        DropCheck("positive"),
+        SetProperties({"team": "b"}),
+        UnsetProperties(("owner",)),
+        SetComment("orders"),
+        SetComment("of the week", "day"),
+    )
+    snapshot = orders.table("main.orders").snapshot()
+    assert (commit.version, commit.files_added, commit.files_removed) == (2, 0, 0)
+    assert [f.name for f in snapshot.schema if not f.nullable] == ["day"]
+    assert snapshot.schema.field("n").metadata == {b"comment": b"new"}
+    assert snapshot.properties["delta.constraints.few"] == "id < 10" and snapshot.properties["team"] == "b"
+    assert not {"owner", "delta.constraints.positive"} & set(snapshot.properties)
+    assert snapshot.description == "orders"
+    assert rows_of(orders.scan("main.orders"), "id", "n") == [(1, None), (2, None), (3, None)]
+
+
+def test_changes_that_write_the_table_anew_in_one_commit(orders: Session) -> None:
+    commit = alter(
+        orders,
+        RenameColumn("at", "seen at"),
+        DropColumn("tags"),
+        ChangeType("id", "BIGINT"),
+        ChangeType("price", "DECIMAL(9,4)"),
+    )
+    snapshot = orders.table("main.orders").snapshot()
+    assert (commit.version, snapshot.version, commit.rows_inserted) == (2, 2, 0)
+    assert "written anew" in commit.reason and commit.files_added and commit.files_removed
+    assert [(f.name, str(f.type), f.nullable) for f in snapshot.schema] == [
+        ("id", "int64", False),
+        ("day", "string", True),
+        ("seen at", "timestamp[us]", True),
+        ("price", "decimal128(9, 4)", True),
+    ]
+    assert snapshot.schema.field("id").metadata == {b"comment": b"the key"}
+    assert snapshot.partition_columns == ("day",) and "delta.constraints.positive" in snapshot.properties
+    assert rows_of(orders.scan("main.orders"), "id", "day", "price") == [
+        (1, "mon", Decimal("1.0000")),
+        (2, "mon", Decimal("2.0000")),
+        (3, "a b/c", Decimal("3.0000")),
+    ]
+    assert rows_of(orders.table("main.orders").toDF(version=1), "id", "tags") == [(1, []), (2, ["x"]), (3, None)]
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "says"),
+    [
+        (AddColumn(ColumnSpec("ID", "INT")), SchemaMismatch, "'id'"),
+        (AddColumn(ColumnSpec("n", "INT", nullable=False)), SchemaMismatch, "n is to be NOT NULL, and 3 rows"),
+        (AddCheck("few", "id < 3"), SchemaMismatch, "few.*1 rows"),
+        (AddCheck("known", "at > TIMESTAMP '1900-01-01'"), SchemaMismatch, "known.*1 rows"),
+        (AddCheck("odd", "nothing > 1"), SchemaMismatch, "nothing"),
+        (SetNotNull("at"), SchemaMismatch, "at is to be NOT NULL, and 1 rows"),
+        (ChangeType("id", "SMALLINT"), SchemaMismatch, "bigint, double, decimal"),
+        (DropColumn("price"), InvalidConfig, "positive"),
+        (RenameColumn("id", "key"), InvalidConfig, "sort order"),
+        (DropColumn("day"), InvalidConfig, "partitioning"),
+        (DropColumn("nothing"), SchemaMismatch, "the columns are id, day"),
+        (DropCheck("nothing"), InvalidConfig, "positive"),
+        (SetProperties({"delta.logRetentionDuration": "long"}), InvalidConfig, "'long'"),
+        (SetProperties({"delta.constraints.x": "true"}), InvalidConfig, "constraint"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Change) else "",
+)
+def test_what_cannot_be_altered_is_said_and_leaves_the_table_as_it_was(
+    orders: Session, change: Change, error: type[Exception], says: str
+) -> None:
+    files = sorted(p for p in Path(orders.lake.root).rglob("*.parquet"))
+    with pytest.raises(error, match=rf"(?s)main\.orders.*{says}"):
+        alter(orders, SetComment("half"), change)
+    snapshot = orders.table("main.orders").snapshot()
+    assert (snapshot.version, snapshot.description) == (1, "what was bought")
+    assert sorted(p for p in Path(orders.lake.root).rglob("*.parquet")) == files
+
+
+def test_an_alteration_that_changes_nothing_makes_no_commit(orders: Session) -> None:
+    commit = alter(orders, SetNotNull("id"), SetProperties({"owner": "us"}), ChangeType("id", "INTEGER"))
+    assert (commit.version, commit.writer) == (1, "none")
+
+
+def test_an_alteration_happens_once(orders: Session) -> None:
+    add = AddColumn(ColumnSpec("n", "BIGINT"))
+    first = alter(orders, add, app=AppTransaction("alter/orders"))
+    again = alter(orders, add, app=AppTransaction("alter/orders"))
+    assert (first.version, again.version, again.replayed) == (2, 2, True)
+
+
+def test_a_table_that_is_not_there_has_near_names(orders: Session) -> None:
+    with pytest.raises(TableNotFound, match=r"main\.orders"):
+        orders.execute("main.order", AlterSpec((DropColumn("id"),)))
+
+
+def test_a_version_or_a_time_comes_back(orders: Session) -> None:
+    alter(orders, DropColumn("tags"))
+    assert orders.execute("main.orders", RestoreSpec(version=1)).version == 3
+    assert orders.table("main.orders").snapshot().schema.names == ROWS.column_names
+    moment = orders.table("main.orders").history()[-1]["timestamp"]
+    from datetime import UTC, datetime
+
+    when = datetime.fromtimestamp(moment / 1000, UTC).isoformat()
+    assert orders.execute("main.orders", RestoreSpec(timestamp=when)).version == 4
+    assert orders.scan("main.orders").count() == 0
+
+
+def test_a_folder_of_parquet_becomes_a_table_as_it_is(session: Session, root: Path) -> None:
+    folder = root / "main" / "files"
+    for day in ("2026-01-01", "2026-01-02"):
+        (folder / f"day={day}").mkdir(parents=True)
+        pq.write_table(pa.table({"n": [1, 2], "x": [float("nan"), 1.0]}), folder / f"day={day}" / "some.parquet")
+    before = {p: p.stat().st_mtime_ns for p in folder.rglob("*.parquet")}
+    with pytest.raises(InvalidConfig, match=r"(?s)main\.files.*day="):
+        session.execute("main.files", ConvertSpec())
+    commit = session.execute("main.files", ConvertSpec((ColumnSpec("day", "DATE"),)))
+    assert (commit.version, commit.files_added, commit.mode) == (0, 2, "convert")
+    assert {p: p.stat().st_mtime_ns for p in folder.rglob("*.parquet")} == before
+    assert str(session.table("main.files").snapshot().schema.field("day").type) == "date32[day]"
+    assert session.scan("main.files").count() == 4
+    with pytest.raises(CommitConflict, match=r"main\.files"):
+        session.execute("main.files", ConvertSpec((ColumnSpec("day", "DATE"),)))
+
+
+def test_a_folder_with_other_files_does_not_become_a_table(duck: Session, root: Path) -> None:
+    folder = root / "main" / "files"
+    folder.mkdir(parents=True)
+    with pytest.raises(StorageError, match=r"main\.files.*no Parquet file"):
+        duck.execute("main.files", ConvertSpec())
+    pq.write_table(pa.table({"n": [1]}), folder / "a.parquet")
+    (folder / "notes.txt").write_text("mine")
+    with pytest.raises(StorageError, match=r"main\.files.*notes\.txt"):
+        duck.execute("main.files", ConvertSpec())
+    assert sorted(p.name for p in folder.iterdir()) == ["a.parquet", "notes.txt"]
+
+
+@pytest.mark.spark
+def test_what_one_engine_made_and_altered_the_other_reads_and_alters(duck: Session, spark: Any) -> None:
+    import duckrun
+
+    duck.execute("main.orders", ORDERS)
+    with duckrun.connect(duck.lake.root, engine="spark", spark=spark) as other:
+        other.execute("main.orders", WriteSpec("append"), ROWS)
+        alter(other, RenameColumn("at", "seen"), ChangeType("id", "BIGINT"))
+        alter(duck, DropColumn("tags"), AddColumn(ColumnSpec("n", "BIGINT")))
+        assert rows_of(other.scan("main.orders")) == rows_of(duck.scan("main.orders"))
+        assert (
+            other.scan("main.orders").columns == duck.scan("main.orders").columns == ["id", "day", "seen", "price", "n"]
+        )
+
+
+@pytest.mark.spark
+def test_a_table_with_column_mapping_is_altered_on_spark_only(duck: Session, spark: Any) -> None:
+    import duckrun
+
+    duck.execute("main.orders", CreateSpec((ColumnSpec("id", "INT"), ColumnSpec("old", "INT"))))
+    mapped = SetProperties({"delta.columnMapping.mode": "name"})
+    with pytest.raises(UnsupportedFeature, match=r"(?s)main\.orders.*engine: spark"):
+        alter(duck, mapped)
+    with duckrun.connect(duck.lake.root, engine="spark", spark=spark) as other:
+        assert "Spark's own statement" in alter(other, mapped).reason
+        other.execute(
+            "main.orders",
+            WriteSpec("append"),
+            pa.table({"id": pa.array([1], pa.int32()), "old": pa.array([2], pa.int32())}),
+        )
+        files = other.table("main.orders").snapshot().files()
+        assert alter(other, RenameColumn("old", "new")).files_added == 0
+        assert other.table("main.orders").snapshot().files() == files
+        assert rows_of(other.scan("main.orders"), "new") == [(2,)]
+    with pytest.raises(UnsupportedFeature, match=r"(?s)main\.orders.*engine: spark"):
+        alter(duck, DropColumn("new"))
