@@ -49,3 +49,7 @@ class VersionNotReadable(DuckrunError):
 
 class MergeRefused(DuckrunError):
     """A row met a clause of a merge whose action is to fail; nothing was written."""
+
+
+class FunctionFailed(DuckrunError):
+    """A Python function of the caller's raised on one of Spark's workers; the message holds its traceback."""

@@ -17,6 +17,7 @@ from sqlglot import exp
 
 from duckrun.dialects import text_in
 from duckrun.engines import spark_alter
+from duckrun.engines.spark_checks import check_workers_see
 from duckrun.engines.spark_errors import errors_about
 from duckrun.engines.spark_scratch import scratch
 from duckrun.engines.spark_session import apply_storage, is_spark_frame, spark_session
@@ -284,6 +285,7 @@ class SparkEngine:
                 f"{spec.mode} on table {transaction.ref}: a write fenced to the version that was read needs a commit at "
                 f"a given version, which Spark does not have on {transaction.lake.storage.kind}. Run this with engine: duckdb."
             )
+        check_workers_see(self.spark, transaction.lake.storage)
         frame = None if source is None else self._native(source)
         if frame is None and not isinstance(spec, DeleteSpec | UpdateSpec):
             raise InvalidConfig(f"{spec.mode} on table {transaction.ref} was given no rows.")

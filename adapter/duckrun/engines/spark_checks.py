@@ -1,4 +1,5 @@
-"""What can be known before a Spark session is asked for: is there PySpark, a Java for it, and somebody at the address."""
+"""What can be known before work is given to Spark: is there PySpark, a Java for it, somebody at the address, and do its
+workers see the lake."""
 
 from __future__ import annotations
 
@@ -7,11 +8,17 @@ import re
 import shutil
 import socket
 import subprocess
+import uuid
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from duckrun.errors import InvalidConfig
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from duckrun.storage import Storage
 
 MINIMUM_JAVA = 17  # Spark 4 runs on 17 and newer
 PROBE_SECONDS = 8.0  # for each address, of which a master list names up to three
@@ -20,6 +27,8 @@ _INSTALL_JAVA = {
     "macOS": "brew install openjdk@17",
     "Windows": "winget install EclipseAdoptium.Temurin.17.JRE",
 }
+
+_seen: set[tuple[int, str]] = set()  # sessions, and the lakes that their workers see
 
 
 def import_pyspark() -> Any:
@@ -69,6 +78,40 @@ def probe(address: str, default_port: int) -> None:
         f"Spark at {shown(address)} cannot be reached ({'; '.join(failures)}). Nothing was run. Check that it is running, "
         "and the host and port."
     )
+
+
+def check_workers_see(session: SparkSession, storage: Storage) -> None:
+    """Raise InvalidConfig where a lake is a folder that Spark's workers, being other machines, do not have.
+
+    They would write files that no other reader finds. A small file is put into the folder and read by Spark; nothing is
+    done for a lake in an object store, for Spark on this machine only, or where it was done before in this process.
+    """
+    if not storage.is_local or (id(session), storage.root) in _seen:
+        return
+    connect = "connect" in type(session).__module__
+    master = str(session.conf.get("spark.master", "") or "")
+    # A server that listens on this machine only was reached, so it is on this machine.
+    here = not connect or session.conf.get("spark.connect.grpc.binding.address", "") == "127.0.0.1"
+    if here and master.startswith("local"):
+        return
+    Path(storage.root).mkdir(parents=True, exist_ok=True)
+    mark = Path(storage.root, f"duckrun-{uuid.uuid4().hex}.txt")  # Spark does not read a name that begins with . or _
+    mark.write_text("seen")
+    try:
+        # The same file many times, so that workers other than the nearest read it too.
+        seen = session.read.text([mark.as_uri()] * 16).distinct().collect()
+        failure = "" if [row[0] for row in seen] == ["seen"] else "it finds nothing there"
+    except Exception as error:
+        failure = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    finally:
+        mark.unlink(missing_ok=True)
+    if failure:
+        raise InvalidConfig(
+            f"The lake {storage.root} is a folder of this machine, and Spark at {master or 'a Connect server'} does not see "
+            f"it ({failure[:200]}). Nothing was written. Put the lake where all of Spark's machines mount it at this path, or "
+            "into an object store; or use master='local[*]'."
+        )
+    _seen.add((id(session), storage.root))
 
 
 def shown(address: str) -> str:

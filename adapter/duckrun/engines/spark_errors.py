@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from duckrun.errors import DuckrunError, DuplicateSourceKeys, InvalidConfig, SchemaMismatch
+from duckrun.engines.spark_trouble import trouble
+from duckrun.errors import DuckrunError, DuplicateSourceKeys, SchemaMismatch
 from duckrun.transaction import Conflict
 
 RAISED = "duckrun: "
@@ -59,15 +60,13 @@ def _translated(error: Exception, mode: str, table: str, analysis: type[DuckrunE
         return DuplicateSourceKeys(
             f"{mode} on table {table}: several source rows match one row of the table. Nothing was written."
         )
-    if "DATA_SOURCE_NOT_FOUND" in text and "delta" in text.lower():
-        return InvalidConfig(
-            f"{mode} on table {table}: this Spark has no Delta jars. Let duckrun's session factory add them, or put "
-            "delta-spark and delta-storage on the cluster."
-        )
     if "DELTA_PATH_EXISTS" in text or "DELTA_TABLE_ALREADY_EXISTS" in text:
         return Conflict(line)
     if "DELTA_FAILED_TO_MERGE_FIELDS" in text or "DELTA_SCHEMA" in text:
         return SchemaMismatch(f"{mode} on table {table}: {line}. Nothing was written.")
+    troubled = trouble(text, f"{mode} on table {table}")
+    if troubled is not None:
+        return troubled
     if name in ("AnalysisException", "ParseException") or "DELTA_MERGE_UNRESOLVED" in text:
         return analysis(f"{mode} on table {table}: Spark cannot run it: {line}")
     if hasattr(error, "add_note"):

@@ -1,0 +1,129 @@
+"""What goes wrong in a Spark job for reasons that are not the table's: the user's Python, memory, jars, paths.
+
+Spark tells these as walls of Java frames. Here the few lines that say what to do are taken out of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from duckrun.engines.spark_jars import STORE_PACKAGES
+from duckrun.errors import DuckrunError, FunctionFailed, InvalidConfig, StorageError
+
+_TRACEBACK = "Traceback (most recent call last):"
+_JAVA_FRAME = re.compile(
+    r"^\s*(at [\w.$]+\(|at \S+/[\w.$]+|\.\.\. \d+ more|Caused by: |Driver stacktrace|JVM stacktrace)"
+)
+_OF_PYSPARK = re.compile(r'File "[^"]*[/\\](pyspark|pyspark\.zip)[/\\]')
+_MEMORY = (
+    "OutOfMemoryError",
+    "Java heap space",
+    "GC overhead limit exceeded",
+    "exceeding physical memory limits",
+    "exceeding memory limits",
+    "OOMKilled",
+    "exit code 137",
+    "exited with code 137",
+    "exited with code 52",
+    "(crashed) with exit code 52",
+    "UNABLE_TO_ACQUIRE_MEMORY",
+)
+_OTHER_VERSION = (
+    "InvalidClassException",
+    "local class incompatible",
+    "NoSuchMethodError",
+    "IncompatibleClassChangeError",
+    "All masters are unresponsive",
+)
+_MISSING_CLASS = re.compile(
+    r"(?:ClassNotFoundException|NoClassDefFoundError|Class|Cannot find catalog plugin class)[^\n]*"
+)
+_UNSEEN = ("FileNotFoundException", "PATH_NOT_FOUND", "FILE_NOT_EXIST", "NoSuchFileException")
+
+
+def trouble(text: str, what: str) -> DuckrunError | None:
+    """A job's failure as one of our errors; None where Spark's own words will do. ``what`` is what was done, and on which
+    table."""
+    python = python_traceback(text)
+    if python is not None:
+        return FunctionFailed(
+            f"{what}: a Python function raised on one of Spark's workers. Nothing was written.\n{python}"
+        )
+    if any(sign in text for sign in _MEMORY):
+        return InvalidConfig(
+            f"{what}: an executor of Spark ran out of memory ({_line_with(text, _MEMORY)}). Nothing was written. Give it more "
+            "(conf spark.executor.memory, or spark.driver.memory with a local master; spark.executor.memoryOverhead for "
+            "Python), or less at a time (a higher spark.sql.shuffle.partitions, fewer spark.executor.cores)."
+        )
+    store = _missing_store(text)
+    if store is not None:
+        return InvalidConfig(f"{what}: this Spark has no jars for {store}. Nothing was written.")
+    if "DATA_SOURCE_NOT_FOUND" in text and "delta" in text.lower() or _lacks_delta(text):
+        return InvalidConfig(
+            f"{what}: this Spark has no Delta jars. Let duckrun's session factory add them (without "
+            "duckrun.jars=provided), or put delta-spark and delta-storage on the cluster, of the versions that docs/spark.md "
+            "names."
+        )
+    if any(sign in text for sign in _OTHER_VERSION):
+        return InvalidConfig(
+            f"{what}: this PySpark and the cluster seem to be of different versions ({_line_with(text, _OTHER_VERSION)}). "
+            "Nothing was written. Install the cluster's version of pyspark here, or the other way round."
+        )
+    if any(sign in text for sign in _UNSEEN):
+        return StorageError(
+            f"{what}: Spark does not see a file ({_line_with(text, _UNSEEN)}). If its workers are other machines, put the "
+            "lake where all of them mount it at the same path, or into an object store."
+        )
+    return None
+
+
+def python_traceback(text: str) -> str | None:
+    """The Python part of what a worker raised, without Java's frames and without PySpark's own; None where there is none.
+
+    >>> print(python_traceback('x\\nTraceback (most recent call last):\\n  File "a.py", line 1, in f\\nKeyError: 3\\n\\n\\tat org.a(B.java)'))
+    Traceback (most recent call last):
+      File "a.py", line 1, in f
+    KeyError: 3
+    """
+    start = text.rfind(_TRACEBACK)
+    if start < 0:
+        return None
+    lines = []
+    for line in text[start:].splitlines():
+        if _JAVA_FRAME.match(line):
+            break
+        lines.append(line)
+    return "\n".join(_without_pyspark(lines)).strip()
+
+
+def _without_pyspark(lines: list[str]) -> Iterator[str]:
+    """A frame is a line that names a file, and the more deeply indented ones after it."""
+    skipping = False
+    for line in lines:
+        if line.startswith('  File "'):
+            skipping = bool(_OF_PYSPARK.search(line))
+        elif not line.startswith("    "):
+            skipping = False
+        if not skipping:
+            yield line
+
+
+def _missing_store(text: str) -> str | None:
+    if "S3AFileSystem not found" in text or ("No FileSystem for scheme" in text and "s3a" in text):
+        return f"s3:// (packages={list(STORE_PACKAGES['s3'])} when the session starts)"
+    if "AzureBlobFileSystem not found" in text or ("No FileSystem for scheme" in text and "abfss" in text):
+        return f"abfss:// and az:// (packages={list(STORE_PACKAGES['azure'])} when the session starts)"
+    if "GoogleHadoopFileSystem not found" in text or ("No FileSystem for scheme" in text and '"gs"' in text):
+        return "gs:// (conf spark.jars with Google's gcs-connector, the jar called shaded, when the session starts)"
+    return None
+
+
+def _lacks_delta(text: str) -> bool:
+    return any("io.delta." in found[0] or "spark.sql.delta" in found[0] for found in _MISSING_CLASS.finditer(text))
+
+
+def _line_with(text: str, signs: tuple[str, ...]) -> str:
+    """The first line that holds one of these, cut to what fits a message."""
+    line = next(line for line in text.splitlines() if any(sign in line for sign in signs))
+    return " ".join(line.split())[:300]
