@@ -60,6 +60,10 @@ def test_views_are_read_by_name_and_keep_no_versions(duck: Session) -> None:
         duck.lake.parse("sales.mondays"), ViewDefinition("select id from orders where day = 'mon'")
     )
     assert rows_of(duck.read.table("sales.mondays")) == [(1,)]
+    with pytest.raises(InvalidConfig, match=r"sales\.mondays is a view"):
+        duck.read.option("versionAsOf", 0).table("sales.mondays")
+    with pytest.raises(InvalidConfig, match=r"sales\.mondays is a view"):
+        duck.read.table("sales.orders").write.saveAsTable("sales.mondays")
 
 
 def test_parquet_and_csv_files_are_read_as_spark_does(session: Session, tmp_path: Path) -> None:
@@ -189,23 +193,28 @@ def test_what_a_writer_does_not_know_is_refused_before_anything_runs(
     assert not (root / "main").exists()
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        pytest.param(lambda: ORDERS, id="pyarrow table"),
-        pytest.param(lambda: ORDERS.to_reader(), id="pyarrow reader"),
-        pytest.param(lambda: ds.dataset(ORDERS), id="pyarrow dataset"),
-        pytest.param(lambda: ORDERS.to_pandas(), id="pandas"),
-        pytest.param(lambda: pl.from_arrow(ORDERS), id="polars"),
-        pytest.param(lambda: pl.from_arrow(ORDERS).lazy(), id="polars lazy"),  # type: ignore[union-attr]
-    ],
-)
-def test_any_local_table_is_a_source_of_writes_merges_and_registered_names(session: Session, source: Any) -> None:
-    session.execute("main.t", WriteSpec("error"), source())
-    merged = session.table("main.t").merge(source(), "target.id = source.id").whenMatchedUpdateAll().execute()
+LOCAL: dict[str, Any] = {
+    "pyarrow table": lambda: ORDERS,
+    "pyarrow reader": lambda: ORDERS.to_reader(),
+    "pyarrow dataset": lambda: ds.dataset(ORDERS),
+    "pandas": lambda: ORDERS.to_pandas(),
+    "polars": lambda: pl.from_arrow(ORDERS),
+    "polars lazy": lambda: pl.from_arrow(ORDERS).lazy(),  # type: ignore[union-attr]
+}
+
+
+@pytest.mark.parametrize("source", LOCAL.values(), ids=LOCAL)
+def test_any_local_table_is_a_source_of_writes_and_merges(duck: Session, source: Any) -> None:
+    duck.execute("main.t", WriteSpec("error"), source())
+    merged = duck.table("main.t").merge(source(), "target.id = source.id").whenMatchedUpdateAll().execute()
     assert merged.rows_updated == 2
-    session.register("local", source())
-    assert rows_of(session.sql("select t.* from main.t join local using (id)")) == rows_of(ORDERS)
+    assert rows_of(duck.read.table("main.t")) == rows_of(ORDERS)
+
+
+def test_any_local_table_can_be_registered(session: Session) -> None:
+    for name, source in LOCAL.items():
+        session.register(name.replace(" ", "_"), source())
+        assert rows_of(session.sql(f"select * from {name.replace(' ', '_')}")) == rows_of(ORDERS), name
 
 
 def test_a_duckdb_relation_is_a_source_on_both_engines(session: Session) -> None:

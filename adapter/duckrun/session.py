@@ -15,7 +15,7 @@ from duckrun.engines.duckdb_source import SQL
 from duckrun.engines.engine import Engine
 from duckrun.errors import InvalidConfig
 from duckrun.frame import Frame
-from duckrun.lake import Lake, TableRef
+from duckrun.lake import Lake, TableRef, ViewDefinition
 from duckrun.lakes import Lakes
 from duckrun.memory import Arbiter
 from duckrun.pins import Pins
@@ -289,8 +289,18 @@ class Session:
         self.engine.register(name, frame)
 
     def ref(self, name: str | TableRef) -> TableRef:
-        """The table of a name: ``name``, ``schema.name`` or ``lake.schema.name``, whether it exists or not."""
-        return name if isinstance(name, TableRef) else self.lakes.locate(name)[1]
+        """The table of a name: ``name``, ``schema.name`` or ``lake.schema.name``, whether it exists or not.
+
+        Raises InvalidConfig for a name that a view has.
+        """
+        if isinstance(name, TableRef):
+            return name
+        lake, ref = self.lakes.locate(name)
+        if isinstance(lake.definition(ref), ViewDefinition):
+            raise InvalidConfig(
+                f"{ref} is a view: read it by read.table() or sql(); it has no versions and takes no rows."
+            )
+        return ref
 
     # -- other lakes
 
