@@ -29,13 +29,18 @@ KEYS = ("l_orderkey", "l_linenumber")
 SPILL = 1024**3
 
 
-def generate(folder: Path, scale: float) -> tuple[int, int]:
-    """lineitem and a 1 % change of it (half updates, half new keys) as Parquet; the rows of both."""
+def load_tpch(con: duckdb.DuckDBPyConnection) -> None:
+    """DuckDB's extension that makes TPC-H's tables, from its wheel."""
     spec = importlib.util.find_spec("duckdb_extension_tpch")
     assert spec is not None and spec.origin is not None, "pip install duckdb-extension-tpch"
     extension = next(Path(spec.origin).parent.rglob("tpch.duckdb_extension"))
+    con.execute(f"LOAD '{extension}'")
+
+
+def generate(folder: Path, scale: float) -> tuple[int, int]:
+    """lineitem and a 1 % change of it (half updates, half new keys) as Parquet; the rows of both."""
     with duckdb.connect() as con:
-        con.execute(f"LOAD '{extension}'")
+        load_tpch(con)
         con.execute(f"CALL dbgen(sf = {scale})")
         con.execute(f"COPY lineitem TO '{folder}/lineitem.parquet'")
         con.execute(
