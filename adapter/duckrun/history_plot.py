@@ -48,13 +48,13 @@ def sizes(table: Table, limit: int) -> list[VersionSize]:
 
 def _rows(table: Table, snapshot: Snapshot) -> int:
     """Counted by the log where each file's statistics say it and no row of it is deleted, else by a query."""
-    counts = [
-        None if f.deletion_vector or f.stats is None else json.loads(f.stats).get("numRecords")
-        for f in snapshot.files()
-    ]
-    if None in counts:
-        return table.toDF(version=snapshot.version).count()
-    return sum(counts)
+    total = 0
+    for file in snapshot.files():
+        counted = None if file.deletion_vector or file.stats is None else json.loads(file.stats).get("numRecords")
+        if counted is None:
+            return table.toDF(version=snapshot.version).count()
+        total += counted
+    return total
 
 
 def plot(name: str, versions: Sequence[VersionSize]) -> Figure:
