@@ -197,6 +197,8 @@ def _settings(master: str, conf: Mapping[str, Any], storage: Storage | None) -> 
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": _text(sys.stderr.isatty()),
         "spark.log.level": "ERROR",
+        # What a Python function raises is told without the frames of PySpark.
+        "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "true",
     }
     if master.startswith("local"):
         # Workers of Python functions are of this environment, whether or not it is activated.
