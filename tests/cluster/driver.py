@@ -53,6 +53,32 @@ def example(lake: str, address: str) -> None:
     tell(session, classic=SparkContext._active_spark_context is not None)
 
 
+def fail(lake: str, address: str) -> None:
+    from pyspark.sql import functions as F
+
+    import duckrun
+    from duckrun.engines.spark_session import spark_session
+
+    session = spark_session(master=address, conf=EXECUTOR)
+
+    def price(item: int) -> float:
+        return {0: 1.0}[item]
+
+    failing = {
+        "python": session.range(5).select(F.udf(price, "double")("id").alias("price")),
+        # One value that is larger than an executor.
+        "memory": session.range(1).selectExpr("length(repeat(concat('x', id), 1000000000)) as n"),
+    }
+    said = {}
+    with duckrun.connect(lake, engine="spark", spark=session) as s:
+        for name, frame in failing.items():
+            try:
+                s.execute(f"main.{name}", duckrun.WriteSpec("error"), frame)
+            except duckrun.DuckrunError as error:
+                said[name] = [type(error).__name__, str(error)]
+    tell(session, said=said)
+
+
 def write(lake: str, address: str, seconds: str, mark: str) -> None:
     import duckrun
     from duckrun.engines.spark_session import spark_session
@@ -88,4 +114,4 @@ def tell(session: Any, **more: Any) -> None:
 
 if __name__ == "__main__":
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    {"example": example, "write": write}[sys.argv[1]](*sys.argv[2:])
+    {"example": example, "fail": fail, "write": write}[sys.argv[1]](*sys.argv[2:])

@@ -70,6 +70,16 @@ def test_the_same_assets_run_through_spark_connect_with_no_classic_session(clust
     check_example(tmp_path / "lake", tmp_path / "home")
 
 
+def test_what_fails_on_a_worker_is_told_in_a_few_lines(cluster: Cluster, tmp_path: Path) -> None:
+    said = told(driver("fail", tmp_path / "lake", cluster.address))["said"]
+    kind, text = said["python"]
+    assert kind == "FunctionFailed" and "in price" in text and "KeyError" in text and "org.apache" not in text
+    kind, text = said["memory"]
+    assert kind == "InvalidConfig" and "main.memory" in text and "spark.executor.memory" in text and len(text) < 1000
+    with duckrun.connect(tmp_path / "lake") as s:
+        assert s.tables() == []
+
+
 @pytest.fixture
 def numbers(tmp_path: Path) -> Path:
     """A lake with one table of one row, at version 0; beside it the folder in which tasks say that they started."""

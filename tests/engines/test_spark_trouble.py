@@ -1,0 +1,71 @@
+"""What Spark says when a job fails, as a few lines that say what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import duckrun
+from duckrun import WriteSpec
+from duckrun.engines.spark_trouble import trouble
+from duckrun.errors import DuckrunError, FunctionFailed, InvalidConfig, StorageError
+
+JAVA = "\n\tat org.apache.spark.scheduler.DAGScheduler.abortStage(DAGScheduler.scala:2935)\n\t... 26 more"
+
+
+@pytest.mark.spark
+def test_a_python_function_that_raises_gives_its_own_traceback_and_no_java(root: Any, spark: Any) -> None:
+    from pyspark.sql import functions as F
+
+    def price(item: int) -> float:
+        return {0: 1.0}[item]
+
+    frame = spark.range(5).select(F.udf(price, "double")("id").alias("price"))
+    with duckrun.connect(root, engine="spark", spark=spark) as s:
+        with pytest.raises(FunctionFailed) as raised:
+            s.execute("sales.orders", WriteSpec("error"), frame)
+        assert not s.lake.exists(s.ref("sales.orders"))
+    said = str(raised.value)
+    for part in ("sales.orders", "Nothing was written", "in price", "KeyError: "):
+        assert part in said, said
+    assert "org.apache" not in said and "/pyspark/" not in said and len(said) < 1000
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "told"),
+    [
+        ("ExecutorLostFailure: Command exited with code 52", InvalidConfig, "spark.executor.memory"),
+        ("java.lang.OutOfMemoryError: Java heap space", InvalidConfig, "ran out of memory"),
+        ("Container killed by YARN for exceeding physical memory limits. 2 GB used", InvalidConfig, "memoryOverhead"),
+        (
+            "java.lang.ClassNotFoundException: Class org.apache.hadoop.fs.s3a.S3AFileSystem not found",
+            InvalidConfig,
+            "hadoop-aws:3.4.2",
+        ),
+        (
+            "Cannot find catalog plugin class for catalog 'spark_catalog': org.apache.spark.sql.delta.catalog.DeltaCatalog.",
+            InvalidConfig,
+            "no Delta jars",
+        ),
+        ("[DATA_SOURCE_NOT_FOUND] Failed to find the data source: delta.", InvalidConfig, "no Delta jars"),
+        (
+            "java.io.InvalidClassException: org.apache.spark.rdd.RDD; local class incompatible: stream classdesc",
+            InvalidConfig,
+            "different versions",
+        ),
+        (
+            "java.io.FileNotFoundException: File file:/lake/a.parquet does not exist",
+            StorageError,
+            "mount it at the same",
+        ),
+    ],
+)
+def test_failures_that_are_not_the_table_s_say_what_to_do(text: str, kind: type[DuckrunError], told: str) -> None:
+    found = trouble(f"Job aborted due to stage failure:\n{text}{JAVA}", "append on table sales.orders")
+    assert type(found) is kind and told in str(found) and "append on table sales.orders" in str(found)
+    assert "DAGScheduler" not in str(found)
+
+
+def test_what_spark_says_well_itself_is_left_alone() -> None:
+    assert trouble("[ARITHMETIC_OVERFLOW] integer overflow", "append on table t") is None
