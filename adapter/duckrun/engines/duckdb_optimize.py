@@ -29,6 +29,7 @@ from duckrun.transaction import Transaction
 
 _TARGET = 128 * 1024 * 1024
 _SMALL = 0.75  # a file of this share of the target is large enough
+_ROW_GROUP, _SMALLEST_GROUP = 122_880, 2048  # rows: DuckDB's own, and its least
 _RANK = "__duckrun_rank_"
 _BITS = 12  # of each column's rank: 4096 ranges
 
@@ -142,8 +143,18 @@ def _together(
         rows = f"SELECT {names} FROM (SELECT {names}, {_ranks(z_order_by)} FROM ({rows})) ORDER BY {_z_value(len(z_order_by))}"
     else:
         rows += order_by(tuple(c for c in sort_order(snapshot.properties) if c in kept))
-    split = target if sum(f.size for f in files) > target else None
-    return staged.stage(Rows(cursor, rows, kept), snapshot.ref, beside=files[0], target_file_size=split)
+    size = sum(f.size for f in files)
+    if size <= target:
+        return staged.stage(Rows(cursor, rows, kept), snapshot.ref, beside=files[0])
+    counted = cursor.execute(f"SELECT count(*) FROM {scan} WHERE filename IN ({inside})").fetchone()
+    per_file = (counted[0] if counted else 0) * target // size
+    return staged.stage(
+        Rows(cursor, rows, kept),
+        snapshot.ref,
+        beside=files[0],
+        target_file_size=target,
+        row_group_size=max(_SMALLEST_GROUP, min(_ROW_GROUP, per_file // 2048 * 2048)),
+    )
 
 
 def _ranks(columns: Sequence[str]) -> str:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 import obstore
+from obstore.exceptions import AlreadyExistsError
 
 from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.formats.definition import Definition
@@ -69,7 +70,7 @@ def write_commit(form: DeltaFormat, ref: TableRef, snapshot: Snapshot | None, ne
     try:
         store = form.storage.store_at(ref.location)
         obstore.put(store, f"{LOG}/{version:020d}.json", body.encode(), mode="create")
-    except FileExistsError as error:  # obstore's AlreadyExistsError
+    except AlreadyExistsError as error:
         raise CommitTaken(f"version {version} of table {ref}") from error
     return version
 

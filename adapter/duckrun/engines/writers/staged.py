@@ -35,12 +35,14 @@ def stage(
     partition_by: Sequence[str] = (),
     *,
     target_file_size: int | None = None,
+    row_group_size: int | None = None,
     beside: ScanFile | None = None,
 ) -> tuple[StagedFile, ...]:
     """Write rows as Parquet files into a table's folder. No reader sees them before they are committed.
 
     Values of partition columns come as the log writes them; file names are unique, so that processes never collide.
-    ``beside``: the rows are of that file's partition, without its columns, and go into the same folder.
+    DuckDB begins another file between row groups only, so ``row_group_size`` (rows) bounds how close it keeps to
+    ``target_file_size``. ``beside``: the rows are of that file's partition, without its columns, and go into the same folder.
     """
     if not ref.location.startswith(("s3://", "az://", "abfss://", "gs://")):
         Path(ref.location).mkdir(parents=True, exist_ok=True)
@@ -49,6 +51,8 @@ def stage(
         raise UnsupportedFeature(f"Table {ref} needs a column that it is not partitioned by.")
     schema = schema_to_text(arrow_schema(rows))
     options = ["FORMAT parquet", "RETURN_STATS", "COMPRESSION snappy"]
+    if row_group_size:
+        options.append(f"ROW_GROUP_SIZE {int(row_group_size)}")
     if partition_by:
         names = ", ".join(quote_identifier(c) for c in partition_by)
         options += [f"PARTITION_BY ({names})", "WRITE_PARTITION_COLUMNS false", "OVERWRITE_OR_IGNORE true"]
@@ -127,6 +131,8 @@ def commit(
     commit_properties: CommitProperties = form.properties(transaction.app, note)
     now = int(time.time() * 1000)
     adds = [AddAction(f.path, f.size, f.partition_values, now, data_change, f.stats or "") for f in staged]
+    if snapshot is None and definition is not None:
+        return form.commit(ref, None, NewCommit(operation or "WRITE", note, definition, staged, (), transaction.app))
     if snapshot is None:
         try:
             create_table_with_add_actions(

@@ -1,0 +1,211 @@
+"""Compaction, z-order, vacuum, checkpoints and log cleanup: no row changes, on both engines, beside writers."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from duckrun import SQL, ReadOnlyLake, WriteSpec, connect, maintenance
+from duckrun.errors import InvalidConfig, TableNotFound, UnsupportedFeature
+from duckrun.session import Session
+from duckrun.specs import DeleteSpec, ReadSpec
+from duckrun.table_specs import AlterSpec, ColumnSpec, CreateSpec, SetProperties
+from tests.rows import rows_of
+
+WEEK = 7 * 24 * 3600
+
+
+def log_of(session: Session, version: int, name: str = "t") -> list[dict]:
+    path = Path(session.lake.root, "main", name, "_delta_log", f"{version:020d}.json")
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def rows(day: str, *ids: int) -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.int64()), "day": [day] * len(ids), "x": [float("nan")] * len(ids)})
+
+
+@pytest.fixture
+def small(session: Session) -> Session:
+    """A session whose table main.t has three files in each of two partitions, at version 3."""
+    for number in range(3):
+        both = pa.concat_tables([rows("a/b", number), rows("c", number + 10)])
+        session.execute("main.t", WriteSpec("append", partition_by=("day",)), both)
+    return session
+
+
+def test_compaction_gives_fewer_files_and_the_same_rows(small: Session) -> None:
+    before = rows_of(small.scan("main.t"))
+    result = maintenance.compact(small, "main.t")
+    assert (result.files_before, result.files_after, result.version) == (6, 2, 3)
+    assert result.bytes_before and result.bytes_after and result.bytes_after < result.bytes_before
+    assert rows_of(small.scan("main.t")) == before
+    actions = [a for line in log_of(small, 3) for a in (line.get("add"), line.get("remove")) if a]
+    assert len(actions) == 8 and not any(action["dataChange"] for action in actions)
+    again = maintenance.compact(small, "main.t")
+    assert (again.files_after, again.version) == (2, None)
+
+
+def test_compaction_of_some_partitions(small: Session) -> None:
+    assert maintenance.compact(small, "main.t", predicate="day = 'c'").files_after == 4
+    with pytest.raises(InvalidConfig, match=r"main\.t"):
+        maintenance.compact(small, "main.t", predicate="id = 1")
+
+
+def test_what_cannot_be_compacted_is_said(small: Session) -> None:
+    with pytest.raises(TableNotFound, match=r"main\.t"):
+        maintenance.compact(small, "main.tt")
+    with pytest.raises(InvalidConfig, match=r"(?s)main\.t.*nothing"):
+        maintenance.z_order(small, "main.t", "nothing")
+    with connect(small.lake.root, read_only=True) as reading:
+        for work in (maintenance.compact, maintenance.vacuum, maintenance.checkpoint, maintenance.cleanup_log):
+            with pytest.raises(ReadOnlyLake, match=r"main\.t"):
+                work(reading, "main.t")
+    assert small.table("main.t").snapshot().version == 2
+
+
+def test_z_order_puts_near_rows_into_the_same_files(duck: Session) -> None:
+    grid = SQL(
+        "SELECT range // 300 AS x, range % 300 AS y, repeat('v', 20) || range AS v FROM range(90000) ORDER BY hash(range)"
+    )
+    duck.execute("main.grid", WriteSpec("error"), grid)
+    before = rows_of(duck.scan("main.grid", ReadSpec(columns=("x", "y"))))
+    result = maintenance.z_order(duck, "main.grid", "x", "y", target_file_size=150_000)
+    assert result.files_after and result.files_after >= 4
+    assert rows_of(duck.scan("main.grid", ReadSpec(columns=("x", "y")))) == before
+    spans = [json.loads(line["add"]["stats"]) for line in log_of(duck, 1, "grid") if "add" in line]
+    area = [
+        (s["maxValues"]["x"] - s["minValues"]["x"]) * (s["maxValues"]["y"] - s["minValues"]["y"]) / 90000 for s in spans
+    ]
+    assert sum(area) / len(area) < 0.7  # each file would span the whole grid
+
+
+def test_compaction_keeps_the_order_of_a_sorted_table(duck: Session) -> None:
+    duck.execute("main.t", CreateSpec((ColumnSpec("id", "BIGINT"),), sort_by=("id",)))
+    for ids in ([5, 1], [4, 2], [3, 0]):
+        duck.execute("main.t", WriteSpec("append"), pa.table({"id": ids}))
+    maintenance.compact(duck, "main.t")
+    assert duck.scan("main.t").toArrow()["id"].to_pylist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_appends_beside_a_compaction_are_all_kept(duck: Session) -> None:
+    duck.execute("main.t", WriteSpec("append"), rows("a", 0))
+    stop, failed = threading.Event(), []
+
+    def append() -> None:
+        with connect(duck.lake.root) as own:
+            for number in range(1, 16):
+                try:
+                    own.execute("main.t", WriteSpec("append"), rows("a", number))
+                except Exception as error:
+                    failed.append(error)
+        stop.set()
+
+    writer = threading.Thread(target=append)
+    writer.start()
+    compactions = 0
+    while not stop.is_set():
+        compactions += maintenance.compact(duck, "main.t").version is not None
+    writer.join()
+    maintenance.compact(duck, "main.t")
+    assert not failed and compactions
+    assert rows_of(duck.scan("main.t"), "id") == sorted([(n,) for n in range(16)], key=repr)
+    assert len(duck.table("main.t").snapshot().files()) == 1
+
+
+def test_a_writer_that_commits_within_a_compaction_goes_below_it(
+    duck: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On an object store nobody holds a lock: the compacted files go on top of an append that came between."""
+    for number in range(3):
+        duck.execute("main.t", WriteSpec("append"), rows("a", number))
+    from duckrun.engines import duckdb_optimize
+    from duckrun.transaction import Transaction
+
+    real = duckdb_optimize.staged.commit
+
+    def commit(transaction: Transaction, *args: object, **options: object) -> int:
+        monkeypatch.setattr(duckdb_optimize.staged, "commit", real)
+        import deltalake
+
+        deltalake.write_deltalake(transaction.ref.location, rows("a", 99), mode="append")
+        return real(transaction, *args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(duckdb_optimize.staged, "commit", commit)
+    result = maintenance.compact(duck, "main.t")
+    assert (result.version, result.files_after) == (4, 2)
+    assert rows_of(duck.scan("main.t"), "id") == [(0,), (1,), (2,), (99,)]
+
+
+def _age(session: Session, seconds: float) -> None:
+    for path in Path(session.lake.root, "main", "t").rglob("*.parquet"):
+        os.utime(path, (time.time() - seconds, time.time() - seconds))
+
+
+def test_vacuum_removes_what_no_version_within_the_retention_uses(small: Session) -> None:
+    definition = Path(small.lake.root, "main", "_duckrun", "view.json")
+    definition.parent.mkdir(exist_ok=True)
+    definition.write_text("{}")
+    maintenance.compact(small, "main.t")
+    _age(small, 2 * WEEK)
+    kept = maintenance.vacuum(small, "main.t")
+    assert kept.removed == ()  # taken out of the table a moment ago, so a reader may be at work with them
+    assert small.scan("main.t", ReadSpec(version=2)).count() == 6
+    with pytest.raises(InvalidConfig, match=r"(?s)main\.t.*enforce_retention"):
+        maintenance.vacuum(small, "main.t", retention_hours=1)
+    listed = maintenance.vacuum(small, "main.t", retention_hours=0.001, dry_run=True, enforce_retention=False)
+    assert listed.dry_run and listed.version is None and listed.removed == ()
+
+
+def test_vacuum_removes_old_files_and_keeps_staged_ones(duck: Session) -> None:
+    for ids in ((1,), (2,)):
+        duck.execute("main.t", WriteSpec("overwrite"), rows("c", *ids))
+    stray = Path(duck.lake.root, "main", "t", "part-stray.parquet")
+    stray.write_bytes(b"killed write")
+    _age(duck, 2 * WEEK)
+    staged = duck.stage("main.t", rows("c", 77))
+    assert maintenance.vacuum(duck, "main.t", dry_run=True).removed == ("part-stray.parquet",)
+    assert stray.exists()
+    assert maintenance.vacuum(duck, "main.t").removed == ("part-stray.parquet",)
+    assert duck.commit_staged("main.t", staged, WriteSpec("append")).rows_inserted == 1
+    gone = maintenance.vacuum(duck, "main.t", retention_hours=0, enforce_retention=False)
+    assert len(gone.removed) == 1 and rows_of(duck.scan("main.t"), "id") == [(2,), (77,)]
+
+
+def test_a_checkpoint_and_a_clean_log_read_the_same(small: Session) -> None:
+    before = rows_of(small.scan("main.t"))
+    assert maintenance.checkpoint(small, "main.t").version is None
+    log = Path(small.lake.root, "main", "t", "_delta_log")
+    assert (log / f"{2:020d}.checkpoint.parquet").exists()
+    assert maintenance.cleanup_log(small, "main.t").removed == ()
+    small.execute("main.t", AlterSpec((SetProperties({"delta.logRetentionDuration": "interval 0 days"}),)))
+    maintenance.checkpoint(small, "main.t")
+    for path in log.glob("*.json"):
+        os.utime(path, (time.time() - WEEK, time.time() - WEEK))
+    assert maintenance.cleanup_log(small, "main.t").removed
+    assert rows_of(small.scan("main.t")) == before
+
+
+@pytest.mark.spark
+def test_files_with_deletion_vectors_are_written_anew_by_duckdb(duck: Session, spark: object) -> None:
+    duck.execute(
+        "main.t", CreateSpec((ColumnSpec("id", "BIGINT"), ColumnSpec("day", "VARCHAR"), ColumnSpec("x", "DOUBLE")))
+    )
+    duck.execute("main.t", AlterSpec((SetProperties({"delta.enableDeletionVectors": "true"}),)))
+    with connect(duck.lake.root, engine="spark", spark=spark) as other:
+        for ids in (range(100), range(100, 200)):
+            other.execute("main.t", WriteSpec("append"), rows("a", *ids))
+        other.execute("main.t", DeleteSpec("id % 50 = 0"))
+        assert any(f.deletion_vector for f in duck.table("main.t").snapshot().files())
+        maintenance.compact(duck, "main.t")
+        assert not any(f.deletion_vector for f in duck.table("main.t").snapshot().files())
+        assert other.scan("main.t").count() == duck.scan("main.t").count() == 196
+        with pytest.raises(UnsupportedFeature, match=r"(?s)main\.t.*engine: spark"):
+            maintenance.vacuum(duck, "main.t")
+        gone = maintenance.vacuum(other, "main.t", retention_hours=0, enforce_retention=False)
+        assert gone.removed and other.scan("main.t").count() == 196
