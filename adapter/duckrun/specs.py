@@ -66,7 +66,8 @@ class WriteSpec:
     ``within`` (SQL in ``dialect``) is what every row of the source must satisfy, in any mode; one that does not fails
     the write. ``predicate`` is what mode ``replace`` replaces: every row of the table for which it is true goes, and
     every row of the source must satisfy it. ``replace`` with no predicate replaces exactly the
-    partitions that the source holds rows of. ``read_version`` fences the commit to that version plus one.
+    partitions that the source holds rows of. ``read_version`` fences the commit to that version plus one. An overwrite
+    with ``redefine`` makes another table in the place of one: its properties, constraints and description go too.
     """
 
     mode: WriteMode
@@ -80,6 +81,7 @@ class WriteSpec:
     target_file_size: int | None = None
     read_version: int | None = None
     within: str | None = None
+    redefine: bool = False
     app: AppTransaction | None = None
     dialect: str = "duckdb"
 
@@ -90,6 +92,8 @@ class WriteSpec:
             raise InvalidConfig(f"Unknown schema mode {self.schema_mode!r}; the modes are {', '.join(SCHEMA_MODES)}.")
         if self.predicate is not None and self.mode != "replace":
             raise InvalidConfig(f"A predicate goes with mode 'replace', not with {self.mode!r}.")
+        if self.redefine and self.mode != "overwrite":
+            raise InvalidConfig(f"redefine goes with mode 'overwrite', not with {self.mode!r}.")
         if self.mode == "safeappend" and self.read_version is None:
             raise InvalidConfig("Mode 'safeappend' needs the version that was read (read_version).")
 

@@ -130,13 +130,8 @@ def replace_tables(tree: exp.Expr, resolve: Callable[[exp.Table], exp.Expr | Non
         else:
             found.set("alias", table.args["alias"].copy())
         for key in ("joins", "laterals", "pivots", "sample"):
-            if table.args.get(key):
-                found.set(
-                    key,
-                    [node.copy() for node in table.args[key]]
-                    if isinstance(table.args[key], list)
-                    else table.args[key].copy(),
-                )
+            if table.args.get(key):  # moved, not copied: tables in them are to be replaced too
+                found.set(key, table.args[key])
         table.replace(found)
     for column in tree.find_all(exp.Column):
         if column.args.get("db") is not None and (column.text("db"), column.table) in shortened:

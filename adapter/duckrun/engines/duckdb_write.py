@@ -19,6 +19,7 @@ from duckrun.errors import (
     SchemaMismatch,
     TableNotFound,
 )
+from duckrun.formats.definition import defined
 from duckrun.specs import (
     Commit,
     DeleteInsertSpec,
@@ -99,7 +100,8 @@ class Job:
                 f"Table {transaction.ref} is partitioned by {', '.join(missing)}, which the data has not; "
                 f"it has {', '.join(rows.types)}."
             )
-        final = fitted(self.transaction.ref, rows, filled, partition_by, spec=spec, snapshot=snapshot)
+        kept = None if spec.redefine else snapshot  # whose constraints and sort order hold
+        final = fitted(self.transaction.ref, rows, filled, partition_by, spec=spec, snapshot=kept)
         if mode == "replace" and snapshot is not None:
             return self._replace(spec, final, snapshot)
         if snapshot is not None and not whole and written_anew(snapshot):
@@ -120,6 +122,8 @@ class Job:
         if rows.one_shot and repartitioned:
             rows = self.kept(rows)
         definition = None if whole or snapshot is None else definition_of(snapshot)
+        if whole and (spec.redefine or any(not name.startswith("delta.") for name in spec.table_properties)):
+            return self._defined(spec, rows, snapshot, partition_by)
         if rows.one_shot or definition is not None:
             reason = "a stream can be read once, staged files can be committed again"
             if definition is not None:
@@ -155,6 +159,26 @@ class Job:
             reason=reason,
         )
         return self.done(version, "delta_rs", reason)
+
+    def _defined(self, spec: WriteSpec, rows: Rows, snapshot: Snapshot | None, partition_by: Sequence[str]) -> Commit:
+        """All rows of a table, with a definition that delta_rs does not write: another one, or properties of our own."""
+        form, schema = self.transaction.lake.format, arrow_schema(rows)
+        definition = defined(schema, tuple(partition_by), spec.table_properties, spec.description)
+        if snapshot is not None:
+            definition = definition.in_place_of(form.definition(snapshot), keep=not spec.redefine)
+        reason = "rows and definition of the table in one commit"
+        version = staged.commit(
+            self.transaction,
+            snapshot,
+            self.staged(rows, partition_by, spec.target_file_size),
+            () if snapshot is None else snapshot.files(),
+            schema=schema,
+            definition=definition,
+            operation="CREATE TABLE AS SELECT" if snapshot is None else "CREATE OR REPLACE TABLE AS SELECT",
+            writer="staged",
+            reason=reason,
+        )
+        return self.done(version, "staged", reason)
 
     def _replace(self, spec: WriteSpec, rows: Rows, snapshot: Snapshot) -> Commit:
         reason = "the files of the replaced rows and the new ones change places in one commit"

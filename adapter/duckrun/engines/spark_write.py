@@ -181,6 +181,8 @@ class Attempt:
     def _overwrite(self, frame: DataFrame, spec: WriteSpec) -> Commit | None:
         assert self.snapshot is not None
         keep = self.snapshot.partition_columns if spec.partition_by is None else spec.partition_by
+        if spec.redefine:
+            return self._create(frame, spec)
         check_new_table(frame.schema, keep)
         return self._save(self._commented(frame, spec), "overwrite", {"overwriteSchema": "true"}, keep, spec)
 
@@ -192,7 +194,7 @@ class Attempt:
         if spec.predicate is not None:
             self._refuse_outside(frame, spec.predicate)
         frame = self._commented(frame, spec)
-        if spec.description is None and all(key.startswith("delta.") for key in properties):
+        if not spec.redefine and spec.description is None and all(key.startswith("delta.") for key in properties):
             return self._save(frame, "error", properties, spec.partition_by or (), spec)
         # Only CREATE TABLE AS takes a description; it takes the note and application id from the session's settings.
         from pyspark.sql import functions as F
@@ -206,7 +208,7 @@ class Attempt:
                 writer = writer.tableProperty("comment", spec.description)
             if spec.partition_by:
                 writer = writer.partitionedBy(*[F.col(quote(column)) for column in spec.partition_by])
-            writer.create()
+            writer.createOrReplace() if spec.redefine else writer.create()
         return None
 
     def _save(

@@ -106,6 +106,19 @@ class Definition:
             needed.add("timestampNtz")
         return needed
 
+    def in_place_of(self, other: Definition, *, keep: bool) -> Self:
+        """This definition for the table that another one was of; with ``keep`` what only that one says stays."""
+        properties = {**other.properties, **self.properties} if keep else self.properties
+        description = self.description if self.description is not None or not keep else other.description
+        return replace(
+            self,
+            id=other.id,
+            name=other.name,
+            created_time=other.created_time,
+            properties=properties,
+            description=description,
+        )
+
     # -- columns
 
     def column(self, name: str) -> dict[str, Any]:
@@ -162,6 +175,14 @@ def created(spec: CreateSpec) -> Definition:
     for name, condition in spec.checks.items():
         made = with_check(made, AddCheck(name, condition), spec.dialect)
     return made
+
+
+def defined(
+    schema: pa.Schema, partition_by: tuple[str, ...], properties: Mapping[str, Any], description: str | None
+) -> Definition:
+    """The definition of a table of rows. Raises InvalidConfig, UnsupportedFeature for a property."""
+    values = {name: property_value(name, value) for name, value in properties.items()}
+    return Definition(tuple(fields_of(schema)), partition_by, values, description)
 
 
 def field_of(column: ColumnSpec, dialect: str) -> dict[str, Any]:

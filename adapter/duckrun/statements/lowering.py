@@ -5,6 +5,7 @@ Only here is it known what a statement's clauses mean for the core: which column
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from sqlglot import exp
 
 from duckrun.dialects import text_in
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
+from duckrun.formats.definition import SORT_BY
 from duckrun.frame import Frame
 from duckrun.specs import AppTransaction, DeleteSpec, SchemaMode, Spec, UpdateSpec, WriteSpec
 from duckrun.statements.from_ddl import renamed
@@ -52,11 +54,15 @@ def create_as(statement: CreateTableAs, ref: TableRef, reading: Reading, asked: 
     """A new table of the rows of a query, or another in the place of one."""
     frame = reading.frame(statement.query)
     mode = {"error": "error", "ignore": "ignore", "replace": "overwrite"}[statement.if_exists]
+    properties = dict(statement.properties)
+    if statement.sort_by:
+        properties[SORT_BY] = json.dumps(list(statement.sort_by), ensure_ascii=False)
     spec = WriteSpec(
         mode,  # type: ignore[arg-type]
         partition_by=statement.partition_by,
         sort_by=statement.sort_by,
-        table_properties=dict(statement.properties),
+        redefine=mode == "overwrite",
+        table_properties=properties,
         description=statement.description,
         read_version=reading.newest.get(ref.location) if mode == "overwrite" else None,
         app=asked.app,

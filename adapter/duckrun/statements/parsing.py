@@ -88,6 +88,8 @@ def _query(tree: exp.Expr) -> Statement:
         raise unsupported("SELECT … INTO")
     if isinstance(tree, exp.Describe) and isinstance(tree.this, exp.Table):
         return Describe(parts_of(tree.this), "columns")
+    if isinstance(tree, exp.Summarize) and isinstance(tree.this, exp.Table):
+        tree.set("this", exp.select("*").from_(tree.this.copy()))
     return Query(tree)
 
 

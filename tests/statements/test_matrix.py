@@ -1,0 +1,80 @@
+"""Every line of the statement matrix: a supported statement is checked by rows, a refused one by its message."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import duckrun
+from duckrun import DuckrunError, Frame, Session
+from tests.rows import rows_of
+from tests.statements.cases import CASES, ENGINES, Case, make_lake, matrix
+from tools.statement_matrix import PAGE, with_matrix
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The lake that every case starts from."""
+    root = tmp_path_factory.mktemp("template") / "lake"
+    make_lake(root)
+    return root
+
+
+def _cells() -> Iterator[object]:
+    for case in CASES:
+        for engine in ENGINES:
+            marks = []
+            if engine == "spark":
+                marks = [pytest.mark.spark] if case.daily else [pytest.mark.spark, pytest.mark.conformance]
+            yield pytest.param(case, engine, id=f"{case.id} [{engine}]", marks=marks)
+
+
+@pytest.mark.parametrize(("case", "engine_name"), list(_cells()))
+def test_statement(
+    case: Case, engine_name: str, template: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    root = tmp_path / "lake"
+    shutil.copytree(template, root)
+    spark = request.getfixturevalue("spark") if engine_name == "spark" else None
+    with duckrun.connect(root, engine=engine_name, spark=spark) as session:  # type: ignore[arg-type]
+        text = case.sql.replace("{lake}", root.as_posix())
+        refusal = case.refusal(engine_name)
+        if refusal is not None:
+            before = _state(root)
+            with pytest.raises(DuckrunError, match=f"(?s){refusal}") as raised:
+                _run(session, case, text)
+            if "is not supported by sql()" in str(raised.value):
+                assert _state(root) == before
+            return
+        result = _run(session, case, text)
+        if case.gives is not None:
+            assert isinstance(result, Frame)
+            assert rows_of(result) == sorted(case.gives, key=repr)
+        if case.rows is not None:
+            assert rows_of(session.sql(case.check)) == sorted(case.rows, key=repr)
+            return
+        assert case.gives is not None, "a case checks rows"
+
+
+def _run(session: Session, case: Case, text: str) -> object:
+    result = session.sql(text, dialect=case.dialect, **case.options)
+    if isinstance(result, Frame):
+        assert result.toArrow().num_columns
+    return result
+
+
+def _state(root: Path) -> list[str]:
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*") if not path.name.startswith("."))
+
+
+def test_names_of_cases_tell_them_apart() -> None:
+    ids = [case.id for case in CASES]
+    assert len(ids) == len(set(ids))
+
+
+def test_the_page_shows_the_matrix() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert text == with_matrix(text, matrix()), "write it anew: python tools/statement_matrix.py"
