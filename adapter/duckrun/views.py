@@ -70,6 +70,11 @@ class ViewCatalog:
                 self._names.pop(schema.lower(), None)
             return dict(self._listed(schema.lower(), schema).values())
 
+    def schema(self, name: str) -> str:
+        """A schema's name as the lake spells it."""
+        with self._lock:
+            return self._known_schemas().get(name.lower(), name)
+
     def made(self, schema: str) -> set[str]:
         """The names of a schema's views that this catalog has made."""
         with self._lock:
@@ -217,6 +222,23 @@ class ViewCatalog:
             self._make(key, ref)
             if before is not None and before.columns != self._made[key].columns:
                 self._forget_readers(key)
+
+    def changed(self, ref: TableRef) -> None:
+        """A name means other rows, or another thing, than before: its view is made anew at its next use.
+
+        Until then the old one stays, as a statement that runs beside this may have found it.
+        """
+        with self._lock:
+            if self.lake.definition(ref) is None and not self.lake.exists(ref):
+                self.dropped(ref)
+            else:
+                self._outdate(self._note(ref))
+
+    def _outdate(self, key: _Key) -> None:
+        self._made.pop(key, None)
+        for reader in [k for k, made in self._made.items() if key in made.reads]:
+            if reader in self._made:
+                self._outdate(reader)
 
     def dropped(self, ref: TableRef) -> None:
         """A table or persisted view is gone, or will be another: so is its view."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
+import dbt.tests.adapter
 import pytest
 from dbt.tests.fixtures.project import *  # noqa: F403  the fixtures that every class of the suite asks for
 
 HERE = Path(__file__).parent
+SUITE = Path(dbt.tests.adapter.__path__[0])
 ENGINE = os.environ.get("DUCKRUN_CONFORMANCE_ENGINE", "duckdb")
 
 
@@ -43,3 +46,13 @@ def logs_dir(tmp_path_factory: pytest.TempPathFactory) -> Any:
     os.environ["DBT_LOG_PATH"] = str(folder)
     yield str(folder)
     os.environ.pop("DBT_LOG_PATH", None)
+
+
+@pytest.fixture(scope="module")
+def test_data_dir(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files that come with a group of the suite, in a folder that its tests may write to."""
+    folder = tmp_path_factory.mktemp("files") / "data"
+    source = SUITE / request.path.stem.removeprefix("test_") / "data"
+    if source.is_dir():
+        shutil.copytree(source, folder)
+    return folder

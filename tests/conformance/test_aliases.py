@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dbt.tests.adapter.aliases.test_aliases import (
-    BaseAliases,
     BaseAliasErrors,
-    BaseSameAliasDifferentSchemas,
+    BaseAliases,
     BaseSameAliasDifferentDatabases,
+    BaseSameAliasDifferentSchemas,
 )
 
 

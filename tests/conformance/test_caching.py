@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from dbt.tests.adapter.caching.test_caching import (
-    BaseCachingTest,
     BaseCachingLowercaseModel,
-    BaseCachingUppercaseModel,
     BaseCachingSelectedSchemaOnly,
+    BaseCachingUppercaseModel,
     BaseNoPopulateCache,
 )
-
-
-class TestCachingTest(BaseCachingTest):
-    pass
 
 
 class TestCachingLowercaseModel(BaseCachingLowercaseModel):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dbt.tests.adapter.dbt_debug.test_dbt_debug import BaseDebugPostgres, BaseDebugInvalidProjectPostgres
+from dbt.tests.adapter.dbt_debug.test_dbt_debug import BaseDebugInvalidProjectPostgres, BaseDebugPostgres
 
 
 class TestDebugPostgres(BaseDebugPostgres):

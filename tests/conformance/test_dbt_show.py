@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dbt.tests.adapter.dbt_show.test_dbt_show import BaseShowLimit, BaseShowSqlHeader, BaseShowDoesNotHandleDoubleLimit
+from dbt.tests.adapter.dbt_show.test_dbt_show import BaseShowDoesNotHandleDoubleLimit, BaseShowLimit, BaseShowSqlHeader
 
 
 class TestShowLimit(BaseShowLimit):

@@ -2,28 +2,59 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from dbt.tests.adapter.hooks.test_model_hooks import (
-    BasePrePostModelHooks,
+    BaseDuplicateHooksInConfigs,
     BaseHookRefs,
-    BasePrePostModelHooksOnSeeds,
     BaseHooksRefsOnSeeds,
+    BasePrePostModelHooks,
+    BasePrePostModelHooksInConfig,
+    BasePrePostModelHooksInConfigKwargs,
+    BasePrePostModelHooksInConfigWithCount,
+    BasePrePostModelHooksOnSeeds,
     BasePrePostModelHooksOnSeedsPlusPrefixed,
     BasePrePostModelHooksOnSeedsPlusPrefixedWhitespace,
     BasePrePostModelHooksOnSnapshots,
-    BasePrePostModelHooksInConfig,
-    BasePrePostModelHooksInConfigWithCount,
-    BasePrePostModelHooksInConfigKwargs,
     BasePrePostSnapshotHooksInConfigKwargs,
-    BaseDuplicateHooksInConfigs,
 )
-from dbt.tests.adapter.hooks.test_run_hooks import BasePrePostRunHooks, BaseAfterRunHooks
+from dbt.tests.adapter.hooks.test_run_hooks import BaseAfterRunHooks, BasePrePostRunHooks
 
 
-class TestPrePostModelHooks(BasePrePostModelHooks):
+class OurTarget:
+    """What the hooks' context says of the target: the suite expects a Postgres server."""
+
+    def check_hooks(self, state: str, project: Any, host: str | None, count: int = 1) -> None:
+        found: Any = self.get_ctx_vars(state, count=count, project=project)  # type: ignore[attr-defined]
+        self._check(found, state, project)
+
+    def _check(self, rows: list[dict[str, Any]], state: str, project: Any) -> None:
+        for row in rows:
+            expected = {
+                "test_state": state,
+                "target_name": "default",
+                "target_schema": project.test_schema,
+                "target_threads": 4,
+                "target_type": "duckrun",
+                "target_host": "",
+                "target_user": "",
+                "target_pass": "",
+            }
+            assert {key: row[key] for key in expected} == expected
+            assert row["run_started_at"] and row["invocation_id"]
+            assert row["thread_id"].startswith("Thread-") or row["thread_id"] == "MainThread"
+
+
+class OurRunTarget(OurTarget):
+    def check_hooks(self, state: str, project: Any, host: str | None, count: int = 1) -> None:
+        self._check([self.get_ctx_vars(state, project)], state, project)  # type: ignore[attr-defined]
+
+
+class TestPrePostModelHooks(OurTarget, BasePrePostModelHooks):
     pass
 
 
-class TestHookRefs(BaseHookRefs):
+class TestHookRefs(OurTarget, BaseHookRefs):
     pass
 
 
@@ -47,15 +78,15 @@ class TestPrePostModelHooksOnSnapshots(BasePrePostModelHooksOnSnapshots):
     pass
 
 
-class TestPrePostModelHooksInConfig(BasePrePostModelHooksInConfig):
+class TestPrePostModelHooksInConfig(OurTarget, BasePrePostModelHooksInConfig):
     pass
 
 
-class TestPrePostModelHooksInConfigWithCount(BasePrePostModelHooksInConfigWithCount):
+class TestPrePostModelHooksInConfigWithCount(OurTarget, BasePrePostModelHooksInConfigWithCount):
     pass
 
 
-class TestPrePostModelHooksInConfigKwargs(BasePrePostModelHooksInConfigKwargs):
+class TestPrePostModelHooksInConfigKwargs(OurTarget, BasePrePostModelHooksInConfigKwargs):
     pass
 
 
@@ -67,7 +98,7 @@ class TestDuplicateHooksInConfigs(BaseDuplicateHooksInConfigs):
     pass
 
 
-class TestPrePostRunHooks(BasePrePostRunHooks):
+class TestPrePostRunHooks(OurRunTarget, BasePrePostRunHooks):
     pass
 
 

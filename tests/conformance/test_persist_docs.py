@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dbt.tests.adapter.persist_docs.test_persist_docs import (
     BasePersistDocs,
-    BasePersistDocsColumnMissing,
     BasePersistDocsAllColumnsMissing,
+    BasePersistDocsColumnMissing,
+    BasePersistDocsCommentOnQuotedColumn,
     BasePersistDocsQuotedColumnCaseSensitive,
     BasePersistDocsQuotedDescriptionNotAppliedOnMismatch,
-    BasePersistDocsCommentOnQuotedColumn,
 )
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import pytest
 from dbt.tests.adapter.python_model.test_python_model import (
-    BasePythonModelTests,
+    BasePythonEmptyTests,
     BasePythonIncrementalTests,
     BasePythonMetaGetTests,
-    BasePythonEmptyTests,
+    BasePythonModelTests,
     BasePythonSampleTests,
+    incremental_python,
+    m_1,
+    python_model_meta_from_schema,
+    python_model_meta_get,
+    schema_yml_with_meta,
 )
-from dbt.tests.adapter.python_model.test_spark import BasePySparkTests
 
 
 class TestPythonModelTests(BasePythonModelTests):
@@ -17,11 +22,27 @@ class TestPythonModelTests(BasePythonModelTests):
 
 
 class TestPythonIncrementalTests(BasePythonIncrementalTests):
-    pass
+    @pytest.fixture(scope="class")
+    def models(self) -> dict[str, str]:
+        """A DuckDB relation is filtered by SQL."""
+        return {"m_1.sql": m_1, "incremental.py": incremental_python.replace("df.id > 5", "'id > 5'")}
 
 
 class TestPythonMetaGetTests(BasePythonMetaGetTests):
-    pass
+    """The session is DuckDB's connection, which takes a pandas frame where Spark makes one of its own."""
+
+    @pytest.fixture(scope="class")
+    def models(self) -> dict[str, str]:
+        frame = "return __import__('pandas').DataFrame("
+        return {
+            "meta_test.py": self._ours(python_model_meta_get, frame),
+            "meta_from_schema.py": self._ours(python_model_meta_from_schema, frame),
+            "schema.yml": schema_yml_with_meta,
+        }
+
+    @staticmethod
+    def _ours(text: str, frame: str) -> str:
+        return text.replace("return session.createDataFrame(", frame).replace("(data, [", "(data, columns=[")
 
 
 class TestPythonEmptyTests(BasePythonEmptyTests):
@@ -29,8 +50,4 @@ class TestPythonEmptyTests(BasePythonEmptyTests):
 
 
 class TestPythonSampleTests(BasePythonSampleTests):
-    pass
-
-
-class TestPySparkTests(BasePySparkTests):
     pass

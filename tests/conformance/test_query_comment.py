@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dbt.tests.adapter.query_comment.test_query_comment import (
-    BaseQueryComments,
-    BaseMacroQueryComments,
+    BaseEmptyQueryComments,
     BaseMacroArgsQueryComments,
     BaseMacroInvalidQueryComments,
+    BaseMacroQueryComments,
     BaseNullQueryComments,
-    BaseEmptyQueryComments,
+    BaseQueryComments,
 )
 
 

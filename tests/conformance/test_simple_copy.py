@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dbt.tests.adapter.simple_copy.test_copy_uppercase import BaseSimpleCopyUppercase
-from dbt.tests.adapter.simple_copy.test_simple_copy import SimpleCopyBase, EmptyModelsArentRunBase
+from dbt.tests.adapter.simple_copy.test_simple_copy import EmptyModelsArentRunBase, SimpleCopyBase
 
 
 class TestSimpleCopyUppercase(BaseSimpleCopyUppercase):

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
+import dbt.tests.adapter
+import pytest
 from dbt.tests.adapter.simple_seed.test_seed import (
     BaseBasicSeedTests,
-    BaseSeedConfigFullRefreshOn,
     BaseSeedConfigFullRefreshOff,
+    BaseSeedConfigFullRefreshOn,
     BaseSeedCustomSchema,
+    BaseSeedParsing,
+    BaseSeedSpecificFormats,
+    BaseSeedWithEmptyDelimiter,
     BaseSeedWithUniqueDelimiter,
     BaseSeedWithWrongDelimiter,
-    BaseSeedWithEmptyDelimiter,
     BaseSimpleSeedEnabledViaConfig,
-    BaseSeedParsing,
     BaseSimpleSeedWithBOM,
-    BaseSeedSpecificFormats,
     BaseTestEmptySeed,
 )
 from dbt.tests.adapter.simple_seed.test_seed_type_override import BaseSimpleSeedColumnOverride
@@ -56,7 +61,11 @@ class TestSeedParsing(BaseSeedParsing):
 
 
 class TestSimpleSeedWithBOM(BaseSimpleSeedWithBOM):
-    pass
+    @pytest.fixture(scope="class")
+    def project(self, project: Any) -> Any:
+        """The seed lies beside the suite's own tests."""
+        project.test_dir = str(Path(dbt.tests.adapter.__path__[0]) / "simple_seed")
+        return project
 
 
 class TestSeedSpecificFormats(BaseSeedSpecificFormats):

@@ -7,16 +7,16 @@ from dbt.tests.adapter.simple_snapshot.new_record_dbt_valid_to_current import Ba
 from dbt.tests.adapter.simple_snapshot.new_record_timestamp_mode import BaseSnapshotNewRecordTimestampMode
 from dbt.tests.adapter.simple_snapshot.test_ephemeral_snapshot_hard_deletes import (
     BaseSnapshotEphemeralHardDeletes,
-    BaseSnapshotNewColumnTimestampStrategy,
     BaseSnapshotNewColumnSpecificCheckCols,
+    BaseSnapshotNewColumnTimestampStrategy,
     BaseSnapshotNewColumnWithDeletes,
 )
 from dbt.tests.adapter.simple_snapshot.test_snapshot import BaseSimpleSnapshot, BaseSnapshotCheck
 from dbt.tests.adapter.simple_snapshot.test_various_configs import (
     BaseSnapshotColumnNames,
     BaseSnapshotColumnNamesFromDbtProject,
-    BaseSnapshotInvalidColumnNames,
     BaseSnapshotDbtValidToCurrent,
+    BaseSnapshotInvalidColumnNames,
     BaseSnapshotMultiUniqueKey,
 )
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dbt.tests.adapter.store_test_failures_tests.basic import (
+    StoreTestFailuresAsExceptions,
+    StoreTestFailuresAsGeneric,
     StoreTestFailuresAsInteractions,
+    StoreTestFailuresAsProjectLevelEphemeral,
     StoreTestFailuresAsProjectLevelOff,
     StoreTestFailuresAsProjectLevelView,
-    StoreTestFailuresAsProjectLevelEphemeral,
-    StoreTestFailuresAsGeneric,
-    StoreTestFailuresAsExceptions,
 )
 from dbt.tests.adapter.store_test_failures_tests.test_store_test_failures import (
-    StoreTestFailuresBase,
     BaseStoreTestFailures,
     BaseStoreTestFailuresLimit,
 )
@@ -38,10 +37,6 @@ class TestStoreTestFailuresAsGeneric(StoreTestFailuresAsGeneric):
 
 
 class TestStoreTestFailuresAsExceptions(StoreTestFailuresAsExceptions):
-    pass
-
-
-class TestStoreTestFailures(StoreTestFailuresBase):
     pass
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dbt.tests.adapter.utils.base_array_utils import BaseArrayUtils
-from dbt.tests.adapter.utils.base_utils import BaseUtils
-from dbt.tests.adapter.utils.data_types.base_data_type_macro import BaseDataTypeMacro
 from dbt.tests.adapter.utils.data_types.test_type_bigint import BaseTypeBigInt
 from dbt.tests.adapter.utils.data_types.test_type_boolean import BaseTypeBoolean
 from dbt.tests.adapter.utils.data_types.test_type_float import BaseTypeFloat
@@ -21,9 +18,7 @@ from dbt.tests.adapter.utils.test_cast import BaseCast
 from dbt.tests.adapter.utils.test_cast_bool_to_text import BaseCastBoolToText
 from dbt.tests.adapter.utils.test_concat import BaseConcat
 from dbt.tests.adapter.utils.test_current_timestamp import (
-    BaseCurrentTimestamp,
     BaseCurrentTimestampAware,
-    BaseCurrentTimestampNaive,
 )
 from dbt.tests.adapter.utils.test_date import BaseDate
 from dbt.tests.adapter.utils.test_date_spine import BaseDateSpine
@@ -33,7 +28,6 @@ from dbt.tests.adapter.utils.test_datediff import BaseDateDiff
 from dbt.tests.adapter.utils.test_equals import BaseEquals
 from dbt.tests.adapter.utils.test_escape_single_quotes import (
     BaseEscapeSingleQuotesQuote,
-    BaseEscapeSingleQuotesBackslash,
 )
 from dbt.tests.adapter.utils.test_except import BaseExcept
 from dbt.tests.adapter.utils.test_generate_series import BaseGenerateSeries
@@ -54,18 +48,6 @@ from dbt.tests.adapter.utils.test_split_part import BaseSplitPart
 from dbt.tests.adapter.utils.test_string_literal import BaseStringLiteral
 from dbt.tests.adapter.utils.test_timestamps import BaseCurrentTimestamps
 from dbt.tests.adapter.utils.test_validate_sql import BaseValidateSqlMethod
-
-
-class TestArrayUtils(BaseArrayUtils):
-    pass
-
-
-class TestUtils(BaseUtils):
-    pass
-
-
-class TestDataTypeMacro(BaseDataTypeMacro):
-    pass
 
 
 class TestTypeBigInt(BaseTypeBigInt):
@@ -128,15 +110,7 @@ class TestConcat(BaseConcat):
     pass
 
 
-class TestCurrentTimestamp(BaseCurrentTimestamp):
-    pass
-
-
 class TestCurrentTimestampAware(BaseCurrentTimestampAware):
-    pass
-
-
-class TestCurrentTimestampNaive(BaseCurrentTimestampNaive):
     pass
 
 
@@ -165,10 +139,6 @@ class TestEquals(BaseEquals):
 
 
 class TestEscapeSingleQuotesQuote(BaseEscapeSingleQuotesQuote):
-    pass
-
-
-class TestEscapeSingleQuotesBackslash(BaseEscapeSingleQuotesBackslash):
     pass
 
 
