@@ -135,6 +135,8 @@ class SparkEngine:
     def __init__(self, lake: Lake, spark: SparkSession | None = None) -> None:
         self.lake = lake
         self._spark = spark
+        if spark is not None:  # one that was made here has them from its start
+            apply_storage(spark, lake.storage)
         self._reached: list[Storage] = [lake.storage]
         self.temp_names: set[str] = set()
 

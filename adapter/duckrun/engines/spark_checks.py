@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from duckrun.storage import Storage
 
 MINIMUM_JAVA = 17  # Spark 4 runs on 17 and newer
+CONNECT_PORT = 15002
+ANSWER_SECONDS = 20.0
 PROBE_SECONDS = 8.0  # for each address, of which a master list names up to three
 _INSTALL_JAVA = {
     "Debian or Ubuntu": "sudo apt-get install -y openjdk-17-jre-headless",
@@ -78,6 +80,28 @@ def probe(address: str, default_port: int) -> None:
         f"Spark at {shown(address)} cannot be reached ({'; '.join(failures)}). Nothing was run. Check that it is running, "
         "and the host and port."
     )
+
+
+def check_speaks_connect(remote: str) -> None:
+    """Raise InvalidConfig where something listens at a Connect address that is no Connect server, such as Spark's web page.
+
+    PySpark would try for ten minutes. An encrypted address is left to it.
+    """
+    parts = urlsplit(remote.partition("/;")[0])
+    if "use_ssl=true" in remote or ("token=" in remote and parts.hostname != "localhost"):
+        return
+    import grpc
+
+    channel = grpc.insecure_channel(f"{parts.hostname}:{parts.port or CONNECT_PORT}")
+    try:
+        grpc.channel_ready_future(channel).result(timeout=ANSWER_SECONDS)
+    except grpc.FutureTimeoutError:
+        raise InvalidConfig(
+            f"What listens at {shown(remote)} is no Spark Connect server: no answer within {ANSWER_SECONDS:.0f} s. Nothing was "
+            f"run. Check the port; a Connect server's own is {CONNECT_PORT}, and 4040, 7077 and 8080 are other services."
+        ) from None
+    finally:
+        channel.close()
 
 
 def check_workers_see(session: SparkSession, storage: Storage) -> None:

@@ -17,7 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from duckrun.engines.spark_checks import check_java, import_pyspark, java_version, probe, shown
+from duckrun.engines.spark_checks import (
+    CONNECT_PORT,
+    check_java,
+    check_speaks_connect,
+    import_pyspark,
+    java_version,
+    probe,
+    shown,
+)
 from duckrun.engines.spark_connect import RunServer
 from duckrun.engines.spark_jars import JARS_KEY, PACKAGES_KEY, with_jars
 from duckrun.errors import InvalidConfig
@@ -29,7 +37,6 @@ if TYPE_CHECKING:
 
 __all__ = ["apply_storage", "is_spark_frame", "java_version", "spark_session", "stop_spark_session"]
 
-CONNECT_PORT = 15002
 _DELTA_CONF = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -151,6 +158,7 @@ def _connect(
         check_java()
         return _start(builder, _settings(remote, conf, storage), conf, packages, storage, remote)
     probe(remote, CONNECT_PORT)
+    check_speaks_connect(remote)
     try:
         session: SparkSession = builder.getOrCreate()
         for key, value in conf.items():
