@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow as pa
 import pytest
 
@@ -73,9 +77,21 @@ with duckrun.connect(sys.argv[1], engine="spark", spark=spark_session(master="lo
 
 
 @pytest.mark.cluster
-def test_a_batch_whose_process_was_killed_before_its_checkpoint_is_not_written_again(s: Session) -> None:
-    done = subprocess.run([sys.executable, "-c", KILLED_AFTER_ITS_BATCH, s.lake.root], capture_output=True, timeout=200)
-    assert done.returncode == -signal.SIGKILL, done.stderr.decode()[-3000:]
+def test_a_batch_whose_process_was_killed_before_its_checkpoint_is_not_written_again(
+    s: Session, tmp_path: Path
+) -> None:
+    words, started = tmp_path / "words", set()
+    with words.open("wb") as output:  # no pipe, which Spark's JVM would hold open
+        command = [sys.executable, "-c", KILLED_AFTER_ITS_BATCH, s.lake.root]
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+        watched = psutil.Process(process.pid)
+        while process.poll() is None:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                started |= set(watched.children(recursive=True))
+            time.sleep(0.2)
+    assert process.returncode == -signal.SIGKILL, words.read_text()[-3000:]
+    _, left = psutil.wait_procs(started, timeout=60)
+    assert not left, "Spark outlives the process that was killed"
     assert s.snapshot("refined.events").version == 0
     assert not list(Path(s.lake.root).glob("refined/_duckrun/streams/events/*/commits/0")), (
         "the checkpoint has the batch"
@@ -87,8 +103,6 @@ def test_a_batch_whose_process_was_killed_before_its_checkpoint_is_not_written_a
 
 
 def test_a_stream_begun_anew_is_another_stream(s: Session) -> None:
-    import shutil
-
     stream_table(s, "raw.events", "refined.events")
     shutil.rmtree(Path(s.lake.root, "refined/_duckrun/streams"))
     (again,) = stream_table(s, "raw.events", "refined.events", spec=MergeSpec(("id",)))
