@@ -74,7 +74,15 @@ def test_optimize_and_vacuum_say_what_they_did(run: Run, lake: Path) -> None:
     assert "files_before  2" in run("optimize", "sales.orders")
     with duckrun.connect(lake) as s:
         assert s.table("sales.orders").detail()["numFiles"] == 1
-    assert "dry_run" in run("vacuum", "sales.orders", "--dry-run")
+    assert "dry_run       True" in run("vacuum", "sales.orders", "--dry-run")
+    removed = run("vacuum", "sales.orders", "--retention-hours", "0", "--force")
+    assert removed.count(".parquet\n") == 2
+    assert len(list((lake / "sales" / "orders").glob("*.parquet"))) == 1
+
+
+def test_what_a_statement_did_is_told_with_its_zeros(run: Run) -> None:
+    told = run("sql", "create table main.t as select 1 as a")
+    assert "version        0\n" in told and "rows_inserted  1\n" in told and "rows_updated   0\n" in told
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,9 @@ def stored() -> Any:
 
 
 # Spark's half has a kernel, and so a JVM, of its own.
-@pytest.mark.parametrize("name", ["duckdb", pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.slow])])
+@pytest.mark.parametrize(
+    "name", ["duckdb", pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)])]
+)
 def test_the_notebook_shows_the_same_on_each_engine(name: str, stored: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     before = outputs(stored)
     assert sum(map(len, before)) > 10, "the notebook is stored with its outputs: python tools/run_notebook.py"

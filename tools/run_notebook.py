@@ -15,7 +15,7 @@ from nbclient import NotebookClient
 NOTEBOOK = Path(__file__).resolve().parent.parent / "docs" / "notebook.ipynb"
 
 
-def executed(notebook: Any, *, timeout: int = 300) -> Any:
+def executed(notebook: Any, *, timeout: int = 600) -> Any:
     """The notebook with the outputs of a run; each cell has ``timeout`` seconds. Raises CellExecutionError."""
     for cell in notebook.cells:
         cell.get("metadata", {}).pop("execution", None)

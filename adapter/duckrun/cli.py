@@ -125,13 +125,19 @@ def vacuum(
         float | None,
         typer.Option(min=0, help="Keep what versions younger than this use. Unset: the table's own, a week."),
     ] = None,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Less than the table's own retention too: running readers and writers may fail."),
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the files.")] = False,
 ) -> None:
     """Remove files that no recent version of a table uses. Older versions cannot be read afterwards."""
     from duckrun.table_specs import VacuumSpec
 
     with _session(root, engine, schema, storage_option) as s, _working(f"vacuuming {table}"):
-        result: Any = s.execute(s.table(table).ref, VacuumSpec(retention_hours, dry_run=dry_run))
+        result: Any = s.execute(
+            s.table(table).ref, VacuumSpec(retention_hours, dry_run=dry_run, enforce_retention=not force)
+        )
     _print_facts(result)
     for path in result.removed:
         typer.echo(path)
@@ -208,7 +214,7 @@ def _print_facts(result: Any) -> None:
     from dataclasses import fields
 
     facts = [(f.name, getattr(result, f.name)) for f in fields(result) if f.name not in ("memory", "removed")]
-    _print_table((), [fact for fact in facts if fact[1] not in (None, "", False)])
+    _print_table((), [fact for fact in facts if fact[1] not in (None, "") and fact[1] is not False])
 
 
 def _print(columns: Sequence[str], rows: Iterable[Iterable[Any]], format: str) -> None:

@@ -110,16 +110,19 @@ class Lakes:
         return lake.resolve(*same[0]) if len(same) == 1 else ref
 
     def at(self, path: str | os.PathLike[str]) -> tuple[Lake, TableRef]:
-        """The lake and the table of a folder, wherever it is: one of a lake's own tables where it lies in a lake, else
-        a table by its path, reached with the credentials of the session's own lake where they fit.
+        """The lake and the table of a folder, wherever it is. A folder in a lake belongs to that lake, which says whether
+        it may be written; any other is reached with the credentials of the session's own lake where they fit.
         """
         location = normalise_root(path)
-        for lake in self:
-            inside = location.removeprefix(f"{lake.root}/").split("/")
-            if location.startswith(f"{lake.root}/") and len(inside) == 2 and lake.is_name(*inside):
-                return lake, lake.resolve(*inside)
-        ref = self.own.at(location)
-        return self.of(ref), ref
+        around = [lake for lake in self if f"{location}/".startswith(f"{lake.root}/")]
+        if not around:
+            ref = self.own.at(location)
+            return self.of(ref), ref
+        lake = max(around, key=lambda lake: len(lake.root))
+        inside = location.removeprefix(f"{lake.root}/").split("/")
+        if len(inside) == 2 and lake.is_name(*inside):
+            return lake, lake.resolve(*inside)
+        return lake, lake.at(location)
 
     def of(self, ref: TableRef) -> Lake:
         """The lake that a table belongs to, which has the credentials for its location."""
