@@ -41,6 +41,7 @@ class ViewDefinition:
     reads: tuple[str, ...] = ()
     catalog: str | None = None
     comment: str | None = None
+    column_comments: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -204,7 +205,8 @@ class Lake:
             values = json.loads(raw)
             if values.pop("kind") == "location":
                 return LocationDefinition(**values)
-            values["columns"] = tuple((n, t) for n, t in values["columns"])
+            for key in ("columns", "column_comments"):
+                values[key] = tuple((name, text) for name, text in values.get(key, ()))
             return ViewDefinition(**{**values, "reads": tuple(values["reads"])})
         except (ValueError, KeyError, TypeError) as error:
             raise StorageError(
@@ -240,3 +242,12 @@ class Lake:
         for batch in (log, [path for path in paths if not path.startswith("_delta_log/")]):
             if batch:
                 obstore.delete(store, batch)
+
+    def drop_schema(self, schema: str) -> None:
+        """Remove what is left of a schema without tables and views: its empty folders. Other files stay, and keep it."""
+        self._check_name(schema)
+        self.ensure_writable(TableRef(schema, "", f"{self.root}/{schema}", catalog=self.name))
+        if self.storage.is_local:
+            for folder in (Path(self.root, schema, _RESERVED), Path(self.root, schema)):
+                with suppress(OSError):  # it is not empty, or not there
+                    folder.rmdir()
