@@ -1,0 +1,99 @@
+"""SparkResource: what a run shares, told without starting Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from duckrun.engines.spark_connect import ENVIRONMENT, RunServer
+from duckrun.errors import InvalidConfig
+from duckrun_dagster import DuckrunDbtCliResource, SparkResource
+from duckrun_dagster.resources.run_worker import worker_of_run
+from duckrun_dagster.resources.spark_resource import _gives_dbt_spark
+
+PROJECT = Path(__file__).parents[2] / "example_project" / "dbt"
+
+
+@pytest.mark.parametrize(("given", "kept"), [(True, "always"), (False, "never"), ("auto", "auto")])
+def test_connect_server_takes_words_and_truth_values(given: Any, kept: str) -> None:
+    assert SparkResource(connect_server=given).connect_server == kept
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"connect_server": "sometimes"}, "auto, always, never"),
+        ({"connect_server": True, "remote": "sc://there"}, "remote names one that runs"),
+        ({"master": "local[2]", "remote": "sc://there"}, "exclude each other"),
+    ],
+)
+def test_settings_that_exclude_each_other_are_refused_by_name(settings: dict[str, Any], told: str) -> None:
+    with pytest.raises(InvalidConfig, match=told):
+        SparkResource(**settings).environment()
+
+
+def told_to_dbt(**settings: Any) -> dict[str, str]:
+    """What an asset of an in-process run hands to a process that it starts."""
+    found: dict[str, str] = {}
+
+    @dg.asset
+    def small(spark: SparkResource) -> None:
+        found.update(spark.environment())
+
+    with dg.instance_for_test() as instance:
+        spark = SparkResource(master="local[2]", **settings) if "remote" not in settings else SparkResource(**settings)
+        assert dg.materialize([small], instance=instance, resources={"spark": spark}).success
+    return found
+
+
+def test_dbt_is_told_the_server_of_the_run_which_ends_with_the_run_s_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = told_to_dbt(conf={"spark.executor.memory": "3g"}, packages=["a:b:1"])
+    monkeypatch.setenv(ENVIRONMENT, found[ENVIRONMENT])
+    server = RunServer.from_environment()
+    assert server is not None and (server.master, server.packages) == ("local[2]", ("a:b:1",))
+    assert server.worker == os.getpid() and server.conf["spark.executor.memory"] == "3g"
+    assert json.loads(found[ENVIRONMENT])["name"] == server.name
+    assert "3g" not in repr(server), "settings may hold credentials"
+
+
+def test_dbt_is_told_the_address_of_a_server_that_runs_and_nothing_where_each_process_has_its_own() -> None:
+    assert told_to_dbt(remote="sc://there:15002") == {"SPARK_REMOTE": "sc://there:15002"}
+    assert told_to_dbt(connect_server="never") == {}
+    assert SparkResource(master="local[2]").environment() == {}, "outside of a run nothing would end the server"
+
+
+def test_the_worker_of_a_run_in_one_process_is_that_process() -> None:
+    @dg.op
+    def one() -> int:
+        return 1
+
+    @dg.op
+    def two(number: int) -> int:
+        return number + 1
+
+    @dg.job(executor_def=dg.in_process_executor)
+    def both() -> None:
+        two(one())
+
+    with dg.instance_for_test() as instance:
+        run = both.execute_in_process(instance=instance)
+        worker = worker_of_run(instance, run.run_id)
+        assert worker is not None
+        assert (worker.process, worker.steps, worker.several_processes) == (os.getpid(), 2, False)
+        assert worker_of_run(instance, "no such run") is None
+
+
+class DbtWithSpark(DuckrunDbtCliResource):
+    spark: SparkResource
+
+
+def test_a_dbt_resource_with_a_spark_is_known_to_need_one() -> None:
+    spark = SparkResource(master="local[2]")
+    assert _gives_dbt_spark(DbtWithSpark(project_dir=str(PROJECT), spark=spark).get_resource_definition())
+    assert not _gives_dbt_spark(DuckrunDbtCliResource(project_dir=str(PROJECT)).get_resource_definition())
+    assert not _gives_dbt_spark(spark.get_resource_definition())
