@@ -10,7 +10,6 @@ import logging
 import socket
 import threading
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
@@ -94,6 +93,8 @@ class Watch:
                     del self._said[job]
             except (OSError, ValueError) as error:  # progress is an extra: the job itself says what is wrong with Spark
                 log.debug("no progress from %s: %s", page, error)
+                if isinstance(getattr(error, "reason", None), ConnectionRefusedError):
+                    return  # Spark has stopped
 
     def _tell(self, page: str, jobs: Iterable[dict[str, Any]]) -> None:
         for job in jobs:
