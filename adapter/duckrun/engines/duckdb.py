@@ -19,7 +19,7 @@ from duckrun.display import is_interactive
 from duckrun.engines import duckdb_alter, duckdb_optimize, duckdb_write
 from duckrun.engines.duckdb_fit import types_of
 from duckrun.engines.duckdb_source import SqlOnCursor, arrow_table, rows_of
-from duckrun.engines.duckdb_sql import delta_scan, errors_about, files_sql, select_sql
+from duckrun.engines.duckdb_sql import delta_scan, errors_about, files_sql, scanned, select_sql
 from duckrun.engines.duckdb_types import store_all
 from duckrun.engines.table_job import carry_out
 from duckrun.errors import StorageError
@@ -167,7 +167,7 @@ class DuckDBEngine:
         """A table at a version, as it stands in the syntax tree of a query for select()."""
         advise(snapshot, self.arbiter.limit(), self._scratch.name)
         version = exp.Kwarg(this=exp.var("version"), expression=exp.Literal.number(snapshot.version))
-        location = exp.Literal.string(snapshot.ref.location)
+        location = exp.Literal.string(scanned(snapshot.ref.location))
         return exp.Table(this=exp.Anonymous(this="delta_scan", expressions=[location, version]))
 
     def select(self, query: exp.Expr) -> Frame:
