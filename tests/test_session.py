@@ -155,3 +155,10 @@ def test_a_frame_keeps_its_version(shop: Session) -> None:
     frame = shop.sql("select * from sales.orders")
     shop.execute("sales.orders", WriteSpec("overwrite"), pa.table({"other": [1]}))
     assert rows_of(frame) == rows_of(ORDERS)
+
+
+def test_every_public_name_is_there() -> None:
+    assert {name for name in duckrun.__all__ if not hasattr(duckrun, name)} == set()
+    assert set(duckrun.__all__) <= set(dir(duckrun))
+    with pytest.raises(AttributeError, match="'conect'"):
+        duckrun.conect  # type: ignore[attr-defined]
