@@ -23,17 +23,23 @@ def executed(notebook: Any, *, timeout: int = 600) -> Any:
 
 
 def outputs(notebook: Any) -> list[list[str]]:
-    """What each code cell shows: its HTML where it has some, else its text; pictures by their kind. Logs are left out."""
-    return [[_shown(output) for output in cell.outputs if output.get("name") != "stderr"] for cell in _code(notebook)]
+    """What each code cell shows: what it printed, as one text, then its HTML or text; pictures by their kind. Logs are
+    left out.
+    """
+    return [_of_cell([output for output in cell.outputs if output.get("name") != "stderr"]) for cell in _code(notebook)]
 
 
 def _code(notebook: Any) -> list[Any]:
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
+def _of_cell(found: list[Any]) -> list[str]:
+    printed = "".join(output.text for output in found if output.output_type == "stream")  # in pieces, by the clock
+    shown = [_shown(output) for output in found if output.output_type != "stream"]
+    return [printed, *shown] if printed else shown
+
+
 def _shown(output: Any) -> str:
-    if output.output_type == "stream":
-        return str(output.text)
     data = output.get("data", {})
     return "image/png" if "image/png" in data else str(data.get("text/html", data.get("text/plain", "")))
 
