@@ -368,7 +368,7 @@ def _changes() -> Iterator[Case]:
         s,
         "UPDATE … FROM, several rows for one",
         "update orders o set qty = n.qty from news n where n.id > o.id",
-        refused="several rows|MULTIPLE_SOURCE_ROW|more than once",
+        refused="several",
     )
     yield Case(
         s,

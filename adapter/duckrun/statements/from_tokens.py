@@ -55,7 +55,8 @@ def _restore(reader: TokenReader) -> Statement:
 
 
 def _optimize(reader: TokenReader) -> Statement:
-    name, predicate, z_order = reader.name(), None, ()
+    name, predicate = reader.name(), None
+    z_order: tuple[str, ...] = ()
     if reader.accept("WHERE"):
         predicate = reader.until("ZORDER").parse().sql(dialect=reader.source.dialect)
     if reader.accept("ZORDER", "BY"):

@@ -222,7 +222,8 @@ class _Run:
                 for f in snapshot.schema
             ]
         else:
-            table = exp.table_(target[-1], *reversed(target[:-1]), quoted=True)
+            schema, catalog = (*reversed(target[:-1]), None, None)[:2]
+            table = exp.table_(target[-1], db=schema, catalog=catalog, quoted=True)
             rows = [(name, kind, True, None) for name, kind in column_types(self._frame(exp.select("*").from_(table)))]
         kinds = (pa.string(), pa.string(), pa.bool_(), pa.string())
         names = ("column_name", "data_type", "nullable", "comment")
@@ -254,7 +255,7 @@ class _Run:
             if statement.if_exists == "error":
                 raise InvalidConfig(f"View {ref} exists already; CREATE OR REPLACE VIEW puts this one in its place.")
         reads: list[str] = []
-        query = replace_tables(statement.query, lambda table: self._stored_name(table, ref, lake, reads))
+        query: Any = replace_tables(statement.query, lambda table: self._stored_name(table, ref, lake, reads))
         if statement.columns:
             query = lowering.renamed(query, statement.columns)
         with self.reading.inside(str(ref)):
