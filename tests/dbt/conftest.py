@@ -60,7 +60,7 @@ class Project:
         target.unlink(missing_ok=True)
         options = ["--project-dir", str(self.root), "--profiles-dir", str(self.root), "--no-use-colors"]
         command = [*args, *options]
-        success, text = (_in_process if not fresh else _in_fresh_process)(command, self.root, env or {})
+        success, text = (in_process if not fresh else _in_fresh_process)(command, self.root, env or {})
         nodes = {}
         if target.exists():
             results = json.loads(target.read_text())["results"]
@@ -86,7 +86,7 @@ class Project:
         return self.table(name).version()
 
 
-def _in_process(command: list[str], root: Path, env: Mapping[str, str]) -> tuple[bool, str]:
+def in_process(command: list[str], root: Path, env: Mapping[str, str]) -> tuple[bool, str]:
     from dbt.cli.main import dbtRunner
 
     lines: list[str] = []

@@ -34,7 +34,8 @@ def test_a_secret_is_in_no_representation():
     [
         ({"root_path": None}, ["root_path is not set"]),
         ({"engine": "flink"}, ["'flink'", "duckdb, spark"]),
-        ({"engine": "spark"}, ["not supported"]),
+        ({"spark": {"mastr": "local[2]"}}, ["spark", "'mastr'", "Did you mean 'master'"]),
+        ({"spark": {"master": "local", "remote": "sc://x"}}, ["master or a remote"]),
         ({"lakes": {"other": {"root": "x"}}}, ["lakes", "other", "root_path"]),
         ({"lakes": {"other": {"root_path": "x", "readonly": True}}}, ["'readonly'", "Did you mean 'read_only'"]),
         ({"rot_path": "x"}, ["'rot_path'", "Did you mean 'root_path'"]),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dbt.adapters.duckrun.environment import LakeEnvironment
+from dbt_common.contracts.metadata import CatalogTable, ColumnMetadata, StatsItem, TableMetadata
 
 from duckrun.lake import TableRef, ViewDefinition
 from duckrun.table import Snapshot
@@ -38,17 +39,50 @@ def catalog_of(env: LakeEnvironment, views: ViewCatalog, names: Iterable[tuple[s
     return table_from_rows(rows, COLUMNS, text_only_columns=[*_TABLE, "column_name", "column_type", "column_comment"])
 
 
+def catalog_entry(env: LakeEnvironment, views: ViewCatalog, schema: str, name: str) -> CatalogTable | None:
+    """What the catalog says of one table or view; None where the lake does not hold it."""
+    if name.lower() not in {known.lower() for known in views.names(schema)}:
+        return None
+    rows = [dict(zip(COLUMNS, row, strict=True)) for row in catalog_of(env, views, [(schema, name)]).rows]
+    first = rows[0]
+    statistics = {
+        key: StatsItem(
+            id=key,
+            label=label,
+            value=None if first[f"stats:{key}:value"] is None else int(first[f"stats:{key}:value"]),
+            include=True,
+            description=description,
+        )
+        for key, (label, description) in _STATISTICS.items()
+        if first[f"stats:{key}:include"]
+    }
+    described = "Indicates whether there are statistics for this table"
+    statistics["has_stats"] = StatsItem("has_stats", "Has Stats?", bool(statistics), False, described)
+    return CatalogTable(
+        metadata=TableMetadata(
+            first["table_type"], schema, first["table_name"], views.database, first["table_comment"]
+        ),
+        columns={
+            row["column_name"]: ColumnMetadata(
+                row["column_type"], int(row["column_index"]), row["column_name"], row["column_comment"]
+            )
+            for row in rows
+        },
+        stats=statistics,
+    )
+
+
 def _rows(env: LakeEnvironment, views: ViewCatalog, ref: TableRef) -> list[tuple[Any, ...]]:
     views.ensure(ref)
     definition = views.lake.definition(ref)
-    comments: dict[str, str | None] = {}
+    comments: Mapping[str, str | None] = {}
     if isinstance(definition, ViewDefinition):
         kind, comment, statistics = "VIEW", definition.comment, _statistics({})
+        comments = dict(definition.column_comments)
     else:
         snapshot = env.pins.snapshot(ref)
         kind, comment, statistics = "BASE TABLE", snapshot.description, _statistics(_figures(snapshot))
-        for field in snapshot.schema:
-            comments[field.name] = (field.metadata or {}).get(b"comment", b"").decode() or None
+        comments = {f.name: (f.metadata or {}).get(b"comment", b"").decode() or None for f in snapshot.schema}
     table = (views.database, ref.schema, ref.name, kind, comment)
     return [
         (*table, name, index, dtype, comments.get(name), None, *statistics)

@@ -10,15 +10,13 @@ from dbt.adapters.duckrun.constraints import Constraints, parse_constraints
 from dbt.adapters.duckrun.merge_config import MergeAction, parse_merge
 from dbt.adapters.duckrun.values import names, one_of, properties, target_sql, texts
 
-from duckrun.errors import InvalidConfig, UnsupportedFeature
+from duckrun.errors import InvalidConfig
 from duckrun.memory import parse_bytes
 
 STRATEGIES = ("append", "safeappend", "merge", "insert", "delete+insert", "insert_overwrite", "microbatch")
 # dbt-duckdb's own default, so that a project that changes its profile keeps its meaning.
 DEFAULT_STRATEGY = "delete+insert"
 ON_SCHEMA_CHANGE = ("ignore", "fail", "append_new_columns", "sync_all_columns")
-ENGINES = ("duckdb", "spark")
-DIALECTS = ("duckdb", "spark")
 
 
 @dataclass(frozen=True)
@@ -35,7 +33,6 @@ class ModelConfig:
     """What one node asks of the lake. Its name is in every error."""
 
     node: str
-    engine: str = "duckdb"
     strategy: str = DEFAULT_STRATEGY
     unique_key: tuple[str, ...] = ()
     merge: tuple[MergeAction, ...] = ()
@@ -76,7 +73,6 @@ def parse_model(model: Mapping[str, Any]) -> ModelConfig:
     size = config.get("target_file_size")
     return ModelConfig(
         node=node,
-        engine=_engine(node, config),
         strategy=strategy,
         unique_key=names(node, "merge_on_using_columns", config.get("merge_on_using_columns")) or unique_key,
         merge=parse_merge(node, config),
@@ -101,17 +97,6 @@ def parse_model(model: Mapping[str, Any]) -> ModelConfig:
 def column_comments(columns: Mapping[str, Any]) -> dict[str, str]:
     """The descriptions of a node's documented columns."""
     return {c["name"]: c["description"] for c in columns.values() if c.get("description")}
-
-
-def _engine(node: str, config: Mapping[str, Any]) -> str:
-    dialect = one_of(node, "dialect", config.get("dialect") or "duckdb", DIALECTS)
-    engine = one_of(node, "engine", config.get("engine") or "duckdb", ENGINES)
-    if engine == "spark" or dialect == "spark":
-        raise UnsupportedFeature(
-            f"{node}: engine: spark is not supported for dbt models by this version. Remove engine and dialect from "
-            "its config to run it on DuckDB, or write it as a Dagster asset with engine='spark'."
-        )
-    return engine
 
 
 def _batch(node: str, strategy: str, model: Mapping[str, Any], config: Mapping[str, Any]) -> Batch | None:

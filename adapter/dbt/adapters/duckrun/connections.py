@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from dbt.adapters.contracts.connection import Connection, ConnectionState
+import duckdb
+from dbt.adapters.contracts.connection import AdapterResponse, Connection, ConnectionState
 from dbt.adapters.duckdb.connections import DuckDBConnectionManager
 from dbt.adapters.duckrun.environment import LakeEnvironment
+from dbt.adapters.duckrun.response import DuckrunResponse
+from dbt.adapters.duckrun.spark_cursor import SparkCursor
+from dbt.adapters.duckrun.spark_session import SparkNodeSession
+from dbt.adapters.duckrun.statements import carry_out_all, parts_of
 from dbt.adapters.events.logging import AdapterLogger
 from dbt_common.exceptions import DbtRuntimeError
 from dbt_common.invocation import get_invocation_id
 
 from duckrun.errors import DuckrunError
+from duckrun.sql import quote_identifier
 
 logger = AdapterLogger("Duckrun")
 
@@ -66,10 +72,33 @@ class DuckrunConnectionManager(DuckDBConnectionManager):
         *args: Any,
         **kwargs: Any,
     ) -> tuple[Connection, Any]:
-        """Run one statement; the views of the lake's tables that it names are made just before.
+        """Run a text of SQL; the views of the lake's tables that it names are made just before, and what changes a lake
+        is carried out by the session.
 
         auto_begin is dropped: with transactions off, nothing may open one (see credentials).
         """
         with self.exception_handler(sql):
-            self.lake_env().ensure_for(sql)
+            env = self.lake_env()
+            if env.node().engine == "spark":
+                return super().add_query(sql, False, bindings, abridge_sql_log, *args, **kwargs)
+            cursor = self.raw_cursor()
+            parts = parts_of(env, cursor, sql) if bindings is None else []
+            if not parts:
+                env.ensure_for(sql)
+            for part, rows in carry_out_all(env, cursor, parts):
+                logger.debug(f"{part.target or 'DuckDB'}: {part.text}")
+                sql = f"select {rows or 0} as {quote_identifier('Count')}"  # what DuckDB gives for such a statement
         return super().add_query(sql, False, bindings, abridge_sql_log, *args, **kwargs)
+
+    def raw_cursor(self) -> duckdb.DuckDBPyConnection:
+        """The DuckDB cursor of this thread's connection, without dbt-duckdb's wrappers."""
+        return self.get_thread_connection().handle.duckdb()
+
+    def spark_session(self) -> SparkNodeSession:
+        """The session on Spark of this thread's connection."""
+        return self.get_thread_connection().handle.spark()
+
+    @classmethod
+    def get_response(cls, cursor: Any) -> AdapterResponse:
+        engine = "spark" if isinstance(cursor, SparkCursor) else "duckdb"
+        return DuckrunResponse(_message="OK", engine=engine)

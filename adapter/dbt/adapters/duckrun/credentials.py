@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from dbt.adapters.duckdb.credentials import DuckDBCredentials
+from dbt.adapters.duckrun.node import ENGINES
+from dbt.adapters.duckrun.spark_session import SPARK_KEYS
 from dbt_common.exceptions import DbtRuntimeError
 
 from duckrun.errors import DuckrunError
 from duckrun.memory import parse_bytes
 
-ENGINES = ("duckdb", "spark")
 REDACTED = "***"
 _LAKE_KEYS = ("root_path", "storage_options", "read_only")
 # dbt-duckdb's two places for DuckDB's own limit, in DuckDB's two spellings.
@@ -33,6 +34,10 @@ class DuckrunCredentials(DuckDBCredentials):
         memory_limit: 2GB           # for the whole process; default: what the machine or its cgroup leaves free
         lakes:                      # other lakes, each a database of the project: +database: archive
           archive: {root_path: s3://bucket/archive, read_only: true}
+        engine: duckdb              # or spark: of every node that names none (+engine: spark)
+        spark:                      # where Spark runs; default: the session or server that there is, else local[*]
+          master: local[4]          # or remote: sc://host:15002
+          conf: {spark.driver.memory: 4g}
     """
 
     root_path: str | None = None
@@ -55,10 +60,7 @@ class DuckrunCredentials(DuckDBCredentials):
     def __pre_deserialize__(cls, data: dict[Any, Any]) -> dict[Any, Any]:
         known = {f.name for f in fields(cls) if f.init and not f.name.startswith("_")} | {"type", "threads"}
         for key in data:
-            if key not in known:
-                near = difflib.get_close_matches(str(key), known, n=1)
-                hint = f" Did you mean {near[0]!r}?" if near else f" The keys are {', '.join(sorted(known))}."
-                raise DbtRuntimeError(f"Unknown key {key!r} in a profile of type duckrun.{hint}")
+            _check_key("A profile of type duckrun has no key", key, sorted(known))
         return super().__pre_deserialize__(data)
 
     def __post_init__(self) -> None:
@@ -77,11 +79,10 @@ class DuckrunCredentials(DuckDBCredentials):
             raise DbtRuntimeError(
                 f"Unknown engine {self.engine!r} in the profile; the engines are {', '.join(ENGINES)}."
             )
-        if self.engine == "spark" or self.spark:
-            raise DbtRuntimeError(
-                "engine: spark is not supported by this version of the dbt adapter. Remove engine and spark from the "
-                "profile; Dagster assets can use Spark on the same lake."
-            )
+        for key in self.spark or {}:
+            _check_key("spark: unknown key", key, SPARK_KEYS)
+        if {"master", "remote"} <= set(self.spark or {}):
+            raise DbtRuntimeError("spark: takes a master or a remote, not both.")
         self._check_lakes()
         # Views that one thread makes must be seen by the cursors of all others at once, and a Delta table has its
         # own transactions: a DuckDB transaction around a model would only hide what other models have committed.
@@ -93,10 +94,7 @@ class DuckrunCredentials(DuckDBCredentials):
             if not isinstance(lake, dict) or not str(lake.get("root_path") or "").strip():
                 raise DbtRuntimeError(f"lakes: {name} needs a root_path, the folder or URL of that lake.")
             for key in lake:
-                if key not in _LAKE_KEYS:
-                    near = difflib.get_close_matches(str(key), _LAKE_KEYS, n=1)
-                    hint = f" Did you mean {near[0]!r}?" if near else f" The keys are {', '.join(_LAKE_KEYS)}."
-                    raise DbtRuntimeError(f"lakes: unknown key {key!r} of {name}.{hint}")
+                _check_key(f"lakes: {name} has an unknown key", key, _LAKE_KEYS)
 
     def _take_duckdb_limits(self) -> None:
         """One limit for the process, from whichever key holds it; the smallest where several do.
@@ -130,3 +128,10 @@ class DuckrunCredentials(DuckDBCredentials):
             "external_root",
             "disable_transactions",
         )
+
+
+def _check_key(what: str, key: Any, known: Sequence[str]) -> None:
+    if key not in known:
+        near = difflib.get_close_matches(str(key), known, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else f" The keys are {', '.join(known)}."
+        raise DbtRuntimeError(f"{what} {key!r}.{hint}")

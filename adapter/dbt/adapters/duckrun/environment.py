@@ -7,13 +7,16 @@ import os
 import tempfile
 import threading
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 from dbt.adapters.contracts.connection import AdapterResponse
 from dbt.adapters.duckdb.environments.local import DuckDBConnectionWrapper, LocalEnvironment
 from dbt.adapters.duckdb.plugins import BasePlugin
 from dbt.adapters.duckrun.credentials import DuckrunCredentials
+from dbt.adapters.duckrun.node import Node, current
+from dbt.adapters.duckrun.spark_cursor import SparkCursor
+from dbt.adapters.duckrun.spark_session import SparkNodeSession, start_engine
 
 from duckrun.engines.duckdb import DuckDBEngine, extension_path, instance_config, load_extensions
 from duckrun.lake import Lake
@@ -25,6 +28,9 @@ from duckrun.sql import quote_identifier, quote_literal
 from duckrun.table import TableRef
 from duckrun.transaction import Transaction
 from duckrun.views import ViewCatalog
+
+if TYPE_CHECKING:
+    from duckrun.engines.spark import SparkEngine
 
 RUN_ID_VARIABLE = "DUCKRUN_RUN_ID"
 # The shares are what DuckDB and delta_rs count. Threads beside a merge, allocators and delta_rs's buffers hold more:
@@ -42,9 +48,8 @@ class LakeEnvironment(LocalEnvironment):
     def __init__(self, credentials: DuckrunCredentials, invocation_id: str) -> None:
         super().__init__(credentials)
         self.invocation_id = invocation_id
-        self.lake = Lake(
-            credentials.root_path or "", schema=credentials.schema, storage_options=credentials.storage_options
-        )
+        # A bare name is one of schema main, as it is for DuckDB; dbt itself always names the schema.
+        self.lake = Lake(credentials.root_path or "", schema="main", storage_options=credentials.storage_options)
         self.lakes = Lakes(self.lake)
         for name, other in (credentials.lakes or {}).items():
             self.lakes.attach(
@@ -57,6 +62,7 @@ class LakeEnvironment(LocalEnvironment):
         limit = credentials.memory_limit
         self.arbiter = Arbiter(None if limit is None else int(parse_bytes(limit) * _OF_THE_LIMIT))
         self._engine: DuckDBEngine | None = None
+        self._spark: SparkEngine | None = None
         self._catalogs: dict[str, ViewCatalog] = {}
         self._commits: Counter[str] = Counter()
         self._commits_lock = threading.Lock()
@@ -84,6 +90,27 @@ class LakeEnvironment(LocalEnvironment):
         """The views over the lake that holds a table."""
         self._start()
         return self._catalogs[(ref.catalog or self.creds.database).lower()]
+
+    def find(self, name: tuple[str, ...]) -> TableRef | None:
+        """The table or persisted view that a name in SQL means; None where it is no lake's."""
+        located = self._located(name)
+        if located is None:
+            return None
+        views, schema, table = located
+        spelled = {known.lower(): known for known in views.names(schema)}.get(table.lower())
+        return None if spelled is None else views.lake.resolve(schema, spelled)
+
+    def place(self, name: tuple[str, ...]) -> TableRef | None:
+        """Where a lake would hold a new table of a name; None for a name that no lake can hold."""
+        located = self._located(name)
+        return None if located is None else located[0].lake.resolve(*located[1:])
+
+    def _located(self, name: tuple[str, ...]) -> tuple[ViewCatalog, str, str] | None:
+        views = self.catalog(name[0] if len(name) == 3 else None)
+        schema, table = (name[-2] if len(name) > 1 else "main"), name[-1]
+        if views is None or len(name) > 3 or not views.lake.is_name(schema, table):
+            return None
+        return views, views.schema(schema), table
 
     def ensure_for(self, sql: str) -> None:
         """Make the views of all lakes that a statement needs and that are not there yet."""
@@ -126,9 +153,31 @@ class LakeEnvironment(LocalEnvironment):
                 self._catalogs[name.lower()] = views
             self.conn = connection
 
-    def handle(self) -> DuckDBConnectionWrapper:
+    def handle(self) -> LakeHandle:
         self._start()
-        return super().handle()
+        return LakeHandle(super().handle()._cursor._cursor, self)
+
+    # -- Spark
+
+    @property
+    def spark(self) -> SparkEngine:
+        """The engine of the nodes that run on Spark, which starts with the first of them. Raises InvalidConfig."""
+        with self.lock:
+            if self._spark is None:
+                engine = start_engine(self.lake, self.creds.spark or {})
+                for lake in self.lakes:
+                    engine.reach(lake.storage)
+                self._spark = engine
+            return self._spark
+
+    def node(self) -> Node:
+        """The node whose statements this thread sends; outside of one, the profile's engine."""
+        return current() or Node("", self.creds.engine)
+
+    @classmethod
+    def cancel(cls, connection: Any) -> None:
+        """Stop what a connection's thread runs, for the thread that asks."""
+        connection.handle.interrupt()
 
     def close(self) -> None:
         super().close()
@@ -155,7 +204,7 @@ class LakeEnvironment(LocalEnvironment):
     # -- Python models
 
     def submit_python_job(self, handle: Any, parsed_model: dict, compiled_code: str) -> AdapterResponse:
-        cursor = handle.cursor()
+        cursor = handle.duckdb()
 
         def load(name: str) -> duckdb.DuckDBPyRelation:
             statement = f"select * from {name}"
@@ -164,6 +213,45 @@ class LakeEnvironment(LocalEnvironment):
 
         self.run_python_job(cursor, load, parsed_model["alias"], compiled_code, self.creds)
         return AdapterResponse(_message="OK")
+
+
+class LakeHandle(DuckDBConnectionWrapper):
+    """The connection of one thread: a cursor of DuckDB and, from the first node that runs there, a session on Spark."""
+
+    _env: LakeEnvironment
+
+    def __init__(self, cursor: Any, env: LakeEnvironment) -> None:
+        super().__init__(cursor, env)
+        self._session: SparkNodeSession | None = None
+
+    def cursor(self) -> Any:
+        """The cursor of the engine on which this thread's node runs."""
+        node = self._env.node()
+        return self._cursor if node.engine == "duckdb" else SparkCursor(self.spark(), node)
+
+    def duckdb(self) -> duckdb.DuckDBPyConnection:
+        """DuckDB's cursor, without dbt-duckdb's wrappers."""
+        cursor: Any = self._cursor
+        while not isinstance(cursor, duckdb.DuckDBPyConnection):
+            cursor = cursor._cursor
+        return cursor
+
+    def spark(self) -> SparkNodeSession:
+        if self._session is None:
+            self._session = SparkNodeSession(self._env)
+        return self._session
+
+    def interrupt(self) -> None:
+        """Stop what runs now; called by another thread."""
+        self.duckdb().interrupt()
+        if self._session is not None:
+            self._session.interrupt()
+
+    def close(self) -> None:
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+        super().close()
 
 
 class _FromWheels(BasePlugin):

@@ -9,8 +9,10 @@ from typing import Any
 
 from dbt.adapters.duckrun.build import Build
 from dbt.adapters.duckrun.response import DuckrunResponse
+from dbt.adapters.duckrun.stage import DuckDBStage
 from dbt.adapters.duckrun.values import mapping, one_of
 
+from duckrun.errors import UnsupportedFeature
 from duckrun.sql import quote_identifier, quote_literal
 
 FORMATS = ("parquet", "csv", "json")
@@ -50,16 +52,19 @@ class ExternalFile:
 
 def build_external(build: Build, staging: str, file: ExternalFile) -> DuckrunResponse:
     """Copy a staged relation (SQL of its name) to the file, and persist the view over it."""
-    cursor = build.cursor
+    stage = build.stage
+    if not isinstance(stage, DuckDBStage):
+        raise UnsupportedFeature(f"{build.config.node}: external files are written by DuckDB; set engine: duckdb.")
+    cursor = stage.cursor
     columns = [row[0] for row in cursor.execute(f"describe {staging}").fetchall()]
     row = cursor.execute(f"select count(*) from {staging}").fetchone()
     where = ""
     if not row or not row[0]:
         # As in dbt-duckdb: a file with no rows does not say its columns in every format, so one of NULLs stands in it,
         # and the view leaves it out.
-        build.execute(f"insert into {staging} values ({', '.join('NULL' for _ in columns)})")
+        stage.execute(f"insert into {staging} values ({', '.join('NULL' for _ in columns)})")
         where = " where " + " and ".join(f"{quote_identifier(c)} is not null" for c in columns)
-    build.execute(f"copy {staging} to {quote_literal(file.location)} ({file.written})")
+    stage.execute(f"copy {staging} to {quote_literal(file.location)} ({file.written})")
     options = "".join(
         f", {key}={quote_literal(value) if isinstance(value, str) else value}"
         for key, value in file.read_options.items()

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import duckdb
 from dbt.adapters.base import BaseRelation, available
 from dbt.adapters.base.impl import ConstraintSupport
+from dbt.adapters.contracts.connection import AdapterResponse
 from dbt.adapters.duckdb.impl import DuckDBAdapter
 from dbt.adapters.duckrun.build import Build
-from dbt.adapters.duckrun.catalog import catalog_of
+from dbt.adapters.duckrun.catalog import catalog_entry, catalog_of
 from dbt.adapters.duckrun.config import STRATEGIES, column_comments, parse_model
 from dbt.adapters.duckrun.connections import DuckrunConnectionManager
 from dbt.adapters.duckrun.descriptions import describe
 from dbt.adapters.duckrun.environment import LakeEnvironment
 from dbt.adapters.duckrun.external import ExternalFile, build_external
+from dbt.adapters.duckrun.node import Node, current, running
+from dbt.adapters.duckrun.relation import DuckrunColumn, DuckrunRelation, quoted
 from dbt.adapters.duckrun.response import DuckrunResponse
 from dbt.adapters.duckrun.snapshots import SnapshotColumns, snapshot_merge
-from dbt.adapters.duckrun.strategy import OVERWRITE, write_strategy
+from dbt.adapters.duckrun.spark_stage import SparkStage, spark_type
+from dbt.adapters.duckrun.stage import DuckDBStage
+from dbt.adapters.duckrun.strategy import OVERWRITE, OutOfSync, write_strategy
 from dbt.adapters.exceptions import RelationTypeNullError
 from dbt_common.contracts.constraints import ConstraintType
-from dbt_common.exceptions import DbtRuntimeError
+from dbt_common.contracts.metadata import CatalogTable
+from dbt_common.exceptions import CompilationError, DbtRuntimeError
 
 from duckrun.errors import DuckrunError, InvalidConfig, UnsupportedFeature
 from duckrun.lake import TableRef, ViewDefinition
@@ -35,6 +43,8 @@ _WRITING_COMMANDS = {"run", "build", "seed", "snapshot", "retry", "clone", "run-
 
 class DuckrunAdapter(DuckDBAdapter):
     ConnectionManager = DuckrunConnectionManager
+    Relation = DuckrunRelation
+    Column = DuckrunColumn
     connections: DuckrunConnectionManager
 
     # Checked as the rows are written, keys by a look at the rows before; nothing stands for foreign keys.
@@ -87,8 +97,53 @@ class DuckrunAdapter(DuckDBAdapter):
         """dbt prints its own errors in one paragraph, and every other one with a traceback."""
         try:
             yield
+        except OutOfSync as error:
+            raise CompilationError(str(error)) from error
         except (DuckrunError, duckdb.Error) as error:
             raise DbtRuntimeError(str(error)) from error
+
+    # -- engines
+
+    @contextmanager
+    def connection_named(
+        self, name: str, query_header_context: Any = None, should_release_connection: bool = True
+    ) -> Iterator[None]:
+        """dbt names a connection for the node that it runs: from here on, this thread's statements are that node's."""
+        node = Node("", self.config.credentials.engine)
+        if query_header_context is not None:
+            known: Any = getattr(self.get_macro_resolver(), "nodes", {})  # dbt's manifest
+            with self._dbt_errors():
+                node = Node.of(query_header_context, known, self.config.credentials.engine)
+        with running(node), super().connection_named(name, query_header_context, should_release_connection):
+            yield
+
+    def _node(self) -> Node:
+        return current() or Node("", self.config.credentials.engine)
+
+    def execute_macro(self, macro_name: str, *args: Any, **kwargs: Any) -> Any:
+        """What the adapter itself asks by a macro is about names and columns (and seeds' CSV), which DuckDB tells for every
+        node; only freshness looks at rows.
+        """
+        node = self._node()
+        if "freshness" not in macro_name:
+            node = replace(node, engine="duckdb", dialect="duckdb")
+        with running(node):
+            return super().execute_macro(macro_name, *args, **kwargs)
+
+    @available.parse(lambda *a, **k: False)
+    def on_spark(self) -> bool:
+        """Whether the statements of this node run on Spark."""
+        return self._node().engine == "spark"
+
+    @available.parse_none
+    def needs_duckdb(self, what: str) -> None:
+        """Refuse what only DuckDB does, by name."""
+        if self.on_spark():
+            raise DbtRuntimeError(f"{self._node().name}: {what} is DuckDB's; set engine: duckdb for this node.")
+
+    @classmethod
+    def quote(cls, identifier: str) -> str:
+        return quoted(identifier)
 
     # -- before a run
 
@@ -156,6 +211,9 @@ class DuckrunAdapter(DuckDBAdapter):
         """Drop a Delta table or a persisted view; anything else is DuckDB's own."""
         if relation.type is None:
             raise RelationTypeNullError(relation)
+        if self._is_temporary(relation) and self.on_spark():
+            self._stage().forget(relation.identifier or "")
+            return
         ref = self._ref(relation)
         with self._dbt_errors():
             lake = None if ref is None else self.env.lakes.of(ref)
@@ -186,6 +244,7 @@ class DuckrunAdapter(DuckDBAdapter):
                 lake = views.lake
                 for name in [*lake.tables(relation.schema), *lake.views(relation.schema)]:
                     self._drop(lake.resolve(relation.schema, name))
+                lake.drop_schema(relation.schema)
         if relation.schema == "main":  # DuckDB's own schema cannot be dropped
             self.cache.drop_schema(relation.database, relation.schema)
             return
@@ -197,8 +256,8 @@ class DuckrunAdapter(DuckDBAdapter):
             if ref is None or not self.env.lakes.of(ref).exists(ref):
                 super().truncate_relation(relation)
                 return
-            self.env.engine.execute(DeleteSpec(), None, self.env.transaction(ref, f"truncate/{ref}"))
-            self.env.views_of(ref).moved(ref)
+            self._stage().engine.execute(DeleteSpec(), None, self.env.transaction(ref, f"truncate/{ref}"))
+            self.env.views_of(ref).changed(ref)
 
     def rename_relation(self, from_relation: BaseRelation, to_relation: BaseRelation) -> None:
         ref = self._ref(from_relation)
@@ -239,7 +298,7 @@ class DuckrunAdapter(DuckDBAdapter):
                 build = self._build(relation, {**model, "config": {**(model.get("config") or {}), "sql_header": None}})
                 return build.table(strategy, f"select * from {staging.render()}")
             finally:
-                self._cursor().execute(f"drop table if exists {staging.render()}")
+                self._drop_staging(staging)
 
     @available.parse_none
     def build_view(self, relation: BaseRelation, model: Mapping[str, Any], sql: str) -> DuckrunResponse:
@@ -272,11 +331,18 @@ class DuckrunAdapter(DuckDBAdapter):
                 file = ExternalFile.parse(model, location, write_options, read_location, options)
                 return build_external(self._build(relation, model), staging.render(), file)
             finally:
-                self._cursor().execute(f"drop table if exists {staging.render()}")
+                self._drop_staging(staging)
 
     def _build(self, relation: BaseRelation, model: Mapping[str, Any]) -> Build:
         ref = self._target(relation, str(model.get("unique_id", relation)))
-        return Build(self.env, self._cursor(), self.execute, ref, model)
+        return Build(self.env, self._stage(), ref, model)
+
+    def _stage(self) -> DuckDBStage | SparkStage:
+        """Where this node's rows are while they are written."""
+        if self.on_spark():
+            with self._dbt_errors():
+                return SparkStage(self.connections.spark_session(), self._node())
+        return DuckDBStage(self.env, self.connections.raw_cursor(), self.execute)
 
     @available.parse_none
     def load_seed(
@@ -286,32 +352,81 @@ class DuckrunAdapter(DuckDBAdapter):
 
         Their ``this`` is the staging table: so types, delimiters, quoting and ``fast`` mean what they mean there.
         """
-        staging = self.staging_table(relation)
+        staging = self._duckdb_staging(relation)
         override = {"this": staging, "config": config, "model": model}
         arguments = {"model": model, "agate_table": agate_table}
         self.execute_macro("create_csv_table", context_override=override, kwargs=arguments)
         if agate_table.rows:
             self.execute_macro("load_csv_rows", context_override=override, kwargs=arguments)
+        stage = self._stage()
+        if isinstance(stage, SparkStage):
+            loaded, staging = staging, self.staging_table(relation)
+            rows = self.connections.raw_cursor().execute(f"select * from {loaded.render()}").to_arrow_table()
+            stage.keep(staging.identifier or "", rows)
+            self.connections.raw_cursor().execute(f"drop table if exists {loaded.render()}")
         return self.store(relation, model, OVERWRITE, staging)
 
     @available.parse_none
     def staging_table(self, relation: BaseRelation) -> BaseRelation:
-        """Where a seed or Python model puts its rows first: a DuckDB table that every cursor sees, as no temporary
-        one is. A name that no table of a lake can have.
-        """
+        """Where a seed, Python or external model puts its rows first: a name that no table of a lake can have."""
+        if not self.on_spark():
+            return self._duckdb_staging(relation)
+        name = f"_duckrun_staging_{uuid.uuid4().hex}"
+        return relation.incorporate(path={"database": None, "schema": None, "identifier": name}, type="table")
+
+    def _duckdb_staging(self, relation: BaseRelation) -> BaseRelation:
+        """A DuckDB table, which every cursor sees, as no temporary one is."""
         name = f"_duckrun_staging_{relation.schema}_{relation.identifier}"
         database = self.config.credentials.database
         path = {"database": database, "schema": "main", "identifier": name}
         staging = relation.incorporate(path=path, type="table")
-        self._cursor().execute(f"drop table if exists {staging.render()}")
+        self.connections.raw_cursor().execute(f"drop table if exists {staging.render()}")
         return staging
 
-    def _cursor(self) -> duckdb.DuckDBPyConnection:
-        """The node's own DuckDB cursor, without dbt-duckdb's wrappers."""
-        cursor = self.connections.get_thread_connection().handle.cursor()
-        while not isinstance(cursor, duckdb.DuckDBPyConnection):
-            cursor = cursor._cursor
-        return cursor
+    def _drop_staging(self, staging: BaseRelation) -> None:
+        if self._is_temporary(staging):
+            self._stage().forget(staging.identifier or "")
+        else:
+            self.connections.raw_cursor().execute(f"drop table if exists {staging.render()}")
+
+    @staticmethod
+    def _is_temporary(relation: BaseRelation) -> bool:
+        return not relation.schema and not relation.database
+
+    def submit_python_job(self, parsed_model: dict, compiled_code: str) -> AdapterResponse:
+        """Run a Python model: ``session`` is DuckDB's connection, or the SparkSession."""
+        stage = self._stage()
+        if isinstance(stage, SparkStage):
+            stage.run_python(compiled_code)
+            return DuckrunResponse(_message="OK", engine="spark")
+        return super().submit_python_job(parsed_model, compiled_code)
+
+    # -- columns
+
+    def get_columns_in_relation(self, relation: BaseRelation) -> list[Any]:
+        if self._is_temporary(relation) and self.on_spark():
+            return self._columns(self._stage().columns(relation.identifier or ""))
+        found = super().get_columns_in_relation(relation)
+        return self._columns([(c.column, c.dtype) for c in found]) if self._node().dialect == "spark" else found
+
+    @available.parse(lambda *a, **k: [])
+    def get_column_schema_from_query(self, sql: str) -> list[Any]:
+        """The columns of a query, with the types that they have in the SQL of this node's dialect."""
+        stage = self._stage()
+        if isinstance(stage, DuckDBStage):
+            return super().get_column_schema_from_query(sql)
+        name = f"_duckrun_columns_{uuid.uuid4().hex}"
+        with stage.holding(name, sql):
+            return [part for column in self._columns(stage.columns(name)) for part in column.flatten()]
+
+    def _columns(self, columns: Sequence[tuple[str, str]]) -> list[Any]:
+        spelled = self._node().dialect == "spark"
+        return [self.Column(name, spark_type(kind) if spelled else kind) for name, kind in columns]
+
+    def run_sql_for_tests(self, sql: str, fetch: str, conn: Any) -> Any:
+        """What dbt's own test-suite runs statements by: as every other statement, through the lake."""
+        _, cursor = self.connections.add_query(sql, auto_begin=False)
+        return {"one": cursor.fetchone, "all": cursor.fetchall}.get(fetch, lambda: None)()
 
     # -- documentation
 
@@ -330,6 +445,14 @@ class DuckrunAdapter(DuckDBAdapter):
         with self._dbt_errors():
             names = [(relation.schema, relation.identifier) for relation in relations]
             return self._catalog_filter_table(catalog_of(self.env, views, names), used_schemas)
+
+    def get_catalog_for_single_relation(self, relation: BaseRelation) -> CatalogTable | None:
+        """What `dbt docs generate` would say of one table or view; None where the lake does not hold it."""
+        views = self._views(relation.database)
+        if views is None:
+            return super().get_catalog_for_single_relation(relation)
+        with self._dbt_errors():
+            return catalog_entry(self.env, views, relation.schema or "", relation.identifier or "")
 
     @available.parse_none
     def persist_delta_docs(

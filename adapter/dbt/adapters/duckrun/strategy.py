@@ -26,6 +26,12 @@ from duckrun.sql import quote_identifier, quote_literal
 from duckrun.table import Snapshot
 
 OVERWRITE = "overwrite"
+
+
+class OutOfSync(SchemaMismatch):
+    """The model has other columns than its table, and on_schema_change is fail: dbt calls that a compilation error."""
+
+
 _NEEDS_KEY = ("merge", "insert", "delete+insert")
 
 
@@ -123,11 +129,7 @@ def plan_write(
         select = f"{select} where {slice_}"
     else:
         raise InvalidConfig(f"{config.node}: unknown write strategy {strategy!r}.")
-    if schema_mode == "fail" or all(match(c, target.schema.names) for c in columns):
-        return Write(spec, select)
-    # The staged writer, which deletes and inserts, keeps the schema that it finds.
-    widen = WriteSpec(mode="append", schema_mode="append_new_columns")
-    return Write(spec, select, widen=widen, widen_select=f"{select} limit 0")
+    return Write(spec, select)
 
 
 def rows_that_stay(
@@ -219,7 +221,7 @@ def _columns_to_write(
         # the table's columns in the table's order; new ones of the source are left out
         return [name for name in (match(c, source) for c in target) if name is not None], "fail"
     if config.on_schema_change == "fail" and (new or missing):
-        raise SchemaMismatch(
+        raise OutOfSync(
             f"{config.node}: The source and target schemas on this incremental model are out of sync: the model and "
             f"table {table} differ, and on_schema_change is fail. "
             f"New in the model: {', '.join(new) or 'none'}. Missing from the model: {', '.join(missing) or 'none'}. "

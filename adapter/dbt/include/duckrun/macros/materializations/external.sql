@@ -1,5 +1,6 @@
 {#- dbt-duckdb's external: the rows go into a file, and a view over it is kept in the lake, where every process sees it. -#}
 {% materialization external, adapter="duckrun", supported_languages=['sql', 'python'] %}
+  {% do adapter.needs_duckdb("materialized: external") %}
   {%- set target_relation = this.incorporate(type='view') -%}
   {%- set location = render(config.get('location', default=external_location(this, config))) -%}
   {%- set options = render_write_options(config) -%}

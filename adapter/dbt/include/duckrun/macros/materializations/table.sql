@@ -9,7 +9,7 @@
     {#- dbt lets only a materialization itself submit Python -#}
     {%- set staging = adapter.staging_table(target_relation) -%}
     {% call statement('python_model', language='python') -%}
-      {{- py_write_table(temporary=False, relation=staging, compiled_code=compiled_code) }}
+      {{- duckrun_python(staging, compiled_code) }}
     {%- endcall %}
   {%- endif -%}
   {% do duckrun_build(target_relation, 'overwrite', staging) %}

@@ -1,0 +1,178 @@
+"""project(): a dbt project in a notebook: what its models compile to, and the rows of them or of one of their CTEs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import sqlglot
+from dbt.adapters.duckrun.credentials import DuckrunCredentials
+from dbt.adapters.duckrun.environment import LakeEnvironment
+from dbt.adapters.duckrun.node import Node
+from dbt.adapters.duckrun.statements import NodeEngine
+from dbt.adapters.factory import get_adapter_by_type
+from sqlglot import exp
+
+from duckrun.errors import InvalidConfig, UnsupportedFeature
+from duckrun.frame import Frame
+from duckrun.session import Session
+from duckrun.statements.parsing import parse
+from duckrun.statements.values import Query
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """SQL as dbt made it, and the node that it is of."""
+
+    text: str
+    node: Node
+
+
+class Project:
+    """A dbt project, read only. Each Frame is lazy, on the engine of its model, and keeps the versions that it was made
+    from; the next one reads what is newest then.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], target: str | None = None) -> None:
+        self.folder = Path(folder).resolve()
+        self.target = target
+        self._env: LakeEnvironment | None = None
+
+    def __repr__(self) -> str:
+        return f"Project({str(self.folder)!r}, target={self.target!r})"
+
+    def __enter__(self) -> Project:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    # -- models
+
+    def compiled(self, model: str) -> str:
+        """The SQL of a model, as dbt would run it now. Raises InvalidConfig for a model that is not there or is Python."""
+        return self._compiled(model).text
+
+    def show(self, model: str) -> Frame:
+        """The rows that a model's SQL gives now; its table is not touched."""
+        return self._frame(self._compiled(model))
+
+    def sql(self, text: str) -> Frame:
+        """The rows of a query, in which ``{{ ref('x') }}``, macros and variables mean what they mean in the project."""
+        result = self._dbt("compile", "--inline", text)
+        return self._frame(Compiled(result.node.compiled_code, self._node(result.node)))
+
+    def ctes(self, model: str) -> list[str]:
+        """The names of a model's common table expressions, in their order; ephemeral models that it reads among them."""
+        compiled = self._compiled(model)
+        return [cte.alias for cte in _with(_tree(compiled)).expressions]
+
+    def cte(self, model: str, name: str) -> Frame:
+        """The rows of one of a model's common table expressions. Raises InvalidConfig, with those that there are."""
+        compiled = self._compiled(model)
+        tree = _tree(compiled)
+        with_ = _with(tree)
+        names = [cte.alias for cte in with_.expressions]
+        found = next((i for i, known in enumerate(names) if known.lower() == name.lower()), None)
+        if found is None:
+            raise InvalidConfig(f"Model {model} has no CTE {name!r}; it has {', '.join(names) or 'none'}.")
+        kept = with_.copy()
+        kept.set("expressions", [cte.copy() for cte in with_.expressions[: found + 1]])
+        query = exp.select("*").from_(exp.to_identifier(names[found], quoted=True))
+        query.set("with_", kept)
+        return self._frame(Compiled(query.sql(dialect=compiled.node.dialect), compiled.node))
+
+    # -- dbt
+
+    def _compiled(self, model: str) -> Compiled:
+        node = self._dbt("compile", "--select", model).node
+        if node.language != "sql" or not node.compiled_code:
+            raise InvalidConfig(f"Model {model} has no SQL: it is written in {node.language}.")
+        return Compiled(node.compiled_code, self._node(node))
+
+    def _dbt(self, *command: str) -> Any:
+        """The only result of a command. Raises InvalidConfig with what dbt says."""
+        from dbt.cli.main import dbtRunner
+
+        place = ["--project-dir", str(self.folder), *(["--target", self.target] if self.target else [])]
+        if (self.folder / "profiles.yml").exists():
+            place += ["--profiles-dir", str(self.folder)]
+        before = os.getcwd()
+        try:
+            done = dbtRunner().invoke(["--quiet", "--log-level", "none", *command, *place])
+        finally:
+            os.chdir(before)
+        self._take(get_adapter_by_type("duckrun").config.credentials)
+        results = list(getattr(done.result, "results", None) or [])
+        if not done.success or len(results) != 1:
+            messages = "; ".join(str(r.message) for r in results if r.message)
+            why = str(done.exception or messages or f"it selects {len(results)} nodes, not one")
+            raise InvalidConfig(f"dbt {' '.join(command)}: {why}")
+        return results[0]
+
+    def _take(self, credentials: DuckrunCredentials) -> None:
+        """An environment of our own: dbt's ends with its command."""
+        if self._env is None or self._env.creds != credentials:
+            self.close()
+            before = os.getcwd()
+            os.chdir(self.folder)  # a relative root_path is relative to the project
+            try:
+                self._env = LakeEnvironment(credentials, "project()")
+            finally:
+                os.chdir(before)
+            for lake in self._env.lakes:
+                lake.read_only = True
+
+    def _node(self, node: Any) -> Node:
+        assert self._env is not None, "a command of dbt has said what the profile is"
+        nodes: Mapping[str, Any] = {}
+        return Node.of(node, nodes, self._env.creds.engine)
+
+    # -- rows
+
+    def _frame(self, compiled: Compiled) -> Frame:
+        env = self._env
+        assert env is not None, "a command of dbt has said what the profile is"
+        statements = parse(compiled.text, compiled.node.dialect)
+        if len(statements) != 1 or not isinstance(statements[0], Query):
+            raise UnsupportedFeature("A project is read only here: give one query.")
+        session = Session(env.lake, engine=compiled.node.engine, arbiter=env.arbiter)  # type: ignore[arg-type]
+        session.lakes = env.lakes
+        session._engines = (
+            {"spark": env.spark}
+            if compiled.node.engine == "spark"
+            else {"duckdb": NodeEngine(env, env.engine.cursor())}
+        )
+        found = session.sql(compiled.text, dialect=compiled.node.dialect)
+        assert isinstance(found, Frame), "a query gives a Frame"
+        return found
+
+    def close(self) -> None:
+        """Close what was opened; Frames of this project cannot be read afterwards."""
+        if self._env is not None:
+            self._env.close()
+            self._env = None
+
+
+def project(folder: str | os.PathLike[str] = ".", target: str | None = None) -> Project:
+    """A dbt project whose profile is of type duckrun, to look into: lazy Frames, and nothing is written.
+
+    Example::
+
+        shop = project("dbt/")
+        shop.show("orders").show()
+        shop.cte("orders", "paid").pl()
+        shop.sql("select count(*) from {{ ref('orders') }}").collect()
+    """
+    return Project(folder, target)
+
+
+def _tree(compiled: Compiled) -> exp.Expr:
+    return sqlglot.parse_one(compiled.text, read=compiled.node.dialect)
+
+
+def _with(tree: exp.Expr) -> exp.Expr:
+    return tree.args.get("with_") or exp.With(expressions=[])

@@ -1,0 +1,180 @@
+"""Statements of hooks, macros and run-operation that change a lake: DuckDB has views there, so the session carries them out.
+
+Everything else (SELECT, SET, temporary tables, other databases) is DuckDB's own business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import duckdb
+from dbt.adapters.duckrun.environment import LakeEnvironment
+
+from duckrun.engines.duckdb import DuckDBEngine
+from duckrun.errors import InvalidConfig
+from duckrun.session import Session
+from duckrun.specs import Commit
+from duckrun.statements.tokens import Source, TokenReader, split
+from duckrun.table import TableRef
+
+# Words before the name of what a statement changes; words in brackets may be left out.
+_FORMS: tuple[tuple[str, ...], ...] = (
+    ("INSERT", "INTO"),
+    ("INSERT", "OVERWRITE"),
+    ("UPDATE",),
+    ("DELETE", "FROM"),
+    ("MERGE", "INTO"),
+    ("TRUNCATE", "[TABLE]"),
+    ("CREATE", "[OR REPLACE]", "TABLE", "[IF NOT EXISTS]"),
+    ("CREATE", "[OR REPLACE]", "VIEW", "[IF NOT EXISTS]"),
+    ("DROP", "TABLE", "[IF EXISTS]"),
+    ("DROP", "VIEW", "[IF EXISTS]"),
+    ("ALTER", "TABLE", "[IF EXISTS]"),
+    ("COMMENT", "ON", "TABLE"),
+    ("COMMENT", "ON", "COLUMN"),
+    ("OPTIMIZE",),
+    ("VACUUM",),
+    ("RESTORE", "[TABLE]"),
+)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One statement of a text, and the table of a lake that it changes; None: it is DuckDB's."""
+
+    text: str
+    target: TableRef | None
+
+
+def parts_of(env: LakeEnvironment, cursor: duckdb.DuckDBPyConnection, sql: str) -> list[Part]:
+    """The statements of a text; empty where none of them is for a lake, and DuckDB may have the text as it is."""
+    if not any(
+        word in sql.upper() for word in ("INTO", "UPDATE", "FROM", "TABLE", "VIEW", "COLUMN", "VACUUM", "OVERWRITE")
+    ):
+        return []
+    try:
+        sources = split(sql, "duckdb")
+    except InvalidConfig:  # what sqlglot cannot even part into tokens
+        return []
+    found = [Part(_text(source), _target(env, cursor, source)) for source in sources]
+    return found if any(part.target is not None for part in found) else []
+
+
+def carry_out_all(
+    env: LakeEnvironment, cursor: duckdb.DuckDBPyConnection, parts: list[Part]
+) -> Iterator[tuple[Part, int | None]]:
+    """Carry out statements in their order; the count of rows of one that is for a lake, None for DuckDB's."""
+    for part in parts:
+        if part.target is None:
+            env.ensure_for(part.text)
+            cursor.execute(part.text)
+            yield part, None
+        else:
+            yield part, carry_out(env, cursor, part)
+
+
+def carry_out(env: LakeEnvironment, cursor: duckdb.DuckDBPyConnection, part: Part) -> int:
+    """Run a statement on its table, as one commit; the count of rows that it changed.
+
+    Its query sees what the node's cursor sees, temporary tables and variables too; tables of the lakes are read at the
+    versions that this run reads.
+    """
+    assert part.target is not None, "the statement is for a lake"
+    engine = NodeEngine(env, cursor)
+    try:
+        session = Session(env.lake, arbiter=env.arbiter, pins=env.pins)
+        session.lakes, session._engines = env.lakes, {"duckdb": engine}
+        found = session.sql(part.text)
+    finally:
+        engine.close()
+    _show(env, part.target)
+    if not isinstance(found, Commit):
+        return 0
+    return sum(filter(None, (found.rows_inserted, found.rows_updated, found.rows_deleted)))
+
+
+def _show(env: LakeEnvironment, ref: TableRef) -> None:
+    """Bring DuckDB's view of a name up to date with the lake."""
+    lake, views = env.lakes.of(ref), env.views_of(ref)
+    ref = lake.resolve(ref.schema, ref.name)
+    if lake.definition(ref) is None and lake.exists(ref):
+        views.moved(ref)
+        return
+    env.pins.moved(ref, None)
+    views.dropped(ref)
+    if lake.definition(ref) is not None:
+        views.ensure(ref)
+
+
+class NodeEngine(DuckDBEngine):
+    """The run's engine on the cursor of one node, whose temporary tables and variables its queries see."""
+
+    def __init__(self, env: LakeEnvironment, cursor: duckdb.DuckDBPyConnection) -> None:
+        super().__init__(
+            env.lake, arbiter=env.arbiter, connection=env.engine.connection, duckdb_limit=env.engine.duckdb_limit
+        )
+        self.env = env
+        self._node = cursor
+
+    def cursor(self) -> duckdb.DuckDBPyConnection:
+        return self._node
+
+    def has_name(self, name: str) -> bool:
+        """True for every name that is no lake's: DuckDB knows it, or says that it does not."""
+        return self.env.find(tuple(name.split("."))) is None
+
+
+def _text(source: Source) -> str:
+    return source.text[source.tokens[0].start : source.tokens[-1].end + 1]
+
+
+def _target(env: LakeEnvironment, cursor: duckdb.DuckDBPyConnection, source: Source) -> TableRef | None:
+    words = source.words
+    if words[0] == "WITH":
+        start = next((i for i, word in enumerate(words) if word in ("INSERT", "UPDATE", "DELETE", "MERGE")), None)
+        if start is None:
+            return None
+        source = source.with_(source.tokens[start:])
+    for form in _FORMS:
+        name = _name(TokenReader(source), form)
+        if name is None:
+            continue
+        if form[:3] == ("COMMENT", "ON", "COLUMN"):
+            name = name[:-1]
+        ref = env.find(name)
+        if ref is None and form[0] == "CREATE" and not _elsewhere(env, cursor, name):
+            ref = env.place(name)
+        if ref is None or (len(name) == 1 and _is_temporary(cursor, name[0])):
+            return None
+        return ref
+    return None
+
+
+def _name(reader: TokenReader, form: tuple[str, ...]) -> tuple[str, ...] | None:
+    for word in form:
+        accepted = reader.accept(*word.strip("[]").split())
+        if not accepted and not word.startswith("["):
+            return None
+    try:
+        return reader.name()
+    except InvalidConfig:  # TRUNCATE and VACUUM alone, or a name that only DuckDB reads
+        return None
+
+
+def _is_temporary(cursor: duckdb.DuckDBPyConnection, name: str) -> bool:
+    sql = (
+        "select 1 from duckdb_tables() where temporary and lower(table_name) = lower($1) union all "
+        "select 1 from duckdb_views() where temporary and lower(view_name) = lower($1)"
+    )
+    return cursor.execute(sql, [name]).fetchone() is not None
+
+
+def _elsewhere(env: LakeEnvironment, cursor: duckdb.DuckDBPyConnection, name: tuple[str, ...]) -> bool:
+    """True for the name of a new table that lies in a database which is no lake."""
+    if len(name) == 3:
+        return env.catalog(name[0]) is None
+    if len(name) != 2:
+        return False
+    sql = "select 1 from duckdb_databases() where lower(database_name) = lower(?)"
+    return env.catalog(name[0]) is None and cursor.execute(sql, [name[0]]).fetchone() is not None

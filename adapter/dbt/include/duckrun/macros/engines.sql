@@ -1,0 +1,22 @@
+{#- What dbt-duckdb writes for DuckDB, and Spark does another way. -#}
+
+{% macro duckrun__create_table_as(temporary, relation, compiled_code, language='sql', partitioned_by=none, sorted_by=none) -%}
+  {%- if adapter.on_spark() and temporary -%}
+    {#- Spark has no temporary tables: the name stands for the query -#}
+    create or replace temporary view {{ relation.include(database=False, schema=False) }} as
+    {{ compiled_code }}
+  {%- else -%}
+    {{ duckdb__create_table_as(temporary, relation, compiled_code, language, partitioned_by, sorted_by) }}
+  {%- endif -%}
+{%- endmacro %}
+
+{#- A Python model, and where its rows go. -#}
+{% macro duckrun_python(staging, compiled_code) %}
+  {%- if adapter.on_spark() -%}
+{{ compiled_code }}
+
+staging = {{ staging.identifier | tojson }}
+  {%- else -%}
+{{ py_write_table(temporary=False, relation=staging, compiled_code=compiled_code) }}
+  {%- endif -%}
+{% endmacro %}
