@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,10 @@ def told_to_dbt(**settings: Any) -> dict[str, str]:
     return found
 
 
-def test_dbt_is_told_the_server_of_the_run_which_ends_with_the_run_s_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dbt_is_told_the_server_of_the_run_which_ends_with_the_run_s_worker(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     found = told_to_dbt(conf={"spark.executor.memory": "3g"}, packages=["a:b:1"])
     monkeypatch.setenv(ENVIRONMENT, found[ENVIRONMENT])
     server = RunServer.from_environment()
@@ -59,6 +63,7 @@ def test_dbt_is_told_the_server_of_the_run_which_ends_with_the_run_s_worker(monk
     assert server.worker == os.getpid() and server.conf["spark.executor.memory"] == "3g"
     assert json.loads(found[ENVIRONMENT])["name"] == server.name
     assert "3g" not in repr(server), "settings may hold credentials"
+    assert not list(tmp_path.glob("duckrun-spark*/*")), "to tell where Spark would be starts nothing"
 
 
 def test_dbt_is_told_the_address_of_a_server_that_runs_and_nothing_where_each_process_has_its_own() -> None:
