@@ -58,7 +58,7 @@ def main() -> int:
         fetched = [timed(lambda: session.sql("select 1").collect()) for _ in range(arguments.repeat)]
         read = [timed(lambda: session.sql("select count(*) from orders").collect()) for _ in range(20)]
         session.close()
-    print(f"| on a lake of {arguments.tables:,} tables | ms |\n|---|---|")  # noqa: T201
+    print(f"| on a lake of {arguments.tables:,} tables | ms |\n|---|---|")
     for name, value in (
         ("`connect()`", connected),
         ("the first `select 1`, which opens DuckDB", first),
@@ -67,7 +67,7 @@ def main() -> int:
         ("`select 1` and its row, 95 of 100", statistics.quantiles(fetched, n=20)[18]),
         ("`select count(*)` of a table, median", statistics.median(read)),
     ):
-        print(f"| {name} | {value:.1f} |")  # noqa: T201
+        print(f"| {name} | {value:.1f} |")
     return 0 if statistics.median(fetched) < TARGET_MS else 1
 
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from duckrun.lake import Lake
     from duckrun.session import Session, connect
     from duckrun.specs import AppTransaction, Commit, MergeClause, MergeSpec, ReadSpec, WriteSpec
+    from duckrun.statements.values import Done
+    from duckrun.table_specs import MaintenanceResult
 
 if any((d.metadata["Name"] or "").lower() == "duckrun" for d in _distributions(name="duckrun")):
     raise ImportError(
@@ -36,11 +38,13 @@ __all__ = [
     "Commit",
     "CommitConflict",
     "DeltaTable",
+    "Done",
     "DuckrunError",
     "DuplicateSourceKeys",
     "Frame",
     "InvalidConfig",
     "Lake",
+    "MaintenanceResult",
     "MergeClause",
     "MergeSpec",
     "ReadOnlyLake",
@@ -59,8 +63,10 @@ __all__ = [
 
 _HOMES = {
     "DeltaTable": "delta_table",
+    "Done": "statements.values",
     "Frame": "frame",
     "Lake": "lake",
+    "MaintenanceResult": "table_specs",
     "SQL": "engines.duckdb_source",
     "Session": "session",
     "Table": "delta_table",

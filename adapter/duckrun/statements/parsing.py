@@ -5,7 +5,8 @@ Everything is read, and what is not supported refused by its name, before anythi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from sqlglot import exp
 
@@ -34,18 +35,15 @@ def parse(text: str, dialect: str = "duckdb") -> list[Statement]:
     return statements
 
 
-class numbered:
-    """Name the statement in its errors, by its number, where there are several."""
-
-    def __init__(self, number: int, count: int) -> None:
-        self.number, self.count = number, count
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, DuckrunError) and self.count > 1:
-            raise type(error)(f"Statement {self.number} of {self.count}: {error}") from error
+@contextmanager
+def numbered(number: int, count: int) -> Iterator[None]:
+    """Name a statement in its errors, by its number, where there are several."""
+    try:
+        yield
+    except DuckrunError as error:
+        if count == 1:
+            raise
+        raise type(error)(f"Statement {number} of {count}: {error}") from error
 
 
 def _statements(source: Source) -> list[Statement]:
