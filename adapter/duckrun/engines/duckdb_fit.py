@@ -9,9 +9,9 @@ import duckdb
 
 from duckrun.engines.duckdb_alter import order_by
 from duckrun.engines.duckdb_source import Rows
-from duckrun.engines.duckdb_sql import raising
 from duckrun.errors import InvalidConfig, RowsOutsidePartition, SchemaMismatch, UnsupportedFeature
 from duckrun.formats.definition import sort_order
+from duckrun.raising import raising
 from duckrun.specs import WriteSpec
 from duckrun.sql import quote_identifier, quote_literal, transpile
 from duckrun.table import Snapshot, TableRef

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,8 +10,8 @@ from urllib.parse import quote
 
 import duckdb
 
-from duckrun import errors
 from duckrun.errors import DuckrunError, InvalidConfig, SchemaMismatch, StorageError
+from duckrun.raising import raised
 from duckrun.specs import ReadSpec
 from duckrun.sql import quote_identifier, quote_literal, transpile
 
@@ -55,14 +54,6 @@ def files_sql(format: str, path: str, options: Mapping[str, Any]) -> str:
     return f"SELECT * FROM {read}" if header else f"SELECT COLUMNS('column0*(\\d+)') AS '_c\\1' FROM {read}"
 
 
-_RAISED = re.compile(r"duckrun!(\w+)!(.*?)!duckrun", re.DOTALL)
-
-
-def raising(kind: type[DuckrunError], message: str) -> str:
-    """SQL that fails with one of our errors when it is evaluated. ``message`` is SQL text of a string."""
-    return f"error({quote_literal(f'duckrun!{kind.__name__}!')} || {message} || '!duckrun')"
-
-
 @contextmanager
 def errors_about(what: str) -> Iterator[None]:
     """Turn what engines raise into this library's errors, named for the table; ours pass, completed by the name."""
@@ -72,9 +63,9 @@ def errors_about(what: str) -> Iterator[None]:
         text = str(error)
         raise error if what.split(",")[0].removeprefix("table ") in text else type(error)(f"{what}: {text}") from error
     except Exception as error:
-        found = _RAISED.search(str(error))
-        if found:
-            raise getattr(errors, found[1])(f"{what}: {found[2]}") from None
+        ours = raised(str(error), what)
+        if ours is not None:
+            raise ours from None
         if isinstance(error, duckdb.CatalogException | duckdb.ParserException | duckdb.BinderException):
             raise InvalidConfig(f"{what}: {error}") from error
         if isinstance(error, duckdb.IOException | duckdb.HTTPException):

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from duckrun.engines.spark_trouble import trouble
-from duckrun.errors import DuckrunError, DuplicateSourceKeys, SchemaMismatch
+from duckrun.errors import DuckrunError, DuplicateSourceKeys, InvalidConfig, SchemaMismatch
+from duckrun.raising import raised
 from duckrun.transaction import Conflict
 
 RAISED = "duckrun: "
@@ -43,6 +44,9 @@ def _translated(error: Exception, mode: str, table: str, analysis: type[DuckrunE
     if isinstance(error, Conflict) or not module.startswith(("pyspark", "py4j", "grpc", "delta")):
         return error
     name = type(error).__name__
+    ours = raised(text, f"{mode} on table {table}")
+    if ours is not None:
+        return type(ours)(f"{ours}. Nothing was written.")
     if RAISED in text:
         found = text[text.index(RAISED) + len(RAISED) :].splitlines()[0]
         return SchemaMismatch(f"{mode} on table {table}: {found}. Nothing was written.")
@@ -62,6 +66,10 @@ def _translated(error: Exception, mode: str, table: str, analysis: type[DuckrunE
         )
     if "DELTA_PATH_EXISTS" in text or "DELTA_TABLE_ALREADY_EXISTS" in text:
         return Conflict(line)
+    if "DELTA_CANNOT_MODIFY_APPEND_ONLY" in text:
+        return InvalidConfig(
+            f"{mode} on table {table}: it is append-only (delta.appendOnly), and rows of it would go. Nothing was written."
+        )
     if "DELTA_FAILED_TO_MERGE_FIELDS" in text or "DELTA_SCHEMA" in text:
         return SchemaMismatch(f"{mode} on table {table}: {line}. Nothing was written.")
     troubled = trouble(text, f"{mode} on table {table}")

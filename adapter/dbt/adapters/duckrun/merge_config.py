@@ -11,8 +11,8 @@ from typing import Any
 
 from dbt.adapters.duckrun.values import mapping, match, merge_sql, names, one_of, texts, unquoted
 
-from duckrun.engines.duckdb_sql import raising
 from duckrun.errors import InvalidConfig, MergeRefused
+from duckrun.raising import raising
 from duckrun.specs import ClauseKind, MergeClause
 from duckrun.sql import quote_identifier, quote_literal
 

@@ -11,8 +11,8 @@ from dbt.adapters.duckrun.constraints import Constraints
 from dbt.adapters.duckrun.merge_config import clauses_of
 from dbt.adapters.duckrun.values import match, merge_sql, source_columns, target_sql
 
-from duckrun.engines.duckdb_sql import raising
 from duckrun.errors import InvalidConfig, SchemaMismatch
+from duckrun.raising import raising
 from duckrun.specs import (
     AppTransaction,
     DeleteInsertSpec,
