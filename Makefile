@@ -19,7 +19,7 @@ WORKERS ?= 2
 # What pytest leaves to test-ci.
 LONG := kills or conformance or differential or cluster or ui or slow
 
-.PHONY: help setup demo demo-next ui images test test-ci soak lint format types bench lock clean
+.PHONY: help setup demo demo-next ui images test test-ci conformance soak lint format types bench lock clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1|\2/' | awk -F'|' '{printf "  %-12s%s\n", $$1, $$2}'
@@ -54,6 +54,9 @@ test: $(STAMP) ## the tests for every day (ARGS="-k merge" narrows)
 
 test-ci: $(STAMP) ## the long suites, each within its budget (SUITES="kills ui" narrows)
 	@$(WITH_JAVA) $(PY) tools/suites.py $(SUITES)
+
+conformance: $(STAMP) ## dbt's own suite for adapters (ENGINE=spark), and its table in docs/conformance.md
+	@$(WITH_JAVA) $(PY) tools/conformance.py $(or $(ENGINE),duckdb) $(ARGS)
 
 soak: $(STAMP) ## the long suites with full counts: hours
 	@DUCKRUN_SOAK=1 $(WITH_JAVA) $(PY) tools/suites.py $(SUITES)

@@ -55,6 +55,7 @@ ALL_ENGINES: dict[str, str] = {
     "grants.test_seed_grants:BaseSeedGrants": _GRANTS,
     "grants.test_snapshot_grants:BaseSnapshotGrants": _GRANTS,
     "materialized_view.basic:MaterializedViewBasic": _MATERIALIZED_VIEWS,
+    "materialized_view.changes:MaterializedViewChanges": _MATERIALIZED_VIEWS,
     "materialized_view.changes:MaterializedViewChangesApplyMixin": _MATERIALIZED_VIEWS,
     "materialized_view.changes:MaterializedViewChangesContinueMixin": _MATERIALIZED_VIEWS,
     "materialized_view.changes:MaterializedViewChangesFailMixin": _MATERIALIZED_VIEWS,
@@ -93,6 +94,12 @@ def _with_tests(*, own: bool = False) -> Iterator[tuple[str, type]]:
                 continue
             if any(attribute.startswith("test") for attribute in dir(cls)) and name.startswith("Test") == own:
                 yield f"{module}:{name}", cls
+
+
+def reason_of(cls: type, engine: str) -> str | None:
+    """Why a class of ours does not apply on an engine; None where it does."""
+    names = [f"{base.__module__.removeprefix('dbt.tests.adapter.')}:{base.__name__}" for base in cls.__bases__]
+    return next((NOT_APPLICABLE[engine][name] for name in names if name in NOT_APPLICABLE[engine]), None)
 
 
 def group_of(name: str) -> str:

@@ -11,6 +11,8 @@ import dbt.tests.adapter
 import pytest
 from dbt.tests.fixtures.project import *  # noqa: F403  the fixtures that every class of the suite asks for
 
+from tests.conformance.applicability import reason_of
+
 HERE = Path(__file__).parent
 SUITE = Path(dbt.tests.adapter.__path__[0])
 ENGINE = os.environ.get("DUCKRUN_CONFORMANCE_ENGINE", "duckdb")
@@ -18,8 +20,12 @@ ENGINE = os.environ.get("DUCKRUN_CONFORMANCE_ENGINE", "duckdb")
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if HERE in item.path.parents:
-            item.add_marker(pytest.mark.conformance)
+        if HERE not in item.path.parents:
+            continue
+        item.add_marker(pytest.mark.conformance)
+        reason = reason_of(item.cls, ENGINE) if isinstance(item, pytest.Function) and item.cls else None
+        if reason:
+            item.add_marker(pytest.mark.skip(reason=f"not applicable: {reason}"))
 
 
 @pytest.fixture(scope="session")

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from dbt.tests.adapter.dbt_debug.test_dbt_debug import BaseDebugInvalidProjectPostgres, BaseDebugPostgres
-
-
-class TestDebugPostgres(BaseDebugPostgres):
-    pass
+from dbt.tests.adapter.dbt_debug.test_dbt_debug import BaseDebugInvalidProjectPostgres
 
 
 class TestDebugInvalidProjectPostgres(BaseDebugInvalidProjectPostgres):

@@ -9,12 +9,14 @@ from dbt.tests.adapter.python_model.test_python_model import (
     BasePythonMetaGetTests,
     BasePythonModelTests,
     BasePythonSampleTests,
+    _input_model_sql,
     incremental_python,
     m_1,
     python_model_meta_from_schema,
     python_model_meta_get,
     schema_yml_with_meta,
 )
+from dbt.tests.adapter.python_model.test_spark import BasePySparkTests
 
 
 class TestPythonModelTests(BasePythonModelTests):
@@ -45,9 +47,20 @@ class TestPythonMetaGetTests(BasePythonMetaGetTests):
         return text.replace("return session.createDataFrame(", frame).replace("(data, [", "(data, columns=[")
 
 
-class TestPythonEmptyTests(BasePythonEmptyTests):
+class OurTimes:
+    @pytest.fixture(scope="class")
+    def input_model_sql(self) -> str:
+        """A TIMESTAMP of DuckDB has no zone."""
+        return _input_model_sql.replace("-0'", "'")
+
+
+class TestPythonEmptyTests(OurTimes, BasePythonEmptyTests):
     pass
 
 
-class TestPythonSampleTests(BasePythonSampleTests):
+class TestPythonSampleTests(OurTimes, BasePythonSampleTests):
+    pass
+
+
+class TestPySparkTests(BasePySparkTests):
     pass

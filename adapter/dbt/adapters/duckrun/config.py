@@ -61,7 +61,7 @@ def parse_model(model: Mapping[str, Any]) -> ModelConfig:
     strategy = config.get("incremental_strategy") or DEFAULT_STRATEGY
     if strategy == "default":
         strategy = DEFAULT_STRATEGY
-    one_of(node, "incremental_strategy", strategy, STRATEGIES)
+    _check_strategy(node, strategy)
     unique_key = names(node, "unique_key", config.get("unique_key"))
     if strategy == "microbatch" and unique_key:
         raise InvalidConfig(
@@ -97,6 +97,17 @@ def parse_model(model: Mapping[str, Any]) -> ModelConfig:
 def column_comments(columns: Mapping[str, Any]) -> dict[str, str]:
     """The descriptions of a node's documented columns."""
     return {c["name"]: c["description"] for c in columns.values() if c.get("description")}
+
+
+def _check_strategy(node: str, strategy: Any) -> None:
+    try:
+        one_of(node, "incremental_strategy", strategy, STRATEGIES)
+    except InvalidConfig as error:
+        macro = f"get_incremental_{strategy}_sql"
+        raise InvalidConfig(
+            f'{error} (dbt could not find an incremental strategy macro with the name "{macro}": it would be SQL for '
+            "tables of DuckDB, and a lake has strategies of its own.)"
+        ) from None
 
 
 def _batch(node: str, strategy: str, model: Mapping[str, Any], config: Mapping[str, Any]) -> Batch | None:

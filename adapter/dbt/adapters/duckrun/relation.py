@@ -31,3 +31,7 @@ class DuckrunColumn(DuckDBColumn):
     @property
     def quoted(self) -> str:
         return quoted(self.column)
+
+    def is_numeric(self) -> bool:
+        """True for a DECIMAL of any width; dbt-duckdb knows its bare name only."""
+        return self.dtype.lower().startswith(("decimal", "numeric"))

@@ -25,3 +25,6 @@
 
   {{ return({'relations': [target_relation]}) }}
 {% endmaterialization %}
+
+{#- An on-run-start hook of dbt-duckdb's projects: here the views over external models are kept in the lake. -#}
+{%- macro register_upstream_external_models() -%}{%- endmacro -%}
