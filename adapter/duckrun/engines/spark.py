@@ -20,6 +20,7 @@ from duckrun.engines import spark_alter
 from duckrun.engines.spark_checks import check_workers_see
 from duckrun.engines.spark_errors import errors_about
 from duckrun.engines.spark_scratch import scratch
+from duckrun.engines.spark_server import refuse_what_it_would_get_wrong
 from duckrun.engines.spark_session import apply_storage, is_spark_frame, spark_session
 from duckrun.engines.spark_sql import quote, to_spark
 from duckrun.engines.spark_types import storable_table
@@ -288,6 +289,7 @@ class SparkEngine:
                 f"a given version, which Spark does not have on {transaction.lake.storage.kind}. Run this with engine: duckdb."
             )
         check_workers_see(self.spark, transaction.lake.storage)
+        refuse_what_it_would_get_wrong(self.spark, spec, str(transaction.ref), transaction.lake.exists(transaction.ref))
         frame = None if source is None else self._native(source)
         if frame is None and not isinstance(spec, DeleteSpec | UpdateSpec):
             raise InvalidConfig(f"{spec.mode} on table {transaction.ref} was given no rows.")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from duckrun.engines.spark_errors import RAISED, errors_about, text_of
 from duckrun.engines.spark_scratch import arranged, scratch
+from duckrun.engines.spark_server import other_implementation
 from duckrun.engines.spark_sql import (
     MARK,
     delete_insert_statement,
@@ -194,7 +195,9 @@ class Attempt:
         if spec.predicate is not None:
             self._refuse_outside(frame, spec.predicate)
         frame = self._commented(frame, spec)
-        if not spec.redefine and spec.description is None and all(key.startswith("delta.") for key in properties):
+        plain = spec.description is None and all(key.startswith("delta.") for key in properties)
+        # Servers other than Apache Spark cannot create a table at a location by SQL: it goes without its description.
+        if not spec.redefine and (plain or other_implementation(self.spark) is not None):
             return self._save(frame, "error", properties, spec.partition_by or (), spec)
         # Only CREATE TABLE AS takes a description; it takes the note and application id from the session's settings.
         from pyspark.sql import functions as F

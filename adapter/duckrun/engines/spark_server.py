@@ -1,0 +1,51 @@
+"""Servers that speak Spark Connect and are not Apache Spark, and what of Delta they would get wrong without a word."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from duckrun.errors import UnsupportedFeature
+from duckrun.specs import Spec, WriteSpec
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_known: dict[int, str | None] = {}
+
+
+def other_implementation(session: SparkSession) -> str | None:
+    """The version of a Connect server that is not Apache Spark, such as Sail; None for Apache Spark."""
+    if "connect" not in type(session).__module__:
+        return None
+    if id(session) not in _known:
+        # The version of the protocol that a server speaks, which others give too, and that of the program.
+        program = str(session.sql("select version()").collect()[0][0]).partition(" ")[0]
+        _known[id(session)] = None if program == str(session.version) else program
+    return _known[id(session)]
+
+
+def refuse_what_it_would_get_wrong(session: SparkSession, spec: Spec, table: str, exists: bool) -> None:
+    """Raise UnsupportedFeature for a write that such a server carries out as another one.
+
+    Measured with Sail 0.7.2: it overwrites the whole table where the partitions of the source are to be replaced, takes rows
+    outside of the predicate that is replaced, keeps no application id, and of a statement no note.
+    """
+    other = other_implementation(session)
+    if other is None:
+        return
+    if isinstance(spec, WriteSpec) and spec.mode in ("error", "ignore", "overwrite"):
+        return
+    if isinstance(spec, WriteSpec) and spec.mode == "append" and spec.app is None:
+        return
+    creates = not exists and spec.mode in ("replace", "merge", "delete+insert")
+    if creates:
+        return
+    why = (
+        "it keeps no application id, so a retry would append twice"
+        if spec.mode == "append"
+        else "it would change other rows"
+    )
+    raise UnsupportedFeature(
+        f"{spec.mode} on table {table}: the Spark Connect server is not Apache Spark (its version is {other}), and "
+        f"{why} or not tell what it did. Nothing was written. Run this with engine: duckdb, or on Apache Spark (docs/sail.md)."
+    )

@@ -1,0 +1,92 @@
+"""What Dagster compares to tell whether a table's rows may have changed: the table's id, and the version that last did.
+
+A commit that only rewrites files (compaction), or that changes only what the table says of itself (a comment), changes no
+rows, and so makes nothing downstream stale. Source: Delta protocol, Add File and Remove File (``dataChange``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from duckrun.formats.delta_log import CommitActions
+from duckrun.lake import Lake
+from duckrun.specs import Commit
+from duckrun.table import Snapshot
+from duckrun_dagster.metadata import key_finder
+from duckrun_dagster.partitions import PartitionSlice
+
+Touches = Callable[[Mapping[str, Any]], bool]
+
+
+def data_version(
+    lake: Lake,
+    snapshot: Snapshot,
+    *,
+    commit: Commit | None = None,
+    partition: PartitionSlice | None = None,
+    column: str | None = None,
+    known: str | None = None,
+    log: Iterable[CommitActions] | None = None,
+) -> str:
+    """``<table id>@<version>`` of the newest commit up to ``snapshot`` that changed rows.
+
+    ``commit`` is the one that made the snapshot, which saves reading the log. With ``partition``, and ``column``, which
+    holds it, commits that touched files of other partitions only do not count, where the table is laid out by that
+    column. ``known`` is the data version of an earlier look: it stays until a commit after it changes rows, also when the
+    log that would tell is cleaned up by now. ``log`` is the commits from the newest back, for who has read them already.
+    """
+    if commit is not None and (commit.files_added or commit.files_removed):
+        return f"{snapshot.table_id}@{commit.version}"
+    touches = _touching(snapshot, partition, column)
+    since = _version_of(known, snapshot)
+    oldest = snapshot.version
+    for actions in log if log is not None else lake.format.actions_back(snapshot.ref, snapshot.version):
+        if since is not None and actions.version <= since:
+            return f"{snapshot.table_id}@{since}"
+        oldest = actions.version
+        if _changes(actions, touches):
+            break
+    return f"{snapshot.table_id}@{oldest}"
+
+
+class LogBackwards:
+    """The commits of a table from a snapshot back, each read once and when it is first needed."""
+
+    def __init__(self, lake: Lake, snapshot: Snapshot) -> None:
+        self._rest = lake.format.actions_back(snapshot.ref, snapshot.version)
+        self._read: list[CommitActions] = []
+
+    def __iter__(self) -> Iterator[CommitActions]:
+        yield from self._read
+        for actions in self._rest:
+            self._read.append(actions)
+            yield actions
+
+
+def _changes(actions: CommitActions, touches: Touches) -> bool:
+    return any(file.get("dataChange", True) and touches(file) for file in (*actions.adds, *actions.removes))
+
+
+def _touching(snapshot: Snapshot, partition: PartitionSlice | None, column: str | None) -> Touches:
+    """Whether a file may hold rows of the partition; one whose partition values are not in the log may."""
+    name = next((c for c in snapshot.partition_columns if column is not None and c.lower() == column.lower()), None)
+    if partition is None or name is None:
+        return lambda file: True
+    key_of = key_finder(partition, snapshot.schema.field(name).type)
+
+    def touches(file: Mapping[str, Any]) -> bool:
+        values = file.get("partitionValues")
+        if not values:
+            return True
+        try:
+            return key_of(values.get(name)) is not None
+        except ValueError:
+            return True
+
+    return touches
+
+
+def _version_of(known: str | None, snapshot: Snapshot) -> int | None:
+    table, _, version = (known or "").rpartition("@")
+    return int(version) if table == snapshot.table_id and version.isdigit() else None
