@@ -22,6 +22,9 @@ from duckrun import (
 from duckrun.session import Session
 from tests.rows import rows_of
 
+# What does not depend on the engine: Spark takes seconds for each of its commits.
+once = pytest.mark.parametrize("engine", ["duckdb"])
+
 STOCK = pa.table({"id": [1, 2, 3], "item": ["fig", "kiwi", "nut"], "qty": [10, 20, 30]})
 
 
@@ -69,6 +72,7 @@ def test_a_condition_may_say_more_than_the_key(session: Session, stock: duckrun.
     assert rows_of(stock.toDF(), "id", "qty") == [(1, 11), (2, 20), (3, 30)]
 
 
+@once
 def test_keys_may_have_another_name_in_a_frame(session: Session, stock: duckrun.Table) -> None:
     source = changes(session, number=[2], added=[7])
     stock.merge(source, "t.id = s.number").whenMatchedUpdate(set={"qty": "t.qty + s.added"}).execute()
@@ -77,6 +81,7 @@ def test_keys_may_have_another_name_in_a_frame(session: Session, stock: duckrun.
         stock.merge(pd.DataFrame({"number": [2]}), "t.id = s.number").whenMatchedDelete().execute()
 
 
+@once
 def test_a_source_without_an_alias_has_the_name_that_the_condition_uses(stock: duckrun.Table) -> None:
     stock.merge(pd.DataFrame({"id": [1]}), "t.id = gone.id").whenMatchedDelete().execute()
     assert rows_of(stock.toDF(), "id") == [(2,), (3,)]
@@ -94,6 +99,7 @@ def test_a_merge_adds_columns_when_asked_to(session: Session, stock: duckrun.Tab
     assert rows_of(stock.toDF(), "id", "note") == [(1, None), (2, None), (3, "a"), (4, "b")]
 
 
+@once
 def test_duplicate_source_keys_are_counted_and_shown(session: Session, stock: duckrun.Table) -> None:
     source = changes(session, id=[1, 1], item=["a", "b"], qty=[1, 2])
     with pytest.raises(DuplicateSourceKeys, match="1"):
@@ -160,6 +166,7 @@ def test_compaction_keeps_the_rows_in_fewer_files(stock: duckrun.Table) -> None:
         stock.optimize().executeZOrderBy()
 
 
+@once
 def test_vacuum_keeps_what_the_table_still_needs(stock: duckrun.Table) -> None:
     stock.delete("id = 1")
     assert stock.vacuum().removed == ()

@@ -14,6 +14,9 @@ from duckrun.display import is_interactive, readable_bytes
 from duckrun.history_plot import sizes
 from duckrun.session import Session
 
+# What does not depend on the engine: Spark takes seconds for each of its commits.
+once = pytest.mark.parametrize("engine", ["duckdb"])
+
 EVIL = "<script>alert('x')</script>"
 
 
@@ -36,6 +39,7 @@ def test_a_frame_shows_its_first_rows_and_says_that_there_are_more(session: Sess
     assert "more" not in session.sql("select * from numbers where n < 10")._repr_html_()
 
 
+@once
 def test_a_table_and_a_commit_show_what_they_are(session: Session) -> None:
     commit = session.execute("main.t", WriteSpec("error", partition_by=("day",)), pa.table({"id": [1], "day": ["mon"]}))
     shown = commit._repr_html_()

@@ -15,6 +15,9 @@ from duckrun.session import Session
 from duckrun.storage import Storage
 from tests.rows import rows_of
 
+# What does not depend on the engine: Spark takes seconds for each of its commits.
+once = pytest.mark.parametrize("engine", ["duckdb"])
+
 ORDERS = pa.table({"id": [1, 2], "item": ["fig", "kiwi"]})
 PRICES = pa.table({"item": ["fig", "kiwi"], "price": [1, 2]})
 
@@ -52,6 +55,7 @@ def test_a_view_of_an_attached_lake_reads_its_own_lake(session: Session, other: 
     assert rows_of(session.sql("select * from ref.shop.cheap")) == [("fig",)]
 
 
+@once
 def test_one_name_in_two_lakes_is_two_tables(session: Session, other: Path) -> None:
     session.execute("shop.prices", WriteSpec("error"), pa.table({"item": ["fig"], "price": [100]}))
     session.attach(other, "ref")
