@@ -14,6 +14,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from duckrun.engines.arrow_values import arrow_table, is_dataset
 from duckrun.errors import InvalidConfig, SchemaMismatch
 from duckrun.frame import Frame
 from duckrun.sql import quote_identifier, quote_literal
@@ -112,35 +113,10 @@ def _rows_of(value: Any, cursor: duckdb.DuckDBPyConnection, name: str, folder: P
     )
 
 
-def is_dataset(value: Any) -> bool:
-    """True for a pyarrow Dataset; its module is not imported to find out."""
-    return type(value).__module__ == "pyarrow._dataset" and hasattr(value, "to_table")
-
-
 def _register(cursor: duckdb.DuckDBPyConnection, name: str, rows: Any) -> None:
     if not rows.schema.names:
         raise SchemaMismatch("the rows have no columns; a table has at least one")
     cursor.register(name, rows)
-
-
-def arrow_table(value: Any) -> pa.Table:
-    """A local value as an Arrow table. Raises InvalidConfig, SchemaMismatch."""
-    if isinstance(value, pa.Table):
-        return value
-    if type(value).__module__.partition(".")[0] == "pandas":
-        try:
-            return pa.Table.from_pandas(value, preserve_index=False)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
-            raise SchemaMismatch(f"the pandas DataFrame has a column with no one type: {error}") from error
-    if isinstance(value, duckdb.DuckDBPyRelation):
-        return value.to_arrow_table()
-    if is_dataset(value):
-        return value.to_table()
-    if hasattr(value, "collect") and type(value).__module__.partition(".")[0] == "polars":
-        value = value.collect()
-    if hasattr(value, "__arrow_c_stream__"):
-        return pa.RecordBatchReader.from_stream(value).read_all()
-    raise InvalidConfig(f"A {type(value).__module__}.{type(value).__qualname__} is not a table.")
 
 
 def _polars(value: Any, cursor: duckdb.DuckDBPyConnection, name: str, select: str, folder: Path) -> Rows:

@@ -17,6 +17,7 @@ from sqlglot import exp
 
 from duckrun.dialects import text_in
 from duckrun.engines import spark_alter
+from duckrun.engines.arrow_values import arrow_table
 from duckrun.engines.spark_checks import check_workers_see
 from duckrun.engines.spark_errors import errors_about
 from duckrun.engines.spark_scratch import scratch
@@ -266,7 +267,7 @@ class SparkEngine:
             import polars
 
             source = polars.DataFrame(schema=source.collect_schema())
-        return storable_table(_arrow_table(source)).schema
+        return storable_table(arrow_table(source)).schema
 
     # -- writing
 
@@ -355,7 +356,7 @@ class SparkEngine:
             return value
         if isinstance(value, Frame):
             return value.native if value.engine == self.name else self._from_arrow(value.toArrow())
-        return self._from_arrow(_arrow_table(value))
+        return self._from_arrow(arrow_table(value))
 
     def _from_arrow(self, table: pa.Table) -> DataFrame:
         from pyspark.sql.pandas.types import from_arrow_schema
@@ -391,29 +392,3 @@ class SparkEngine:
             finally:
                 for key, old in before.items():
                     self.spark.conf.unset(key) if old is None else self.spark.conf.set(key, old)
-
-
-def _arrow_table(value: Any) -> pa.Table:
-    """A local tabular value as an Arrow table."""
-    module = type(value).__module__.partition(".")[0]
-    if isinstance(value, pa.Table):
-        return value
-    if isinstance(value, pa.RecordBatchReader):
-        return value.read_all()
-    if isinstance(value, pa.RecordBatch):
-        return pa.Table.from_batches([value])
-    if module == "pandas":
-        try:
-            return pa.Table.from_pandas(value, preserve_index=False)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
-            raise SchemaMismatch(f"the pandas DataFrame has a column with no one type: {error}") from error
-    if type(value).__module__ == "pyarrow._dataset" and hasattr(value, "to_table"):
-        return value.to_table()
-    if module == "polars" and hasattr(value, "collect"):
-        value = value.collect()
-    if hasattr(value, "__arrow_c_stream__"):
-        return pa.RecordBatchReader.from_stream(value).read_all()
-    raise InvalidConfig(
-        f"A {type(value).__module__}.{type(value).__qualname__} cannot be written as a table on the spark engine; give a "
-        "PySpark DataFrame, a pyarrow Table, RecordBatchReader or Dataset, a pandas or polars frame, or a Frame."
-    )

@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from duckrun.engines.spark_commit import SparkCommit
 from duckrun.engines.spark_errors import errors_about, text_of
 from duckrun.engines.spark_scratch import altered_rows
 from duckrun.engines.spark_sql import quote, table_at, to_spark
-from duckrun.engines.spark_write import Attempt
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
 from duckrun.formats import delta_types
 from duckrun.formats.alteration import Alteration
-from duckrun.formats.definition import PLAIN, Definition, created
+from duckrun.formats.definition import CHECK, PLAIN, Definition, created
 from duckrun.formats.delta_commit import refuse_unknown_features
 from duckrun.specs import Commit
 from duckrun.sql import quote_literal
@@ -86,11 +86,11 @@ def _statement(
     settings: Mapping[str, str] | None = None,
 ) -> Commit:
     """Run a statement about the table, whose name ``text`` gets, and prove that it committed."""
-    attempt = Attempt(engine, spec, None, transaction, snapshot)
-    attempt.reason = reason
+    own = SparkCommit(engine, spec, transaction, snapshot)
+    own.reason = reason
     with errors_about(spec.mode, str(transaction.ref), analysis=InvalidConfig), engine.settings(settings or {}):
-        attempt.statement(text(attempt.target))
-    return attempt.committed()
+        own.statement(text(own.target))
+    return own.committed()
 
 
 # -- Spark's own statements
@@ -101,20 +101,22 @@ def instead(
 ) -> Callable[[], Commit] | None:
     """Spark's own statement, where a commit of ours would not keep what the table's features ask for."""
     if isinstance(spec, CreateSpec) and (snapshot is None or spec.if_exists == "replace"):
-        special = {k: v for k, v in spec.table_properties.items() if k.startswith("delta.") and k not in PLAIN}
+        special = _special(spec.table_properties)
         if special or (snapshot is not None and _only_spark(snapshot)):
             text = _create(spec, special, replaces=snapshot is not None)
             return lambda: _statement(engine, spec, snapshot, _without_app(transaction), text, _OWN)
     if isinstance(spec, AlterSpec) and snapshot is not None:
-        special = {
-            name
-            for change in spec.changes
-            for name in (change.properties if isinstance(change, SetProperties) else ())
-            if name.startswith("delta.") and name not in PLAIN
-        }
-        if special or _only_spark(snapshot):
+        asked = [name for c in spec.changes if isinstance(c, SetProperties) for name in _special(c.properties)]
+        if asked or _only_spark(snapshot):
             return lambda: _alter(engine, spec, snapshot, _without_app(transaction))
     return None
+
+
+def _special(properties: Mapping[str, str]) -> dict[str, str]:
+    """Properties that may ask for more of a table than metadata."""
+    return {
+        k: v for k, v in properties.items() if k.startswith("delta.") and not k.startswith(CHECK) and k not in PLAIN
+    }
 
 
 def _only_spark(snapshot: Snapshot) -> bool:

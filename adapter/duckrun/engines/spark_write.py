@@ -3,33 +3,24 @@
 from __future__ import annotations
 
 import json
-import logging
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from duckrun.engines import spark_merge
+from duckrun.engines.spark_commit import SparkCommit
 from duckrun.engines.spark_errors import RAISED, errors_about, text_of
 from duckrun.engines.spark_scratch import arranged, scratch
 from duckrun.engines.spark_server import other_implementation
 from duckrun.engines.spark_sql import (
-    MARK,
-    delete_insert_statement,
-    key_equality,
     matched_statement,
-    merge_dry_run,
-    merge_statement,
-    of_target,
     quote,
-    rows_inserted_by,
-    table_at,
     to_spark,
 )
 from duckrun.engines.spark_types import check_new_table, fit_all
 from duckrun.engines.table_job import REWRITTEN
 from duckrun.errors import (
     CommitConflict,
-    DuplicateSourceKeys,
     InvalidConfig,
     RowsOutsidePartition,
     SchemaMismatch,
@@ -38,7 +29,7 @@ from duckrun.formats.alteration import Alteration, evolved
 from duckrun.formats.definition import sort_order
 from duckrun.formats.delta_commit import NewCommit, refuse_unknown_features
 from duckrun.specs import Commit, DeleteInsertSpec, DeleteSpec, MergeSpec, Spec, UpdateSpec, WriteSpec
-from duckrun.transaction import Conflict, Transaction
+from duckrun.transaction import Transaction
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -46,15 +37,10 @@ if TYPE_CHECKING:
     from duckrun.engines.spark import SparkEngine
     from duckrun.table import Snapshot
 
-log = logging.getLogger(__name__)
-
-_APP_ID = "spark.databricks.delta.write.txnAppId"
-_APP_VERSION = "spark.databricks.delta.write.txnVersion"
-_USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 _FILE_SIZE = "spark.databricks.delta.optimizeWrite.binSize"
 
 
-class Attempt:
+class Attempt(SparkCommit):
     """One try at one spec, from the snapshot that the transaction read."""
 
     def __init__(
@@ -65,17 +51,9 @@ class Attempt:
         transaction: Transaction,
         snapshot: Snapshot | None,
     ) -> None:
-        self.engine = engine
-        self.spark = engine.spark
+        super().__init__(engine, spec, transaction, snapshot)
         self.spec = spec
         self.frame = frame
-        self.transaction = transaction
-        self.snapshot = snapshot
-        self.ref = transaction.ref
-        self.location = engine.location_of(transaction.ref.location)
-        self.target = table_at(self.location)
-        self.token = uuid.uuid4().hex
-        self.reason = "Spark writes its own frames and runs its own statements"
 
     def run(self) -> Commit:
         try:
@@ -93,7 +71,7 @@ class Attempt:
     def _dispatch(self) -> Commit | None:
         self.transaction.check_fence(self.snapshot, getattr(self.spec, "read_version", None))
         if not isinstance(self.spec, DeleteSpec | UpdateSpec) and self.spec.within is not None:
-            self._refuse_outside(self._frame(), self.spec.within)
+            self._refuse_outside(self.rows(), self.spec.within)
         alteration = self._evolution()
         if alteration is not None and alteration.rewrites:
             return self._anew(alteration)
@@ -101,9 +79,9 @@ class Attempt:
             case WriteSpec():
                 return self._write(self.spec)
             case MergeSpec():
-                return self._merge(self.spec)
+                return spark_merge.merge(self, self.spec)
             case DeleteInsertSpec():
-                return self._delete_insert(self.spec)
+                return spark_merge.delete_insert(self, self.spec)
             case DeleteSpec():
                 return self._delete(self.spec)
             case UpdateSpec():
@@ -113,21 +91,21 @@ class Attempt:
 
     def _write(self, spec: WriteSpec) -> Commit | None:
         if self.snapshot is None:
-            return self._create(self._frame(), spec)
+            return self.create(self.rows(), spec)
         if spec.mode == "error":
             raise CommitConflict(
                 f"Table {self.ref} exists already, at version {self.snapshot.version}; mode 'error' writes new tables only."
             )
         if spec.mode == "ignore":
-            return self._nothing("the table exists already, and mode 'ignore' leaves it as it is")
+            return self.nothing("the table exists already, and mode 'ignore' leaves it as it is")
         if spec.mode == "overwrite":
-            return self._overwrite(self._frame(), spec)
+            return self._overwrite(self.rows(), spec)
         if spec.partition_by is not None and tuple(spec.partition_by) != self.snapshot.partition_columns:
             raise InvalidConfig(
                 f"Table {self.ref} is partitioned by {', '.join(self.snapshot.partition_columns) or 'nothing'}, not by "
                 f"{', '.join(spec.partition_by) or 'nothing'}; only mode overwrite changes that."
             )
-        frame, new = self._fitted(self._frame(), spec.schema_mode)
+        frame, new = self.fitted(self.rows(), spec.schema_mode)
         options = {"mergeSchema": "true"} if new else {}
         if spec.mode in ("append", "safeappend"):
             return self._save(frame, "append", options, self.snapshot.partition_columns, spec)
@@ -156,7 +134,7 @@ class Attempt:
         if spec.mode in ("error", "ignore", "overwrite"):
             return None
         before = self.transaction.lake.format.definition(self.snapshot)
-        return evolved(before, json.loads(self._frame().schema.json())["fields"], spec.schema_mode)
+        return evolved(before, json.loads(self.rows().schema.json())["fields"], spec.schema_mode)
 
     def _anew(self, alteration: Alteration) -> Commit:
         """Columns go or change their type with the rows: Spark does the write on a copy in the new form, whose files
@@ -183,11 +161,11 @@ class Attempt:
         assert self.snapshot is not None
         keep = self.snapshot.partition_columns if spec.partition_by is None else spec.partition_by
         if spec.redefine:
-            return self._create(frame, spec)
+            return self.create(frame, spec)
         check_new_table(frame.schema, keep)
         return self._save(self._commented(frame, spec), "overwrite", {"overwriteSchema": "true"}, keep, spec)
 
-    def _create(self, frame: DataFrame, spec: WriteSpec | MergeSpec | DeleteInsertSpec) -> Commit | None:
+    def create(self, frame: DataFrame, spec: WriteSpec | MergeSpec | DeleteInsertSpec) -> Commit | None:
         check_new_table(frame.schema, spec.partition_by or ())
         properties = {str(k): str(v) for k, v in spec.table_properties.items()}
         if not isinstance(spec, WriteSpec):
@@ -203,7 +181,7 @@ class Attempt:
         from pyspark.sql import functions as F
 
         frame = self._arranged(self._checked(frame, spec.partition_by or ()), spec.partition_by or (), spec.sort_by)
-        with self.engine.settings(self._statement_settings()):
+        with self.engine.settings(self.statement_settings()):
             writer = frame.writeTo(self.target).using("delta")
             for key, value in properties.items():
                 writer = writer.tableProperty(key, value)
@@ -225,7 +203,7 @@ class Attempt:
         app = self.transaction.app
         frame = self._checked(frame, partition_by)
         writer = self._arranged(frame, partition_by, spec.sort_by).write.format("delta").mode(mode)
-        writer = writer.option("userMetadata", self._note())
+        writer = writer.option("userMetadata", self.note())
         if partition_by and not spec.sort_by:
             writer = writer.option("optimizeWrite", "true")  # rows of a partition meet before they are written
         for key, value in options.items():
@@ -276,92 +254,6 @@ class Attempt:
             frame = frame.withMetadata(name, metadata)
         return frame
 
-    # -- merges
-
-    def _merge(self, spec: MergeSpec) -> Commit | None:
-        frame = self._frame()
-        self._check_keys(frame, spec.keys)
-        if self.snapshot is None:
-            return self._merge_into_nothing(frame, spec)
-        self._check_duplicates(frame, spec.keys)
-        schema = self._target_schema()
-        whole = [c for c in spec.clauses if not c.kind.endswith("delete") and c.columns is None and c.set is None]
-        evolve = False
-        columns: list[str] = []
-        if whole:
-            filled, new = fit_all(frame.schema, schema, spec.schema_mode, checked=self.engine.ansi())
-            columns = [*[t for t, s in filled.items() if s is not None], *new]
-            evolve = bool(new)
-            frame = self._renamed(frame, {s: t for t, s in filled.items() if s is not None})
-        else:
-            listed = {c for clause in spec.clauses for c in clause.columns or ()}
-            names = {n.lower() for n in frame.columns}
-            missing = sorted(c for c in listed if c.lower() not in names)
-            if missing:
-                raise SchemaMismatch(f"missing in the data: {', '.join(missing)}")
-        with self.engine.view(frame) as source:
-            self._analyse(merge_dry_run(spec, self.target, source, [c for c in columns if c in frame.columns]))
-            return self.statement(merge_statement(spec, self.target, source, columns, evolve=evolve))
-
-    def _merge_into_nothing(self, frame: DataFrame, spec: MergeSpec) -> Commit | None:
-        self._check_duplicates(frame, spec.keys)
-        with self.engine.view(frame) as source:
-            parts: list[Any] = rows_inserted_by(spec, frame.columns, self.spark.sql, source)
-            rows = frame.limit(0) if not parts else parts[0]
-            for part in parts[1:]:
-                rows = rows.unionByName(part, allowMissingColumns=True)
-            return self._create(rows, spec)
-
-    def _check_keys(self, frame: DataFrame, keys: Sequence[str]) -> None:
-        names = {n.lower() for n in frame.columns}
-        missing = [key for key in keys if key.lower() not in names]
-        if missing:
-            raise InvalidConfig(
-                f"Table {self.ref}: the key {', '.join(missing)} is not a column of the data, which has {', '.join(frame.columns)}."
-            )
-        known = {n.lower() for n in self._target_schema().names} if self.snapshot is not None else names
-        unknown = [key for key in keys if key.lower() not in known]
-        if unknown:
-            raise InvalidConfig(f"Table {self.ref} has no key column {', '.join(unknown)}.")
-
-    def _check_duplicates(self, frame: DataFrame, keys: Sequence[str]) -> None:
-        from pyspark.sql import functions as F
-
-        columns = [F.col(quote(key)) for key in keys]
-        present = frame.select(*columns).where(" AND ".join(f"{quote(key)} IS NOT NULL" for key in keys))
-        repeated = present.groupBy(*columns).agg(F.count(F.lit(1)).alias("__duckrun_n")).where("__duckrun_n > 1")
-        found = repeated.limit(4).collect()
-        if not found:
-            return
-        total = len(found) if len(found) < 4 else repeated.count()
-        examples = "; ".join(
-            ", ".join(f"{key} = {row[i]!r}" for i, key in enumerate(keys)) + f" ({row[len(keys)]} times)"
-            for row in found[:3]
-        )
-        raise DuplicateSourceKeys(
-            f"{self.spec.mode} on table {self.ref}: {total} keys occur more than once in the source ({examples}), so the "
-            f"outcome would be arbitrary. Nothing was written; keep one row for each {', '.join(keys)}."
-        )
-
-    def _delete_insert(self, spec: DeleteInsertSpec) -> Commit | None:
-        from pyspark.sql import functions as F
-
-        frame = self._frame()
-        self._check_keys(frame, spec.keys)
-        if self.snapshot is None:
-            return self._create(frame, spec)
-        fitted, new = self._fitted(frame, spec.schema_mode)
-        keys = fitted.select(*[quote(key) for key in spec.keys]).distinct().withColumn(MARK, F.lit("D"))
-        marked = fitted.withColumn(MARK, F.lit("I")).unionByName(keys, allowMissingColumns=True)
-        predicate = None if spec.predicate is None else of_target(spec.predicate, spec.dialect)
-        with self.engine.view(marked) as source:
-            statement = delete_insert_statement(
-                spec.keys, fitted.columns, self.target, source, predicate, evolve=bool(new)
-            )
-            condition = key_equality(spec.keys) + (f" AND ({predicate})" if predicate else "")
-            self._analyse(f"SELECT 1 FROM {self.target} AS target JOIN {source} AS source ON {condition}")
-            return self.statement(statement)
-
     # -- statements
 
     def _delete(self, spec: DeleteSpec) -> Commit | None:
@@ -369,7 +261,7 @@ class Attempt:
         if self.frame is not None:
             return self._matched(self.frame, spec.predicate, {})
         where = "" if spec.predicate is None else f" WHERE {to_spark(spec.predicate, spec.dialect)}"
-        self._analyse(f"SELECT 1 FROM {self.target} AS target{where}")
+        self.analyse(f"SELECT 1 FROM {self.target} AS target{where}")
         return self.statement(f"DELETE FROM {self.target} AS target{where}")
 
     def _matched(self, frame: DataFrame, predicate: str | None, values: Mapping[str, str]) -> Commit | None:
@@ -377,20 +269,20 @@ class Attempt:
         on = "true" if predicate is None else to_spark(predicate, self.spec.dialect)
         with self.engine.view(frame) as source:
             checked = ", ".join(["1", *(f"({value})" for value in values.values())])
-            self._analyse(f"SELECT {checked} FROM {self.target} AS target JOIN {source} AS source ON {on}")
+            self.analyse(f"SELECT {checked} FROM {self.target} AS target JOIN {source} AS source ON {on}")
             return self.statement(matched_statement(self.target, source, on, values))
 
     def _update(self, spec: UpdateSpec) -> Commit | None:
         self._must_exist()
         values = {column: to_spark(value, spec.dialect) for column, value in spec.set.items()}
         where = "" if spec.predicate is None else f" WHERE {to_spark(spec.predicate, spec.dialect)}"
-        names = {n.lower() for n in self._target_schema().names}
+        names = {n.lower() for n in self.target_schema().names}
         unknown = [column for column in values if column.lower() not in names]
         if unknown:
             raise SchemaMismatch(f"not in the table: {', '.join(unknown)}")
         if self.frame is not None:
             return self._matched(self.frame, spec.predicate, values)
-        self._analyse(f"SELECT {', '.join(f'({v})' for v in values.values())} FROM {self.target} AS target{where}")
+        self.analyse(f"SELECT {', '.join(f'({v})' for v in values.values())} FROM {self.target} AS target{where}")
         assigned = ", ".join(f"{quote(column)} = {value}" for column, value in values.items())
         return self.statement(f"UPDATE {self.target} AS target SET {assigned}{where}")
 
@@ -398,41 +290,21 @@ class Attempt:
         if self.snapshot is None:
             self.transaction.lake.snapshot(self.ref)  # raises TableNotFound with the nearest names
 
-    def _analyse(self, query: str) -> None:
-        """Let Spark check a query that names the expressions of a statement, before the statement runs."""
-        with errors_about(self.spec.mode, str(self.ref), analysis=InvalidConfig):
-            self.spark.sql(query).schema  # noqa: B018
-
-    def statement(self, text: str) -> Commit | None:
-        log.debug("%s on %s: %s", self.spec.mode, self.ref, text)
-        with self.engine.settings(self._statement_settings()):
-            self.spark.sql(text)
-        return None
-
-    def _statement_settings(self) -> dict[str, str]:
-        settings = {_USER_METADATA: self._note()}
-        if self.transaction.app is not None:
-            settings |= {_APP_ID: self.transaction.app.app_id, _APP_VERSION: str(self.transaction.app.version)}
-        return settings
-
-    def _note(self) -> str:
-        return json.dumps({"duckrun": self.transaction.note(writer="spark", reason=self.reason, token=self.token)})
-
     # -- the rows
 
-    def _frame(self) -> DataFrame:
+    def rows(self) -> DataFrame:
         assert self.frame is not None
         return self.frame
 
-    def _target_schema(self) -> Any:
+    def target_schema(self) -> Any:
         assert self.snapshot is not None
         return self.engine.read_at(self.ref.location, self.snapshot.version).schema
 
-    def _fitted(self, frame: DataFrame, schema_mode: Any) -> tuple[DataFrame, list[str]]:
+    def fitted(self, frame: DataFrame, schema_mode: Any) -> tuple[DataFrame, list[str]]:
         """The rows in the table's columns and types, and which columns are new."""
         from pyspark.sql import functions as F
 
-        schema = self._target_schema()
+        schema = self.target_schema()
         filled, new = fit_all(frame.schema, schema, schema_mode, checked=self.engine.ansi())
         columns = [
             (F.lit(None) if found is None else F.col(quote(found))).cast(schema[name].dataType).alias(name)
@@ -440,7 +312,7 @@ class Attempt:
         ]
         return frame.select(*columns, *[F.col(quote(name)) for name in new]), new
 
-    def _renamed(self, frame: DataFrame, names: Mapping[str, str]) -> DataFrame:
+    def renamed(self, frame: DataFrame, names: Mapping[str, str]) -> DataFrame:
         """Columns that differ in case take the table's spelling."""
         changed = {old: name for old, name in names.items() if old != name}
         return frame.withColumnsRenamed(changed) if changed else frame
@@ -457,50 +329,3 @@ class Attempt:
             f"{self.spec.mode} on table {self.ref}: {outside.count()} rows do not satisfy {written} ({examples[:500]}). "
             "Nothing was written; every row must lie in the part that is written."
         )
-
-    # -- what was committed
-
-    def _nothing(self, reason: str) -> Commit:
-        assert self.snapshot is not None
-        return Commit(
-            table=str(self.ref), location=self.ref.location, version=self.snapshot.version, mode=self.spec.mode,
-            engine="spark", writer="none", reason=reason, rows_inserted=0, rows_updated=0, rows_deleted=0,
-            files_added=0, files_removed=0, bytes_added=0,
-        )  # fmt: skip
-
-    def committed(self) -> Commit:
-        """The commit that carries our token. Spark skips a repeated application version without a word: that must not
-        look like success, so it becomes a Conflict, upon which the transaction finds the earlier commit."""
-        form = self.transaction.lake.format
-        wanted = 0 if self.snapshot is None else self.snapshot.version + 1
-        version = wanted
-        while (actions := form.actions(self.ref, version)) is not None:
-            if actions.note.get("token") == self.token:
-                if version != wanted:
-                    self._passed(version)
-                return form.commit_at(
-                    self.ref, version, mode=self.spec.mode, engine="spark", writer="spark", reason=self.reason
-                )
-            version += 1
-        app = self.transaction.app
-        if self.snapshot is None:
-            raise Conflict(f"Spark made no commit on table {self.ref}, which does not exist yet")
-        held = None if app is None else form.app_version(self.ref, app.app_id)
-        if app is not None and held is not None and held >= app.version:
-            raise Conflict(f"Spark skipped {app.app_id} version {app.version}, which another writer has committed")
-        return self._nothing("no row was touched, so Spark made no commit")
-
-    def _passed(self, version: int) -> None:
-        """Others committed first, and Spark put ours on top after its own check of conflicts. It is in the table, so
-        running it again would double it; a fenced write has broken its promise and says so."""
-        assert self.snapshot is not None
-        log.info(
-            "table %s: Spark committed on top of versions %s to %s", self.ref, self.snapshot.version + 1, version - 1
-        )
-        fence = getattr(self.spec, "read_version", None)
-        if fence is not None:
-            raise CommitConflict(
-                f"{self.spec.mode} on table {self.ref} was fenced to version {fence}, but a writer that does "
-                f"not take the table's lock committed in between; the rows are in version {version}. Restore version "
-                f"{version - 1} to take them out."
-            )

@@ -52,6 +52,9 @@ class TableEngine(Protocol):
     def optimize(self, spec: OptimizeSpec, snapshot: Snapshot, transaction: Transaction) -> Commit:
         """Write small files together, or all in z-order: one commit that changes no row."""
 
+    def vacuum(self, spec: VacuumSpec, snapshot: Snapshot, transaction: Transaction) -> tuple[str, ...] | None:
+        """The engine's own vacuum, for tables whose files deltalake does not know; None where it does."""
+
     def instead(
         self, spec: TableSpec, snapshot: Snapshot | None, transaction: Transaction
     ) -> Callable[[], Commit] | None:

@@ -1,0 +1,107 @@
+"""One commit of Spark's: run a statement with our note in it, and prove that it committed."""
+
+from __future__ import annotations
+
+import json
+import logging
+import uuid
+from typing import TYPE_CHECKING
+
+from duckrun.engines.spark_errors import errors_about
+from duckrun.engines.spark_sql import table_at
+from duckrun.engines.table_job import nothing
+from duckrun.errors import CommitConflict, InvalidConfig
+from duckrun.specs import Commit, Spec
+from duckrun.table_specs import TableSpec
+from duckrun.transaction import Conflict, Transaction
+
+if TYPE_CHECKING:
+    from duckrun.engines.spark import SparkEngine
+    from duckrun.table import Snapshot
+
+log = logging.getLogger(__name__)
+
+_APP_ID = "spark.databricks.delta.write.txnAppId"
+_APP_VERSION = "spark.databricks.delta.write.txnVersion"
+_USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+
+
+class SparkCommit:
+    """A statement about one table, from the snapshot that the transaction read."""
+
+    reason = "Spark writes its own frames and runs its own statements"
+
+    def __init__(
+        self, engine: SparkEngine, spec: Spec | TableSpec, transaction: Transaction, snapshot: Snapshot | None
+    ) -> None:
+        self.engine = engine
+        self.spark = engine.spark
+        self.mode = spec.mode
+        self.fence: int | None = getattr(spec, "read_version", None)
+        self.transaction = transaction
+        self.snapshot = snapshot
+        self.ref = transaction.ref
+        self.location = engine.location_of(transaction.ref.location)
+        self.target = table_at(self.location)
+        self.token = uuid.uuid4().hex
+
+    def analyse(self, query: str) -> None:
+        """Let Spark check a query that names the expressions of a statement, before the statement runs."""
+        with errors_about(self.mode, str(self.ref), analysis=InvalidConfig):
+            self.spark.sql(query).schema  # noqa: B018
+
+    def statement(self, text: str) -> Commit | None:
+        log.debug("%s on %s: %s", self.mode, self.ref, text)
+        with self.engine.settings(self.statement_settings()):
+            self.spark.sql(text)
+        return None
+
+    def statement_settings(self) -> dict[str, str]:
+        settings = {_USER_METADATA: self.note()}
+        if self.transaction.app is not None:
+            settings |= {_APP_ID: self.transaction.app.app_id, _APP_VERSION: str(self.transaction.app.version)}
+        return settings
+
+    def note(self) -> str:
+        return json.dumps({"duckrun": self.transaction.note(writer="spark", reason=self.reason, token=self.token)})
+
+    def nothing(self, reason: str) -> Commit:
+        """No commit was needed."""
+        assert self.snapshot is not None
+        return nothing(self.snapshot, self.mode, self.engine.name, reason)
+
+    def committed(self) -> Commit:
+        """The commit that carries our token. Spark skips a repeated application version without a word: that must not
+        look like success, so it becomes a Conflict, upon which the transaction finds the earlier commit."""
+        form = self.transaction.lake.format
+        wanted = 0 if self.snapshot is None else self.snapshot.version + 1
+        version = wanted
+        while (actions := form.actions(self.ref, version)) is not None:
+            if actions.note.get("token") == self.token:
+                if version != wanted:
+                    self._passed(version)
+                return form.commit_at(
+                    self.ref, version, mode=self.mode, engine="spark", writer="spark", reason=self.reason
+                )
+            version += 1
+        app = self.transaction.app
+        if self.snapshot is None:
+            raise Conflict(f"Spark made no commit on table {self.ref}, which does not exist yet")
+        held = None if app is None else form.app_version(self.ref, app.app_id)
+        if app is not None and held is not None and held >= app.version:
+            raise Conflict(f"Spark skipped {app.app_id} version {app.version}, which another writer has committed")
+        return self.nothing("no row was touched, so Spark made no commit")
+
+    def _passed(self, version: int) -> None:
+        """Others committed first, and Spark put ours on top after its own check of conflicts. It is in the table, so
+        running it again would double it; a fenced write has broken its promise and says so."""
+        assert self.snapshot is not None
+        log.info(
+            "table %s: Spark committed on top of versions %s to %s", self.ref, self.snapshot.version + 1, version - 1
+        )
+        if self.fence is not None:
+            raise CommitConflict(
+                f"{self.mode} on table {self.ref} was fenced to version {self.fence}, but a writer that does "
+                f"not take the table's lock committed in between; the rows are in version {version}. Restore version "
+                f"{version - 1} to take them out."
+            )

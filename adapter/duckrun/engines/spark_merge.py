@@ -1,0 +1,114 @@
+"""Merge, and delete and insert, on Spark: one MERGE statement each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from duckrun.engines.spark_sql import (
+    MARK,
+    delete_insert_statement,
+    key_equality,
+    merge_dry_run,
+    merge_statement,
+    of_target,
+    quote,
+    rows_inserted_by,
+)
+from duckrun.engines.spark_types import fit_all
+from duckrun.errors import DuplicateSourceKeys, InvalidConfig, SchemaMismatch
+from duckrun.specs import Commit, DeleteInsertSpec, MergeSpec
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from duckrun.engines.spark_write import Attempt
+
+
+def merge(job: Attempt, spec: MergeSpec) -> Commit | None:
+    """Spark's MERGE, after its keys and expressions were checked."""
+    frame = job.rows()
+    _check_keys(job, frame, spec.keys)
+    if job.snapshot is None:
+        return _merge_into_nothing(job, frame, spec)
+    _check_duplicates(job, frame, spec.keys)
+    schema = job.target_schema()
+    whole = [c for c in spec.clauses if not c.kind.endswith("delete") and c.columns is None and c.set is None]
+    evolve = False
+    columns: list[str] = []
+    if whole:
+        filled, new = fit_all(frame.schema, schema, spec.schema_mode, checked=job.engine.ansi())
+        columns = [*[t for t, s in filled.items() if s is not None], *new]
+        evolve = bool(new)
+        frame = job.renamed(frame, {s: t for t, s in filled.items() if s is not None})
+    else:
+        listed = {c for clause in spec.clauses for c in clause.columns or ()}
+        names = {n.lower() for n in frame.columns}
+        missing = sorted(c for c in listed if c.lower() not in names)
+        if missing:
+            raise SchemaMismatch(f"missing in the data: {', '.join(missing)}")
+    with job.engine.view(frame) as source:
+        job.analyse(merge_dry_run(spec, job.target, source, [c for c in columns if c in frame.columns]))
+        return job.statement(merge_statement(spec, job.target, source, columns, evolve=evolve))
+
+
+def _merge_into_nothing(job: Attempt, frame: DataFrame, spec: MergeSpec) -> Commit | None:
+    _check_duplicates(job, frame, spec.keys)
+    with job.engine.view(frame) as source:
+        parts: list[Any] = rows_inserted_by(spec, frame.columns, job.spark.sql, source)
+        rows = frame.limit(0) if not parts else parts[0]
+        for part in parts[1:]:
+            rows = rows.unionByName(part, allowMissingColumns=True)
+        return job.create(rows, spec)
+
+
+def _check_keys(job: Attempt, frame: DataFrame, keys: Sequence[str]) -> None:
+    names = {n.lower() for n in frame.columns}
+    missing = [key for key in keys if key.lower() not in names]
+    if missing:
+        raise InvalidConfig(
+            f"Table {job.ref}: the key {', '.join(missing)} is not a column of the data, which has {', '.join(frame.columns)}."
+        )
+    known = {n.lower() for n in job.target_schema().names} if job.snapshot is not None else names
+    unknown = [key for key in keys if key.lower() not in known]
+    if unknown:
+        raise InvalidConfig(f"Table {job.ref} has no key column {', '.join(unknown)}.")
+
+
+def _check_duplicates(job: Attempt, frame: DataFrame, keys: Sequence[str]) -> None:
+    from pyspark.sql import functions as F
+
+    columns = [F.col(quote(key)) for key in keys]
+    present = frame.select(*columns).where(" AND ".join(f"{quote(key)} IS NOT NULL" for key in keys))
+    repeated = present.groupBy(*columns).agg(F.count(F.lit(1)).alias("__duckrun_n")).where("__duckrun_n > 1")
+    found = repeated.limit(4).collect()
+    if not found:
+        return
+    total = len(found) if len(found) < 4 else repeated.count()
+    examples = "; ".join(
+        ", ".join(f"{key} = {row[i]!r}" for i, key in enumerate(keys)) + f" ({row[len(keys)]} times)"
+        for row in found[:3]
+    )
+    raise DuplicateSourceKeys(
+        f"{job.spec.mode} on table {job.ref}: {total} keys occur more than once in the source ({examples}), so the "
+        f"outcome would be arbitrary. Nothing was written; keep one row for each {', '.join(keys)}."
+    )
+
+
+def delete_insert(job: Attempt, spec: DeleteInsertSpec) -> Commit | None:
+    """Delete by key and insert, as one MERGE."""
+    from pyspark.sql import functions as F
+
+    frame = job.rows()
+    _check_keys(job, frame, spec.keys)
+    if job.snapshot is None:
+        return job.create(frame, spec)
+    fitted, new = job.fitted(frame, spec.schema_mode)
+    keys = fitted.select(*[quote(key) for key in spec.keys]).distinct().withColumn(MARK, F.lit("D"))
+    marked = fitted.withColumn(MARK, F.lit("I")).unionByName(keys, allowMissingColumns=True)
+    predicate = None if spec.predicate is None else of_target(spec.predicate, spec.dialect)
+    with job.engine.view(marked) as source:
+        statement = delete_insert_statement(spec.keys, fitted.columns, job.target, source, predicate, evolve=bool(new))
+        condition = key_equality(spec.keys) + (f" AND ({predicate})" if predicate else "")
+        job.analyse(f"SELECT 1 FROM {job.target} AS target JOIN {source} AS source ON {condition}")
+        return job.statement(statement)
