@@ -75,14 +75,19 @@ NOT_APPLICABLE: dict[str, dict[str, str]] = {
 
 
 def suite_classes() -> dict[str, type]:
-    """The classes of the suite that an adapter runs, by ``module:name``: those with tests that no other of them refines.
+    """The classes of the suite that an adapter runs, by ``module:name``.
 
-    Every ``Test…`` of the suite is its own use of such a class, for Postgres.
+    Every ``Test…`` of the suite is its own use of such a class, for Postgres. A ``Base…`` that only others of them build
+    upon is no test of its own.
     """
     found = dict(_with_tests())
     bases = {base for cls in found.values() for base in cls.__mro__[1:]}
-    runs = {base for name, cls in _with_tests(own=True) for base in cls.__bases__}
-    return {name: cls for name, cls in found.items() if cls not in bases or cls in runs}
+    runs = {base for _, cls in _with_tests(own=True) for base in cls.__bases__}
+    return {
+        name: cls
+        for name, cls in found.items()
+        if cls not in bases or cls in runs or not (cls.__name__.startswith("Base") or cls.__name__.endswith("Base"))
+    }
 
 
 def _with_tests(*, own: bool = False) -> Iterator[tuple[str, type]]:
