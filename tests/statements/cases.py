@@ -76,9 +76,7 @@ _NONE = "is not supported by sql()"
 
 
 def _queries() -> Iterator[Case]:
-    yield Case(
-        "Queries", "SELECT … FROM", "select item from orders where id > 1", gives=(("kiwi",), ("nut",)), daily=True
-    )
+    yield Case("Queries", "SELECT … FROM", "select item from orders where id > 1", gives=(("kiwi",), ("nut",)))
     yield Case("Queries", "WITH … SELECT", "with o as (select id from orders) select max(id) from o", gives=((3,),))
     yield Case("Queries", "FROM first", "from orders select id limit 1 offset 3", gives=())
     yield Case("Queries", "VALUES", "values (1, 'x'), (2, 'y')", gives=((1, "x"), (2, "y")))
@@ -86,9 +84,7 @@ def _queries() -> Iterator[Case]:
         "Queries", "UNION, EXCEPT, INTERSECT", "select id from orders except select id from news", gives=((1,), (3,))
     )
     yield Case("Queries", "a view of the lake", "select * from figs", gives=((1,),))
-    yield Case(
-        "Queries", "AT (VERSION => n)", "select count(*) from orders at (version => 0)", gives=((2,),), daily=True
-    )
+    yield Case("Queries", "AT (VERSION => n)", "select count(*) from orders at (version => 0)", gives=((2,),))
     yield Case(
         "Queries",
         "VERSION AS OF n, one table twice",
@@ -141,7 +137,6 @@ def _creating() -> Iterator[Case]:
         "create table made (id bigint not null, item varchar comment 'what'); insert into made values (1, 'x')",
         ((1, "x"),),
         new,
-        daily=True,
     )
     yield Case(
         s,
@@ -179,7 +174,7 @@ def _creating() -> Iterator[Case]:
         new,
     )
     yield Case(s, "WITH (property = …)", "create table made with ('owner' = 'me') as select 1 as n", ((1,),), new)
-    yield Case(s, "DROP TABLE", "drop table orders; create table orders as select 1 as n", ((1,),), daily=True)
+    yield Case(s, "DROP TABLE", "drop table orders; create table orders as select 1 as n", ((1,),))
     yield Case(s, "DROP TABLE IF EXISTS", "drop table if exists nowhere", ALL)
     yield Case(s, "DROP TABLE of nothing", "drop table order_s", refused="main.orders")
     yield Case(s, "DROP TABLE … CASCADE", "drop table orders cascade", refused=_NONE)
@@ -199,7 +194,6 @@ def _views() -> Iterator[Case]:
         "create view made as select id from orders where id > 2",
         ((3,),),
         "select * from made",
-        daily=True,
     )
     yield Case(
         s,
@@ -296,7 +290,6 @@ def _inserts() -> Iterator[Case]:
         "INSERT INTO … REPLACE WHERE",
         "insert into orders replace where id > 1 select 9, 'oat', 90",
         (FIG, (9, "oat", 90)),
-        daily=True,
     )
     yield Case(
         s,
@@ -342,7 +335,6 @@ def _changes() -> Iterator[Case]:
         "UPDATE … SET … WHERE",
         "update orders set qty = qty + 1, item = upper(item) where id = 1",
         ((1, "FIG", 11), KIWI, NUT),
-        daily=True,
     )
     yield Case(
         s, "UPDATE with an alias", "update orders as o set qty = o.qty * 2 where o.id = 2", (FIG, (2, "kiwi", 40), NUT)
@@ -379,7 +371,7 @@ def _changes() -> Iterator[Case]:
     )
     yield Case(s, "SET of a column twice", "update orders set qty = 1, qty = 2", refused="set twice")
     yield Case(s, "SET … = DEFAULT", "update orders set qty = default", refused="DEFAULT")
-    yield Case(s, "DELETE … WHERE", "delete from orders where id > 1", (FIG,), daily=True)
+    yield Case(s, "DELETE … WHERE", "delete from orders where id > 1", (FIG,))
     yield Case(s, "DELETE of all rows", "delete from orders", ())
     yield Case(s, "DELETE … USING", "delete from orders o using news n where n.id = o.id", (FIG, NUT), daily=True)
     yield Case(
@@ -418,7 +410,6 @@ def _merges() -> Iterator[Case]:
         "UPDATE SET a = expression over both sides",
         into + "when matched then update set qty = t.qty + s.qty, t.item = s.item || '!'",
         (FIG, (2, "lime!", 42), NUT),
-        daily=True,
     )
     yield Case(
         s,
@@ -502,7 +493,6 @@ def _merges() -> Iterator[Case]:
         "duplicate keys in the source",
         "merge into orders t using (select 2 as id union all select 2) s on t.id = s.id when matched then delete",
         refused="more than once",
-        daily=True,
     )
     yield Case(
         s,
@@ -534,7 +524,7 @@ def _altering() -> Iterator[Case]:
         ((1, None, None), (2, None, None), (3, None, None)),
         "select id, a, b from orders",
     )
-    yield Case(s, "DROP COLUMN", "alter table orders drop column item", ((1, 10), (2, 20), (3, 30)), daily=True)
+    yield Case(s, "DROP COLUMN", "alter table orders drop column item", ((1, 10), (2, 20), (3, 30)))
     yield Case(s, "DROP COLUMN IF EXISTS", "alter table orders drop column if exists nope", ALL)
     yield Case(
         s,
@@ -569,7 +559,6 @@ def _altering() -> Iterator[Case]:
         "ADD CONSTRAINT … CHECK",
         "alter table orders add constraint small check (qty < 50); insert into orders values (4, 'x', 99)",
         refused="small",
-        daily=True,
     )
     yield Case(
         s, "ADD CONSTRAINT that rows break", "alter table orders add constraint small check (qty < 15)", refused="small"
@@ -612,7 +601,7 @@ def _keeping() -> Iterator[Case]:
     s = "History and maintenance"
     yield Case(s, "DESCRIBE table", "describe orders", gives=None, rows=ALL)
     yield Case(s, "DESCRIBE DETAIL", "describe detail orders", gives=None, rows=ALL)
-    yield Case(s, "DESCRIBE HISTORY … LIMIT n", "describe history orders limit 1", gives=None, rows=ALL, daily=True)
+    yield Case(s, "DESCRIBE HISTORY … LIMIT n", "describe history orders limit 1", gives=None, rows=ALL)
     yield Case(
         s,
         "SHOW TABLES [IN schema]",
@@ -623,7 +612,6 @@ def _keeping() -> Iterator[Case]:
             ("main", "news", "table"),
             ("main", "orders", "table"),
         ),
-        daily=True,
     )
     yield Case(s, "SHOW VIEWS", "show views", gives=(("main", "figs", "view"),))
     yield Case(s, "SHOW SCHEMAS", "show schemas", gives=(("main",),))

@@ -28,7 +28,7 @@ def _cells() -> Iterator[object]:
         for engine in ENGINES:
             marks = []
             if engine == "spark":
-                marks = [pytest.mark.spark] if case.daily else [pytest.mark.spark, pytest.mark.conformance]
+                marks = [pytest.mark.spark] if case.daily else [pytest.mark.spark, pytest.mark.slow]
             yield pytest.param(case, engine, id=f"{case.id} [{engine}]", marks=marks)
 
 
