@@ -158,8 +158,9 @@ def test_history_detail_and_the_way_back(stock: duckrun.Table) -> None:
 
 def test_compaction_keeps_the_rows_in_fewer_files(stock: duckrun.Table) -> None:
     stock.session.execute("main.stock", WriteSpec("append"), STOCK)
+    before = stock.detail()["numFiles"]
     result = stock.optimize().executeCompaction()
-    assert (result.files_before, result.files_after) == (2, 1)
+    assert (result.files_before, result.files_after) == (before, 1)
     assert stock.detail()["numFiles"] == 1
     assert rows_of(stock.toDF()) == sorted(rows_of(STOCK) * 2, key=repr)
     with pytest.raises(InvalidConfig, match="at least one column"):
