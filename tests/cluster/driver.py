@@ -1,6 +1,8 @@
 """What the cluster's tests run as drivers, each a process of its own: `python -m tests.cluster.driver COMMAND ...`.
 
 example LAKE ADDRESS     the example's PySpark assets, on a master or a Connect server
+         (with a third argument: on files that leave a missing value empty instead of writing NA)
+fail LAKE ADDRESS        writes that fail on the workers, and what each said
 write LAKE ADDRESS SECONDS MARK    a slow append; each of its tasks leaves a file in the folder MARK when it starts
 """
 
@@ -18,14 +20,18 @@ from tests.cluster.standalone import EXECUTOR
 ROWS, TASKS = 400, 8
 
 
-def example(lake: str, address: str) -> None:
+def example(lake: str, address: str, empty: str = "") -> None:
     import dagster as dg
+    import polars as pl
     from pyspark import SparkContext
 
     from duckrun_dagster import DeltaIOManager, DuckrunResource, SparkResource
     from example_project import landing, settings, spark_assets
 
-    landing.arrive(settings.FIRST_MONTHS)
+    for file in landing.arrive(settings.FIRST_MONTHS):
+        if empty:
+            pl.read_csv(file.path, infer_schema=False, null_values=landing.NULL).write_csv(file.path)
+    landing.NULL = "" if empty else landing.NULL
     connect = address.startswith("sc://")
     spark = SparkResource(remote=address) if connect else SparkResource(master=address, conf=EXECUTOR)
     resources = {"spark": spark, "io_manager": DeltaIOManager(duckrun=DuckrunResource(root_path=lake), spark=spark)}
