@@ -12,6 +12,7 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
 
 from duckrun.errors import InvalidConfig
 
@@ -30,7 +31,7 @@ _INSTALL_JAVA = {
     "Windows": "winget install EclipseAdoptium.Temurin.17.JRE",
 }
 
-_seen: set[tuple[int, str]] = set()  # sessions, and the lakes that their workers see
+_seen: WeakKeyDictionary[SparkSession, set[str]] = WeakKeyDictionary()  # the lakes that its workers see
 
 
 def import_pyspark() -> Any:
@@ -110,7 +111,7 @@ def check_workers_see(session: SparkSession, storage: Storage) -> None:
     They would write files that no other reader finds. A small file is put into the folder and read by Spark; nothing is
     done for a lake in an object store, for Spark on this machine only, or where it was done before in this process.
     """
-    if not storage.is_local or (id(session), storage.root) in _seen:
+    if not storage.is_local or storage.root in _seen.get(session, ()):
         return
     connect = "connect" in type(session).__module__
     master = str(session.conf.get("spark.master", "") or "")
@@ -135,7 +136,7 @@ def check_workers_see(session: SparkSession, storage: Storage) -> None:
             f"it ({failure[:200]}). Nothing was written. Put the lake where all of Spark's machines mount it at this path, or "
             "into an object store; or use master='local[*]'."
         )
-    _seen.add((id(session), storage.root))
+    _seen.setdefault(session, set()).add(storage.root)
 
 
 def shown(address: str) -> str:

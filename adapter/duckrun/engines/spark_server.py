@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from duckrun.errors import UnsupportedFeature
 from duckrun.specs import Spec, WriteSpec
@@ -10,18 +11,18 @@ from duckrun.specs import Spec, WriteSpec
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_known: dict[int, str | None] = {}
+_known: WeakKeyDictionary[SparkSession, str | None] = WeakKeyDictionary()
 
 
 def other_implementation(session: SparkSession) -> str | None:
     """The version of a Connect server that is not Apache Spark, such as Sail; None for Apache Spark."""
     if "connect" not in type(session).__module__:
         return None
-    if id(session) not in _known:
+    if session not in _known:
         # The version of the protocol that a server speaks, which others give too, and that of the program.
         program = str(session.sql("select version()").collect()[0][0]).partition(" ")[0]
-        _known[id(session)] = None if program == str(session.version) else program
-    return _known[id(session)]
+        _known[session] = None if program == str(session.version) else program
+    return _known[session]
 
 
 def refuse_what_it_would_get_wrong(session: SparkSession, spec: Spec, table: str, exists: bool) -> None:
