@@ -107,7 +107,7 @@ def test_keys_checks_and_nulls_of_a_contract_are_held_and_the_table_stays(make_p
               - {name: id, data_type: integer, constraints: [{type: not_null}]}
               - {name: n, data_type: integer, constraints: [{type: check, expression: "n > 0", name: positive}]}
     """
-    body = "{{ config(materialized='incremental', incremental_strategy='append') }} select * from {{ ref('feed') }}"
+    body = "{{ config(materialized='incremental', incremental_strategy='append', on_schema_change='fail') }} select * from {{ ref('feed') }}"
     types = "seeds: {shop: {+column_types: {id: integer, n: integer}}}\n"
     base = "name: shop\nversion: '1.0'\nprofile: shop\nflags: {send_anonymous_usage_stats: false}\n"
     files = {"seeds/feed.csv": "id,n\n1,5\n2,6\n", "models/m.sql": body, "models/s.yml": schema}
@@ -196,9 +196,9 @@ def test_a_delta_model_has_a_folder_of_its_own_and_z_order(make_project, tmp_pat
 def test_microbatches_replace_their_slices(make_project):
     project = make_project(
         {
-            "seeds/events.csv": "id,at\n1,2026-01-01 01:00:00\n2,2026-01-02 02:00:00\n3,2026-01-03 03:00:00\n",
-            "seeds/s.yml": "version: 2\nseeds: [{name: events, config: {event_time: at}}]",
-            "models/m.sql": "{{ config(materialized='incremental', incremental_strategy='microbatch', event_time='at', "
+            "seeds/events.csv": "id,moment\n1,2026-01-01 01:00:00\n2,2026-01-02 02:00:00\n3,2026-01-03 03:00:00\n",
+            "seeds/s.yml": "version: 2\nseeds: [{name: events, config: {event_time: moment}}]",
+            "models/m.sql": "{{ config(materialized='incremental', incremental_strategy='microbatch', event_time='moment', "
             "batch_size='day', begin='2026-01-01') }} select * from {{ ref('events') }}",
         }
     )
@@ -207,7 +207,7 @@ def test_microbatches_replace_their_slices(make_project):
     project.run("run", *bounds)
     assert [row[0] for row in project.rows("main.m")] == [1, 2, 3]
     project.write(
-        {"seeds/events.csv": "id,at\n20,2026-01-02 02:00:00\n21,2026-01-02 23:59:59\n9,2026-01-03 00:00:00\n"}
+        {"seeds/events.csv": "id,moment\n20,2026-01-02 02:00:00\n21,2026-01-02 23:59:59\n9,2026-01-03 00:00:00\n"}
     )
     project.run("seed")
     project.run("run", "--event-time-start", "2026-01-02", "--event-time-end", "2026-01-03")

@@ -43,29 +43,36 @@ _FORMS: tuple[tuple[str, ...], ...] = (
 class Part:
     """One statement of a text, and the table of a lake that it changes; None: it is DuckDB's."""
 
-    text: str
+    source: Source
     target: TableRef | None
+
+    @property
+    def text(self) -> str:
+        return self.source.text[self.source.tokens[0].start : self.source.tokens[-1].end + 1]
 
 
 def parts_of(env: LakeEnvironment, cursor: duckdb.DuckDBPyConnection, sql: str) -> list[Part]:
     """The statements of a text; empty where none of them is for a lake, and DuckDB may have the text as it is."""
-    if not any(
-        word in sql.upper() for word in ("INTO", "UPDATE", "FROM", "TABLE", "VIEW", "COLUMN", "VACUUM", "OVERWRITE")
-    ):
+    text = sql.upper()
+    if not any(form[0] in text for form in _FORMS):  # saves most queries the tokenizer
         return []
     try:
         sources = split(sql, "duckdb")
     except InvalidConfig:  # what sqlglot cannot even part into tokens
         return []
-    found = [Part(_text(source), _target(env, cursor, source)) for source in sources]
+    found = [Part(source, _target(env, cursor, source)) for source in sources]
     return found if any(part.target is not None for part in found) else []
 
 
 def carry_out_all(
     env: LakeEnvironment, cursor: duckdb.DuckDBPyConnection, parts: list[Part]
 ) -> Iterator[tuple[Part, int | None]]:
-    """Carry out statements in their order; the count of rows of one that is for a lake, None for DuckDB's."""
-    for part in parts:
+    """Carry out statements in their order; the count of rows of one that is for a lake, None for DuckDB's.
+
+    One may make the table that a later one changes: so each is looked at again when it is its turn.
+    """
+    for known in parts:
+        part = Part(known.source, _target(env, cursor, known.source))
         if part.target is None:
             env.ensure_for(part.text)
             cursor.execute(part.text)
@@ -123,10 +130,6 @@ class NodeEngine(DuckDBEngine):
     def has_name(self, name: str) -> bool:
         """True for every name that is no lake's: DuckDB knows it, or says that it does not."""
         return self.env.find(tuple(name.split("."))) is None
-
-
-def _text(source: Source) -> str:
-    return source.text[source.tokens[0].start : source.tokens[-1].end + 1]
 
 
 def _target(env: LakeEnvironment, cursor: duckdb.DuckDBPyConnection, source: Source) -> TableRef | None:
