@@ -79,7 +79,7 @@ class DuckrunConnectionManager(DuckDBConnectionManager):
         """
         with self.exception_handler(sql):
             env = self.lake_env()
-            if env.node().engine == "spark":
+            if self._on_spark():
                 return super().add_query(sql, False, bindings, abridge_sql_log, *args, **kwargs)
             cursor = self.raw_cursor()
             parts = parts_of(env, cursor, sql) if bindings is None else []
@@ -89,6 +89,16 @@ class DuckrunConnectionManager(DuckDBConnectionManager):
                 logger.debug(f"{part.target or 'DuckDB'}: {part.text}")
                 sql = f"select {rows or 0} as {quote_identifier('Count')}"  # what DuckDB gives for such a statement
         return super().add_query(sql, False, bindings, abridge_sql_log, *args, **kwargs)
+
+    def add_begin_query(self) -> Any:
+        return None if self._on_spark() else super().add_begin_query()
+
+    def add_commit_query(self) -> Any:
+        return None if self._on_spark() else super().add_commit_query()
+
+    def _on_spark(self) -> bool:
+        """True where each statement is a transaction of its own, and none can be begun."""
+        return self.lake_env().node().engine == "spark"
 
     def raw_cursor(self) -> duckdb.DuckDBPyConnection:
         """The DuckDB cursor of this thread's connection, without dbt-duckdb's wrappers."""

@@ -212,7 +212,7 @@ class DuckrunAdapter(DuckDBAdapter):
         if relation.type is None:
             raise RelationTypeNullError(relation)
         if self._is_temporary(relation) and self.on_spark():
-            self._stage().forget(relation.identifier or "")
+            self._spark_stage().forget(relation.identifier or "")
             return
         ref = self._ref(relation)
         with self._dbt_errors():
@@ -337,11 +337,14 @@ class DuckrunAdapter(DuckDBAdapter):
         ref = self._target(relation, str(model.get("unique_id", relation)))
         return Build(self.env, self._stage(), ref, model)
 
+    def _spark_stage(self) -> SparkStage:
+        with self._dbt_errors():
+            return SparkStage(self.connections.spark_session(), self._node())
+
     def _stage(self) -> DuckDBStage | SparkStage:
         """Where this node's rows are while they are written."""
         if self.on_spark():
-            with self._dbt_errors():
-                return SparkStage(self.connections.spark_session(), self._node())
+            return self._spark_stage()
         return DuckDBStage(self.env, self.connections.raw_cursor(), self.execute)
 
     @available.parse_none
@@ -385,7 +388,7 @@ class DuckrunAdapter(DuckDBAdapter):
 
     def _drop_staging(self, staging: BaseRelation) -> None:
         if self._is_temporary(staging):
-            self._stage().forget(staging.identifier or "")
+            self._spark_stage().forget(staging.identifier or "")
         else:
             self.connections.raw_cursor().execute(f"drop table if exists {staging.render()}")
 
@@ -405,7 +408,7 @@ class DuckrunAdapter(DuckDBAdapter):
 
     def get_columns_in_relation(self, relation: BaseRelation) -> list[Any]:
         if self._is_temporary(relation) and self.on_spark():
-            return self._columns(self._stage().columns(relation.identifier or ""))
+            return self._columns(self._spark_stage().columns(relation.identifier or ""))
         found = super().get_columns_in_relation(relation)
         return self._columns([(c.column, c.dtype) for c in found]) if self._node().dialect == "spark" else found
 

@@ -21,8 +21,9 @@ Row = tuple[Any, ...]
 class Stage(Protocol):
     """One node on its engine. Queries over what is staged are in DuckDB's dialect on every engine."""
 
-    dialect: str
-    """The dialect of the node's own SQL."""
+    @property
+    def dialect(self) -> str:
+        """The dialect of the node's own SQL."""
 
     @property
     def engine(self) -> Engine: ...
