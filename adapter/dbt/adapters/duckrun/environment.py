@@ -63,6 +63,7 @@ class LakeEnvironment(LocalEnvironment):
         self.arbiter = Arbiter(None if limit is None else int(parse_bytes(limit) * _OF_THE_LIMIT))
         self._engine: DuckDBEngine | None = None
         self._spark: SparkEngine | None = None
+        self._spark_lock = threading.Lock()
         self._catalogs: dict[str, ViewCatalog] = {}
         self._commits: Counter[str] = Counter()
         self._commits_lock = threading.Lock()
@@ -162,7 +163,7 @@ class LakeEnvironment(LocalEnvironment):
     @property
     def spark(self) -> SparkEngine:
         """The engine of the nodes that run on Spark, which starts with the first of them. Raises InvalidConfig."""
-        with self.lock:
+        with self._spark_lock:  # one of its own: DuckDB's nodes go on while Spark starts
             if self._spark is None:
                 engine = start_engine(self.lake, self.creds.spark or {})
                 for lake in self.lakes:
