@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.spark]
 CONF = {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "1g"}
 ASK = """
 from duckrun.engines.spark_session import spark_session
-spark = spark_session()
+spark = spark_session(master="local[7]")  # as a profile for runs of its own would say
 print(spark.conf.get("spark.app.id"), spark.range(3).count(), type(spark).__module__)
 """
 

@@ -67,8 +67,9 @@ def spark_session(
 
     ``master`` is a classic session (``local[*]`` unless set, ``spark://host:7077``, ``yarn``, ``k8s://…``); ``remote``
     is Spark Connect (``sc://host:15002``, or ``local[2]`` for a server in this process); ``server`` is the one that the
-    processes of a run share. With none of them, a session that this process already has is taken as it is, then the
-    server of the run that started this process (``DUCKRUN_SPARK_SERVER``), then ``SPARK_REMOTE``, then ``local[*]``.
+    processes of a run share. With none of them, a session that this process already has is taken as it is, then
+    ``SPARK_REMOTE``, then ``local[*]``. In a process that a run started, ``DUCKRUN_SPARK_SERVER`` names the run's server,
+    which comes before any master: the processes of a run share one Spark.
 
     ``conf`` wins over every default here; ``packages`` are Maven coordinates beside Delta's and the store's. Where the
     cluster has the jars already, say ``conf={"duckrun.jars": "provided"}`` (or ``{"spark.jars.packages": ""}``), and none
@@ -87,6 +88,9 @@ def spark_session(
         if _shared is not None and not _alive(_shared.session):
             _shared = None
         existing = _shared.session if _shared is not None else _found(builders)
+        told = RunServer.from_environment() if server is None and remote is None else None
+        if told is not None and (existing is None or _shared is not None):
+            server = told  # whatever master a profile names for runs of its own
         asked = f"the server of run {server.name}" if server is not None else remote or master
         if existing is not None:
             held = _shared.asked if _shared is not None else _address(existing)
@@ -99,8 +103,7 @@ def spark_session(
             apply_storage(existing, storage)
             return existing
         if asked is None:
-            server = RunServer.from_environment()
-            remote = None if server is not None else os.environ.get("SPARK_REMOTE")
+            remote = os.environ.get("SPARK_REMOTE")
         if server is not None:
             # It was started with the settings of the run, so none are set here.
             session = _connect(server.remote(), {}, packages, storage, app_name)
