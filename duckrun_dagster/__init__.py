@@ -3,28 +3,50 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from duckrun_dagster.checks import table_checks
+from duckrun_dagster.components import DuckrunLakeComponent, MaintainedTablesComponent
 from duckrun_dagster.definitions import check_definitions
 from duckrun_dagster.io_managers import DeltaIOManager, TypeHandler
+from duckrun_dagster.maintenance import MaintainedTable, maintenance
 from duckrun_dagster.resources import DuckrunResource, SparkResource
+from duckrun_dagster.sources import observable_table
 
 if TYPE_CHECKING:
-    from duckrun_dagster.dbt import DuckrunDbtCliResource, DuckrunDbtTranslator
+    from duckrun_dagster.components.dbt_project import DuckrunDbtProjectComponent
+    from duckrun_dagster.dbt import DuckrunDbtCliResource, DuckrunDbtTranslator, partition_vars
 
 __all__ = [
     "DeltaIOManager",
     "DuckrunDbtCliResource",
+    "DuckrunDbtProjectComponent",
     "DuckrunDbtTranslator",
+    "DuckrunLakeComponent",
     "DuckrunResource",
+    "MaintainedTablesComponent",
+    "MaintainedTable",
     "SparkResource",
     "TypeHandler",
     "check_definitions",
+    "maintenance",
+    "observable_table",
+    "partition_vars",
+    "table_checks",
 ]
 
 # Importing dbt takes longer than all the rest, and each step process of a run imports this package.
-_OF_DBT = ("DuckrunDbtCliResource", "DuckrunDbtTranslator")
+_OF_DBT = {
+    "DuckrunDbtCliResource": "duckrun_dagster.dbt",
+    "DuckrunDbtProjectComponent": "duckrun_dagster.components.dbt_project",
+    "DuckrunDbtTranslator": "duckrun_dagster.dbt",
+    "partition_vars": "duckrun_dagster.dbt",
+}
 
 
 def __getattr__(name: str) -> Any:
     if name in _OF_DBT:
-        return getattr(import_module("duckrun_dagster.dbt"), name)
+        return getattr(import_module(_OF_DBT[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_OF_DBT})

@@ -43,11 +43,11 @@ def data_version(
     oldest = snapshot.version
     for actions in log if log is not None else lake.format.actions_back(snapshot.ref, snapshot.version):
         if since is not None and actions.version <= since:
-            return f"{snapshot.table_id}@{since}"
-        oldest = actions.version
-        if _changes(actions, touches):
             break
-    return f"{snapshot.table_id}@{oldest}"
+        oldest = actions.version
+        if changes_rows(actions, touches):
+            return f"{snapshot.table_id}@{oldest}"
+    return f"{snapshot.table_id}@{oldest if since is None else since}"
 
 
 class LogBackwards:
@@ -64,7 +64,8 @@ class LogBackwards:
             yield actions
 
 
-def _changes(actions: CommitActions, touches: Touches) -> bool:
+def changes_rows(actions: CommitActions, touches: Touches = lambda file: True) -> bool:
+    """Whether a commit added or removed rows, in files that ``touches`` names."""
     return any(file.get("dataChange", True) and touches(file) for file in (*actions.adds, *actions.removes))
 
 

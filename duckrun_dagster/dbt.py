@@ -17,9 +17,10 @@ from dagster_dbt.asset_utils import group_from_dbt_resource_props_fallback_to_di
 from duckrun.errors import InvalidConfig
 from duckrun.specs import EngineName
 from duckrun_dagster.dbt_cli import DuckrunDbtCliInvocation, DuckrunDbtCliResource
+from duckrun_dagster.dbt_vars import partition_vars
 from duckrun_dagster.table_config import ENGINES
 
-__all__ = ["DuckrunDbtCliInvocation", "DuckrunDbtCliResource", "DuckrunDbtTranslator"]
+__all__ = ["DuckrunDbtCliInvocation", "DuckrunDbtCliResource", "DuckrunDbtTranslator", "partition_vars"]
 
 
 class DuckrunDbtTranslator(DagsterDbtTranslator):

@@ -33,11 +33,13 @@ from dagster_dbt import DbtCliInvocation, DbtCliResource, DbtProject
 from dagster_dbt.core.dbt_event_iterator import DbtEventIterator
 from pydantic import PrivateAttr
 
-from duckrun.errors import DuckrunError
+from duckrun.errors import DuckrunError, TableNotFound
 from duckrun.lake import Lake, ViewDefinition
 from duckrun.specs import Commit
 from duckrun_dagster import metadata as meta
 from duckrun_dagster.chain import chain_of
+from duckrun_dagster.data_version import data_version
+from duckrun_dagster.dbt_lineage import column_lineage
 from duckrun_dagster.resources.profile import lake_of_profile
 
 log = logging.getLogger(__name__)
@@ -104,6 +106,7 @@ class DuckrunDbtCliInvocation(DbtCliInvocation):
     """A running dbt command whose events carry the commits."""
 
     resource: DuckrunDbtCliResource | None = field(default=None, repr=False)
+    _columns: dict[str, list[str]] = field(default_factory=dict, init=False, repr=False)
 
     def stream(self) -> DbtEventIterator[Any]:
         """As DbtCliInvocation.stream, with the commit of each model in the metadata of its event."""
@@ -135,19 +138,53 @@ class DuckrunDbtCliInvocation(DbtCliInvocation):
         commit = commit_of(response)
         try:
             if commit is None:
-                return {} if lake is None else _view_metadata(lake, props)
+                return {} if lake is None else self._with_lineage(_view_metadata(lake, props), props, lake)
             values = meta.commit_metadata(commit)
             if lake is not None:
                 ref = lake.at(commit.location, schema=props.get("schema"), name=props.get("alias"))
                 snapshot = lake.snapshot(ref, commit.version)
                 described = {name: column.get("description") for name, column in props.get("columns", {}).items()}
                 values |= meta.table_metadata(snapshot, {name: text for name, text in described.items() if text})
-                self._set_data_version(unique_id, meta.data_version(snapshot))
+                self._set_data_version(unique_id, data_version(lake, snapshot, commit=commit))
+                values = self._with_lineage(values, props, lake)
             return values
         except DuckrunError as error:
             # dbt has written the table: what only decorates the event may not fail the step.
             log.warning("Metadata of %s is incomplete: %s", unique_id, error)
             return {} if commit is None else meta.commit_metadata(commit)
+
+    def _with_lineage(self, values: meta.Metadata, props: Mapping[str, Any], lake: Lake) -> meta.Metadata:
+        schema = values.get("dagster/column_schema")
+        if schema is None:
+            return values
+        own = [column.name for column in schema.columns]
+        self._columns[str(props.get("relation_name"))] = own
+        lineage = column_lineage(
+            props,
+            own,
+            lambda parent: self._columns_of(parent, lake),
+            manifest=self.manifest,
+            translator=self.dagster_dbt_translator,
+            target_path=self.target_path,
+            project=self.project,
+        )
+        return {**values, **lineage}
+
+    def _columns_of(self, parent: Mapping[str, Any], lake: Lake) -> list[str]:
+        """The columns of a parent, looked up once a command; none of one that is not in the lake."""
+        relation = str(parent.get("relation_name"))
+        if relation not in self._columns:
+            name = parent.get("identifier") or parent.get("alias") or parent["name"]
+            ref = lake.resolve(str(parent["schema"]), str(name))
+            definition = lake.definition(ref)
+            try:
+                if isinstance(definition, ViewDefinition):
+                    self._columns[relation] = [column for column, _ in definition.columns]
+                else:
+                    self._columns[relation] = list(lake.snapshot(ref).schema.names)
+            except TableNotFound:  # an external source, a table of another lake
+                self._columns[relation] = []
+        return self._columns[relation]
 
     def _set_data_version(self, unique_id: str, version: str) -> None:
         if isinstance(self.context, AssetExecutionContext) and self.context.has_assets_def:

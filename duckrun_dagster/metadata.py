@@ -12,7 +12,14 @@ from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
-from dagster import MetadataValue, TableColumn, TableColumnConstraints, TableSchema, TimeWindowPartitionsDefinition
+from dagster import (
+    MetadataValue,
+    TableColumn,
+    TableColumnConstraints,
+    TableConstraints,
+    TableSchema,
+    TimeWindowPartitionsDefinition,
+)
 
 from duckrun.specs import Commit, ScanFile
 from duckrun.table import Snapshot, TableRef
@@ -22,6 +29,7 @@ Metadata = dict[str, Any]
 
 _MB = 1024 * 1024
 _LONGEST_CELL = 60
+_CHECK = "delta.constraints."
 
 
 def commit_metadata(commit: Commit) -> Metadata:
@@ -54,7 +62,7 @@ def table_metadata(snapshot: Snapshot, descriptions: Mapping[str, str] | None = 
     """What the table is now, in Dagster's own names; ``descriptions`` of columns that the log has no comment on."""
     values: Metadata = {
         **name_metadata(snapshot.ref),
-        "dagster/column_schema": column_schema(snapshot.schema, descriptions or {}),
+        "dagster/column_schema": column_schema(snapshot, descriptions),
         "dagster/row_count": row_count(snapshot.files()),
     }
     return {key: value for key, value in values.items() if value is not None}
@@ -69,23 +77,25 @@ def name_metadata(ref: TableRef) -> Metadata:
     }
 
 
-def data_version(snapshot: Snapshot) -> str:
-    """What Dagster compares to tell whether the table has changed: the table's id and version."""
-    return f"{snapshot.table_id}@{snapshot.version}"
-
-
-def column_schema(schema: pa.Schema, descriptions: Mapping[str, str]) -> TableSchema:
-    """The columns with type, comment and whether they may be NULL."""
+def column_schema(snapshot: Snapshot, descriptions: Mapping[str, str] | None = None) -> TableSchema:
+    """The columns with type, comment and whether they may be NULL; partition columns and CHECK constraints are said too."""
+    checks = {
+        name.removeprefix(_CHECK): text for name, text in sorted(snapshot.properties.items()) if name.startswith(_CHECK)
+    }
     return TableSchema(
         columns=[
             TableColumn(
                 name=field.name,
                 type=str(field.type),
-                description=(field.metadata or {}).get(b"comment", b"").decode() or descriptions.get(field.name),
-                constraints=TableColumnConstraints(nullable=field.nullable),
+                description=(field.metadata or {}).get(b"comment", b"").decode()
+                or (descriptions or {}).get(field.name),
+                constraints=TableColumnConstraints(
+                    nullable=field.nullable, other=["partition"] if field.name in snapshot.partition_columns else None
+                ),
             )
-            for field in schema
-        ]
+            for field in snapshot.schema
+        ],
+        constraints=TableConstraints(other=[f"{name}: {text}" for name, text in checks.items()]) if checks else None,
     )
 
 
@@ -115,7 +125,7 @@ def partition_row_counts(snapshot: Snapshot, partitions: PartitionSlice, column:
     if name is None:
         return {}
     counts: dict[str, int] = dict.fromkeys(partitions.keys, 0)
-    key_of = _key_finder(partitions, snapshot.schema.field(name).type)
+    key_of = key_finder(partitions, snapshot.schema.field(name).type)
     try:
         for file in snapshot.files():
             key, rows = key_of(file.partition_values.get(name)), _rows(file)
@@ -137,7 +147,7 @@ def preview(table: pa.Table) -> MetadataValue:
     return MetadataValue.md("\n".join(lines))
 
 
-def _key_finder(partitions: PartitionSlice, kind: pa.DataType) -> Callable[[str | None], str | None]:
+def key_finder(partitions: PartitionSlice, kind: pa.DataType) -> Callable[[str | None], str | None]:
     """A function from the partition value of a file, of a column of that type, to the Dagster partition that holds it."""
     definition = partitions.definition
     if not isinstance(definition, TimeWindowPartitionsDefinition):

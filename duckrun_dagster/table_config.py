@@ -14,6 +14,7 @@ from typing import Any, cast, get_args
 from dagster import AssetKey, MetadataValue
 
 from duckrun.errors import InvalidConfig
+from duckrun.lake import Lake
 from duckrun.specs import (
     SCHEMA_MODES,
     UPSERT,
@@ -30,6 +31,7 @@ from duckrun.specs import (
     WriteMode,
     WriteSpec,
 )
+from duckrun.table import TableRef
 
 ENGINES: tuple[str, ...] = get_args(EngineName)
 MODES: tuple[str, ...] = (*(mode for mode in WRITE_MODES if mode != "safeappend"), "merge", "delete+insert")
@@ -48,10 +50,12 @@ TABLE_KEYS = (
     "sort_by",
     "table_properties",
 )
-INPUT_KEYS = ("columns", "predicate", "version", "timestamp", "changes", "key", "allow_missing_partitions")
+# What one run may say otherwise than the asset: how the table is written, not which one it is.
+RUN_KEYS = ("engine", "mode", "merge_keys", "merge_clauses", "schema_mode", "sort_by")
+INPUT_KEYS = ("columns", "predicate", "version", "timestamp", "changes", "key", "type", "allow_missing_partitions")
 
 # Words of other trades that only look like ours: a model asset may well carry metadata "model".
-_OTHER_WORDS = frozenset({"model", "models", "node", "code", "column", "row", "reversion"})
+_OTHER_WORDS = frozenset({"model", "models", "node", "code", "column", "row", "reversion", "types"})
 _NEAR = 0.8
 
 
@@ -135,6 +139,15 @@ class TableConfig:
         )
 
 
+def table_of(lake: Lake, config: TableConfig) -> TableRef:
+    """The table in the lake; a location that is relative is below the lake's root."""
+    if config.location is None:
+        return lake.resolve(config.schema, config.table)
+    absolute = "://" in config.location or config.location.startswith(("/", "~"))
+    location = config.location if absolute else f"{lake.root}/{config.location}"
+    return lake.at(location, schema=config.schema, name=config.table)
+
+
 def parse_table(asset_key: AssetKey, metadata: Mapping[str, Any], *, default_schema: str) -> TableConfig:
     """The table of an asset: from its key, and from metadata where that says more.
 
@@ -181,6 +194,20 @@ def parse_table(asset_key: AssetKey, metadata: Mapping[str, Any], *, default_sch
     return config
 
 
+def for_this_run(metadata: Mapping[str, Any], *overrides: Mapping[str, Any], what: str) -> Mapping[str, Any]:
+    """An asset's metadata with what a run says otherwise; a later override wins. Raises InvalidConfig, naming ``what``.
+
+    A mode that is given for a run takes the place of the asset's merge keys too, where it has no use for them.
+    """
+    result = dict(metadata)
+    for override in overrides:
+        own = _known(override, RUN_KEYS, what)
+        if own.get("mode") not in (None, "merge", "delete+insert"):
+            result = {key: value for key, value in result.items() if key not in ("merge_keys", "merge_clauses")}
+        result |= own
+    return result
+
+
 def parse_input(metadata: Mapping[str, Any], *, what: str) -> ReadSpec:
     """What an input reads: the metadata of an ``AssetIn``, parsed. Raises InvalidConfig, naming ``what``."""
     values = _known(metadata, INPUT_KEYS, what)
@@ -203,6 +230,12 @@ def parse_input(metadata: Mapping[str, Any], *, what: str) -> ReadSpec:
         version=version,
         timestamp=None if timestamp is None else _text(timestamp, f"{what}: metadata 'timestamp'"),
     )
+
+
+def input_type(metadata: Mapping[str, Any], *, what: str) -> str | None:
+    """The name of the type that an input without an annotation asks for. Raises InvalidConfig, naming ``what``."""
+    value = _known(metadata, INPUT_KEYS, what).get("type")
+    return None if value is None else _text(value, f"{what}: metadata 'type'")
 
 
 def allows_missing_partitions(metadata: Mapping[str, Any], *, what: str) -> bool:

@@ -4,7 +4,6 @@ from typing import Any
 
 import dagster as dg
 import duckdb
-import pandas as pd
 import polars as pl
 
 from example_project import landing
@@ -40,7 +39,11 @@ def delay_by_carrier(flights: pl.LazyFrame, airlines: pl.LazyFrame) -> pl.LazyFr
     ins={
         "flights": dg.AssetIn(
             ["refined", "flights"],
-            metadata={"columns": ["flight_date", "dep_delay", "dep_time", "visib", "wind_speed", "precip"]},
+            # The type by its name: an annotation would have the code location import pandas, which takes a second.
+            metadata={
+                "type": "pandas",
+                "columns": ["flight_date", "dep_delay", "dep_time", "visib", "wind_speed", "precip"],
+            },
         )
     },
     group_name="analytics",
@@ -48,8 +51,10 @@ def delay_by_carrier(flights: pl.LazyFrame, airlines: pl.LazyFrame) -> pl.LazyFr
     metadata={"partition_expr": "flight_month"},
     **BY_MONTH,
 )
-def delay_by_weather(flights: pd.DataFrame) -> pd.DataFrame:
+def delay_by_weather(flights) -> Any:
     """Delay by month, visibility, wind and rain, in pandas."""
+    import pandas as pd
+
     flights = flights.dropna(subset=["visib", "wind_speed", "precip"])
     return (
         flights.assign(

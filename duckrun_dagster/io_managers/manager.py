@@ -6,10 +6,10 @@ spec from context -> engine -> write or scan -> metadata from the Commit. What d
 # No "from __future__ import annotations" here: Dagster must see the classes of nested resources, not their names, to
 # take them configured at launch.
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, Self, cast
 
 from dagster import ConfigurableIOManager, DagsterInvariantViolationError, DataVersion, InputContext, OutputContext
 from pydantic import Field
@@ -21,12 +21,22 @@ from duckrun.specs import AppTransaction, Commit, EngineName, ReadSpec
 from duckrun.table import TableRef
 from duckrun_dagster import metadata as meta
 from duckrun_dagster.chain import application, chain_of
+from duckrun_dagster.data_version import data_version
 from duckrun_dagster.io_managers.handler import TableScan, TypeHandler
 from duckrun_dagster.io_managers.registry import handler_of, named_type, type_name
 from duckrun_dagster.missing import refuse_missing
 from duckrun_dagster.partitions import PartitionSlice, read_partitions, written_partitions
 from duckrun_dagster.resources import DuckrunResource, SparkResource
-from duckrun_dagster.table_config import ENGINES, TableConfig, allows_missing_partitions, parse_input, parse_table
+from duckrun_dagster.table_config import (
+    ENGINES,
+    TableConfig,
+    allows_missing_partitions,
+    for_this_run,
+    input_type,
+    parse_input,
+    parse_table,
+    table_of,
+)
 
 _PREVIEW_ROWS = 10
 _PREVIEW_BYTES = 64 * 1024 * 1024
@@ -38,7 +48,7 @@ class DeltaIOManager(ConfigurableIOManager):
     The value decides the handler, the asset's metadata the table and how it is written. ``engine`` writes what no
     metadata says otherwise of; a PySpark DataFrame is always Spark's. ``default_type`` is what an input without a type
     annotation gets: pyarrow, pyarrow_reader, pyarrow_dataset, pandas, polars, polars_lazy, duckdb, pyspark, deltalake,
-    duckrun or duckrun_table.
+    duckrun or duckrun_table. ``writes`` is for the configuration of a run: it writes an asset in another way this once.
 
     Example::
 
@@ -51,7 +61,20 @@ class DeltaIOManager(ConfigurableIOManager):
     engine: str = Field(default="duckdb", description="duckdb or spark.")
     schema_: str | None = Field(default=None, alias="schema", description="Schema of assets whose key is one part.")
     default_type: str = Field(default="pyarrow", description="The type of an input that declares none.")
+    writes: dict[str, dict[str, Any]] = Field(
+        default_factory=dict, description="What one run says otherwise of an asset: asset key -> mode, merge_keys, ..."
+    )
     preview: bool = Field(default=True, description="Show the first rows of a table that is small.")
+
+    def _with_updated_values(self, values: Mapping[str, Any] | None) -> Self:
+        # A run's configuration of this resource comes with the defaults of the class for what it does not name. Those may not
+        # take the place of what this instance was given: another schema would be another table.
+        given = dict(values or {})
+        for name, field in type(self).model_fields.items():
+            key = field.alias or name
+            if key in given and given[key] == field.default and name in self.model_fields_set:
+                given[key] = getattr(self, name)
+        return cast(Self, super()._with_updated_values(given))
 
     @property
     def default_schema(self) -> str:
@@ -73,11 +96,17 @@ class DeltaIOManager(ConfigurableIOManager):
             )
         asset = context.asset_key.to_user_string()
         with _naming(f"Asset {asset}"):
-            config = parse_table(context.asset_key, context.definition_metadata, default_schema=self.default_schema)
+            metadata = for_this_run(
+                context.definition_metadata,
+                context.output_metadata,
+                self.writes.get(asset, {}),
+                what=f"Asset {asset}, for this run",
+            )
+            config = parse_table(context.asset_key, metadata, default_schema=self.default_schema)
             handler = self._handler_of_value(obj, asset)
             engine = self._writing_engine(config, handler, asset)
             lake = self.duckrun.lake()
-            ref = self._ref(config)
+            ref = table_of(lake, config)
             with _naming("DuckrunResource"):
                 lake.ensure_writable(ref)
             session = self._session(context, engine)
@@ -135,7 +164,8 @@ class DeltaIOManager(ConfigurableIOManager):
             except Exception as error:  # the rows are written: what only decorates the page may not fail the step
                 context.log.debug(f"No preview of table {ref}: {error}")
         if step is not None and not step.has_data_version(context.asset_key):
-            step.set_data_version(context.asset_key, DataVersion(meta.data_version(snapshot)))
+            version = data_version(self.duckrun.lake(), snapshot, commit=commit)
+            step.set_data_version(context.asset_key, DataVersion(version))
         context.add_output_metadata(values)
         context.log.info(
             f"{commit.mode} {ref}: version {commit.version} by {commit.engine} ({commit.writer}) in {commit.seconds:.2f} s"
@@ -158,11 +188,11 @@ class DeltaIOManager(ConfigurableIOManager):
                 default_schema=self.default_schema,
             )
             read = parse_input(context.definition_metadata or {}, what=what)
-            as_type = self._declared_type(context)
+            as_type = self._declared_type(context, what)
             handler = handler_of(as_type, self.handlers(), what)
             engine = handler.engine or "duckdb"
             self._check_spark(engine, f"{what} is a PySpark DataFrame")
-            ref = self._ref(config)
+            ref = table_of(self.duckrun.lake(), config)
             session = self._session(context, engine)
             scan = TableScan(session, ref, read)
             partitions = read_partitions(context)
@@ -176,14 +206,6 @@ class DeltaIOManager(ConfigurableIOManager):
             return handler.from_scan(scan, as_type)
 
     # -- the parts
-
-    def _ref(self, config: TableConfig) -> TableRef:
-        lake = self.duckrun.lake()
-        if config.location is None:
-            return lake.resolve(config.schema, config.table)
-        absolute = "://" in config.location or config.location.startswith(("/", "~"))
-        location = config.location if absolute else f"{lake.root}/{config.location}"
-        return lake.at(location, schema=config.schema, name=config.table)
 
     def _session(self, context: OutputContext | InputContext, engine: EngineName) -> Session:
         step = _step(context)
@@ -216,11 +238,14 @@ class DeltaIOManager(ConfigurableIOManager):
             )
         return handler_of(type(value), self.handlers(), f"Asset {asset} returned a {type_name(type(value))}; it")
 
-    def _declared_type(self, context: InputContext) -> Any:
+    def _declared_type(self, context: InputContext, what: str) -> Any:
         declared = context.dagster_type.typing_type
         if declared is not Any and declared is not object:
             return declared
-        return named_type(self.default_type, self.handlers())
+        chosen = input_type(context.definition_metadata or {}, what=what)
+        if chosen is not None:
+            return named_type(chosen, self.handlers(), f"{what}: metadata 'type'")
+        return named_type(self.default_type, self.handlers(), "DeltaIOManager: default_type")
 
 
 def _step(context: OutputContext | InputContext) -> Any | None:

@@ -54,19 +54,17 @@ def handler_of(declared: Any, own: Sequence[TypeHandler[Any]], what: str) -> Typ
     )
 
 
-def named_type(name: str, own: Sequence[TypeHandler[Any]]) -> Any:
-    """The type that ``default_type`` names. Raises InvalidConfig with the names that there are."""
+def named_type(name: str, own: Sequence[TypeHandler[Any]], what: str) -> Any:
+    """The type of a name. Raises InvalidConfig, naming ``what``, with the names that there are."""
     names = {each: as_type for handler in own for each, as_type in handler.names.items()}
     if name in names:
         return names[name]
     if name not in _NAMES:
-        raise InvalidConfig(
-            f"DeltaIOManager: default_type is {name!r}; it takes one of {', '.join([*names, *_NAMES])}."
-        )
+        raise InvalidConfig(f"{what} is {name!r}; it takes one of {', '.join([*names, *_NAMES])}.")
     try:
         return resolve_name(_NAMES[name])
     except ImportError as error:
-        raise InvalidConfig(f"DeltaIOManager: default_type {name!r} cannot be imported: {error}.") from error
+        raise InvalidConfig(f"{what} {name!r} cannot be imported: {error}.") from error
 
 
 def type_name(declared: Any) -> str:

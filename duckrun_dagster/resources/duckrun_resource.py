@@ -10,9 +10,11 @@ from pydantic import Field, PrivateAttr
 
 from duckrun.errors import DuckrunError, InvalidConfig
 from duckrun.lake import Lake
+from duckrun.memory import parse_bytes
 from duckrun.pins import Pins
 from duckrun.session import Session, connect
 from duckrun.specs import EngineName
+from duckrun_dagster.resources.memory_share import share_of_step
 from duckrun_dagster.resources.profile import LakeSettings, lake_of_profile
 from duckrun_dagster.resources.spark_resource import SparkResource
 from duckrun_dagster.resources.steps import StepSessions, close_run, sessions_of, step_id
@@ -42,8 +44,14 @@ class DuckrunResource(ConfigurableResource):
         default=None, alias="schema", description="The default schema; main, if nothing names one."
     )
     storage_options: dict[str, str] = Field(default_factory=dict, description="Credentials, in delta_rs's names.")
-    memory_fraction: float | None = Field(default=None, description="This process's part of the machine, 0 to 1.")
-    memory_limit: str | None = Field(default=None, description="At most this much memory, such as 4GB.")
+    memory_fraction: float | None = Field(
+        default=None,
+        description="A step process's part of the machine and of memory_limit, 0 to 1; if not given, one by the processes "
+        "that the run may have at once.",
+    )
+    memory_limit: str | None = Field(
+        default=None, description="At most this much memory, such as 4GB, for all step processes of a run together."
+    )
 
     _secrets: dict[str, str] = PrivateAttr(default_factory=dict)
     _lake: Lake | None = PrivateAttr(default=None)
@@ -84,23 +92,34 @@ class DuckrunResource(ConfigurableResource):
         step = _current_step()
         if step is None or pins is not None:
             return self._connect(engine, spark, pins)
-        return self.step(step).session(engine, lambda shared: self._connect(engine, spark, shared))
+        return self.step_session(step, engine, spark)
 
     def step(self, step_context: Any) -> StepSessions:
         """What the step of this context shares: pins, and one session an engine."""
         return sessions_of(step_id(step_context), self.lake())
 
-    def step_session(self, step_context: Any, engine: EngineName, spark: SparkResource | None) -> Session:
+    def step_session(self, step_context: Any, engine: EngineName, spark: SparkResource | Any | None) -> Session:
         """The step's session on an engine."""
-        return self.step(step_context).session(engine, lambda shared: self._connect(engine, spark, shared))
+        step = self.step(step_context)
+        return step.session(engine, lambda shared: self._connect(engine, spark, shared, step_context))
 
     def teardown_after_execution(self, context: InitResourceContext) -> None:
         close_run(context.run.run_id if context.run else None)
 
     # -- how it is put together
 
-    def _connect(self, engine: EngineName, spark: SparkResource | Any | None, pins: Pins | None) -> Session:
+    def _connect(
+        self,
+        engine: EngineName,
+        spark: SparkResource | Any | None,
+        pins: Pins | None,
+        step_context: Any | None = None,
+    ) -> Session:
         settings, lake = self._settings(), self.lake()
+        fraction = self.memory_fraction
+        if fraction is None and step_context is not None:
+            fraction = share_of_step(step_context)
+        limit = self.memory_limit or settings.memory_limit
         if engine == "spark" and (spark is None or isinstance(spark, SparkResource)):
             spark = (spark or SparkResource()).session(lake.storage)
         started: Any = None if isinstance(spark, SparkResource) else spark
@@ -110,8 +129,8 @@ class DuckrunResource(ConfigurableResource):
             engine=engine,
             storage_options=settings.storage_options,
             spark=started,
-            memory_limit=self.memory_limit or settings.memory_limit,
-            memory_fraction=self.memory_fraction,
+            memory_limit=None if limit is None else int(parse_bytes(limit) * (fraction or 1)),
+            memory_fraction=fraction,
             pins=pins,
         )
 

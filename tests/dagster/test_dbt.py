@@ -12,7 +12,13 @@ import pyarrow as pa
 import pytest
 from dagster_dbt import dbt_assets
 
-from duckrun_dagster import DeltaIOManager, DuckrunDbtCliResource, DuckrunDbtTranslator, DuckrunResource
+from duckrun_dagster import (
+    DeltaIOManager,
+    DuckrunDbtCliResource,
+    DuckrunDbtTranslator,
+    DuckrunResource,
+    partition_vars,
+)
 from duckrun_dagster.dbt_cli import commit_of
 
 FILES = {
@@ -168,6 +174,60 @@ def test_the_data_version_of_a_model_is_its_tables_version(graph: Graph) -> None
     events = [e for e in graph.run().all_events if e.is_step_materialization]
     versions = {e.asset_key.path[-1]: e.materialization.tags["dagster/data_version"] for e in events if e.asset_key}
     assert versions["daily"].endswith("@0") and versions["report"].endswith("@0")
+
+
+def test_the_lineage_of_columns_reaches_through_views_to_sources(graph: Graph) -> None:
+    result = graph.run()
+    lineage = found(result, "marts", "daily")["dagster/column_lineage"].deps_by_column
+    seen, orders = dg.AssetKey(["marts", "orders_seen"]), dg.AssetKey(["raw", "orders"])
+    assert lineage["price"] == [dg.TableColumnDep(seen, "price")]
+    assert lineage["day"] == [dg.TableColumnDep(seen, "day")]
+    assert lineage["n"] == []
+    lineage = found(result, "marts", "orders_seen")["dagster/column_lineage"].deps_by_column
+    assert lineage == {name: [dg.TableColumnDep(orders, name)] for name in ("id", "day", "price")}
+
+
+@pytest.mark.parametrize(
+    ("definition", "keys", "expected"),
+    [
+        (
+            dg.DailyPartitionsDefinition("2024-01-01", timezone="Europe/Berlin"),
+            ("2024-01-02", "2024-01-03"),
+            {
+                "partition_keys": ["2024-01-02", "2024-01-03"],
+                "partition_start": "2024-01-02 00:00:00",
+                "partition_start_utc": "2024-01-01 23:00:00+00:00",
+                "partition_end": "2024-01-04 00:00:00",
+                "partition_end_utc": "2024-01-03 23:00:00+00:00",
+            },
+        ),
+        (dg.StaticPartitionsDefinition(["it's", "b"]), "it's", {"partition_keys": ["it's"]}),
+        (
+            dg.MultiPartitionsDefinition(
+                {"a": dg.StaticPartitionsDefinition(["x"]), "b": dg.StaticPartitionsDefinition(["y", "z"])}
+            ),
+            dg.MultiPartitionKey({"a": "x", "b": "z"}),
+            {"partition_keys": ["x|z"], "partition_a": ["x"], "partition_b": ["z"]},
+        ),
+        (None, None, {}),
+    ],
+    ids=["days", "static", "multi", "none"],
+)
+def test_the_partitions_of_a_run_are_variables_of_dbt(definition: Any, keys: Any, expected: dict[str, Any]) -> None:
+    seen: list[dict[str, Any]] = []
+
+    @dg.asset(partitions_def=definition, backfill_policy=dg.BackfillPolicy.single_run() if definition else None)
+    def model(context: dg.AssetExecutionContext) -> None:
+        seen.append(partition_vars(context))
+
+    ranged = isinstance(keys, tuple)
+    tags = (
+        dict(zip(("dagster/asset_partition_range_start", "dagster/asset_partition_range_end"), keys, strict=True))
+        if ranged
+        else {}
+    )
+    dg.materialize([model], partition_key=None if ranged else keys, tags=tags, instance=dg.DagsterInstance.ephemeral())
+    assert seen == [expected]
 
 
 # -- the translator alone

@@ -141,6 +141,23 @@ def test_an_input_without_a_type_gets_the_default_type(shop: Any, default: str, 
     shop.run([goods, reader], settings={"default_type": default})
 
 
+def test_an_input_names_its_type_so_that_nothing_is_imported_for_an_annotation(shop: Any) -> None:
+    @dg.asset
+    def goods():
+        return ROWS
+
+    @dg.asset(ins={"goods": dg.AssetIn(metadata={"type": "pandas"})})
+    def reader(goods) -> None:
+        assert isinstance(goods, pd.DataFrame)
+
+    @dg.asset(ins={"goods": dg.AssetIn(metadata={"type": "panda"})})
+    def wrong(goods) -> None: ...
+
+    shop.run([goods, reader])
+    message = shop.error([goods, wrong])
+    assert "Input 'goods' (asset goods): metadata 'type' is 'panda'; it takes one of pyarrow" in message
+
+
 def test_a_lazy_frame_passes_through_an_asset_without_being_collected(shop: Any) -> None:
     @dg.asset
     def goods():

@@ -64,6 +64,46 @@ def test_delete_insert_and_append(shop: Any) -> None:
     assert shop.rows("select * from goods order by all") == [(1, "a"), (2, "x"), (2, "y"), (9, "z")]
 
 
+def test_a_run_says_how_an_asset_is_written_this_once(shop: Any, metadata: Any) -> None:
+    shop.run([goods(merge_keys="id")])
+    once = {"resources": {"io_manager": {"config": {"writes": {"goods": {"mode": "append"}}}}}}
+    found = metadata(shop.run([goods(merge_keys="id")], run_config=once), "goods")
+    assert (found["mode"], found["dagster/row_count"]) == ("append", 4)
+    whole = {"resources": {"io_manager": {"config": {"writes": {"goods": {"mode": "overwrite"}}}}}}
+    assert metadata(shop.run([goods(merge_keys="id")], run_config=whole), "goods")["dagster/row_count"] == 2
+    assert metadata(shop.run([goods(merge_keys="id")]), "goods")["mode"] == "merge"
+    wrong = {"resources": {"io_manager": {"config": {"writes": {"goods": {"modes": "append"}}}}}}
+    message = shop.error([goods()], run_config=wrong)
+    assert "Asset goods, for this run: unknown metadata key 'modes'. Did you mean 'mode'" in message
+
+
+def test_an_asset_says_in_its_output_how_this_value_is_written(shop: Any, metadata: Any) -> None:
+    @dg.asset(name="goods")
+    def appended() -> dg.Output[pa.Table]:
+        return dg.Output(ROWS, metadata={"mode": "append", "table": "not ours at this place"})
+
+    shop.run([goods()])
+    found = metadata(shop.run([appended]), "goods")
+    assert (found["mode"], found["dagster/row_count"]) == ("append", 4)
+
+
+def test_materializing_twice_is_the_same_as_once_append_apart(shop: Any) -> None:
+    for number, how in enumerate(
+        [
+            {},
+            {"mode": "overwrite"},
+            {"mode": "ignore"},
+            {"merge_keys": "id"},
+            {"mode": "delete+insert", "merge_keys": "id"},
+        ]
+    ):
+        for _ in range(2):
+            shop.run([goods(key=(f"goods{number}",), **how)])
+        assert shop.rows(f"select * from goods{number} order by id") == [(1, "a"), (2, "b")]
+    shop.run([goods(key=("once",), mode="error")])
+    assert "exists already" in shop.error([goods(key=("once",), mode="error")])
+
+
 def test_schema_mode_and_table_properties(shop: Any) -> None:
     shop.run([goods(mode="append", table_properties={"delta.logRetentionDuration": "interval 7 days"})])
     wider = pa.table({"id": [3], "v": ["c"], "w": [1.0]})

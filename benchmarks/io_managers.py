@@ -1,0 +1,221 @@
+"""What an IO manager adds to its engine: a frame of ten million rows written and loaded, beside other managers.
+
+    python benchmarks/io_managers.py --rows 10000000
+    python benchmarks/io_managers.py --others /path/to/a/venv/bin/python /path/to/another/bin/python
+
+Every case runs in a process of its own: one asset that returns the same polars frame, one that loads it as the same type.
+The time is of `handle_output` and of `load_input` alone, by a timer around each; the peak is the resident memory of the
+whole process, sampled every 20 ms, less what it held with the frame made (write) or before the load. Bare is the engine call
+without Dagster. `--others` names Pythons that have dagster-polars[deltalake], dagster-deltalake-polars or
+dagster-duckdb-polars: cases that none of them can import are left out, and said so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+MB = 1024 * 1024
+
+
+class Meter:
+    """Seconds and memory of one block."""
+
+    def __enter__(self) -> Meter:
+        self._process = psutil.Process()
+        self._before = self.peak = self._process.memory_info().rss
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._sample, daemon=True)
+        self._thread.start()
+        self._started = time.perf_counter()
+        return self
+
+    def _sample(self) -> None:
+        while not self._done.wait(0.02):
+            self.peak = max(self.peak, self._process.memory_info().rss)
+
+    def __exit__(self, *exc: object) -> None:
+        self.seconds = time.perf_counter() - self._started
+        self._done.set()
+        self._thread.join()
+        self.peak = max(self.peak, self._process.memory_info().rss)
+
+    def result(self) -> dict[str, float]:
+        return {"seconds": self.seconds, "peak_mb": (self.peak - self._before) / MB}
+
+
+def frame(rows: int) -> Any:
+    """Numbers, a text of few values, a text of many, a date and a float, made the same way every time."""
+    import polars as pl
+
+    number = pl.int_range(rows, eager=True)
+    return pl.DataFrame(
+        {
+            "id": number,
+            "amount": (number * 7919 % 100_003) / 100,
+            "carrier": (number % 16).cast(pl.String),
+            "note": "row " + (number * 2_654_435_761 % 1_000_003).cast(pl.String),
+            "day": (number % 365).cast(pl.Int32).cast(pl.Date),
+        }
+    )
+
+
+@contextmanager
+def metered(manager: Any, found: dict[str, dict[str, float]]) -> Iterator[None]:
+    """Meter the two methods of an IO manager's class while a run uses copies of it."""
+    owner = type(manager)
+    original = owner.handle_output, owner.load_input
+
+    def measure(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def inner(*arguments: Any, **named: Any) -> Any:
+            with Meter() as meter:
+                result = call(*arguments, **named)
+            found[name] = meter.result()
+            return result
+
+        return inner
+
+    owner.handle_output = measure("write", original[0])
+    owner.load_input = measure("load", original[1])
+    try:
+        yield
+    finally:
+        owner.handle_output, owner.load_input = original
+
+
+def through_dagster(manager: Any, rows: int) -> dict[str, dict[str, float]]:
+    import dagster as dg
+    import polars as pl
+
+    made = frame(rows)
+
+    @dg.asset(key_prefix=["main"])
+    def written() -> pl.DataFrame:
+        return made
+
+    @dg.asset(ins={"written": dg.AssetIn(["main", "written"])}, io_manager_key="nothing")
+    def loaded(written: pl.DataFrame) -> None:
+        assert written.height == rows
+
+    found: dict[str, dict[str, float]] = {}
+    with metered(manager, found):
+        resources = {"io_manager": manager, "nothing": dg.mem_io_manager}
+        dg.materialize([written, loaded], resources=resources, instance=dg.DagsterInstance.ephemeral())
+    return found
+
+
+def bare(folder: Path, rows: int) -> dict[str, dict[str, float]]:
+    import duckrun
+
+    made = frame(rows)
+    with duckrun.connect(folder / "lake") as session:
+        with Meter() as write:
+            session.execute("main.written", duckrun.WriteSpec("overwrite"), made)
+        with Meter() as load:
+            read = session.scan("main.written").pl()
+        assert read.height == rows  # type: ignore[union-attr]
+    return {"write": write.result(), "load": load.result()}
+
+
+def ours(folder: Path, rows: int) -> dict[str, dict[str, float]]:
+    from duckrun_dagster import DeltaIOManager, DuckrunResource
+
+    return through_dagster(DeltaIOManager(duckrun=DuckrunResource(root_path=str(folder / "lake"))), rows)
+
+
+def dagster_polars(folder: Path, rows: int) -> dict[str, dict[str, float]]:
+    manager = importlib.import_module("dagster_polars").PolarsDeltaIOManager(base_dir=str(folder / "lake"))
+    return through_dagster(manager, rows)
+
+
+def dagster_deltalake(folder: Path, rows: int) -> dict[str, dict[str, float]]:
+    local = importlib.import_module("dagster_deltalake").LocalConfig()
+    manager = importlib.import_module("dagster_deltalake_polars").DeltaLakePolarsIOManager(
+        root_uri=str(folder / "lake"), storage_options=local
+    )
+    return through_dagster(manager, rows)
+
+
+def dagster_duckdb(folder: Path, rows: int) -> dict[str, dict[str, float]]:
+    manager = importlib.import_module("dagster_duckdb_polars").DuckDBPolarsIOManager(
+        database=str(folder / "lake.duckdb")
+    )
+    return through_dagster(manager, rows)
+
+
+CASES: dict[str, tuple[str, Callable[[Path, int], dict[str, dict[str, float]]], bool]] = {
+    "bare": ("session.execute and scan, no Dagster", bare, False),
+    "ours": ("DeltaIOManager", ours, False),
+    "dagster_polars": ("dagster-polars, PolarsDeltaIOManager", dagster_polars, True),
+    "dagster_deltalake": ("dagster-deltalake-polars", dagster_deltalake, True),
+    "dagster_duckdb": ("dagster-duckdb-polars (a DuckDB file)", dagster_duckdb, True),
+}
+
+
+def run(name: str, rows: int, python: str) -> dict[str, dict[str, float]] | None:
+    """One case in a process of its own; None where its packages are not there."""
+    folder = Path(tempfile.mkdtemp(prefix="bench-"))
+    command = [python, __file__, "--case", name, "--rows", str(rows), "--folder", str(folder)]
+    environment = {**os.environ, "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    if "ModuleNotFoundError" in done.stderr:
+        return None
+    if done.returncode:
+        raise SystemExit(f"{name} failed:\n{done.stderr[-3000:]}")
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def best(results: list[dict[str, dict[str, float]]], action: str, what: str) -> float:
+    values = [result[action][what] for result in results]
+    return min(values) if what == "seconds" else statistics.median(values)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rows", type=int, default=10_000_000)
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--others", nargs="+", default=[sys.executable], help="Pythons that have other IO managers")
+    parser.add_argument("--case", choices=CASES, help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.case:
+        print(json.dumps(CASES[arguments.case][1](arguments.folder, arguments.rows)))
+        return
+    print(f"{arguments.rows:,} rows of 5 columns, best of {arguments.repeat} (memory: median)\n")
+    print("| IO manager | write s | peak MB | load s | peak MB |\n|---|---|---|---|---|")
+    for name, (title, _, other) in CASES.items():
+        for python in arguments.others if other else [sys.executable]:
+            results = [run(name, arguments.rows, python) for _ in range(arguments.repeat)]
+            if whole := [result for result in results if result is not None]:
+                break
+        if not whole:
+            print(f"| {title} | not installed | | | |", flush=True)
+            continue
+        cells = [
+            f"{best(whole, action, what):,.{2 if what == 'seconds' else 0}f}"
+            for action in ("write", "load")
+            for what in ("seconds", "peak_mb")
+        ]
+        print(f"| {title} | {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

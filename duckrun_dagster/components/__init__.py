@@ -1,0 +1,6 @@
+"""The same in YAML, for `dg`: a lake, tables kept in order, a dbt project on the lake."""
+
+from duckrun_dagster.components.lake import DuckrunLakeComponent
+from duckrun_dagster.components.maintained_tables import MaintainedTablesComponent
+
+__all__ = ["DuckrunLakeComponent", "MaintainedTablesComponent"]

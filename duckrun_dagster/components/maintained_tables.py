@@ -1,0 +1,85 @@
+"""Tables kept in order, in YAML."""
+
+from __future__ import annotations
+
+import dagster as dg
+from pydantic import BaseModel, Field
+
+from duckrun.errors import InvalidConfig
+from duckrun.specs import EngineName
+from duckrun_dagster.maintenance import MaintainedTable, maintenance
+
+
+class TablesScaffoldParams(BaseModel):
+    """What `dg scaffold defs` may be told."""
+
+    table: str = Field(default="main/my_table", description="The asset key of a table to keep in order.")
+    cron_schedule: str = Field(default="0 3 * * *", description="When.")
+
+
+class TablesScaffolder(dg.Scaffolder[TablesScaffoldParams]):
+    """Writes a defs.yaml with one table and a schedule."""
+
+    @classmethod
+    def get_scaffold_params(cls) -> type[TablesScaffoldParams]:
+        return TablesScaffoldParams
+
+    def scaffold(self, request: dg.ScaffoldRequest[TablesScaffoldParams]) -> None:
+        params = request.params or TablesScaffoldParams()
+        dg.scaffold_component(request, {"tables": [{"key": params.table}], "cron_schedule": params.cron_schedule})
+
+
+class TableModel(dg.Model, dg.Resolvable):
+    """One table; ``key`` is its asset key, with slashes. What is done to it, and how, is as in MaintainedTable."""
+
+    key: str
+    optimize: bool = True
+    z_order_by: list[str] = Field(default_factory=list)
+    predicate: str | None = None
+    target_file_size: int | None = None
+    checkpoint: bool = True
+    cleanup_log: bool = True
+    vacuum: bool = True
+    retention_hours: float | None = None
+    engine: EngineName = "duckdb"
+    location: str | None = None
+
+    def table(self) -> MaintainedTable:
+        values = self.model_dump()
+        key, order = values.pop("key"), values.pop("z_order_by")
+        return MaintainedTable(dg.AssetKey.from_user_string(key), z_order_by=tuple(order), **values)
+
+
+@dg.scaffold_with(TablesScaffolder)
+class MaintainedTablesComponent(dg.Component, dg.Model, dg.Resolvable):
+    """Assets that keep tables in order, a job over them, and its schedule.
+
+    Example::
+
+        type: duckrun_dagster.MaintainedTablesComponent
+        attributes:
+          tables: [{key: sales/orders, z_order_by: [customer]}]
+          cron_schedule: "0 3 * * *"
+    """
+
+    tables: list[TableModel]
+    cron_schedule: str | None = None
+    execution_timezone: str | None = None
+    name: str = "maintenance"
+    group_name: str = "maintenance"
+    resource_key: str = "duckrun"
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """Raises InvalidConfig without a table, and for one that is named twice."""
+        if not self.tables:
+            raise InvalidConfig(
+                f"{context.path}: MaintainedTablesComponent names no table; write tables: [{{key: …}}]."
+            )
+        return maintenance(
+            [table.table() for table in self.tables],
+            cron_schedule=self.cron_schedule,
+            execution_timezone=self.execution_timezone,
+            name=self.name,
+            group_name=self.group_name,
+            resource_key=self.resource_key,
+        )

@@ -1,0 +1,53 @@
+"""Jobs whose steps are processes of their own; the lake is where PARALLEL_STEPS_LAKE says."""
+
+import os
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+
+from duckrun_dagster import DeltaIOManager, DuckrunResource
+
+STEPS = 8
+ROWS = 600_000
+LIMIT = "6GB"
+
+
+def rows(count: int, start: int) -> pa.Table:
+    numbers = range(start, start + count)
+    return pa.table({"id": numbers, "text": [f"the text of row {n:012d}" for n in numbers], "n": [start] * count})
+
+
+def _merging(number: int) -> dg.AssetsDefinition:
+    @dg.asset(name=f"merged_{number}", metadata={"merge_keys": "id"})
+    def merged() -> pa.Table:
+        return rows(ROWS, int(os.environ.get("PARALLEL_STEPS_START", "0")))
+
+    return merged
+
+
+def _first(number: int) -> dg.AssetsDefinition:
+    @dg.asset(name=f"first_{number}", metadata={"table": "shared", "mode": "append"})
+    def first() -> pa.Table:
+        return pa.table({"step": [number]})
+
+    return first
+
+
+MERGING: list[Any] = [_merging(number) for number in range(STEPS)]
+FIRST: list[Any] = [_first(number) for number in range(STEPS)]
+
+lake = DuckrunResource(root_path=os.environ.get("PARALLEL_STEPS_LAKE", "unset"), memory_limit=LIMIT)
+defs = dg.Definitions(
+    assets=[*MERGING, *FIRST],
+    jobs=[
+        dg.define_asset_job("merging", dg.AssetSelection.assets(*MERGING)),
+        dg.define_asset_job("first", dg.AssetSelection.assets(*FIRST)),
+    ],
+    resources={"io_manager": DeltaIOManager(duckrun=lake, preview=False)},
+)
+
+
+def job(name: str) -> dg.JobDefinition:
+    """For reconstructable(): a job by its name."""
+    return defs.resolve_job_def(name)
