@@ -323,7 +323,14 @@ class Cell:
         names = list(self.kind.types)
         with self.lake.session() as session:
             rows = session.sql("select * from cell").collect()
-        return {row["run"] for row in rows if any(all(row[c] == each[c] for c in names) for each in mine)}
+        return {
+            row["run"] for row in rows if any(all(_plain(row[c]) == _plain(each[c]) for c in names) for each in mine)
+        }
+
+
+def _plain(value: Any) -> Any:
+    """Spark makes a timestamp without a zone one of its session's zone, which is UTC here."""
+    return value.astimezone(UTC).replace(tzinfo=None) if isinstance(value, datetime) and value.tzinfo else value
 
 
 # ---------------------------------------------------------------- the page
