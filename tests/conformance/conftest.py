@@ -16,9 +16,22 @@ from tests.conformance.applicability import reason_of
 HERE = Path(__file__).parent
 SUITE = Path(dbt.tests.adapter.__path__[0])
 ENGINE = os.environ.get("DUCKRUN_CONFORMANCE_ENGINE", "duckdb")
+# Of how many parts one is run, and which: the seed of the run says it, so that all have their turn.
+PARTS = int(os.environ.get("DUCKRUN_CONFORMANCE_PARTS") or 1)
+PART = int(os.environ.get("DUCKRUN_TEST_SEED") or 0) % PARTS
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_report_header() -> str:
+    return f"conformance: engine {ENGINE}" + (f", part {PART + 1} of {PARTS}" if PARTS > 1 else "")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    classes = sorted({item.parent.nodeid for item in items if HERE in item.path.parents and item.parent is not None})
+    others = {name for number, name in enumerate(classes) if number % PARTS != PART}
+    left_out = [item for item in items if item.parent is not None and item.parent.nodeid in others]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item.parent is None or item.parent.nodeid not in others]
     for item in items:
         if HERE not in item.path.parents:
             continue
