@@ -34,6 +34,8 @@ $(STAMP): requirements.lock pyproject.toml tools/setup_java.py tools/fetch_jars.
 	@echo "setup: Python packages (about 1 GB the first time)"
 	@$(PY) -m pip install --quiet --retries 5 --disable-pip-version-check -r requirements.lock
 	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@# pip leaves this out where PYTHONDONTWRITEBYTECODE is set, and then every process compiles 2,000 modules anew
+	@$(PY) -m compileall -qq -j 0 $(VENV)/lib || true
 	@$(WITH_JAVA) $(PY) tools/fetch_jars.py
 	@touch $@
 
