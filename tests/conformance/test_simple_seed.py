@@ -7,6 +7,7 @@ from typing import Any
 
 import dbt.tests.adapter
 import pytest
+from dbt.tests.adapter.simple_seed.fixtures import properties__schema_yml
 from dbt.tests.adapter.simple_seed.test_seed import (
     BaseBasicSeedTests,
     BaseSeedConfigFullRefreshOff,
@@ -77,4 +78,12 @@ class TestEmptySeed(BaseTestEmptySeed):
 
 
 class TestSimpleSeedColumnOverride(BaseSimpleSeedColumnOverride):
-    pass
+    @pytest.fixture(scope="class")
+    def models(self) -> dict[str, str]:
+        """The same types, as DuckDB names them."""
+        spelled = {"timestamp without time zone": "TIMESTAMP", "text": "VARCHAR", "integer": "INTEGER"}
+        spelled |= {"boolean": "BOOLEAN", "date": "DATE"}
+        schema = properties__schema_yml
+        for theirs, ours in spelled.items():
+            schema = schema.replace(f"type: {theirs}\n", f"type: {ours}\n")
+        return {"schema.yml": schema}

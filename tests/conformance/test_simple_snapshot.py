@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from dbt.tests.adapter.simple_snapshot.new_record_check_mode import BaseSnapshotNewRecordCheckMode
 from dbt.tests.adapter.simple_snapshot.new_record_dbt_valid_to_current import BaseSnapshotNewRecordDbtValidToCurrent
 from dbt.tests.adapter.simple_snapshot.new_record_timestamp_mode import BaseSnapshotNewRecordTimestampMode
@@ -33,19 +34,27 @@ class TestSnapshotNewRecordTimestampMode(BaseSnapshotNewRecordTimestampMode):
     pass
 
 
-class TestSnapshotEphemeralHardDeletes(BaseSnapshotEphemeralHardDeletes):
+class OurAlter:
+    @pytest.fixture(scope="class")
+    def source_alter_sql(self) -> str:
+        """A new column of a Delta table is NULL in the rows that are there; what it should hold is set by an update."""
+        table = "{database}.{schema}.src_customers"
+        return f"alter table {table} add column dummy_column varchar; update {table} set dummy_column = 'dummy_value'"
+
+
+class TestSnapshotEphemeralHardDeletes(OurAlter, BaseSnapshotEphemeralHardDeletes):
     pass
 
 
-class TestSnapshotNewColumnTimestampStrategy(BaseSnapshotNewColumnTimestampStrategy):
+class TestSnapshotNewColumnTimestampStrategy(OurAlter, BaseSnapshotNewColumnTimestampStrategy):
     pass
 
 
-class TestSnapshotNewColumnSpecificCheckCols(BaseSnapshotNewColumnSpecificCheckCols):
+class TestSnapshotNewColumnSpecificCheckCols(OurAlter, BaseSnapshotNewColumnSpecificCheckCols):
     pass
 
 
-class TestSnapshotNewColumnWithDeletes(BaseSnapshotNewColumnWithDeletes):
+class TestSnapshotNewColumnWithDeletes(OurAlter, BaseSnapshotNewColumnWithDeletes):
     pass
 
 

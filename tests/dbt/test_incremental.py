@@ -197,7 +197,6 @@ def test_append_new_columns_adds_them(make_project, strategy):
         ("incremental_strategy='mrge', unique_key='id'", "merge"),
         ("incremental_strategy='microbatch'", "event_time"),
         ("on_schema_change='sync'", "sync_all_columns"),
-        ("incremental_strategy='merge', unique_key='nope'", "nope"),
         ("incremental_strategy='merge', unique_key='id', merge_clauses={'when_matched': [1]}", "merge_clauses"),
         ("engine='flink'", "duckdb, spark"),
         ("engine='spark', dialect='oracle'", "oracle"),
@@ -222,3 +221,11 @@ def test_sync_all_columns_adds_and_removes(make_project):
     second_run(project, "id,name,extra\n4,d,y\n")
     assert project.table("main.orders").schema().to_arrow().names == ["id", "name", "extra"]
     assert project.rows("main.orders")[-1] == (4, "d", "y")
+
+
+def test_a_key_that_the_model_does_not_return_is_refused_where_it_is_needed(make_project):
+    project = project_of(make_project, "incremental_strategy='merge', unique_key='nope'")
+    project.run("build")  # the first write matches nothing
+    result = project.dbt("run", "--select", "orders")
+    assert not result.success and "unique_key names nope" in result.message("orders")
+    assert project.version("main.orders") == 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import duckdb
@@ -13,7 +15,7 @@ from dbt.adapters.duckrun.spark_cursor import SparkCursor
 from dbt.adapters.duckrun.spark_session import SparkNodeSession
 from dbt.adapters.duckrun.statements import carry_out_all, parts_of
 from dbt.adapters.events.logging import AdapterLogger
-from dbt_common.exceptions import DbtRuntimeError
+from dbt_common.exceptions import DbtDatabaseError, DbtRuntimeError
 from dbt_common.invocation import get_invocation_id
 
 from duckrun.errors import DuckrunError
@@ -58,6 +60,19 @@ class DuckrunConnectionManager(DuckDBConnectionManager):
     @classmethod
     def close_all_connections(cls) -> None:
         DuckDBConnectionManager.close_all_connections()
+
+    @contextmanager
+    def exception_handler(self, sql: str, connection_name: str = "master") -> Iterator[None]:
+        """What DuckDB raises is dbt's error of the database, as other adapters have it."""
+        try:
+            with super().exception_handler(sql, connection_name):
+                yield
+        except DbtDatabaseError:
+            raise
+        except DbtRuntimeError as error:
+            if isinstance(error.__cause__ or error.__context__, duckdb.Error):
+                raise DbtDatabaseError(str(error.__cause__ or error.__context__)) from error
+            raise
 
     def lake_env(self) -> LakeEnvironment:
         """The environment of this thread's connection, opened if need be."""

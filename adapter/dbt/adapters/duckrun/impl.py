@@ -26,6 +26,7 @@ from dbt.adapters.duckrun.response import DuckrunResponse
 from dbt.adapters.duckrun.snapshots import SnapshotColumns, snapshot_merge
 from dbt.adapters.duckrun.spark_stage import SparkStage, spark_type
 from dbt.adapters.duckrun.stage import DuckDBStage
+from dbt.adapters.duckrun.statements import drop, drop_schema
 from dbt.adapters.duckrun.strategy import OVERWRITE, OutOfSync, write_strategy
 from dbt.adapters.exceptions import RelationTypeNullError
 from dbt_common.contracts.constraints import ConstraintType
@@ -221,15 +222,7 @@ class DuckrunAdapter(DuckDBAdapter):
                 super().drop_relation(relation)
                 return
             self.cache_dropped(relation)
-            self._drop(ref)
-
-    def _drop(self, ref: TableRef) -> None:
-        lake = self.env.lakes.of(ref)
-        if not isinstance(lake.definition(ref), ViewDefinition):
-            lake.drop_table(ref)
-        lake.remove_definition(ref)
-        self.env.pins.moved(ref, None)
-        self.env.views_of(ref).dropped(ref)
+            drop(self.env, ref)
 
     def create_schema(self, relation: BaseRelation) -> None:
         """Make the DuckDB schema, where the views are; in the lake a schema is a folder that its first table makes."""
@@ -241,10 +234,7 @@ class DuckrunAdapter(DuckDBAdapter):
         views = self._views(relation.database)
         if views is not None and relation.schema:
             with self._dbt_errors():
-                lake = views.lake
-                for name in [*lake.tables(relation.schema), *lake.views(relation.schema)]:
-                    self._drop(lake.resolve(relation.schema, name))
-                lake.drop_schema(relation.schema)
+                drop_schema(self.env, views, relation.schema)
         if relation.schema == "main":  # DuckDB's own schema cannot be dropped
             self.cache.drop_schema(relation.database, relation.schema)
             return

@@ -69,10 +69,15 @@ def snapshot_merge(build: Build, sql: str, columns: SnapshotColumns) -> DuckrunR
                 MergeClause("not_matched_insert", condition=f"{change} = 'insert'", set=values),
             ),
         )
-        id_, listed = (
-            quote_identifier(scd_id),
-            ", ".join(quote_identifier(c) for c in kept if c.lower() != scd_id.lower()),
-        )
+        types = build.stage.engine.column_types(target)
+
+        def typed(name: str) -> str:
+            """A column in the type that it has in the table, as an INSERT of SQL casts it."""
+            known = match(name, target.schema.names)
+            cast = quote_identifier(name) if known is None else f"cast({quote_identifier(name)} as {types[known]})"
+            return f"{cast} as {quote_identifier(name)}"
+
+        id_, listed = quote_identifier(scd_id), ", ".join(typed(c) for c in kept if c.lower() != scd_id.lower())
         select = (
             f"select {listed}, {quote_identifier(_CHANGE)}, {id_} as {quote_identifier(_NEW_ID)}, "
             f"case when {quote_identifier(_CHANGE)} <> 'insert' then {id_} end as {id_} from {quote_identifier(staging)}"
@@ -80,7 +85,7 @@ def snapshot_merge(build: Build, sql: str, columns: SnapshotColumns) -> DuckrunR
         new = [c for c in kept if match(c, target.schema.names) is None]
         if not new:
             return Write(spec, select)
-        widened = ", ".join(quote_identifier(c) for c in kept)
+        widened = ", ".join(typed(c) for c in kept)
         widen = WriteSpec(mode="append", schema_mode="append_new_columns")
         return Write(
             spec, select, widen=widen, widen_select=f"select {widened} from {quote_identifier(staging)} limit 0"

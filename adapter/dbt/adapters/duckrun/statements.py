@@ -13,10 +13,12 @@ from dbt.adapters.duckrun.environment import LakeEnvironment
 
 from duckrun.engines.duckdb import DuckDBEngine
 from duckrun.errors import InvalidConfig
+from duckrun.lake import ViewDefinition
 from duckrun.session import Session
 from duckrun.specs import Commit
 from duckrun.statements.tokens import Source, TokenReader, split
 from duckrun.table import TableRef
+from duckrun.views import ViewCatalog
 
 # Words before the name of what a statement changes; words in brackets may be left out.
 _FORMS: tuple[tuple[str, ...], ...] = (
@@ -48,7 +50,10 @@ class Part:
 
     @property
     def text(self) -> str:
-        return self.source.text[self.source.tokens[0].start : self.source.tokens[-1].end + 1]
+        first, text = self.source.tokens[0], self.source.text
+        if text[first.start : first.end + 1] != first.text:  # VACUUM and the like: the text is what follows the word
+            return f"{first.text} {text}"
+        return text[first.start : self.source.tokens[-1].end + 1]
 
 
 def parts_of(env: LakeEnvironment, cursor: duckdb.DuckDBPyConnection, sql: str) -> list[Part]:
@@ -61,7 +66,8 @@ def parts_of(env: LakeEnvironment, cursor: duckdb.DuckDBPyConnection, sql: str) 
     except InvalidConfig:  # what sqlglot cannot even part into tokens
         return []
     found = [Part(source, _target(env, cursor, source)) for source in sources]
-    return found if any(part.target is not None for part in found) else []
+    ours = any(part.target is not None or _dropped_schema(env, part.source) is not None for part in found)
+    return found if ours else []
 
 
 def carry_out_all(
@@ -73,6 +79,9 @@ def carry_out_all(
     """
     for known in parts:
         part = Part(known.source, _target(env, cursor, known.source))
+        schema = _dropped_schema(env, known.source)
+        if schema is not None:
+            drop_schema(env, *schema)
         if part.target is None:
             env.ensure_for(part.text)
             cursor.execute(part.text)
@@ -99,6 +108,39 @@ def carry_out(env: LakeEnvironment, cursor: duckdb.DuckDBPyConnection, part: Par
     if not isinstance(found, Commit):
         return 0
     return sum(filter(None, (found.rows_inserted, found.rows_updated, found.rows_deleted)))
+
+
+def drop(env: LakeEnvironment, ref: TableRef) -> None:
+    """Drop a table or a persisted view of a lake."""
+    lake = env.lakes.of(ref)
+    if not isinstance(lake.definition(ref), ViewDefinition):
+        lake.drop_table(ref)
+    lake.remove_definition(ref)
+    env.pins.moved(ref, None)
+    env.views_of(ref).dropped(ref)
+
+
+def drop_schema(env: LakeEnvironment, views: ViewCatalog, schema: str) -> None:
+    """Drop the tables and views of a lake's schema; with them it is gone."""
+    for name in views.names(schema, fresh=True):
+        drop(env, views.lake.resolve(schema, name))
+    views.lake.drop_schema(schema)
+
+
+def _dropped_schema(env: LakeEnvironment, source: Source) -> tuple[ViewCatalog, str] | None:
+    """The schema of a lake that DROP SCHEMA ... CASCADE names; without CASCADE only an empty one goes, as in DuckDB."""
+    name = _name(TokenReader(source), ("DROP", "SCHEMA", "[IF EXISTS]"))
+    if name is None or len(name) > 2:
+        return None
+    views = env.catalog(name[0] if len(name) == 2 else None)
+    if views is None or not views.lake.is_name(name[-1]):
+        return None
+    schema = views.schema(name[-1])
+    if source.words[-1] != "CASCADE" and (held := views.names(schema, fresh=True)):
+        raise InvalidConfig(
+            f"Schema {schema} holds {', '.join(sorted(held)[:3])}; drop them, or DROP SCHEMA … CASCADE."
+        )
+    return views, schema
 
 
 def _show(env: LakeEnvironment, ref: TableRef) -> None:

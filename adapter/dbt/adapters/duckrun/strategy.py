@@ -80,7 +80,8 @@ def plan_write(
     ``target`` is the table as it is, or None where it is written whole. Raises InvalidConfig and SchemaMismatch, which
     name the table, before anything is written.
     """
-    _require_columns(config, table, source)
+    whole_write = strategy == OVERWRITE or target is None
+    _require_columns(config, table, source, keys=not whole_write)  # a first write matches nothing
     spec: Spec
     if strategy == OVERWRITE or target is None:
         spec = WriteSpec(
@@ -238,15 +239,15 @@ def _names_its_columns(config: ModelConfig) -> bool:
     )
 
 
-def _require_columns(config: ModelConfig, table: str, source: Sequence[str]) -> None:
+def _require_columns(config: ModelConfig, table: str, source: Sequence[str], *, keys: bool) -> None:
     if not source:
         raise InvalidConfig(f"{config.node}: the model returns no columns, so table {table} was not written.")
     wanted: dict[str, Iterable[str]] = {
-        "unique_key": config.unique_key,
+        "unique_key": config.unique_key if keys else (),
         "partition_by": config.partition_by or (),
         "sort_by": config.sort_by,
         "z_order_by": config.z_order_by,
-        "merge_update_columns": [name for action in config.merge for name in action.include],
+        "merge_update_columns": [name for action in config.merge for name in action.include] if keys else (),
     }
     for key, wanted_names in wanted.items():
         absent = [name for name in wanted_names if match(name, source) is None]
