@@ -156,6 +156,15 @@ def test_replace_by_predicate_replaces_the_rows_that_satisfy_it(orders: Workbenc
 
 
 @needs_spark
+def test_replace_takes_between_over_a_partition_column(bench: Workbench) -> None:
+    days = [{"id": i, "day": dt.date(2023, 1, i)} for i in (1, 2, 3)]
+    bench.run(WriteSpec("error", partition_by=("day",)), days)
+    year = "day between date '2023-01-01' and date '2023-01-02'"
+    bench.run(WriteSpec("replace", predicate=year), [{"id": 9, "day": dt.date(2023, 1, 2)}])
+    assert bench.rows("id") == [(3,), (9,)]
+
+
+@needs_spark
 @pytest.mark.parametrize("v", [1.0, None])
 def test_rows_outside_what_is_replaced_are_refused_before_the_commit(orders: Workbench, v: float | None) -> None:
     data = pa.table({"id": [4], "day": ["a"], "v": pa.array([v], pa.float64())})

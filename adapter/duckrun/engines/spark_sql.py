@@ -35,6 +35,29 @@ def to_spark(expression: str, dialect: str) -> str:
     return transpile(expression, read=dialect, write="spark")
 
 
+def without_between(expression: str, dialect: str) -> str:
+    """An expression with comparisons for BETWEEN, which Delta's replaceWhere cannot analyse over a column that Spark casts
+    (Delta 4.4 on Spark 4.1: Invalid call to nullable on unresolved object). Spark's own dialect is left as it was written.
+
+    >>> without_between("d between 1 and 2 or s = 'o''x'", "duckdb")
+    "(d >= 1 AND d <= 2) OR s = 'o''x'"
+    """
+
+    def compared(node: exp.Expression) -> exp.Expression:
+        if not isinstance(node, exp.Between):
+            return node
+        low = exp.GTE(this=node.this.copy(), expression=node.args["low"])
+        return exp.paren(exp.And(this=low, expression=exp.LTE(this=node.this.copy(), expression=node.args["high"])))
+
+    if dialect == "spark":
+        return expression
+    try:
+        tree = sqlglot.parse_one(expression, read=dialect)
+    except SqlglotError as error:
+        raise InvalidConfig(f"Cannot read {expression!r} as {dialect} SQL: {error}") from error
+    return tree.transform(compared).sql(dialect=dialect) if tree.find(exp.Between) else expression
+
+
 def of_target(expression: str, dialect: str) -> str:
     """An expression over a table's own columns, as one over the alias ``target``."""
     try:

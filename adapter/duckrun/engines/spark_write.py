@@ -16,6 +16,7 @@ from duckrun.engines.spark_sql import (
     matched_statement,
     quote,
     to_spark,
+    without_between,
 )
 from duckrun.engines.spark_types import check_new_table, fit_all
 from duckrun.engines.table_job import REWRITTEN
@@ -110,7 +111,7 @@ class Attempt(SparkCommit):
         if spec.mode in ("append", "safeappend"):
             return self._save(frame, "append", options, self.snapshot.partition_columns, spec)
         if spec.predicate is not None:
-            predicate = to_spark(spec.predicate, spec.dialect)
+            predicate = to_spark(without_between(spec.predicate, spec.dialect), spec.dialect)
             options["replaceWhere"] = predicate
             try:
                 return self._save(frame, "overwrite", options, self.snapshot.partition_columns, spec)
