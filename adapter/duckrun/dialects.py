@@ -35,7 +35,9 @@ def text_in(tree: exp.Expr, dialect: str) -> str:
             rewritten = _rewritten(node)
             if rewritten is not node:
                 node.replace(rewritten)
-    return root.this.sql(dialect="spark")
+    # Under a parent, and not a copy: of a statement that stands alone, sqlglot moves the WITH of inner queries to the
+    # outermost one, where two names may meet that have nothing to do with each other. Spark reads them where they are.
+    return root.this.sql(dialect="spark", copy=False)
 
 
 def _rewritten(node: exp.Expr) -> exp.Expr:
@@ -164,8 +166,14 @@ def _name_of_day(node: Any) -> exp.Expr:
     return exp.Anonymous(this="date_format", expressions=[node.this, exp.Literal.string(pattern)])
 
 
+def _json(node: Any) -> exp.Expr:
+    """``'…'::json``: JSON is text in a Delta table, as DuckDB stores it."""
+    return exp.cast(node.this, "text") if node.to.this == exp.DataType.Type.JSON else node
+
+
 _RULES: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
     exp.Anonymous: _function,
+    exp.Cast: _json,
     exp.DayOfWeek: lambda node: _day_of_week(node.this),
     exp.Extract: _extract,
     exp.DateDiff: _date_diff,

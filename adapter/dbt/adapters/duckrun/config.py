@@ -62,7 +62,7 @@ def parse_model(model: Mapping[str, Any]) -> ModelConfig:
     if strategy == "default":
         strategy = DEFAULT_STRATEGY
     _check_strategy(node, strategy)
-    unique_key = names(node, "unique_key", config.get("unique_key"))
+    unique_key = tuple(dict.fromkeys(names(node, "unique_key", config.get("unique_key"))))
     if strategy == "microbatch" and unique_key:
         raise InvalidConfig(
             f"{node}: incremental_strategy microbatch does not support 'unique_key': it replaces a slice of time, by "

@@ -1,0 +1,53 @@
+"""DuckDB's SQL as Spark's: what sqlglot alone would let mean something else."""
+
+from __future__ import annotations
+
+import pytest
+import sqlglot
+
+from duckrun.dialects import marked, text_in
+from duckrun.errors import UnsupportedFeature
+
+
+def on_spark(sql: str, dialect: str = "duckdb") -> str:
+    return text_in(marked(sqlglot.parse_one(sql, read=dialect), dialect), "spark")
+
+
+@pytest.mark.parametrize(
+    ("duckdb", "spark"),
+    [
+        ("dayofweek(d)", "(DAYOFWEEK(d) - 1)"),
+        ("extract(dow from d)", "(DAYOFWEEK(d) - 1)"),
+        ("date_part('dow', d)", "(DAYOFWEEK(d) - 1)"),
+        ("dayname(d)", "DATE_FORMAT(d, 'EEEE')"),
+        ("week(d)", "WEEKOFYEAR(d)"),
+        ("date_diff('month', a, b)", "TIMESTAMPDIFF(MONTH, DATE_TRUNC('MONTH', a), DATE_TRUNC('MONTH', b))"),
+        ("date_add(a, interval (1) day)", "(a + INTERVAL '1' DAY)"),
+        ("a + interval (n) month", "a + MAKE_YM_INTERVAL(0, n)"),
+        ("regexp_replace(a, '(x)', '\\1$', 'g')", "REGEXP_REPLACE(a, '(x)', '$1\\\\$')"),
+        ("quantile_cont(x, 0.5)", "PERCENTILE(x, 0.5)"),
+        ("error('no')", "RAISE_ERROR('no')"),
+        ("a::json", "CAST(a AS STRING)"),
+    ],
+)
+def test_an_expression_keeps_its_meaning(duckdb, spark):
+    assert on_spark(f"select {duckdb}") == f"SELECT {spark}"
+
+
+def test_a_series_gives_rows():
+    assert on_spark("select i from range(3) as t(i)") == "SELECT i FROM (SELECT EXPLODE(SEQUENCE(0, 2)) AS `i`) AS t"
+
+
+def test_what_cannot_keep_its_meaning_is_refused():
+    with pytest.raises(UnsupportedFeature, match="first match only"):
+        on_spark("select regexp_replace(a, 'x', 'y')")
+
+
+def test_inner_queries_keep_their_own_with():
+    query = "WITH a AS (SELECT 1 AS x) SELECT * FROM a, (WITH a AS (SELECT 2 AS x) SELECT * FROM a) AS u"
+    assert on_spark(query) == query
+
+
+def test_sparks_own_sql_is_left_as_it_is():
+    query = "SELECT DAYOFWEEK(d), DATEDIFF(MONTH, a, b), REGEXP_REPLACE(a, 'x', 'y'), DAYNAME(d)"
+    assert on_spark(query, "spark") == query
