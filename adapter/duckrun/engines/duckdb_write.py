@@ -19,7 +19,7 @@ from duckrun.errors import (
     SchemaMismatch,
     TableNotFound,
 )
-from duckrun.formats.definition import defined
+from duckrun.formats.definition import defined, fields_of
 from duckrun.specs import (
     Commit,
     DeleteInsertSpec,
@@ -163,7 +163,7 @@ class Job:
     def _defined(self, spec: WriteSpec, rows: Rows, snapshot: Snapshot | None, partition_by: Sequence[str]) -> Commit:
         """All rows of a table, with a definition that delta_rs does not write: another one, or properties of our own."""
         form, schema = self.transaction.lake.format, arrow_schema(rows)
-        definition = defined(schema, tuple(partition_by), spec.table_properties, spec.description)
+        definition = defined(fields_of(schema), tuple(partition_by), spec.table_properties, spec.description)
         if snapshot is not None:
             definition = definition.in_place_of(form.definition(snapshot), keep=not spec.redefine)
         reason = "rows and definition of the table in one commit"

@@ -60,6 +60,8 @@ def _translated(error: Exception, mode: str, table: str, analysis: type[DuckrunE
     if "DELTA_VIOLATE_CONSTRAINT" in text or "DELTA_NOT_NULL_CONSTRAINT" in text:
         broken = next(part.strip() for part in text.splitlines() if "_CONSTRAINT" in part)
         return SchemaMismatch(f"{mode} on table {table}: a row breaks a constraint: {broken}. Nothing was written.")
+    if "NOT_NULL_ASSERT_VIOLATION" in text:
+        return SchemaMismatch(f"{mode} on table {table}: a NULL in a column that is NOT NULL. Nothing was written.")
     if "DELTA_MULTIPLE_SOURCE_ROW_MATCHING" in text:
         return DuplicateSourceKeys(
             f"{mode} on table {table}: several source rows match one row of the table. Nothing was written."

@@ -74,14 +74,22 @@ class Scratch:
 @contextmanager
 def scratch(engine: SparkEngine, lake: Lake, snapshot: Snapshot, alteration: Alteration) -> Iterator[Scratch]:
     """A copy that holds all rows in their new form. If the block raises nothing of it stays."""
-    copy = Scratch(lake, snapshot.ref)
+    with filled(engine, lake, snapshot.ref, alteration.after, altered_rows(engine, snapshot, alteration)) as copy:
+        yield copy
+
+
+@contextmanager
+def filled(
+    engine: SparkEngine, lake: Lake, owner: TableRef, definition: Definition, frame: DataFrame
+) -> Iterator[Scratch]:
+    """A copy of another definition that holds the rows of a frame. If the block raises nothing of it stays."""
+    copy = Scratch(lake, owner)
     kept: tuple[StagedFile, ...] = ()
     try:
-        copy.create(alteration.after)
-        after = alteration.after
-        frame = altered_rows(engine, snapshot, alteration)
-        writer = arranged(frame, after.partition_columns, after.sort_by).write.format("delta").mode("append")
-        if after.partition_columns and not after.sort_by:
+        copy.create(definition)
+        partition_by, sort_by = definition.partition_columns, definition.sort_by
+        writer = arranged(frame, partition_by, sort_by).write.format("delta").mode("append")
+        if partition_by and not sort_by:
             writer = writer.option("optimizeWrite", "true")  # rows of a partition meet before they are written
         writer.save(engine.location_of(copy.ref.location))
         yield copy

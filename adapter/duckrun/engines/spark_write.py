@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from duckrun.engines import spark_merge
 from duckrun.engines.spark_commit import SparkCommit
 from duckrun.engines.spark_errors import RAISED, errors_about, text_of
-from duckrun.engines.spark_scratch import arranged, scratch
+from duckrun.engines.spark_scratch import arranged, filled, scratch
 from duckrun.engines.spark_server import other_implementation
 from duckrun.engines.spark_sql import (
     matched_statement,
@@ -27,7 +27,7 @@ from duckrun.errors import (
     SchemaMismatch,
 )
 from duckrun.formats.alteration import Alteration, evolved
-from duckrun.formats.definition import sort_order
+from duckrun.formats.definition import defined, sort_order
 from duckrun.formats.delta_commit import NewCommit, refuse_unknown_features
 from duckrun.specs import Commit, DeleteInsertSpec, DeleteSpec, MergeSpec, Spec, UpdateSpec, WriteSpec
 from duckrun.transaction import Transaction
@@ -117,7 +117,9 @@ class Attempt(SparkCommit):
                 return self._save(frame, "overwrite", options, self.snapshot.partition_columns, spec)
             except Exception as error:
                 if "DELTA_REPLACE_WHERE_MISMATCH" in text_of(error):
-                    raise self._outside(frame, spec.predicate, predicate) from error
+                    self._refuse_outside(frame, spec.predicate)
+                    # Spark says the same of a row that breaks a constraint of the table
+                    raise SchemaMismatch(f"a row breaks a constraint: {text_of(error)}") from error
                 raise
         if not self.snapshot.partition_columns:
             raise InvalidConfig(
@@ -160,11 +162,32 @@ class Attempt(SparkCommit):
 
     def _overwrite(self, frame: DataFrame, spec: WriteSpec) -> Commit | None:
         assert self.snapshot is not None
-        keep = self.snapshot.partition_columns if spec.partition_by is None else spec.partition_by
         if spec.redefine:
-            return self.create(frame, spec)
+            return self._redefine(frame, spec, self.snapshot)
+        keep = self.snapshot.partition_columns if spec.partition_by is None else spec.partition_by
         check_new_table(frame.schema, keep)
         return self._save(self._commented(frame, spec), "overwrite", {"overwriteSchema": "true"}, keep, spec)
+
+    def _redefine(self, frame: DataFrame, spec: WriteSpec, snapshot: Snapshot) -> Commit:
+        """Another table in the place of this one: Spark's own REPLACE leaves out properties at a location, so that Spark
+        writes the rows beside it, and a commit of ours shows them with the definition."""
+        lake, partition_by = self.transaction.lake, tuple(spec.partition_by or ())
+        refuse_unknown_features(snapshot)
+        check_new_table(frame.schema, partition_by)
+        fields = tuple({**field, "nullable": True} for field in json.loads(frame.schema.json())["fields"])
+        definition = defined(fields, partition_by, spec.table_properties, spec.description)
+        definition = definition.in_place_of(lake.format.definition(snapshot), keep=False)
+        reason = "rows and definition of the table in one commit"
+        with filled(self.engine, lake, self.ref, definition, self._checked(frame, partition_by)) as copy:
+            files = copy.files()
+            note = self.transaction.note(writer="spark", reason=reason, rows_inserted=sum(file.rows for file in files))
+            new = NewCommit(
+                "CREATE OR REPLACE TABLE AS SELECT", note, definition, files, snapshot.files(), self.transaction.app
+            )
+            version = lake.format.commit(self.ref, snapshot, new)
+        return lake.format.commit_at(
+            self.ref, version, mode=spec.mode, engine=self.engine.name, writer="spark", reason=reason
+        )
 
     def create(self, frame: DataFrame, spec: WriteSpec | MergeSpec | DeleteInsertSpec) -> Commit | None:
         check_new_table(frame.schema, spec.partition_by or ())
@@ -176,7 +199,7 @@ class Attempt(SparkCommit):
         frame = self._commented(frame, spec)
         plain = spec.description is None and all(key.startswith("delta.") for key in properties)
         # Servers other than Apache Spark cannot create a table at a location by SQL: it goes without its description.
-        if not spec.redefine and (plain or other_implementation(self.spark) is not None):
+        if plain or other_implementation(self.spark) is not None:
             return self._save(frame, "error", properties, spec.partition_by or (), spec)
         # Only CREATE TABLE AS takes a description; it takes the note and application id from the session's settings.
         from pyspark.sql import functions as F
@@ -190,7 +213,7 @@ class Attempt(SparkCommit):
                 writer = writer.tableProperty("comment", spec.description)
             if spec.partition_by:
                 writer = writer.partitionedBy(*[F.col(quote(column)) for column in spec.partition_by])
-            writer.createOrReplace() if spec.redefine else writer.create()
+            writer.create()
         return None
 
     def _save(

@@ -178,11 +178,14 @@ def created(spec: CreateSpec) -> Definition:
 
 
 def defined(
-    schema: pa.Schema, partition_by: tuple[str, ...], properties: Mapping[str, Any], description: str | None
+    fields: Iterable[dict[str, Any]],
+    partition_by: tuple[str, ...],
+    properties: Mapping[str, Any],
+    description: str | None,
 ) -> Definition:
-    """The definition of a table of rows. Raises InvalidConfig, UnsupportedFeature for a property."""
+    """The definition of a table of rows, whose columns are as the log has them. Raises InvalidConfig, UnsupportedFeature for a property."""
     values = {name: property_value(name, value) for name, value in properties.items()}
-    return Definition(tuple(fields_of(schema)), partition_by, values, description)
+    return Definition(tuple(fields), partition_by, values, description)
 
 
 def field_of(column: ColumnSpec, dialect: str) -> dict[str, Any]:
