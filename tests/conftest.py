@@ -13,6 +13,7 @@ from duckrun.session import Session
 pytest_plugins = ["tests.fixtures_s3", "tests.fixtures_spark"]
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in this same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """With several workers (pytest-xdist), one of them runs all that needs Spark: one Spark session a test run."""
     for item in items:
