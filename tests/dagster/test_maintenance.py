@@ -9,7 +9,7 @@ import pytest
 
 import duckrun
 from duckrun.errors import InvalidConfig
-from duckrun_dagster import MaintainedTable, maintenance
+from duckrun_dagster import DuckrunResource, MaintainedTable, maintenance
 
 
 def append(shop: Any, number: int, start: int = 0) -> None:
@@ -73,7 +73,8 @@ def test_writers_at_work_lose_nothing(shop: Any) -> None:
 
 
 def test_one_asset_a_table_downstream_of_it_on_a_schedule() -> None:
-    defs = maintenance([["shop", "goods"], "orders"], cron_schedule="0 3 * * *", execution_timezone="UTC")
+    upkeep = maintenance([["shop", "goods"], "orders"], cron_schedule="0 3 * * *", execution_timezone="UTC")
+    defs = dg.Definitions.merge(upkeep, dg.Definitions(resources={"duckrun": DuckrunResource(root_path="unused")}))
     graph = defs.resolve_asset_graph()
     key = dg.AssetKey(["maintenance", "shop", "goods"])
     assert graph.get(key).parent_keys == {dg.AssetKey(["shop", "goods"])}
