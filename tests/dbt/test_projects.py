@@ -56,7 +56,7 @@ def both(tmp_path: Path) -> Callable[..., tuple[Built, Built]]:
 
 def compare(ours: Built, theirs: Built, *, clocks: Iterable[str] = ()) -> set[str]:
     """Assert that every table and view of dbt-duckdb's database is in the lake with the same rows; their names."""
-    with duckdb.connect(str(theirs.file), read_only=True) as connection, duckrun.connect(ours.lake) as session:
+    with duckdb.connect(str(theirs.file)) as connection, duckrun.connect(ours.lake) as session:
         names = {row[0] for row in connection.execute("select table_name from information_schema.tables").fetchall()}
         assert names == {name.removeprefix("main.") for name in session.tables()}
         for name in names:
@@ -116,7 +116,7 @@ def test_parquet_sources_delete_and_insert_scd2_and_external_files(both: Any, tm
         def land(name: str, part: int, sql: str) -> None:
             connection.execute(f"copy ({sql}) to '{landing}/{name}/{part}.parquet'")
 
-        clicks = "select timestamp '2026-01-01' + interval (i * 7) hour as at, i % 5 as account_id, (i * 0.37)::decimal(9, 3) as price"
+        clicks = "select timestamp '2026-01-01' + interval (i * 7) hour as moment, i % 5 as account_id, (i * 0.37)::decimal(9, 3) as price"
         land("clicks", 1, f"{clicks} from range(40) t(i)")
         land(
             "accounts",

@@ -207,6 +207,8 @@ def _column(node: exp.ColumnDef, dialect: str) -> ColumnSpec:
             nullable = bool(kind.args.get("allow_null"))
         elif isinstance(kind, exp.CommentColumnConstraint):
             comment = kind.this.name
+        elif isinstance(kind, exp.DefaultColumnConstraint) and isinstance(kind.this, exp.Null):
+            continue  # what a column without a default has
         elif not isinstance(kind, exp.CheckColumnConstraint):
             raise unsupported(f"a column with {_words(kind)}")
     return ColumnSpec(node.name, node.args["kind"].sql(dialect=dialect), nullable, comment)
