@@ -6,7 +6,11 @@ from typing import Any
 
 import pytest
 from dbt.tests.adapter.incremental.test_incremental_merge_exclude_columns import BaseMergeExcludeColumns
-from dbt.tests.adapter.incremental.test_incremental_microbatch import BaseMicrobatch, _input_model_sql
+from dbt.tests.adapter.incremental.test_incremental_microbatch import (
+    BaseMicrobatch,
+    _input_model_sql,
+    _microbatch_model_sql,
+)
 from dbt.tests.adapter.incremental.test_incremental_on_schema_change import BaseIncrementalOnSchemaChange
 from dbt.tests.adapter.incremental.test_incremental_predicates import BaseIncrementalPredicates
 from dbt.tests.adapter.incremental.test_incremental_unique_id import BaseIncrementalUniqueKey
