@@ -57,7 +57,7 @@ class Suite:
 
 SUITES = (
     Suite("kills", 240),
-    Suite("conformance", 300),
+    Suite("conformance", 900),
     # On Spark a third of its classes, which one the seed says: all of them take three times as long.
     Suite(
         "conformance",
