@@ -38,9 +38,16 @@ def test_a_series_gives_rows():
     assert on_spark("select i from range(3) as t(i)") == "SELECT i FROM (SELECT EXPLODE(SEQUENCE(0, 2)) AS `i`) AS t"
 
 
-def test_what_cannot_keep_its_meaning_is_refused():
-    with pytest.raises(UnsupportedFeature, match="first match only"):
-        on_spark("select regexp_replace(a, 'x', 'y')")
+@pytest.mark.parametrize(
+    ("sql", "words"),
+    [
+        ("select regexp_replace(a, 'x', 'y')", "first match only"),
+        ("select * from t qualify row_number() over (order by x) = 1", "name the columns"),
+    ],
+)
+def test_what_cannot_keep_its_meaning_is_refused(sql, words):
+    with pytest.raises(UnsupportedFeature, match=words):
+        on_spark(sql)
 
 
 def test_inner_queries_keep_their_own_with():

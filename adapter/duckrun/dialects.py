@@ -136,6 +136,16 @@ def _regexp_replace(node: Any) -> exp.Expr:
     return exp.Anonymous(this="regexp_replace", expressions=[node.this, pattern, replacement or exp.Literal.string("")])
 
 
+def _qualify(node: Any) -> exp.Expr:
+    """sqlglot filters by a column that it adds to an inner query, and a ``*`` would take that column along."""
+    if node.parent is not None and node.parent.is_star:
+        raise UnsupportedFeature(
+            "QUALIFY beside a * is not translated to Spark's SQL; name the columns, or filter the window function in an "
+            "outer query."
+        )
+    return node
+
+
 def _percentile(node: Any) -> exp.Expr:
     if node.expression is None:  # WITHIN GROUP, which Spark writes alike
         return node
@@ -181,6 +191,7 @@ _RULES: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
     exp.Interval: _interval,
     exp.RegexpReplace: _regexp_replace,
     exp.PercentileCont: _percentile,
+    exp.Qualify: _qualify,
     exp.Table: _table,
     exp.Dayname: _name_of_day,
     exp.Monthname: _name_of_day,

@@ -30,7 +30,7 @@ EITHER = {
                   post_hook="delete from {{ this }} where id = 1") }}
         select *, date_diff('month', date '2025-12-31', day) as months, dayofweek(day) as weekday, null as nothing,
                row_number() over (order by id desc) as place
-        from {{ ref('staged') }} qualify place < 10
+        from {{ ref('staged') }}
     """,
     "models/appended.sql": incremental("append"),
     "models/safe.sql": incremental("safeappend"),
