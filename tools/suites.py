@@ -118,7 +118,9 @@ def main(names: list[str]) -> int:
         return 2
     seed = int(os.environ.get("DUCKRUN_TEST_SEED") or SystemRandom().randrange(2**31))
     soak = bool(os.environ.get("DUCKRUN_SOAK"))
-    chosen = [(suite, suite.paths()) for suite in SUITES if (suite.name in names if names else soak or not suite.extended)]
+    chosen = [
+        (suite, suite.paths()) for suite in SUITES if (suite.name in names if names else soak or not suite.extended)
+    ]
     if names and (empty := [suite.name for suite, paths in chosen if not paths]):
         print(f"suites: no test is marked {', '.join(empty)}", file=sys.stderr)
         return 1

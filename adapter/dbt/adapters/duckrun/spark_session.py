@@ -18,7 +18,6 @@ from duckrun.statements.values import Done
 
 if TYPE_CHECKING:
     from dbt.adapters.duckrun.environment import LakeEnvironment
-    from pyspark.sql import SparkSession
 
     from duckrun.engines.spark import SparkEngine
     from duckrun.lake import Lake
@@ -49,8 +48,8 @@ class SparkNodeSession(Session):
         self.spark.addTag(self._tag)  # of this thread's operations
 
     @property
-    def spark(self) -> SparkSession:
-        """What a Python model gets as its session."""
+    def spark(self) -> Any:
+        """The SparkSession, which is what a Python model gets as its session."""
         return self.env.spark.spark
 
     def execute(self, name: Any, *args: Any, **kwargs: Any) -> Any:
