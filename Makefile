@@ -17,7 +17,7 @@ WITH_JAVA = JAVA_HOME="$$(cat $(VENV)/java_home)"
 # How many processes run the tests for every day; all that needs Spark shares one of them, and so one Spark.
 WORKERS ?= 2
 # What pytest leaves to test-ci.
-LONG := kills or conformance or differential or cluster or ui or slow or matrix
+LONG := kills or conformance or differential or cluster or ui or slow or extended
 
 .PHONY: help setup demo demo-next ui images test test-ci conformance soak lint format types bench lock clean
 

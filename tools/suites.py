@@ -71,7 +71,7 @@ SUITES = (
     Suite("cluster", 480),
     Suite("ui", 300),
     Suite("slow", 1200),
-    Suite("matrix", 3600, extended=True),
+    Suite("extended", 3600, extended=True),
 )
 
 

@@ -39,7 +39,7 @@ defs = dg.Definitions(
 )
 """
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600 if MATERIALIZATIONS > 20 else 900)]
+pytestmark = [pytest.mark.extended, pytest.mark.timeout(3600 if MATERIALIZATIONS > 20 else 900)]
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Every type of value with every kind of partitions: written, written again, loaded by one, by range and whole.
 
-The whole is an extended suite (`make test-ci SUITES=matrix`); every day runs a few cells. DUCKRUN_WRITE_PAGES=1
+The whole is an extended suite (`make test-ci SUITES=extended`); every day runs a few cells. DUCKRUN_WRITE_PAGES=1
 writes docs/dagster_matrix.md from what ran.
 """
 
@@ -62,13 +62,13 @@ def test_a_few_cells(type_name: str, kind_name: str, tmp_path: Path, request: An
 # -- the whole
 
 
-@pytest.mark.matrix
+@pytest.mark.extended
 @pytest.mark.parametrize(("of", "kind"), _cases(spark=False))
 def test_on_local_disk(of: Type, kind: Kind, tmp_path: Path, found: Any, request: Any) -> None:
     found[LOCAL, of.name, kind.name] = _cell(of, kind, str(tmp_path / "lake"), {}, request)
 
 
-@pytest.mark.matrix
+@pytest.mark.extended
 @pytest.mark.spark
 @pytest.mark.parametrize(("of", "kind"), _cases(spark=True))
 def test_spark_on_local_disk(of: Type, kind: Kind, tmp_path: Path, found: Any, request: Any) -> None:
@@ -78,7 +78,7 @@ def test_spark_on_local_disk(of: Type, kind: Kind, tmp_path: Path, found: Any, r
         Path(path).write_text(json.dumps([[*key, value] for key, value in found.items()]))
 
 
-@pytest.mark.matrix
+@pytest.mark.extended
 @pytest.mark.s3
 @pytest.mark.parametrize(("of", "kind"), _cases(spark=False, kinds=tuple(k for k in KINDS if k.name in ON_S3)))
 def test_on_s3(
@@ -106,7 +106,7 @@ def by_connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[
     yield {(where, name, kind): value for where, name, kind, value in json.loads(results.read_text())}
 
 
-@pytest.mark.matrix
+@pytest.mark.extended
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(CONNECT in os.environ, reason="this is the process that runs on Connect")

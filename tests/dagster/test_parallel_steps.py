@@ -55,7 +55,7 @@ def steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return SimpleNamespace(run=run, lake=tmp_path / "lake")
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 @pytest.mark.timeout(600)
 def test_eight_first_writes_of_one_table_all_land(steps: Any) -> None:
     with steps.run("first") as result:
@@ -67,7 +67,7 @@ def test_eight_first_writes_of_one_table_all_land(steps: Any) -> None:
         }
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 @pytest.mark.timeout(900)
 def test_eight_merges_at_once_stay_inside_the_limit(steps: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with steps.run("merging") as result:
