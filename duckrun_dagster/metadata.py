@@ -5,7 +5,6 @@ Figures come from the commit and the log; no table is read to count its rows.
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -21,7 +20,7 @@ from dagster import (
     TimeWindowPartitionsDefinition,
 )
 
-from duckrun.specs import Commit, ScanFile
+from duckrun.specs import Commit, ScanFile, counted_rows
 from duckrun.table import Snapshot, TableRef
 from duckrun_dagster.partitions import PartitionSlice
 
@@ -112,7 +111,7 @@ def row_count(files: Iterable[ScanFile]) -> int | None:
     """The rows of some files by the log; None where the log cannot tell (no statistics, or rows deleted in place)."""
     total = 0
     for file in files:
-        rows = _rows(file)
+        rows = counted_rows([file])
         if rows is None:
             return None
         total += rows
@@ -128,7 +127,7 @@ def partition_row_counts(snapshot: Snapshot, partitions: PartitionSlice, column:
     key_of = key_finder(partitions, snapshot.schema.field(name).type)
     try:
         for file in snapshot.files():
-            key, rows = key_of(file.partition_values.get(name)), _rows(file)
+            key, rows = key_of(file.partition_values.get(name)), counted_rows([file])
             if key is not None and rows is None:
                 return {}
             if key is not None and rows is not None:
@@ -175,12 +174,6 @@ def key_finder(partitions: PartitionSlice, kind: pa.DataType) -> Callable[[str |
 
 def _windows(definition: TimeWindowPartitionsDefinition, keys: Sequence[str]) -> list[tuple[str, Any]]:
     return [(key, definition.time_window_for_partition_key(key)) for key in keys]
-
-
-def _rows(file: ScanFile) -> int | None:
-    if file.deletion_vector or not file.stats:
-        return None
-    return json.loads(file.stats).get("numRecords")
 
 
 def _megabytes(size: int | None) -> float | None:

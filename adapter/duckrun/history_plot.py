@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from duckrun.errors import InvalidConfig
+from duckrun.specs import counted_rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -48,13 +48,8 @@ def sizes(table: Table, limit: int) -> list[VersionSize]:
 
 def _rows(table: Table, snapshot: Snapshot) -> int:
     """Counted by the log where each file's statistics say it and no row of it is deleted, else by a query."""
-    total = 0
-    for file in snapshot.files():
-        counted = None if file.deletion_vector or file.stats is None else json.loads(file.stats).get("numRecords")
-        if counted is None:
-            return table.toDF(version=snapshot.version).count()
-        total += counted
-    return total
+    counted = counted_rows(snapshot.files())
+    return table.toDF(version=snapshot.version).count() if counted is None else counted
 
 
 def plot(name: str, versions: Sequence[VersionSize]) -> Figure:

@@ -7,7 +7,7 @@ that edge looks into a dict. All of them survive pickle.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, Self
 
@@ -235,6 +235,17 @@ class ScanFile:
     @classmethod
     def from_json(cls, text: str) -> Self:
         return cls(**json.loads(text))
+
+
+def counted_rows(files: Iterable[ScanFile]) -> int | None:
+    """The rows of data files by their statistics; None where one has none, or has rows that are deleted."""
+    total = 0
+    for file in files:
+        rows = None if file.deletion_vector else json.loads(file.stats or "{}").get("numRecords")
+        if rows is None:
+            return None
+        total += rows
+    return total
 
 
 @dataclass(frozen=True)

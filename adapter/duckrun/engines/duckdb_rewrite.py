@@ -21,7 +21,7 @@ from duckrun.engines.table_job import REWRITTEN
 from duckrun.engines.writers import staged
 from duckrun.errors import DuplicateSourceKeys, InvalidConfig
 from duckrun.formats.definition import sort_order
-from duckrun.specs import Commit, DeleteInsertSpec, ScanFile
+from duckrun.specs import Commit, DeleteInsertSpec, ScanFile, counted_rows
 from duckrun.sql import columns_of, quote_identifier, quote_literal, transpile
 from duckrun.table import Snapshot
 
@@ -106,7 +106,7 @@ def delete(job: Job, snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection, pred
     reason = "files with rows to delete are written anew without them"
     whole = whole_files(snapshot, cursor, predicate)
     if whole is not None:
-        return _swap(job, snapshot, (), whole, "whole files go by their partition", (0, 0, None))
+        return _swap(job, snapshot, (), whole, "whole files go", (0, 0, counted_rows(whole)))
     hits = f"SELECT {FILE}, {ROW} FROM ({numbered(snapshot, cursor)}) AS target WHERE ({predicate}) IS TRUE"
     return rewrite(job, snapshot, cursor, hits, None, reason, (0, 0, None))
 
@@ -148,7 +148,7 @@ def replace(job: Job, snapshot: Snapshot, rows: Rows, predicate: str | None, rea
     whole = None if written_anew(snapshot) else whole_files(snapshot, rows.cursor, predicate)
     if whole is not None:
         files = job.staged(rows, snapshot.partition_columns)
-        return _swap(job, snapshot, files, whole, reason, (sum(f.rows for f in files), 0, None))
+        return _swap(job, snapshot, files, whole, reason, (sum(f.rows for f in files), 0, counted_rows(whole)))
     hits = f"SELECT {FILE}, {ROW} FROM ({numbered(snapshot, rows.cursor)}) WHERE ({predicate}) IS TRUE"
     return rewrite(job, snapshot, rows.cursor, hits, job.kept(rows), reason, (None, 0, None))
 

@@ -5,7 +5,6 @@ An engine is asked only for what needs rows: to count those that break a conditi
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -17,7 +16,7 @@ from duckrun.formats import delta_maintenance
 from duckrun.formats.alteration import Alteration, altered
 from duckrun.formats.definition import created
 from duckrun.formats.delta_commit import NewCommit, refuse_unknown_features
-from duckrun.specs import Commit, StagedFile
+from duckrun.specs import Commit, StagedFile, counted_rows
 from duckrun.table import Snapshot
 from duckrun.table_specs import (
     AlterSpec,
@@ -134,7 +133,7 @@ class TableJob:
         before = self.form.definition(snapshot)
         definition = replace(definition, id=before.id, name=before.name, created_time=before.created_time)
         new = NewCommit("CREATE OR REPLACE TABLE", {}, definition, removes=snapshot.files())
-        rows = _rows(snapshot)
+        rows = counted_rows(snapshot.files())
         return self._commit(spec, snapshot, new, "a table with no rows in place of the one before", rows_deleted=rows)
 
     def _alter(self, spec: AlterSpec, snapshot: Snapshot) -> Commit:
@@ -257,9 +256,3 @@ def sizes(snapshot: Snapshot) -> Sizes:
     """How many data files a snapshot has, and their bytes."""
     files = snapshot.files()
     return Sizes(len(files), sum(file.size for file in files))
-
-
-def _rows(snapshot: Snapshot) -> int | None:
-
-    found = [json.loads(file.stats or "{}").get("numRecords") for file in snapshot.files()]
-    return None if None in found or any(f.deletion_vector for f in snapshot.files()) else sum(found)
