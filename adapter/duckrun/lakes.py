@@ -82,7 +82,7 @@ class Lakes:
         Raises InvalidConfig for a name of another form, TableNotFound for a lake that is not attached.
         """
         parts = name.split(".") if isinstance(name, str) else [part for part in name if part]
-        if not 1 <= len(parts) <= 3:
+        if not 1 <= len(parts) <= 3 or not all(parts):
             raise InvalidConfig(
                 f"{'.'.join(parts)!r} is not a table's name; write name (in {self.own.default_schema}), schema.name, or "
                 "lake.schema.name for an attached lake."

@@ -37,6 +37,12 @@ def shop(duck: Session) -> Session:
 @pytest.mark.parametrize("name", ["odd name", "Größe", "select", 'quo"te', "it's", "MixedCase", "数量"])
 def test_any_name_can_be_a_table_and_a_column(session: Session, name: str) -> None:
     quoted = '"' + name.replace('"', '""') + '"'
+    if session.engine_name == "spark" and " " in name:  # Delta on Spark takes such a column with column mapping only
+        with pytest.raises(SchemaMismatch, match="(?s)table sales.odd name.*Invalid column names: odd name"):
+            session.sql(f"create table sales.{quoted} as select 1 as {quoted}")
+        session.sql(f"create table sales.{quoted} as select 1 as id")
+        assert rows_of(session.sql(f"select id from sales.{quoted}")) == [(1,)]
+        return
     session.sql(f"create table sales.{quoted} as select 1 as {quoted}, 'x' as b")
     session.sql(f"insert into sales.{quoted} ({quoted}) values (2)")
     session.sql(f"update sales.{quoted} set {quoted} = {quoted} + 10 where sales.{quoted}.{quoted} = 2")
