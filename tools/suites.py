@@ -67,10 +67,10 @@ SUITES = (
         (("DUCKRUN_CONFORMANCE_ENGINE", "spark"), ("DUCKRUN_CONFORMANCE_PARTS", "3")),
         extended=True,
     ),
-    Suite("differential", 300),
-    Suite("cluster", 480),
+    Suite("differential", 480),
+    Suite("cluster", 900),
     Suite("ui", 300),
-    Suite("slow", 1200),
+    Suite("slow", 1800),
     Suite("extended", 3600, extended=True),
 )
 

@@ -192,6 +192,7 @@ def test_a_checkpoint_and_a_clean_log_read_the_same(small: Session) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_files_with_deletion_vectors_are_written_anew_by_duckdb(duck: Session, spark: object) -> None:
     duck.execute(
         "main.t", CreateSpec((ColumnSpec("id", "BIGINT"), ColumnSpec("day", "VARCHAR"), ColumnSpec("x", "DOUBLE")))

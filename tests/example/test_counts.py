@@ -77,7 +77,8 @@ class Example:
         return expected
 
 
-@pytest.mark.timeout(900)  # a minute on an idle machine
+@pytest.mark.slow
+@pytest.mark.timeout(900)  # a minute and a half on an idle machine
 def test_the_demo_lands_makes_and_adds_what_comes_next(tmp_path: Path) -> None:
     example = Example(tmp_path, sample=40)
 
