@@ -350,6 +350,6 @@ class Attempt(SparkCommit):
         outside = frame.where(f"NOT coalesce(({predicate}), false)")
         examples = "; ".join(str(row.asDict()) for row in outside.limit(3).collect())
         return RowsOutsidePartition(
-            f"{self.spec.mode} on table {self.ref}: {outside.count()} rows do not satisfy {written} ({examples[:500]}). "
-            "Nothing was written; every row must lie in the part that is written."
+            f"{self.spec.mode} on table {self.ref}: {outside.count()} rows lie outside the part being written ({written}): "
+            f"{examples[:500]}. Nothing was written."
         )
