@@ -34,6 +34,18 @@ def s3_endpoint() -> Iterator[str]:
 
 
 @pytest.fixture
+def s3_options(s3_endpoint: str) -> dict[str, str]:
+    """What a lake on this server is opened with: its storage_options."""
+    return {
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_REGION": "us-east-1",
+        "AWS_ENDPOINT_URL": s3_endpoint,
+        "AWS_ALLOW_HTTP": "true",
+    }
+
+
+@pytest.fixture
 def s3_bucket(s3_endpoint: str) -> Callable[[str], str]:
     """Makes a bucket and gives its URL."""
 

@@ -141,18 +141,11 @@ def test_two_lakes_in_one_bucket_keep_their_own_credentials() -> None:
 
 @pytest.mark.s3
 def test_a_lake_in_an_object_store_is_attached_with_its_own_credentials(
-    duck: Session, s3_endpoint: str, s3_bucket: Callable[[str], str]
+    duck: Session, s3_options: dict[str, str], s3_bucket: Callable[[str], str]
 ) -> None:
-    options = {
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_REGION": "us-east-1",
-        "AWS_ENDPOINT_URL": s3_endpoint,
-        "AWS_ALLOW_HTTP": "true",
-    }
     duck.execute("sales.orders", WriteSpec("error"), ORDERS)
     duck.sql("select 1").collect()  # the engine runs already
-    duck.attach(f"{s3_bucket('attached')}/lake", "far", storage_options=options)
+    duck.attach(f"{s3_bucket('attached')}/lake", "far", storage_options=s3_options)
     duck.sql("select * from sales.orders").write.saveAsTable("far.sales.copied")
     assert rows_of(duck.sql("select id from far.sales.copied join sales.orders using (id)")) == [(1,), (2,)]
     assert duck.tables() == ["sales.orders", "far.sales.copied"]

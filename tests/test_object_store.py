@@ -20,23 +20,12 @@ ROWS = pa.table({"id": [1, 2], "day": ["mon", "o'x/y %"]})
 
 
 @pytest.fixture
-def options(s3_endpoint: str) -> dict[str, str]:
-    return {
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_REGION": "us-east-1",
-        "AWS_ENDPOINT_URL": s3_endpoint,
-        "AWS_ALLOW_HTTP": "true",
-    }
-
-
-@pytest.fixture
 def bucket(s3_bucket: Callable[[str], str], request: pytest.FixtureRequest) -> str:
     return s3_bucket(request.node.name.replace("_", "-")[:60]) + "/root"
 
 
-def test_every_verb_works_and_a_fresh_process_sees_it(bucket: str, options: dict[str, str]) -> None:
-    with duckrun.connect(bucket, storage_options=options) as s:
+def test_every_verb_works_and_a_fresh_process_sees_it(bucket: str, s3_options: dict[str, str]) -> None:
+    with duckrun.connect(bucket, storage_options=s3_options) as s:
         s.execute("main.t", WriteSpec("error", partition_by=("day",)), ROWS)
         s.execute("main.t", WriteSpec("append"), pa.RecordBatchReader.from_batches(ROWS.schema, ROWS.to_batches()))
         s.execute("main.t", WriteSpec("replace", predicate="day = 'mon'"), pa.table({"id": [5], "day": ["mon"]}))
@@ -46,7 +35,7 @@ def test_every_verb_works_and_a_fresh_process_sees_it(bucket: str, options: dict
         s.execute("main.t", DeleteSpec("id = 5"))
         s.lake.put_definition(s.lake.parse("main.v"), ViewDefinition("select count(*) as n from main.t"))
         assert rows_of(s.scan("main.t")) == [(20, "o'x/y %"), (20, "o'x/y %")]
-    with duckrun.connect(bucket, storage_options=options) as fresh:
+    with duckrun.connect(bucket, storage_options=s3_options) as fresh:
         assert fresh.tables() == ["main.t", "main.v"]
         assert fresh.sql("select n from main.v").collect() == [{"n": 2}]
         fresh.table("main.t").restoreToVersion(0)
@@ -55,34 +44,34 @@ def test_every_verb_works_and_a_fresh_process_sees_it(bucket: str, options: dict
         assert fresh.lake.tables("main") == []
 
 
-def test_credentials_do_not_show(options: dict[str, str]) -> None:
-    lake = Lake("s3://bucket/x", storage_options={**options, "AWS_SECRET_ACCESS_KEY": "hush"})
+def test_credentials_do_not_show(s3_options: dict[str, str]) -> None:
+    lake = Lake("s3://bucket/x", storage_options={**s3_options, "AWS_SECRET_ACCESS_KEY": "hush"})
     assert "hush" not in repr(lake) + repr(lake.storage) + repr(vars(lake.storage))
 
 
-def _append(root: str, options: dict[str, str], number: int) -> int:
-    with duckrun.connect(root, storage_options=options) as s:
+def _append(root: str, s3_options: dict[str, str], number: int) -> int:
+    with duckrun.connect(root, storage_options=s3_options) as s:
         spec = WriteSpec("append", app=AppTransaction(f"writer/{number}"))
         return s.execute("main.t", spec, pa.table({"n": [number]})).version
 
 
-def test_writers_at_once_all_land_though_the_table_is_new(bucket: str, options: dict[str, str]) -> None:
+def test_writers_at_once_all_land_though_the_table_is_new(bucket: str, s3_options: dict[str, str]) -> None:
     with get_context("spawn").Pool(4) as pool:
-        versions = pool.starmap(_append, [(bucket, options, n) for n in range(4)])
+        versions = pool.starmap(_append, [(bucket, s3_options, n) for n in range(4)])
     assert sorted(versions) == [0, 1, 2, 3]
-    with duckrun.connect(bucket, storage_options=options) as s:
+    with duckrun.connect(bucket, storage_options=s3_options) as s:
         assert rows_of(s.scan("main.t")) == [(0,), (1,), (2,), (3,)]
 
 
-def test_two_merges_of_one_new_key_at_once_make_one_row(bucket: str, options: dict[str, str]) -> None:
-    with duckrun.connect(bucket, storage_options=options) as s:
+def test_two_merges_of_one_new_key_at_once_make_one_row(bucket: str, s3_options: dict[str, str]) -> None:
+    with duckrun.connect(bucket, storage_options=s3_options) as s:
         s.execute("main.t", WriteSpec("error"), pa.table({"n": [0]}))
     with get_context("spawn").Pool(2) as pool:
-        pool.starmap(_merge, [(bucket, options)] * 2)
-    with duckrun.connect(bucket, storage_options=options) as s:
+        pool.starmap(_merge, [(bucket, s3_options)] * 2)
+    with duckrun.connect(bucket, storage_options=s3_options) as s:
         assert rows_of(s.scan("main.t")) == [(0,), (7,)]
 
 
-def _merge(root: str, options: dict[str, str]) -> None:
-    with duckrun.connect(root, storage_options=options) as s:
+def _merge(root: str, s3_options: dict[str, str]) -> None:
+    with duckrun.connect(root, storage_options=s3_options) as s:
         s.execute("main.t", MergeSpec(("n",)), pa.table({"n": [7]}))

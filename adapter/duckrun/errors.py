@@ -2,6 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+
+def repeated_keys(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Keys that occur several times, for a message. Each row is the values of the names, then how often they occur.
+
+    >>> repeated_keys(["id", "day"], [(1, "mon", 2)])
+    "id = 1, day = 'mon' (2 times)"
+    """
+    return "; ".join(
+        ", ".join(f"{name} = {row[i]!r}" for i, name in enumerate(names)) + f" ({row[len(names)]} times)"
+        for row in rows
+    )
+
 
 class DuckrunError(Exception):
     """Root of every error that this library raises on purpose."""

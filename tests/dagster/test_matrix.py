@@ -82,17 +82,10 @@ def test_spark_on_local_disk(of: Type, kind: Kind, tmp_path: Path, found: Any, r
 @pytest.mark.s3
 @pytest.mark.parametrize(("of", "kind"), _cases(spark=False, kinds=tuple(k for k in KINDS if k.name in ON_S3)))
 def test_on_s3(
-    of: Type, kind: Kind, found: Any, request: Any, s3_endpoint: str, s3_bucket: Callable[[str], str]
+    of: Type, kind: Kind, found: Any, request: Any, s3_options: dict[str, str], s3_bucket: Callable[[str], str]
 ) -> None:
     bucket = s3_bucket(f"matrix-{TYPES.index(of)}-{KINDS.index(kind)}")
-    options = {
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_REGION": "us-east-1",
-        "AWS_ENDPOINT_URL": s3_endpoint,
-        "AWS_ALLOW_HTTP": "true",
-    }
-    found[S3, of.name, kind.name] = _cell(of, kind, f"{bucket}/lake", options, request)
+    found[S3, of.name, kind.name] = _cell(of, kind, f"{bucket}/lake", s3_options, request)
 
 
 @pytest.fixture(scope="module")

@@ -22,19 +22,12 @@ ROWS = pa.table({"id": [1, 2, 3], "day": ["mon", "o'x %", "mon"]})
 @pytest.mark.spark
 @pytest.mark.s3
 def test_both_engines_read_and_write_one_table_on_s3(
-    spark: Any, s3_endpoint: str, s3_bucket: Callable[[str], str]
+    spark: Any, s3_options: dict[str, str], s3_bucket: Callable[[str], str]
 ) -> None:
-    options = {
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_REGION": "us-east-1",
-        "AWS_ENDPOINT_URL": s3_endpoint,
-        "AWS_ALLOW_HTTP": "true",
-    }
     root = s3_bucket("both-engines") + "/lake"
     with (
-        duckrun.connect(root, storage_options=options, engine="spark", spark=spark) as on_spark,
-        duckrun.connect(root, storage_options=options) as on_duckdb,
+        duckrun.connect(root, storage_options=s3_options, engine="spark", spark=spark) as on_spark,
+        duckrun.connect(root, storage_options=s3_options) as on_duckdb,
     ):
         commit = on_spark.execute("main.t", WriteSpec("error", partition_by=("day",)), ROWS)
         assert (commit.engine, commit.version, commit.rows_inserted) == ("spark", 0, 3)

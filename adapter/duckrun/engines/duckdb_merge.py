@@ -13,7 +13,7 @@ from duckrun.engines.duckdb_source import Rows
 from duckrun.engines.duckdb_sql import delta_scan
 from duckrun.engines.duckdb_target import definition_of
 from duckrun.engines.writers import delta_rs
-from duckrun.errors import DuplicateSourceKeys, InvalidConfig
+from duckrun.errors import DuplicateSourceKeys, InvalidConfig, repeated_keys
 from duckrun.formats.definition import sort_order
 from duckrun.specs import Commit, MergeClause, MergeSpec
 from duckrun.sql import quote_identifier, transpile
@@ -36,12 +36,8 @@ def refuse_duplicate_keys(ref: TableRef, rows: Rows, keys: Sequence[str]) -> Non
     doubled = f"SELECT {names}, count(*) AS n FROM ({rows.sql}) WHERE {present} GROUP BY {names} HAVING count(*) > 1"
     found = rows.cursor.execute(f"SELECT *, count(*) OVER () FROM ({doubled}) ORDER BY ALL LIMIT 3").fetchall()
     if found:
-        shown = "; ".join(
-            ", ".join(f"{k} = {v!r}" for k, v in zip(keys, row, strict=False)) + f" ({row[len(keys)]} times)"
-            for row in found
-        )
         raise DuplicateSourceKeys(
-            f"The source of the merge into table {ref} holds {found[0][-1]} keys more than once: {shown}. "
+            f"The source of the merge into table {ref} holds {found[0][-1]} keys more than once: {repeated_keys(keys, found)}. "
             "Remove the duplicates, or choose keys that are unique; nothing was written."
         )
 

@@ -19,7 +19,7 @@ from duckrun.engines.duckdb_sql import delta_scan
 from duckrun.engines.duckdb_target import definition_of, rows_of, written_anew
 from duckrun.engines.table_job import REWRITTEN
 from duckrun.engines.writers import staged
-from duckrun.errors import DuplicateSourceKeys, InvalidConfig
+from duckrun.errors import DuplicateSourceKeys, InvalidConfig, repeated_keys
 from duckrun.formats.definition import sort_order
 from duckrun.specs import Commit, DeleteInsertSpec, ScanFile, counted_rows
 from duckrun.sql import columns_of, quote_identifier, quote_literal, transpile
@@ -91,13 +91,9 @@ def _refuse_several(job: Job, cursor: duckdb.DuckDBPyConnection, name: str, colu
     several = f"SELECT {shown}, count(*) AS n FROM {name} GROUP BY {FILE}, {ROW} HAVING count(*) > 1"
     found = cursor.execute(f"SELECT *, count(*) OVER () FROM ({several}) ORDER BY ALL LIMIT 3").fetchall()
     if found:
-        examples = "; ".join(
-            ", ".join(f"{c} = {v!r}" for c, v in zip(columns[:6], row, strict=False)) + f" ({row[-2]} times)"
-            for row in found
-        )
         raise DuplicateSourceKeys(
             f"The update of table {job.transaction.ref} meets several rows of its source for {found[0][-1]} rows, so that the "
-            f"outcome would be arbitrary: {examples}. Nothing was written; keep one row of the source for each."
+            f"outcome would be arbitrary: {repeated_keys(columns[:6], found)}. Nothing was written; keep one row of the source for each."
         )
 
 

@@ -11,7 +11,7 @@ from duckrun.engines.spark_errors import errors_about, text_of
 from duckrun.engines.spark_scratch import altered_rows
 from duckrun.engines.spark_sql import quote, table_at, to_spark
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
-from duckrun.formats import delta_types
+from duckrun.formats import delta_maintenance, delta_types
 from duckrun.formats.alteration import Alteration
 from duckrun.formats.definition import CHECK, PLAIN, Definition, created
 from duckrun.formats.delta_commit import refuse_unknown_features
@@ -223,10 +223,7 @@ def vacuum(
             listed = engine.spark.sql(f"{text}{' DRY RUN' if spec.dry_run else ''}").collect()
         except Exception as error:
             if "RETENTION" in text_of(error).upper():
-                raise InvalidConfig(
-                    f"vacuum of table {snapshot.ref}: {spec.retention_hours} hours are less than the table keeps. Readers of older "
-                    "versions and writers at work need those files; enforce_retention=False removes them all the same."
-                ) from error
+                raise delta_maintenance.below_retention(snapshot, spec) from error
             raise
     if spec.dry_run:
         folder = place.partition("://")[2] if "://" in place else place

@@ -16,7 +16,7 @@ from duckrun.engines.spark_sql import (
     rows_inserted_by,
 )
 from duckrun.engines.spark_types import fit_all
-from duckrun.errors import DuplicateSourceKeys, InvalidConfig, SchemaMismatch
+from duckrun.errors import DuplicateSourceKeys, InvalidConfig, SchemaMismatch, repeated_keys
 from duckrun.specs import Commit, DeleteInsertSpec, MergeSpec
 
 if TYPE_CHECKING:
@@ -85,12 +85,8 @@ def _check_duplicates(job: Attempt, frame: DataFrame, keys: Sequence[str]) -> No
     if not found:
         return
     total = len(found) if len(found) < 4 else repeated.count()
-    examples = "; ".join(
-        ", ".join(f"{key} = {row[i]!r}" for i, key in enumerate(keys)) + f" ({row[len(keys)]} times)"
-        for row in found[:3]
-    )
     raise DuplicateSourceKeys(
-        f"{job.spec.mode} on table {job.ref}: {total} keys occur more than once in the source ({examples}), so the "
+        f"{job.spec.mode} on table {job.ref}: {total} keys occur more than once in the source ({repeated_keys(keys, found[:3])}), so the "
         f"outcome would be arbitrary. Nothing was written; keep one row for each {', '.join(keys)}."
     )
 

@@ -46,12 +46,17 @@ def vacuum(form: DeltaFormat, snapshot: Snapshot, spec: VacuumSpec) -> tuple[str
         )
     except DeltaError as error:
         if "retention" in str(error).lower():
-            raise InvalidConfig(
-                f"vacuum of table {snapshot.ref}: {error}. Readers of older versions and writers at work need those files; "
-                "enforce_retention=False removes them all the same."
-            ) from error
+            raise below_retention(snapshot, spec) from error
         raise StorageError(f"vacuum of table {snapshot.ref}: {error}") from error
     return tuple(sorted(removed))
+
+
+def below_retention(snapshot: Snapshot, spec: VacuumSpec) -> InvalidConfig:
+    """The error about a vacuum that would remove files which the table still keeps."""
+    return InvalidConfig(
+        f"vacuum of table {snapshot.ref}: {spec.retention_hours} hours are less than the table keeps. Readers of older versions "
+        "and writers at work need those files; enforce_retention=False removes them all the same."
+    )
 
 
 def checkpoint(form: DeltaFormat, snapshot: Snapshot) -> None:

@@ -14,7 +14,7 @@ from dbt.adapters.duckrun.strategy import OVERWRITE, Write, plan_write, rows_tha
 from dbt.adapters.duckrun.values import match
 from dbt.adapters.events.logging import AdapterLogger
 
-from duckrun.errors import InvalidConfig, SchemaMismatch
+from duckrun.errors import InvalidConfig, SchemaMismatch, repeated_keys
 from duckrun.lake import LocationDefinition, TableRef, ViewDefinition
 from duckrun.specs import Commit
 from duckrun.sql import quote_identifier
@@ -125,12 +125,8 @@ class Build:
                 f"select {names}, count(*) as n from ({rows}) where {present} group by all having n > 1 order by all limit 3"
             )
             if found:
-                shown = "; ".join(
-                    ", ".join(f"{c} = {v!r}" for c, v in zip(columns, row, strict=False)) + f" ({row[-1]} times)"
-                    for row in found
-                )
                 raise SchemaMismatch(
-                    f"{self.config.node}: table {self.ref}: UNIQUE constraint failed on {', '.join(columns)}: {shown}. "
+                    f"{self.config.node}: table {self.ref}: UNIQUE constraint failed on {', '.join(columns)}: {repeated_keys(columns, found)}. "
                     "The table is as it was."
                 )
 
