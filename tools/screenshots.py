@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
-import socket
-import subprocess
 import sys
-import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from playwright.sync_api import Page, sync_playwright
+
+from tools.dagster_server import serving
 
 FLAGS = [
     "--no-sandbox",
@@ -43,34 +40,8 @@ def chromium() -> str:
 @contextmanager
 def dagster_dev() -> Iterator[str]:
     """The example's graph served on loopback; ends with all it started."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    server = subprocess.Popen(
-        [sys.executable, "-m", "example_project", "ui", "-p", str(port)],
-        start_new_session=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    url = f"http://127.0.0.1:{port}"
-    try:
-        deadline = time.monotonic() + 180
-        while True:
-            try:
-                with urllib.request.urlopen(f"{url}/server_info", timeout=2):
-                    break
-            except OSError:
-                if server.poll() is not None or time.monotonic() > deadline:
-                    raise SystemExit("dagster dev did not start") from None
-                time.sleep(1)
-        yield url
-    finally:
-        os.killpg(server.pid, signal.SIGINT)
-        try:
-            server.wait(timeout=30)
-        except subprocess.TimeoutExpired:
-            os.killpg(server.pid, signal.SIGKILL)
-            server.wait()
+    with serving([sys.executable, "-m", "example_project", "ui"]) as (_, port):
+        yield f"http://127.0.0.1:{port}"
 
 
 @contextmanager

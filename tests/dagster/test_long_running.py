@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import os
-import signal
-import socket
-import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +12,8 @@ import psutil
 import pytest
 from dagster import DagsterRunStatus
 from dagster_graphql import DagsterGraphQLClient
+
+from tools.dagster_server import serving
 
 MATERIALIZATIONS = 200 if os.environ.get("DUCKRUN_SOAK") else 20
 WARM_UP = 4
@@ -47,47 +45,10 @@ def server(tmp_path: Path) -> Iterator[tuple[psutil.Process, int]]:
     """`dagster dev` and its port."""
     (tmp_path / "home").mkdir()
     (tmp_path / "defs.py").write_text(DEFINITIONS.format(root=str(tmp_path / "lake")))
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [
-        sys.executable,
-        "-m",
-        "dagster",
-        "dev",
-        "-f",
-        str(tmp_path / "defs.py"),
-        "-h",
-        "127.0.0.1",
-        "-p",
-        str(port),
-    ]
+    command = [sys.executable, "-m", "dagster", "dev", "-f", str(tmp_path / "defs.py"), "-h", "127.0.0.1"]
     environment = {**os.environ, "DAGSTER_HOME": str(tmp_path / "home"), "DAGSTER_DISABLE_TELEMETRY": "1"}
-    started = subprocess.Popen(
-        command,
-        cwd=tmp_path,
-        env=environment,
-        start_new_session=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        deadline = time.monotonic() + 240
-        while True:
-            try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{port}/server_info", timeout=5):
-                    break
-            except OSError:
-                assert started.poll() is None and time.monotonic() < deadline, "dagster dev did not start"
-                time.sleep(1)
-        yield psutil.Process(started.pid), port
-    finally:
-        os.killpg(started.pid, signal.SIGINT)
-        try:
-            started.wait(timeout=60)
-        except subprocess.TimeoutExpired:
-            os.killpg(started.pid, signal.SIGKILL)
-            started.wait()
+    with serving(command, cwd=tmp_path, env=environment) as (pid, port):
+        yield psutil.Process(pid), port
 
 
 def materialize(client: DagsterGraphQLClient) -> None:
