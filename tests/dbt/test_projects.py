@@ -60,10 +60,11 @@ def compare(ours: Built, theirs: Built, *, clocks: Iterable[str] = ()) -> set[st
         names = {row[0] for row in connection.execute("select table_name from information_schema.tables").fetchall()}
         assert names == {name.removeprefix("main.") for name in session.tables()}
         for name in names:
-            expected = connection.execute(f'select * from main."{name}"').to_arrow_table().to_pylist()
-            found = session.sql(f'select * from main."{name}"').collect()
+            expected = connection.execute(f'select * from main."{name}"').to_arrow_table()
+            found = session.sql(f'select * from main."{name}"').toArrow()
+            assert found.column_names == expected.column_names, name
             left_out = CLOCKS if name in clocks else ()
-            assert _sorted(found, left_out) == _sorted(expected, left_out), name
+            assert _sorted(found.to_pylist(), left_out) == _sorted(expected.to_pylist(), left_out), name
     return names
 
 
@@ -73,11 +74,9 @@ def _sorted(rows: list[dict[str, Any]], left_out: Iterable[str]) -> list[Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A value by what it means: 3 and Decimal('3.00') are one number."""
-    if isinstance(value, Decimal):
-        return float(value)
-    if isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+    """A value by what it means: 3 and Decimal('3.00') are one number (Delta keeps a HUGEINT as a decimal)."""
+    if isinstance(value, Decimal | int) and not isinstance(value, bool):
+        return Decimal(value).normalize()
     if isinstance(value, float) and math.isnan(value):
         return "NaN"
     if isinstance(value, list):
