@@ -18,6 +18,21 @@ def repeated_keys(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     )
 
 
+def unfitting_columns(missing: Sequence[str], new: Sequence[str], other: Sequence[str], *, may_grow: bool) -> str:
+    """What keeps data from fitting a table: its missing and new columns, and the sentences on those of another type.
+
+    Empty if nothing does. New columns are no problem where the table's schema may grow.
+    """
+    problems = []
+    if missing:
+        problems.append(f"missing in the data: {', '.join(missing)}")
+    if new and not may_grow:
+        problems.append(f"not in the table: {', '.join(new)} (schema_mode append_new_columns would add them)")
+    if other:
+        problems.append("of another type: " + "; ".join(other))
+    return "; ".join(problems)
+
+
 class DuckrunError(Exception):
     """Root of every error that this library raises on purpose."""
 

@@ -66,7 +66,8 @@ class WriteSpec:
     ``within`` (SQL in ``dialect``) is what every row of the source must satisfy, in any mode; one that does not fails
     the write. ``predicate`` is what mode ``replace`` replaces: every row of the table for which it is true goes, and
     every row of the source must satisfy it. ``replace`` with no predicate replaces exactly the
-    partitions that the source holds rows of. ``read_version`` fences the commit to that version plus one. An overwrite
+    partitions that the source holds rows of. ``read_version`` fences the commit to that version plus one (NO_TABLE: to
+    a table that is not there yet). An overwrite
     with ``redefine`` makes another table in the place of one: its properties, constraints and description go too.
     """
 

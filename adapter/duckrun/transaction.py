@@ -18,7 +18,7 @@ from duckrun.lake import Lake
 from duckrun.locks import table_lock
 from duckrun.memory import PeakSampler
 from duckrun.pins import Pins
-from duckrun.specs import AppTransaction, Commit
+from duckrun.specs import NO_TABLE, AppTransaction, Commit
 from duckrun.table import Snapshot, TableRef
 
 log = logging.getLogger(__name__)
@@ -112,11 +112,13 @@ class Transaction:
 
     def check_fence(self, snapshot: Snapshot | None, read_version: int | None) -> None:
         """Raise CommitConflict unless the table still is at the version that was read."""
-        newest = None if snapshot is None else snapshot.version
+        newest = NO_TABLE if snapshot is None else snapshot.version
         if read_version is not None and newest != read_version:
+            then = "when there was no such table" if read_version == NO_TABLE else f"from version {read_version}"
+            now = "there is none" if newest == NO_TABLE else f"the table is at version {newest}"
             raise CommitConflict(
-                f"{self.mode} on table {self.ref} was computed from version {read_version}, but the table is at "
-                f"version {newest} now. Nothing was written; read again and repeat."
+                f"{self.mode} on table {self.ref} was computed {then}, but {now} now. Nothing was written; read again "
+                "and repeat."
             )
 
     # -- the lock

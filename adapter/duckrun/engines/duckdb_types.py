@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from duckrun.errors import SchemaMismatch
+from duckrun.errors import SchemaMismatch, unfitting_columns
 from duckrun.specs import SchemaMode
 from duckrun.sql import quote_identifier
 
@@ -119,15 +119,8 @@ def fit_all(
     used = {found for found, _ in filled.values()}
     lower = {name.lower() for name in target}
     new = [name for name in source if name not in used and name.lower() not in lower]
-    problems = []
-    if missing:
-        problems.append(f"missing in the data: {', '.join(missing)}")
-    if new and schema_mode == "fail":
-        problems.append(f"not in the table: {', '.join(new)} (schema_mode append_new_columns would add them)")
-    if other:
-        problems.append("of another type: " + "; ".join(other))
-    if problems:
-        raise SchemaMismatch("; ".join(problems))
+    if problem := unfitting_columns(missing, new, other, may_grow=schema_mode != "fail"):
+        raise SchemaMismatch(problem)
     for name in new:
         filled[name] = (name, storable(name, source[name]))
     return filled, new

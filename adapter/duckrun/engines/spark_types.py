@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from duckrun.errors import SchemaMismatch
+from duckrun.errors import SchemaMismatch, unfitting_columns
 from duckrun.specs import SchemaMode
 
 _INTEGERS = ("byte", "short", "integer", "long")
@@ -146,14 +146,7 @@ def fit_all(
             other.append(f"{name} is {kinds[0]} in the table and {kinds[1]} in the data")
     lower = {name.lower() for name in target.names}
     new = [name for name in source.names if name.lower() not in lower]
-    problems = []
-    if missing:
-        problems.append(f"missing in the data: {', '.join(missing)}")
-    if new and schema_mode == "fail":
-        problems.append(f"not in the table: {', '.join(new)} (schema_mode append_new_columns would add them)")
-    if other:
-        problems.append("of another type: " + "; ".join(other))
-    if problems:
-        raise SchemaMismatch("; ".join(problems))
+    if problem := unfitting_columns(missing, new, other, may_grow=schema_mode != "fail"):
+        raise SchemaMismatch(problem)
     check_new_table(source)
     return filled, new
