@@ -27,6 +27,8 @@ ClauseKind = Literal[
 
 WRITE_MODES: tuple[WriteMode, ...] = ("error", "overwrite", "append", "ignore", "replace", "safeappend")
 SCHEMA_MODES: tuple[SchemaMode, ...] = ("fail", "append_new_columns", "sync_all_columns")
+NO_TABLE = -1
+"""As ``read_version``: what was computed saw no table, and may only make one."""
 
 
 @dataclass(frozen=True)

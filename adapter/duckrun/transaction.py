@@ -84,8 +84,12 @@ class Transaction:
                     earlier = self.lake.format.find_commit(self.ref, self.app)
                     if earlier is not None:
                         return earlier.with_(replayed=True)
+                snapshot = self.lake.snapshot(self.ref) if exists else None
                 try:
-                    return attempt(self.lake.snapshot(self.ref) if exists else None)
+                    commit = attempt(snapshot)
+                    if snapshot is None or commit.version > snapshot.version:
+                        self.lake.format.checkpoint_if_due(snapshot, self.ref, commit.version)
+                    return commit
                 except CommitTaken as taken:
                     log.info("%s %s: version taken by another writer, attempt %s", self.mode, self.ref, tried)
                     reason = taken

@@ -44,7 +44,7 @@ def test_booleans_and_numbers_of_table_properties_are_text_as_delta_has_them():
     ("strategy", "key", "exists", "refresh", "expected"),
     [
         ("merge", "id", True, False, "merge"),
-        ("merge", "id", False, False, "overwrite"),
+        ("merge", "id", False, False, "create"),
         ("merge", "id", True, True, "overwrite"),
         ("merge", None, True, False, "append"),
         (None, "id", True, False, "delete+insert"),

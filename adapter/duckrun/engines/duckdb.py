@@ -237,6 +237,10 @@ class DuckDBEngine:
 
     # -- writing
 
+    def can_fence(self, storage: Storage) -> bool:
+        """Everywhere: a commit is put at its version, or not at all."""
+        return True
+
     def accepts(self, value: Any) -> bool:
         """True for a value that only DuckDB can write: a DuckDB relation."""
         return isinstance(value, duckdb.DuckDBPyRelation)

@@ -58,6 +58,9 @@ class Engine(Protocol):
     def accepts(self, value: Any) -> bool:
         """True if this engine must be the one that writes this value."""
 
+    def can_fence(self, storage: Storage) -> bool:
+        """Whether a write can be fenced to the version that it was computed from (``read_version``)."""
+
     def execute(
         self, spec: Spec | TableSpec, source: Any | None, transaction: Transaction
     ) -> Commit | MaintenanceResult:

@@ -51,9 +51,6 @@ class Capabilities:
     modes: frozenset[str]
     schema_modes: frozenset[str]
     deletion_vectors: bool = True
-    # Spark cannot commit at a given version: it is fenced by the per-table OS lock, which object stores do not have.
-    fenced_commit_local: bool = True
-    fenced_commit_object_store: bool = False
 
 
 CAPABILITIES = Capabilities(
@@ -271,6 +268,10 @@ class SparkEngine:
 
     # -- writing
 
+    def can_fence(self, storage: Storage) -> bool:
+        """Spark cannot commit at a given version: the table's OS lock fences it, which object stores do not have."""
+        return storage.is_local
+
     def execute(
         self, spec: Spec | TableSpec, source: Any | None, transaction: Transaction
     ) -> Commit | MaintenanceResult:
@@ -284,7 +285,7 @@ class SparkEngine:
         if spec.mode not in self.capabilities.modes:
             raise UnsupportedFeature(f"The spark engine has no mode {spec.mode!r}; run this with engine: duckdb.")
         fenced = getattr(spec, "read_version", None) is not None
-        if fenced and not transaction.lake.storage.is_local:
+        if fenced and not self.can_fence(transaction.lake.storage):
             raise UnsupportedFeature(
                 f"{spec.mode} on table {transaction.ref}: a write fenced to the version that was read needs a commit at "
                 f"a given version, which Spark does not have on {transaction.lake.storage.kind}. Run this with engine: duckdb."

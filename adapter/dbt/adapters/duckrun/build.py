@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 
 from dbt.adapters.duckrun.config import ModelConfig, parse_model
 from dbt.adapters.duckrun.environment import LakeEnvironment
 from dbt.adapters.duckrun.response import DuckrunResponse
 from dbt.adapters.duckrun.stage import Stage
-from dbt.adapters.duckrun.strategy import OVERWRITE, Write, plan_write, rows_that_stay
+from dbt.adapters.duckrun.strategy import CREATE, OVERWRITE, Write, plan_write, rows_that_stay
 from dbt.adapters.duckrun.values import match
 from dbt.adapters.events.logging import AdapterLogger
 
 from duckrun.errors import InvalidConfig, SchemaMismatch, repeated_keys
 from duckrun.lake import LocationDefinition, TableRef, ViewDefinition
-from duckrun.specs import Commit
+from duckrun.specs import Commit, MergeSpec
 from duckrun.sql import quote_identifier
 from duckrun.storage import normalise_root
 from duckrun.table import Snapshot
@@ -46,14 +47,25 @@ class Build:
         """Write the rows of a SELECT as a strategy says."""
 
         def plan(staging: str, source: list[str]) -> Write:
-            target = None if strategy == OVERWRITE or not self.lake.exists(self.ref) else self.target()
+            target = None if strategy in (OVERWRITE, CREATE) or not self.lake.exists(self.ref) else self.target()
             write = plan_write(
-                self.config, strategy, table=str(self.ref), staging=staging, source=source, target=target
+                self.config,
+                strategy,
+                table=str(self.ref),
+                staging=staging,
+                source=source,
+                target=target,
+                fenced=self.can_fence,
             )
             self._refuse_doubled_keys(strategy, staging, source, target)
             return write
 
         return self.staged(sql, plan)
+
+    @property
+    def can_fence(self) -> bool:
+        """Whether this node's engine can fence a write of its table."""
+        return self.stage.engine.can_fence(self.lake.storage)
 
     def target(self) -> Snapshot:
         """The table at the version that this run reads: what the node's SQL saw as ``{{ this }}``."""
@@ -86,15 +98,18 @@ class Build:
             yield
 
     def _commit(self, write: Write) -> Commit:
-        env, engine, ref, work = self.env, self.stage.engine, self.ref, self.config.node
+        env, engine, ref, work, spec = self.env, self.stage.engine, self.ref, self.config.node, write.spec
         if self.config.batch is not None:
             work = f"{work}/{self.config.batch.start}"  # batches run at once: each is a piece of work of its own
         if write.widen is not None:
             none = self.stage.source(write.widen_select)
             # An id of its own: the retry of a run that was killed after this commit finds the columns there, makes only
             # the second one, and must not take this for it.
-            engine.execute(write.widen, none, env.transaction(ref, f"{work}/columns"))
-        commit = engine.execute(write.spec, self.stage.source(write.select), env.transaction(ref, work))
+            widened = engine.execute(write.widen, none, env.transaction(ref, f"{work}/columns"))
+            if isinstance(spec, MergeSpec) and spec.read_version is not None:
+                assert isinstance(widened, Commit), "a spec of rows gives a Commit"
+                spec = replace(spec, read_version=widened.version)  # the one after it, as it was fenced itself
+        commit = engine.execute(spec, self.stage.source(write.select), env.transaction(ref, work))
         assert isinstance(commit, Commit), "a spec of rows gives a Commit"
         if self.config.z_order_by:
             order = OptimizeSpec(z_order_by=self._spelled(ref, self.config.z_order_by))

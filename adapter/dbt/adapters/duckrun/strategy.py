@@ -14,6 +14,7 @@ from dbt.adapters.duckrun.values import match, merge_sql, source_columns, target
 from duckrun.errors import InvalidConfig, SchemaMismatch
 from duckrun.raising import raising
 from duckrun.specs import (
+    NO_TABLE,
     AppTransaction,
     DeleteInsertSpec,
     MergeClause,
@@ -26,6 +27,8 @@ from duckrun.sql import quote_identifier, quote_literal
 from duckrun.table import Snapshot
 
 OVERWRITE = "overwrite"
+CREATE = "create"
+"""An overwrite that was decided since there was no table: where another build has made one by now, it is refused."""
 
 
 class OutOfSync(SchemaMismatch):
@@ -51,8 +54,10 @@ def write_strategy(config: ModelConfig, *, exists_as_table: bool, full_refresh: 
 
     Without a unique_key there is nothing to match, and dbt's merge and delete+insert only insert.
     """
-    if full_refresh or not exists_as_table:
+    if full_refresh:
         return OVERWRITE
+    if not exists_as_table:
+        return CREATE
     if config.strategy not in _NEEDS_KEY or config.unique_key:
         return config.strategy
     if config.strategy == "insert":
@@ -74,18 +79,20 @@ def plan_write(
     source: Sequence[str],
     target: Snapshot | None,
     app: AppTransaction | None = None,
+    fenced: bool = True,
 ) -> Write:
     """The spec of one write, and the SELECT over ``staging`` that feeds it.
 
-    ``target`` is the table as it is, or None where it is written whole. Raises InvalidConfig and SchemaMismatch, which
-    name the table, before anything is written.
+    ``target`` is the table as it is, or None where it is written whole; ``fenced`` says whether the engine can fence a
+    write there. Raises InvalidConfig and SchemaMismatch, which name the table, before anything is written.
     """
-    whole_write = strategy == OVERWRITE or target is None
+    whole_write = strategy in (OVERWRITE, CREATE) or target is None
     _require_columns(config, table, source, keys=not whole_write)  # a first write matches nothing
     spec: Spec
-    if strategy == OVERWRITE or target is None:
+    if strategy in (OVERWRITE, CREATE) or target is None:
         spec = WriteSpec(
             mode="overwrite",
+            read_version=NO_TABLE if strategy == CREATE and fenced else None,
             partition_by=config.partition_by,
             sort_by=config.sort_by,
             table_properties=config.table_properties,
@@ -137,7 +144,7 @@ def rows_that_stay(
     config: ModelConfig, strategy: str, staging: str, source: Sequence[str], target: Snapshot
 ) -> str | None:
     """SQL condition over ``target`` for the rows that a write leaves in the table; None where it leaves none."""
-    if strategy == OVERWRITE:
+    if strategy in (OVERWRITE, CREATE):
         return None
     if strategy in ("append", "safeappend"):
         return "true"

@@ -23,7 +23,7 @@
   {{ write(select) }}
 
   {%- if existing is none -%}
-    {%- set commit = adapter.build_delta(target_relation, model, 'overwrite', select) -%}
+    {%- set commit = adapter.build_delta(target_relation, model, 'create', select) -%}
   {%- else -%}
     {%- set commit = adapter.build_snapshot(target_relation, model, select, columns) -%}
   {%- endif -%}
