@@ -28,6 +28,13 @@ def on_spark(sql: str, dialect: str = "duckdb") -> str:
         ("quantile_cont(x, 0.5)", "PERCENTILE(x, 0.5)"),
         ("error('no')", "RAISE_ERROR('no')"),
         ("a::json", "CAST(a AS STRING)"),
+        ("a[2:3]", "SLICE(a, 2, 2)"),
+        ("list_aggr(a, 'string_agg', '-')", "ARRAY_JOIN(a, '-')"),
+        ("array_agg(x)", "TRANSFORM(COLLECT_LIST(NAMED_STRUCT('v', x)), item -> item.v)"),
+        (
+            "list(x) filter (where y) over (partition by z)",
+            "TRANSFORM(COLLECT_LIST(NAMED_STRUCT('v', x)) FILTER(WHERE y) OVER (PARTITION BY z), item -> item.v)",
+        ),
     ],
 )
 def test_an_expression_keeps_its_meaning(duckdb, spark):
@@ -43,11 +50,23 @@ def test_a_series_gives_rows():
     [
         ("select regexp_replace(a, 'x', 'y')", "first match only"),
         ("select * from t qualify row_number() over (order by x) = 1", "name the columns"),
+        ("select a[n:]", "two positive numbers"),
+        ("select list_aggr(a, 'median')", "median"),
+        ("select array_agg(distinct a order by b)", "list_sort"),
     ],
 )
 def test_what_cannot_keep_its_meaning_is_refused(sql, words):
     with pytest.raises(UnsupportedFeature, match=words):
         on_spark(sql)
+
+
+def test_a_list_keeps_its_order_and_its_nulls(session):
+    rows = "(values (1, 'b', 2), (2, 'a', 2), (3, null, 1), (4, 'd', null), (5, 'c', null)) as t(id, x, y)"
+    lists = "array_agg(x order by y desc, id desc) as l, array_agg(x order by y nulls first, id)[2:4] as m"
+    (row,) = session.sql(
+        f"select {lists}, list_aggr(list(x order by id), 'string_agg', '-') as n from {rows}"
+    ).collect()
+    assert (list(row["l"]), list(row["m"]), row["n"]) == (["a", "b", None, "c", "d"], ["c", None, "b"], "b-a-d-c")
 
 
 def test_inner_queries_keep_their_own_with():

@@ -30,13 +30,15 @@ SOAK_FACTOR = 20
 @dataclass(frozen=True)
 class Suite:
     """Tests with one marker. `budget` is in seconds on two cores; `called` and `env` tell one from another that has the
-    same tests. An `extended` one takes more than CI has: it runs by its name, and with full counts.
+    same tests; with several `workers`, each runs whole classes. An `extended` one takes more than CI has: it runs by its
+    name, and with full counts.
     """
 
     marker: str
     budget: int
     called: str = ""
     env: tuple[tuple[str, str], ...] = ()
+    workers: int = 1
     extended: bool = False
 
     @property
@@ -58,7 +60,7 @@ class Suite:
 
 SUITES = (
     Suite("kills", 240),
-    Suite("conformance", 900),
+    Suite("conformance", 900, workers=2),
     # On Spark a third of its classes, which one the seed says: all of them take three times as long.
     Suite(
         "conformance",
@@ -85,6 +87,8 @@ def run(suite: Suite, paths: list[str], seed: int, soak: bool) -> str | None:
     command = [
         sys.executable, "-m", "pytest", "-m", suite.marker, f"--timeout={budget + GRACE}", "--durations=5", *paths,
     ]  # fmt: skip
+    if suite.workers > 1:
+        command += ["-n", str(suite.workers), "--dist", "loadscope"]
     started = time.monotonic()
     process = subprocess.Popen(command, cwd=ROOT, env=env, start_new_session=True)
     try:

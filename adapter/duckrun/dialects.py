@@ -54,6 +54,8 @@ def _function(node: Any) -> exp.Expr:
         return _day_of_week(arguments[0])
     if name in ("date_part", "datepart") and len(arguments) == 2 and isinstance(arguments[0], exp.Literal):
         return _extract(exp.Extract(this=exp.var(arguments[0].name.upper()), expression=arguments[1]))
+    if name in ("list_aggr", "list_aggregate", "array_aggr", "array_aggregate"):
+        return _list_aggregate(node)
     if name in _RENAMED:
         return exp.Anonymous(this=_RENAMED[name], expressions=node.expressions)
     return node
@@ -181,13 +183,103 @@ def _json(node: Any) -> exp.Expr:
     return exp.cast(node.this, "text") if node.to.this == exp.DataType.Type.JSON else node
 
 
+def _array_agg(node: Any) -> exp.Expr:
+    """``array_agg(x order by y)`` keeps NULLs and the order; Spark's collect_list has neither, so that it collects rows."""
+    wrappers = (exp.Filter, exp.Window)
+    if isinstance(node.parent, wrappers) and node.arg_key == "this":
+        return node  # goes with what is around it
+    outer = node.copy()
+    call = outer
+    while isinstance(call, wrappers):
+        call = call.this
+    if not isinstance(call, exp.ArrayAgg):
+        return node
+    value, order = call.this, []
+    if isinstance(value, exp.Order):
+        value, order = value.this, value.expressions
+    distinct = isinstance(value, exp.Distinct)
+    if distinct and order:
+        raise UnsupportedFeature(
+            "array_agg(distinct … order by …) is not translated to Spark's SQL; use list_sort(array_agg(distinct …)), or "
+            "run this with engine: duckdb."
+        )
+    if distinct:
+        (value,) = value.expressions
+    parts = [("v", value), *((f"k{i}", key.this) for i, key in enumerate(order))]
+    row: Any = exp.Anonymous(
+        this="named_struct",
+        expressions=[part for name, child in parts for part in (exp.Literal.string(name), child.copy())],
+    )
+    rows = exp.Anonymous(this="collect_list", expressions=[exp.Distinct(expressions=[row]) if distinct else row])
+    if call is outer:
+        outer = rows
+    else:
+        call.replace(rows)
+    if order:
+        compared: exp.Expr = _number(0)
+        for i, key in reversed(list(enumerate(order))):
+            compared = _comparison(f"k{i}", key, compared)
+        by = exp.Lambda(this=compared, expressions=[exp.to_identifier("l"), exp.to_identifier("r")])
+        outer = exp.Anonymous(this="array_sort", expressions=[outer, by])
+    taken = exp.Lambda(this=exp.column("v", "item"), expressions=[exp.to_identifier("item")])
+    return exp.Anonymous(this="transform", expressions=[outer, taken])
+
+
+def _comparison(name: str, key: Any, equal: exp.Expr) -> exp.Expr:
+    """-1, 1 or what decides between equal ones: of a key of the rows ``l`` and ``r``, as ORDER BY has it."""
+    left, right = exp.column(name, "l"), exp.column(name, "r")
+    first, last = (1, -1) if key.args.get("desc") else (-1, 1)
+    nulls = -1 if key.args.get("nulls_first") else 1
+    return (
+        exp.case()
+        .when(exp.LT(this=left.copy(), expression=right.copy()), _number(first))
+        .when(exp.GT(this=left.copy(), expression=right.copy()), _number(last))
+        .when(exp.and_(left.is_(exp.null()), exp.not_(right.is_(exp.null()))), _number(nulls))
+        .when(exp.and_(exp.not_(left.is_(exp.null())), right.is_(exp.null())), _number(-nulls))
+        .else_(equal)
+    )
+
+
+def _bracket(node: Any) -> exp.Expr:
+    """``list[2:3]``: Spark's slice() takes a start and a length."""
+    part = node.expressions[0] if len(node.expressions) == 1 else None
+    if not isinstance(part, exp.Slice):
+        return node
+    start, end = part.this or _number(1), part.expression
+    whole = all(isinstance(n, exp.Literal) and not n.is_string and n.name.isdigit() for n in (start, end))
+    if not whole or int(start.name) < 1 or part.args.get("step"):
+        raise UnsupportedFeature(
+            "A slice of a list whose ends are not two positive numbers is not translated to Spark's SQL; run this with "
+            "engine: duckdb."
+        )
+    length = max(int(end.name) - int(start.name) + 1, 0)
+    return exp.Anonymous(this="slice", expressions=[node.this, start, _number(length)])
+
+
+def _list_aggregate(node: Any) -> exp.Expr:
+    """``list_aggr(list, 'name', …)``: Spark has functions for some of the names."""
+    name = node.expressions[1].name.lower() if len(node.expressions) > 1 else ""
+    others = [node.expressions[0], *node.expressions[2:]]
+    if name not in _OF_LISTS:
+        raise UnsupportedFeature(
+            f"list_aggr(…, {name!r}) is not translated to Spark's SQL; run this with engine: duckdb."
+        )
+    return exp.Anonymous(this=_OF_LISTS[name], expressions=others)
+
+
+_OF_LISTS = {"string_agg": "array_join", "min": "array_min", "max": "array_max"}
+
+
 _RULES: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
     exp.Anonymous: _function,
+    exp.ArrayAgg: _array_agg,
+    exp.Bracket: _bracket,
     exp.Cast: _json,
     exp.DayOfWeek: lambda node: _day_of_week(node.this),
     exp.Extract: _extract,
     exp.DateDiff: _date_diff,
     exp.DateAdd: _date_add,
+    exp.Filter: _array_agg,
     exp.Interval: _interval,
     exp.RegexpReplace: _regexp_replace,
     exp.PercentileCont: _percentile,
@@ -195,5 +287,6 @@ _RULES: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
     exp.Table: _table,
     exp.Dayname: _name_of_day,
     exp.Monthname: _name_of_day,
+    exp.Window: _array_agg,
     exp.Week: lambda node: exp.Anonymous(this="weekofyear", expressions=[node.this]),
 }
