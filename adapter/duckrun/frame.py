@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
+from duckrun.errors import UnsupportedFeature
+from duckrun.pandas_values import pandas_frame
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -14,6 +17,14 @@ if TYPE_CHECKING:
 
     from duckrun.session import Session
     from duckrun.writer import DataFrameWriter
+
+
+def without_arrow_form(column: str, kind: str) -> UnsupportedFeature:
+    """The error about a column that is to be read as Arrow, and cannot."""
+    return UnsupportedFeature(
+        f"column {column} has the type {kind.upper()}, which has no Arrow form: cast it in the query, leave it out, or read it as a "
+        "PySpark DataFrame or a DuckDB relation (native)."
+    )
 
 
 class FrameSource(Protocol):
@@ -72,8 +83,8 @@ class Frame:
         return self.toArrow()
 
     def toPandas(self) -> pd.DataFrame:
-        """All rows as a pandas DataFrame."""
-        return self.toArrow().to_pandas()
+        """All rows as a pandas DataFrame. Integers with NULLs are float64, or Int64 where that would change a value."""
+        return pandas_frame(self.toArrow())
 
     def df(self) -> pd.DataFrame:
         """The same as toPandas()."""

@@ -191,6 +191,25 @@ def test_a_checkpoint_and_a_clean_log_read_the_same(small: Session) -> None:
     assert rows_of(small.scan("main.t")) == before
 
 
+def test_a_checkpoint_is_written_every_so_many_commits_of_any_kind(small: Session) -> None:
+    log = Path(small.lake.root, "main", "t", "_delta_log")
+    small.execute("main.t", AlterSpec((SetProperties({"delta.checkpointInterval": "3"}),)))
+    for number in range(3):
+        small.execute("main.t", AlterSpec((SetProperties({"turn": str(number)}),)))
+    small.execute("main.t", DeleteSpec("id = 1"))
+    assert sorted(int(file.name[:20]) for file in log.glob("*.checkpoint.parquet")) == [6]
+    assert sorted(rows_of(small.scan("main.t"), "id")) == [(0,), (2,), (10,), (11,), (12,)]
+
+
+def test_a_commit_stands_where_no_checkpoint_can_be_written(duck: Session, caplog: pytest.LogCaptureFixture) -> None:
+    spec = WriteSpec("append", table_properties={"delta.checkpointInterval": "1"})
+    duck.execute("main.t", spec, rows("a", 1))
+    Path(duck.lake.root, "main", "t", "_delta_log", "_last_checkpoint").write_text("{")
+    assert duck.execute("main.t", AlterSpec((SetProperties({"turn": "1"}),))).version == 1
+    assert "main.t: version 1 is committed, but has no checkpoint" in caplog.text
+    assert rows_of(duck.scan("main.t"), "id") == [(1,)]
+
+
 @pytest.mark.spark
 @pytest.mark.slow
 def test_files_with_deletion_vectors_are_written_anew_by_duckdb(duck: Session, spark: object) -> None:

@@ -24,7 +24,7 @@ from duckrun.engines.duckdb_types import store_all
 from duckrun.engines.table_job import carry_out
 from duckrun.errors import StorageError
 from duckrun.formats.alteration import Alteration
-from duckrun.frame import Frame
+from duckrun.frame import Frame, without_arrow_form
 from duckrun.lake import Lake
 from duckrun.memory import Arbiter
 from duckrun.sizing import advise
@@ -334,13 +334,21 @@ class DuckDBFrame:
         self.native = cursor.sql(sql)
 
     def schema(self) -> pa.Schema:
+        self._check_types()
         return self.native.limit(0).to_arrow_table().schema
 
     def reader(self) -> pa.RecordBatchReader:
+        self._check_types()
         return self.cursor.sql(self.sql).to_arrow_reader(batch_size=100_000)
 
     def polars_lazy(self) -> Any:
+        self._check_types()
         return self.native.pl(lazy=True)
+
+    def _check_types(self) -> None:
+        for name, kind in zip(self.native.columns, self.native.types, strict=True):
+            if "VARIANT" in str(kind):
+                raise without_arrow_form(name, str(kind))
 
     def count(self) -> int:
         row = self.native.count("*").fetchone()

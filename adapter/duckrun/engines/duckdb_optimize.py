@@ -20,6 +20,7 @@ from duckrun.engines.table_job import nothing
 from duckrun.engines.writers import staged
 from duckrun.errors import InvalidConfig
 from duckrun.formats.definition import sort_order
+from duckrun.formats.delta_commit import refuse_unknown_features
 from duckrun.memory import parse_bytes
 from duckrun.specs import Commit, ScanFile, StagedFile
 from duckrun.sql import quote_identifier, quote_literal, transpile
@@ -41,6 +42,7 @@ def optimize(
 
     Raises InvalidConfig for a predicate that is not over partition columns.
     """
+    refuse_unknown_features(snapshot)
     chosen = _chosen(spec, snapshot, cursor)
     target = spec.target_file_size or _target(snapshot)
     _check_columns(spec, snapshot)

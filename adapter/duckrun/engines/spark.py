@@ -29,7 +29,7 @@ from duckrun.engines.spark_write import Attempt
 from duckrun.engines.table_job import carry_out
 from duckrun.errors import InvalidConfig, SchemaMismatch, StorageError, UnsupportedFeature
 from duckrun.formats.alteration import Alteration
-from duckrun.frame import Frame
+from duckrun.frame import Frame, without_arrow_form
 from duckrun.specs import Commit, DeleteSpec, ReadSpec, Spec, StagedFile, UpdateSpec
 from duckrun.table_specs import MaintenanceResult, OptimizeSpec, TableSpec, VacuumSpec
 
@@ -83,12 +83,15 @@ class SparkFrame:
         return arrow_schema(self.native)
 
     def reader(self) -> pa.RecordBatchReader:
+        for field in self.native.schema.fields:
+            if "variant" in field.dataType.simpleString():
+                raise without_arrow_form(field.name, field.dataType.simpleString())
         return self.native.toArrow().to_reader()
 
     def polars_lazy(self) -> Any:
         import polars
 
-        return polars.DataFrame(self.native.toArrow()).lazy()
+        return polars.DataFrame(self.reader().read_all()).lazy()
 
     def count(self) -> int:
         return self.native.count()

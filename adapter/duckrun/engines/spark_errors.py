@@ -62,6 +62,8 @@ def _translated(error: Exception, mode: str, table: str, analysis: type[DuckrunE
         return SchemaMismatch(f"{mode} on table {table}: a row breaks a constraint: {broken}. Nothing was written.")
     if "NOT_NULL_ASSERT_VIOLATION" in text:
         return SchemaMismatch(f"{mode} on table {table}: a NULL in a column that is NOT NULL. Nothing was written.")
+    if "CAST_OVERFLOW_IN_TABLE_" in text:
+        return SchemaMismatch(f"{mode} on table {table}: a value does not fit its column: {line}. Nothing was written.")
     if "DELTA_MULTIPLE_SOURCE_ROW_MATCHING" in text:
         return DuplicateSourceKeys(
             f"{mode} on table {table}: several source rows match one row of the table. Nothing was written."

@@ -19,10 +19,11 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from duckrun.errors import StorageError, TableNotFound, UnsupportedFeature, VersionNotReadable
+from duckrun.formats import delta_maintenance
 from duckrun.formats.definition import Definition
 from duckrun.formats.delta_commit import NewCommit, write_commit
 from duckrun.formats.delta_log import LOG, NOTE_KEY, CommitActions, CommitTaken, parse_commit, partition_string
-from duckrun.formats.protocol import Protocol
+from duckrun.formats.protocol import Protocol, unlisted
 from duckrun.specs import AppTransaction, Commit, ScanFile
 from duckrun.storage import Storage
 from duckrun.table import Snapshot, TableRef
@@ -93,15 +94,17 @@ class DeltaFormat:
         if timestamp is not None:
             table = self._at(ref, table, timestamp)
         protocol, metadata = table.protocol(), table.metadata()
+        schema = pa.schema(table.schema().to_arrow())
+        properties = dict(metadata.configuration)
         return Snapshot(
             ref=ref,
             version=table.version(),
             table_id=str(metadata.id),
-            schema=pa.schema(table.schema().to_arrow()),
+            schema=schema,
             partition_columns=tuple(metadata.partition_columns),
-            properties=dict(metadata.configuration),
+            properties=properties,
             reader_features=frozenset(protocol.reader_features or ()),
-            writer_features=frozenset(protocol.writer_features or ()),
+            writer_features=frozenset(protocol.writer_features or ()) | unlisted(schema, properties),
             description=metadata.description,
             list_files=self._files,
         )
@@ -274,6 +277,10 @@ class DeltaFormat:
     def commit(self, ref: TableRef, snapshot: Snapshot | None, new: NewCommit) -> int:
         """Commit at the version after a snapshot (None: a new table). Raises CommitTaken, UnsupportedFeature."""
         return write_commit(self, ref, snapshot, new)
+
+    def checkpoint_if_due(self, before: Snapshot | None, ref: TableRef, version: int) -> None:
+        """Keep the log short to read: a checkpoint every so many commits. Never fails the commit that was made."""
+        delta_maintenance.checkpoint_if_due(self, before, ref, version)
 
     def properties(self, app: AppTransaction | None, note: dict[str, Any]) -> CommitProperties:
         """Fenced commit properties: the version read plus one, or CommitFailedError."""

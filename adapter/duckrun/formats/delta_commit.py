@@ -17,9 +17,9 @@ from urllib.parse import quote, unquote
 import obstore
 from obstore.exceptions import AlreadyExistsError
 
-from duckrun.errors import InvalidConfig, UnsupportedFeature
+from duckrun.errors import UnsupportedFeature
 from duckrun.formats.definition import Definition
-from duckrun.formats.delta_log import LOG, NOTE_KEY, CommitTaken
+from duckrun.formats.delta_log import LOG, NOTE_KEY, CommitTaken, append_only
 from duckrun.formats.protocol import Protocol
 from duckrun.specs import AppTransaction, ScanFile, StagedFile
 from duckrun.table import Snapshot, TableRef
@@ -78,12 +78,19 @@ def write_commit(form: DeltaFormat, ref: TableRef, snapshot: Snapshot | None, ne
 def refuse_unknown_features(snapshot: Snapshot) -> None:
     """Raise UnsupportedFeature for a table that asks of a commit what ours do not do."""
     unknown = (snapshot.reader_features | snapshot.writer_features) - _KNOWN
-    if snapshot.properties.get("delta.columnMapping.mode", "none") != "none":
-        unknown |= {"columnMapping"}
     if unknown:
         raise UnsupportedFeature(
             f"Table {snapshot.ref} uses {', '.join(sorted(unknown))}, which only Spark can alter. Run this with engine: spark."
         )
+
+
+def only_spark(snapshot: Snapshot) -> bool:
+    """True for a table that asks of a commit what ours do not do."""
+    try:
+        refuse_unknown_features(snapshot)
+    except UnsupportedFeature:
+        return True
+    return False
 
 
 def _info(form: DeltaFormat, snapshot: Snapshot | None, new: NewCommit, now: int) -> dict[str, Any]:
@@ -127,9 +134,7 @@ def _add(file: StagedFile, now: int, data_change: bool) -> dict[str, Any]:
 
 def _removes(form: DeltaFormat, snapshot: Snapshot, new: NewCommit, now: int) -> Iterator[dict[str, Any]]:
     if new.data_change and snapshot.properties.get("delta.appendOnly", "").lower() == "true":
-        raise InvalidConfig(
-            f"Table {snapshot.ref} is append-only (delta.appendOnly), and this would rewrite or remove rows. Nothing was written."
-        )
+        raise append_only(snapshot.ref)
     # A remove names its file as the add did, letter by letter, and the deletion vector that it had then.
     spelled = {unquote(path): path for path in form.paths(snapshot)}
     vectors = _vectors(form, snapshot, {f.path for f in new.removes if f.deletion_vector})

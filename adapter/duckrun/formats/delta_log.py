@@ -11,6 +11,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
+from duckrun.errors import DuckrunError, InvalidConfig
 from duckrun.specs import AppTransaction
 
 NOTE_KEY = "duckrun"
@@ -19,6 +20,18 @@ LOG = "_delta_log"
 
 class CommitTaken(Exception):
     """The version that a commit wanted was taken by another writer."""
+
+
+def append_only(table: object) -> InvalidConfig:
+    """The error about rows that would go from a table which only takes more."""
+    return InvalidConfig(
+        f"Table {table} is append-only (delta.appendOnly), and this would rewrite or remove rows. Nothing was written."
+    )
+
+
+def refused(table: object, error: Exception) -> DuckrunError | CommitTaken:
+    """What it means that deltalake did not commit: mostly that the version was taken."""
+    return append_only(table) if "append-only" in str(error) else CommitTaken(str(error))
 
 
 @dataclass(frozen=True)

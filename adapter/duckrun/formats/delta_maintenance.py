@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import Schema, convert_to_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
+from obstore.exceptions import BaseError as ObstoreError
 
-from duckrun.errors import CommitConflict, InvalidConfig, StorageError, UnsupportedFeature
+from duckrun.errors import CommitConflict, DuckrunError, InvalidConfig, StorageError, UnsupportedFeature
 from duckrun.formats import delta_types
 from duckrun.formats.definition import fields_of
-from duckrun.formats.delta_log import CommitTaken
+from duckrun.formats.delta_log import LOG, CommitTaken
 from duckrun.specs import AppTransaction
 from duckrun.table import Snapshot, TableRef
 from duckrun.table_specs import ConvertSpec, VacuumSpec
@@ -23,7 +25,11 @@ from duckrun.table_specs import ConvertSpec, VacuumSpec
 if TYPE_CHECKING:
     from duckrun.formats.delta import DeltaFormat
 
+log = logging.getLogger(__name__)
+
 _PARTITION = "="
+_INTERVAL = 10
+"""Commits between two checkpoints where the table does not say (Delta's own default)."""
 
 
 def vacuum(form: DeltaFormat, snapshot: Snapshot, spec: VacuumSpec) -> tuple[str, ...]:
@@ -62,6 +68,29 @@ def below_retention(snapshot: Snapshot, spec: VacuumSpec) -> InvalidConfig:
 def checkpoint(form: DeltaFormat, snapshot: Snapshot) -> None:
     """Write a checkpoint of a version."""
     _run(snapshot, "checkpoint", form.handle(snapshot.ref, snapshot.version).create_checkpoint)
+
+
+def checkpoint_if_due(form: DeltaFormat, before: Snapshot | None, ref: TableRef, version: int) -> None:
+    """Write a checkpoint of a version that was just committed, where the table's interval asks for one and the engine that
+    committed wrote none. The commit stands without it: a failure is logged.
+    """
+    if before is None:
+        return
+    try:
+        interval = int(before.properties.get("delta.checkpointInterval", _INTERVAL))
+        if interval > 0 and version % interval == 0 and _last_checkpoint(form, ref) < version:
+            checkpoint(form, form.snapshot(ref, version))
+    except (DuckrunError, DeltaError, ObstoreError, OSError, ValueError) as error:
+        log.warning("table %s: version %s is committed, but has no checkpoint: %s", ref, version, error)
+
+
+def _last_checkpoint(form: DeltaFormat, ref: TableRef) -> int:
+    """The version of the newest checkpoint by the log's own hint; -1 where there is none."""
+    try:
+        hint = bytes(obstore.get(form.storage.store_at(ref.location), f"{LOG}/_last_checkpoint").bytes())
+    except FileNotFoundError:
+        return -1
+    return int(json.loads(hint)["version"])
 
 
 def cleanup_log(form: DeltaFormat, snapshot: Snapshot) -> tuple[str, ...]:

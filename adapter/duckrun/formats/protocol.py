@@ -5,8 +5,11 @@ Source: Delta protocol, Protocol Evolution, Table Features.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
+
+import pyarrow as pa
 
 _LEGACY: dict[int, set[str]] = {
     2: {"appendOnly", "invariants"},
@@ -16,6 +19,18 @@ _LEGACY: dict[int, set[str]] = {
     6: {"identityColumns"},
 }
 _READ_TOO = {"timestampNtz", "deletionVectors"}
+_GENERATED, _IDENTITY = b"delta.generationExpression", b"delta.identity.start"
+COMPUTED = frozenset((_GENERATED, _IDENTITY))
+"""What the metadata of a column holds that writers compute."""
+
+
+def unlisted(schema: pa.Schema, properties: Mapping[str, str]) -> set[str]:
+    """The writer features that a table uses by what its columns and properties say. A protocol before version 7 lists none."""
+    keys = {key for column in schema for key in column.metadata or {}}
+    found = {"columnMapping"} if properties.get("delta.columnMapping.mode", "none") != "none" else set()
+    found |= {"generatedColumns"} if _GENERATED in keys else set()
+    found |= {"identityColumns"} if _IDENTITY in keys else set()
+    return found | ({"invariants of columns"} if b"delta.invariants" in keys else set())
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from duckrun.engines.writers.statistics import delta_stats
 from duckrun.errors import StorageError, UnsupportedFeature
 from duckrun.formats.definition import Definition
 from duckrun.formats.delta_commit import NewCommit
-from duckrun.formats.delta_log import CommitActions, CommitTaken
+from duckrun.formats.delta_log import CommitActions, CommitTaken, refused
 from duckrun.specs import ScanFile, StagedFile
 from duckrun.sql import quote_identifier, quote_literal
 from duckrun.table import Snapshot, TableRef, schema_to_text
@@ -174,7 +174,7 @@ def commit(
             others = transaction.commits_after(at)
             fixed = fenced or overwrite or definition is not None or not others
             if fixed or not _may_go_on_top(transaction, others, staged, removed, blind):
-                raise CommitTaken(str(error)) from error
+                raise refused(ref, error) from error
             log.info("table %s: version %s was taken, committing the same files on top", ref, at + 1)
             at = others[-1].version
         except SchemaMismatchError as error:
