@@ -62,6 +62,19 @@ class ReadSpec:
 
 
 @dataclass(frozen=True)
+class TableConstraints:
+    """What a table holds all its rows to, whoever writes them: columns without NULL, and conditions (SQL in the dialect of
+    the spec) by their names.
+    """
+
+    not_null: tuple[str, ...] = ()
+    checks: Mapping[str, str] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.not_null or self.checks)
+
+
+@dataclass(frozen=True)
 class WriteSpec:
     """A write of whole rows.
 
@@ -71,6 +84,8 @@ class WriteSpec:
     partitions that the source holds rows of. ``read_version`` fences the commit to that version plus one (NO_TABLE: to
     a table that is not there yet). An overwrite
     with ``redefine`` makes another table in the place of one: its properties, constraints and description go too.
+    ``constraints`` are kept in the table that this write makes or overwrites, in the place of those that an earlier write
+    gave it; with None, and for all that ALTER TABLE gave it, the table has the constraints that it had.
     """
 
     mode: WriteMode
@@ -85,6 +100,7 @@ class WriteSpec:
     read_version: int | None = None
     within: str | None = None
     redefine: bool = False
+    constraints: TableConstraints | None = None
     app: AppTransaction | None = None
     dialect: str = "duckdb"
 

@@ -115,9 +115,10 @@ class Storage:
         config: dict[str, Any] = {}
         client: dict[str, Any] = {}
         for key, value in self._plain().items():
-            name = key.lower().removeprefix("aws_") if key.lower() == "aws_allow_http" else key.lower()
-            if name in _CLIENT_KEYS:
-                client[name] = value.lower() == "true" if value.lower() in ("true", "false") else value
+            name = key.lower()
+            of_client = name.removeprefix("aws_").removeprefix("azure_").removeprefix("google_")
+            if of_client in _CLIENT_KEYS:
+                client[of_client] = value.lower() == "true" if value.lower() in ("true", "false") else value
             elif name not in ("conditional_put", "aws_conditional_put", "aws_s3_allow_unsafe_rename"):
                 config[name] = value
         try:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 
 from duckrun.engines.duckdb_alter import order_by
-from duckrun.engines.duckdb_source import Rows
+from duckrun.engines.duckdb_source import Rows, in_utc
 from duckrun.errors import InvalidConfig, RowsOutsidePartition, SchemaMismatch, UnsupportedFeature
-from duckrun.formats.definition import sort_order
+from duckrun.formats.definition import CHECK, Definition, sort_order
 from duckrun.raising import raising
 from duckrun.specs import WriteSpec
 from duckrun.sql import quote_identifier, quote_literal, transpile
@@ -29,9 +30,6 @@ _ROWS = "source"
 def check_features(snapshot: Snapshot) -> None:
     """Raise UnsupportedFeature for a table whose features a write of ours would not keep."""
     unknown = snapshot.writer_features - _WRITER_FEATURES
-    mapping = snapshot.properties.get("delta.columnMapping.mode", "none")
-    if mapping != "none":
-        unknown |= {"columnMapping"}
     if unknown:
         raise UnsupportedFeature(
             f"Table {snapshot.ref} uses {', '.join(sorted(unknown))}, with which the duckdb engine cannot write. "
@@ -46,10 +44,15 @@ def types_of(snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection) -> dict[str,
 
 
 def differs(rows: Rows, snapshot: Snapshot) -> bool:
-    """True if a table of these rows would have another schema. (What DuckDB writes is nullable.)"""
+    """True if a table of these rows would have another schema."""
     old = types_of(snapshot, rows.cursor)
-    nullable = all(field.nullable for field in snapshot.schema)
-    return not nullable or [(n, str(k)) for n, k in old.items()] != [(n, str(k)) for n, k in rows.types.items()]
+    return [(n, str(k)) for n, k in old.items()] != [(n, str(k)) for n, k in rows.types.items()]
+
+
+def empty(filled: Filled, cursor: duckdb.DuckDBPyConnection) -> pa.Schema:
+    """The Arrow schema of columns that are filled so."""
+    nulls = ", ".join(f"CAST(NULL AS {kind}) AS {quote_identifier(name)}" for name, (_, kind) in filled.items())
+    return in_utc(cursor.sql(f"SELECT {nulls} LIMIT 0").to_arrow_table().schema)
 
 
 def fitted(
@@ -60,20 +63,27 @@ def fitted(
     *,
     spec: WriteSpec | None = None,
     snapshot: Snapshot | None = None,
+    definition: Definition | None = None,
 ) -> Rows:
-    """The SELECT that is written: cast, checked row by row as it streams, sorted.
+    """The SELECT that is written: cast, checked row by row as it streams, sorted. A ``definition`` is that of the table as
+    it will be; without one, the constraints and the sort order of the snapshot hold.
 
     The checks stand in the SELECT list: a filter that fails could be moved below a join and see other rows.
     """
     casts = ", ".join(
-        f"CAST({'NULL' if source is None else quote_identifier(source)} AS {kind}) AS {quote_identifier(name)}"
-        for name, (source, kind) in filled.items()
+        f"{_cast(name, source, kind, rows)} AS {quote_identifier(name)}" for name, (source, kind) in filled.items()
     )
-    checked = _checks(filled, partition_by, spec, snapshot)
+    if definition is None and snapshot is not None:
+        not_null, properties = [f.name for f in snapshot.schema if not f.nullable], snapshot.properties
+    elif definition is not None:
+        not_null, properties = [f["name"] for f in definition.fields if not f["nullable"]], dict(definition.properties)
+    else:
+        not_null, properties = [], {}
+    checked = _checks(filled, partition_by, spec, not_null, properties)
     columns = ", ".join(
         f"{checked[name]} AS {quote_identifier(name)}" if name in checked else quote_identifier(name) for name in filled
     )
-    order = order_by(_sort_order(ref, filled, spec, snapshot))
+    order = order_by(_sort_order(ref, filled, spec, properties))
     sql = f"SELECT {columns} FROM (SELECT {casts} FROM ({rows.sql})) AS {_ROWS}{order}"
     if rows.one_shot:  # binding it must not read it
         types = {name: _type(rows.cursor, kind) for name, (_, kind) in filled.items()}
@@ -83,16 +93,29 @@ def fitted(
     return Rows(rows.cursor, sql, types, rows.one_shot)
 
 
-def _sort_order(ref: TableRef, filled: Filled, spec: WriteSpec | None, snapshot: Snapshot | None) -> tuple[str, ...]:
+def _cast(name: str, source: str | None, kind: str, rows: Rows) -> str:
+    """A column of the source in the table's type; a value that has no place in it fails, and says in which column."""
+    if source is None:
+        return f"CAST(NULL AS {kind})"
+    column = quote_identifier(source)
+    if str(rows.types[source]) == kind:
+        return f"CAST({column} AS {kind})"
+    tried = f"TRY_CAST({column} AS {kind})"
+    value = f"left(CAST({column} AS VARCHAR), 100)"
+    message = f"{quote_literal(f'column {name} cannot hold the value ')} || {value} || {quote_literal(f' as {kind}')}"
+    return f"CASE WHEN {column} IS NULL OR {tried} IS NOT NULL THEN {tried} ELSE CAST({raising(SchemaMismatch, message)} AS {kind}) END"
+
+
+def _sort_order(
+    ref: TableRef, filled: Filled, spec: WriteSpec | None, properties: Mapping[str, str]
+) -> tuple[str, ...]:
     """The columns to sort by: those of the spec, else those that the table says."""
     if spec is not None and spec.sort_by:
         unknown = [c for c in spec.sort_by if c not in filled]
         if unknown:
             raise InvalidConfig(f"Table {ref}: sort_by names {', '.join(unknown)}, which is no column.")
         return spec.sort_by
-    if snapshot is None:
-        return ()
-    return tuple(c for c in sort_order(snapshot.properties) if c in filled)
+    return tuple(c for c in sort_order(properties) if c in filled)
 
 
 def contained(rows: Rows, predicate: str, asked: str) -> Rows:
@@ -116,7 +139,8 @@ def _checks(
     filled: Filled,
     partition_by: Sequence[str],
     spec: WriteSpec | None,
-    snapshot: Snapshot | None,
+    not_null: Sequence[str],
+    properties: Mapping[str, str],
 ) -> dict[str, str]:
     """Column -> expression that raises for a row that may not be written, and is the column otherwise."""
     tests: list[tuple[str, str, type, str]] = []
@@ -132,18 +156,16 @@ def _checks(
         message = _outside(spec.predicate, list(filled), "replaced")
         anchor = next(iter(filled))
         tests.append((anchor, f"({predicate}) IS TRUE", RowsOutsidePartition, message))
-    if snapshot is not None:
-        for field in snapshot.schema:
-            if not field.nullable and field.name in filled:
-                message = quote_literal(f"column {field.name} is NOT NULL, and the data has a NULL in it")
-                tests.append((field.name, f"{quote_identifier(field.name)} IS NOT NULL", SchemaMismatch, message))
-        for key, condition in snapshot.properties.items():
-            if key.startswith("delta.constraints."):
-                name = key.removeprefix("delta.constraints.")
-                message = quote_literal(f"a row breaks the constraint {name} ({condition})")
-                # Spark takes a condition that is NULL for broken, unlike SQL's own CHECK.
-                test = transpile(condition, "spark", "duckdb")
-                tests.append((next(iter(filled)), f"({test}) IS TRUE", SchemaMismatch, message))
+    for name in not_null:
+        if name in filled:
+            message = quote_literal(f"column {name} is NOT NULL, and the data has a NULL in it")
+            tests.append((name, f"{quote_identifier(name)} IS NOT NULL", SchemaMismatch, message))
+    for key, condition in properties.items():
+        if key.startswith(CHECK):
+            message = quote_literal(f"a row breaks the constraint {key.removeprefix(CHECK)} ({condition})")
+            # Spark takes a condition that is NULL for broken, unlike SQL's own CHECK.
+            test = transpile(condition, "spark", "duckdb")
+            tests.append((next(iter(filled)), f"({test}) IS TRUE", SchemaMismatch, message))
     checked: dict[str, str] = {}
     for name, test, kind, message in tests:
         inner = checked.get(name, quote_identifier(name))

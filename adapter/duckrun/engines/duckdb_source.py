@@ -139,9 +139,33 @@ def _polars(value: Any, cursor: duckdb.DuckDBPyConnection, name: str, select: st
 def arrow_schema(rows: Rows) -> pa.Schema:
     """The Arrow schema of rows. A stream is not read: its types alone say it."""
     if not rows.one_shot:
-        return rows.relation().limit(0).to_arrow_table().schema
+        return in_utc(rows.relation().limit(0).to_arrow_table().schema)
     nulls = ", ".join(f"CAST(NULL AS {kind}) AS {quote_identifier(name)}" for name, kind in rows.types.items())
-    return rows.cursor.sql(f"SELECT {nulls} LIMIT 0").to_arrow_table().schema
+    return in_utc(rows.cursor.sql(f"SELECT {nulls} LIMIT 0").to_arrow_table().schema)
+
+
+def arrow_reader(rows: Rows) -> pa.RecordBatchReader:
+    """The rows as a stream of Arrow batches."""
+    reader = rows.relation().to_arrow_reader(batch_size=100_000)
+    schema = in_utc(reader.schema)
+    return reader if schema.equals(reader.schema) else reader.cast(schema)
+
+
+def in_utc(schema: pa.Schema) -> pa.Schema:
+    """A schema whose instants are shown in UTC: DuckDB gives them in the TimeZone of the cursor, and Delta has one alone."""
+    return pa.schema([field.with_type(_in_utc(field.type)) for field in schema], schema.metadata)
+
+
+def _in_utc(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return pa.timestamp(kind.unit, "UTC")
+    if pa.types.is_map(kind):
+        return pa.map_(_in_utc(kind.key_type), _in_utc(kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_in_utc(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_in_utc(field.type)) for field in kind])
+    return kind
 
 
 def spool(rows: Rows) -> Rows:

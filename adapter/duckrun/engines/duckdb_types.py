@@ -7,7 +7,7 @@ from typing import Any
 
 from duckrun.errors import SchemaMismatch, unfitting_columns
 from duckrun.specs import SchemaMode
-from duckrun.sql import quote_identifier
+from duckrun.sql import quote_identifier, quote_literal
 
 # Delta has no unsigned, 128-bit, nanosecond or textual-only types (Delta protocol, Primitive Types).
 _STORED_AS = {
@@ -25,6 +25,7 @@ _STORED_AS = {
 }
 _REFUSED = {"time", "time with time zone", "interval", "union", "timestamp_ns", "bignum", "varint"}
 _INTEGERS = ("tinyint", "smallint", "integer", "bigint")
+_NAIVE = ("timestamp", "timestamp_s", "timestamp_ms")
 
 Types = Mapping[str, Any]
 """Column name -> DuckDBPyType, in order."""
@@ -48,6 +49,40 @@ def storable(name: str, kind: Any) -> str:
     if kind.id == "varchar":  # JSON is a name for VARCHAR
         return "VARCHAR"
     return _STORED_AS.get(kind.id, str(kind))
+
+
+def as_utc(value: str, kind: Any, depth: int = 0) -> str | None:
+    """SQL of a value with the timestamps without zone in it, also inside of nested types, taken as UTC and given that zone;
+    None where there are none.
+
+    >>> import duckdb
+    >>> as_utc("t", duckdb.type("TIMESTAMP")), as_utc("l", duckdb.type("TIMESTAMP[]"))
+    ("timezone('UTC', CAST(t AS TIMESTAMP))", "list_transform(l, lambda x0: timezone('UTC', CAST(x0 AS TIMESTAMP)))")
+    """
+    if kind.id in _NAIVE:
+        return f"timezone('UTC', CAST({value} AS TIMESTAMP))"
+    item = f"x{depth}"
+    if kind.id in ("list", "array"):
+        inner = as_utc(item, dict(kind.children)["child"], depth + 1)
+        return None if inner is None else f"list_transform({value}, lambda {item}: {inner})"
+    if kind.id == "struct":
+        return _fields_as_utc(value, kind.children, depth)
+    if kind.id == "map":
+        entry = _fields_as_utc(item, kind.children, depth + 1)
+        return (
+            None if entry is None else f"map_from_entries(list_transform(map_entries({value}), lambda {item}: {entry}))"
+        )
+    return None
+
+
+def _fields_as_utc(value: str, children: Sequence[tuple[str, Any]], depth: int) -> str | None:
+    """A struct of the same fields; a NULL stays one."""
+    fields = {name: f"struct_extract({value}, {quote_literal(name)})" for name, _ in children}
+    made = {name: as_utc(fields[name], kind, depth) for name, kind in children}
+    if not any(made.values()):
+        return None
+    packed = ", ".join(f"{quote_identifier(name)} := {sql or fields[name]}" for name, sql in made.items())
+    return f"CASE WHEN {value} IS NOT NULL THEN struct_pack({packed}) END"
 
 
 def fits(source: Any, target: Any) -> bool:

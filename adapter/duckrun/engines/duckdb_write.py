@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from duckrun.engines import duckdb_merge, duckdb_rewrite
-from duckrun.engines.duckdb_fit import check_features, contained, differs, fitted, types_of
+from duckrun.engines.duckdb_fit import Filled, check_features, contained, differs, empty, fitted, types_of
 from duckrun.engines.duckdb_source import Rows, arrow_schema, spool, unspool
 from duckrun.engines.duckdb_target import definition_of, target_of, written_anew
 from duckrun.engines.duckdb_types import fit_all, store_all
@@ -19,7 +19,7 @@ from duckrun.errors import (
     SchemaMismatch,
     TableNotFound,
 )
-from duckrun.formats.definition import defined, fields_of
+from duckrun.formats.definition import Definition, constrained_anew, fields_of, overwritten
 from duckrun.specs import (
     Commit,
     DeleteInsertSpec,
@@ -100,8 +100,12 @@ class Job:
                 f"Table {transaction.ref} is partitioned by {', '.join(missing)}, which the data has not; "
                 f"it has {', '.join(rows.types)}."
             )
-        kept = None if spec.redefine else snapshot  # whose constraints and sort order hold
-        final = fitted(self.transaction.ref, rows, filled, partition_by, spec=spec, snapshot=kept)
+        definition = self._definition(spec, rows, filled, partition_by, snapshot) if whole else None
+        final = fitted(
+            self.transaction.ref, rows, filled, partition_by, spec=spec, snapshot=snapshot, definition=definition
+        )
+        if definition is not None:
+            return self._defined(spec, final, snapshot, definition)
         if mode == "replace" and snapshot is not None:
             return self._replace(spec, final, snapshot)
         if snapshot is not None and not whole and written_anew(snapshot):
@@ -122,8 +126,6 @@ class Job:
         if rows.one_shot and repartitioned:
             rows = self.kept(rows)
         definition = None if whole or snapshot is None else definition_of(snapshot)
-        if whole and (spec.redefine or any(not name.startswith("delta.") for name in spec.table_properties)):
-            return self._defined(spec, rows, snapshot, partition_by)
         if rows.one_shot or definition is not None:
             reason = "a stream can be read once, staged files can be committed again"
             if definition is not None:
@@ -160,19 +162,29 @@ class Job:
         )
         return self.done(version, "delta_rs", reason)
 
-    def _defined(self, spec: WriteSpec, rows: Rows, snapshot: Snapshot | None, partition_by: Sequence[str]) -> Commit:
-        """All rows of a table, with a definition that delta_rs does not write: another one, or properties of our own."""
-        form, schema = self.transaction.lake.format, arrow_schema(rows)
-        definition = defined(fields_of(schema), tuple(partition_by), spec.table_properties, spec.description)
-        if snapshot is not None:
-            definition = definition.in_place_of(form.definition(snapshot), keep=not spec.redefine)
+    def _definition(
+        self, spec: WriteSpec, rows: Rows, filled: Filled, partition_by: Sequence[str], snapshot: Snapshot | None
+    ) -> Definition | None:
+        """The definition of a table whose rows are all written anew, where delta_rs does not write it: another one,
+        properties of our own, constraints. None where it does.
+        """
+        own = any(not name.startswith("delta.") for name in spec.table_properties)
+        if snapshot is not None and constrained_anew(snapshot.properties, snapshot.schema, spec):
+            own = True
+        if not (own or spec.redefine or spec.constraints):
+            return None
+        before = None if snapshot is None else self.transaction.lake.format.definition(snapshot)
+        return overwritten(spec, fields_of(empty(filled, rows.cursor)), tuple(partition_by), before)
+
+    def _defined(self, spec: WriteSpec, rows: Rows, snapshot: Snapshot | None, definition: Definition) -> Commit:
+        """All rows of a table and its definition."""
         reason = "rows and definition of the table in one commit"
         version = staged.commit(
             self.transaction,
             snapshot,
-            self.staged(rows, partition_by, spec.target_file_size),
+            self.staged(rows, definition.partition_columns, spec.target_file_size),
             () if snapshot is None else snapshot.files(),
-            schema=schema,
+            schema=arrow_schema(rows),
             definition=definition,
             operation="CREATE TABLE AS SELECT" if snapshot is None else "CREATE OR REPLACE TABLE AS SELECT",
             writer="staged",
@@ -235,6 +247,10 @@ class Job:
         spec = self.spec
         if not isinstance(spec, WriteSpec) or spec.mode not in ("append", "overwrite", "error"):
             raise InvalidConfig(f"Staged files are committed by append, overwrite or error, not by {spec.mode}.")
+        if spec.constraints:
+            raise InvalidConfig(
+                f"Table {self.transaction.ref}: constraints are checked as rows are written, not of files."
+            )
         schemas = {file.schema for file in files}
         if len(schemas) != 1:
             raise SchemaMismatch(
@@ -259,15 +275,21 @@ class Job:
                     raise SchemaMismatch(
                         f"Table {self.transaction.ref} has the columns {snapshot.schema.names}, not {schema.names}."
                     )
+            overwrite, definition = spec.mode == "overwrite" and snapshot is not None, None
+            if snapshot is not None and overwrite and constrained_anew(snapshot.properties, snapshot.schema, spec):
+                before = self.transaction.lake.format.definition(snapshot)
+                definition = overwritten(spec, fields_of(schema), partition_by, before)
             version = staged.commit(
                 self.transaction,
                 snapshot,
                 files,
-                schema=schema if snapshot is None or spec.mode == "overwrite" else snapshot.schema,
+                snapshot.files() if snapshot is not None and definition is not None else (),
+                schema=schema if snapshot is None or overwrite else snapshot.schema,
                 partition_by=partition_by,
                 properties=spec.table_properties,
                 description=spec.description,
-                overwrite=spec.mode == "overwrite" and snapshot is not None,
+                overwrite=overwrite,
+                definition=definition,
                 writer="staged",
                 reason=reason,
                 blind=spec.mode == "append",

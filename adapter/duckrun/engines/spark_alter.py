@@ -13,8 +13,8 @@ from duckrun.engines.spark_sql import quote, table_at, to_spark
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
 from duckrun.formats import delta_maintenance, delta_types
 from duckrun.formats.alteration import Alteration
-from duckrun.formats.definition import CHECK, PLAIN, Definition, created
-from duckrun.formats.delta_commit import refuse_unknown_features
+from duckrun.formats.definition import Definition, created, special_properties
+from duckrun.formats.delta_commit import only_spark
 from duckrun.specs import Commit
 from duckrun.sql import quote_literal
 from duckrun.table import Snapshot
@@ -101,30 +101,17 @@ def instead(
 ) -> Callable[[], Commit] | None:
     """Spark's own statement, where a commit of ours would not keep what the table's features ask for."""
     if isinstance(spec, CreateSpec) and (snapshot is None or spec.if_exists == "replace"):
-        special = _special(spec.table_properties)
-        if special or (snapshot is not None and _only_spark(snapshot)):
+        special = special_properties(spec.table_properties)
+        if special or (snapshot is not None and only_spark(snapshot)):
             text = _create(spec, special, replaces=snapshot is not None)
             return lambda: _statement(engine, spec, snapshot, _without_app(transaction), text, _OWN)
     if isinstance(spec, AlterSpec) and snapshot is not None:
-        asked = [name for c in spec.changes if isinstance(c, SetProperties) for name in _special(c.properties)]
-        if asked or _only_spark(snapshot):
+        asked = [
+            name for c in spec.changes if isinstance(c, SetProperties) for name in special_properties(c.properties)
+        ]
+        if asked or only_spark(snapshot):
             return lambda: _alter(engine, spec, snapshot, _without_app(transaction))
     return None
-
-
-def _special(properties: Mapping[str, str]) -> dict[str, str]:
-    """Properties that may ask for more of a table than metadata."""
-    return {
-        k: v for k, v in properties.items() if k.startswith("delta.") and not k.startswith(CHECK) and k not in PLAIN
-    }
-
-
-def _only_spark(snapshot: Snapshot) -> bool:
-    try:
-        refuse_unknown_features(snapshot)
-    except UnsupportedFeature:
-        return True
-    return False
 
 
 def _without_app(transaction: Transaction) -> Transaction:
@@ -211,7 +198,7 @@ def vacuum(
     engine: SparkEngine, spec: VacuumSpec, snapshot: Snapshot, transaction: Transaction
 ) -> tuple[str, ...] | None:
     """VACUUM, for a table with deletion vectors; None where deltalake's knows all its files."""
-    if "deletionVectors" not in snapshot.reader_features and not _only_spark(snapshot):
+    if "deletionVectors" not in snapshot.reader_features and not only_spark(snapshot):
         return None
     storage, place = transaction.lake.storage, snapshot.ref.location
     retain = "" if spec.retention_hours is None else f" RETAIN {float(spec.retention_hours)} HOURS"

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from duckrun.engines.spark_sql import quote
 from duckrun.errors import SchemaMismatch, unfitting_columns
 from duckrun.specs import SchemaMode
 
@@ -61,6 +62,34 @@ def storable_table(table: pa.Table) -> pa.Table:
         return table.cast(schema)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise SchemaMismatch(f"the rows have a value that Delta cannot store: {error}") from error
+
+
+def as_utc(value: str, kind: Any, depth: int = 0) -> str | None:
+    """Spark SQL of a value with the timestamps without zone in it, also inside of nested types, taken as UTC and made
+    instants; None where there are none. The session's time zone has no part in it.
+    """
+    item, name = f"x{depth}", kind.typeName()
+    if name == "timestamp_ntz":
+        parts = ", ".join(f"{part}({value})" for part in ("year", "month", "day", "hour", "minute"))
+        return f"make_timestamp_ltz({parts}, CAST(extract(SECOND FROM {value}) AS DECIMAL(16, 6)), 'UTC')"
+    if name == "array":
+        inner = as_utc(item, kind.elementType, depth + 1)
+        return None if inner is None else f"transform({value}, {item} -> {inner})"
+    if name == "map":
+        keys = as_utc(f"{item}k", kind.keyType, depth + 1)
+        values = as_utc(f"{item}v", kind.valueType, depth + 1)
+        if keys is None and values is None:
+            return None
+        made = value if keys is None else f"transform_keys({value}, ({item}k, {item}v) -> {keys})"
+        return made if values is None else f"transform_values({made}, ({item}k, {item}v) -> {values})"
+    if name == "struct":
+        fields = {field.name: f"{value}.{quote(field.name)}" for field in kind.fields}
+        made = {field.name: as_utc(fields[field.name], field.dataType, depth) for field in kind.fields}
+        if not any(made.values()):
+            return None
+        packed = ", ".join(f"{made[n] or fields[n]} AS {quote(n)}" for n in fields)
+        return f"CASE WHEN {value} IS NOT NULL THEN struct({packed}) END"
+    return None
 
 
 def fits(source: Any, target: Any, *, checked: bool) -> bool:

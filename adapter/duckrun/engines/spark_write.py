@@ -27,8 +27,9 @@ from duckrun.errors import (
     SchemaMismatch,
 )
 from duckrun.formats.alteration import Alteration, evolved
-from duckrun.formats.definition import defined, sort_order
-from duckrun.formats.delta_commit import NewCommit, refuse_unknown_features
+from duckrun.formats.definition import constrained_anew, overwritten, sort_order
+from duckrun.formats.delta_commit import NewCommit, only_spark, refuse_unknown_features
+from duckrun.formats.protocol import COMPUTED
 from duckrun.specs import Commit, DeleteInsertSpec, DeleteSpec, MergeSpec, Spec, UpdateSpec, WriteSpec
 from duckrun.transaction import Transaction
 
@@ -162,28 +163,34 @@ class Attempt(SparkCommit):
 
     def _overwrite(self, frame: DataFrame, spec: WriteSpec) -> Commit | None:
         assert self.snapshot is not None
-        if spec.redefine:
-            return self._redefine(frame, spec, self.snapshot)
+        own = constrained_anew(self.snapshot.properties, self.snapshot.schema, spec) and not only_spark(self.snapshot)
+        if own or spec.redefine or spec.constraints:
+            return self._defined(frame, spec, self.snapshot)
         keep = self.snapshot.partition_columns if spec.partition_by is None else spec.partition_by
         check_new_table(frame.schema, keep)
         return self._save(self._commented(frame, spec), "overwrite", {"overwriteSchema": "true"}, keep, spec)
 
-    def _redefine(self, frame: DataFrame, spec: WriteSpec, snapshot: Snapshot) -> Commit:
-        """Another table in the place of this one: Spark's own REPLACE leaves out properties at a location, so that Spark
-        writes the rows beside it, and a commit of ours shows them with the definition."""
-        lake, partition_by = self.transaction.lake, tuple(spec.partition_by or ())
-        refuse_unknown_features(snapshot)
+    def _defined(self, frame: DataFrame, spec: WriteSpec, snapshot: Snapshot | None) -> Commit:
+        """All rows of a table and its definition, constraints included: Spark's own REPLACE leaves out properties at a
+        location, so that Spark writes the rows beside it, and a commit of ours shows them with the definition."""
+        lake, before = self.transaction.lake, None
+        partition_by = tuple(spec.partition_by or ())
+        if snapshot is not None:
+            refuse_unknown_features(snapshot)
+            before = lake.format.definition(snapshot)
+            if spec.partition_by is None and not spec.redefine:
+                partition_by = snapshot.partition_columns
         check_new_table(frame.schema, partition_by)
+        frame = self._commented(frame, spec)
         fields = tuple({**field, "nullable": True} for field in json.loads(frame.schema.json())["fields"])
-        definition = defined(fields, partition_by, spec.table_properties, spec.description)
-        definition = definition.in_place_of(lake.format.definition(snapshot), keep=False)
+        definition = overwritten(spec, fields, partition_by, before)
         reason = "rows and definition of the table in one commit"
         with filled(self.engine, lake, self.ref, definition, self._checked(frame, partition_by)) as copy:
             files = copy.files()
             note = self.transaction.note(writer="spark", reason=reason, rows_inserted=sum(file.rows for file in files))
-            new = NewCommit(
-                "CREATE OR REPLACE TABLE AS SELECT", note, definition, files, snapshot.files(), self.transaction.app
-            )
+            operation = "CREATE TABLE AS SELECT" if snapshot is None else "CREATE OR REPLACE TABLE AS SELECT"
+            removed = () if snapshot is None else snapshot.files()
+            new = NewCommit(operation, note, definition, files, removed, self.transaction.app)
             version = lake.format.commit(self.ref, snapshot, new)
         return lake.format.commit_at(
             self.ref, version, mode=spec.mode, engine=self.engine.name, writer="spark", reason=reason
@@ -196,6 +203,8 @@ class Attempt(SparkCommit):
             return self._save(frame, "error", properties, spec.partition_by or (), spec)
         if spec.predicate is not None:
             self._refuse_outside(frame, spec.predicate)
+        if spec.constraints:
+            return self._defined(frame, spec, None)
         frame = self._commented(frame, spec)
         plain = spec.description is None and all(key.startswith("delta.") for key in properties)
         # Servers other than Apache Spark cannot create a table at a location by SQL: it goes without its description.
@@ -324,15 +333,31 @@ class Attempt(SparkCommit):
         assert self.snapshot is not None
         return self.engine.read_at(self.ref.location, self.snapshot.version).schema
 
+    def computed(self) -> set[str]:
+        """The columns that Delta computes where the rows come without them: generated and identity columns."""
+        assert self.snapshot is not None
+        return {column.name for column in self.snapshot.schema if COMPUTED & set(column.metadata or {})}
+
+    def optional(self, schema_mode: str) -> list[str] | None:
+        """The columns that the rows may lack, as fit_all() takes them."""
+        return sorted(self.computed()) if schema_mode == "fail" else None
+
     def fitted(self, frame: DataFrame, schema_mode: Any) -> tuple[DataFrame, list[str]]:
         """The rows in the table's columns and types, and which columns are new."""
         from pyspark.sql import functions as F
 
-        schema = self.target_schema()
-        filled, new = fit_all(frame.schema, schema, schema_mode, checked=self.engine.ansi())
+        schema, given = self.target_schema(), frame.schema
+        filled, new = fit_all(
+            given, schema, schema_mode, checked=self.engine.ansi(), optional=self.optional(schema_mode)
+        )
         columns = [
-            (F.lit(None) if found is None else F.col(quote(found))).cast(schema[name].dataType).alias(name)
+            (
+                F.lit(None).cast(schema[name].dataType)
+                if found is None
+                else _cast(name, F.col(quote(found)), given[found].dataType, schema[name].dataType)
+            ).alias(name)
             for name, found in filled.items()
+            if found is not None or name not in self.computed()
         ]
         return frame.select(*columns, *[F.col(quote(name)) for name in new]), new
 
@@ -353,3 +378,15 @@ class Attempt(SparkCommit):
             f"{self.spec.mode} on table {self.ref}: {outside.count()} rows lie outside the part being written ({written}): "
             f"{examples[:500]}. Nothing was written."
         )
+
+
+def _cast(name: str, column: Any, source: Any, target: Any) -> Any:
+    """A column in the table's type; a value that has no place in it fails, and says in which column."""
+    from pyspark.sql import functions as F
+
+    if source.simpleString() == target.simpleString():
+        return column.cast(target)
+    tried = column.try_cast(target)
+    message = [F.lit(f"{RAISED}column {name} cannot hold the value "), F.left(column.cast("string"), F.lit(100))]
+    failing = F.raise_error(F.concat(*message, F.lit(f" as {target.simpleString()}"))).cast(target)
+    return F.when(column.isNull() | tried.isNotNull(), tried).otherwise(failing)

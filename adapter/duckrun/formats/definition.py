@@ -18,12 +18,15 @@ from deltalake import Schema
 
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
 from duckrun.formats import delta_types
+from duckrun.specs import TableConstraints, WriteSpec
 from duckrun.sql import columns_of, transpile
 from duckrun.table_specs import AddCheck, ColumnSpec, CreateSpec
 
 SORT_BY = "duckrun.sortBy"
 """The table property that holds the columns by which every write of ours sorts, as a JSON list."""
 CHECK = "delta.constraints."
+GIVEN = "duckrun.constraints"
+"""The table property that says, as JSON, which constraints a write gave the table: another one may give others."""
 _BOOLEAN = {
     "delta.appendOnly": "appendOnly",
     "delta.enableChangeDataFeed": "changeDataFeed",
@@ -188,6 +191,52 @@ def defined(
     return Definition(tuple(fields), partition_by, values, description)
 
 
+def overwritten(
+    spec: WriteSpec, fields: Iterable[dict[str, Any]], partition_by: tuple[str, ...], before: Definition | None
+) -> Definition:
+    """The definition of a table whose rows are all written anew. Raises InvalidConfig, SchemaMismatch, UnsupportedFeature."""
+    made = defined(fields, partition_by, spec.table_properties, spec.description)
+    if before is not None:
+        made = made.in_place_of(before, keep=not spec.redefine)
+        if not spec.redefine:
+            made = _as_before(made, before, None if spec.constraints is None else _given(before.properties))
+    if not spec.constraints:
+        return made
+    for name in spec.constraints.not_null:
+        made = made.with_column(name, nullable=False)
+    for name, condition in spec.constraints.checks.items():
+        made = with_check(made, AddCheck(name, condition), spec.dialect)
+    names = {"not_null": list(spec.constraints.not_null), "checks": list(spec.constraints.checks)}
+    return replace(made, properties={**made.properties, GIVEN: json.dumps(names, ensure_ascii=False)})
+
+
+def constrained_anew(properties: Mapping[str, str], schema: pa.Schema, spec: WriteSpec) -> bool:
+    """True if only a definition of ours keeps or changes the constraints of a table that is overwritten: other writers
+    take the columns of the rows, which may all be NULL.
+    """
+    return any(not column.nullable for column in schema) or (spec.constraints is not None and GIVEN in properties)
+
+
+def _given(properties: Mapping[str, str]) -> TableConstraints:
+    found = json.loads(properties.get(GIVEN, "{}"))
+    return TableConstraints(tuple(found.get("not_null", ())), dict.fromkeys(found.get("checks", ()), ""))
+
+
+def _as_before(made: Definition, before: Definition, less: TableConstraints | None) -> Definition:
+    """The comments and the NOT NULL of the columns that were there already, and all constraints less some."""
+    gone = less or TableConstraints()
+    given = {name.lower() for name in gone.not_null}
+    for old in before.fields:
+        same = next((f for f in made.fields if f["name"].lower() == old["name"].lower()), None)
+        if same is None:
+            continue
+        comment = {k: v for k, v in old["metadata"].items() if k == "comment"}
+        nullable = old["nullable"] or old["name"].lower() in given
+        made = made.with_column(same["name"], nullable=nullable, metadata={**comment, **same["metadata"]})
+    dropped = {GIVEN, *(CHECK + name.lower() for name in gone.checks)} if less is not None else set()
+    return replace(made, properties={k: v for k, v in made.properties.items() if k not in dropped})
+
+
 def field_of(column: ColumnSpec, dialect: str) -> dict[str, Any]:
     kind = delta_types.delta_type(column.type, dialect, column.name)
     return delta_types.field(column.name, kind, column.nullable, column.comment)
@@ -218,6 +267,13 @@ def property_value(name: str, value: Any) -> str:
     if not re.fullmatch(PLAIN[name], text, re.IGNORECASE):
         raise InvalidConfig(f"{text!r} is no value of the table property {name}.")
     return text
+
+
+def special_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """Those that may ask for more of a table than metadata."""
+    return {
+        k: v for k, v in properties.items() if k.startswith("delta.") and not k.startswith(CHECK) and k not in PLAIN
+    }
 
 
 def with_check(now: Definition, change: AddCheck, dialect: str) -> Definition:

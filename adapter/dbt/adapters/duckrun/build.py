@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from dbt.adapters.duckrun.config import ModelConfig, parse_model
+from dbt.adapters.duckrun.constraints import kept
 from dbt.adapters.duckrun.environment import LakeEnvironment
 from dbt.adapters.duckrun.response import DuckrunResponse
 from dbt.adapters.duckrun.stage import Stage
@@ -16,8 +17,10 @@ from dbt.adapters.duckrun.values import match
 from dbt.adapters.events.logging import AdapterLogger
 
 from duckrun.errors import InvalidConfig, SchemaMismatch, repeated_keys
+from duckrun.formats.definition import special_properties
+from duckrun.formats.delta_commit import only_spark
 from duckrun.lake import LocationDefinition, TableRef, ViewDefinition
-from duckrun.specs import Commit, MergeSpec
+from duckrun.specs import Commit, MergeSpec, TableConstraints
 from duckrun.sql import quote_identifier
 from duckrun.storage import normalise_root
 from duckrun.table import Snapshot
@@ -56,6 +59,7 @@ class Build:
                 source=source,
                 target=target,
                 fenced=self.can_fence,
+                kept=self._kept(source) if target is None else None,
             )
             self._refuse_doubled_keys(strategy, staging, source, target)
             return write
@@ -66,6 +70,14 @@ class Build:
     def can_fence(self) -> bool:
         """Whether this node's engine can fence a write of its table."""
         return self.stage.engine.can_fence(self.lake.storage)
+
+    def _kept(self, source: list[str]) -> TableConstraints:
+        """What the table will hold every writer to; nothing where its features are such that only Spark writes its log."""
+        special = special_properties(self.config.table_properties)
+        if self.config.constraints and (special or (self.lake.exists(self.ref) and only_spark(self.target()))):
+            logger.debug(f"{self.config.node}: the contract's constraints are held by this model's writes alone.")
+            return TableConstraints()
+        return kept(self.config.node, self.config.constraints, source)
 
     def target(self) -> Snapshot:
         """The table at the version that this run reads: what the node's SQL saw as ``{{ this }}``."""
@@ -90,9 +102,11 @@ class Build:
             self.stage.header(self.config.sql_header)
         if not sql.strip():
             raise InvalidConfig(f"{node}: the model returns no columns (its SQL is empty); {ref} was not written.")
+        naive = self.config.naive_timestamps or self.env.creds.naive_timestamps
+        as_utc = naive == "utc" and not as_view
         with ExitStack() as stack:
             try:
-                stack.enter_context(self.stage.holding(staging, sql, as_view=as_view))
+                stack.enter_context(self.stage.holding(staging, sql, as_view=as_view, naive_as_utc=as_utc))
             except InvalidConfig as error:
                 raise InvalidConfig(f"{node}: the model returns no columns; {ref} was not written. {error}") from error
             yield

@@ -16,6 +16,8 @@ from duckrun.memory import parse_bytes
 STRATEGIES = ("append", "safeappend", "merge", "insert", "delete+insert", "insert_overwrite", "microbatch")
 # dbt-duckdb's own default, so that a project that changes its profile keeps its meaning.
 DEFAULT_STRATEGY = "delete+insert"
+# A timestamp without zone: as Delta's timestamp_ntz, or as the instant that it is in UTC.
+NAIVE_TIMESTAMPS = ("ntz", "utc")
 ON_SCHEMA_CHANGE = ("ignore", "fail", "append_new_columns", "sync_all_columns")
 
 
@@ -45,6 +47,8 @@ class ModelConfig:
     table_properties: Mapping[str, str] = field(default_factory=dict)
     target_file_size: int | None = None
     location: str | None = None
+    naive_timestamps: str | None = None
+    """None: what the profile says."""
     sql_header: str | None = None
     constraints: Constraints = field(default_factory=Constraints)
     description: str | None = None
@@ -70,7 +74,7 @@ def parse_model(model: Mapping[str, Any]) -> ModelConfig:
         )
     docs: Mapping[str, Any] = config.get("persist_docs") or {}
     columns: Mapping[str, Any] = model.get("columns") or {}
-    size = config.get("target_file_size")
+    size, naive = config.get("target_file_size"), config.get("naive_timestamps")
     return ModelConfig(
         node=node,
         strategy=strategy,
@@ -87,6 +91,7 @@ def parse_model(model: Mapping[str, Any]) -> ModelConfig:
         table_properties=properties(node, config.get("table_properties") or config.get("tblproperties")),
         target_file_size=None if size is None else parse_bytes(size),
         location=config.get("location"),
+        naive_timestamps=None if naive is None else one_of(node, "naive_timestamps", naive, NAIVE_TIMESTAMPS),
         sql_header=config.get("sql_header") or None,
         constraints=parse_constraints(node, model),
         description=(model.get("description") or None) if docs.get("relation") else None,

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dbt.adapters.duckrun.values import target_sql, unquoted
+import sqlglot
+from dbt.adapters.duckrun.values import match, target_sql, unquoted
+from dbt.adapters.events.logging import AdapterLogger
+from sqlglot import exp
 
 from duckrun.errors import InvalidConfig
+from duckrun.specs import TableConstraints
+
+logger = AdapterLogger("Duckrun")
 
 
 @dataclass(frozen=True)
@@ -48,6 +54,34 @@ def parse_constraints(node: str, model: Mapping[str, Any]) -> Constraints:
             name = name if name not in checks else f"{name}_{len(checks)}"
             checks[name] = target_sql(node, f"constraint {name}", text)
     return Constraints(tuple(dict.fromkeys(not_null)), tuple(checks.items()), tuple(dict.fromkeys(unique)))
+
+
+# What DuckDB, Spark and DataFusion (delta_rs) mean alike: a condition of anything else is held by the model's writes alone.
+_ALIKE = (
+    exp.And, exp.Or, exp.Not, exp.Paren, exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Between, exp.In, exp.Is,
+    exp.Add, exp.Sub, exp.Mul, exp.Neg, exp.Null, exp.Boolean, exp.Literal, exp.Column, exp.Identifier, exp.Coalesce,
+    exp.Lower, exp.Upper, exp.Length,
+)  # fmt: skip
+
+
+def kept(node: str, constraints: Constraints, source: Sequence[str]) -> TableConstraints:
+    """The constraints that the Delta table can hold every writer to, with its columns as they are spelled in it."""
+    checks = {}
+    for name, check in constraints.checks:
+        tree = sqlglot.parse_one(check, read="duckdb")
+        columns = list(tree.find_all(exp.Column))
+        alike = all(isinstance(part, _ALIKE) for part in tree.walk())
+        if not alike or not columns or any(c.table or match(c.name, source) is None for c in columns):
+            logger.debug(
+                f"{node}: the check {name} ({check}) is held by this model's writes, and not kept in its table."
+            )
+            continue
+        for column in columns:
+            column.set("this", exp.to_identifier(match(column.name, source), quoted=True))
+        # SQL's CHECK lets a condition pass that is NULL, and Delta's does not.
+        checks[name] = f"coalesce({tree.sql(dialect='duckdb')}, true)"
+    not_null = tuple(found for name in constraints.not_null if (found := match(name, source)) is not None)
+    return TableConstraints(not_null, checks)
 
 
 def _all(model: Mapping[str, Any]) -> Iterable[tuple[Mapping[str, Any], list[str]]]:

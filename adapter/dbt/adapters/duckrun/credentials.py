@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from dbt.adapters.duckdb.credentials import DuckDBCredentials
+from dbt.adapters.duckrun.config import NAIVE_TIMESTAMPS
 from dbt.adapters.duckrun.node import ENGINES
 from dbt.adapters.duckrun.spark_session import SPARK_KEYS
 from dbt_common.exceptions import DbtRuntimeError
@@ -34,6 +35,7 @@ class DuckrunCredentials(DuckDBCredentials):
         memory_limit: 2GB           # for the whole process; default: what the machine or its cgroup leaves free
         lakes:                      # other lakes, each a database of the project: +database: archive
           archive: {root_path: s3://bucket/archive, read_only: true}
+        naive_timestamps: ntz       # or utc: timestamps without zone are stored as instants of UTC
         engine: duckdb              # or spark: of every node that names none (+engine: spark)
         spark:                      # where Spark runs; default: the session or server that there is, else local[*]
           master: local[4]          # or remote: sc://host:15002
@@ -47,6 +49,7 @@ class DuckrunCredentials(DuckDBCredentials):
     spark: dict[str, Any] | None = field(default=None, repr=False)
     lakes: dict[str, Any] | None = field(default=None, repr=False)
     memory_limit: str | int | None = None
+    naive_timestamps: str = NAIVE_TIMESTAMPS[0]
 
     @property
     def type(self) -> str:
@@ -78,6 +81,10 @@ class DuckrunCredentials(DuckDBCredentials):
         if self.engine not in ENGINES:
             raise DbtRuntimeError(
                 f"Unknown engine {self.engine!r} in the profile; the engines are {', '.join(ENGINES)}."
+            )
+        if self.naive_timestamps not in NAIVE_TIMESTAMPS:
+            raise DbtRuntimeError(
+                f"Unknown naive_timestamps {self.naive_timestamps!r} in the profile; it is {' or '.join(NAIVE_TIMESTAMPS)}."
             )
         for key in self.spark or {}:
             _check_key("spark: unknown key", key, SPARK_KEYS)
@@ -123,6 +130,7 @@ class DuckrunCredentials(DuckDBCredentials):
             "schema",
             "engine",
             "memory_limit",
+            "naive_timestamps",
             "database",
             "extensions",
             "external_root",

@@ -19,6 +19,8 @@ from dbt_common.exceptions import DbtRuntimeError
 from sqlglot import exp
 
 from duckrun.engines.engine import Engine
+from duckrun.engines.spark_sql import quote
+from duckrun.engines.spark_types import as_utc
 from duckrun.frame import Frame
 from duckrun.sql import parse_query, quote_identifier
 from duckrun.statements.reading import Reading
@@ -48,23 +50,23 @@ class SparkStage:
             self.session.carry_out(sql, self.dialect)
 
     @contextmanager
-    def holding(self, name: str, sql: str, *, as_view: bool = False) -> Iterator[None]:
+    def holding(self, name: str, sql: str, *, as_view: bool = False, naive_as_utc: bool = False) -> Iterator[None]:
         with spark_errors(self.node):
             query: Any = parse_query(sql, self.dialect)
-            schema = self._reading().frame(query).schema
+            fields = self._reading().frame(query).native.schema.fields
         self.session.temp_views[name.lower()] = query
-        untyped = [field.name for field in schema if pa.types.is_null(field.type)]
-        if untyped and not as_view:
+        made: dict[str, str] = {}
+        if not as_view:
             # As DuckDB stores a column of bare NULLs; Delta has no type for it.
-            columns = [
-                exp.alias_(exp.cast(exp.column(c, quoted=True), "int"), c, quoted=True)
-                if c in untyped
-                else exp.column(c, quoted=True)
-                for c in schema.names
-            ]
-            self.session.temp_views[name.lower()] = exp.select(*columns).from_(
-                exp.Subquery(this=query, alias=exp.TableAlias(this=exp.to_identifier("untyped")))
-            )
+            made = {f.name: f"CAST({quote(f.name)} AS INT)" for f in fields if f.dataType.typeName() == "void"}
+        if naive_as_utc:
+            instants = {f.name: as_utc(quote(f.name), f.dataType) for f in fields}
+            made |= {column: sql for column, sql in instants.items() if sql is not None}
+        if made:
+            columns = ", ".join(f"{made.get(f.name, quote(f.name))} AS {quote(f.name)}" for f in fields)
+            outer: Any = parse_query(f"SELECT {columns}", "spark")
+            alias = exp.TableAlias(this=exp.to_identifier("staged"))
+            self.session.temp_views[name.lower()] = outer.from_(exp.Subquery(this=query, alias=alias))
         try:
             yield
         finally:
@@ -97,8 +99,8 @@ class SparkStage:
         self.engine.forget(name)
 
     def run_python(self, compiled_code: str) -> None:
-        """Run a Python model, with the SparkSession as its ``session``; what it returns gets the name that the model's
-        code knows as ``staging``.
+        """Run a Python model, with the SparkSession as its ``session``, and as ``spark`` like in a notebook; what it returns
+        gets the name that the model's code knows as ``staging``.
 
         ``dbt.ref`` and ``dbt.source`` give Spark DataFrames, at the versions that this run reads.
         """
@@ -107,7 +109,7 @@ class SparkStage:
             with spark_errors(self.node):
                 return self.session.sql(f"select * from {relation}").native
 
-        module = _module(self.node.name, compiled_code)
+        module = _module(self.node.name, compiled_code, spark=self.session.spark)
         try:
             value = module.model(module.dbtObj(load), self.session.spark)
         except DbtRuntimeError:
@@ -137,13 +139,14 @@ class _NotedReading(Reading):
         return found
 
 
-def _module(name: str, code: str) -> Any:
+def _module(name: str, code: str, **names: Any) -> Any:
     with tempfile.TemporaryDirectory(prefix="duckrun-dbt-") as folder:
         path = Path(folder) / "model.py"
         path.write_text(code.lstrip(), encoding="utf-8")
         spec = importlib.util.spec_from_file_location(name, path)
         assert spec is not None and spec.loader is not None, "a .py file has a loader"
         module = importlib.util.module_from_spec(spec)
+        vars(module).update(names)
         spec.loader.exec_module(module)
         return module
 

@@ -11,6 +11,7 @@ from dbt.adapters.duckrun.environment import LakeEnvironment
 from dbt_common.exceptions import DbtRuntimeError
 
 from duckrun.engines.duckdb_source import SqlOnCursor
+from duckrun.engines.duckdb_types import as_utc
 from duckrun.engines.engine import Engine
 from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.sql import quote_identifier
@@ -31,9 +32,10 @@ class Stage(Protocol):
     def header(self, sql: str) -> None:
         """Run what the node's ``sql_header`` says."""
 
-    def holding(self, name: str, sql: str, *, as_view: bool = False) -> Any:
+    def holding(self, name: str, sql: str, *, as_view: bool = False, naive_as_utc: bool = False) -> Any:
         """A context in which a name stands for the rows of the node's SELECT. ``as_view``: for a view, so that SQL which
-        cannot be one is refused. Raises InvalidConfig for SQL that gives no columns.
+        cannot be one is refused. ``naive_as_utc``: its timestamps without zone become instants of UTC. Raises InvalidConfig
+        for SQL that gives no columns.
         """
 
     def columns(self, name: str) -> list[tuple[str, str]]:
@@ -68,8 +70,10 @@ class DuckDBStage:
         self.execute(sql)
 
     @contextmanager
-    def holding(self, name: str, sql: str, *, as_view: bool = False) -> Iterator[None]:
+    def holding(self, name: str, sql: str, *, as_view: bool = False, naive_as_utc: bool = False) -> Iterator[None]:
         kind = self._stage(name, sql, as_view)
+        if naive_as_utc:
+            kind = self._as_utc(name, sql, kind)
         try:
             yield
         finally:
@@ -93,6 +97,15 @@ class DuckDBStage:
             # PIVOT without a list of values: DuckDB must read the rows to know the columns, and refuses it in a view.
             self.execute(f"create or replace temporary table {_temporary(name)} as (\n{sql}\n)")
             return "table"
+
+    def _as_utc(self, name: str, sql: str, kind: str) -> str:
+        rows = self.cursor.sql(f"select * from {_temporary(name)}")
+        made = {c: as_utc(quote_identifier(c), t) for c, t in zip(rows.columns, rows.types, strict=True)}
+        replaced = ", ".join(f"{made[c]} as {quote_identifier(c)}" for c in made if made[c] is not None)
+        if not replaced:
+            return kind
+        self.cursor.execute(f"drop {kind} {_temporary(name)}")
+        return self._stage(name, f"select * replace ({replaced}) from (\n{sql}\n)", as_view=False)
 
     def columns(self, name: str) -> list[tuple[str, str]]:
         rows = self.cursor.execute(f"describe {_temporary(name)}").fetchall()

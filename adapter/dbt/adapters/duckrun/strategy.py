@@ -21,6 +21,7 @@ from duckrun.specs import (
     MergeSpec,
     SchemaMode,
     Spec,
+    TableConstraints,
     WriteSpec,
 )
 from duckrun.sql import quote_identifier, quote_literal
@@ -80,11 +81,13 @@ def plan_write(
     target: Snapshot | None,
     app: AppTransaction | None = None,
     fenced: bool = True,
+    kept: TableConstraints | None = None,
 ) -> Write:
     """The spec of one write, and the SELECT over ``staging`` that feeds it.
 
     ``target`` is the table as it is, or None where it is written whole; ``fenced`` says whether the engine can fence a
-    write there. Raises InvalidConfig and SchemaMismatch, which name the table, before anything is written.
+    write there; ``kept`` are the constraints that a table written whole keeps. Raises InvalidConfig and SchemaMismatch,
+    which name the table, before anything is written.
     """
     whole_write = strategy in (OVERWRITE, CREATE) or target is None
     _require_columns(config, table, source, keys=not whole_write)  # a first write matches nothing
@@ -99,6 +102,7 @@ def plan_write(
             target_file_size=config.target_file_size,
             description=config.description,
             column_comments=_own_case(config.column_comments, source),
+            constraints=kept,
             app=app,
         )
         return Write(spec, selected(source, config.constraints, staging))

@@ -9,9 +9,9 @@ import pyarrow as pa
 from deltalake import ColumnProperties, WriterProperties, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from duckrun.engines.duckdb_source import Rows
+from duckrun.engines.duckdb_source import Rows, arrow_reader
 from duckrun.errors import DuckrunError
-from duckrun.formats.delta_log import CommitTaken
+from duckrun.formats.delta_log import CommitTaken, refused
 from duckrun.specs import MemoryShares
 from duckrun.sql import quote_identifier
 from duckrun.table import Snapshot
@@ -33,7 +33,7 @@ def write(
 ) -> int:
     """Stream rows into new files and commit them. Returns the version; raises CommitTaken if it was taken."""
     ref, form = transaction.ref, transaction.lake.format
-    reader = rows.relation().to_arrow_reader(batch_size=100_000)
+    reader = arrow_reader(rows)
     commit_properties = form.properties(transaction.app, transaction.note(**counts))
     common: dict[str, Any] = {
         "target_file_size": target_file_size,
@@ -70,7 +70,7 @@ def write(
         else:
             write_deltalake(table, reader, mode="append", **common)
     except CommitFailedError as error:
-        raise CommitTaken(str(error)) from error
+        raise refused(transaction.ref, error) from error
     except DeltaError as error:
         if snapshot is None and form.exists(ref):
             raise CommitTaken(str(error)) from error
@@ -123,7 +123,7 @@ def merge(
     table = transaction.lake.format.handle(transaction.ref, snapshot.version)
     on = " AND ".join(f"target.{quote_identifier(t)} = source.{quote_identifier(s)}" for t, s in keys)
     builder = table.merge(
-        rows.relation().to_arrow_reader(batch_size=100_000),
+        arrow_reader(rows),
         predicate=on,
         source_alias="source",
         target_alias="target",
@@ -145,7 +145,7 @@ def merge(
     try:
         builder.execute()
     except CommitFailedError as error:
-        raise CommitTaken(str(error)) from error
+        raise refused(transaction.ref, error) from error
     except DeltaError as error:
         if "Resources exhausted" in str(error):
             raise OutOfShare(
