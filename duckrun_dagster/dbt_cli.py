@@ -29,9 +29,10 @@ from dagster import (
     TableColumn,
     TableSchema,
 )
+from dagster._core.errors import DagsterInvalidPropertyError
 from dagster_dbt import DbtCliInvocation, DbtCliResource, DbtProject
 from dagster_dbt.core.dbt_event_iterator import DbtEventIterator
-from pydantic import PrivateAttr
+from pydantic import Field, PrivateAttr
 
 from duckrun.errors import DuckrunError, TableNotFound
 from duckrun.lake import Lake, ViewDefinition
@@ -40,6 +41,7 @@ from duckrun_dagster import metadata as meta
 from duckrun_dagster.chain import chain_of
 from duckrun_dagster.data_version import data_version
 from duckrun_dagster.dbt_lineage import column_lineage
+from duckrun_dagster.resources.memory_share import share_of_step
 from duckrun_dagster.resources.profile import lake_of_profile
 
 log = logging.getLogger(__name__)
@@ -55,9 +57,17 @@ _environment_lock = threading.Lock()
 class DuckrunDbtCliResource(DbtCliResource):
     """dagster-dbt's DbtCliResource, for profiles of ``type: duckrun``; used in the same way.
 
-    What it adds: dbt gets ``DUCKRUN_RUN_ID``, so that a retried step commits each model once; and materializations carry
-    rows, columns, version, location, engine, seconds and peak memory.
+    What it adds: dbt gets ``DUCKRUN_RUN_ID``, so that a retried step commits each model once, and the step's part of the
+    memory, where its profile sets no ``memory_limit``; and materializations carry rows, columns, version, location,
+    engine, seconds and peak memory.
     """
+
+    memory_fraction: float | None = Field(
+        default=None,
+        gt=0,
+        le=1,
+        description="dbt's part of the machine's memory, 0 to 1; if not given, one by the processes that the run may have at once.",
+    )
 
     _calls: dict[tuple[Any, ...], int] = PrivateAttr(default_factory=dict)
 
@@ -86,6 +96,9 @@ class DuckrunDbtCliResource(DbtCliResource):
         values = {"DBT_LOG_FORMAT_FILE": "json", "DBT_LOG_LEVEL_FILE": "debug", "DBT_LOG_FILE_MAX_BYTES": "0"}
         if context is not None:
             values["DUCKRUN_RUN_ID"] = self._run_id(args, context)
+        fraction = self.memory_fraction or (1.0 if context is None else _share_of(context))
+        if fraction < 1:  # else what the environment says holds
+            values["DUCKRUN_MEMORY_FRACTION"] = str(fraction)
         return values
 
     def _run_id(self, args: Sequence[str], context: Context) -> str:
@@ -99,6 +112,15 @@ class DuckrunDbtCliResource(DbtCliResource):
         call = (context.run_id, str(step.op_handle), step.retry_number, digest)
         self._calls[call] = count = self._calls.get(call, -1) + 1
         return f"{chain_of(step.run, step.instance)}:{step.op_handle}:{digest}:{count}"
+
+
+def _share_of(context: Context) -> float:
+    """The part of the machine's memory that the step of a context has; all of it outside of a run."""
+    try:
+        step = context.get_step_execution_context()
+    except DagsterInvalidPropertyError:  # a context that a test has built
+        return 1.0
+    return share_of_step(step)
 
 
 @dataclass

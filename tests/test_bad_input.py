@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -347,4 +348,33 @@ def test_a_table_with_a_feature_we_cannot_write_is_left_alone(root: Path, duck: 
     assert DeltaTable(location).version() == 1
     with pytest.raises(UnsupportedFeature, match=r"main\.t uses .*rowTracking.*engine: spark"):
         duck.execute("t", APPEND, rows())
+    assert state(root)[0] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "words"),
+    [
+        ({"minReaderVersion": 3, "readerFeatures": ["quantumLeap"]}, "table feature quantumLeap"),
+        ({"minReaderVersion": 3, "readerFeatures": ["geospatial"]}, "table feature geospatial"),
+        ({"minReaderVersion": 3, "readerFeatures": ["catalogManaged"]}, "table feature catalogManaged"),
+        ({"minReaderVersion": 5}, "reader version 5"),
+    ],
+)
+def test_a_table_that_neither_engine_can_read_is_named_with_its_feature(
+    root: Path, engine: Any, protocol: dict[str, Any], words: str, request: pytest.FixtureRequest
+) -> None:
+    location = root / "main" / "t"
+    write_deltalake(str(location), ROWS)
+    action = {"minWriterVersion": 7, "writerFeatures": protocol.get("readerFeatures", []), **protocol}
+    (location / "_delta_log" / f"{1:020d}.json").write_text(json.dumps({"protocol": action}) + "\n")
+    spark = request.getfixturevalue("spark") if engine == "spark" else None
+    with duckrun.connect(root, engine=engine, spark=spark) as s:
+        for use in (
+            lambda: s.sql("SELECT * FROM main.t").collect(),
+            lambda: s.scan("t").collect(),
+            lambda: s.execute("t", APPEND, rows()),
+            lambda: s.execute("t", WriteSpec("overwrite"), rows()),
+        ):
+            with pytest.raises(UnsupportedFeature, match=rf"main\.t .*{words}.*neither engine"):
+                use()
     assert state(root)[0] == [0, 1]

@@ -1,12 +1,13 @@
 """Jobs whose steps are processes of their own; the lake is where PARALLEL_STEPS_LAKE says."""
 
 import os
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pyarrow as pa
 
-from duckrun_dagster import DeltaIOManager, DuckrunResource
+from duckrun_dagster import DeltaIOManager, DuckrunDbtCliResource, DuckrunResource
 
 STEPS = 8
 ROWS = 600_000
@@ -34,17 +35,31 @@ def _first(number: int) -> dg.AssetsDefinition:
     return first
 
 
+def _dbt(number: int) -> dg.AssetsDefinition:
+    @dg.asset(name=f"dbt_{number}", io_manager_key="none")
+    def told(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
+        """What a dbt process that this step starts would be told."""
+        project = Path(os.environ["PARALLEL_STEPS_LAKE"]).with_name("dbt")
+        dbt = DuckrunDbtCliResource(project_dir=str(project))
+        told = dbt._environment(["build"], context)
+        return dg.MaterializeResult(metadata={"fraction": float(told.get("DUCKRUN_MEMORY_FRACTION", 1))})
+
+    return told
+
+
 MERGING: list[Any] = [_merging(number) for number in range(STEPS)]
 FIRST: list[Any] = [_first(number) for number in range(STEPS)]
+DBT: list[Any] = [_dbt(number) for number in range(STEPS)]
 
 lake = DuckrunResource(root_path=os.environ.get("PARALLEL_STEPS_LAKE", "unset"), memory_limit=LIMIT)
 defs = dg.Definitions(
-    assets=[*MERGING, *FIRST],
+    assets=[*MERGING, *FIRST, *DBT],
     jobs=[
         dg.define_asset_job("merging", dg.AssetSelection.assets(*MERGING)),
         dg.define_asset_job("first", dg.AssetSelection.assets(*FIRST)),
+        dg.define_asset_job("dbt", dg.AssetSelection.assets(*DBT)),
     ],
-    resources={"io_manager": DeltaIOManager(duckrun=lake, preview=False)},
+    resources={"io_manager": DeltaIOManager(duckrun=lake, preview=False), "none": dg.mem_io_manager},
 )
 
 

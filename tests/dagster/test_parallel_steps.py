@@ -68,6 +68,19 @@ def test_eight_first_writes_of_one_table_all_land(steps: Any) -> None:
 
 
 @pytest.mark.extended
+@pytest.mark.timeout(600)
+def test_dbt_is_told_the_part_of_its_step(steps: Any) -> None:
+    project = steps.lake.with_name("dbt")
+    project.mkdir()
+    (project / "dbt_project.yml").write_text("name: shop\nprofile: shop\n")
+    (project / "profiles.yml").write_text("shop: {target: dev, outputs: {dev: {type: duckrun, root_path: lake}}}\n")
+    with steps.run("dbt") as result:
+        assert result.success
+        parts = [result.asset_materializations_for_node(f"dbt_{n}")[0].metadata["fraction"].value for n in range(STEPS)]
+    assert parts == [1 / STEPS] * STEPS
+
+
+@pytest.mark.extended
 @pytest.mark.timeout(900)
 def test_eight_merges_at_once_stay_inside_the_limit(steps: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with steps.run("merging") as result:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 from dbt.adapters.duckrun.credentials import DuckrunCredentials
+from dbt.adapters.duckrun.environment import LakeEnvironment
 from dbt_common.exceptions import DbtRuntimeError
+
+from duckrun.errors import InvalidConfig
 
 ONE = {"models/a.sql": "{{ config(materialized='table') }} select 1 as n"}
 
@@ -63,6 +66,25 @@ def test_the_instance_gets_three_tenths_of_the_limit(make_project):
     text = project.run("run-operation", "limit", fresh=True).text  # a process that holds nothing else
     megabytes = float(next(line for line in text.splitlines() if line.endswith("MiB")).split()[-2])
     assert 300 < megabytes < 600  # 0.3 of 2 GB less what Python holds
+
+
+def limit_of(monkeypatch, part: str | None, **keys) -> int:
+    """The bytes that the process of a profile may use, told its part of the machine's memory."""
+    monkeypatch.setenv("DUCKRUN_MEMORY_FRACTION", part or "")
+    return LakeEnvironment(credentials(**keys), "one").arbiter.limit()
+
+
+def test_the_part_of_the_memory_that_dbt_is_told_holds_where_the_profile_sets_no_limit(monkeypatch):
+    monkeypatch.setattr("duckrun.memory.effective_limit", lambda: 8 * 10**9)
+    assert limit_of(monkeypatch, None) == 8 * 10**9
+    assert limit_of(monkeypatch, "0.25") == 2 * 10**9
+    assert limit_of(monkeypatch, "0.25", memory_limit="4GB") == limit_of(monkeypatch, None, memory_limit="4GB")
+
+
+@pytest.mark.parametrize("part", ["half", "0", "1.5", "nan"])
+def test_a_part_of_the_memory_that_is_none_is_refused_by_name(monkeypatch, part):
+    with pytest.raises(InvalidConfig, match="DUCKRUN_MEMORY_FRACTION is .*above 0 and at most 1"):
+        limit_of(monkeypatch, part)
 
 
 @pytest.mark.parametrize("command", ["run", "debug"])

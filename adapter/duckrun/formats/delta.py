@@ -23,7 +23,7 @@ from duckrun.formats import delta_maintenance
 from duckrun.formats.definition import Definition
 from duckrun.formats.delta_commit import NewCommit, write_commit
 from duckrun.formats.delta_log import LOG, NOTE_KEY, CommitActions, CommitTaken, parse_commit, partition_string
-from duckrun.formats.protocol import Protocol, unlisted
+from duckrun.formats.protocol import Protocol, refused_feature, unlisted
 from duckrun.specs import AppTransaction, Commit, ScanFile
 from duckrun.storage import Storage
 from duckrun.table import Snapshot, TableRef
@@ -52,10 +52,11 @@ class DeltaFormat:
                 latest = self.latest_version(ref)
                 if latest is not None and (version > latest or "version" in str(error).lower()):
                     raise self._unreadable(ref, version) from error
-            if "feature" in str(error).lower():
+            if (feature := refused_feature(str(error))) is not None:
                 raise UnsupportedFeature(
-                    f"Table {ref} at {ref.location} uses a Delta feature that the embedded engine cannot read: {error}. "
-                    "Run this with engine: spark."
+                    f"Table {ref} at {ref.location} has the {feature}, which neither engine of this release can read: nothing "
+                    "was read or written. Read it with the engine that made it, or let that one take the feature out "
+                    "(ALTER TABLE … DROP FEATURE …)."
                 ) from error
             raise StorageError(f"Cannot open table {ref} at {ref.location}: {error}") from error
 

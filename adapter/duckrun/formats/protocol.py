@@ -5,6 +5,7 @@ Source: Delta protocol, Protocol Evolution, Table Features.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,6 +23,25 @@ _READ_TOO = {"timestampNtz", "deletionVectors"}
 _GENERATED, _IDENTITY = b"delta.generationExpression", b"delta.identity.start"
 COMPUTED = frozenset((_GENERATED, _IDENTITY))
 """What the metadata of a column holds that writers compute."""
+
+# What Delta Kernel, by which every snapshot is opened, says of a table that it cannot read.
+_REFUSALS = (
+    (re.compile(r"Feature '([^']+)' is not supported"), "table feature {}"),
+    (re.compile(r"(catalog)-managed table"), "table feature catalogManaged"),
+    (re.compile(r"Unsupported minimum reader version (\d+)"), "protocol's reader version {}"),
+)
+
+
+def refused_feature(error: str) -> str | None:
+    """The feature for which a table was not opened, in words; None where the error is another.
+
+    >>> refused_feature("Kernel error: Unsupported: Feature 'geospatial' is not supported")
+    'table feature geospatial'
+    """
+    for pattern, words in _REFUSALS:
+        if found := pattern.search(error):
+            return words.format(found[1])
+    return f"table feature of this error ({error.rstrip('.')})" if "feature" in error.lower() else None
 
 
 def unlisted(schema: pa.Schema, properties: Mapping[str, str]) -> set[str]:

@@ -19,6 +19,7 @@ from dbt.adapters.duckrun.spark_cursor import SparkCursor
 from dbt.adapters.duckrun.spark_session import SparkNodeSession, start_engine
 
 from duckrun.engines.duckdb import DuckDBEngine, extension_path, instance_config, load_extensions
+from duckrun.errors import InvalidConfig
 from duckrun.lake import Lake
 from duckrun.lakes import Lakes
 from duckrun.memory import Arbiter, parse_bytes
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from duckrun.engines.spark import SparkEngine
 
 RUN_ID_VARIABLE = "DUCKRUN_RUN_ID"
+# The part of this machine's memory, 0 to 1, that whoever starts dbt beside other processes has for it.
+FRACTION_VARIABLE = "DUCKRUN_MEMORY_FRACTION"
 # The shares are what DuckDB and delta_rs count. Threads beside a merge, allocators and delta_rs's buffers hold more:
 # measured with four merging threads and 2 GB, 0.1 to 0.3 GB above the sum of the shares.
 _OF_THE_LIMIT = 0.8
@@ -59,8 +62,7 @@ class LakeEnvironment(LocalEnvironment):
                 storage_options=other.get("storage_options"),
             )
         self.pins = Pins(self.lakes.snapshot)
-        limit = credentials.memory_limit
-        self.arbiter = Arbiter(None if limit is None else int(parse_bytes(limit) * _OF_THE_LIMIT))
+        self.arbiter = _arbiter(credentials.memory_limit)
         self._engine: DuckDBEngine | None = None
         self._spark: SparkEngine | None = None
         self._spark_lock = threading.Lock()
@@ -214,6 +216,22 @@ class LakeEnvironment(LocalEnvironment):
 
         self.run_python_job(cursor, load, parsed_model["alias"], compiled_code, self.creds)
         return AdapterResponse(_message="OK")
+
+
+def _arbiter(limit: str | int | None) -> Arbiter:
+    """What shares out the memory of this process: the profile's limit, else the part that its starter left it.
+
+    Raises InvalidConfig for a part that is none.
+    """
+    if limit is not None:
+        return Arbiter(int(parse_bytes(limit) * _OF_THE_LIMIT))
+    given = os.environ.get(FRACTION_VARIABLE)
+    if not given:
+        return Arbiter()
+    try:
+        return Arbiter(fraction=float(given))
+    except (ValueError, InvalidConfig):
+        raise InvalidConfig(f"{FRACTION_VARIABLE} is {given!r}; set it to a number above 0 and at most 1.") from None
 
 
 class LakeHandle(DuckDBConnectionWrapper):

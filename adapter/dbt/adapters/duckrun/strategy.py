@@ -106,6 +106,7 @@ def plan_write(
             app=app,
         )
         return Write(spec, selected(source, config.constraints, staging))
+    _refuse_other_partitions(config, table, target)
     columns, schema_mode = _columns_to_write(config, table, source, target.schema.names)
     shared: dict[str, Any] = {"schema_mode": schema_mode, "app": app, "partition_by": config.partition_by}
     whole: dict[str, Any] = {**shared, "sort_by": config.sort_by, "target_file_size": config.target_file_size}
@@ -267,6 +268,15 @@ def _require_columns(config: ModelConfig, table: str, source: Sequence[str], *, 
                 f"{config.node}: {key} names {', '.join(absent)}, which the model does not return; table {table} was "
                 f"not written. It returns {', '.join(source)}."
             )
+
+
+def _refuse_other_partitions(config: ModelConfig, table: str, target: Snapshot) -> None:
+    present, asked = target.partition_columns, config.partition_by
+    if asked is not None and [c.lower() for c in asked] != [c.lower() for c in present]:
+        raise InvalidConfig(
+            f"{config.node}: table {table} is partitioned by {', '.join(present) or 'nothing'}, not by {', '.join(asked)}; "
+            "nothing was written. Run with --full-refresh to write it anew with these partitions, or set partition_by back."
+        )
 
 
 def _own_case(comments: Mapping[str, str], columns: Sequence[str]) -> dict[str, str]:
