@@ -116,7 +116,23 @@ def _rows_of(value: Any, cursor: duckdb.DuckDBPyConnection, name: str, folder: P
 def _register(cursor: duckdb.DuckDBPyConnection, name: str, rows: Any) -> None:
     if not rows.schema.names:
         raise SchemaMismatch("the rows have no columns; a table has at least one")
-    cursor.register(name, rows)
+    try:
+        cursor.register(name, rows)
+    except duckdb.NotImplementedException as error:
+        raise _unreadable(cursor, rows.schema) from error
+
+
+def _unreadable(cursor: duckdb.DuckDBPyConnection, schema: pa.Schema) -> SchemaMismatch:
+    """The error about an Arrow type that DuckDB does not have, which names the column."""
+    for field in schema:
+        try:
+            cursor.from_arrow(pa.schema([field]).empty_table())
+        except duckdb.NotImplementedException:
+            return SchemaMismatch(
+                f"column {field.name!r} has the type {field.type}, which DuckDB cannot read; cast it, for instance to "
+                "a float, a decimal of 38 digits or a string"
+            )
+    return SchemaMismatch(f"DuckDB cannot read the types of these columns: {', '.join(map(str, schema.types))}")
 
 
 def _polars(value: Any, cursor: duckdb.DuckDBPyConnection, name: str, select: str, folder: Path) -> Rows:

@@ -295,7 +295,10 @@ class SparkEngine:
             )
         check_workers_see(self.spark, transaction.lake.storage)
         refuse_what_it_would_get_wrong(self.spark, spec, str(transaction.ref), transaction.lake.exists(transaction.ref))
-        frame = None if source is None else self._native(source)
+        try:
+            frame = None if source is None else self._native(source)
+        except SchemaMismatch as error:
+            raise SchemaMismatch(f"{spec.mode} on table {transaction.ref}: {error}. Nothing was written.") from error
         if frame is None and not isinstance(spec, DeleteSpec | UpdateSpec):
             raise InvalidConfig(f"{spec.mode} on table {transaction.ref} was given no rows.")
         return transaction.run(

@@ -37,7 +37,8 @@ def merge(job: Attempt, spec: MergeSpec) -> Commit | None:
     evolve = False
     columns: list[str] = []
     if whole:
-        filled, new = fit_all(frame.schema, schema, spec.schema_mode, checked=job.engine.ansi())
+        optional = job.optional(spec.schema_mode)
+        filled, new = fit_all(frame.schema, schema, spec.schema_mode, checked=job.engine.ansi(), optional=optional)
         columns = [*[t for t, s in filled.items() if s is not None], *new]
         evolve = bool(new)
         frame = job.renamed(frame, {s: t for t, s in filled.items() if s is not None})

@@ -218,9 +218,12 @@ def _settings(master: str, conf: Mapping[str, Any], storage: Storage | None) -> 
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         cores = re.match(r"local\[(\d+)", master)
         threads = int(cores.group(1)) if cores else (os.cpu_count() or 2)
+        partitions = str(max(2, min(2 * threads, 32)))
         settings |= {
-            # 200 and 50 tasks, made for clusters, cost seconds for each small statement on one machine.
-            "spark.sql.shuffle.partitions": str(max(2, min(2 * threads, 32))),
+            # 200 and 50 tasks, made for clusters, cost seconds for each small statement on one machine; and VACUUM lists the
+            # files of the smallest table in 10,000.
+            "spark.sql.shuffle.partitions": partitions,
+            "spark.sql.sources.parallelPartitionDiscovery.parallelism": partitions,
             "spark.databricks.delta.snapshotPartitions": "2",
             "spark.driver.memory": "2g",
             "spark.driver.host": "127.0.0.1",

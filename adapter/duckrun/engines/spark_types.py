@@ -33,6 +33,10 @@ def storable_arrow(name: str, kind: pa.DataType) -> pa.DataType:
         return unsigned[kind]
     if t.is_float16(kind):
         return pa.float32()
+    if t.is_decimal256(kind) and kind.precision > 38:
+        raise SchemaMismatch(f"column {name!r} has the type {kind}, and Delta stores decimals of up to 38 digits")
+    if t.is_decimal(kind):
+        return pa.decimal128(kind.precision, kind.scale)
     if t.is_date(kind):
         return pa.date32()
     if t.is_timestamp(kind):
