@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from dagster import AssetKey, AssetsDefinition, Definitions
+from dagster import AssetKey, AssetsDefinition, Definitions, EnvVar
 
 from duckrun.errors import InvalidConfig
+from duckrun.storage import normalise_root
 from duckrun_dagster.io_managers import DeltaIOManager
-from duckrun_dagster.table_config import parse_table
+from duckrun_dagster.table_config import is_relative, parse_table
 
 _DBT_MANIFEST = "dagster_dbt/manifest"
 
@@ -52,4 +53,18 @@ def _place(definitions: Definitions, asset: AssetsDefinition, key: AssetKey) -> 
     if output.dagster_type.is_nothing:
         return None
     config = parse_table(key, metadata, default_schema=manager.schema_ or manager.duckrun.schema_ or "main")
-    return f"location {config.location.rstrip('/')}" if config.location else f"table {config.name}"
+    if config.location is None:
+        return f"table {config.name}"
+    return _folder(config.location, manager.duckrun.root_path)
+
+
+def _folder(location: str, root: str | None) -> str:
+    """A folder as one text, however it is written: one that the name of a table gives too is that table."""
+    if not is_relative(location):
+        location = normalise_root(location)
+        lake = None if root is None or isinstance(root, EnvVar) else f"{normalise_root(root)}/"
+        if lake is None or not location.startswith(lake):
+            return f"location {location}"
+        location = location.removeprefix(lake)
+    parts = location.strip("/").split("/")
+    return f"table {'.'.join(parts)}" if len(parts) == 2 else f"location {'/'.join(parts)} of the lake"

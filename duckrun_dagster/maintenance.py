@@ -7,7 +7,6 @@ as any other writer is, and no reader of a version within the retention loses a 
 # No "from __future__ import annotations" here: Dagster must see the class of an asset's configuration, not its name.
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from dagster import (
@@ -18,11 +17,14 @@ from dagster import (
     Config,
     Definitions,
     MaterializeResult,
+    Resolvable,
+    ResolvedAssetKey,
     ScheduleDefinition,
     asset,
     define_asset_job,
 )
-from pydantic import Field
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass
 
 from duckrun.errors import InvalidConfig
 from duckrun.session import Session
@@ -43,16 +45,17 @@ _MB = 1024 * 1024
 _SMALL_FILE = 100 * _MB
 
 
-@dataclass(frozen=True)
-class MaintainedTable:
+@dataclass(frozen=True, config=ConfigDict(arbitrary_types_allowed=True, extra="forbid"))
+class MaintainedTable(Resolvable):
     """A table and what is done to it, in this order: optimize, checkpoint, cleanup_log, vacuum.
 
     ``key`` is the key of the asset whose table it is, ``location`` a folder other than the key says. ``z_order_by`` and
     ``predicate`` (over partition columns) go with optimize; ``retention_hours`` with vacuum: None is the table's own
-    retention, a week unless it says otherwise, and less than that is refused.
+    retention, a week unless it says otherwise, and less than that is refused. The same settings are written in YAML, where
+    ``key`` is a text with slashes.
     """
 
-    key: AssetKey
+    key: ResolvedAssetKey
     optimize: bool = True
     z_order_by: tuple[str, ...] = ()
     predicate: str | None = None

@@ -143,9 +143,13 @@ def table_of(lake: Lake, config: TableConfig) -> TableRef:
     """The table in the lake; a location that is relative is below the lake's root."""
     if config.location is None:
         return lake.resolve(config.schema, config.table)
-    absolute = "://" in config.location or config.location.startswith(("/", "~"))
-    location = config.location if absolute else f"{lake.root}/{config.location}"
+    location = f"{lake.root}/{config.location}" if is_relative(config.location) else config.location
     return lake.at(location, schema=config.schema, name=config.table)
+
+
+def is_relative(location: str) -> bool:
+    """Whether a location is below the lake's root, and no URL or path of its own."""
+    return "://" not in location and not location.startswith(("/", "~"))
 
 
 def parse_table(asset_key: AssetKey, metadata: Mapping[str, Any], *, default_schema: str) -> TableConfig:

@@ -6,7 +6,6 @@ import dagster as dg
 from pydantic import BaseModel, Field
 
 from duckrun.errors import InvalidConfig
-from duckrun.specs import EngineName
 from duckrun_dagster.maintenance import MaintainedTable, maintenance
 
 
@@ -29,27 +28,6 @@ class TablesScaffolder(dg.Scaffolder[TablesScaffoldParams]):
         dg.scaffold_component(request, {"tables": [{"key": params.table}], "cron_schedule": params.cron_schedule})
 
 
-class TableModel(dg.Model, dg.Resolvable):
-    """One table; ``key`` is its asset key, with slashes. What is done to it, and how, is as in MaintainedTable."""
-
-    key: str
-    optimize: bool = True
-    z_order_by: list[str] = Field(default_factory=list)
-    predicate: str | None = None
-    target_file_size: int | None = None
-    checkpoint: bool = True
-    cleanup_log: bool = True
-    vacuum: bool = True
-    retention_hours: float | None = None
-    engine: EngineName = "duckdb"
-    location: str | None = None
-
-    def table(self) -> MaintainedTable:
-        values = self.model_dump()
-        key, order = values.pop("key"), values.pop("z_order_by")
-        return MaintainedTable(dg.AssetKey.from_user_string(key), z_order_by=tuple(order), **values)
-
-
 @dg.scaffold_with(TablesScaffolder)
 class MaintainedTablesComponent(dg.Component, dg.Model, dg.Resolvable):
     """Assets that keep tables in order, a job over them, and its schedule.
@@ -62,7 +40,7 @@ class MaintainedTablesComponent(dg.Component, dg.Model, dg.Resolvable):
           cron_schedule: "0 3 * * *"
     """
 
-    tables: list[TableModel]
+    tables: list[MaintainedTable]
     cron_schedule: str | None = None
     execution_timezone: str | None = None
     name: str = "maintenance"
@@ -76,7 +54,7 @@ class MaintainedTablesComponent(dg.Component, dg.Model, dg.Resolvable):
                 f"{context.path}: MaintainedTablesComponent names no table; write tables: [{{key: …}}]."
             )
         return maintenance(
-            [table.table() for table in self.tables],
+            self.tables,
             cron_schedule=self.cron_schedule,
             execution_timezone=self.execution_timezone,
             name=self.name,

@@ -14,7 +14,7 @@ from dagster.components.core.package_entry import discover_package_objects
 from dagster.components.testing import create_defs_folder_sandbox
 
 import duckrun_dagster
-from duckrun_dagster import DuckrunDbtCliResource
+from duckrun_dagster import DuckrunDbtCliResource, MaintainedTable
 from duckrun_dagster.components import DuckrunLakeComponent, MaintainedTablesComponent
 
 
@@ -67,15 +67,31 @@ def test_a_scaffolded_lake_and_table_load_as_they_are() -> None:
     assert defs.resolve_schedule_def("maintenance_schedule").cron_schedule == "0 3 * * *"
 
 
-def test_a_setting_that_does_not_exist_is_refused() -> None:
+def test_a_maintained_table_in_yaml_is_the_one_in_python() -> None:
+    text = "tables: [{key: sales/orders, z_order_by: '{{ columns }}', vacuum: false, retention_hours: 400}]"
+    component = MaintainedTablesComponent.resolve_from_yaml(text, scope={"columns": ["customer"]})
+    key = dg.AssetKey(["sales", "orders"])
+    assert component.tables == [MaintainedTable(key, z_order_by=("customer",), vacuum=False, retention_hours=400)]
+
+
+@pytest.mark.parametrize(
+    ("component", "attributes", "told"),
+    [
+        (DuckrunLakeComponent, {"rootpath": "lake"}, "rootpath"),
+        (MaintainedTablesComponent, {"tables": [{"key": "a", "z_order": ["b"]}]}, "z_order"),
+        (MaintainedTablesComponent, {"tables": [{"key": "a", "engine": "spork"}]}, "'duckdb' or 'spark'"),
+        (MaintainedTablesComponent, {"tables": []}, "names no table"),
+    ],
+)
+def test_a_setting_that_does_not_exist_is_refused(component: Any, attributes: dict[str, Any], told: str) -> None:
     with pytest.raises(Exception, match="error") as caught:
-        loaded(DuckrunLakeComponent, {"rootpath": "lake"})
+        loaded(component, attributes)
     causes: list[str] = []
     error: BaseException | None = caught.value
     while error is not None:
         causes.append(str(error))
         error = error.__cause__
-    assert any("rootpath" in cause for cause in causes)
+    assert any(told in cause for cause in causes)
 
 
 def test_a_dbt_project_in_yaml_has_the_keys_and_commits_of_the_lake(

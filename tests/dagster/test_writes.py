@@ -3,9 +3,12 @@
 from typing import Any
 
 import dagster as dg
+import polars as pl
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pytest
 
+import duckrun
 from duckrun.errors import InvalidConfig
 from duckrun_dagster import DeltaIOManager, check_definitions
 
@@ -150,6 +153,70 @@ def test_a_table_that_does_not_exist_names_the_input_and_the_nearest(shop: Any) 
     assert "Input 'good' (asset good)" in message and "shop.goods" in message
 
 
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"version": 7}, "Version 7 of table shop.goods is not in its log; versions 0 to 1 are"),
+        ({"timestamp": "2001-01-01"}, "Table shop.goods has no version at 2001-01-01; the oldest in its log is of"),
+    ],
+)
+def test_a_version_that_does_not_exist_is_refused_with_those_that_do(shop: Any, asked: Any, told: str) -> None:
+    @dg.asset(ins={"goods": dg.AssetIn(metadata=asked)})
+    def reader(goods: pa.Table) -> None: ...
+
+    shop.run([goods()])
+    shop.run([goods()])
+    message = shop.error([goods(), reader], selection=[reader])
+    assert "Input 'goods' (asset goods)" in message and told in message
+
+
+@pytest.mark.parametrize(
+    ("as_type", "predicate"),
+    [
+        (pa.Table, "id >"),
+        (pa.Table, "id = 1; delete from goods"),
+        (pa.RecordBatchReader, "nothing = 1"),
+        (ds.Dataset, "nothing = 1"),
+        (pl.LazyFrame, "id >"),
+    ],
+)
+def test_a_predicate_that_cannot_be_built_loads_nothing(shop: Any, as_type: Any, predicate: str) -> None:
+    def reader(goods: Any) -> None:
+        raise AssertionError(f"a step was given rows: {goods}")
+
+    reader.__annotations__ = {"goods": as_type, "return": None}
+    asset = dg.asset(ins={"goods": dg.AssetIn(metadata={"predicate": predicate})})(reader)
+    message = shop.error([goods(), asset])
+    assert "Input 'goods' (asset goods)" in message
+    assert shop.rows("select count(*) from goods") == [(2,)]
+
+
+def test_rows_that_another_writes_while_a_step_merges_are_kept(shop: Any) -> None:
+    @dg.asset(name="goods", metadata={"merge_keys": "id"}, ins={"before": dg.AssetIn("stock")})
+    def merged(before: pa.Table) -> pa.Table:
+        with duckrun.connect(shop.root) as other:
+            other.execute("shop.goods", duckrun.WriteSpec("append"), pa.table({"id": [9], "v": ["theirs"]}))
+        return pa.table({"id": [1, 3], "v": ["ours", "ours"]})
+
+    shop.run([goods(), goods(key=("stock",))])
+    shop.run([merged, goods(key=("stock",))], selection=[merged])
+    assert shop.rows("select id, v from goods where id <> 2 order by id") == [(1, "ours"), (3, "ours"), (9, "theirs")]
+
+
+@pytest.mark.parametrize("how", [{"mode": "append"}, {"merge_keys": "id"}])
+def test_a_table_whose_columns_change_under_a_running_step_is_left_as_the_other_made_it(shop: Any, how: Any) -> None:
+    @dg.asset(name="goods", metadata=how)
+    def late() -> pa.Table:
+        with duckrun.connect(shop.root) as other:
+            other.execute("shop.goods", duckrun.WriteSpec("overwrite"), pa.table({"number": [5], "id": ["five"]}))
+        return pa.table({"id": [3], "v": ["c"]})
+
+    shop.run([goods()])
+    message = shop.error([late])
+    assert "Asset goods" in message and "shop.goods" in message
+    assert shop.rows("select * from goods") == [(5, "five")]
+
+
 def test_an_unknown_column_of_an_input_is_refused(shop: Any) -> None:
     @dg.asset(ins={"goods": dg.AssetIn(metadata={"columns": ["idd"]})})
     def reader(goods: pa.Table) -> None: ...
@@ -201,6 +268,13 @@ def test_two_assets_on_one_table_are_an_error_when_definitions_load(shop: Any) -
     located = [goods(key=(name,), location="s3://bucket/one") for name in ("a", "b")]
     with pytest.raises(InvalidConfig, match="both write location s3://bucket/one"):
         check_definitions(definitions(shop, *located))
+
+
+@pytest.mark.parametrize("location", ["shop/goods", "shop/goods/", "{root}/shop/goods"])
+def test_a_location_that_is_the_folder_of_another_table_is_an_error(shop: Any, location: str) -> None:
+    other = goods(key=("other",), location=location.format(root=shop.root))
+    with pytest.raises(InvalidConfig, match="Assets goods and other both write table shop.goods"):
+        check_definitions(definitions(shop, goods(), other))
 
 
 def test_a_dbt_model_and_an_asset_on_one_table_are_an_error(shop: Any) -> None:
