@@ -10,7 +10,7 @@ import pytest
 import duckrun
 from duckrun.session import Session
 
-pytest_plugins = ["tests.fixtures_s3", "tests.fixtures_spark"]
+pytest_plugins = ["tests.fixtures_azure", "tests.fixtures_s3", "tests.fixtures_spark"]
 
 
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups in this same hook

@@ -21,6 +21,7 @@ from duckrun.errors import InvalidConfig, StorageError
 from duckrun.sql import quote_identifier, quote_literal
 
 _CLOUD_SCHEMES = {"s3": "s3", "s3a": "s3", "az": "azure", "abfs": "azure", "abfss": "azure", "gs": "gcs"}
+_EMULATOR = "http://127.0.0.1:10000/devstoreaccount1"  # Azurite's, with the account that it always has
 _CLIENT_KEYS = {"allow_http", "timeout", "connect_timeout", "proxy_url", "allow_invalid_certificates"}
 _SECRET_WORDS = ("secret", "key", "token", "password", "sas", "credential")
 
@@ -59,6 +60,11 @@ class Storage:
         self._options = {
             str(k): v if isinstance(v, SecretStr) else SecretStr(str(v)) for k, v in (options or {}).items()
         }
+        if self.kind == "azure" and "@" in self.root and self._azure_endpoint():
+            # DuckDB goes to the host of a full abfss:// URL, whatever endpoint the secret names
+            place, account = urlsplit(self.root), self._azure_account()
+            self._options.setdefault("AZURE_STORAGE_ACCOUNT_NAME", SecretStr(account or ""))
+            self.scheme, self.root = "az", f"az://{place.netloc.partition('@')[0]}{place.path}"
 
     def __repr__(self) -> str:
         shown = {
@@ -150,17 +156,7 @@ class Storage:
                 "URL_STYLE": "path" if parts else None,
             }
         elif self.kind == "azure":
-            connection = self._option("azure_storage_connection_string")
-            if connection is None:
-                account = self._option("azure_storage_account_name", "account_name")
-                key = self._option("azure_storage_account_key", "azure_storage_access_key", "account_key", "access_key")
-                if account and key:
-                    connection = f"DefaultEndpointsProtocol=https;AccountName={account};AccountKey={key}"
-                    endpoint = self._option("azure_endpoint", "azure_storage_endpoint")
-                    if endpoint:
-                        protocol = urlsplit(endpoint).scheme
-                        connection = connection.replace("=https;", f"={protocol};", 1) + f";BlobEndpoint={endpoint}"
-            fields = {"TYPE": "azure", "CONNECTION_STRING": connection}
+            fields = {"TYPE": "azure", **self._azure_secret()}
         else:
             fields = {
                 "TYPE": "gcs",
@@ -210,6 +206,45 @@ class Storage:
             container, _, path = location.removeprefix("az://").partition("/")
             return f"abfss://{container}@{self._azure_host()}/{path}"
         return location
+
+    def _azure_account(self) -> str | None:
+        """The account's name: the one given, else that in the host of a full abfss:// URL."""
+        host = urlsplit(self.root).netloc.rpartition("@")[2] if "@" in self.root else ""
+        return self._option("azure_storage_account_name", "account_name") or host.partition(".")[0] or None
+
+    def _azure_endpoint(self) -> str | None:
+        """The address of the account, where it is not the one that its name says: a private one, or an emulator."""
+        found = self._option("azure_storage_endpoint", "azure_endpoint", "endpoint")
+        emulated = (self._option("azure_storage_use_emulator", "azure_use_emulator", "use_emulator") or "").lower()
+        return found or (_EMULATOR if emulated in ("true", "1") else None)
+
+    def _azure_secret(self) -> dict[str, str | None]:
+        """What DuckDB's secret holds: a connection string, else what makes one, a service principal, or the machine's own."""
+        account = self._azure_account()
+        given = self._option("azure_storage_connection_string")
+        key = self._option("azure_storage_account_key", "azure_storage_access_key", "account_key", "access_key")
+        signature = self._option("azure_storage_sas_token", "azure_storage_sas_key", "sas_token", "sas_key")
+        client = self._option("azure_storage_client_id", "azure_client_id", "client_id")
+        endpoint = self._azure_endpoint()
+        if given is not None or not account:
+            return {"CONNECTION_STRING": given}
+        if key is not None:
+            protocol = urlsplit(endpoint).scheme if endpoint else "https"
+            text = f"DefaultEndpointsProtocol={protocol};AccountName={account};AccountKey={key}"
+            return {"CONNECTION_STRING": f"{text};BlobEndpoint={endpoint}" if endpoint else text}
+        if signature is not None:
+            place = endpoint or f"https://{account}.blob.core.windows.net"
+            text = f"AccountName={account};BlobEndpoint={place};SharedAccessSignature={signature.removeprefix('?')}"
+            return {"CONNECTION_STRING": text}
+        if client is None:
+            return {"PROVIDER": "credential_chain", "ACCOUNT_NAME": account}
+        return {
+            "PROVIDER": "service_principal",
+            "ACCOUNT_NAME": account,
+            "CLIENT_ID": client,
+            "CLIENT_SECRET": self._option("azure_storage_client_secret", "azure_client_secret", "client_secret"),
+            "TENANT_ID": self._option("azure_storage_tenant_id", "azure_tenant_id", "tenant_id", "authority_id"),
+        }
 
     def _azure_host(self) -> str:
         """The account's host of Data Lake Storage: of an abfss:// URL, else of the account that the options name."""

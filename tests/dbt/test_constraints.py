@@ -14,7 +14,7 @@ import duckrun
 from duckrun import SchemaMismatch
 from duckrun.table_specs import AddCheck, AlterSpec
 
-MODEL = "{{{{ config(materialized='{kind}') }}}} select {id} as id, {amount} as amount, 'a' as grade"
+MODEL = "{{{{ config(materialized='{kind}', on_schema_change='fail') }}}} select {id} as id, {amount} as amount, 'a' as grade"
 CONTRACT = """
 models:
   - name: held
@@ -49,7 +49,9 @@ def test_other_writers_are_held_to_a_models_contract(project: Any) -> None:
     # regexp_matches is another function on each engine: this model's own writes are held to it
     assert constraints(project.table("main.held")) == ({"id"}, {"graded", "positive"})
     for id, amount, grade in ((None, 1, "a"), (2, -1, "a"), (2, 1, "c")):
-        broken = pa.table({"id": pa.array([id], pa.int32()), "amount": pa.array([amount], pa.int32()), "grade": [grade]})
+        broken = pa.table(
+            {"id": pa.array([id], pa.int32()), "amount": pa.array([amount], pa.int32()), "grade": [grade]}
+        )
         with pytest.raises(DeltaError):
             write_deltalake(project.table("main.held"), broken, mode="append")
         with duckrun.connect(project.lake) as session, pytest.raises(SchemaMismatch, match="main.held"):

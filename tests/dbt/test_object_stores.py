@@ -76,7 +76,11 @@ def test_a_project_on_an_object_store(make_project: Callable[..., Any], place: t
         assert [tuple(row.values()) for row in kept] == [(1, True), (2, False), (2, True), (3, True)]
         assert session.table("main.facts").history()[0]["version"] == 1
     # a table that becomes a view and a view that becomes a table, and one that goes
-    project.write({"models/total.sql": "{{ config(materialized='view') }} select sum(cents)::int as cents from {{ ref('facts') }}"})
+    project.write(
+        {
+            "models/total.sql": "{{ config(materialized='view') }} select sum(cents)::int as cents from {{ ref('facts') }}"
+        }
+    )
     project.write({"models/staged.sql": FILES["models/staged.sql"].replace("view", "table")})
     project.run("build", fresh=True)
     with duckrun.connect(root, storage_options=options) as session:
