@@ -62,13 +62,13 @@ class LakeEnvironment(LocalEnvironment):
                 storage_options=other.get("storage_options"),
             )
         self.pins = Pins(self.lakes.snapshot)
-        self.arbiter = _arbiter(credentials.memory_limit)
         self._engine: DuckDBEngine | None = None
         self._spark: SparkEngine | None = None
         self._spark_lock = threading.Lock()
         self._catalogs: dict[str, ViewCatalog] = {}
         self._commits: Counter[str] = Counter()
         self._commits_lock = threading.Lock()
+        self.arbiter = _arbiter(credentials.memory_limit)
 
     # -- DuckDB
 
