@@ -115,6 +115,8 @@ ODD = (
     Odd("fixed_size_binary", "binary", pa.array([b"ab"], pa.binary(2)), found=b"ab"),
     Odd("fixed_size_list, large_list", "array<bigint>", pa.array([[1, 2]], pa.list_(pa.int64(), 2)), found=[1, 2]),
     Odd("timestamp in s or ms", "timestamp_ntz", pa.array([_NOON], pa.timestamp("ms")), found=_NOON),
+    Odd("timestamp in ns, whole microseconds", None, pa.array([_NOON], pa.timestamp("ns")), found=_NOON, spark="timestamp_ntz"),
+    Odd("timestamp in ns, with nanoseconds", None, pa.array([1], pa.timestamp("ns"))),
     Odd("timestamp with another zone", "timestamp", pa.array([_NOON], pa.timestamp("us", "Europe/Berlin")),
         found=_NOON.replace(tzinfo=dt.UTC)),
     Odd("time", None, pa.array([dt.time(1)], pa.time64("us"))),
@@ -140,7 +142,7 @@ and read by both into each library; the values are equal in every cell. The same
     middle = """
 - **pandas** has no NULL in integers, booleans and floats: an integer with NULLs is `float64` as everywhere in pandas, unless a value is beyond 2⁵³ and would become another: then it is
   `Int64` (inside of lists, a list of Python's integers). A NULL among floats is NaN, so the two cannot be told apart there: read such a column as Arrow or polars. Booleans with NULLs are objects.
-- **polars** and **pandas** have no map: it is a list of its pairs. A pandas column of maps is refused as a source, by its name: Arrow cannot tell what it is.
+- **pandas** has no map: it is a list of its pairs. A pandas column of maps is refused as a source, by its name: Arrow cannot tell what it is.
 - Timestamps are microseconds. `variant` is in [features](features.md).
 
 ## What Delta has no type for

@@ -62,10 +62,13 @@ def storable_table(table: pa.Table) -> pa.Table:
     schema = pa.schema(fields)
     if table.schema.equals(schema):
         return table
-    try:
-        return table.cast(schema)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise SchemaMismatch(f"the rows have a value that Delta cannot store: {error}") from error
+    columns = []
+    for field, column in zip(fields, table.columns, strict=True):
+        try:
+            columns.append(column.cast(field.type))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise SchemaMismatch(f"column {field.name!r} has a value that Delta cannot store: {error}") from error
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def as_utc(value: str, kind: Any, depth: int = 0) -> str | None:
