@@ -10,7 +10,7 @@ import socket
 import subprocess
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -71,11 +71,13 @@ def azure_options(azure_endpoint: str) -> dict[str, str]:
     }
 
 
-@pytest.fixture
-def azure_container(azure_endpoint: str) -> Callable[[str, str], str]:
-    """Makes a container and gives its URL, in one of the two schemes."""
+class Container:
+    """Makes containers, and says their URLs."""
 
-    def make(name: str, scheme: str = "az") -> str:
+    def __init__(self, endpoint: str) -> None:
+        self.endpoint = endpoint
+
+    def __call__(self, name: str, scheme: str = "az") -> str:
         headers = {
             "x-ms-date": datetime.now(UTC).strftime("%a, %d %b %Y %H:%M:%S GMT"),
             "x-ms-version": "2021-08-06",
@@ -85,9 +87,18 @@ def azure_container(azure_endpoint: str) -> Callable[[str, str], str]:
         signed = "PUT" + "\n" * 12 + f"{named}\n/{ACCOUNT}/{ACCOUNT}/{name}\nrestype:container"
         digest = hmac.new(base64.b64decode(KEY), signed.encode(), hashlib.sha256).digest()
         headers["Authorization"] = f"SharedKey {ACCOUNT}:{base64.b64encode(digest).decode()}"
-        url = f"{azure_endpoint}/{name}?restype=container"
-        with urllib.request.urlopen(urllib.request.Request(url, method="PUT", headers=headers), timeout=10) as answer:
+        address = f"{self.endpoint}/{name}?restype=container"
+        with urllib.request.urlopen(
+            urllib.request.Request(address, method="PUT", headers=headers), timeout=10
+        ) as answer:
             assert answer.status == 201
+        return self.url(name, scheme)
+
+    def url(self, name: str, scheme: str) -> str:
         return f"az://{name}" if scheme == "az" else f"abfss://{name}@{ACCOUNT}.dfs.core.windows.net"
 
-    return make
+
+@pytest.fixture
+def azure_container(azure_endpoint: str) -> Container:
+    """A function that makes a container and gives its URL, in one of the two schemes."""
+    return Container(azure_endpoint)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import duckdb
 import pyarrow as pa
 import pytest
@@ -14,6 +12,7 @@ from duckrun.engines.duckdb import load_extensions
 from duckrun.lake import ViewDefinition
 from duckrun.specs import DeleteSpec, UpdateSpec
 from duckrun.storage import Storage
+from tests.fixtures_azure import Container
 from tests.rows import rows_of
 
 ROWS = pa.table({"id": [1, 2], "day": ["mon", "o'x/y %"]})
@@ -24,7 +23,7 @@ PRINCIPAL = {"AZURE_STORAGE_CLIENT_ID": "c", "AZURE_STORAGE_CLIENT_SECRET": "hus
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["az", "abfss"])
 def test_every_verb_works_and_a_fresh_session_sees_it(
-    scheme: str, azure_container: Callable[[str, str], str], azure_options: dict[str, str]
+    scheme: str, azure_container: Container, azure_options: dict[str, str]
 ) -> None:
     root = azure_container(f"verbs-{scheme}", scheme) + "/root"
     with duckrun.connect(root, storage_options=azure_options) as s:
@@ -36,6 +35,9 @@ def test_every_verb_works_and_a_fresh_session_sees_it(
         s.execute("main.t", UpdateSpec({"id": "id * 10"}, "day = 'tue'"))
         s.execute("main.t", DeleteSpec("id = 5"))
         s.lake.put_definition(s.lake.parse("main.v"), ViewDefinition("select count(*) as n from main.t"))
+        # one listing, by whichever name of the place
+        other = azure_container.url(f"verbs-{scheme}", "abfss") + "/root"
+        assert [*s.lake.storage.keys(other)] == [*s.lake.storage.keys(s.lake.root)] != []
     with duckrun.connect(root, storage_options=azure_options) as fresh:
         assert fresh.tables() == ["main.t", "main.v"]
         assert fresh.sql("select n from main.v").collect() == [{"n": 3}]

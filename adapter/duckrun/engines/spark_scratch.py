@@ -80,16 +80,24 @@ def scratch(engine: SparkEngine, lake: Lake, snapshot: Snapshot, alteration: Alt
 
 @contextmanager
 def filled(
-    engine: SparkEngine, lake: Lake, owner: TableRef, definition: Definition, frame: DataFrame
+    engine: SparkEngine,
+    lake: Lake,
+    owner: TableRef,
+    definition: Definition,
+    frame: DataFrame,
+    *,
+    sort_by: tuple[str, ...] = (),
+    gather: bool = False,
 ) -> Iterator[Scratch]:
-    """A copy of another definition that holds the rows of a frame. If the block raises nothing of it stays."""
+    """A copy of another definition that holds the rows of a frame, with ``gather`` in files as large as Spark is told to
+    make them. If the block raises nothing of it stays."""
     copy = Scratch(lake, owner)
     kept: tuple[StagedFile, ...] = ()
     try:
         copy.create(definition)
-        partition_by, sort_by = definition.partition_columns, definition.sort_by
+        partition_by, sort_by = definition.partition_columns, sort_by or definition.sort_by
         writer = arranged(frame, partition_by, sort_by).write.format("delta").mode("append")
-        if partition_by and not sort_by:
+        if gather or (partition_by and not sort_by):
             writer = writer.option("optimizeWrite", "true")  # rows of a partition meet before they are written
         writer.save(engine.location_of(copy.ref.location))
         yield copy

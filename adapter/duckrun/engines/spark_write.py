@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -185,7 +186,13 @@ class Attempt(SparkCommit):
         fields = tuple({**field, "nullable": True} for field in json.loads(frame.schema.json())["fields"])
         definition = overwritten(spec, fields, partition_by, before)
         reason = "rows and definition of the table in one commit"
-        with filled(self.engine, lake, self.ref, definition, self._checked(frame, partition_by)) as copy:
+        rows, size = self._checked(frame, partition_by), spec.target_file_size
+        with (
+            nullcontext() if size is None else self.engine.settings({_FILE_SIZE: f"{size}b"}),
+            filled(
+                self.engine, lake, self.ref, definition, rows, sort_by=spec.sort_by, gather=size is not None
+            ) as copy,
+        ):
             files = copy.files()
             note = self.transaction.note(writer="spark", reason=reason, rows_inserted=sum(file.rows for file in files))
             operation = "CREATE TABLE AS SELECT" if snapshot is None else "CREATE OR REPLACE TABLE AS SELECT"
