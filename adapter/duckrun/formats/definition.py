@@ -256,6 +256,8 @@ def property_value(name: str, value: Any) -> str:
     text = str(value).lower() if isinstance(value, bool) else str(value)
     if name.startswith(CHECK):
         raise InvalidConfig(f"{name} is a constraint: add it as one, so that the rows are checked.")
+    if name == GIVEN:
+        raise InvalidConfig(f"{name} is kept by the writes that give a table constraints; it is not set by hand.")
     if name == SORT_BY:
         sort_order({SORT_BY: text})
     if not name.startswith("delta."):
