@@ -22,7 +22,10 @@ from duckrun_dagster import (
 from duckrun_dagster.dbt_cli import commit_of
 
 FILES = {
-    "dbt_project.yml": "name: shop\nprofile: shop\nversion: '1.0'\nflags: {send_anonymous_usage_stats: false}\n",
+    "dbt_project.yml": (
+        "name: shop\nprofile: shop\nversion: '1.0'\nflags: {send_anonymous_usage_stats: false}\n"
+        "models: {shop: {heavy: {+engine: spark}}}\n"
+    ),
     "profiles.yml": (
         "shop:\n  target: dev\n  outputs:\n    dev:\n      type: duckrun\n"
         "      root_path: \"{{ env_var('SHOP_LAKE') }}\"\n      schema: marts\n      threads: 2\n"
@@ -46,6 +49,10 @@ models:
         "{{ config(materialized='incremental', unique_key='day', incremental_strategy='merge') }}\n"
         "select day, sum(price) as price, count(*) as n from {{ ref('orders_seen') }} group by day"
     ),
+    # Not built here: what Dagster shows of them is in the manifest.
+    "models/heavy/by_folder.sql": "{{ config(materialized='table') }} select * from {{ ref('daily') }}",
+    "models/heavy/by_itself.sql": "{{ config(engine='duckdb') }} select * from {{ ref('by_folder') }}",
+    "models/heavy/by_config.sql": "{{ config(materialized='view', engine='spark') }} select * from {{ ref('by_folder') }}",
     "models/marts/appended.sql": (
         "{{ config(materialized='incremental', incremental_strategy='append') }} select max(n) as n from {{ ref('daily') }}"
     ),
@@ -84,7 +91,11 @@ class Graph:
             days = [f"2024-01-0{n + 1}" for n in range(len(prices))]
             return pa.table({"id": range(len(prices)), "day": days, "price": prices})
 
-        @dbt_assets(manifest=folder / "manifest.json", dagster_dbt_translator=DuckrunDbtTranslator())
+        @dbt_assets(
+            manifest=folder / "manifest.json",
+            dagster_dbt_translator=DuckrunDbtTranslator(),
+            exclude="fqn:shop.heavy.*",
+        )
         def models(context: dg.AssetExecutionContext, dbt: DuckrunDbtCliResource):
             yield from dbt.cli(["build"], context=context).stream()
             if graph.broken:
@@ -257,6 +268,22 @@ def test_kinds_and_groups_draw_the_graph(parsed: Path) -> None:
     assert spec_of(parsed, "orders_seen").group_name == "staging"
 
 
+def test_one_project_shows_the_engine_of_each_model(parsed: Path) -> None:
+    @dbt_assets(manifest=parsed / "manifest.json", dagster_dbt_translator=DuckrunDbtTranslator())
+    def models(): ...
+
+    graph = dg.Definitions(assets=[models]).resolve_asset_graph()
+    kinds = {key.path[-1]: graph.get(key).kinds for key in models.keys}
+    assert kinds == {
+        "orders_seen": {"dbt", "duckdb", "view"},
+        "daily": {"dbt", "duckdb", "delta"},
+        "appended": {"dbt", "duckdb", "delta"},
+        "by_folder": {"dbt", "spark", "delta"},
+        "by_itself": {"dbt", "duckdb", "view"},
+        "by_config": {"dbt", "spark", "view"},
+    }
+
+
 def test_a_key_in_the_models_meta_wins(parsed: Path) -> None:
     assert spec_of(parsed, "daily", meta={"dagster": {"asset_key": ["x", "y"]}}).key == dg.AssetKey(["x", "y"])
 
@@ -267,3 +294,11 @@ def test_a_response_that_passed_through_protobuf_is_a_commit_again() -> None:
     assert commit is not None and commit.memory is not None
     assert (commit.version, type(commit.version), commit.memory.limit) == (3, int, 9)
     assert commit_of({"_message": "OK"}) is None and commit_of(None) is None
+
+
+def test_dbt_has_the_part_of_the_memory_that_its_resource_says(parsed: Path) -> None:
+    part = DuckrunDbtCliResource(project_dir=str(parsed), memory_fraction=0.25)
+    assert part._environment(["build"], None)["DUCKRUN_MEMORY_FRACTION"] == "0.25"
+    assert "DUCKRUN_MEMORY_FRACTION" not in DuckrunDbtCliResource(project_dir=str(parsed))._environment(["build"], None)
+    with pytest.raises(Exception, match="memory_fraction"):
+        DuckrunDbtCliResource(project_dir=str(parsed), memory_fraction=1.5)
