@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
 import pyarrow as pa
@@ -49,6 +50,11 @@ def test_credentials_do_not_show(s3_options: dict[str, str]) -> None:
     assert "hush" not in repr(lake) + repr(lake.storage) + repr(vars(lake.storage))
 
 
+def processes(number: int) -> ProcessPoolExecutor:
+    """Processes of their own; one that dies is an error, where a multiprocessing.Pool would wait for it forever."""
+    return ProcessPoolExecutor(number, mp_context=get_context("spawn"))
+
+
 def _append(root: str, s3_options: dict[str, str], number: int) -> int:
     with duckrun.connect(root, storage_options=s3_options) as s:
         spec = WriteSpec("append", app=AppTransaction(f"writer/{number}"))
@@ -56,9 +62,9 @@ def _append(root: str, s3_options: dict[str, str], number: int) -> int:
 
 
 def test_writers_at_once_all_land_though_the_table_is_new(bucket: str, s3_options: dict[str, str]) -> None:
-    with get_context("spawn").Pool(4) as pool:
-        versions = pool.starmap(_append, [(bucket, s3_options, n) for n in range(4)])
-    assert sorted(versions) == [0, 1, 2, 3]
+    with processes(4) as pool:
+        versions = [pool.submit(_append, bucket, s3_options, n) for n in range(4)]
+    assert sorted(version.result() for version in versions) == [0, 1, 2, 3]
     with duckrun.connect(bucket, storage_options=s3_options) as s:
         assert rows_of(s.scan("main.t")) == [(0,), (1,), (2,), (3,)]
 
@@ -66,8 +72,10 @@ def test_writers_at_once_all_land_though_the_table_is_new(bucket: str, s3_option
 def test_two_merges_of_one_new_key_at_once_make_one_row(bucket: str, s3_options: dict[str, str]) -> None:
     with duckrun.connect(bucket, storage_options=s3_options) as s:
         s.execute("main.t", WriteSpec("error"), pa.table({"n": [0]}))
-    with get_context("spawn").Pool(2) as pool:
-        pool.starmap(_merge, [(bucket, s3_options)] * 2)
+    with processes(2) as pool:
+        merges = [pool.submit(_merge, bucket, s3_options) for _ in range(2)]
+    for merge in merges:
+        merge.result()
     with duckrun.connect(bucket, storage_options=s3_options) as s:
         assert rows_of(s.scan("main.t")) == [(0,), (7,)]
 
