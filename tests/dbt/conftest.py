@@ -57,7 +57,8 @@ class Project:
         """Run dbt here, or with ``fresh`` in a process of its own."""
         self.save_profile()
         target = self.root / "target" / "run_results.json"
-        target.unlink(missing_ok=True)
+        if args[0] != "retry":  # which goes on from the results of the command before
+            target.unlink(missing_ok=True)
         options = ["--project-dir", str(self.root), "--profiles-dir", str(self.root), "--no-use-colors"]
         command = [*args, *options]
         success, text = (in_process if not fresh else _in_fresh_process)(command, self.root, env or {})

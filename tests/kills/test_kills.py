@@ -44,30 +44,47 @@ ROOT = Path(__file__).parents[2]
 
 
 class Writers:
-    """The process of writer.py, which forks one writer after another."""
+    """The process of writer.py or builder.py, which forks one writer after another."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: str = "tests.kills.writer") -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.kills.writer"],
+            [sys.executable, "-m", module],
             cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1, start_new_session=True,
         )  # fmt: skip
+        self._running: int | None = None
 
-    def run(self, job: dict[str, Any], *, kill_after: float | None, whole_group: bool = True) -> bool:
-        """One writer, killed so many seconds after its session is open (None: left alone); True if the kill met it."""
+    def run(
+        self,
+        job: dict[str, Any],
+        *,
+        kill_after: float | None,
+        whole_group: bool = True,
+        when: Path | None = None,
+        how: signal.Signals = signal.SIGKILL,
+    ) -> bool:
+        """One writer, killed so many seconds after its session is open (None: left alone), or within them as soon as a
+        file is there (``when``); True if the kill met it.
+        """
         assert self.process.stdin and self.process.stdout
         self.process.stdin.write(json.dumps(job) + "\n")
-        pid = int(self._line())
+        pid = self._running = int(self._line())
         line = self._line()
         if line == "ready":
             if kill_after is not None:
-                select.select([self.process.stdout], [], [], kill_after)
-                kill(pid, whole_group)
+                until = time.monotonic() + kill_after
+                while when is not None and not when.exists() and time.monotonic() < until:
+                    if select.select([self.process.stdout], [], [], 0.02)[0]:
+                        break
+                if when is None:
+                    select.select([self.process.stdout], [], [], kill_after)
+                kill(pid, whole_group, how)
             line = self._line()
-        ended, how, number = line.split()
+        self._running = None
+        ended, end, number = line.split()
         self.process.stdin.write("\n")
-        assert ended == "ended" and (how, number) in (("killed", "9"), ("exit", "0")), f"{line} (see above): {job}"
-        assert how == "exit" or kill_after is not None, line
-        return how == "killed"
+        assert ended == "ended" and (end, number) in (("killed", "9"), ("exit", "0")), f"{line} (see above): {job}"
+        assert end == "exit" or kill_after is not None, line
+        return end == "killed"
 
     def _line(self) -> str:
         assert self.process.stdout
@@ -76,14 +93,16 @@ class Writers:
         return line
 
     def close(self) -> None:
+        if self._running is not None:  # a test has given up on it
+            kill(self._running, True, signal.SIGKILL)
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
 
-def kill(pid: int, whole_group: bool) -> None:
-    """SIGKILL to the writer, or to it and the processes that stage for it."""
+def kill(pid: int, whole_group: bool, how: signal.Signals) -> None:
+    """A signal to the writer, or to it and the processes that stage for it."""
     with suppress(ProcessLookupError):
-        os.killpg(pid, signal.SIGKILL) if whole_group else os.kill(pid, signal.SIGKILL)
+        os.killpg(pid, how) if whole_group else os.kill(pid, how)
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """A process with the imports done, that forks one writer for each line it is given. Run by test_kills.py.
 
-It answers a line of JSON with the writer's process id, the writer adds ``ready`` when its session is open, and the
+The writer answers a line of JSON with its process id, and adds ``ready`` when its session is open, and the
 last line says how the writer ended; an empty line lets it go. A fork before any thread is started is as good as a new process, and ten times as fast.
 """
 
@@ -11,6 +11,7 @@ import os
 import sys
 import time
 import traceback
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -131,13 +132,14 @@ def say_ready(session: Session) -> None:
     print("ready", flush=True)
 
 
-def main() -> None:
-    work = {"chain": write_chain, "definitions": write_definitions, "drops": drop_tables}
+def serve(work: Mapping[str, Callable[[dict[str, Any]], None]]) -> None:
+    """Fork one process for each line of standard input, which says its ``work``."""
     while line := sys.stdin.readline():
         job = json.loads(line)
         pid = os.fork()
         if pid == 0:
             os.setsid()
+            print(os.getpid(), flush=True)
             try:
                 work[job["work"]](job)
             except BaseException:
@@ -145,7 +147,6 @@ def main() -> None:
                 sys.stderr.flush()
                 os._exit(1)
             os._exit(0)
-        print(pid, flush=True)
         result = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
         assert result is not None
         print(f"ended {'killed' if result.si_code == os.CLD_KILLED else 'exit'} {result.si_status}", flush=True)
@@ -154,4 +155,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    serve({"chain": write_chain, "definitions": write_definitions, "drops": drop_tables})

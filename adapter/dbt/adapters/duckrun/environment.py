@@ -39,6 +39,7 @@ FRACTION_VARIABLE = "DUCKRUN_MEMORY_FRACTION"
 # The shares are what DuckDB and delta_rs count. Threads beside a merge, allocators and delta_rs's buffers hold more:
 # measured with four merging threads and 2 GB, 0.1 to 0.3 GB above the sum of the shares.
 _OF_THE_LIMIT = 0.8
+_CANCEL_SECONDS = 0.2  # between two interrupts of a connection that is cancelled
 # The extensions that come in wheels of ours; a profile that names one gets that, not a download.
 _WHEELS = ("delta", "httpfs", "azure")
 
@@ -242,6 +243,7 @@ class LakeHandle(DuckDBConnectionWrapper):
     def __init__(self, cursor: Any, env: LakeEnvironment) -> None:
         super().__init__(cursor, env)
         self._session: SparkNodeSession | None = None
+        self._closed = threading.Event()
 
     def cursor(self) -> Any:
         """The cursor of the engine on which this thread's node runs."""
@@ -261,12 +263,27 @@ class LakeHandle(DuckDBConnectionWrapper):
         return self._session
 
     def interrupt(self) -> None:
-        """Stop what runs now; called by another thread."""
-        self.duckdb().interrupt()
-        if self._session is not None:
-            self._session.interrupt()
+        """Stop what this connection's thread runs, now and until it is closed; called by another thread.
+
+        An interrupt that falls between two statements stops neither, and dbt asks once: a query that began just after it
+        would be waited for, however long it takes.
+        """
+        threading.Thread(target=self._interrupting, args=(self.duckdb(),), name="duckrun-cancel", daemon=True).start()
+
+    def _interrupting(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        while True:
+            try:
+                cursor.interrupt()
+            except duckdb.ConnectionException:  # it is closed
+                return
+            session = self._session
+            if session is not None:
+                session.interrupt()
+            if self._closed.wait(_CANCEL_SECONDS):
+                return
 
     def close(self) -> None:
+        self._closed.set()
         if self._session is not None:
             self._session.close()
             self._session = None
