@@ -275,7 +275,8 @@ class Job:
                     raise SchemaMismatch(
                         f"Table {self.transaction.ref} has the columns {snapshot.schema.names}, not {schema.names}."
                     )
-            overwrite, definition = spec.mode == "overwrite" and snapshot is not None, None
+            overwrite = spec.mode == "overwrite" and snapshot is not None
+            definition: Definition | None = None
             if snapshot is not None and overwrite and constrained_anew(snapshot.properties, snapshot.schema, spec):
                 before = self.transaction.lake.format.definition(snapshot)
                 definition = overwritten(spec, fields_of(schema), partition_by, before)

@@ -28,7 +28,7 @@ from duckrun.errors import (
     SchemaMismatch,
 )
 from duckrun.formats.alteration import Alteration, evolved
-from duckrun.formats.definition import constrained_anew, overwritten, sort_order
+from duckrun.formats.definition import Definition, constrained_anew, overwritten, sort_order
 from duckrun.formats.delta_commit import NewCommit, only_spark, refuse_unknown_features
 from duckrun.formats.protocol import COMPUTED
 from duckrun.specs import Commit, DeleteInsertSpec, DeleteSpec, MergeSpec, Spec, UpdateSpec, WriteSpec
@@ -174,8 +174,8 @@ class Attempt(SparkCommit):
     def _defined(self, frame: DataFrame, spec: WriteSpec, snapshot: Snapshot | None) -> Commit:
         """All rows of a table and its definition, constraints included: Spark's own REPLACE leaves out properties at a
         location, so that Spark writes the rows beside it, and a commit of ours shows them with the definition."""
-        lake, before = self.transaction.lake, None
-        partition_by = tuple(spec.partition_by or ())
+        lake, partition_by = self.transaction.lake, tuple(spec.partition_by or ())
+        before: Definition | None = None
         if snapshot is not None:
             refuse_unknown_features(snapshot)
             before = lake.format.definition(snapshot)
