@@ -60,11 +60,11 @@ ALL_ENGINES: dict[str, str] = {
     "materialized_view.changes:MaterializedViewChangesContinueMixin": _MATERIALIZED_VIEWS,
     "materialized_view.changes:MaterializedViewChangesFailMixin": _MATERIALIZED_VIEWS,
     "simple_copy.test_copy_uppercase:BaseSimpleCopyUppercase": "it connects to a Postgres database of mixed case",
+    "utils.test_current_timestamp:BaseCurrentTimestampNaive": "one of two: now() has a time zone, which BaseCurrentTimestampAware tests",
+    "utils.test_escape_single_quotes:BaseEscapeSingleQuotesBackslash": "one of two: SQL is DuckDB's on both engines, where a quote is escaped by another, which BaseEscapeSingleQuotesQuote tests",
 }
 _DUCKDB: dict[str, str] = {
     "python_model.test_spark:BasePySparkTests": "Python models here get DuckDB's connection, not a SparkSession",
-    "utils.test_escape_single_quotes:BaseEscapeSingleQuotesBackslash": "DuckDB escapes a quote by another, which BaseEscapeSingleQuotesQuote tests",
-    "utils.test_current_timestamp:BaseCurrentTimestampNaive": "one of two: now() has a time zone, which BaseCurrentTimestampAware tests",
 }
 _SPARK: dict[str, str] = {}
 

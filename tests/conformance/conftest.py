@@ -19,6 +19,15 @@ ENGINE = os.environ.get("DUCKRUN_CONFORMANCE_ENGINE", "duckdb")
 # Of how many parts one is run, and which: the seed of the run says it, so that all have their turn.
 PARTS = int(os.environ.get("DUCKRUN_CONFORMANCE_PARTS") or 1)
 PART = int(os.environ.get("DUCKRUN_TEST_SEED") or 0) % PARTS
+# For hundreds of statements on a handful of rows each, in one JVM that lives for minutes.
+SPARK = {
+    "master": "local[2]",
+    "conf": {
+        "spark.sql.shuffle.partitions": "1",
+        "spark.databricks.delta.snapshotPartitions": "1",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    },
+}
 
 
 def pytest_report_header() -> str:
@@ -55,7 +64,8 @@ def lake_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="class")
 def dbt_profile_target(lake_root: Path, engine_name: str) -> dict[str, Any]:
-    return {"type": "duckrun", "root_path": str(lake_root), "threads": 4, "engine": engine_name}
+    target = {"type": "duckrun", "root_path": str(lake_root), "threads": 4, "engine": engine_name}
+    return {**target, "spark": SPARK} if engine_name == "spark" else target
 
 
 @pytest.fixture(scope="class")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from dbt.tests.adapter.python_model.test_python_model import (
     BasePythonEmptyTests,
@@ -16,7 +18,8 @@ from dbt.tests.adapter.python_model.test_python_model import (
     python_model_meta_get,
     schema_yml_with_meta,
 )
-from dbt.tests.adapter.python_model.test_spark import BasePySparkTests
+from dbt.tests.adapter.python_model.test_spark import PANDAS_MODEL, PYSPARK_MODEL, BasePySparkTests
+from dbt.tests.util import relation_from_name, run_dbt
 
 
 class TestPythonModelTests(BasePythonModelTests):
@@ -25,25 +28,24 @@ class TestPythonModelTests(BasePythonModelTests):
 
 class TestPythonIncrementalTests(BasePythonIncrementalTests):
     @pytest.fixture(scope="class")
-    def models(self) -> dict[str, str]:
-        """A DuckDB relation is filtered by SQL."""
-        return {"m_1.sql": m_1, "incremental.py": incremental_python.replace("df.id > 5", "'id > 5'")}
+    def models(self, engine_name: str) -> dict[str, str]:
+        """The suite's own for Spark; a DuckDB relation is filtered by SQL."""
+        condition = "df.id > 5" if engine_name == "spark" else "'id > 5'"
+        return {"m_1.sql": m_1, "incremental.py": incremental_python.replace("df.id > 5", condition)}
 
 
 class TestPythonMetaGetTests(BasePythonMetaGetTests):
-    """The session is DuckDB's connection, which takes a pandas frame where Spark makes one of its own."""
-
     @pytest.fixture(scope="class")
-    def models(self) -> dict[str, str]:
-        frame = "return __import__('pandas').DataFrame("
-        return {
-            "meta_test.py": self._ours(python_model_meta_get, frame),
-            "meta_from_schema.py": self._ours(python_model_meta_from_schema, frame),
-            "schema.yml": schema_yml_with_meta,
-        }
+    def models(self, engine_name: str) -> dict[str, str]:
+        """The suite's own for Spark. DuckDB's connection takes a pandas frame where Spark makes one of its own."""
+        models = {"meta_test.py": python_model_meta_get, "meta_from_schema.py": python_model_meta_from_schema}
+        if engine_name == "duckdb":
+            models = {name: self._by_pandas(text) for name, text in models.items()}
+        return {**models, "schema.yml": schema_yml_with_meta}
 
     @staticmethod
-    def _ours(text: str, frame: str) -> str:
+    def _by_pandas(text: str) -> str:
+        frame = "return __import__('pandas').DataFrame("
         return text.replace("return session.createDataFrame(", frame).replace("(data, [", "(data, columns=[")
 
 
@@ -63,4 +65,13 @@ class TestPythonSampleTests(OurTimes, BasePythonSampleTests):
 
 
 class TestPySparkTests(BasePySparkTests):
-    pass
+    @pytest.fixture(scope="class")
+    def models(self) -> dict[str, str]:
+        """Two of the suite's four: PySpark 4.1 has pandas on Spark for pandas 2 only, and Koalas is its older name."""
+        return {"pandas_df.py": PANDAS_MODEL, "pyspark_df.py": PYSPARK_MODEL}
+
+    def test_different_dataframes(self, project: Any) -> None:
+        assert len(run_dbt(["run"])) == 2
+        for name in ("pandas_df", "pyspark_df"):
+            rows = f"select count(*), min(City) from {relation_from_name(project.adapter, name)}"
+            assert tuple(project.run_sql(rows, fetch="one")) == (5, "Bogota")

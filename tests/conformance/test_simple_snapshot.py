@@ -89,7 +89,8 @@ class TestSnapshotDbtValidToCurrent(BaseSnapshotDbtValidToCurrent):
         new = "count(*) over (partition by id) > 1 and year(test_valid_to) = 2099"
 
         def ordered(adapter: Any, sql: str, fetch: str) -> Any:
-            return plain(adapter, f"{sql} order by ({new}), id", fetch)
+            marked = f"select *, {new} as is_new from ({sql}) as found"
+            return plain(adapter, f"select * from ({marked}) as found order by is_new, id", fetch)
 
         monkeypatch.setattr(suite, "run_sql_with_adapter", ordered)
         super().test_valid_to_current(project)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from dbt.adapters.duckrun.node import Node
-from dbt_common.exceptions import DbtRuntimeError
+from dbt_common.exceptions import DbtDatabaseError
 
 from duckrun.errors import DuckrunError
 from duckrun.session import Session
@@ -78,16 +78,16 @@ class SparkNodeSession(Session):
 
 @contextmanager
 def spark_errors(node: Node) -> Iterator[None]:
-    """What Spark or the lake raises as dbt's error, in one paragraph that names the node."""
+    """What Spark or the lake raises as dbt's error of the database, in one paragraph that names the node."""
     try:
         yield
     except DuckrunError as error:
-        raise DbtRuntimeError(_explained(node, str(error))) from error
+        raise DbtDatabaseError(_explained(node, str(error))) from error
     except Exception as error:
         if not type(error).__module__.startswith(("pyspark", "py4j", "grpc")):
             raise
         lines = [line for line in str(error).splitlines() if line.strip() and not line.startswith(("JVM", "\tat "))]
-        raise DbtRuntimeError(_explained(node, "\n".join(lines[:5]))) from error
+        raise DbtDatabaseError(_explained(node, "\n".join(lines[:5]))) from error
 
 
 def _explained(node: Node, text: str) -> str:

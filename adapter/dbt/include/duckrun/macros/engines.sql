@@ -20,3 +20,12 @@ staging = {{ staging.identifier | tojson }}
 {{ py_write_table(temporary=False, relation=staging, compiled_code=compiled_code) }}
   {%- endif -%}
 {% endmacro %}
+
+{#- Called by dbt's snapshots as a macro: the adapter's own method asks DuckDB, for every node. -#}
+{% macro duckrun__get_columns_in_relation(relation) -%}
+  {%- if adapter.on_spark() -%}
+    {{ return(adapter.get_columns_in_relation(relation)) }}
+  {%- else -%}
+    {{ return(duckdb__get_columns_in_relation(relation)) }}
+  {%- endif -%}
+{%- endmacro %}
