@@ -1,7 +1,8 @@
 """Every type of value with every kind of partitions: written, written again, loaded by one, by range and whole.
 
-The whole is an extended suite (`make test-ci SUITES=extended`); every day runs a few cells. DUCKRUN_WRITE_PAGES=1
-writes docs/dagster_matrix.md from what ran.
+The whole is an extended suite (`make test-ci SUITES=extended`). CI's slow suite runs one part of it, which one the seed
+says, so that a few runs have them all; every day runs a few cells. DUCKRUN_WRITE_PAGES=1 writes docs/dagster_matrix.md
+from what ran.
 """
 
 from __future__ import annotations
@@ -20,11 +21,14 @@ from tests.dagster.matrix import KINDS, PAGE, TYPES, Cell, Kind, Type, page
 
 CONNECT = "DUCKRUN_TEST_MATRIX_RESULTS"
 LOCAL, S3 = "Local disk", "S3 (moto's server)"
-ON_S3 = ("none", "daily, dates")
+ON_S3 = tuple(kind for kind in KINDS if kind.name in ("none", "daily, dates"))
+PARTS = 3
+PART = int(os.environ.get("DUCKRUN_TEST_SEED", "0")) % PARTS
 
 
-def spark_name(remote: bool) -> str:
-    return f"pyspark.sql{'.connect' if remote else ''} DataFrame"
+def spark_name() -> str:
+    """One process has one kind of Spark session."""
+    return f"pyspark.sql{'.connect' if os.environ.get('DUCKRUN_TEST_SPARK_REMOTE') else ''} DataFrame"
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +43,16 @@ def _cell(of: Type, kind: Kind, root: str, options: dict[str, str], request: pyt
 
 
 def _cases(*, spark: bool, kinds: tuple[Kind, ...] = KINDS) -> list[Any]:
-    return [pytest.param(of, kind, id=f"{of.name}-{kind.name}") for of in TYPES if of.spark is spark for kind in kinds]
+    """Type and kind of each cell; each part has a share of every type and, over the types, of every kind."""
+    cells = [(of, kind) for of in TYPES if of.spark is spark for kind in kinds]
+    return [
+        pytest.param(of, kind, id=f"{of.name}-{kind.name}", marks=[pytest.mark.slow] if _in_part(of, kind) else [])
+        for of, kind in cells
+    ]
+
+
+def _in_part(of: Type, kind: Kind) -> bool:
+    return (TYPES.index(of) + KINDS.index(kind)) % PARTS == PART
 
 
 # -- every day
@@ -72,15 +85,13 @@ def test_on_local_disk(of: Type, kind: Kind, tmp_path: Path, found: Any, request
 @pytest.mark.spark
 @pytest.mark.parametrize(("of", "kind"), _cases(spark=True))
 def test_spark_on_local_disk(of: Type, kind: Kind, tmp_path: Path, found: Any, request: Any) -> None:
-    name = spark_name(bool(os.environ.get("DUCKRUN_TEST_SPARK_REMOTE")))
-    found[LOCAL, name, kind.name] = _cell(of, kind, str(tmp_path / "lake"), {}, request)
-    if path := os.environ.get(CONNECT):
-        Path(path).write_text(json.dumps([[*key, value] for key, value in found.items()]))
+    found[LOCAL, spark_name(), kind.name] = _cell(of, kind, str(tmp_path / "lake"), {}, request)
+    _tell(found)
 
 
 @pytest.mark.extended
 @pytest.mark.s3
-@pytest.mark.parametrize(("of", "kind"), _cases(spark=False, kinds=tuple(k for k in KINDS if k.name in ON_S3)))
+@pytest.mark.parametrize(("of", "kind"), _cases(spark=False, kinds=ON_S3))
 def test_on_s3(
     of: Type, kind: Kind, found: Any, request: Any, s3_options: dict[str, str], s3_bucket: Callable[[str], str]
 ) -> None:
@@ -88,12 +99,30 @@ def test_on_s3(
     found[S3, of.name, kind.name] = _cell(of, kind, f"{bucket}/lake", s3_options, request)
 
 
+@pytest.mark.extended
+@pytest.mark.spark
+@pytest.mark.s3
+@pytest.mark.parametrize(("of", "kind"), _cases(spark=True, kinds=ON_S3))
+def test_spark_on_s3(
+    of: Type, kind: Kind, found: Any, request: Any, s3_options: dict[str, str], s3_bucket: Callable[[str], str]
+) -> None:
+    bucket = s3_bucket(f"matrix-{TYPES.index(of)}-{KINDS.index(kind)}")
+    found[S3, spark_name(), kind.name] = _cell(of, kind, f"{bucket}/lake", s3_options, request)
+    _tell(found)
+
+
+def _tell(found: Any) -> None:
+    """What ran in this process, for the one that started it."""
+    if path := os.environ.get(CONNECT):
+        Path(path).write_text(json.dumps([[*key, value] for key, value in found.items()]))
+
+
 @pytest.fixture(scope="module")
 def by_connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str, str, str], dict[str, str]]]:
     """The cells of Spark Connect, from a process of its own: one process has one kind of Spark session."""
     results = tmp_path_factory.mktemp("connect") / "results.json"
     environment = {**os.environ, "DUCKRUN_TEST_SPARK_REMOTE": "local[2]", CONNECT: str(results)}
-    command = [sys.executable, "-m", "pytest", "-q", "-m", "spark", "-k", "test_spark_on_local_disk", __file__]
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "spark", "-k", "test_spark_on", __file__]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-5000:]
     yield {(where, name, kind): value for where, name, kind, value in json.loads(results.read_text())}
@@ -104,11 +133,9 @@ def by_connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(CONNECT in os.environ, reason="this is the process that runs on Connect")
 def test_the_page_is_what_ran(found: Any, by_connect: Any) -> None:
-    whole = {**{key: value for key, value in found.items() if key[0] == LOCAL}, **by_connect}
-    whole |= {key: value for key, value in found.items() if key[0] == S3}
-    types = len([of for of in TYPES if not of.spark])
-    expected = (types + 2) * len(KINDS) + types * len(ON_S3)
-    assert len(whole) == expected, "the page is of the whole matrix: run all of this file"
+    whole = {**found, **by_connect}
+    types = len([of for of in TYPES if not of.spark]) + 2
+    assert len(whole) == types * (len(KINDS) + len(ON_S3)), "the page is of the whole matrix: run all of this file"
     text = page(whole)
     if os.environ.get("DUCKRUN_WRITE_PAGES"):
         PAGE.write_text(text, encoding="utf-8")
