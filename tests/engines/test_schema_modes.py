@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
@@ -91,6 +92,19 @@ def test_a_write_takes_the_columns_of_its_rows_in_one_commit(old: Session, how: 
     with pytest.raises(SchemaMismatch, match="positive"):
         old.execute("main.t", WriteSpec("append"), _negative(old))
     assert old.table("main.t").snapshot().version == 2
+
+
+@pytest.mark.parametrize("how", ["overwrite", "append", "merge"])
+def test_the_first_column_of_timestamps_without_zone_comes_with_the_write(session: Session, how: str) -> None:
+    """A table that is there lacks the feature that such a column needs."""
+    session.execute("main.t", WriteSpec("error"), pa.table({"id": [1, 2]}))
+    noon = datetime(2026, 1, 1, 12)
+    spec = WriteSpec("overwrite") if how == "overwrite" else SPECS[how]("append_new_columns")
+    commit = session.execute("main.t", spec, pa.table({"id": [2, 3], "at": [noon, noon]}))
+    assert commit.version == session.table("main.t").snapshot().version == 1
+    assert session.table("main.t").snapshot().schema.field("at").type == pa.timestamp("us")
+    before = {"overwrite": [], "append": [(1, None), (2, None)], "merge": [(1, None)]}[how]
+    assert rows_of(session.scan("main.t"), "id", "at") == sorted([*before, (2, noon), (3, noon)], key=repr)
 
 
 def _negative(session: Session) -> pa.Table:

@@ -30,6 +30,7 @@ from duckrun.errors import (
 from duckrun.formats.alteration import Alteration, evolved
 from duckrun.formats.definition import Definition, constrained_anew, overwritten, sort_order
 from duckrun.formats.delta_commit import NewCommit, only_spark, refuse_unknown_features
+from duckrun.formats.delta_types import holds
 from duckrun.formats.protocol import COMPUTED
 from duckrun.specs import Commit, DeleteInsertSpec, DeleteSpec, MergeSpec, Spec, UpdateSpec, WriteSpec
 from duckrun.transaction import Transaction
@@ -76,7 +77,7 @@ class Attempt(SparkCommit):
         if not isinstance(self.spec, DeleteSpec | UpdateSpec) and self.spec.within is not None:
             self._refuse_outside(self.rows(), self.spec.within)
         alteration = self._evolution()
-        if alteration is not None and alteration.rewrites:
+        if alteration is not None and (alteration.rewrites or self._asks_more(alteration.after.fields)):
             return self._anew(alteration)
         match self.spec:
             case WriteSpec():
@@ -141,6 +142,13 @@ class Attempt(SparkCommit):
         before = self.transaction.lake.format.definition(self.snapshot)
         return evolved(before, json.loads(self.rows().schema.json())["fields"], spec.schema_mode)
 
+    def _asks_more(self, fields: Sequence[Mapping[str, Any]]) -> bool:
+        """True for columns with a type whose table feature Spark turns on in a new table only (Delta 4.4:
+        DELTA_FEATURES_REQUIRE_MANUAL_ENABLEMENT); a commit of ours brings it along."""
+        assert self.snapshot is not None
+        naive = any(holds(field["type"], "timestamp_ntz") for field in fields)
+        return naive and "timestampNtz" not in self.snapshot.writer_features
+
     def _anew(self, alteration: Alteration) -> Commit:
         """Columns go or change their type with the rows: Spark does the write on a copy in the new form, whose files
         become the table's in one commit of ours."""
@@ -165,6 +173,7 @@ class Attempt(SparkCommit):
     def _overwrite(self, frame: DataFrame, spec: WriteSpec) -> Commit | None:
         assert self.snapshot is not None
         own = constrained_anew(self.snapshot.properties, self.snapshot.schema, spec) and not only_spark(self.snapshot)
+        own = own or self._asks_more(json.loads(frame.schema.json())["fields"])
         if own or spec.redefine or spec.constraints:
             return self._defined(frame, spec, self.snapshot)
         keep = self.snapshot.partition_columns if spec.partition_by is None else spec.partition_by
