@@ -1,7 +1,8 @@
 """Run dbt's conformance suite on one engine, and say how many tests of each group passed, do not apply, or failed.
 
-    python tools/conformance.py                 # duckdb, two workers
-    python tools/conformance.py spark -n 0      # spark; further arguments are pytest's
+    python tools/conformance.py             # duckdb, two workers
+    python tools/conformance.py spark       # in one process, and so on one Spark
+    python tools/conformance.py spark -x    # further arguments are pytest's
 
 The table goes to the terminal and, for a run of the whole suite, into docs/conformance.md. Fails if a test failed.
 """
@@ -19,6 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "conformance.md"
+WORKERS = {"duckdb": ["-n", "2", "--dist", "loadscope"], "spark": []}
 OUTCOMES = ("passed", "not applicable", "failed")
 Table = dict[str, Counter[str]]
 
@@ -33,8 +35,7 @@ def main(arguments: list[str]) -> int:
             "pytest",
             "tests/conformance",
             "-q",
-            "-n",
-            "2",
+            *WORKERS[engine],
             f"--junitxml={report}",
             *arguments,
         ]

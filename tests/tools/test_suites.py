@@ -44,6 +44,13 @@ def test_seed_and_budget_reach_the_tests_and_are_printed(project, capfd):
     assert "cluster" not in said
 
 
+def test_several_workers_run_whole_classes(project, monkeypatch):
+    monkeypatch.setattr(suites, "SUITES", (suites.Suite("kills", 20, workers=2),))
+    body = "import os; assert os.environ['PYTEST_XDIST_WORKER_COUNT'] == '2'"
+    project("kills/test_one.py", PASSES.format(body=body))
+    assert suites.main([]) == 0
+
+
 def test_a_soak_has_more_time_and_says_so_to_the_tests(project, monkeypatch):
     monkeypatch.setenv("DUCKRUN_SOAK", "1")
     body = "import os; assert int(os.environ['DUCKRUN_TEST_BUDGET']) > 20 and os.environ['DUCKRUN_SOAK'] == '1'"
