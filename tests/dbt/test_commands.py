@@ -14,8 +14,8 @@ SHOP = {
     "models/staged.sql": "select id, day, amount from {{ ref('feed') }}",
     "models/facts.sql": "{{ config(materialized='table', partition_by=['day']) }} select * from {{ ref('staged') }}",
     "models/events.sql": """
-        {{ config(materialized='incremental', incremental_strategy='append', event_time='at') }}
-        select *, day::timestamp as at from {{ ref('facts') }}
+        {{ config(materialized='incremental', incremental_strategy='append', event_time='moment') }}
+        select *, day::timestamp as moment from {{ ref('facts') }}
         {% if is_incremental() %} where id > (select max(id) from {{ this }}) {% endif %}
     """,
     "models/sums.sql": "{{ config(materialized='table') }} select sum(amount)::int as total from {{ ref('events') }}",

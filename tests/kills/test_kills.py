@@ -78,6 +78,9 @@ class Writers:
                 if when is None:
                     select.select([self.process.stdout], [], [], kill_after)
                 kill(pid, whole_group, how)
+                # Python's main thread does not see a signal that falls just before it waits for a lock: as a user would, again.
+                while how != signal.SIGKILL and not select.select([self.process.stdout], [], [], 10)[0]:
+                    kill(pid, whole_group, how)
             line = self._line()
         self._running = None
         ended, end, number = line.split()
