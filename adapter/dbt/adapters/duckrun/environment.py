@@ -7,6 +7,7 @@ import os
 import tempfile
 import threading
 from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -268,12 +269,14 @@ class LakeHandle(DuckDBConnectionWrapper):
         An interrupt that falls between two statements stops neither, and dbt asks once: a query that began just after it
         would be waited for, however long it takes.
         """
-        threading.Thread(target=self._interrupting, args=(self.duckdb(),), name="duckrun-cancel", daemon=True).start()
+        threading.Thread(
+            target=self._interrupting, args=(self.duckdb().interrupt,), name="duckrun-cancel", daemon=True
+        ).start()
 
-    def _interrupting(self, cursor: duckdb.DuckDBPyConnection) -> None:
+    def _interrupting(self, stop_statement: Callable[[], None]) -> None:
         while True:
             try:
-                cursor.interrupt()
+                stop_statement()
             except duckdb.ConnectionException:  # it is closed
                 return
             session = self._session
