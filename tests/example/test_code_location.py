@@ -1,0 +1,52 @@
+"""The example's definitions load without starting Spark and without looking at a table."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+LOAD = """
+import json, sys
+
+lake, looked, started = sys.argv[1], [], []
+
+def audit(event, arguments):
+    if event in ("open", "os.listdir", "os.scandir") and str(arguments[0]).startswith(lake):
+        looked.append(str(arguments[0]))
+    if event == "subprocess.Popen":
+        started.append(str(arguments[0]))
+
+sys.addaudithook(audit)
+from example_project.definitions import defs
+
+assets = len(defs.get_repository_def().asset_graph.get_all_asset_keys())
+from pyspark import SparkContext
+
+spark = SparkContext._active_spark_context is not None or SparkContext._gateway is not None
+print(json.dumps({"assets": assets, "looked": looked, "started": started, "spark": spark}))
+"""
+
+
+@pytest.mark.slow
+def test_the_code_location_loads_without_spark_and_without_opening_a_table(tmp_path: Path) -> None:
+    lake = tmp_path / ".lake"
+    for table in ("raw/flights", "refined/flights", "marts/fct_flights", "analytics/plane_months"):
+        (lake / table / "_delta_log").mkdir(parents=True)
+        # Native code, which an audit hook does not see, cannot open this one without an error.
+        (lake / table / "_delta_log" / f"{0:020d}.json").write_text("no log")
+    environment = {**os.environ, "DUCKRUN_EXAMPLE_HOME": str(tmp_path)}
+    command = [sys.executable, "-W", "ignore", "-c", LOAD, str(lake)]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.strip().splitlines()[-1])
+    assert found["assets"] > 15
+    assert found["looked"] == []
+    assert not found["spark"]
+    assert {Path(each).name for each in found["started"]}.isdisjoint({"java", "spark-submit"})
