@@ -16,8 +16,8 @@ from tests.conformance.applicability import reason_of
 HERE = Path(__file__).parent
 SUITE = Path(dbt.tests.adapter.__path__[0])
 ENGINE = os.environ.get("DUCKRUN_CONFORMANCE_ENGINE", "duckdb")
-# Of how many parts one is run, and which: the seed of the run says it, so that all have their turn.
-PARTS = int(os.environ.get("DUCKRUN_CONFORMANCE_PARTS") or 1)
+# Of how many parts one is run, and which: the seed of the run says it, so that all have their turn. A soak runs them all.
+PARTS = 1 if os.environ.get("DUCKRUN_SOAK") else int(os.environ.get("DUCKRUN_CONFORMANCE_PARTS") or 1)
 PART = int(os.environ.get("DUCKRUN_TEST_SEED") or 0) % PARTS
 # For hundreds of statements on a handful of rows each, in one JVM that lives for minutes.
 SPARK = {
@@ -25,6 +25,9 @@ SPARK = {
     "conf": {
         "spark.sql.shuffle.partitions": "1",
         "spark.databricks.delta.snapshotPartitions": "1",
+        # To compile a plan takes longer than to run it on so few rows.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     },
 }
