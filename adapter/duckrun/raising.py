@@ -16,6 +16,11 @@ def raising(kind: type[DuckrunError], message: str) -> str:
     return f"error({quote_literal(f'duckrun!{kind.__name__}!')} || {message} || '!duckrun')"
 
 
+def marked(error: DuckrunError) -> str:
+    """The text by which an error of ours is known again that Python raises while an engine reads from it."""
+    return f"duckrun!{type(error).__name__}!{error}!duckrun"
+
+
 def raised(text: str, what: str) -> DuckrunError | None:
     """The error that a row raised, from the text of an engine's; ``what`` begins its message."""
     found = _RAISED.search(text)

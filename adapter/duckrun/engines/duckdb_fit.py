@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from duckrun.engines.duckdb_alter import order_by
 from duckrun.engines.duckdb_source import Rows, in_utc
+from duckrun.engines.duckdb_types import whole_microseconds
 from duckrun.errors import InvalidConfig, RowsOutsidePartition, SchemaMismatch, UnsupportedFeature
 from duckrun.formats.definition import CHECK, Definition, sort_order
 from duckrun.raising import raising
@@ -101,6 +102,8 @@ def _cast(name: str, source: str | None, kind: str, rows: Rows) -> str:
     if str(rows.types[source]) == kind:
         return f"CAST({column} AS {kind})"
     tried = f"TRY_CAST({column} AS {kind})"
+    if rows.types[source].id == "timestamp_ns":
+        tried = f"CASE WHEN {whole_microseconds(column)} THEN {tried} END"
     value = f"left(CAST({column} AS VARCHAR), 100)"
     message = f"{quote_literal(f'column {name} cannot hold the value ')} || {value} || {quote_literal(f' as {kind}')}"
     return f"CASE WHEN {column} IS NULL OR {tried} IS NOT NULL THEN {tried} ELSE CAST({raising(SchemaMismatch, message)} AS {kind}) END"

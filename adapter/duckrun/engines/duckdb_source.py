@@ -13,10 +13,12 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+from pyarrow.dataset import dataset
 
 from duckrun.engines.arrow_values import arrow_table, is_dataset
 from duckrun.errors import InvalidConfig, SchemaMismatch
 from duckrun.frame import Frame
+from duckrun.raising import marked
 from duckrun.sql import quote_identifier, quote_literal
 
 
@@ -96,8 +98,8 @@ def _rows_of(value: Any, cursor: duckdb.DuckDBPyConnection, name: str, folder: P
         _register(cursor, name, pa.Table.from_batches([value]))
         return _select(cursor, select)
     if is_dataset(value):
-        _register(cursor, name, value)  # DuckDB reads its files itself, as often as it needs
-        return _select(cursor, select)
+        registered = _register(cursor, name, value)  # DuckDB reads its files itself, as often as it needs
+        return _select(cursor, select, one_shot=registered is not value)
     module = type(value).__module__.partition(".")[0]
     if module == "pandas":
         _register(cursor, name, arrow_table(value))
@@ -113,13 +115,53 @@ def _rows_of(value: Any, cursor: duckdb.DuckDBPyConnection, name: str, folder: P
     )
 
 
-def _register(cursor: duckdb.DuckDBPyConnection, name: str, rows: Any) -> None:
+def _register(cursor: duckdb.DuckDBPyConnection, name: str, rows: Any) -> Any:
+    """Make rows known by a name; what was registered, which may be a stream of them."""
     if not rows.schema.names:
         raise SchemaMismatch("the rows have no columns; a table has at least one")
+    rows = _instants_in_microseconds(rows)
     try:
         cursor.register(name, rows)
     except duckdb.NotImplementedException as error:
         raise _unreadable(cursor, rows.schema) from error
+    return rows
+
+
+def _instants_in_microseconds(rows: Any) -> Any:
+    """The same rows, without the nanoseconds of instants: DuckDB, which has none, would cut them off without a word.
+
+    Raises SchemaMismatch (a stream: as it is read) for a value that is no whole number of microseconds.
+    """
+    wanted = {
+        field.name: pa.timestamp("us", field.type.tz)
+        for field in rows.schema
+        if pa.types.is_timestamp(field.type) and field.type.unit == "ns" and field.type.tz is not None
+    }
+    if not wanted:
+        return rows
+    schema = pa.schema([field.with_type(wanted.get(field.name, field.type)) for field in rows.schema])
+    if isinstance(rows, pa.Table):
+        return pa.Table.from_batches([_exact(batch, schema) for batch in rows.to_batches()], schema)
+    stream = rows if isinstance(rows, pa.RecordBatchReader) else rows.scanner().to_reader()
+    return pa.RecordBatchReader.from_batches(schema, _exact_batches(stream, schema))
+
+
+def _exact_batches(stream: pa.RecordBatchReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for batch in stream:
+        try:
+            yield _exact(batch, schema)
+        except SchemaMismatch as error:
+            raise pa.ArrowInvalid(marked(error)) from error
+
+
+def _exact(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    columns = []
+    for field, column in zip(schema, batch.columns, strict=True):
+        try:
+            columns.append(column.cast(field.type))
+        except pa.ArrowInvalid as error:
+            raise SchemaMismatch(f"column {field.name!r} has a value that Delta cannot store: {error}") from error
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _unreadable(cursor: duckdb.DuckDBPyConnection, schema: pa.Schema) -> SchemaMismatch:
@@ -145,10 +187,13 @@ def _polars(value: Any, cursor: duckdb.DuckDBPyConnection, name: str, select: st
         raise InvalidConfig(f"A polars {type(value).__name__} is not a table; give a DataFrame or a LazyFrame.")
     # The streaming engine computes the frame to disk once: its memory does not grow, and it can be read again.
     empty = polars.DataFrame(schema=value.collect_schema()).to_arrow()
-    _register(cursor, name, empty)
+    exact = _register(cursor, name, empty) is empty
     types = _select(cursor, select).types
     path = folder / "lazy.parquet"
     value.sink_parquet(path)
+    if not exact:
+        _register(cursor, name, dataset(path))
+        return _select(cursor, select, one_shot=True)
     return Rows(cursor, f"SELECT * FROM read_parquet({quote_literal(path.as_posix())})", types)
 
 

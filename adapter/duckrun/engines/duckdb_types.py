@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from duckrun.errors import SchemaMismatch, unfitting_columns
+from duckrun.raising import raising
 from duckrun.specs import SchemaMode
 from duckrun.sql import quote_identifier, quote_literal
 
@@ -22,8 +23,9 @@ _STORED_AS = {
     "bit": "VARCHAR",
     "timestamp_s": "TIMESTAMP",
     "timestamp_ms": "TIMESTAMP",
+    "timestamp_ns": "TIMESTAMP",  # value by value: one that is no whole number of microseconds is an error
 }
-_REFUSED = {"time", "time with time zone", "interval", "union", "timestamp_ns", "bignum", "varint"}
+_REFUSED = {"time", "time with time zone", "interval", "union", "bignum", "varint"}
 _INTEGERS = ("tinyint", "smallint", "integer", "bigint")
 _NAIVE = ("timestamp", "timestamp_s", "timestamp_ms")
 
@@ -31,24 +33,29 @@ Types = Mapping[str, Any]
 """Column name -> DuckDBPyType, in order."""
 
 
-def storable(name: str, kind: Any) -> str:
+def storable(name: str, kind: Any, *, nested: bool = False) -> str:
     """The DuckDB type as which a column is stored in Delta. Raises SchemaMismatch for a type Delta does not have."""
-    if kind.id in _REFUSED:
+    if kind.id in _REFUSED or (nested and kind.id == "timestamp_ns"):  # the values inside of others are not looked at
         raise SchemaMismatch(
             f"column {name!r} has the type {kind}, which Delta cannot store; cast it, for instance to "
             + ("TIMESTAMP" if kind.id == "timestamp_ns" else "VARCHAR")
         )
     if kind.id in ("list", "array"):
-        return storable(name, dict(kind.children)["child"]) + "[]"
+        return storable(name, dict(kind.children)["child"], nested=True) + "[]"
     if kind.id == "map":
-        children = dict(kind.children)
-        return f"MAP({storable(name, children['key'])}, {storable(name, children['value'])})"
+        key, value = (storable(name, dict(kind.children)[part], nested=True) for part in ("key", "value"))
+        return f"MAP({key}, {value})"
     if kind.id == "struct":
-        fields = ", ".join(f"{quote_identifier(n)} {storable(f'{name}.{n}', t)}" for n, t in kind.children)
+        fields = ", ".join(f"{quote_identifier(n)} {storable(f'{name}.{n}', t, nested=True)}" for n, t in kind.children)
         return f"STRUCT({fields})"
     if kind.id == "varchar":  # JSON is a name for VARCHAR
         return "VARCHAR"
     return _STORED_AS.get(kind.id, str(kind))
+
+
+def whole_microseconds(value: str) -> str:
+    """SQL of whether a TIMESTAMP_NS is NULL or a whole number of microseconds, which is what Delta stores."""
+    return f"({value} IS NULL OR epoch_ns({value}) % 1000 = 0)"
 
 
 def as_utc(value: str, kind: Any, depth: int = 0) -> str | None:
@@ -61,6 +68,11 @@ def as_utc(value: str, kind: Any, depth: int = 0) -> str | None:
     """
     if kind.id in _NAIVE:
         return f"timezone('UTC', CAST({value} AS TIMESTAMP))"
+    if kind.id == "timestamp_ns":
+        message = f"{quote_literal('there is no microsecond for the time ')} || CAST({value} AS VARCHAR)"
+        failing = f"CAST({raising(SchemaMismatch, message)} AS TIMESTAMP)"
+        whole = f"CASE WHEN {whole_microseconds(value)} THEN CAST({value} AS TIMESTAMP) ELSE {failing} END"
+        return f"timezone('UTC', {whole})"
     item = f"x{depth}"
     if kind.id in ("list", "array"):
         inner = as_utc(item, dict(kind.children)["child"], depth + 1)

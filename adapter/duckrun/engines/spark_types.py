@@ -91,10 +91,10 @@ def as_utc(value: str, kind: Any, depth: int = 0) -> str | None:
         return made if values is None else f"transform_values({made}, ({item}k, {item}v) -> {values})"
     if name == "struct":
         fields = {field.name: f"{value}.{quote(field.name)}" for field in kind.fields}
-        made = {field.name: as_utc(fields[field.name], field.dataType, depth) for field in kind.fields}
-        if not any(made.values()):
+        packs = {field.name: as_utc(fields[field.name], field.dataType, depth) for field in kind.fields}
+        if not any(packs.values()):
             return None
-        packed = ", ".join(f"{made[n] or fields[n]} AS {quote(n)}" for n in fields)
+        packed = ", ".join(f"{packs[n] or fields[n]} AS {quote(n)}" for n in fields)
         return f"CASE WHEN {value} IS NOT NULL THEN struct({packed}) END"
     return None
 
