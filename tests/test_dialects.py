@@ -28,6 +28,8 @@ def on_spark(sql: str, dialect: str = "duckdb") -> str:
         ("quantile_cont(x, 0.5)", "PERCENTILE(x, 0.5)"),
         ("error('no')", "RAISE_ERROR('no')"),
         ("a::json", "CAST(a AS STRING)"),
+        ("arbitrary(a)", "ANY_VALUE(a)"),
+        ("any_value(a)", "ANY_VALUE(a) IGNORE NULLS"),
         ("a[2:3]", "SLICE(a, 2, 2)"),
         ("list_aggr(a, 'string_agg', '-')", "ARRAY_JOIN(a, '-')"),
         ("array_agg(x)", "TRANSFORM(COLLECT_LIST(NAMED_STRUCT('v', x)), item -> item.v)"),

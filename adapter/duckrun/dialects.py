@@ -61,7 +61,7 @@ def _function(node: Any) -> exp.Expr:
     return node
 
 
-_RENAMED = {"error": "raise_error", "get_current_timestamp": "current_timestamp"}
+_RENAMED = {"arbitrary": "any_value", "error": "raise_error", "get_current_timestamp": "current_timestamp"}
 
 
 def _day_of_week(node: Any) -> exp.Expr:
