@@ -1,15 +1,18 @@
-"""The example in Dagster's page, in a real browser: the graph renders, and an asset's page says what its commit did."""
+"""The example in Dagster's page, in a real browser: the graph renders with the engines' icons, a click makes a partition,
+and an asset's page says what its commit did.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 from tools.screenshots import browser_page, dagster_dev, graph
 
@@ -48,6 +51,46 @@ def test_the_graph_shows_every_part_of_the_pipeline(url: str, page: Page) -> Non
     shown = page.content()
     for name in ("fct_flights", "mart_routes", "dim_airline", "delay_by_carrier", "plane_months", "weather"):
         assert name in shown, f"{name} is not in the graph"
+
+
+def test_the_graph_shows_the_icons_of_both_engines(url: str, page: Page) -> None:
+    page.goto(f"{url}/assets/refined/flights?view=lineage")
+    for engine in ("pyspark", "duckdb"):
+        page.get_by_role("img", name=engine, exact=True).first.wait_for(timeout=90_000)
+
+
+def test_a_click_materializes_one_partition_and_its_page_shows_it(url: str, page: Page) -> None:
+    page.goto(f"{url}/assets/analytics/delay_by_carrier")
+    assert metadata(page, "version") == "0"
+    page.get_by_role("button", name="Materialize").first.click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("textbox").fill("2013-02-01")
+    page.keyboard.press("Enter")
+    with page.expect_response(re.compile("LaunchPipelineExecution"), timeout=60_000) as launched:
+        dialog.get_by_role("button", name="Launch 1 run").click()
+    run = launched.value.json()["data"]["launchPipelineExecution"]["run"]["id"]
+
+    page.goto(f"{url}/runs/{run}")
+    expect(page.get_by_text("Success", exact=True).first).to_be_visible(timeout=150_000)
+
+    page.goto(f"{url}/assets/analytics/delay_by_carrier")
+    assert metadata(page, "version") == "1"
+    assert metadata(page, "mode") == "replace"
+    for column in ("flight_month", "airline", "dep_delay"):  # the schema
+        expect(page.get_by_role("row").filter(has=page.get_by_text(column, exact=True)).first).to_be_visible()
+    # The preview is a table: its head, then a row.
+    assert re.search(r"flight_month\s+carrier\s+airline.*2013-0[12]-01\s", metadata(page, "preview"), re.DOTALL)
+    page.get_by_role("button", name="Plots").click()
+    page.get_by_text("Events", exact=True).last.click()  # by time; a table of partitions has no plot of the whole
+    page.get_by_text("dagster/row_count").first.wait_for(timeout=30_000)
+    expect(page.locator("canvas").first).to_be_visible()
+
+
+def metadata(page: Page, key: str) -> str:
+    """What the asset's page shows beside a key of the newest materialization's metadata, without the time of it."""
+    row = page.get_by_role("row").filter(has=page.get_by_text(key, exact=True)).first
+    row.wait_for(timeout=90_000)
+    return row.locator(":scope > td").last.inner_text().strip()  # a table within it has cells too
 
 
 def test_an_asset_page_says_rows_columns_kinds_and_checks(url: str, page: Page) -> None:
