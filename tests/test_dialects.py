@@ -31,6 +31,10 @@ def on_spark(sql: str, dialect: str = "duckdb") -> str:
         ("arbitrary(a)", "ANY_VALUE(a)"),
         ("any_value(a)", "ANY_VALUE(a) IGNORE NULLS"),
         ("a[2:3]", "SLICE(a, 2, 2)"),
+        ("a[2]", "TRY_ELEMENT_AT(a, 2)"),
+        ("a[-1]", "TRY_ELEMENT_AT(a, -1)"),
+        ("a[n]", "TRY_ELEMENT_AT(a, n)"),
+        ("a['key']", "a['key']"),
         ("list_aggr(a, 'string_agg', '-')", "ARRAY_JOIN(a, '-')"),
         ("array_agg(x)", "TRANSFORM(COLLECT_LIST(NAMED_STRUCT('v', x)), item -> item.v)"),
         (
@@ -69,6 +73,12 @@ def test_a_list_keeps_its_order_and_its_nulls(session):
         f"select {lists}, list_aggr(list(x order by id), 'string_agg', '-') as n from {rows}"
     ).collect()
     assert (list(row["l"]), list(row["m"]), row["n"]) == (["a", "b", None, "c", "d"], ["c", None, "b"], "b-a-d-c")
+
+
+def test_an_element_is_counted_from_one_or_from_the_end(session):
+    elements = "l[1] as a, l[-1] as b, l[7] as c, l[i] as d"
+    (row,) = session.sql(f"select {elements} from (select [4, 5, 6] as l, 2 as i) as t").collect()
+    assert [row[name] for name in "abcd"] == [4, 6, None, 5]
 
 
 def test_inner_queries_keep_their_own_with():

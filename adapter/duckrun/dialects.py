@@ -241,10 +241,12 @@ def _comparison(name: str, key: Any, equal: exp.Expr) -> exp.Expr:
 
 
 def _bracket(node: Any) -> exp.Expr:
-    """``list[2:3]``: Spark's slice() takes a start and a length."""
+    """``list[2:3]``: Spark's slice() takes a start and a length. ``list[2]`` counts from 1, from the end where it is
+    negative, and is NULL where nothing is there.
+    """
     part = node.expressions[0] if len(node.expressions) == 1 else None
     if not isinstance(part, exp.Slice):
-        return node
+        return node if part is None or part.is_string else _element(node.this, part)
     start, end = part.this or _number(1), part.expression
     whole = all(isinstance(n, exp.Literal) and not n.is_string and n.name.isdigit() for n in (start, end))
     if not whole or int(start.name) < 1 or part.args.get("step"):
@@ -254,6 +256,14 @@ def _bracket(node: Any) -> exp.Expr:
         )
     length = max(int(end.name) - int(start.name) + 1, 0)
     return exp.Anonymous(this="slice", expressions=[node.this, start, _number(length)])
+
+
+def _element(whole: exp.Expr, index: Any) -> exp.Expr:
+    """An element by its number, or of a map by its key. sqlglot has taken 1 from a number that is written out."""
+    if index.is_int:
+        number = int(index.to_py()) + 1
+        index = exp.Neg(this=_number(-number)) if number < 0 else _number(number)
+    return exp.Anonymous(this="try_element_at", expressions=[whole, index])
 
 
 def _list_aggregate(node: Any) -> exp.Expr:
