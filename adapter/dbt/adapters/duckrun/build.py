@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
-from dbt.adapters.duckrun.config import ModelConfig, parse_model
+from dbt.adapters.duckrun.config import ModelConfig, column_comments, parse_model
 from dbt.adapters.duckrun.constraints import kept
 from dbt.adapters.duckrun.environment import LakeEnvironment
 from dbt.adapters.duckrun.response import DuckrunResponse
@@ -187,7 +187,7 @@ class Build:
             reads=tuple(sorted(reads)),
             catalog=views.database,
             comment=config.description,
-            column_comments=tuple((n, text) for n, text in config.column_comments.items() if match(n, dict(columns))),
+            column_comments=tuple(column_comments(config.documented, dict(columns)).items()),
         )
         if lake.definition(ref) != definition:
             lake.put_definition(ref, definition)

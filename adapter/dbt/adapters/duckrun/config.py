@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from dbt.adapters.duckrun.constraints import Constraints, parse_constraints
 from dbt.adapters.duckrun.merge_config import MergeAction, parse_merge
-from dbt.adapters.duckrun.values import names, one_of, properties, target_sql, texts
+from dbt.adapters.duckrun.values import match, names, one_of, properties, target_sql, texts
 
 from duckrun.errors import InvalidConfig
 from duckrun.memory import parse_bytes
@@ -52,7 +52,8 @@ class ModelConfig:
     sql_header: str | None = None
     constraints: Constraints = field(default_factory=Constraints)
     description: str | None = None
-    column_comments: Mapping[str, str] = field(default_factory=dict)
+    documented: Mapping[str, Any] = field(default_factory=dict)
+    """The columns as dbt describes them, where the descriptions are to be kept (see column_comments)."""
 
 
 def parse_model(model: Mapping[str, Any]) -> ModelConfig:
@@ -95,13 +96,21 @@ def parse_model(model: Mapping[str, Any]) -> ModelConfig:
         sql_header=config.get("sql_header") or None,
         constraints=parse_constraints(node, model),
         description=(model.get("description") or None) if docs.get("relation") else None,
-        column_comments=column_comments(columns) if docs.get("columns") else {},
+        documented=columns if docs.get("columns") else {},
     )
 
 
-def column_comments(columns: Mapping[str, Any]) -> dict[str, str]:
-    """The descriptions of a node's documented columns."""
-    return {c["name"]: c["description"] for c in columns.values() if c.get("description")}
+def column_comments(documented: Mapping[str, Any], columns: Iterable[str]) -> dict[str, str]:
+    """The descriptions of columns, by their names in the table. One that is documented with ``quote: true`` means a column
+    of exactly that name.
+    """
+    columns = list(columns)
+    found: dict[str, str] = {}
+    for column in documented.values():
+        name = column["name"] if column.get("quote") else match(column["name"], columns)
+        if column.get("description") and name in columns:
+            found[name] = column["description"]
+    return found
 
 
 def _check_strategy(node: str, strategy: Any) -> None:

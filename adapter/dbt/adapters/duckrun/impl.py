@@ -460,5 +460,6 @@ class DuckrunAdapter(DuckDBAdapter):
             if isinstance(lake.definition(ref), ViewDefinition) or not lake.exists(ref):
                 return
             description = (model.get("description") or None) if for_relation else None
-            comments = column_comments(model.get("columns") or {}) if for_columns else {}
+            names = lake.snapshot(ref).schema.names
+            comments = column_comments(model.get("columns") or {}, names) if for_columns else {}
             describe(self.env, ref, description, comments)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dbt.adapters.duckrun.config import ModelConfig
+from dbt.adapters.duckrun.config import ModelConfig, column_comments
 from dbt.adapters.duckrun.constraints import Constraints
 from dbt.adapters.duckrun.merge_config import clauses_of
 from dbt.adapters.duckrun.values import match, merge_sql, source_columns, target_sql
@@ -101,7 +101,7 @@ def plan_write(
             table_properties=config.table_properties,
             target_file_size=config.target_file_size,
             description=config.description,
-            column_comments=_own_case(config.column_comments, source),
+            column_comments=column_comments(config.documented, source),
             constraints=kept,
             app=app,
         )
@@ -277,8 +277,3 @@ def _refuse_other_partitions(config: ModelConfig, table: str, target: Snapshot) 
             f"{config.node}: table {table} is partitioned by {', '.join(present) or 'nothing'}, not by {', '.join(asked)}; "
             "nothing was written. Run with --full-refresh to write it anew with these partitions, or set partition_by back."
         )
-
-
-def _own_case(comments: Mapping[str, str], columns: Sequence[str]) -> dict[str, str]:
-    pairs = ((match(name, columns), text) for name, text in comments.items())
-    return {name: text for name, text in pairs if name is not None}
