@@ -23,7 +23,7 @@ Filled = dict[str, tuple[str | None, str]]
 
 # Delta's writer features that a write of ours keeps; constraints are checked here, in the SELECT that is written.
 _WRITER_FEATURES = {
-    "appendOnly", "invariants", "checkConstraints", "timestampNtz", "changeDataFeed", "deletionVectors", "vacuumProtocolCheck",
+    "appendOnly", "invariants", "checkConstraints", "timestampNtz", "changeDataFeed", "deletionVectors",
 }  # fmt: skip
 _ROWS = "source"
 
