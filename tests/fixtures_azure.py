@@ -56,7 +56,7 @@ def azure_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
                 time.sleep(0.1)
         assert server.poll() is None, f"something else listens at port {PORT}"
         yield f"http://127.0.0.1:{PORT}/{ACCOUNT}"
-        server.terminate()
+        server.kill()  # a graceful end waits for every connection that a client keeps open
         server.wait(timeout=10)
 
 
