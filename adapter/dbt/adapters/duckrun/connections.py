@@ -13,7 +13,7 @@ from dbt.adapters.duckrun.environment import LakeEnvironment
 from dbt.adapters.duckrun.response import DuckrunResponse
 from dbt.adapters.duckrun.spark_cursor import SparkCursor
 from dbt.adapters.duckrun.spark_session import SparkNodeSession
-from dbt.adapters.duckrun.statements import carry_out_all, parts_of
+from dbt.adapters.duckrun.statements import carry_out_all, drop_schema_of, parts_of
 from dbt.adapters.events.logging import AdapterLogger
 from dbt_common.exceptions import DbtDatabaseError, DbtRuntimeError
 from dbt_common.invocation import get_invocation_id
@@ -95,6 +95,8 @@ class DuckrunConnectionManager(DuckDBConnectionManager):
         with self.exception_handler(sql):
             env = self.lake_env()
             if self._on_spark():
+                if bindings is None and drop_schema_of(env, sql):
+                    sql = "select 0 as Count"
                 return super().add_query(sql, False, bindings, abridge_sql_log, *args, **kwargs)
             cursor = self.raw_cursor()
             parts = parts_of(env, cursor, sql) if bindings is None else []

@@ -127,6 +127,17 @@ def drop_schema(env: LakeEnvironment, views: ViewCatalog, schema: str) -> None:
     views.lake.drop_schema(schema)
 
 
+def drop_schema_of(env: LakeEnvironment, sql: str) -> bool:
+    """Carry out a text that is one DROP SCHEMA of a lake, which Spark has no word for; False for any other."""
+    if "SCHEMA" not in sql.upper():  # saves most queries the tokenizer
+        return False
+    sources = split(sql, "duckdb")
+    schema = _dropped_schema(env, sources[0]) if len(sources) == 1 else None
+    if schema is not None:
+        drop_schema(env, *schema)
+    return schema is not None
+
+
 def _dropped_schema(env: LakeEnvironment, source: Source) -> tuple[ViewCatalog, str] | None:
     """The schema of a lake that DROP SCHEMA ... CASCADE names; without CASCADE only an empty one goes, as in DuckDB."""
     name = _name(TokenReader(source), ("DROP", "SCHEMA", "[IF EXISTS]"))
