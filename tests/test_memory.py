@@ -80,6 +80,17 @@ def test_the_shares_of_a_merge_and_of_the_process_itself_stay_below_the_limit(
     assert arbiter.instance_limit(merges=False) > arbiter.instance_limit(merges=True)
 
 
+def test_of_a_small_budget_duckdb_gets_what_it_needs_first(machine: dict[str, int]) -> None:
+    machine["free"] = 64 * GB
+    arbiter = Arbiter(memory.psutil.Process().memory_info().rss + 400 * 1024**2)
+    limit = arbiter.instance_limit(merges=True)
+    assert limit == 256 * 1024**2
+    assert 1 <= memory.threads_within(limit) <= 2
+    assert memory.threads_within(1) == 1
+    with arbiter.merge(limit) as shares:
+        assert shares.duckdb + shares.spill <= 410 * 1024**2
+
+
 def test_a_fraction_bounds_each_of_several_processes(machine: dict[str, int]) -> None:
     assert Arbiter(fraction=0.25).limit() == 2 * GB
     assert Arbiter("1GB", fraction=0.25).limit() == 1_000_000_000

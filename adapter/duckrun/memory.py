@@ -18,6 +18,10 @@ MERGE_DUCKDB, MERGE_SPILL, WRITE_DUCKDB = 0.3, 0.6, 0.7
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 _CGROUP_USED = ("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory/memory.usage_in_bytes")
 _SMALLEST = 128 * 1024**2
+_ENOUGH = 256 * 1024**2
+"""What DuckDB gets of a small budget before delta_rs gets its part: below it, operators fail that cannot spill."""
+_OF_A_THREAD = 128 * 1024**2
+"""What each thread of DuckDB needs, by its own performance guide."""
 
 
 def parse_bytes(size: str | int) -> int:
@@ -50,6 +54,11 @@ def _number(path: str) -> int | None:
         return None
 
 
+def threads_within(limit: int) -> int:
+    """How many threads of DuckDB a limit in bytes has room for, at most one for each processor."""
+    return max(1, min(os.cpu_count() or 1, limit // _OF_A_THREAD))
+
+
 class Arbiter:
     """Shares of one process's memory. Merges queue for theirs; DuckDB's share is fixed when its instance starts.
 
@@ -78,7 +87,9 @@ class Arbiter:
 
     def instance_limit(self, *, merges: bool) -> int:
         """DuckDB's ``memory_limit`` in bytes. It belongs to the instance: a run that may merge takes the small one."""
-        return max(int(self.budget() * (MERGE_DUCKDB if merges else WRITE_DUCKDB)), _SMALLEST // 2)
+        budget = self.budget()
+        most = max(int(budget * WRITE_DUCKDB), _SMALLEST // 2)
+        return min(most, max(int(budget * MERGE_DUCKDB), _ENOUGH)) if merges else most
 
     @contextmanager
     def merge(self, duckdb_limit: int) -> Iterator[MemoryShares]:

@@ -59,7 +59,7 @@ defs = dg.Definitions(
         dg.define_asset_job("first", dg.AssetSelection.assets(*FIRST)),
         dg.define_asset_job("dbt", dg.AssetSelection.assets(*DBT)),
     ],
-    resources={"io_manager": DeltaIOManager(duckrun=lake, preview=False), "none": dg.mem_io_manager},
+    resources={"io_manager": DeltaIOManager(duckrun=lake, preview=False), "none": dg.FilesystemIOManager()},
 )
 
 

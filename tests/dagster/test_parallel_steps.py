@@ -97,7 +97,7 @@ def test_eight_merges_at_once_stay_inside_the_limit(steps: Any, monkeypatch: pyt
         ]
     limit = parse_bytes(LIMIT)
     assert {metadata["rows_updated"] for metadata in found} == {ROWS // 2}
-    assert all(metadata["memory_limit_mb"] <= limit / STEPS / 1024**2 for metadata in found)
+    assert all(metadata["memory_limit_mb"] <= limit / STEPS / 1024**2 + 0.1 for metadata in found)
     assert tree.at_once >= STEPS // 2, "the steps did not run at once, so this shows nothing"
     assert tree.peak <= limit, f"{tree.peak / 1e9:.2f} GB of {LIMIT}"
 

@@ -26,7 +26,7 @@ from duckrun.errors import StorageError
 from duckrun.formats.alteration import Alteration
 from duckrun.frame import Frame, without_arrow_form
 from duckrun.lake import Lake
-from duckrun.memory import Arbiter
+from duckrun.memory import Arbiter, threads_within
 from duckrun.sizing import advise
 from duckrun.specs import Commit, ReadSpec, Spec, StagedFile, WriteSpec
 from duckrun.sql import quote_identifier, quote_literal
@@ -70,12 +70,14 @@ def load_extensions(
 
 
 def instance_config(limit: int, scratch: str) -> dict[str, str]:
-    """Settings of a DuckDB instance of ours: its memory in bytes, and the folder that it spills to.
+    """Settings of a DuckDB instance of ours: its memory in bytes, the threads that this is enough for, and the folder that
+    it spills to.
 
     A Delta table has no order of rows, and keeping that of the input costs memory; ORDER BY holds all the same.
     """
     return {
         "memory_limit": f"{limit}B",
+        "threads": str(threads_within(limit)),
         "temp_directory": scratch,
         "preserve_insertion_order": "false",
         "autoinstall_known_extensions": "false",

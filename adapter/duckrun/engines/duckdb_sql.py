@@ -66,6 +66,12 @@ def errors_about(what: str) -> Iterator[None]:
         ours = raised(str(error), what)
         if ours is not None:
             raise ours from None
+        if isinstance(error, duckdb.OutOfMemoryException):
+            raise InvalidConfig(
+                f"{what}: DuckDB's part of the memory is too small for it: {str(error).splitlines()[0]}. Nothing was written. "
+                "Give this process more (memory_limit, memory_fraction), do less at once (threads, max_concurrent), or run "
+                "it with engine: spark."
+            ) from error
         if isinstance(error, duckdb.CatalogException | duckdb.ParserException | duckdb.BinderException):
             raise InvalidConfig(f"{what}: {error}") from error
         if isinstance(error, duckdb.IOException | duckdb.HTTPException):
