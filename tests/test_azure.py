@@ -21,6 +21,7 @@ PRINCIPAL = {"AZURE_STORAGE_CLIENT_ID": "c", "AZURE_STORAGE_CLIENT_SECRET": "hus
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("azure")
 @pytest.mark.parametrize("scheme", ["az", "abfss"])
 def test_every_verb_works_and_a_fresh_session_sees_it(
     scheme: str, azure_container: Container, azure_options: dict[str, str]

@@ -30,8 +30,8 @@ SOAK_FACTOR = 20
 @dataclass(frozen=True)
 class Suite:
     """Tests with one marker. `budget` is in seconds on two cores; `called` and `env` tell one from another that has the
-    same tests; with several `workers`, each runs whole classes. An `extended` one takes more than CI has: it runs by its
-    name, and with full counts.
+    same tests; with several `workers`, each runs whole classes, or with `dist="loadgroup"` one of them all that needs Spark.
+    An `extended` one takes more than CI has: it runs by its name, and with full counts.
     """
 
     marker: str
@@ -39,6 +39,7 @@ class Suite:
     called: str = ""
     env: tuple[tuple[str, str], ...] = ()
     workers: int = 1
+    dist: str = "loadscope"
     extended: bool = False
 
     @property
@@ -72,7 +73,7 @@ SUITES = (
     Suite("differential", 700),
     Suite("cluster", 1200),
     Suite("ui", 300),
-    Suite("slow", 1800),
+    Suite("slow", 1800, workers=2, dist="loadgroup"),
     Suite("extended", 3600, extended=True),
 )
 
@@ -88,7 +89,7 @@ def run(suite: Suite, paths: list[str], seed: int, soak: bool) -> str | None:
         sys.executable, "-m", "pytest", "-m", suite.marker, f"--timeout={budget + GRACE}", "--durations=5", *paths,
     ]  # fmt: skip
     if suite.workers > 1:
-        command += ["-n", str(suite.workers), "--dist", "loadscope"]
+        command += ["-n", str(suite.workers), "--dist", suite.dist]
     started = time.monotonic()
     process = subprocess.Popen(command, cwd=ROOT, env=env, start_new_session=True)
     try:
