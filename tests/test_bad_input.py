@@ -211,7 +211,7 @@ CASES: dict[str, Case] = {
     "no columns, overwrite": (WriteSpec("overwrite"), pa.table({}), SchemaMismatch, r"column"),
     "type that Delta has not": (WriteSpec("overwrite"), SQL("SELECT TIME '12:00' AS t"), SchemaMismatch, r"'t'.*TIME.*cast it"),
     "names that differ in case": (WriteSpec("overwrite"), SQL('SELECT 1 AS a, 2 AS "A"'), SchemaMismatch, r"differ in case only"),
-    "value too large": (APPEND, SQL("SELECT 9223372036854775808 AS id, 'a' AS p, 'v' AS v"), SchemaMismatch, r"value does not fit"),
+    "value too large": (APPEND, SQL("SELECT 9223372036854775808 AS id, 'a' AS p, 'v' AS v"), SchemaMismatch, r"id cannot hold the value 9223372036854775808|value does not fit"),
     "partition column missing": (WriteSpec("overwrite", partition_by=("p",)), rows(p=None), SchemaMismatch, r"partitioned by p, which the data has not"),
     "other partitioning": (WriteSpec("append", partition_by=("v",)), rows(), InvalidConfig, r"partitioned by p, not by v"),
     "partition value of no text": (APPEND, rows(p=["", "a"]), SchemaMismatch, r"partition column p holds an empty string"),

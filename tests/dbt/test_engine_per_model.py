@@ -172,7 +172,7 @@ def test_what_spark_does_not_know_is_an_error_before_anything_is_written(project
     assert not result.success
     for words in (("FROBNICATE", "model.shop.unknown", "dialect: spark"),):
         assert all(word in result.message("unknown") for word in words), result.message("unknown")
-    assert "LIST_AGGREGATE" in result.message("bare") and "model.shop.bare" in result.message("bare")
+    assert "list_aggr" in result.message("bare") and "model.shop.bare" in result.message("bare")
     assert "external" in result.message("file") and "engine: duckdb" in result.message("file")
     assert "CHECK constraint failed" in result.message("contract")
     assert "INSTALL" in result.message("hooked")
