@@ -85,18 +85,20 @@ def run(suite: Suite, paths: list[str], seed: int, soak: bool) -> str | None:
     env = {**os.environ, "DUCKRUN_TEST_SEED": str(seed), "DUCKRUN_TEST_BUDGET": str(budget), **dict(suite.env)}
     if soak:
         env["DUCKRUN_SOAK"] = "1"
+    limit = budget + GRACE
     command = [
-        sys.executable, "-m", "pytest", "-m", suite.marker, f"--timeout={budget + GRACE}", "--durations=5", *paths,
+        sys.executable, "-m", "pytest", "-m", suite.marker, f"--timeout={limit}", "-o", f"faulthandler_timeout={limit * 0.95}",
+        "--durations=5", *paths,
     ]  # fmt: skip
     if suite.workers > 1:
         command += ["-n", str(suite.workers), "--dist", suite.dist]
     started = time.monotonic()
     process = subprocess.Popen(command, cwd=ROOT, env=env, start_new_session=True)
     try:
-        code = process.wait(timeout=budget + GRACE)
+        code = process.wait(timeout=limit)
     except subprocess.TimeoutExpired:
         end(process)
-        return f"still running after {budget + GRACE} s, ended"
+        return f"still running after {limit} s, ended"
     except BaseException:
         end(process)
         raise
