@@ -65,10 +65,9 @@ SUITES = (
     # On Spark a third of its classes, which one the seed says: all of them take three times as long.
     Suite(
         "conformance",
-        1800,
+        900,
         "conformance_spark",
         (("DUCKRUN_CONFORMANCE_ENGINE", "spark"), ("DUCKRUN_CONFORMANCE_PARTS", "3")),
-        extended=True,
     ),
     Suite("differential", 700),
     Suite("cluster", 1200),
