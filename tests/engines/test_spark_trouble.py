@@ -8,10 +8,22 @@ import pytest
 
 import duckrun
 from duckrun import WriteSpec
+from duckrun.engines.spark_errors import errors_about
 from duckrun.engines.spark_trouble import trouble
 from duckrun.errors import DuckrunError, FunctionFailed, InvalidConfig, StorageError
+from duckrun.transaction import Conflict
 
 JAVA = "\n\tat org.apache.spark.scheduler.DAGScheduler.abortStage(DAGScheduler.scala:2935)\n\t... 26 more"
+
+
+@pytest.mark.spark
+def test_a_table_that_another_writer_made_meanwhile_is_a_conflict(root: Any, spark: Any) -> None:
+    """As the Spark of a killed process does, which ends what it began: the work is then looked for, and found committed."""
+    target = f"delta.`{root.as_posix()}/main/t`"
+    spark.range(3).writeTo(target).using("delta").create()
+    with pytest.raises(Conflict), errors_about("error", "main.t", analysis=InvalidConfig):
+        spark.range(3).writeTo(target).using("delta").create()
+    assert spark.table(target).count() == 3
 
 
 @pytest.mark.spark

@@ -68,7 +68,8 @@ def _translated(error: Exception, mode: str, table: str, analysis: type[DuckrunE
         return DuplicateSourceKeys(
             f"{mode} on table {table}: several source rows match one row of the table. Nothing was written."
         )
-    if "DELTA_PATH_EXISTS" in text or "DELTA_TABLE_ALREADY_EXISTS" in text:
+    # Another writer made the table meanwhile: it may be the Spark of a process that was killed, which ends what it began.
+    if any(f"{what}_EXISTS" in text for what in ("DELTA_PATH", "DELTA_TABLE_ALREADY", "TABLE_OR_VIEW_ALREADY")):
         return Conflict(line)
     if "DELTA_CANNOT_MODIFY_APPEND_ONLY" in text:
         return InvalidConfig(
