@@ -9,7 +9,7 @@ import duckdb
 import pyarrow as pa
 
 from duckrun.engines.duckdb_alter import order_by
-from duckrun.engines.duckdb_source import Rows, in_utc
+from duckrun.engines.duckdb_source import Rows, schema_of_types
 from duckrun.engines.duckdb_types import whole_microseconds
 from duckrun.errors import InvalidConfig, RowsOutsidePartition, SchemaMismatch, UnsupportedFeature
 from duckrun.formats.definition import CHECK, Definition, sort_order
@@ -52,8 +52,7 @@ def differs(rows: Rows, snapshot: Snapshot) -> bool:
 
 def empty(filled: Filled, cursor: duckdb.DuckDBPyConnection) -> pa.Schema:
     """The Arrow schema of columns that are filled so."""
-    nulls = ", ".join(f"CAST(NULL AS {kind}) AS {quote_identifier(name)}" for name, (_, kind) in filled.items())
-    return in_utc(cursor.sql(f"SELECT {nulls} LIMIT 0").to_arrow_table().schema)
+    return schema_of_types({name: kind for name, (_, kind) in filled.items()}, cursor)
 
 
 def fitted(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -201,8 +201,13 @@ def arrow_schema(rows: Rows) -> pa.Schema:
     """The Arrow schema of rows. A stream is not read: its types alone say it."""
     if not rows.one_shot:
         return in_utc(rows.relation().limit(0).to_arrow_table().schema)
-    nulls = ", ".join(f"CAST(NULL AS {kind}) AS {quote_identifier(name)}" for name, kind in rows.types.items())
-    return in_utc(rows.cursor.sql(f"SELECT {nulls} LIMIT 0").to_arrow_table().schema)
+    return schema_of_types(rows.types, rows.cursor)
+
+
+def schema_of_types(types: Mapping[str, Any], cursor: duckdb.DuckDBPyConnection) -> pa.Schema:
+    """The Arrow schema of columns of DuckDB's types, given by name or as its values."""
+    nulls = ", ".join(f"CAST(NULL AS {kind}) AS {quote_identifier(name)}" for name, kind in types.items())
+    return in_utc(cursor.sql(f"SELECT {nulls} LIMIT 0").to_arrow_table().schema)
 
 
 def arrow_reader(rows: Rows) -> pa.RecordBatchReader:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from duckrun.engines.duckdb_alter import projection
-from duckrun.engines.duckdb_source import Rows, in_utc
+from duckrun.engines.duckdb_source import Rows, schema_of_types
 from duckrun.engines.duckdb_sql import delta_scan
 from duckrun.engines.duckdb_types import store_all
 from duckrun.formats.alteration import Alteration, evolved
@@ -27,10 +27,7 @@ def target_of(snapshot: Snapshot, rows: Rows, mode: SchemaMode, form: DeltaForma
     """The snapshot itself, or a Target that takes the columns of some rows. Raises SchemaMismatch, InvalidConfig."""
     if mode == "fail":
         return snapshot
-    casts = ", ".join(
-        f"CAST(NULL AS {kind}) AS {quote_identifier(name)}" for name, kind in store_all(rows.types).items()
-    )
-    incoming = fields_of(in_utc(rows.cursor.sql(f"SELECT {casts} LIMIT 0").to_arrow_table().schema))
+    incoming = fields_of(schema_of_types(store_all(rows.types), rows.cursor))
     alteration = evolved(form.definition(snapshot), incoming, mode)
     if not alteration.changed:
         return snapshot

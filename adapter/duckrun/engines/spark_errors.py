@@ -69,7 +69,8 @@ def _translated(error: Exception, mode: str, table: str, analysis: type[DuckrunE
             f"{mode} on table {table}: several source rows match one row of the table. Nothing was written."
         )
     # Another writer made the table meanwhile: it may be the Spark of a process that was killed, which ends what it began.
-    if any(f"{what}_EXISTS" in text for what in ("DELTA_PATH", "DELTA_TABLE_ALREADY", "TABLE_OR_VIEW_ALREADY")):
+    made = ("DELTA_PATH_EXISTS", "DELTA_TABLE_ALREADY_EXISTS", "TABLE_OR_VIEW_ALREADY_EXISTS")
+    if any(condition in text for condition in made):
         return Conflict(line)
     if "DELTA_CANNOT_MODIFY_APPEND_ONLY" in text:
         return InvalidConfig(

@@ -61,13 +61,17 @@ def parts_of(env: LakeEnvironment, cursor: duckdb.DuckDBPyConnection, sql: str) 
     text = sql.upper()
     if not any(form[0] in text for form in _FORMS):  # saves most queries the tokenizer
         return []
-    try:
-        sources = split(sql, "duckdb")
-    except InvalidConfig:  # what sqlglot cannot even part into tokens
-        return []
-    found = [Part(source, _target(env, cursor, source)) for source in sources]
+    found = [Part(source, _target(env, cursor, source)) for source in _sources(sql)]
     ours = any(part.target is not None or _dropped_schema(env, part.source) is not None for part in found)
     return found if ours else []
+
+
+def _sources(sql: str) -> list[Source]:
+    """The statements of a text; none of one that sqlglot cannot even part into tokens."""
+    try:
+        return split(sql, "duckdb")
+    except InvalidConfig:
+        return []
 
 
 def carry_out_all(
@@ -131,7 +135,7 @@ def drop_schema_of(env: LakeEnvironment, sql: str) -> bool:
     """Carry out a text that is one DROP SCHEMA of a lake, which Spark has no word for; False for any other."""
     if "SCHEMA" not in sql.upper():  # saves most queries the tokenizer
         return False
-    sources = split(sql, "duckdb")
+    sources = _sources(sql)
     schema = _dropped_schema(env, sources[0]) if len(sources) == 1 else None
     if schema is not None:
         drop_schema(env, *schema)
