@@ -49,6 +49,12 @@ def test_a_python_function_that_raises_gives_its_own_traceback_and_no_java(root:
     [
         ("ExecutorLostFailure: Command exited with code 52", InvalidConfig, "spark.executor.memory"),
         ("java.lang.OutOfMemoryError: Java heap space", InvalidConfig, "ran out of memory"),
+        (
+            "ExecutorLostFailure (executor 3 exited caused by one of the running tasks) Reason: Remote RPC client disassociated. "
+            "Likely due to containers exceeding thresholds, or network issues.",
+            InvalidConfig,
+            "spark.executor.memory",
+        ),
         ("Container killed by YARN for exceeding physical memory limits. 2 GB used", InvalidConfig, "memoryOverhead"),
         (
             "java.lang.ClassNotFoundException: Class org.apache.hadoop.fs.s3a.S3AFileSystem not found",

@@ -22,6 +22,7 @@ _MEMORY = (
     "GC overhead limit exceeded",
     "exceeding physical memory limits",
     "exceeding memory limits",
+    "containers exceeding thresholds",  # an executor that was gone before it could say why
     "OOMKilled",
     "exit code 137",
     "exited with code 137",
@@ -52,8 +53,8 @@ def trouble(text: str, what: str) -> DuckrunError | None:
         )
     if any(sign in text for sign in _MEMORY):
         return InvalidConfig(
-            f"{what}: an executor of Spark ran out of memory ({_line_with(text, _MEMORY)}). Nothing was written. Give it more "
-            "(conf spark.executor.memory, or spark.driver.memory with a local master; spark.executor.memoryOverhead for "
+            f"{what}: an executor of Spark ran out of memory, or was lost as if it had ({_line_with(text, _MEMORY)}). "
+            "Nothing was written. Give it more (conf spark.executor.memory, or spark.driver.memory with a local master; spark.executor.memoryOverhead for "
             "Python), or less at a time (a higher spark.sql.shuffle.partitions, fewer spark.executor.cores)."
         )
     store = _missing_store(text)
