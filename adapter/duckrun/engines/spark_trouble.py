@@ -54,8 +54,9 @@ def trouble(text: str, what: str) -> DuckrunError | None:
     if any(sign in text for sign in _MEMORY):
         return InvalidConfig(
             f"{what}: an executor of Spark ran out of memory, or was lost as if it had ({_line_with(text, _MEMORY)}). "
-            "Nothing was written. Give it more (conf spark.executor.memory, or spark.driver.memory with a local master; spark.executor.memoryOverhead for "
-            "Python), or less at a time (a higher spark.sql.shuffle.partitions, fewer spark.executor.cores)."
+            "Nothing was written. Give it more (conf spark.executor.memory, or spark.driver.memory with a local master; "
+            "spark.executor.memoryOverhead for Python), or less at a time (a higher spark.sql.shuffle.partitions, fewer "
+            "spark.executor.cores)."
         )
     store = _missing_store(text)
     if store is not None:
