@@ -55,6 +55,13 @@ def test_a_python_function_that_raises_gives_its_own_traceback_and_no_java(root:
             InvalidConfig,
             "spark.executor.memory",
         ),
+        (
+            "Lost task 1.3 in stage 4.0 (TID 12) (10.0.0.7 executor 0): java.util.concurrent.RejectedExecutionException: Task "
+            "org.apache.spark.executor.Executor$TaskRunner@77d3af98 rejected from java.util.concurrent.ThreadPoolExecutor@1b17"
+            "[Shutting down, pool size = 1, active threads = 1, queued tasks = 0, completed tasks = 6]",
+            InvalidConfig,
+            "spark.executor.memory",
+        ),
         ("Container killed by YARN for exceeding physical memory limits. 2 GB used", InvalidConfig, "memoryOverhead"),
         (
             "java.lang.ClassNotFoundException: Class org.apache.hadoop.fs.s3a.S3AFileSystem not found",

@@ -22,7 +22,9 @@ _MEMORY = (
     "GC overhead limit exceeded",
     "exceeding physical memory limits",
     "exceeding memory limits",
-    "containers exceeding thresholds",  # an executor that was gone before it could say why
+    # An executor that was gone before it could say why, and one that was given a task while it went.
+    "containers exceeding thresholds",
+    "RejectedExecutionException: Task org.apache.spark.executor.Executor$TaskRunner",
     "OOMKilled",
     "exit code 137",
     "exited with code 137",
