@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,10 @@ pytestmark = [pytest.mark.cluster, pytest.mark.spark]
 ROOT = Path(__file__).parents[2]
 
 
-def driver(*arguments: object, **env: str) -> subprocess.Popen[bytes]:
+def driver(*arguments: object, before: Sequence[str] = (), **env: str) -> subprocess.Popen[bytes]:
+    """A command of driver.py as a process of its own; ``before`` is a command that starts it."""
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.cluster.driver", *map(str, arguments)],
+        [*before, sys.executable, "-m", "tests.cluster.driver", *map(str, arguments)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT, env={**os.environ, **env},
     )  # fmt: skip
 
@@ -51,23 +53,42 @@ def check_example(lake: Path, home: Path) -> None:
         assert s.sql("select count(*) as n from raw.planes").collect()[0]["n"] > 3000
 
 
-def test_the_example_s_assets_run_on_both_workers(cluster: Cluster, tmp_path: Path) -> None:
+def check_graph(said: dict[str, Any], lake: Path, home: Path) -> None:
+    """What assets, dbt models and a stream wrote, by another reader than the one that wrote it."""
+    check_example(lake, home)
+    assert said["dbt"]["engines"] == {"numbers": "duckdb", "parts": "spark", "largest": "spark"}
+    assert said["stream"] == [[1], [1]]
+    ids = range(10000)
+    parts = [{"part": part, "n": len(ids[part::7]), "ids": sum(ids[part::7])} for part in range(7)]
+    with duckrun.connect(lake) as s:
+        assert s.sql("select * from main.parts order by part").collect() == parts
+        assert s.sql("select * from main.largest").collect() == [max(parts, key=lambda row: row["ids"])]
+        assert s.sql("select id from refined.events order by id").collect() == [{"id": 1}, {"id": 3}]
+
+
+def on_both(tasks: dict[str, int]) -> bool:
+    return sorted(tasks) == ["0", "1"] and all(count > 0 for count in tasks.values())
+
+
+@pytest.mark.timeout(500)
+def test_assets_dbt_models_and_a_stream_run_on_both_workers(cluster: Cluster, tmp_path: Path) -> None:
     env = {"DUCKRUN_EXAMPLE_HOME": str(tmp_path / "home"), "DUCKRUN_EXAMPLE_SAMPLE": "100"}
-    said = told(driver("example", tmp_path / "lake", cluster.address, **env))
+    said = told(driver("graph", tmp_path / "lake", cluster.address, tmp_path / "project", **env), 400)
     assert said["classic"]
-    assert sorted(said["tasks"]) == ["0", "1"] and all(count > 0 for count in said["tasks"].values()), said
-    check_example(tmp_path / "lake", tmp_path / "home")
+    assert on_both(said["tasks"]) and on_both(said["dbt"]["tasks"]), said
+    check_graph(said, tmp_path / "lake", tmp_path / "home")
 
 
-def test_the_same_assets_run_through_spark_connect_with_no_classic_session(cluster: Cluster, tmp_path: Path) -> None:
+@pytest.mark.timeout(500)
+def test_the_same_runs_through_spark_connect_with_no_classic_session(cluster: Cluster, tmp_path: Path) -> None:
     env = {"DUCKRUN_EXAMPLE_HOME": str(tmp_path / "home"), "DUCKRUN_EXAMPLE_SAMPLE": "100"}
     server = RunServer.of_process(f"cluster-{os.getpid()}", os.getpid(), master=cluster.address, conf=EXECUTOR)
     try:
-        said = told(driver("example", tmp_path / "lake", server.remote(), **env))
+        said = told(driver("graph", tmp_path / "lake", server.remote(), tmp_path / "project", **env), 400)
     finally:
         server.stop()
     assert not said["classic"]
-    check_example(tmp_path / "lake", tmp_path / "home")
+    check_graph(said, tmp_path / "lake", tmp_path / "home")
 
 
 def test_what_fails_on_a_worker_is_told_in_a_few_lines(cluster: Cluster, tmp_path: Path) -> None:
@@ -106,22 +127,20 @@ def test_a_driver_killed_in_a_write_leaves_the_table_and_its_retry_commits_once(
     cluster: Cluster, numbers: Path
 ) -> None:
     mark = numbers.parent / "started"
-    killed = driver("write", numbers, cluster.address, 2, mark)
+    killed = driver("write", numbers, cluster.address, 2, mark, 1)
     try:
         wait_for(lambda: started(numbers, 3) or killed.poll() is not None, 180, "no task started")
         assert killed.poll() is None, killed.stderr and killed.stderr.read().decode()[-4000:]
     finally:
         kill(killed)
     assert state(numbers) == (0, Counter([-1]))
-    again = told(driver("write", numbers, cluster.address, 0, mark))
-    assert (again["version"], again["replayed"]) == (1, False)
-    once_more = told(driver("write", numbers, cluster.address, 0, mark))
-    assert (once_more["version"], once_more["replayed"]) == (1, True)
+    again = told(driver("write", numbers, cluster.address, 0, mark, 2))
+    assert again["commits"] == [[1, False], [1, True]], "the second time it is found committed"
     assert state(numbers) == (1, ALL)
 
 
 def test_a_worker_killed_in_a_write_costs_no_row_and_doubles_none(cluster: Cluster, numbers: Path) -> None:
-    writing = driver("write", numbers, cluster.address, 1.5, numbers.parent / "started")
+    writing = driver("write", numbers, cluster.address, 1.5, numbers.parent / "started", 1)
     try:
         wait_for(lambda: started(numbers, 4) or writing.poll() is not None, 180, "no task started")
         kill(cluster.workers[0])
@@ -130,5 +149,5 @@ def test_a_worker_killed_in_a_write_costs_no_row_and_doubles_none(cluster: Clust
         kill(writing)
         cluster.add_worker()
     assert started(numbers, TASKS + 1), "some task ran again"
-    assert said["version"] == 1
+    assert said["commits"] == [[1, False]]
     assert state(numbers) == (1, ALL)
