@@ -86,7 +86,7 @@ def _rows_of(value: Any, cursor: duckdb.DuckDBPyConnection, name: str, folder: P
         value = value.reader()
     if isinstance(value, duckdb.DuckDBPyRelation):
         # It lives on another cursor or instance, whose temporary objects this one does not see: its rows come as a stream.
-        _register(cursor, name, value.to_arrow_reader())
+        _register(cursor, name, value.to_arrow_reader(batch_size=100_000))
         return _select(cursor, select, one_shot=True)
     if isinstance(value, pa.RecordBatchReader):
         _register(cursor, name, value)
@@ -116,12 +116,16 @@ def _rows_of(value: Any, cursor: duckdb.DuckDBPyConnection, name: str, folder: P
 
 
 def _register(cursor: duckdb.DuckDBPyConnection, name: str, rows: Any) -> Any:
-    """Make rows known by a name; what was registered, which may be a stream of them."""
+    """Make rows known by a name; what was registered, which may be a stream of them.
+
+    A stream goes by Arrow's C interface: DuckDB would wrap a RecordBatchReader in a pyarrow Scanner, which reads ahead of
+    the query without a bound (measured: all of 200 batches when the first row comes), so that it may hold all of them.
+    """
     if not rows.schema.names:
         raise SchemaMismatch("the rows have no columns; a table has at least one")
     rows = _instants_in_microseconds(rows)
     try:
-        cursor.register(name, rows)
+        cursor.register(name, rows.__arrow_c_stream__() if isinstance(rows, pa.RecordBatchReader) else rows)
     except duckdb.NotImplementedException as error:
         raise _unreadable(cursor, rows.schema) from error
     return rows
