@@ -23,7 +23,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,8 @@ from typing import Any
 import psutil
 
 MB = 1024 * 1024
+Results = dict[str, dict[str, float]]
+"""Of ``write`` and ``load``: ``seconds`` and ``peak_mb``."""
 
 
 class Meter:
@@ -76,7 +78,7 @@ def frame(rows: int) -> Any:
 
 
 @contextmanager
-def metered(manager: Any, found: dict[str, dict[str, float]]) -> Iterator[None]:
+def metered(manager: Any, found: Results) -> Iterator[None]:
     """Meter the two methods of an IO manager's class while a run uses copies of it."""
     owner = type(manager)
     if not hasattr(owner, "handle_output"):  # a factory, of Dagster's own manager for databases
@@ -100,7 +102,7 @@ def metered(manager: Any, found: dict[str, dict[str, float]]) -> Iterator[None]:
         owner.handle_output, owner.load_input = original
 
 
-def through_dagster(manager: Any, rows: int) -> dict[str, dict[str, float]]:
+def through_dagster(manager: Any, rows: int) -> Results:
     import dagster as dg
     import polars as pl
 
@@ -114,7 +116,7 @@ def through_dagster(manager: Any, rows: int) -> dict[str, dict[str, float]]:
     def loaded(written: pl.DataFrame) -> None:
         assert written.height == made.height
 
-    found: dict[str, dict[str, float]] = {}
+    found: Results = {}
     with metered(manager, found):
         resources = {"io_manager": manager, "nothing": dg.mem_io_manager}
         for count in (10, rows):
@@ -123,7 +125,7 @@ def through_dagster(manager: Any, rows: int) -> dict[str, dict[str, float]]:
     return found
 
 
-def bare(folder: Path, rows: int) -> dict[str, dict[str, float]]:
+def bare(folder: Path, rows: int) -> Results:
     import duckrun
 
     with duckrun.connect(folder / "lake") as session:
@@ -138,18 +140,18 @@ def bare(folder: Path, rows: int) -> dict[str, dict[str, float]]:
     return {"write": write.result(), "load": load.result()}
 
 
-def ours(folder: Path, rows: int) -> dict[str, dict[str, float]]:
+def ours(folder: Path, rows: int) -> Results:
     from duckrun_dagster import DeltaIOManager, DuckrunResource
 
     return through_dagster(DeltaIOManager(duckrun=DuckrunResource(root_path=str(folder / "lake"))), rows)
 
 
-def dagster_polars(folder: Path, rows: int) -> dict[str, dict[str, float]]:
+def dagster_polars(folder: Path, rows: int) -> Results:
     manager = importlib.import_module("dagster_polars").PolarsDeltaIOManager(base_dir=str(folder / "lake"))
     return through_dagster(manager, rows)
 
 
-def dagster_deltalake(folder: Path, rows: int) -> dict[str, dict[str, float]]:
+def dagster_deltalake(folder: Path, rows: int) -> Results:
     local = importlib.import_module("dagster_deltalake").LocalConfig()
     manager = importlib.import_module("dagster_deltalake_polars").DeltaLakePolarsIOManager(
         root_uri=str(folder / "lake"), storage_options=local
@@ -157,14 +159,14 @@ def dagster_deltalake(folder: Path, rows: int) -> dict[str, dict[str, float]]:
     return through_dagster(manager, rows)
 
 
-def dagster_duckdb(folder: Path, rows: int) -> dict[str, dict[str, float]]:
+def dagster_duckdb(folder: Path, rows: int) -> Results:
     manager = importlib.import_module("dagster_duckdb_polars").DuckDBPolarsIOManager(
         database=str(folder / "lake.duckdb")
     )
     return through_dagster(manager, rows)
 
 
-CASES: dict[str, tuple[str, Callable[[Path, int], dict[str, dict[str, float]]], bool]] = {
+CASES: dict[str, tuple[str, Callable[[Path, int], Results], bool]] = {
     "bare": ("session.execute and scan, no Dagster", bare, False),
     "ours": ("DeltaIOManager", ours, False),
     "dagster_polars": ("dagster-polars, PolarsDeltaIOManager", dagster_polars, True),
@@ -173,7 +175,7 @@ CASES: dict[str, tuple[str, Callable[[Path, int], dict[str, dict[str, float]]], 
 }
 
 
-def run(name: str, rows: int, python: str) -> dict[str, dict[str, float]] | None:
+def run(name: str, rows: int, python: str) -> Results | None:
     """One case in a process of its own; None where its packages are not there."""
     folder = Path(tempfile.mkdtemp(prefix="bench-"))
     command = [python, __file__, "--case", name, "--rows", str(rows), "--folder", str(folder)]
@@ -189,9 +191,24 @@ def run(name: str, rows: int, python: str) -> dict[str, dict[str, float]] | None
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
-def best(results: list[dict[str, dict[str, float]]], action: str, what: str) -> float:
-    values = [result[action][what] for result in results]
-    return min(values) if what == "seconds" else statistics.median(values)
+def typical(results: Sequence[Results], action: str, what: str) -> float:
+    return statistics.median(result[action][what] for result in results)
+
+
+def table(found: dict[str, list[Results]]) -> Iterator[str]:
+    """The medians, and how many times as long as the bare call: a ratio within each round, then the median of them."""
+    yield "| IO manager | write s | times bare | peak MB | load s | times bare | peak MB |\n|---|---|---|---|---|---|---|"
+    for name, (title, _, _) in CASES.items():
+        if not (results := found[name]):
+            yield f"| {title} | not installed | | | | | |"
+            continue
+        cells = []
+        for action in ("write", "load"):
+            pairs = zip(results, found["bare"], strict=True)
+            ratio = statistics.median(own[action]["seconds"] / bare[action]["seconds"] for own, bare in pairs)
+            seconds, peak = typical(results, action, "seconds"), typical(results, action, "peak_mb")
+            cells.append(f"{seconds:,.2f} | {ratio:.2f} | {peak:,.0f}")
+        yield f"| {title} | {' | '.join(cells)} |"
 
 
 def main() -> None:
@@ -205,22 +222,19 @@ def main() -> None:
     if arguments.case:
         print(json.dumps(CASES[arguments.case][1](arguments.folder, arguments.rows)))
         return
-    print(f"{arguments.rows:,} rows of 5 columns, best of {arguments.repeat} (memory: median)\n")
-    print("| IO manager | write s | peak MB | load s | peak MB |\n|---|---|---|---|---|")
-    for name, (title, _, other) in CASES.items():
-        for python in arguments.others if other else [sys.executable]:
-            results = [run(name, arguments.rows, python) for _ in range(arguments.repeat)]
-            if whole := [result for result in results if result is not None]:
-                break
-        if not whole:
-            print(f"| {title} | not installed | | | |", flush=True)
-            continue
-        cells = [
-            f"{best(whole, action, what):,.{2 if what == 'seconds' else 0}f}"
-            for action in ("write", "load")
-            for what in ("seconds", "peak_mb")
-        ]
-        print(f"| {title} | {' | '.join(cells)} |", flush=True)
+    print(f"{arguments.rows:,} rows of 5 columns, medians of {arguments.repeat} rounds of all in turns\n", flush=True)
+    pythons = {name: arguments.others if other else [sys.executable] for name, (_, _, other) in CASES.items()}
+    found: dict[str, list[Results]] = {name: [] for name in CASES}
+    for number in range(arguments.repeat):
+        for name in CASES:
+            for python in pythons[name]:
+                result = run(name, arguments.rows, python)
+                if result is not None:
+                    found[name].append(result)
+                    pythons[name] = [python]
+                    break
+            print(f"round {number + 1}: {name} done", file=sys.stderr, flush=True)
+    print("\n".join(table(found)))
 
 
 if __name__ == "__main__":
