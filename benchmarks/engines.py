@@ -9,9 +9,10 @@
 A query that has its figures in --folder is not run again.
 
 Each engine runs in a process of its own, on a lake of the same tables; the start of the session comes before the clock and is
-told apart. The peak is the resident memory of the process and of what it started (Spark's JVM), sampled every 50 ms. Queries
-are written as tables, so that every row is made; both engines' results are compared: as multisets, sums of doubles within 1e-9
-relative, an average of decimals to the last place that Spark gives. Growth and backfill are the best of --repeat.
+told apart. The seconds of processor are told too, which other work on the machine changes less. The peak is the resident memory
+of the process and of what it started (Spark's JVM), sampled every 50 ms. Queries are written as tables, so that every row is
+made; both engines' results are compared: as multisets, sums of doubles within 1e-9 relative, an average of decimals to the last
+place that Spark gives. Growth and backfill are the best of --repeat.
 """
 
 from __future__ import annotations
@@ -82,17 +83,22 @@ class Bench:
         done, peak = threading.Event(), [0]
         thread = threading.Thread(target=_sample, args=(done, peak))
         thread.start()
-        started = time.perf_counter()
+        started, used = time.perf_counter(), _processor()
         try:
             yield
         finally:
-            seconds = time.perf_counter() - started
+            seconds, cpu = time.perf_counter() - started, _processor() - used
             done.set()
             thread.join()
-        best = min(seconds, self.found.get(name, {}).get("seconds", seconds))
-        self.found[name] = {"seconds": round(best, 3), "peak": max(peak[0], self.found.get(name, {}).get("peak", 0))}
+        before = self.found.get(name, {"seconds": seconds, "cpu": cpu, "peak": 0})
+        self.found[name] = {
+            "seconds": round(min(seconds, before["seconds"]), 3),
+            "cpu": round(min(cpu, before["cpu"]), 2),
+            "peak": max(peak[0], before["peak"]),
+        }
         print(json.dumps({name: self.found[name]}), flush=True)
-        print(f"  {self.session.engine_name:<8}{name:<34}{seconds:>9.2f} s {peak[0] / 1e6:>8.0f} MB", file=sys.stderr)
+        told = f"{seconds:>9.2f} s {cpu:>8.2f} s of processor {peak[0] / 1e6:>8.0f} MB"
+        print(f"  {self.session.engine_name:<8}{name:<34}{told}", file=sys.stderr)
 
     def load(self) -> None:
         s, schema = self.session, self.session.engine_name
@@ -149,6 +155,21 @@ class Bench:
                 before = s.snapshot(f"{schema}.days").version
                 commit = s.execute(f"{schema}.days", WriteSpec("replace", predicate=year), source)
             assert commit.version == before + 1 and commit.rows_inserted == rows
+
+
+def _processor() -> float:
+    """Seconds of processor of this process and of what it started, and of what those started and have seen end (chmod)."""
+    total = 0.0
+    process = psutil.Process()
+    for each in (process, *process.children(recursive=True)):
+        try:
+            times = each.cpu_times()
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+        total += times.user + times.system
+        if each != process:
+            total += times.children_user + times.children_system
+    return total
 
 
 def _sample(done: threading.Event, peak: list[int]) -> None:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from duckrun.engines.spark_server import other_implementation
 from duckrun.engines.spark_sql import quote
 from duckrun.formats.alteration import Alteration
 from duckrun.formats.definition import Definition
@@ -96,9 +97,9 @@ def filled(
     try:
         copy.create(definition)
         partition_by, sort_by = definition.partition_columns, sort_by or definition.sort_by
-        writer = arranged(frame, partition_by, sort_by).write.format("delta").mode("append")
-        if gather or (partition_by and not sort_by):
-            writer = writer.option("optimizeWrite", "true")  # rows of a partition meet before they are written
+        writer = arranged(frame, partition_by, sort_by, gather=gather).write.format("delta").mode("append")
+        if gather:
+            writer = writer.option("optimizeWrite", "true")
         writer.save(engine.location_of(copy.ref.location))
         yield copy
         kept = copy.files()
@@ -119,13 +120,20 @@ def altered_rows(engine: SparkEngine, snapshot: Snapshot, alteration: Alteration
     return engine.read_at(snapshot.ref.location, snapshot.version).select(*columns)
 
 
-def arranged(frame: DataFrame, partition_by: tuple[str, ...], sort_by: tuple[str, ...]) -> DataFrame:
-    """Rows in the order asked for, within each file."""
-    if not sort_by:
-        return frame
+def arranged(
+    frame: DataFrame, partition_by: Sequence[str], sort_by: Sequence[str], *, gather: bool = False
+) -> DataFrame:
+    """Rows in the order asked for within each file, those of a partition met, unless Delta is to ``gather`` them."""
     from pyspark.sql import functions as F
 
-    order = [F.col(quote(column)) for column in (*partition_by, *sort_by)]
-    if not partition_by:
-        return frame.orderBy(*order)
-    return frame.repartition(*[F.col(quote(column)) for column in partition_by]).sortWithinPartitions(*order)
+    partitions = [F.col(quote(column)) for column in partition_by]
+    if sort_by:
+        order = [*partitions, *[F.col(quote(column)) for column in sort_by]]
+        return frame.repartition(*partitions).sortWithinPartitions(*order) if partitions else frame.orderBy(*order)
+    if gather or not partitions or other_implementation(frame.sparkSession) is not None:
+        return frame
+    # By the sizes that Spark finds: small partitions share a task, and a large one is several. Delta's optimizeWrite makes a
+    # task of each small partition, and so takes twice the time for 365 of them. What batches of a stream lack is adaptive
+    # execution, without which the hint is passed over.
+    adaptive = str(frame.sparkSession.conf.get("spark.sql.adaptive.enabled", "true")).lower() == "true"
+    return frame.hint("rebalance", *partitions) if adaptive else frame.repartition(*partitions)

@@ -249,17 +249,13 @@ class Attempt(SparkCommit):
         partition_by: Sequence[str],
         spec: WriteSpec | MergeSpec | DeleteInsertSpec,
     ) -> Commit | None:
-        app = self.transaction.app
-        frame = self._checked(frame, partition_by)
-        writer = self._arranged(frame, partition_by, spec.sort_by).write.format("delta").mode(mode)
-        writer = writer.option("userMetadata", self.note())
-        if partition_by and not spec.sort_by:
-            writer = writer.option("optimizeWrite", "true")  # rows of a partition meet before they are written
+        app, size = self.transaction.app, spec.target_file_size if isinstance(spec, WriteSpec) else None
+        frame = self._arranged(self._checked(frame, partition_by), partition_by, spec.sort_by, gather=size is not None)
+        writer = frame.write.format("delta").mode(mode).option("userMetadata", self.note())
         for key, value in options.items():
             writer = writer.option(key, value)
         if partition_by:
             writer = writer.partitionBy(*partition_by)
-        size = spec.target_file_size if isinstance(spec, WriteSpec) else None
         if size is not None:
             writer = writer.option("optimizeWrite", "true")
         if app is not None:
@@ -287,11 +283,13 @@ class Attempt(SparkCommit):
                 frame = frame.withColumn(name, raising).withMetadata(name, metadata or {})
         return frame
 
-    def _arranged(self, frame: DataFrame, partition_by: Sequence[str], sort_by: Sequence[str]) -> DataFrame:
+    def _arranged(
+        self, frame: DataFrame, partition_by: Sequence[str], sort_by: Sequence[str], *, gather: bool = False
+    ) -> DataFrame:
         """Rows in the order asked for, else in that which the table asks for, within each file."""
         if not sort_by and self.snapshot is not None:
             sort_by = [c for c in sort_order(self.snapshot.properties) if c in frame.columns]
-        return arranged(frame, tuple(partition_by), tuple(sort_by))
+        return arranged(frame, partition_by, sort_by, gather=gather)
 
     def _commented(self, frame: DataFrame, spec: WriteSpec) -> DataFrame:
         names = {name.lower(): name for name in frame.columns}
