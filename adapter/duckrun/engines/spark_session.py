@@ -21,6 +21,7 @@ from duckrun.engines.spark_checks import (
     CONNECT_PORT,
     check_java,
     check_speaks_connect,
+    check_version,
     import_pyspark,
     java_version,
     probe,
@@ -164,8 +165,15 @@ def _connect(
     check_speaks_connect(remote)
     try:
         session: SparkSession = builder.getOrCreate()
+        try:
+            check_version(session, remote)
+        except InvalidConfig:
+            session.stop()
+            raise
         for key, value in conf.items():
             session.conf.set(key, value)
+    except InvalidConfig:
+        raise
     except Exception as error:
         raise InvalidConfig(f"Spark at {shown(remote)} answered, but gave no session: {_first_line(error)}") from error
     apply_storage(session, storage)
@@ -225,6 +233,9 @@ def _settings(master: str, conf: Mapping[str, Any], storage: Storage | None) -> 
             "spark.sql.shuffle.partitions": partitions,
             "spark.sql.sources.parallelPartitionDiscovery.parallelism": partitions,
             "spark.databricks.delta.snapshotPartitions": "2",
+            # Hadoop's other file system for local paths puts a file of checksums beside each file, which DuckDB's writes and
+            # vacuums leave behind, and without Hadoop's native library starts four times `chmod` for the two instead of once.
+            "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
             "spark.driver.memory": "2g",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
