@@ -4,8 +4,8 @@ example LAKE ADDRESS     the example's PySpark assets, on a master or a Connect 
          (with a third argument: on files that leave a missing value empty instead of writing NA)
 graph LAKE ADDRESS PROJECT  the example's PySpark assets, then a dbt project, made in the folder PROJECT, with models on both
          engines, then a stream of what is new in raw.events into refined.events
-misfit LAKE ADDRESS CONF a write of the table main.t on a Spark that cannot do it: what it said, after how many seconds, and what
-         is in the lake then; CONF is JSON
+misfit LAKE ADDRESS CONF a write of the table main.t on a Spark that cannot do it: what it said, after how many seconds, and which
+         files are in the lake then, beside locks; CONF is JSON
 fail LAKE ADDRESS        writes that fail on the workers, and what each said
 write LAKE ADDRESS SECONDS MARK TIMES    a slow append under one application id, so often; each of its tasks leaves a file in
          the folder MARK when it starts
@@ -164,7 +164,7 @@ def misfit(lake: str, address: str, conf: str) -> None:
     except duckrun.DuckrunError as error:
         said = [type(error).__name__, str(error)]
     seconds = time.monotonic() - started
-    files = [str(file) for file in Path(lake).rglob("*") if file.is_file()]
+    files = [str(file) for file in Path(lake).rglob("*") if file.is_file() and file.suffix != ".lock"]
     print(json.dumps({"said": said, "seconds": seconds, "files": files}), flush=True)
 
 
