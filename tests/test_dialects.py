@@ -47,6 +47,11 @@ def test_an_expression_keeps_its_meaning(duckdb, spark):
     assert on_spark(f"select {duckdb}") == f"SELECT {spark}"
 
 
+def test_spark_s_own_json_stays_a_variant():
+    assert on_spark("select parse_json(a)", "spark") == "SELECT PARSE_JSON(a)"
+    assert on_spark("select json(a)") == "SELECT a"  # which is text in DuckDB, and in the table
+
+
 def test_a_series_gives_rows():
     assert on_spark("select i from range(3) as t(i)") == "SELECT i FROM (SELECT EXPLODE(SEQUENCE(0, 2)) AS `i`) AS t"
 

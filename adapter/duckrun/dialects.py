@@ -35,6 +35,9 @@ def text_in(tree: exp.Expr, dialect: str) -> str:
             rewritten = _rewritten(node)
             if rewritten is not node:
                 node.replace(rewritten)
+        elif isinstance(node, exp.ParseJSON):
+            # Spark's own, which makes a VARIANT; sqlglot writes its argument alone, as other dialects have JSON as text.
+            node.replace(exp.Anonymous(this="parse_json", expressions=[node.this]))
     # Under a parent, and not a copy: of a statement that stands alone, sqlglot moves the WITH of inner queries to the
     # outermost one, where two names may meet that have nothing to do with each other. Spark reads them where they are.
     return root.this.sql(dialect="spark", copy=False)
