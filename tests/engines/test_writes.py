@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import duckdb
 import polars as pl
 import pyarrow as pa
@@ -20,7 +23,7 @@ from duckrun import (
     WriteSpec,
 )
 from duckrun.session import Session
-from duckrun.specs import DeleteInsertSpec, DeleteSpec, ReadSpec, UpdateSpec
+from duckrun.specs import DeleteInsertSpec, DeleteSpec, ReadSpec, TableConstraints, UpdateSpec
 from tests.rows import rows_of
 
 NAN = float("nan")
@@ -348,3 +351,27 @@ def test_sql_reads_tables_by_name_and_stays_at_its_version(fruits: Session) -> N
     frame = fruits.sql("select day, count(*) as n from main.fruit group by day")
     fruits.execute("main.fruit", WriteSpec("append"), FRUIT)
     assert rows_of(frame) == [("mon", 2), ("tue", 1)]
+
+
+@pytest.mark.parametrize(
+    "left", ["part-00000-6f9c.snappy.parquet", "_delta_log/_staged_commits/", "rewrite-6f9c/_delta_log/0.json"]
+)
+@pytest.mark.parametrize(
+    "more", [{}, {"description": "days", "partition_by": ("day",)}, {"constraints": TableConstraints(("id",))}]
+)
+def test_what_a_killed_job_left_is_no_hindrance_to_the_first_write(
+    root: Path, session: Session, left: str, more: dict[str, Any]
+) -> None:
+    path = root / "main" / "raw" / left
+    path.parent.mkdir(parents=True)
+    if left.endswith("/"):
+        path.mkdir()
+    else:
+        path.write_bytes(b"PAR1")
+    app = AppTransaction("nightly/raw")
+    spec = WriteSpec("overwrite", app=app, **more)
+    for replayed in (False, True):
+        commit = session.execute("raw", spec, pa.table({"id": [2], "day": ["tue"]}))
+        assert (commit.version, commit.replayed) == (0, replayed)
+    assert session.scan("raw").collect() == [{"id": 2, "day": "tue"}]
+    assert session.table("raw").detail().get("description") == more.get("description")

@@ -20,6 +20,7 @@ from duckrun.engines.spark_sql import quote
 from duckrun.formats.alteration import Alteration
 from duckrun.formats.definition import Definition
 from duckrun.formats.delta_commit import NewCommit
+from duckrun.formats.delta_log import COPY
 from duckrun.lake import Lake
 from duckrun.specs import StagedFile
 from duckrun.table import Snapshot, TableRef
@@ -37,7 +38,7 @@ class Scratch:
 
     def __init__(self, lake: Lake, owner: TableRef) -> None:
         self.lake = lake
-        self.folder = f"rewrite-{uuid.uuid4()}"
+        self.folder = f"{COPY}{uuid.uuid4()}"
         self.ref = replace(owner, location=f"{owner.location}/{self.folder}")
 
     def create(self, definition: Definition) -> None:

@@ -229,16 +229,23 @@ class Attempt(SparkCommit):
         # Only CREATE TABLE AS takes a description; it takes the note and application id from the session's settings.
         from pyspark.sql import functions as F
 
-        frame = self._arranged(self._checked(frame, spec.partition_by or ()), spec.partition_by or (), spec.sort_by)
-        with self.engine.settings(self.statement_settings()):
-            writer = frame.writeTo(self.target).using("delta")
-            for key, value in properties.items():
-                writer = writer.tableProperty(key, value)
-            if spec.description is not None:
-                writer = writer.tableProperty("comment", spec.description)
-            if spec.partition_by:
-                writer = writer.partitionedBy(*[F.col(quote(column)) for column in spec.partition_by])
-            writer.create()
+        rows = self._arranged(self._checked(frame, spec.partition_by or ()), spec.partition_by or (), spec.sort_by)
+        try:
+            with self.engine.settings(self.statement_settings()):
+                writer = rows.writeTo(self.target).using("delta")
+                for key, value in properties.items():
+                    writer = writer.tableProperty(key, value)
+                if spec.description is not None:
+                    writer = writer.tableProperty("comment", spec.description)
+                if spec.partition_by:
+                    writer = writer.partitionedBy(*[F.col(quote(column)) for column in spec.partition_by])
+                writer.create()
+        except Exception as error:
+            # Before it runs anything, this statement takes whatever is in the folder for a table, such as files that a killed
+            # job left. A commit of ours looks at the log.
+            if "TABLE_OR_VIEW_ALREADY_EXISTS" not in text_of(error) or self.transaction.lake.format.exists(self.ref):
+                raise
+            return self._defined(frame, spec, None)
         return None
 
     def _save(

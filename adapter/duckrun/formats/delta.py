@@ -22,7 +22,7 @@ from duckrun.errors import StorageError, TableNotFound, UnsupportedFeature, Vers
 from duckrun.formats import delta_maintenance
 from duckrun.formats.definition import Definition
 from duckrun.formats.delta_commit import NewCommit, write_commit
-from duckrun.formats.delta_log import LOG, NOTE_KEY, CommitActions, CommitTaken, parse_commit, partition_string
+from duckrun.formats.delta_log import COPY, LOG, NOTE_KEY, CommitActions, CommitTaken, parse_commit, partition_string
 from duckrun.formats.protocol import Protocol, refused_feature, unlisted
 from duckrun.specs import AppTransaction, Commit, ScanFile
 from duckrun.storage import Storage
@@ -69,12 +69,13 @@ class DeltaFormat:
     def refuse_other_files(self, ref: TableRef) -> None:
         """Raise StorageError where a new table's folder holds files of somebody else's.
 
-        Data files that a killed first write left are no hindrance: they are named as Delta writers name theirs.
+        What a killed first write left is no hindrance: data files named as Delta writers name theirs, and copies that were filled.
         """
         for key in self.storage.keys(ref.location):
             folder, _, name = key["path"].rpartition("/")
+            top = folder.partition("/")[0]
             ours = name.startswith("part-") and name.endswith(".parquet") or name.startswith((".", "_"))
-            if name == "_SUCCESS" or not (ours or folder.partition("/")[0] in (LOG, "_change_data")):
+            if name == "_SUCCESS" or not (ours or top in (LOG, "_change_data") or top.startswith(COPY)):
                 raise StorageError(
                     f"Table {ref} cannot be made at {ref.location}: the folder is no Delta table and holds files, such as "
                     f"{key['path']}. Nothing was written. Move them, or give the table another location."

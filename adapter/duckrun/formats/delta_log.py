@@ -16,6 +16,8 @@ from duckrun.specs import AppTransaction
 
 NOTE_KEY = "duckrun"
 LOG = "_delta_log"
+COPY = "rewrite-"
+"""How the folder inside a table begins where an engine fills a copy of it, whose files one commit makes the table's."""
 
 
 class CommitTaken(Exception):
