@@ -80,6 +80,17 @@ class DuckrunResource(ConfigurableResource):
             )
         return self._lake
 
+    def address(self) -> tuple[str | None, str]:
+        """The root and the default schema, while definitions load: a root that is an EnvVar is not known yet, and None.
+
+        Opens nothing, but reads the dbt profile that ``project_dir`` names: raises InvalidConfig if it cannot.
+        """
+        source = self.root_path or self.project_dir
+        if source is None or isinstance(source, EnvVar):
+            return None, self.schema_ or "main"
+        settings = self._settings()
+        return settings.root_path, settings.schema or "main"
+
     def session(
         self, engine: EngineName = "duckdb", *, spark: SparkResource | Any | None = None, pins: Pins | None = None
     ) -> Session:

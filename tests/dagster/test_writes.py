@@ -1,5 +1,7 @@
 """Modes, metadata and errors of a write, as a user sees them."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -10,7 +12,7 @@ import pytest
 
 import duckrun
 from duckrun.errors import InvalidConfig
-from duckrun_dagster import DeltaIOManager, check_definitions
+from duckrun_dagster import DeltaIOManager, DuckrunResource, check_definitions
 
 ROWS = pa.table({"id": [1, 2], "v": ["a", "b"]})
 
@@ -275,6 +277,19 @@ def test_a_location_that_is_the_folder_of_another_table_is_an_error(shop: Any, l
     other = goods(key=("other",), location=location.format(root=shop.root))
     with pytest.raises(InvalidConfig, match="Assets goods and other both write table shop.goods"):
         check_definitions(definitions(shop, goods(), other))
+
+
+@pytest.mark.parametrize("location", [None, "{root}/shop/goods"])
+def test_two_assets_on_one_table_of_a_profile_s_lake_are_an_error(shop: Any, tmp_path: Path, location: Any) -> None:
+    """The root and the schema of a key of one part are the profile's."""
+    (tmp_path / "dbt_project.yml").write_text("name: shop\nprofile: shop\n")
+    profile = json.dumps({"type": "duckrun", "schema": "shop", "root_path": str(shop.root)})
+    (tmp_path / "profiles.yml").write_text(f"shop: {{target: dev, outputs: {{dev: {profile}}}}}\n")
+    manager = DeltaIOManager(duckrun=DuckrunResource(project_dir=str(tmp_path)))
+    located = {} if location is None else {"location": location.format(root=shop.root)}
+    other = goods(key=("shop", "goods") if location is None else ("other",), **located)
+    with pytest.raises(InvalidConfig, match="Assets goods and .* both write table shop.goods"):
+        check_definitions(dg.Definitions(assets=[goods(), other], resources={"io_manager": manager}))
 
 
 def test_a_dbt_model_and_an_asset_on_one_table_are_an_error(shop: Any) -> None:
