@@ -149,7 +149,7 @@ class Bench:
         s.execute(f"{schema}.plain", WriteSpec("overwrite"), source)
         year = "day between date '2023-01-01' and date '2023-12-31'"
         for _ in range(self.repeat):
-            with self.job(f"overwrite {rows:,} rows"):
+            with self.job(f"overwrite {rows:,} rows"):  # report() compares the two
                 s.execute(f"{schema}.plain", WriteSpec("overwrite"), source)
             with self.job(f"replace {DAYS} days, {rows:,} rows"):
                 before = s.snapshot(f"{schema}.days").version
@@ -334,6 +334,14 @@ def report(found: dict[str, dict[str, Any]], scale: float) -> None:
     both = [job for job in queries() if job in duck["jobs"] and job in spark["jobs"]]
     if both:
         line(f"{len(both)} queries", *[_total(found[engine]["jobs"], both) for engine in ENGINES])
+    one, year = f"overwrite {DAYS * ROWS_A_DAY:,} rows", f"replace {DAYS} days, {DAYS * ROWS_A_DAY:,} rows"
+    for engine in ENGINES:
+        jobs_of = found[engine]["jobs"]
+        if one in jobs_of and year in jobs_of:
+            times, cpu = (jobs_of[year][key] / jobs_of[one][key] for key in ("seconds", "cpu"))
+            print(
+                f"{engine}: {DAYS} days take {times:.1f} times one write of their rows, {cpu:.1f} times its processor"
+            )
 
 
 def _total(jobs: dict[str, dict[str, float]], names: list[str]) -> dict[str, float]:
