@@ -21,7 +21,7 @@ from tests.cluster.standalone import kill, wait_for
 pytestmark = [pytest.mark.cluster, pytest.mark.spark, pytest.mark.timeout(500)]
 ROOT = Path(__file__).parents[2]
 ENGINES = ("spark", "duckdb", "duckdb", "duckdb") * 2
-ROUNDS = 3
+ROUNDS = 2
 SMALL = {"spark.driver.memory": "512m", "spark.sql.shuffle.partitions": "1"}
 COUNT = MergeSpec(
     ("id",), (MergeClause("matched_update", set={"n": "target.n + source.n"}), MergeClause("not_matched_insert"))
