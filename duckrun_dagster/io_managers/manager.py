@@ -164,7 +164,8 @@ class DeltaIOManager(ConfigurableIOManager):
             except Exception as error:  # the rows are written: what only decorates the page may not fail the step
                 context.log.debug(f"No preview of table {ref}: {error}")
         if step is not None and not step.has_data_version(context.asset_key):
-            version = data_version(self.duckrun.lake(), snapshot, commit=commit)
+            column = config.partition_column()
+            version = data_version(self.duckrun.lake(), snapshot, commit=commit, partition=partitions, column=column)
             step.set_data_version(context.asset_key, DataVersion(version))
         context.add_output_metadata(values)
         context.log.info(

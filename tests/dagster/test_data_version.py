@@ -126,3 +126,19 @@ def test_a_run_that_changes_nothing_keeps_the_data_version(shop: Any) -> None:
         event = shop.run([goods]).asset_materializations_for_node("goods")[0]
         versions.append(event.tags["dagster/data_version"])
     assert versions[0] == versions[1]
+
+
+def test_a_run_that_changes_nothing_of_its_partition_keeps_its_data_version(shop: Any) -> None:
+    @dg.asset(
+        partitions_def=DAILY,
+        metadata={"partition_expr": "day", "merge_keys": "day", "merge_clauses": ["not_matched_insert"]},
+    )
+    def goods(context: dg.AssetExecutionContext) -> pa.Table:
+        return pa.table({"id": [1], "day": [date.fromisoformat(context.partition_key)]})
+
+    versions = []
+    for day in ("2024-01-01", "2024-01-02", "2024-01-01"):
+        event = shop.run([goods], partitions=day).asset_materializations_for_node("goods")[0]
+        versions.append(event.tags["dagster/data_version"])
+    assert shop.snapshot("goods").partition_columns == ("day",)
+    assert versions[0] == versions[2] != versions[1]

@@ -1,5 +1,6 @@
 """Every type, written by one asset and read by another, on both engines."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import dagster as dg
@@ -203,6 +204,11 @@ def test_columns_predicate_and_version_narrow_an_input(shop: Any) -> None:
     shop.run([goods, reader(columns="id")])
     assert seen[-1] == {"id": [1]}
     shop.run([goods, reader(columns="id", version=0)])
+    assert seen[-1] == {"id": [1, 2, 3]}
+    with shop.lake.session() as session:
+        first = session.table("shop.goods").history()[-1]
+    moment = datetime.fromtimestamp(first["timestamp"] / 1000, tz=UTC)
+    shop.run([goods, reader(columns="id", timestamp=moment.isoformat())])
     assert seen[-1] == {"id": [1, 2, 3]}
 
 
