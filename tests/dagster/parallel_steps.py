@@ -10,7 +10,7 @@ import pyarrow as pa
 from duckrun_dagster import DeltaIOManager, DuckrunDbtCliResource, DuckrunResource
 
 STEPS = 8
-ROWS = 600_000
+ROWS = 300_000
 LIMIT = "6GB"
 
 
