@@ -149,7 +149,20 @@ def _classic(
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master(master).appName(app_name)
-    return _start(builder, _settings(master, conf, storage), conf, packages, storage, master)
+    session = _start(builder, _settings(master, conf, storage), conf, packages, storage, master)
+    if master.startswith("local"):
+        _leave_out_local_checksums(session)
+    return session
+
+
+def _leave_out_local_checksums(session: SparkSession) -> None:
+    """Hadoop puts a file of checksums beside each local file, which DuckDB's writes and vacuums leave behind; and without its
+    native library it starts `chmod` twice for each of the two. Parquet has checksums of its own, and a Delta log is JSON.
+
+    Not by `fs.file.impl`: the file systems of object stores take their local one for Hadoop's LocalFileSystem.
+    """
+    context: Any = session.sparkContext
+    context._jvm.org.apache.hadoop.fs.FileSystem.getLocal(context._jsc.hadoopConfiguration()).setWriteChecksum(False)
 
 
 def _connect(
@@ -233,9 +246,6 @@ def _settings(master: str, conf: Mapping[str, Any], storage: Storage | None) -> 
             "spark.sql.shuffle.partitions": partitions,
             "spark.sql.sources.parallelPartitionDiscovery.parallelism": partitions,
             "spark.databricks.delta.snapshotPartitions": "2",
-            # Hadoop's other file system for local paths puts a file of checksums beside each file, which DuckDB's writes and
-            # vacuums leave behind, and without Hadoop's native library starts four times `chmod` for the two instead of once.
-            "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
             "spark.driver.memory": "2g",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
