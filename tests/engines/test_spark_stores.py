@@ -10,7 +10,7 @@ import pytest
 
 import duckrun
 from duckrun import MergeSpec, WriteSpec
-from duckrun.engines.spark_jars import store_packages
+from duckrun.engines.spark_jars import STORE_PACKAGES, store_packages, without_stores
 from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.specs import DeleteSpec
 from duckrun.storage import Storage
@@ -71,3 +71,24 @@ def test_a_store_brings_its_jars_and_a_folder_none() -> None:
     assert store_packages(Storage("/lake")) == ()
     assert any("hadoop-aws" in package for package in store_packages(Storage("s3://box/lake")))
     assert any("hadoop-azure" in package for package in store_packages(Storage("abfss://b@a.dfs.core.windows.net/x")))
+
+
+@pytest.mark.parametrize(
+    ("conf", "packages", "environment", "alone"),
+    [
+        ({"spark.driver.memory": "1g"}, (), {}, True),
+        ({}, STORE_PACKAGES["s3"], {}, False),
+        ({"spark.jars": "gcs-connector-shaded.jar"}, (), {}, False),
+        ({"duckrun.jars": "provided"}, (), {}, False),
+        ({"spark.driver.extraClassPath": "/opt/jars/*"}, (), {}, False),
+        ({}, (), {"SPARK_HOME": "/opt/spark"}, False),
+    ],
+)
+def test_a_spark_that_may_have_a_store_s_file_system_keeps_hadoop_s_own_for_local_files(
+    conf: dict[str, str], packages: tuple[str, ...], environment: dict[str, str], alone: bool, monkeypatch: Any
+) -> None:
+    for name in ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert without_stores(conf, packages, None) is alone

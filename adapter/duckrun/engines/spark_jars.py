@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -50,3 +51,12 @@ def with_jars(builder: Any, conf: Mapping[str, Any], packages: Sequence[str], st
 def store_packages(storage: Storage | None) -> tuple[str, ...]:
     """What Spark needs to reach a lake's store; nothing for a local one."""
     return () if storage is None else STORE_PACKAGES.get(storage.kind, ())
+
+
+def without_stores(conf: Mapping[str, Any], packages: Sequence[str], storage: Storage | None) -> bool:
+    """True if a session has PySpark's own jars and Delta's, and so no object store's."""
+    elsewhere = ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS")
+    asked = any(key in conf for key in (JARS_KEY, PACKAGES_KEY, "spark.jars")) or any(
+        "ClassPath" in key for key in conf
+    )
+    return not (asked or packages or store_packages(storage) or any(name in os.environ for name in elsewhere))

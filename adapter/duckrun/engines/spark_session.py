@@ -28,7 +28,7 @@ from duckrun.engines.spark_checks import (
     shown,
 )
 from duckrun.engines.spark_connect import RunServer
-from duckrun.engines.spark_jars import JARS_KEY, PACKAGES_KEY, with_jars
+from duckrun.engines.spark_jars import JARS_KEY, PACKAGES_KEY, with_jars, without_stores
 from duckrun.errors import InvalidConfig
 
 if TYPE_CHECKING:
@@ -149,20 +149,13 @@ def _classic(
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master(master).appName(app_name)
-    session = _start(builder, _settings(master, conf, storage), conf, packages, storage, master)
-    if master.startswith("local"):
-        _leave_out_local_checksums(session)
-    return session
-
-
-def _leave_out_local_checksums(session: SparkSession) -> None:
-    """Hadoop puts a file of checksums beside each local file, which DuckDB's writes and vacuums leave behind; and without its
-    native library it starts `chmod` twice for each of the two. Parquet has checksums of its own, and a Delta log is JSON.
-
-    Not by `fs.file.impl`: the file systems of object stores take their local one for Hadoop's LocalFileSystem.
-    """
-    context: Any = session.sparkContext
-    context._jvm.org.apache.hadoop.fs.FileSystem.getLocal(context._jsc.hadoopConfiguration()).setWriteChecksum(False)
+    settings = _settings(master, conf, storage)
+    if master.startswith("local") and without_stores(conf, packages, storage):
+        # Hadoop's usual file system for local paths puts a file of checksums beside each file, which DuckDB's writes and vacuums
+        # leave behind, and without its native library starts `chmod` four times for the two instead of once. The file systems of
+        # object stores need that one; no others do.
+        settings.setdefault("spark.hadoop.fs.file.impl", "org.apache.hadoop.fs.RawLocalFileSystem")
+    return _start(builder, settings, conf, packages, storage, master)
 
 
 def _connect(
