@@ -194,9 +194,8 @@ def _polars(value: Any, cursor: duckdb.DuckDBPyConnection, name: str, select: st
     exact = _register(cursor, name, empty) is empty
     types = _select(cursor, select).types
     path = folder / "lazy.parquet"
-    value.sink_parquet(
-        path, row_group_size=122_880
-    )  # DuckDB's own; polars' is twice that, and DuckDB holds one as it reads
+    # Row groups of DuckDB's own size: it holds one as it reads, and polars' are twice as large.
+    value.sink_parquet(path, row_group_size=122_880)
     if not exact:
         _register(cursor, name, dataset(path))
         return _select(cursor, select, one_shot=True)
