@@ -6,7 +6,7 @@ graph LAKE ADDRESS PROJECT  the example's PySpark assets, then a dbt project, ma
          engines, then a stream of what is new in raw.events into refined.events
 misfit LAKE ADDRESS CONF a write of the table main.t on a Spark that cannot do it: what it said, after how many seconds, and which
          files are in the lake then, beside locks; CONF is JSON
-fail LAKE ADDRESS        writes that fail on the workers, and what each said
+fail LAKE ADDRESS NAME...   writes that fail on the workers, and what each said: `python` on a function that raises, `memory`
 write LAKE ADDRESS SECONDS MARK TIMES    a slow append under one application id, so often; each of its tasks leaves a file in
          the folder MARK when it starts
 """
@@ -124,27 +124,28 @@ def stream(lake: str, session: Any) -> list[list[int]]:
     return counts
 
 
-def fail(lake: str, address: str) -> None:
+def fail(lake: str, address: str, *names: str) -> None:
     from pyspark.sql import functions as F
 
     import duckrun
     from duckrun.engines.spark_session import spark_session
 
-    session = spark_session(master=address, conf=EXECUTOR)
+    remote = address.startswith("sc://")
+    session = spark_session(remote=address) if remote else spark_session(master=address, conf=EXECUTOR)
 
     def price(item: int) -> float:
         return {0: 1.0}[item]
 
     failing = {
-        "python": session.range(5).select(F.udf(price, "double")("id").alias("price")),
+        "python": session.range(0, 5, 1, 1).select(F.udf(price, "double")("id").alias("price")),
         # One value that is larger than an executor.
         "memory": session.range(1).selectExpr("length(repeat(concat('x', id), 1000000000)) as n"),
     }
     said = {}
     with duckrun.connect(lake, engine="spark", spark=session) as s:
-        for name, frame in failing.items():
+        for name in names:
             try:
-                s.execute(f"main.{name}", duckrun.WriteSpec("error"), frame)
+                s.execute(f"main.{name}", duckrun.WriteSpec("error"), failing[name])
             except duckrun.DuckrunError as error:
                 said[name] = [type(error).__name__, str(error)]
     tell(session, said=said)

@@ -92,9 +92,10 @@ def test_the_same_runs_through_spark_connect_with_no_classic_session(cluster: Cl
 
 
 def test_what_fails_on_a_worker_is_told_in_a_few_lines(cluster: Cluster, tmp_path: Path) -> None:
-    said = told(driver("fail", tmp_path / "lake", cluster.address))["said"]
+    said = told(driver("fail", tmp_path / "lake", cluster.address, "python", "memory"))["said"]
     kind, text = said["python"]
-    assert kind == "FunctionFailed" and "in price" in text and "KeyError" in text and "org.apache" not in text
+    assert kind == "FunctionFailed" and "in price" in text and "org.apache" not in text
+    assert "KeyError: 1\nCalled with item=1" in text
     kind, text = said["memory"]
     assert kind == "InvalidConfig" and "main.memory" in text and "spark.executor.memory" in text and len(text) < 1000
     with duckrun.connect(tmp_path / "lake") as s:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import polars as pl
 import pytest
 
 import duckrun
@@ -33,15 +34,72 @@ def test_a_python_function_that_raises_gives_its_own_traceback_and_no_java(root:
     def price(item: int) -> float:
         return {0: 1.0}[item]
 
-    frame = spark.range(5).select(F.udf(price, "double")("id").alias("price"))
+    frame = spark.range(5, numPartitions=1).select(F.udf(price, "double")("id").alias("price"))
     with duckrun.connect(root, engine="spark", spark=spark) as s:
         with pytest.raises(FunctionFailed) as raised:
             s.execute("sales.orders", WriteSpec("error"), frame)
         assert not s.lake.exists(s.ref("sales.orders"))
     said = str(raised.value)
-    for part in ("sales.orders", "Nothing was written", "in price", "KeyError: "):
+    for part in ("sales.orders", "Nothing was written", "in price", "KeyError: 1\nCalled with item=1"):
         assert part in said, said
     assert "org.apache" not in said and "/pyspark/" not in said and len(said) < 1000
+
+
+class Unprintable:
+    def __repr__(self) -> str:
+        raise ValueError("no")
+
+
+class Method:
+    def __call__(self, n: Any) -> None:
+        raise KeyError(n)
+
+
+def of_batch(prices: Any, rows: Any, *rest: Any, **named: Any) -> None:
+    raise KeyError(1)
+
+
+def raises(n: Any) -> None:
+    raise KeyError(n)
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "named", "told"),
+    [
+        (raises, (None,), {}, "n=None"),
+        (raises, ("x\n" * 1000,), {}, "n='x\\n"),
+        (Method(), (3,), {}, "n=3"),
+        (raises, (Unprintable(),), {}, "n=<Unprintable instance at "),
+        (
+            of_batch,
+            (pl.Series([1.0, 2.0]).to_pandas(), iter(()), 3),
+            {"by": "day"},
+            "prices=<Series of 2>, rest=(3,), named={'by': 'day'}",
+        ),
+        (of_batch, (iter(()), iter(())), {}, "rest=(), named={}"),
+    ],
+)
+def test_what_a_function_was_called_with(function: Any, arguments: Any, named: Any, told: str) -> None:
+    from duckrun.engines.spark_daemon import called_with
+
+    with pytest.raises(KeyError) as raised:
+        function(*arguments, **named)
+    error = raised.value
+    assert error.__traceback__ is not None
+    said = called_with(error.with_traceback(error.__traceback__.tb_next))  # PySpark calls it, and not a test
+    assert said is not None and said.startswith(told) and len(said) < 150
+
+
+def test_an_error_of_pyspark_s_own_has_no_arguments() -> None:
+    from pyspark.sql.types import IntegerType
+
+    from duckrun.engines.spark_daemon import called_with
+
+    with pytest.raises(Exception) as raised:
+        IntegerType.fromDDL("")
+    error = raised.value
+    assert error.__traceback__ is not None
+    assert called_with(error.with_traceback(error.__traceback__.tb_next)) is None
 
 
 @pytest.mark.parametrize(

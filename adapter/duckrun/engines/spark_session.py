@@ -6,10 +6,12 @@ Nothing here imports PySpark or starts a JVM before ``spark_session()`` is calle
 from __future__ import annotations
 
 import atexit
+import importlib.metadata
 import os
 import re
 import shutil
 import sys
+import sysconfig
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
@@ -42,6 +44,7 @@ _DELTA_CONF = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
+_DAEMON = "spark_daemon"
 
 
 @dataclass
@@ -243,13 +246,38 @@ def _settings(master: str, conf: Mapping[str, Any], storage: Storage | None) -> 
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
         }
+    settings |= _python_daemon(master, conf)
     if storage is not None:
         settings |= {f"spark.hadoop.{k}": v for k, v in storage.hadoop_conf().items()}
     given = {k: _text(v) for k, v in conf.items() if k not in (JARS_KEY, PACKAGES_KEY)}
     extensions = given.get("spark.sql.extensions", "")
     if extensions and _DELTA_CONF["spark.sql.extensions"] not in extensions:
         given["spark.sql.extensions"] = f"{_DELTA_CONF['spark.sql.extensions']},{extensions}"
+    if given.get("spark.files") and "spark.files" in settings:
+        given["spark.files"] += f",{settings['spark.files']}"
     return settings | given
+
+
+def _python_daemon(master: str, conf: Mapping[str, Any]) -> dict[str, str]:
+    """That executors run Python functions by our program, which tells what a function was called with when it raised; nothing
+    where they would not find it."""
+    module = f"{__package__}.{_DAEMON}"
+    if master.startswith("local"):
+        own_python = os.environ.get("PYSPARK_PYTHON") == sys.executable and "spark.pyspark.python" not in conf
+        return {"spark.python.daemon.module": module} if own_python and _is_installed() else {}
+    if master.startswith("spark://"):
+        # An executor puts the files of a classic session into its working directory, from which it starts Python.
+        own = Path(__file__).with_name(f"{_DAEMON}.py")
+        return {"spark.python.daemon.module": _DAEMON, "spark.files": own.as_uri()}
+    return {}
+
+
+def _is_installed() -> bool:
+    """True if another process of this Python has this library too."""
+    found = next(
+        iter(importlib.metadata.distributions(name="duckrun-dagster", path=[sysconfig.get_path("purelib")])), None
+    )
+    return found is not None
 
 
 # -- sessions that are there
