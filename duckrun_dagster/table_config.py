@@ -48,6 +48,7 @@ TABLE_KEYS = (
     "partition_by",
     "schema_mode",
     "sort_by",
+    "cluster_by",
     "table_properties",
 )
 # What one run may say otherwise than the asset: how the table is written, not which one it is.
@@ -74,6 +75,7 @@ class TableConfig:
     partition_by: tuple[str, ...] | None = None
     schema_mode: SchemaMode = "fail"
     sort_by: tuple[str, ...] = ()
+    cluster_by: tuple[str, ...] | None = None
     table_properties: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -98,7 +100,7 @@ class TableConfig:
         Raises InvalidConfig for a combination that cannot be carried out.
         """
         mode = self.mode or ("merge" if self.merge_keys else "replace" if predicate is not None else "overwrite")
-        created = self.partition_by if self.partition_by is not None else partition_by
+        created = self.partition_by if self.partition_by is not None or self.cluster_by else partition_by
         if mode == "merge":
             return MergeSpec(
                 keys=self.merge_keys,
@@ -108,6 +110,7 @@ class TableConfig:
                 app=app,
                 partition_by=created,
                 sort_by=self.sort_by,
+                cluster_by=self.cluster_by,
                 table_properties=self.table_properties,
             )
         if mode == "delete+insert":
@@ -118,6 +121,7 @@ class TableConfig:
                 app=app,
                 partition_by=created,
                 sort_by=self.sort_by,
+                cluster_by=self.cluster_by,
                 table_properties=self.table_properties,
             )
         if predicate is not None and mode == "overwrite":
@@ -132,6 +136,7 @@ class TableConfig:
             partition_by=created,
             schema_mode=self.schema_mode,
             sort_by=self.sort_by,
+            cluster_by=self.cluster_by,
             table_properties=self.table_properties,
             description=description,
             column_comments=column_comments or {},
@@ -181,6 +186,7 @@ def parse_table(asset_key: AssetKey, metadata: Mapping[str, Any], *, default_sch
             partition_by=_names(values.pop("partition_by", None), f"{where} 'partition_by'"),
             schema_mode=_one_of(values.pop("schema_mode", None), SCHEMA_MODES, f"{where} 'schema_mode'") or "fail",
             sort_by=_names(values.pop("sort_by", None), f"{where} 'sort_by'") or (),
+            cluster_by=_names(values.pop("cluster_by", None), f"{where} 'cluster_by'"),
             table_properties=_properties(values.pop("table_properties", None), f"{where} 'table_properties'"),
         )
     except InvalidConfig as error:

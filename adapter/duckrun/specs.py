@@ -7,7 +7,7 @@ that edge looks into a dict. All of them survive pickle.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, Self
 
@@ -61,6 +61,15 @@ class ReadSpec:
             raise InvalidConfig("A read names a version or a timestamp, not both.")
 
 
+def refuse_both_layouts(partition_by: Sequence[str] | None, cluster_by: Sequence[str] | None) -> None:
+    """Raise InvalidConfig for a table with partitions and clustering. Source: Delta protocol, Clustered Table."""
+    if partition_by and cluster_by:
+        raise InvalidConfig(
+            f"A table is partitioned (partition_by: {', '.join(partition_by)}) or clustered (cluster_by: {', '.join(cluster_by)}), "
+            "not both."
+        )
+
+
 @dataclass(frozen=True)
 class TableConstraints:
     """What a table holds all its rows to, whoever writes them: columns without NULL, and conditions (SQL in the dialect of
@@ -84,6 +93,8 @@ class WriteSpec:
     partitions that the source holds rows of. ``read_version`` fences the commit to that version plus one (NO_TABLE: to
     a table that is not there yet). An overwrite
     with ``redefine`` makes another table in the place of one: its properties, constraints and description go too.
+    ``cluster_by`` (Spark only) are the columns of liquid clustering of the table that this write makes or overwrites; with
+    None it stays as it is, and an empty tuple ends it.
     ``constraints`` are kept in the table that this write makes or overwrites, in the place of those that an earlier write
     gave it; with None, and for all that ALTER TABLE gave it, the table has the constraints that it had.
     """
@@ -93,6 +104,7 @@ class WriteSpec:
     predicate: str | None = None
     schema_mode: SchemaMode = "fail"
     sort_by: tuple[str, ...] = ()
+    cluster_by: tuple[str, ...] | None = None
     table_properties: Mapping[str, str] = field(default_factory=dict)
     description: str | None = None
     column_comments: Mapping[str, str] = field(default_factory=dict)
@@ -115,6 +127,7 @@ class WriteSpec:
             raise InvalidConfig(f"redefine goes with mode 'overwrite', not with {self.mode!r}.")
         if self.mode == "safeappend" and self.read_version is None:
             raise InvalidConfig("Mode 'safeappend' needs the version that was read (read_version).")
+        refuse_both_layouts(self.partition_by, self.cluster_by)
 
 
 @dataclass(frozen=True)
@@ -159,6 +172,7 @@ class MergeSpec:
     # what the table is given if this merge has to create it
     partition_by: tuple[str, ...] | None = None
     sort_by: tuple[str, ...] = ()
+    cluster_by: tuple[str, ...] | None = None
     table_properties: Mapping[str, str] = field(default_factory=dict)
 
     mode = "merge"
@@ -168,6 +182,7 @@ class MergeSpec:
             raise InvalidConfig("A merge needs at least one key column.")
         if not self.clauses:
             raise InvalidConfig("A merge needs at least one clause.")
+        refuse_both_layouts(self.partition_by, self.cluster_by)
 
 
 @dataclass(frozen=True)
@@ -182,6 +197,7 @@ class DeleteInsertSpec:
     dialect: str = "duckdb"
     partition_by: tuple[str, ...] | None = None
     sort_by: tuple[str, ...] = ()
+    cluster_by: tuple[str, ...] | None = None
     table_properties: Mapping[str, str] = field(default_factory=dict)
 
     mode = "delete+insert"
@@ -189,6 +205,7 @@ class DeleteInsertSpec:
     def __post_init__(self) -> None:
         if not self.keys:
             raise InvalidConfig("delete+insert needs at least one key column.")
+        refuse_both_layouts(self.partition_by, self.cluster_by)
 
 
 @dataclass(frozen=True)

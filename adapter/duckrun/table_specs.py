@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from duckrun.errors import InvalidConfig
-from duckrun.specs import AppTransaction
+from duckrun.specs import AppTransaction, refuse_both_layouts
 
 
 @dataclass(frozen=True)
@@ -27,13 +27,14 @@ class CreateSpec:
     """Make a table with no rows. ``checks`` maps the name of a constraint to its SQL.
 
     ``if_exists`` is what a table that is there already means: an error, nothing to do, or a table to put this one
-    in place of.
+    in place of. ``cluster_by`` is liquid clustering, of Spark only and not together with partitions.
     """
 
     columns: tuple[ColumnSpec, ...]
     if_exists: str = "error"  # error | ignore | replace
     partition_by: tuple[str, ...] = ()
     sort_by: tuple[str, ...] = ()
+    cluster_by: tuple[str, ...] = ()
     table_properties: Mapping[str, str] = field(default_factory=dict)
     checks: Mapping[str, str] = field(default_factory=dict)
     description: str | None = None
@@ -47,6 +48,7 @@ class CreateSpec:
             raise InvalidConfig("A table needs at least one column.")
         if self.if_exists not in ("error", "ignore", "replace"):
             raise InvalidConfig(f"Unknown if_exists {self.if_exists!r}; it is error, ignore or replace.")
+        refuse_both_layouts(self.partition_by, self.cluster_by)
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,13 @@ class UnsetProperties:
 
 
 @dataclass(frozen=True)
+class ClusterBy:
+    """The columns of liquid clustering; none ends it. The rows that are there are clustered by the next OPTIMIZE."""
+
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class SetComment:
     """The description of the table, or of one column."""
 
@@ -129,6 +138,7 @@ Change = (
     | DropCheck
     | SetProperties
     | UnsetProperties
+    | ClusterBy
     | SetComment
 )
 

@@ -32,6 +32,7 @@ class DataFrameWriter:
         self._mode = "error"
         self._given: dict[str, Any] = {}
         self._partition_by: tuple[str, ...] | None = None
+        self._cluster_by: tuple[str, ...] | None = None
 
     def format(self, source: str) -> Self:
         """``delta``, the one format that a lake is written in. Raises InvalidConfig."""
@@ -61,8 +62,12 @@ class DataFrameWriter:
 
     def partitionBy(self, *cols: str | Sequence[str]) -> Self:
         """The columns that a new or overwritten table is partitioned by."""
-        given = [name for col in cols for name in ([col] if isinstance(col, str) else col)]
-        self._partition_by = tuple(given)
+        self._partition_by = _names(cols)
+        return self
+
+    def clusterBy(self, *cols: str | Sequence[str]) -> Self:
+        """The columns of liquid clustering that a new or overwritten table gets, on Spark only."""
+        self._cluster_by = _names(cols)
         return self
 
     # -- the three ways to say where
@@ -97,8 +102,10 @@ class DataFrameWriter:
         """Add the rows to a table that exists, or put them in place of its rows. As in Spark, columns go by their
         position, and the table keeps its schema. Raises TableNotFound, SchemaMismatch.
         """
-        if self._partition_by is not None:
-            raise InvalidConfig(f"insertInto {tableName}: the table has its partitions already; leave out partitionBy.")
+        if self._partition_by is not None or self._cluster_by is not None:
+            raise InvalidConfig(
+                f"insertInto {tableName}: the table has its partitions and clustering already; leave out partitionBy and clusterBy."
+            )
         if overwrite is not None:
             self._mode = "overwrite" if overwrite else "append"
         elif self._mode != "overwrite":
@@ -141,6 +148,7 @@ class DataFrameWriter:
         return WriteSpec(
             mode,  # type: ignore[arg-type]
             partition_by=self._partition_by,
+            cluster_by=self._cluster_by,
             predicate=None if predicate is None else str(predicate),
             schema_mode="append_new_columns" if flags.get("mergeSchema") else "fail",
             table_properties=properties,
@@ -159,3 +167,7 @@ class DataFrameWriter:
         if "txnAppId" not in given:
             return None
         return AppTransaction(str(given["txnAppId"]), as_int(given["txnVersion"], "txnVersion"))
+
+
+def _names(cols: Sequence[str | Sequence[str]]) -> tuple[str, ...]:
+    return tuple(name for col in cols for name in ([col] if isinstance(col, str) else col))

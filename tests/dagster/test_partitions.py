@@ -566,3 +566,12 @@ def test_spark_replaces_exactly_the_partition_too(shop: Any, with_spark: Any) ->
     shop.run([sales(amount=7, engine="spark")], partitions="2024-01-02", settings=with_spark)
     shop.run([spark_sales], partitions=("2024-01-04", "2024-01-05"), settings=with_spark)
     assert shop.rows("select sum(amount), count(*) from sales") == [(2 + 14 + 2 + 4, 10)]
+
+
+@pytest.mark.spark
+def test_a_clustered_asset_has_partitions_in_dagster_and_none_in_its_table(shop: Any, with_spark: Any) -> None:
+    shop.run([sales(engine="spark", cluster_by="day")], partitions=("2024-01-01", "2024-01-03"), settings=with_spark)
+    shop.run([sales(amount=7, engine="spark", cluster_by="day")], partitions="2024-01-02", settings=with_spark)
+    assert shop.rows("select sum(amount), count(*) from sales") == [(2 + 14 + 2, 6)]
+    snapshot = shop.snapshot("sales")
+    assert snapshot.partition_columns == () and "clustering" in snapshot.writer_features

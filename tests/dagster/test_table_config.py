@@ -55,6 +55,15 @@ def test_values_that_dagster_wrapped_are_unwrapped() -> None:
     assert table(merge_keys=dg.MetadataValue.json(["id"])).merge_keys == ("id",)
 
 
+def test_a_clustered_table_takes_no_partitions_of_the_asset_s() -> None:
+    config = table(cluster_by="day")
+    found = config.write_spec(app=None, predicate="day = 1", partition_by=("day",))
+    assert found == WriteSpec("replace", predicate="day = 1", cluster_by=("day",))
+    with pytest.raises(InvalidConfig, match="not both"):
+        spec(cluster_by=["day"], partition_by=["day"])
+    assert spec(mode="merge", merge_keys="id", cluster_by=["day", "id"]).cluster_by == ("day", "id")
+
+
 def test_the_mode_follows_from_what_is_given() -> None:
     assert spec() == WriteSpec("overwrite")
     assert spec(predicate="day = 1") == WriteSpec("replace", predicate="day = 1")

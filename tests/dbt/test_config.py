@@ -66,6 +66,13 @@ def test_a_whole_write_takes_what_the_model_has():
     assert spec == WriteSpec(mode="overwrite", partition_by=("day",), sort_by=("n",), app=APP)
 
 
+@pytest.mark.parametrize("key", ["cluster_by", "liquid_clustered_by"])
+def test_liquid_clustering_goes_with_every_write(key):
+    config = config_of(**{key: ["n", "id"]}, unique_key="id")
+    for strategy in ("overwrite", "append", "merge", "insert", "delete+insert"):
+        assert plan(config, strategy, ["id", "n"], ["id", "n"]).spec.cluster_by == ("n", "id")
+
+
 def test_merge_spells_columns_as_the_source_does():
     config = config_of(incremental_strategy="merge", unique_key="ID", merge_exclude_columns=["Made_At"])
     spec = plan(config, "merge", ["id", "n", "made_at"], ["id", "n", "made_at"]).spec

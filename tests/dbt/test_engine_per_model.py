@@ -200,6 +200,31 @@ def test_a_model_that_changes_its_engine_goes_on_where_it_was(project):
     assert [row[:3] for row in one.rows("main.orders")] == [(1, "a", 11), (2, "b", 20), (3, None, 30), (4, "d", 40)]
 
 
+@pytest.mark.slow
+def test_a_clustered_model_stays_so_until_a_full_refresh_says_otherwise(project, spark):
+    def model(columns: str, engine: str = "spark") -> dict[str, str]:
+        return {
+            "models/orders.sql": incremental("merge", f", unique_key='id', cluster_by={columns}, engine='{engine}'")
+        }
+
+    def clustering() -> list[str]:
+        where = one.table("main.orders").table_uri
+        return spark.sql(f"describe detail delta.`{where}`").collect()[0]["clusteringColumns"]
+
+    one = project({"seeds/feed.csv": FEED, **model("['day', 'id']")})
+    one.run("build")
+    one.write({"seeds/feed.csv": NEXT})
+    assert one.run("build").response("orders")["mode"] == "merge"
+    assert clustering() == ["day", "id"] and len(one.rows("main.orders")) == 4
+    one.write(model("'name'"))
+    one.run("build", "--full-refresh")
+    assert clustering() == ["name"]
+    one.write(model("'name'", engine="duckdb"))
+    failed = one.dbt("run", "--full-refresh")
+    assert not failed.success
+    assert "clustering" in failed.text and "engine: spark" in failed.text and clustering() == ["name"]
+
+
 def test_spark_is_not_started_for_a_project_that_has_no_node_on_it(make_project):
     one = make_project({"models/a.sql": "select 1 as x"})
     one.save_profile()

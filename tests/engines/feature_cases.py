@@ -82,7 +82,7 @@ FEATURES = (
         "delta.enableChangeDataFeed",
         note="where DuckDB rewrites files itself (update, delete, replace, a merge with expressions), the feed has each of their rows as deleted and inserted; after Spark it has those that changed",
     ),
-    _of_columns("liquid clustering", "id BIGINT, v STRING", "CLUSTER BY (id)", says="clustering"),
+    _of_columns("liquid clustering", "id BIGINT, v STRING", "CLUSTER BY (id)", spec=CreateSpec(TWO, cluster_by=("id",)), says="clustering"),
     Feature(
         "timestamp_ntz",
         ("CREATE TABLE {t} (id BIGINT, v STRING, x TIMESTAMP_NTZ) USING DELTA", ROWS),

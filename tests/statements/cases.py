@@ -168,6 +168,14 @@ def _creating() -> Iterator[Case]:
     )
     yield Case(
         s,
+        "CLUSTER BY",
+        "create table made cluster by (item) as select * from orders",
+        (("kiwi",),),
+        "select item from made where item = 'kiwi'",
+        refused={"duckdb": "engine: spark"},
+    )
+    yield Case(
+        s,
         "USING delta, COMMENT, TBLPROPERTIES",
         "create table made (n int) using delta comment 'why' tblproperties ('delta.appendOnly' = 'true')",
         (),
@@ -588,6 +596,13 @@ def _altering() -> Iterator[Case]:
         "COMMENT ON COLUMN, IS NULL",
         "comment on column orders.qty is 'how many'; comment on column orders.qty is null",
         ALL,
+    )
+    yield Case(
+        s,
+        "CLUSTER BY (…), CLUSTER BY NONE",
+        "alter table orders cluster by (item, qty); alter table if exists orders cluster by none",
+        ALL,
+        refused={"duckdb": "engine: spark"},
     )
     yield Case(s, "ALTER TABLE IF EXISTS", "alter table if exists nowhere add column n int", ALL)
     yield Case(s, "RENAME TO", "alter table orders rename to sales", refused="RENAME TO")

@@ -18,8 +18,9 @@ from duckrun.errors import (
     InvalidConfig,
     SchemaMismatch,
     TableNotFound,
+    UnsupportedFeature,
 )
-from duckrun.formats.definition import Definition, constrained_anew, fields_of, overwritten
+from duckrun.formats.definition import CLUSTERING, Definition, constrained_anew, fields_of, overwritten
 from duckrun.specs import (
     Commit,
     DeleteInsertSpec,
@@ -58,6 +59,8 @@ class Job:
             if snapshot is not None:
                 check_features(snapshot)
             transaction.check_fence(snapshot, getattr(spec, "read_version", None))
+            if getattr(spec, "cluster_by", None):
+                raise UnsupportedFeature(f"{spec.mode} on table {transaction.ref}: {CLUSTERING}. Nothing was written.")
             if isinstance(spec, WriteSpec):
                 assert rows is not None, "a write has a source"
                 return self._write(spec, rows, snapshot)

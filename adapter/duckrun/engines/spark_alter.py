@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from duckrun.engines.spark_commit import SparkCommit
+from duckrun.engines.spark_create import clause
 from duckrun.engines.spark_errors import errors_about, text_of
 from duckrun.engines.spark_scratch import altered_rows
-from duckrun.engines.spark_sql import quote, table_at, to_spark
+from duckrun.engines.spark_sql import properties_list, quote, table_at, text_literal, to_spark
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
 from duckrun.formats import delta_maintenance, delta_types
 from duckrun.formats.alteration import Alteration
 from duckrun.formats.definition import Definition, created, special_properties
 from duckrun.formats.delta_commit import only_spark
 from duckrun.specs import Commit
-from duckrun.sql import quote_literal
 from duckrun.table import Snapshot
 from duckrun.table_specs import (
     AddCheck,
@@ -24,6 +24,7 @@ from duckrun.table_specs import (
     AlterSpec,
     Change,
     ChangeType,
+    ClusterBy,
     CreateSpec,
     DropCheck,
     DropColumn,
@@ -102,13 +103,14 @@ def instead(
     """Spark's own statement, where a commit of ours would not keep what the table's features ask for."""
     if isinstance(spec, CreateSpec) and (snapshot is None or spec.if_exists == "replace"):
         special = special_properties(spec.table_properties)
-        if special or (snapshot is not None and only_spark(snapshot)):
+        if special or spec.cluster_by or (snapshot is not None and only_spark(snapshot)):
             text = _create(spec, special, replaces=snapshot is not None)
             return lambda: _statement(engine, spec, snapshot, _without_app(transaction), text, _OWN)
     if isinstance(spec, AlterSpec) and snapshot is not None:
-        asked = [
-            name for c in spec.changes if isinstance(c, SetProperties) for name in special_properties(c.properties)
-        ]
+        asked = any(
+            isinstance(c, ClusterBy) or (isinstance(c, SetProperties) and special_properties(c.properties))
+            for c in spec.changes
+        )
         if asked or only_spark(snapshot):
             return lambda: _alter(engine, spec, snapshot, _without_app(transaction))
     return None
@@ -125,20 +127,23 @@ def _without_app(transaction: Transaction) -> Transaction:
 
 def _create(spec: CreateSpec, special: Mapping[str, str], *, replaces: bool) -> Callable[[str], str]:
     plain = {k: v for k, v in spec.table_properties.items() if k not in special}
-    made = created(replace(spec, table_properties=plain))
+    made = created(replace(spec, table_properties=plain, cluster_by=()))
     parts = [f"({_columns(made)}) USING DELTA"]
     if made.partition_columns:
         parts.append(f"PARTITIONED BY ({', '.join(map(quote, made.partition_columns))})")
+    if spec.cluster_by:
+        parts.append(clause(made.names, spec.cluster_by))
     if made.description is not None:
-        parts.append(f"COMMENT {_text(made.description)}")
-    parts.append(f"TBLPROPERTIES ({_properties({**made.properties, **special})})")
+        parts.append(f"COMMENT {text_literal(made.description)}")
+    if made.properties or special:
+        parts.append(f"TBLPROPERTIES ({properties_list({**made.properties, **special})})")
     return lambda table: f"CREATE {'OR REPLACE ' if replaces else ''}TABLE {table} {' '.join(parts)}"
 
 
 def _columns(made: Definition) -> str:
     return ", ".join(
         f"{quote(f['name'])} {delta_types.spelled(f['type'])}{'' if f['nullable'] else ' NOT NULL'}"
-        + (f" COMMENT {_text(f['metadata']['comment'])}" if "comment" in f["metadata"] else "")
+        + (f" COMMENT {text_literal(f['metadata']['comment'])}" if "comment" in f["metadata"] else "")
         for f in made.fields
     )
 
@@ -149,17 +154,19 @@ def _alter(engine: SparkEngine, spec: AlterSpec, snapshot: Snapshot, transaction
             f"table {transaction.ref} has features that only Spark knows, and there each change is a commit of its own: give the "
             f"{len(spec.changes)} changes one by one"
         )
-    change = _change(spec.changes[0], spec.dialect)
+    change = _change(spec.changes[0], spec.dialect, snapshot.schema.names)
     return _statement(engine, spec, snapshot, transaction, lambda table: f"ALTER TABLE {table} {change}", _OWN)
 
 
-def _change(change: Change, dialect: str) -> str:
+def _change(change: Change, dialect: str, columns: Sequence[str]) -> str:
     match change:
+        case ClusterBy(names):
+            return clause(columns, names)
         case AddColumn(column):
             if not column.nullable:
                 raise SchemaMismatch(f"column {column.name!r} is to be NOT NULL, and the rows that are there have none")
             kind = delta_types.spelled(delta_types.delta_type(column.type, dialect, column.name))
-            comment = f" COMMENT {_text(column.comment)}" if column.comment else ""
+            comment = f" COMMENT {text_literal(column.comment)}" if column.comment else ""
             return f"ADD COLUMNS ({quote(column.name)} {kind}{comment})"
         case DropColumn(name):
             return f"DROP COLUMN {quote(name)}"
@@ -175,23 +182,14 @@ def _change(change: Change, dialect: str) -> str:
         case DropCheck(name, if_exists):
             return f"DROP CONSTRAINT {'IF EXISTS ' if if_exists else ''}{quote(name)}"
         case SetProperties(properties):
-            return f"SET TBLPROPERTIES ({_properties(properties)})"
+            return f"SET TBLPROPERTIES ({properties_list(properties)})"
         case UnsetProperties(names, if_exists):
-            return f"UNSET TBLPROPERTIES {'IF EXISTS ' if if_exists else ''}({', '.join(map(_text, names))})"
+            return f"UNSET TBLPROPERTIES {'IF EXISTS ' if if_exists else ''}({', '.join(map(text_literal, names))})"
         case SetComment(comment, str(name)):
-            return f"ALTER COLUMN {quote(name)} COMMENT {_text(comment or '')}"
+            return f"ALTER COLUMN {quote(name)} COMMENT {text_literal(comment or '')}"
         case SetComment(comment, None):
-            return f"SET TBLPROPERTIES ({_properties({'comment': comment or ''})})"
+            return f"SET TBLPROPERTIES ({properties_list({'comment': comment or ''})})"
     raise UnsupportedFeature(f"Spark has no ALTER TABLE for {type(change).__name__} on a table with such features")
-
-
-def _properties(properties: Mapping[str, str]) -> str:
-    return ", ".join(f"{_text(name)} = {_text(str(value))}" for name, value in properties.items())
-
-
-def _text(value: str) -> str:
-    """A string literal of Spark's SQL, where a backslash escapes."""
-    return quote_literal(value.replace("\\", "\\\\")).replace("''", "\\'") if value else "''"
 
 
 def vacuum(

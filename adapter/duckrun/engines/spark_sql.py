@@ -11,7 +11,7 @@ from sqlglot.errors import SqlglotError
 from duckrun.dialects import marked, text_in
 from duckrun.errors import InvalidConfig
 from duckrun.specs import MergeClause, MergeSpec
-from duckrun.sql import transpile
+from duckrun.sql import quote_literal, transpile
 
 MARK = "__duckrun_row"
 
@@ -23,6 +23,24 @@ def quote(*parts: str) -> str:
     `target`.`odd ``name`
     """
     return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
+
+
+def text_literal(value: str) -> str:
+    """A text as a literal, in which a backslash escapes.
+
+    >>> print(text_literal("it's"))
+    'it\\'s'
+    """
+    return quote_literal(value.replace("\\", "\\\\")).replace("''", "\\'") if value else "''"
+
+
+def properties_list(properties: Mapping[str, str]) -> str:
+    """What stands between the brackets of TBLPROPERTIES.
+
+    >>> properties_list({"delta.appendOnly": "true"})
+    "'delta.appendOnly' = 'true'"
+    """
+    return ", ".join(f"{text_literal(name)} = {text_literal(str(value))}" for name, value in properties.items())
 
 
 def table_at(location: str, version: int | None = None) -> str:

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from duckrun.engines import spark_merge
+from duckrun.engines import spark_create, spark_merge
 from duckrun.engines.spark_commit import SparkCommit
 from duckrun.engines.spark_errors import RAISED, errors_about, text_of
 from duckrun.engines.spark_scratch import arranged, filled, scratch
@@ -26,6 +26,7 @@ from duckrun.errors import (
     InvalidConfig,
     RowsOutsidePartition,
     SchemaMismatch,
+    UnsupportedFeature,
 )
 from duckrun.formats.alteration import Alteration, evolved
 from duckrun.formats.definition import Definition, constrained_anew, overwritten, sort_order
@@ -109,15 +110,17 @@ class Attempt(SparkCommit):
                 f"Table {self.ref} is partitioned by {', '.join(self.snapshot.partition_columns) or 'nothing'}, not by "
                 f"{', '.join(spec.partition_by) or 'nothing'}; only mode overwrite changes that."
             )
+        if spec.cluster_by is not None:
+            spark_create.refuse_other_clustering(self, self.snapshot, spec.cluster_by)
         frame, new = self.fitted(self.rows(), spec.schema_mode)
         options = {"mergeSchema": "true"} if new else {}
         if spec.mode in ("append", "safeappend"):
-            return self._save(frame, "append", options, self.snapshot.partition_columns, spec)
+            return self.save(frame, "append", options, self.snapshot.partition_columns, spec)
         if spec.predicate is not None:
             predicate = to_spark(without_between(spec.predicate, spec.dialect), spec.dialect)
             options["replaceWhere"] = predicate
             try:
-                return self._save(frame, "overwrite", options, self.snapshot.partition_columns, spec)
+                return self.save(frame, "overwrite", options, self.snapshot.partition_columns, spec)
             except Exception as error:
                 if "DELTA_REPLACE_WHERE_MISMATCH" in text_of(error):
                     self._refuse_outside(frame, spec.predicate)
@@ -130,7 +133,7 @@ class Attempt(SparkCommit):
                 "use mode overwrite. Nothing was written."
             )
         options["partitionOverwriteMode"] = "dynamic"
-        return self._save(frame, "overwrite", options, self.snapshot.partition_columns, spec)
+        return self.save(frame, "overwrite", options, self.snapshot.partition_columns, spec)
 
     def _evolution(self) -> Alteration | None:
         """How the table's columns follow those of the rows; None where they stay, or all go with the rows."""
@@ -172,13 +175,17 @@ class Attempt(SparkCommit):
 
     def _overwrite(self, frame: DataFrame, spec: WriteSpec) -> Commit | None:
         assert self.snapshot is not None
+        cluster_by = spark_create.clustering_after(self, spec, self.snapshot)
+        if cluster_by or (spec.redefine and only_spark(self.snapshot)):
+            spark_create.in_place_of(self, self._commented(frame, spec), spec, self.snapshot, cluster_by)
+            return None  # the commit is looked up
         own = constrained_anew(self.snapshot.properties, self.snapshot.schema, spec) and not only_spark(self.snapshot)
         own = own or self._asks_more(json.loads(frame.schema.json())["fields"])
         if own or spec.redefine or spec.constraints:
             return self._defined(frame, spec, self.snapshot)
         keep = self.snapshot.partition_columns if spec.partition_by is None else spec.partition_by
         check_new_table(frame.schema, keep)
-        return self._save(self._commented(frame, spec), "overwrite", {"overwriteSchema": "true"}, keep, spec)
+        return self.save(self._commented(frame, spec), "overwrite", {"overwriteSchema": "true"}, keep, spec)
 
     def _defined(self, frame: DataFrame, spec: WriteSpec, snapshot: Snapshot | None) -> Commit:
         """All rows of a table and its definition, constraints included: Spark's own REPLACE leaves out properties at a
@@ -213,42 +220,29 @@ class Attempt(SparkCommit):
         )
 
     def create(self, frame: DataFrame, spec: WriteSpec | MergeSpec | DeleteInsertSpec) -> Commit | None:
-        check_new_table(frame.schema, spec.partition_by or ())
+        partition_by, cluster_by = spec.partition_by or (), spec.cluster_by or ()
+        check_new_table(frame.schema, partition_by)
         properties = {str(k): str(v) for k, v in spec.table_properties.items()}
-        if not isinstance(spec, WriteSpec):
-            return self._save(frame, "error", properties, spec.partition_by or (), spec)
-        if spec.predicate is not None:
-            self._refuse_outside(frame, spec.predicate)
-        if spec.constraints:
-            return self._defined(frame, spec, None)
-        frame = self._commented(frame, spec)
-        plain = spec.description is None and all(key.startswith("delta.") for key in properties)
+        description = None
+        if isinstance(spec, WriteSpec):
+            if spec.predicate is not None:
+                self._refuse_outside(frame, spec.predicate)
+            if spec.constraints and not cluster_by:
+                return self._defined(frame, spec, None)
+            frame, description = self._commented(frame, spec), spec.description
+        other = other_implementation(self.spark)
+        if cluster_by and (other is not None or getattr(spec, "constraints", None)):
+            what = f"{other}, which has none" if other is not None else "constraints: add them by ALTER TABLE"
+            raise UnsupportedFeature(f"liquid clustering (cluster_by) of table {self.ref} together with {what}")
+        plain = description is None and not cluster_by and all(key.startswith("delta.") for key in properties)
         # Servers other than Apache Spark cannot create a table at a location by SQL: it goes without its description.
-        if plain or other_implementation(self.spark) is not None:
-            return self._save(frame, "error", properties, spec.partition_by or (), spec)
-        # Only CREATE TABLE AS takes a description; it takes the note and application id from the session's settings.
-        from pyspark.sql import functions as F
-
-        rows = self._arranged(self._checked(frame, spec.partition_by or ()), spec.partition_by or (), spec.sort_by)
-        try:
-            with self.engine.settings(self.statement_settings()):
-                writer = rows.writeTo(self.target).using("delta")
-                for key, value in properties.items():
-                    writer = writer.tableProperty(key, value)
-                if spec.description is not None:
-                    writer = writer.tableProperty("comment", spec.description)
-                if spec.partition_by:
-                    writer = writer.partitionedBy(*[F.col(quote(column)) for column in spec.partition_by])
-                writer.create()
-        except Exception as error:
-            # Before it runs anything, this statement takes whatever is in the folder for a table, such as files that a killed
-            # job left. A commit of ours looks at the log.
-            if "TABLE_OR_VIEW_ALREADY_EXISTS" not in text_of(error) or self.transaction.lake.format.exists(self.ref):
-                raise
-            return self._defined(frame, spec, None)
+        if plain or other is not None:
+            return self.save(frame, "error", properties, partition_by, spec)
+        rows = self.arranged(self._checked(frame, partition_by), partition_by, spec.sort_by)
+        spark_create.new_table(self, rows, partition_by, cluster_by, properties, description)
         return None
 
-    def _save(
+    def save(
         self,
         frame: DataFrame,
         mode: str,
@@ -257,7 +251,7 @@ class Attempt(SparkCommit):
         spec: WriteSpec | MergeSpec | DeleteInsertSpec,
     ) -> Commit | None:
         app, size = self.transaction.app, spec.target_file_size if isinstance(spec, WriteSpec) else None
-        frame = self._arranged(self._checked(frame, partition_by), partition_by, spec.sort_by, gather=size is not None)
+        frame = self.arranged(self._checked(frame, partition_by), partition_by, spec.sort_by, gather=size is not None)
         writer = frame.write.format("delta").mode(mode).option("userMetadata", self.note())
         for key, value in options.items():
             writer = writer.option(key, value)
@@ -290,7 +284,7 @@ class Attempt(SparkCommit):
                 frame = frame.withColumn(name, raising).withMetadata(name, metadata or {})
         return frame
 
-    def _arranged(
+    def arranged(
         self, frame: DataFrame, partition_by: Sequence[str], sort_by: Sequence[str], *, gather: bool = False
     ) -> DataFrame:
         """Rows in the order asked for, else in that which the table asks for, within each file."""

@@ -9,10 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from duckrun.errors import InvalidConfig, SchemaMismatch
+from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
 from duckrun.formats import delta_types
 from duckrun.formats.definition import (
     CHECK,
+    CLUSTERING,
     PLAIN,
     Definition,
     field_of,
@@ -29,6 +30,7 @@ from duckrun.table_specs import (
     AlterSpec,
     Change,
     ChangeType,
+    ClusterBy,
     DropCheck,
     DropColumn,
     DropNotNull,
@@ -134,6 +136,8 @@ def _apply(
                 known = ", ".join(now.checks) or "none"
                 raise InvalidConfig(f"there is no constraint {name}; the constraints are: {known}")
             return _without(now, (key,)), columns
+        case ClusterBy():
+            raise UnsupportedFeature(CLUSTERING)
         case SetProperties(properties):
             added = {name: property_value(name, value) for name, value in properties.items()}
             for column_name in sort_order(added):

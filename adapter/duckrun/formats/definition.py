@@ -27,6 +27,7 @@ SORT_BY = "duckrun.sortBy"
 CHECK = "delta.constraints."
 GIVEN = "duckrun.constraints"
 """The table property that says, as JSON, which constraints a write gave the table: another one may give others."""
+CLUSTERING = "liquid clustering (cluster_by) is Spark's. Run this with engine: spark"
 _BOOLEAN = {
     "delta.appendOnly": "appendOnly",
     "delta.enableChangeDataFeed": "changeDataFeed",
@@ -160,6 +161,8 @@ def sort_order(properties: Mapping[str, str]) -> tuple[str, ...]:
 
 def created(spec: CreateSpec) -> Definition:
     """The definition that a CreateSpec asks for. Raises SchemaMismatch, InvalidConfig, UnsupportedFeature."""
+    if spec.cluster_by:
+        raise UnsupportedFeature(CLUSTERING)
     fields: list[dict[str, Any]] = []
     for column in spec.columns:
         refuse_known(column.name, [f["name"] for f in fields])

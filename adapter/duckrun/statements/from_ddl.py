@@ -45,6 +45,7 @@ class _Properties:
     """What stands between the name of a new table or view and AS."""
 
     partition_by: Parts = ()
+    cluster_by: Parts = ()
     description: str | None = None
     table_properties: dict[str, str] = field(default_factory=dict)
     temporary: bool = False
@@ -71,7 +72,13 @@ def create(tree: exp.Expr, dialect: str, sorted_by: Parts) -> Statement:
     if properties.temporary:
         return _temporary(kind, target, query, listed, if_exists, properties, dialect)
     if kind == "VIEW":
-        if query is None or properties.partition_by or properties.table_properties or sorted_by:
+        if (
+            query is None
+            or properties.partition_by
+            or properties.cluster_by
+            or properties.table_properties
+            or sorted_by
+        ):
             raise unsupported("CREATE VIEW with anything but names of columns, a comment and a query")
         return CreateView(target, query, if_exists, _names_only(listed, "CREATE VIEW"), properties.description)
     if query is None:
@@ -81,6 +88,7 @@ def create(tree: exp.Expr, dialect: str, sorted_by: Parts) -> Statement:
             if_exists=if_exists,
             partition_by=properties.partition_by,
             sort_by=sorted_by,
+            cluster_by=properties.cluster_by,
             table_properties=properties.table_properties,
             checks=checks,
             description=properties.description,
@@ -93,6 +101,7 @@ def create(tree: exp.Expr, dialect: str, sorted_by: Parts) -> Statement:
         if_exists,
         properties.partition_by,
         sorted_by,
+        properties.cluster_by,
         tuple(properties.table_properties.items()),
         properties.description,
     )
@@ -109,7 +118,7 @@ def _temporary(
 ) -> Statement:
     if len(target) != 1:
         raise InvalidConfig(f"A temporary {kind.lower()} has a name of one part, not {'.'.join(target)}.")
-    if properties.partition_by or properties.table_properties or properties.description:
+    if properties.partition_by or properties.cluster_by or properties.table_properties or properties.description:
         raise unsupported(f"CREATE TEMP {kind} with properties")
     if query is not None:
         query = _renamed(query, _names_only(listed, f"CREATE TEMP {kind}"))
@@ -129,6 +138,8 @@ def _properties(tree: exp.Expr, kind: str) -> _Properties:
     for node in tree.args["properties"].expressions if tree.args.get("properties") else ():
         if isinstance(node, exp.PartitionedByProperty):
             found.partition_by = _partition_columns(node)
+        elif isinstance(node, exp.ClusterProperty):
+            found.cluster_by = tuple(".".join(part.name for part in column.parts) for column in node.expressions)
         elif isinstance(node, exp.SchemaCommentProperty):
             found.description = node.this.name
         elif isinstance(node, exp.TemporaryProperty) and not node.this:

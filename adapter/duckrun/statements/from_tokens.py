@@ -10,6 +10,7 @@ from duckrun.statements.tokens import Source, TokenReader
 from duckrun.statements.values import Describe, OnTable, Show, Statement
 from duckrun.table_specs import (
     AlterSpec,
+    ClusterBy,
     ColumnSpec,
     ConvertSpec,
     OptimizeSpec,
@@ -31,6 +32,8 @@ def read(source: Source) -> Statement | None:
             return statement
     if source.words[:2] == ("ALTER", "TABLE") and "UNSET" in source.words and "TBLPROPERTIES" in source.words:
         return _unset(TokenReader(source))
+    if source.words[:2] == ("ALTER", "TABLE") and "CLUSTER BY" in source.words:
+        return _cluster(TokenReader(source))
     return None
 
 
@@ -119,6 +122,17 @@ def _unset(reader: TokenReader) -> Statement:
     names = reader.names_in_brackets()
     reader.end()
     return OnTable(name, AlterSpec((UnsetProperties(names, if_exists),)), table_if_exists)
+
+
+def _cluster(reader: TokenReader) -> Statement:
+    """ALTER TABLE … CLUSTER BY (a, b), and CLUSTER BY NONE, of which sqlglot knows the first only."""
+    reader.expect("ALTER", "TABLE")
+    table_if_exists = reader.accept("IF", "EXISTS")
+    name = reader.name()
+    reader.expect("CLUSTER BY")
+    columns = () if reader.accept("NONE") else reader.names_in_brackets()
+    reader.end()
+    return OnTable(name, AlterSpec((ClusterBy(columns),)), table_if_exists)
 
 
 _BY_WORDS: dict[tuple[str, ...], Callable[[TokenReader], Statement]] = {

@@ -61,6 +61,7 @@ def create_as(statement: CreateTableAs, ref: TableRef, reading: Reading, asked: 
         mode,  # type: ignore[arg-type]
         partition_by=statement.partition_by,
         sort_by=statement.sort_by,
+        cluster_by=statement.cluster_by,
         redefine=mode == "overwrite",
         table_properties=properties,
         description=statement.description,

@@ -57,6 +57,7 @@ class CreateTableAs:
     if_exists: Literal["error", "ignore", "replace"] = "error"
     partition_by: Parts = ()
     sort_by: Parts = ()
+    cluster_by: Parts = ()
     properties: tuple[tuple[str, str], ...] = ()
     description: str | None = None
 

@@ -43,6 +43,7 @@ class ModelConfig:
     on_schema_change: str = "ignore"
     partition_by: tuple[str, ...] | None = None
     sort_by: tuple[str, ...] = ()
+    cluster_by: tuple[str, ...] | None = None
     z_order_by: tuple[str, ...] = ()
     table_properties: Mapping[str, str] = field(default_factory=dict)
     target_file_size: int | None = None
@@ -88,6 +89,7 @@ def parse_model(model: Mapping[str, Any]) -> ModelConfig:
         on_schema_change=one_of(node, "on_schema_change", config.get("on_schema_change") or "ignore", ON_SCHEMA_CHANGE),
         partition_by=names(node, "partition_by", config.get("partition_by") or config.get("partitioned_by")) or None,
         sort_by=names(node, "sort_by", config.get("sort_by") or config.get("sorted_by")),
+        cluster_by=names(node, "cluster_by", config.get("cluster_by") or config.get("liquid_clustered_by")) or None,
         z_order_by=names(node, "z_order_by", config.get("z_order_by") or config.get("zorder")),
         table_properties=properties(node, config.get("table_properties") or config.get("tblproperties")),
         target_file_size=None if size is None else parse_bytes(size),

@@ -98,6 +98,7 @@ def plan_write(
             read_version=NO_TABLE if strategy == CREATE and fenced else None,
             partition_by=config.partition_by,
             sort_by=config.sort_by,
+            cluster_by=config.cluster_by,
             table_properties=config.table_properties,
             target_file_size=config.target_file_size,
             description=config.description,
@@ -108,7 +109,12 @@ def plan_write(
         return Write(spec, selected(source, config.constraints, staging))
     _refuse_other_partitions(config, table, target)
     columns, schema_mode = _columns_to_write(config, table, source, target.schema.names)
-    shared: dict[str, Any] = {"schema_mode": schema_mode, "app": app, "partition_by": config.partition_by}
+    shared: dict[str, Any] = {
+        "schema_mode": schema_mode,
+        "app": app,
+        "partition_by": config.partition_by,
+        "cluster_by": config.cluster_by,
+    }
     whole: dict[str, Any] = {**shared, "sort_by": config.sort_by, "target_file_size": config.target_file_size}
     keys = tuple(match(key, columns) or key for key in config.unique_key)
     select = selected(columns, config.constraints, staging)

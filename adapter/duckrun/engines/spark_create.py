@@ -1,0 +1,166 @@
+"""A table made of rows, or put in the place of one, by CREATE TABLE AS SELECT: for what Spark's writer of frames cannot say.
+
+Liquid clustering is such a thing: the writer takes no word for it at a location, and an overwrite of the whole schema ends it.
+Source: Delta protocol, Clustered Table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from duckrun.engines.spark_errors import text_of
+from duckrun.engines.spark_sql import properties_list, quote, table_at, text_literal
+from duckrun.engines.spark_types import check_new_table
+from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from duckrun.engines.spark import SparkEngine
+    from duckrun.engines.spark_write import Attempt
+    from duckrun.specs import WriteSpec
+    from duckrun.table import Snapshot
+
+_OF_ONE_TABLE = ("delta.columnMapping.maxColumnId", "delta.rowTracking.materialized")
+
+
+def new_table(
+    attempt: Attempt,
+    rows: DataFrame,
+    partition_by: Sequence[str],
+    cluster_by: Sequence[str],
+    properties: Mapping[str, str],
+    description: str | None,
+) -> None:
+    """Make a table that is not there yet."""
+    text = _create_as(rows, partition_by, cluster_by, properties, description)
+    try:
+        _run(attempt, "CREATE TABLE", text, rows)
+    except Exception as error:
+        # Before it runs anything, Spark takes whatever is in the folder for a table, such as files that a killed job left; the
+        # log alone says whether there is one.
+        if "TABLE_OR_VIEW_ALREADY_EXISTS" not in text_of(error) or attempt.transaction.lake.format.exists(attempt.ref):
+            raise
+        _run(attempt, "CREATE OR REPLACE TABLE", text, rows)
+
+
+def in_place_of(
+    attempt: Attempt, frame: DataFrame, spec: WriteSpec, snapshot: Snapshot, cluster_by: Sequence[str]
+) -> None:
+    """Write a table anew whose clustering or other features only Spark's own statements say. Where nothing but rows changes
+    it stays the table that it is, as its streams want; else it is another one, with the same properties.
+
+    Raises UnsupportedFeature for constraints, SchemaMismatch for clustering columns that the rows do not have.
+    """
+    if spec.constraints:
+        raise UnsupportedFeature(
+            f"table {attempt.ref} has features or a clustering that only Spark's own statements write, and those take no "
+            "constraints: add them by ALTER TABLE, and leave them out here"
+        )
+    partition_by = spec.partition_by or ()
+    check_new_table(frame.schema, partition_by)
+    _columns(frame.columns, cluster_by)
+    same_layout = same_names(cluster_by, clustered_by(attempt.engine, snapshot)) and not partition_by
+    if same_layout and not spec.redefine and _same_columns(frame, attempt.target_schema()):
+        # An overwrite ends the clustering; one that says which rows go, here all, leaves the definition alone.
+        attempt.save(frame, "overwrite", {"replaceWhere": "true"}, (), spec)
+        return
+    kept = {} if spec.redefine else _properties_that_stay(snapshot)
+    properties = {**kept, **{str(k): str(v) for k, v in spec.table_properties.items()}}
+    description = spec.description if spec.redefine or spec.description is not None else snapshot.description
+    rows = attempt.arranged(frame, partition_by, spec.sort_by)
+    _run(attempt, "CREATE OR REPLACE TABLE", _create_as(rows, partition_by, cluster_by, properties, description), rows)
+
+
+def clustering_after(attempt: Attempt, spec: WriteSpec, snapshot: Snapshot) -> Sequence[str]:
+    """What a table is clustered by once it is overwritten: what the write says, else what it was."""
+    if spec.cluster_by is not None or spec.redefine or spec.partition_by:
+        return spec.cluster_by or ()
+    return clustered_by(attempt.engine, snapshot)
+
+
+def clustered_by(engine: SparkEngine, snapshot: Snapshot) -> tuple[str, ...]:
+    """The columns that a table is clustered by; most tables by none."""
+    if "clustering" not in snapshot.writer_features:
+        return ()
+    detail: Any = engine.spark.sql(f"DESCRIBE DETAIL {table_at(engine.location_of(snapshot.ref.location))}")
+    return tuple(name.replace("`", "") for name in detail.select("clusteringColumns").collect()[0][0] or ())
+
+
+def clause(columns: Sequence[str], cluster_by: Sequence[str]) -> str:
+    """``CLUSTER BY`` some of a table's columns, or fields within them (``a.b``). Raises SchemaMismatch for one that is not there.
+
+    >>> clause(["id", "place", "x.y"], ["ID", "place.city", "x.y"])
+    'CLUSTER BY (`id`, `place`.`city`, `x.y`)'
+    """
+    return f"CLUSTER BY ({', '.join(_columns(columns, cluster_by))})" if cluster_by else "CLUSTER BY NONE"
+
+
+def refuse_other_clustering(attempt: Attempt, snapshot: Snapshot, asked: Sequence[str]) -> None:
+    """Raise InvalidConfig for a write that only adds to a table, and asks for another clustering than it has."""
+    present = clustered_by(attempt.engine, snapshot)
+    if not same_names(present, asked):
+        raise InvalidConfig(
+            f"Table {attempt.ref} is clustered by {', '.join(present) or 'nothing'}, not by {', '.join(asked) or 'nothing'}; "
+            "mode overwrite changes that, or ALTER TABLE … CLUSTER BY."
+        )
+
+
+def same_names(some: Sequence[str], others: Sequence[str]) -> bool:
+    """True for the same columns in the same order; Spark tells no case apart."""
+    return [name.lower() for name in some] == [name.lower() for name in others]
+
+
+def _create_as(
+    rows: DataFrame,
+    partition_by: Sequence[str],
+    cluster_by: Sequence[str],
+    properties: Mapping[str, str],
+    description: str | None,
+) -> str:
+    """What stands between the table's name and AS."""
+    clauses = ["USING delta"]
+    if partition_by:
+        clauses.append(f"PARTITIONED BY ({', '.join(map(quote, partition_by))})")
+    if cluster_by:
+        clauses.append(clause(rows.columns, cluster_by))
+    if description is not None:
+        clauses.append(f"COMMENT {text_literal(description)}")
+    if properties:
+        clauses.append(f"TBLPROPERTIES ({properties_list(properties)})")
+    return " ".join(clauses)
+
+
+def _run(attempt: Attempt, what: str, clauses: str, rows: DataFrame) -> None:
+    """One commit, with its note and application id."""
+    with attempt.engine.view(rows) as view:
+        attempt.statement(f"{what} {attempt.target} {clauses} AS SELECT * FROM {view}")
+
+
+def _columns(columns: Sequence[str], cluster_by: Sequence[str]) -> list[str]:
+    there = {column.lower(): column for column in columns}
+    parted = [(name,) if name.lower() in there else tuple(name.split(".")) for name in cluster_by]
+    missing = [".".join(parts) for parts in parted if parts[0].lower() not in there]
+    if missing:
+        raise SchemaMismatch(
+            f"the clustering column {', '.join(missing)} is missing in the columns, which are {', '.join(columns)}"
+        )
+    return [quote(there[first.lower()], *fields) for first, *fields in parted]
+
+
+def _same_columns(frame: DataFrame, target: Any) -> bool:
+    """True if an overwrite with these rows leaves a table's columns, their types and comments as they are."""
+    if [(f.name, f.dataType.simpleString()) for f in frame.schema] != [
+        (f.name, f.dataType.simpleString()) for f in target
+    ]:
+        return False
+    return all(
+        new.metadata.get("comment", old.metadata.get("comment")) == old.metadata.get("comment")
+        for new, old in zip(frame.schema, target, strict=True)
+    )
+
+
+def _properties_that_stay(snapshot: Snapshot) -> dict[str, str]:
+    """The properties that a table keeps when it is made anew; some name what only the present one has."""
+    return {key: value for key, value in snapshot.properties.items() if not key.startswith(_OF_ONE_TABLE)}
