@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import socket
+import subprocess
+import sys
 from typing import Any
 
 import polars as pl
+import pyspark
 import pytest
 
 import duckrun
@@ -43,6 +47,34 @@ def test_a_python_function_that_raises_gives_its_own_traceback_and_no_java(root:
     for part in ("sales.orders", "Nothing was written", "in price", "KeyError: 1\nCalled with item=1"):
         assert part in said, said
     assert "org.apache" not in said and "/pyspark/" not in said and len(said) < 1000
+
+
+NO_MASTER = """
+import sys
+from duckrun.engines.spark_session import spark_session
+try:
+    spark_session(master=sys.argv[1])
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.slow
+def test_a_master_that_takes_no_application_is_told() -> None:
+    """As one of another version: it takes the connection, and Spark gives up after a minute."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        address = f"spark://127.0.0.1:{listener.getsockname()[1]}"
+        done = subprocess.run([sys.executable, "-c", NO_MASTER, address], capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr[-4000:]
+    (told,) = done.stdout.splitlines()
+    assert (
+        told.startswith("InvalidConfig")
+        and address in told
+        and "another version" in told
+        and pyspark.__version__ in told
+    )
 
 
 class Unprintable:

@@ -83,6 +83,18 @@ def probe(address: str, default_port: int) -> None:
     )
 
 
+def no_master(address: str) -> InvalidConfig:
+    """What to say where something takes connections at a master's address, and Spark gave up on it after three tries."""
+    import pyspark
+
+    return InvalidConfig(
+        f"What listens at {address} did not take an application of pyspark {pyspark.__version__} within a minute. Nothing was run. "
+        "Either it is a Spark master of another version: install the cluster's version of pyspark here, or the other way round. "
+        "Or it is no master: its port is 7077 by default, and 8080 is its page. A master with spark.authenticate asks for its "
+        "secret in conf. PySpark starts again in a new process only."
+    )
+
+
 def check_speaks_connect(remote: str) -> None:
     """Raise InvalidConfig where something listens at a Connect address that is no Connect server, such as Spark's web page.
 

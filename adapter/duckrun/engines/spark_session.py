@@ -26,6 +26,7 @@ from duckrun.engines.spark_checks import (
     check_version,
     import_pyspark,
     java_version,
+    no_master,
     probe,
     shown,
 )
@@ -209,6 +210,8 @@ def _start(
     try:
         session: SparkSession = builder.getOrCreate()
     except Exception as error:
+        if address.startswith("spark://") and "stopped SparkContext" in str(error):
+            raise no_master(address) from error
         raise InvalidConfig(f"Spark did not start at {address}: {_first_line(error)}") from error
     return session
 
@@ -310,5 +313,9 @@ def _text(value: Any) -> str:
 
 
 def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip()]
+    if len(lines) > 1 and lines[0].startswith(
+        "An error occurred while calling "
+    ):  # by py4j, which then says what it was
+        lines = lines[1:]
     return lines[0] if lines else type(error).__name__
