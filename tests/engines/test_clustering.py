@@ -140,6 +140,17 @@ def test_a_field_within_a_column(s: Session) -> None:
 
 
 @pytest.mark.spark
+def test_an_overwrite_that_would_lose_not_null_is_refused(s: Session) -> None:
+    s.sql("CREATE TABLE main.t (id BIGINT NOT NULL, name STRING) CLUSTER BY (name)")
+    s.execute("main.t", WriteSpec("overwrite"), ROWS)
+    with pytest.raises(UnsupportedFeature, match=r"main\.t.*NOT NULL \(id\)"):
+        s.execute("main.t", WriteSpec("overwrite"), pa.table({"id": [1], "name": ["x"], "more": [1]}))
+    with pytest.raises(SchemaMismatch, match=r"main\.t"):
+        s.execute("main.t", WriteSpec("overwrite"), pa.table({"id": [None], "name": ["x"]}, schema=ROWS.schema))
+    assert s.table("main.t").snapshot().version == 1
+
+
+@pytest.mark.spark
 def test_what_a_killed_job_left_bars_no_clustered_table(s: Session) -> None:
     folder = Path(s.ref("main.t").location)
     (folder / "_delta_log" / "_staged_commits").mkdir(parents=True)

@@ -51,7 +51,8 @@ def in_place_of(
     """Write a table anew whose clustering or other features only Spark's own statements say. Where nothing but rows changes
     it stays the table that it is, as its streams want; else it is another one, with the same properties.
 
-    Raises UnsupportedFeature for constraints, SchemaMismatch for clustering columns that the rows do not have.
+    Raises UnsupportedFeature for constraints that it would lose, SchemaMismatch for clustering columns that the rows do not
+    have.
     """
     if spec.constraints:
         raise UnsupportedFeature(
@@ -66,10 +67,12 @@ def in_place_of(
         # An overwrite ends the clustering; one that says which rows go, here all, leaves the definition alone.
         attempt.save(frame, "overwrite", {"replaceWhere": "true"}, (), spec)
         return
+    if not spec.redefine:
+        _refuse_lost_not_null(snapshot)
     kept = {} if spec.redefine else _properties_that_stay(snapshot)
     properties = {**kept, **{str(k): str(v) for k, v in spec.table_properties.items()}}
     description = spec.description if spec.redefine or spec.description is not None else snapshot.description
-    rows = attempt.arranged(frame, partition_by, spec.sort_by)
+    rows = attempt.arranged(attempt.checked(frame, partition_by), partition_by, spec.sort_by)
     _run(attempt, "CREATE OR REPLACE TABLE", _create_as(rows, partition_by, cluster_by, properties, description), rows)
 
 
@@ -159,6 +162,15 @@ def _same_columns(frame: DataFrame, target: Any) -> bool:
         new.metadata.get("comment", old.metadata.get("comment")) == old.metadata.get("comment")
         for new, old in zip(frame.schema, target, strict=True)
     )
+
+
+def _refuse_lost_not_null(snapshot: Snapshot) -> None:
+    strict = [column.name for column in snapshot.schema if not column.nullable]
+    if strict:
+        raise UnsupportedFeature(
+            f"table {snapshot.ref} has columns that are NOT NULL ({', '.join(strict)}), and Spark's REPLACE TABLE, which its clustering "
+            "or other features ask for, would lose that: drop NOT NULL by ALTER TABLE first, or overwrite with the same columns"
+        )
 
 
 def _properties_that_stay(snapshot: Snapshot) -> dict[str, str]:

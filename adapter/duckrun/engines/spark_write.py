@@ -202,7 +202,7 @@ class Attempt(SparkCommit):
         fields = tuple({**field, "nullable": True} for field in json.loads(frame.schema.json())["fields"])
         definition = overwritten(spec, fields, partition_by, before)
         reason = "rows and definition of the table in one commit"
-        rows, size = self._checked(frame, partition_by), spec.target_file_size
+        rows, size = self.checked(frame, partition_by), spec.target_file_size
         with (
             nullcontext() if size is None else self.engine.settings({_FILE_SIZE: f"{size}b"}),
             filled(
@@ -238,7 +238,7 @@ class Attempt(SparkCommit):
         # Servers other than Apache Spark cannot create a table at a location by SQL: it goes without its description.
         if plain or other is not None:
             return self.save(frame, "error", properties, partition_by, spec)
-        rows = self.arranged(self._checked(frame, partition_by), partition_by, spec.sort_by)
+        rows = self.arranged(self.checked(frame, partition_by), partition_by, spec.sort_by)
         spark_create.new_table(self, rows, partition_by, cluster_by, properties, description)
         return None
 
@@ -251,7 +251,7 @@ class Attempt(SparkCommit):
         spec: WriteSpec | MergeSpec | DeleteInsertSpec,
     ) -> Commit | None:
         app, size = self.transaction.app, spec.target_file_size if isinstance(spec, WriteSpec) else None
-        frame = self.arranged(self._checked(frame, partition_by), partition_by, spec.sort_by, gather=size is not None)
+        frame = self.arranged(self.checked(frame, partition_by), partition_by, spec.sort_by, gather=size is not None)
         writer = frame.write.format("delta").mode(mode).option("userMetadata", self.note())
         for key, value in options.items():
             writer = writer.option(key, value)
@@ -270,7 +270,7 @@ class Attempt(SparkCommit):
                 writer.save(self.location)
         return None  # the commit is looked up
 
-    def _checked(self, frame: DataFrame, partition_by: Sequence[str]) -> DataFrame:
+    def checked(self, frame: DataFrame, partition_by: Sequence[str]) -> DataFrame:
         """Rows that raise where a partition value would be read back as NULL: the log has one spelling for both."""
         from pyspark.sql import functions as F
 
