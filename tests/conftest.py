@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import duckdb
 import pytest
 
 import duckrun
@@ -13,9 +15,25 @@ from duckrun.session import Session
 
 # A JVM of the tests lives for minutes: with its quick compiler only it takes a third less of the processors. By itself it would
 # then keep 48 MB for compiled code, which the generated code of many queries fills, and the JVM ends.
-os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC")
+# Hadoop without its native library starts a `chmod` for each file; VFORK starts it without a helper process in between.
+os.environ.setdefault(
+    "JDK_JAVA_OPTIONS",
+    "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Djdk.lang.Process.launchMechanism=VFORK",
+)
 
 pytest_plugins = ["tests.fixtures_azure", "tests.fixtures_s3", "tests.fixtures_spark"]
+
+_connect = duckdb.connect
+
+
+def _without_signatures(database: Any = ":memory:", read_only: bool = False, config: Any = None) -> Any:
+    """DuckDB reads all 80 MB of its delta extension to check the signature, a quarter of a second for every instance. The
+    processes that tests start check it; those of the tests themselves, with their thousands of instances, do not.
+    """
+    return _connect(database, read_only, {"allow_unsigned_extensions": "true", **(config or {})})
+
+
+duckdb.connect = _without_signatures
 
 
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups in this same hook

@@ -8,6 +8,10 @@ from typing import Any
 
 import pytest
 
+# A local session without a store's jars leaves out the checksums of local files, each of which starts a process. That of
+# the tests has the jars of S3, which ask for the file system that can write checksums: it only does not.
+WITHOUT_CHECKSUMS = {"spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs"}
+
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
@@ -18,7 +22,10 @@ def spark() -> Iterator[Any]:
 
     remote = os.environ.get("DUCKRUN_TEST_SPARK_REMOTE")
     where = {"remote": remote} if remote else {"master": "local[2]"}
-    yield spark_session(
-        **where, conf={"spark.sql.shuffle.partitions": "2"}, packages=STORE_PACKAGES["s3"], app_name="duckrun-tests"
-    )
+    conf = {"spark.sql.shuffle.partitions": "2", **WITHOUT_CHECKSUMS}
+    session = spark_session(**where, conf=conf, packages=STORE_PACKAGES["s3"], app_name="duckrun-tests")
+    if not remote:
+        local = session._jvm.org.apache.hadoop.fs.FileSystem.getLocal(session._jsc.hadoopConfiguration())
+        local.setWriteChecksum(False)
+    yield session
     stop_spark_session()

@@ -136,6 +136,15 @@ def graph(parsed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Grap
     return Graph(parsed, tmp_path / "lake")
 
 
+@pytest.fixture(scope="module")
+def once(parsed: Path, tmp_path_factory: pytest.TempPathFactory) -> dg.ExecuteInProcessResult:
+    """A run of the graph on an empty lake, for tests that only look at what it told."""
+    root = tmp_path_factory.mktemp("once") / "lake"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SHOP_LAKE", str(root))
+        return Graph(parsed, root).run()
+
+
 def found(result: dg.ExecuteInProcessResult, *key: str) -> dict[str, Any]:
     """The metadata of an asset's materialization."""
     events = [e for e in result.all_events if e.is_step_materialization and e.asset_key == dg.AssetKey(list(key))]
@@ -181,20 +190,19 @@ def test_a_retried_dbt_step_commits_each_model_once(graph: Graph) -> None:
     assert found(again, "marts", "appended")["replayed"] is True
 
 
-def test_the_data_version_of_a_model_is_its_tables_version(graph: Graph) -> None:
-    events = [e for e in graph.run().all_events if e.is_step_materialization]
+def test_the_data_version_of_a_model_is_its_tables_version(once: dg.ExecuteInProcessResult) -> None:
+    events = [e for e in once.all_events if e.is_step_materialization]
     versions = {e.asset_key.path[-1]: e.materialization.tags["dagster/data_version"] for e in events if e.asset_key}
     assert versions["daily"].endswith("@0") and versions["report"].endswith("@0")
 
 
-def test_the_lineage_of_columns_reaches_through_views_to_sources(graph: Graph) -> None:
-    result = graph.run()
-    lineage = found(result, "marts", "daily")["dagster/column_lineage"].deps_by_column
+def test_the_lineage_of_columns_reaches_through_views_to_sources(once: dg.ExecuteInProcessResult) -> None:
+    lineage = found(once, "marts", "daily")["dagster/column_lineage"].deps_by_column
     seen, orders = dg.AssetKey(["marts", "orders_seen"]), dg.AssetKey(["raw", "orders"])
     assert lineage["price"] == [dg.TableColumnDep(seen, "price")]
     assert lineage["day"] == [dg.TableColumnDep(seen, "day")]
     assert lineage["n"] == []
-    lineage = found(result, "marts", "orders_seen")["dagster/column_lineage"].deps_by_column
+    lineage = found(once, "marts", "orders_seen")["dagster/column_lineage"].deps_by_column
     assert lineage == {name: [dg.TableColumnDep(orders, name)] for name in ("id", "day", "price")}
 
 

@@ -14,8 +14,12 @@ from typing import Any
 
 import pytest
 import yaml
+from dbt_common.tests import enable_test_caching
 from deltalake import DeltaTable
 
+from tests.dbt.fresh import forked
+
+enable_test_caching()  # as in dbt's own tests: a macro of dbt or the adapter is parsed once a process, not once a project
 REPOSITORY = Path(__file__).parents[2]
 
 
@@ -54,7 +58,7 @@ class Project:
         (self.root / "profiles.yml").write_text(yaml.safe_dump(outputs))
 
     def dbt(self, *args: str, fresh: bool = False, env: Mapping[str, str] | None = None) -> Result:
-        """Run dbt here, or with ``fresh`` in a process of its own."""
+        """Run dbt here, or with ``fresh`` in a process of its own, which holds nothing but the code."""
         self.save_profile()
         target = self.root / "target" / "run_results.json"
         if args[0] != "retry":  # which goes on from the results of the command before
@@ -106,7 +110,9 @@ def in_process(command: list[str], root: Path, env: Mapping[str, str]) -> tuple[
 
 
 def _in_fresh_process(command: list[str], root: Path, env: Mapping[str, str]) -> tuple[bool, str]:
-    done = subprocess.run(
+    if not env:
+        return forked(command, root)
+    done = subprocess.run(  # some of an environment is read once, when a process starts
         [sys.executable, "-m", "dbt.cli.main", *command],
         cwd=root,
         env={**os.environ, **env},
