@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import duckdb
 import pytest
 
 import duckrun
@@ -22,18 +20,6 @@ os.environ.setdefault(
 )
 
 pytest_plugins = ["tests.fixtures_azure", "tests.fixtures_s3", "tests.fixtures_spark"]
-
-_connect = duckdb.connect
-
-
-def _without_signatures(database: Any = ":memory:", read_only: bool = False, config: Any = None) -> Any:
-    """DuckDB reads all 80 MB of its delta extension to check the signature, a quarter of a second for every instance. The
-    processes that tests start check it; those of the tests themselves, with their thousands of instances, do not.
-    """
-    return _connect(database, read_only, {"allow_unsigned_extensions": "true", **(config or {})})
-
-
-duckdb.connect = _without_signatures
 
 
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups in this same hook

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from datetime import UTC, datetime, timedelta
 
+import duckdb
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -162,3 +163,13 @@ def test_every_public_name_is_there() -> None:
     assert set(duckrun.__all__) <= set(dir(duckrun))
     with pytest.raises(AttributeError, match="'conect'"):
         duckrun.conect  # type: ignore[attr-defined]
+
+
+def test_only_signed_extensions_can_be_loaded_once_a_session_is_open(duck: Session) -> None:
+    """Those of the wheels were loaded without the check of their signature, which takes a quarter of a second."""
+    assert duck.sql("select current_setting('allow_unsigned_extensions') as unsigned").collect() == [
+        {"unsigned": False}
+    ]
+    connection = duck.engine.connection
+    with pytest.raises(duckdb.Error, match="allow_unsigned_extensions"):
+        connection.execute("SET GLOBAL allow_unsigned_extensions = true")

@@ -74,6 +74,14 @@ def limit_of(monkeypatch, part: str | None, **keys) -> int:
     return LakeEnvironment(credentials(**keys), "one").arbiter.limit()
 
 
+def test_extensions_of_others_are_loaded_only_if_signed(make_project):
+    model = "{{ config(materialized='table') }} select current_setting('allow_unsigned_extensions') as unsigned"
+    for keys, unsigned in (({}, False), ({"config_options": {"allow_unsigned_extensions": "true"}}, True)):
+        project = make_project({"models/a.sql": model}, name=f"p{unsigned}", **keys)
+        project.run("run")
+        assert project.rows("main.a") == [(unsigned,)]
+
+
 def test_the_part_of_the_memory_that_dbt_is_told_holds_where_the_profile_sets_no_limit(monkeypatch):
     monkeypatch.setattr("duckrun.memory.effective_limit", lambda: 8 * 10**9)
     assert limit_of(monkeypatch, None) == 8 * 10**9

@@ -35,6 +35,12 @@ from duckrun.table import Scan, Snapshot
 from duckrun.table_specs import MaintenanceResult, OptimizeSpec, TableSpec, VacuumSpec
 from duckrun.transaction import Transaction
 
+UNSIGNED = "allow_unsigned_extensions"
+"""DuckDB reads a whole extension, 80 MB for Delta, to check its signature: a quarter of a second for each instance. The files of
+the wheels are as trusted as the wheels' Python is, so an instance starts with this setting, and loses it once they are loaded;
+DuckDB lets nobody set it again.
+"""
+
 
 def extension_path(name: str) -> Path:
     """The file of a DuckDB extension in its wheel, of exactly this DuckDB's version. Raises StorageError."""
@@ -86,9 +92,10 @@ def instance_config(limit: int, scratch: str) -> dict[str, str]:
 
 def open_connection(lake: Lake, limit: int, scratch: str) -> duckdb.DuckDBPyConnection:
     """An in-memory DuckDB with the extensions and the secrets that a lake needs."""
-    connection = duckdb.connect(":memory:", config={**instance_config(limit, scratch)})
+    connection = duckdb.connect(":memory:", config={**instance_config(limit, scratch), UNSIGNED: "true"})
     connection.execute("SET GLOBAL TimeZone = 'UTC'")  # without GLOBAL its cursors keep the machine's zone
     load_extensions(connection, [lake.storage])
+    connection.execute(f"SET GLOBAL {UNSIGNED} = false")
     return connection
 
 

@@ -19,7 +19,7 @@ from dbt.adapters.duckrun.node import Node, current
 from dbt.adapters.duckrun.spark_cursor import SparkCursor
 from dbt.adapters.duckrun.spark_session import SparkNodeSession, start_engine
 
-from duckrun.engines.duckdb import DuckDBEngine, extension_path, instance_config, load_extensions
+from duckrun.engines.duckdb import UNSIGNED, DuckDBEngine, extension_path, instance_config, load_extensions
 from duckrun.errors import InvalidConfig
 from duckrun.lake import Lake
 from duckrun.lakes import Lakes
@@ -141,8 +141,10 @@ class LakeEnvironment(LocalEnvironment):
             # dbt-duckdb would install the extensions and make the secrets at once: ours come from wheels, and the
             # secrets need them, so both wait for the plugin, which is called next.
             bare = copy.copy(self.creds)
-            bare.config_options = ours | (self.creds.config_options or {})
             bare.extensions = [e for e in self.creds.extensions or [] if e not in _WHEELS]
+            if not bare.extensions:  # others than ours are checked
+                ours[UNSIGNED] = "true"
+            bare.config_options = ours | (self.creds.config_options or {})
             bare._secrets = []
             wheels = _FromWheels("duckrun", {}, self.creds)
             wheels.lake = self.lake
@@ -307,5 +309,7 @@ class _FromWheels(BasePlugin):
         for name in _WHEELS:
             if name in (self.creds.extensions or []):
                 conn.execute(f"LOAD {quote_literal(extension_path(name).as_posix())}")
+        if UNSIGNED not in (self.creds.config_options or {}):
+            conn.execute(f"SET GLOBAL {UNSIGNED} = false")
         for statement in self.creds.secrets_sql():
             conn.execute(statement)
