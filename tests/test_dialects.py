@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 import sqlglot
 
+import duckrun
 from duckrun.dialects import marked, text_in
 from duckrun.errors import UnsupportedFeature
+from duckrun.sql import transpile
 
 
 def on_spark(sql: str, dialect: str = "duckdb") -> str:
@@ -94,3 +96,26 @@ def test_inner_queries_keep_their_own_with():
 def test_sparks_own_sql_is_left_as_it_is():
     query = "SELECT DAYOFWEEK(d), DATEDIFF(MONTH, a, b), REGEXP_REPLACE(a, 'x', 'y'), DAYNAME(d)"
     assert on_spark(query, "spark") == query
+
+
+LITERALS = [
+    "'it''s'", "''''", '"a""b"', "\"it's\"", r"'it\'s'", "'x' 'y'", "'a''b' 'c'", r"'a\\''b'", r"r'a\d'", r"'a\nb\t\\'", r"'a\%b'",
+    r"'a\_b'", r"'\u0041\101'", "X'1F'", "1L", "2S", "3Y", "1.5BD", "2.5F", "1e3", ".5", "99999999999999999999", "-9223372036854775808",
+    "date'2020-01-01'", "timestamp_ntz'2020-01-01 00:00:00'", "interval '1' day",
+]  # fmt: skip
+
+
+@pytest.mark.spark
+def test_literals_of_spark_s_dialect_are_what_they_are_to_spark(root, spark):
+    columns = ", ".join(f"{literal} as c{n}" for n, literal in enumerate(LITERALS))
+    native = spark.sql(f"select {columns}")
+    with duckrun.connect(root, engine="spark", spark=spark) as s:
+        ours = s.sql(f"select {columns}", dialect="spark").native
+        for given, found, wanted in zip(LITERALS, ours.collect()[0], native.collect()[0], strict=True):
+            assert found == wanted, given
+        assert [field.dataType for field in ours.schema] == [field.dataType for field in native.schema]
+
+
+def test_a_doubled_quote_of_spark_s_dialect_is_one_in_expressions_too():
+    assert transpile("name = 'it''s'", "spark", "duckdb") == "name = 'it''s'"
+    assert transpile("name = 'it' 's'", "spark", "duckdb") != transpile("name = 'it''s'", "spark", "duckdb")

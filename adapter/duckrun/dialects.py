@@ -1,7 +1,7 @@
-"""A syntax tree as SQL text of a dialect, with the meaning it has in the dialect it was read from.
+"""SQL text as a syntax tree, and a tree as text of a dialect, with the meaning it has in the dialect it was read from.
 
-sqlglot writes most of it. Here is what it passes on although Spark means something else by it, or does not know it: found
-by running the same queries on both engines.
+sqlglot does most of it. Here is what it reads otherwise than Spark, and what it passes on although Spark means something else by
+it or does not know it: found by running the same statements on both engines.
 """
 
 from __future__ import annotations
@@ -9,11 +9,57 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sqlglot import exp
+from sqlglot import Token, exp
+from sqlglot.dialects.dialect import Dialect
+from sqlglot.errors import ParseError
+from sqlglot.tokens import TokenType
 
 from duckrun.errors import UnsupportedFeature
 
 _READ = "read"
+
+
+def tokens_in(text: str, dialect: str) -> list[Token]:
+    """The tokens of a text. Raises SqlglotError for an open quote or comment.
+
+    >>> [token.text for token in tokens_in("'it''s' 'two'", "spark")]
+    ["it's", 'two']
+    """
+    tokens = Dialect.get_or_raise(dialect).tokenize(text)
+    return _with_doubled_quotes(tokens, text) if dialect == "spark" else tokens
+
+
+def trees_in(text: str, dialect: str) -> list[exp.Expr]:
+    """The trees of the statements of a text. Raises SqlglotError."""
+    found = Dialect.get_or_raise(dialect).parser().parse(tokens_in(text, dialect), text)
+    return [marked(tree, dialect) for tree in found if tree is not None]
+
+
+def tree_in(text: str, dialect: str) -> exp.Expr:
+    """The tree of one expression or statement. Raises SqlglotError."""
+    trees = trees_in(text, dialect)
+    if len(trees) != 1:
+        raise ParseError(f"this text holds {len(trees)} expressions, and one is asked for")
+    return trees[0]
+
+
+def _with_doubled_quotes(tokens: list[Token], text: str) -> list[Token]:
+    """Since Spark 4.0 a quote that is doubled stands for itself; to sqlglot the two literals are one after the other, and would
+    be written as one without it."""
+    found: list[Token] = []
+    for token in tokens:
+        last = found[-1] if found else None
+        if (
+            last is not None
+            and last.token_type == token.token_type == TokenType.STRING
+            and token.start == last.end + 1
+            and text[token.start] == text[last.end]
+        ):
+            joined = last.text + text[token.start] + token.text
+            found[-1] = Token(TokenType.STRING, joined, last.line, last.col, last.start, token.end)
+        else:
+            found.append(token)
+    return found
 
 
 def marked(tree: exp.Expr, dialect: str) -> exp.Expr:

@@ -9,7 +9,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.tokens import TokenType
 
-from duckrun.dialects import marked, text_in
+from duckrun.dialects import text_in, tree_in, trees_in
 from duckrun.errors import InvalidConfig, UnsupportedFeature
 
 DIALECTS = ("duckdb", "spark")
@@ -38,7 +38,7 @@ def transpile(expression: str, read: str, write: str) -> str:
     if read == write:
         return expression
     try:
-        return text_in(marked(sqlglot.parse_one(expression, read=read), read), write)
+        return text_in(tree_in(expression, read), write)
     except SqlglotError as error:
         raise InvalidConfig(f"Cannot read {expression!r} as {read} SQL: {plain_error(error)}") from error
 
@@ -55,7 +55,7 @@ def plain_error(error: SqlglotError) -> str:
 def columns_of(expression: str, dialect: str = "duckdb") -> set[tuple[str, str]]:
     """The columns that an expression names, as (table alias or "", column)."""
     try:
-        tree = sqlglot.parse_one(expression, read=dialect)
+        tree = tree_in(expression, dialect)
     except SqlglotError as error:
         raise InvalidConfig(f"Cannot read {expression!r} as {dialect} SQL: {plain_error(error)}") from error
     return {(column.table, column.name) for column in tree.find_all(exp.Column)}
@@ -96,7 +96,7 @@ def parse_query(sql: str, dialect: str) -> exp.Expr:
     if dialect not in DIALECTS:
         raise InvalidConfig(f"Unknown SQL dialect {dialect!r}; the dialects are {', '.join(DIALECTS)}.")
     try:
-        trees = [tree for tree in sqlglot.parse(sql, read=dialect) if tree is not None]
+        trees = trees_in(sql, dialect)
     except SqlglotError as error:
         raise InvalidConfig(f"Cannot read this statement as {dialect} SQL: {plain_error(error)}") from error
     if len(trees) != 1:
@@ -106,7 +106,7 @@ def parse_query(sql: str, dialect: str) -> exp.Expr:
         raise UnsupportedFeature(
             f"{tree.key.upper()} is not a query. This session reads with sql(); write with table(), execute() or dbt."
         )
-    return marked(tree, dialect)
+    return tree
 
 
 def replace_tables(tree: exp.Expr, resolve: Callable[[exp.Table], exp.Expr | None]) -> exp.Expr:

@@ -117,17 +117,18 @@ def check_speaks_connect(remote: str) -> None:
         channel.close()
 
 
-def check_version(session: SparkSession, remote: str) -> None:
-    """Raise InvalidConfig for a Connect server of another major version than PySpark here: they share a protocol, in which
-    each says what the other does not know, and finds out in the middle of a job."""
+def other_version(session: SparkSession, remote: str) -> InvalidConfig | None:
+    """What to say of a Connect server of another major version than PySpark here: they share a protocol, in which each says
+    what the other does not know, and finds out in the middle of a job. None for one that fits."""
     import pyspark
 
     here, there = pyspark.__version__, str(session.version)
-    if here.partition(".")[0] != there.partition(".")[0]:
-        raise InvalidConfig(
-            f"Spark at {shown(remote)} is version {there}, and this is pyspark {here}: they do not fit. Nothing was run. "
-            f"Install pyspark {there} here, or give the server Spark {here}."
-        )
+    if here.partition(".")[0] == there.partition(".")[0]:
+        return None
+    return InvalidConfig(
+        f"Spark at {shown(remote)} is version {there}, and this is pyspark {here}: they do not fit. Nothing was run. "
+        f"Install pyspark {there} here, or give the server Spark {here}."
+    )
 
 
 def check_workers_see(session: SparkSession, storage: Storage) -> None:

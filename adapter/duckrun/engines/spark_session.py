@@ -23,10 +23,10 @@ from duckrun.engines.spark_checks import (
     CONNECT_PORT,
     check_java,
     check_speaks_connect,
-    check_version,
     import_pyspark,
     java_version,
     no_master,
+    other_version,
     probe,
     shown,
 )
@@ -175,17 +175,14 @@ def _connect(
     check_speaks_connect(remote)
     try:
         session: SparkSession = builder.getOrCreate()
-        try:
-            check_version(session, remote)
-        except InvalidConfig:
-            session.stop()
-            raise
-        for key, value in conf.items():
+        misfit = other_version(session, remote)
+        for key, value in conf.items() if misfit is None else ():
             session.conf.set(key, value)
-    except InvalidConfig:
-        raise
     except Exception as error:
         raise InvalidConfig(f"Spark at {shown(remote)} answered, but gave no session: {_first_line(error)}") from error
+    if misfit is not None:
+        session.stop()
+        raise misfit
     apply_storage(session, storage)
     return session
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from duckrun.dialects import marked, text_in
+from duckrun.dialects import text_in, tree_in
 from duckrun.errors import InvalidConfig
 from duckrun.specs import MergeClause, MergeSpec
 from duckrun.sql import quote_literal, transpile
@@ -70,7 +69,7 @@ def without_between(expression: str, dialect: str) -> str:
     if dialect == "spark":
         return expression
     try:
-        tree = sqlglot.parse_one(expression, read=dialect)
+        tree = tree_in(expression, dialect)
     except SqlglotError as error:
         raise InvalidConfig(f"Cannot read {expression!r} as {dialect} SQL: {error}") from error
     return tree.transform(compared).sql(dialect=dialect) if tree.find(exp.Between) else expression
@@ -79,13 +78,13 @@ def without_between(expression: str, dialect: str) -> str:
 def of_target(expression: str, dialect: str) -> str:
     """An expression over a table's own columns, as one over the alias ``target``."""
     try:
-        tree = sqlglot.parse_one(expression, read=dialect)
+        tree = tree_in(expression, dialect)
     except SqlglotError as error:
         raise InvalidConfig(f"Cannot read {expression!r} as {dialect} SQL: {error}") from error
     for column in tree.find_all(exp.Column):
         if not column.table:
             column.set("table", exp.to_identifier("target"))
-    return text_in(marked(tree, dialect), "spark")
+    return text_in(tree, "spark")
 
 
 def key_equality(keys: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import SqlglotError
 from sqlglot.tokens import TokenType
 
-from duckrun.dialects import marked
+from duckrun.dialects import marked, tokens_in
 from duckrun.errors import InvalidConfig
 from duckrun.sql import plain_error
 
@@ -62,7 +62,7 @@ def split(text: str, dialect: str) -> list[Source]:
 def tokens_of(text: str, dialect: str) -> list[Token]:
     """The tokens of a text. Raises InvalidConfig for an open quote or comment."""
     try:
-        return Dialect.get_or_raise(dialect).tokenize(text)
+        return tokens_in(text, dialect)
     except SqlglotError as error:
         raise InvalidConfig(f"Cannot read this as {dialect} SQL: {plain_error(error)}") from error
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import sqlglot
 from dbt.adapters.duckrun.credentials import DuckrunCredentials
 from dbt.adapters.duckrun.environment import LakeEnvironment
 from dbt.adapters.duckrun.node import Node
@@ -16,6 +15,7 @@ from dbt.adapters.duckrun.statements import NodeEngine
 from dbt.adapters.factory import get_adapter_by_type
 from sqlglot import exp
 
+from duckrun.dialects import tree_in
 from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.frame import Frame
 from duckrun.session import Session
@@ -171,7 +171,7 @@ def project(folder: str | os.PathLike[str] = ".", target: str | None = None) -> 
 
 
 def _tree(compiled: Compiled) -> exp.Expr:
-    return sqlglot.parse_one(compiled.text, read=compiled.node.dialect)
+    return tree_in(compiled.text, compiled.node.dialect)
 
 
 def _with(tree: exp.Expr) -> exp.Expr:
