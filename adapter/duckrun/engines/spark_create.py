@@ -1,12 +1,13 @@
-"""A table made of rows, or put in the place of one, by CREATE TABLE AS SELECT: for what Spark's writer of frames cannot say.
+"""A table made of rows with its definition, or put in the place of one: for what a save of a frame cannot say.
 
-Liquid clustering is such a thing: the writer takes no word for it at a location, and an overwrite of the whole schema ends it.
+Liquid clustering is such a thing: a writer takes no word for it at a location, and an overwrite ends it.
 Source: Delta protocol, Clustered Table.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from duckrun.engines.spark_errors import text_of
@@ -25,24 +26,26 @@ if TYPE_CHECKING:
 _OF_ONE_TABLE = ("delta.columnMapping.maxColumnId", "delta.rowTracking.materialized")
 
 
-def new_table(
-    attempt: Attempt,
-    rows: DataFrame,
-    partition_by: Sequence[str],
-    cluster_by: Sequence[str],
-    properties: Mapping[str, str],
-    description: str | None,
-) -> None:
+@dataclass(frozen=True)
+class Made:
+    """What a table is to be beside its rows and columns."""
+
+    partition_by: Sequence[str] = ()
+    cluster_by: Sequence[str] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    description: str | None = None
+
+
+def new_table(attempt: Attempt, rows: DataFrame, made: Made) -> None:
     """Make a table that is not there yet."""
-    text = _create_as(rows, partition_by, cluster_by, properties, description)
     try:
-        _run(attempt, "CREATE TABLE", text, rows)
+        _make(attempt, rows, made, replaces=False)
     except Exception as error:
         # Before it runs anything, Spark takes whatever is in the folder for a table, such as files that a killed job left; the
         # log alone says whether there is one.
         if "TABLE_OR_VIEW_ALREADY_EXISTS" not in text_of(error) or attempt.transaction.lake.format.exists(attempt.ref):
             raise
-        _run(attempt, "CREATE OR REPLACE TABLE", text, rows)
+        _make(attempt, rows, made, replaces=True)
 
 
 def in_place_of(
@@ -73,7 +76,7 @@ def in_place_of(
     properties = {**kept, **{str(k): str(v) for k, v in spec.table_properties.items()}}
     description = spec.description if spec.redefine or spec.description is not None else snapshot.description
     rows = attempt.arranged(attempt.checked(frame, partition_by), partition_by, spec.sort_by)
-    _run(attempt, "CREATE OR REPLACE TABLE", _create_as(rows, partition_by, cluster_by, properties, description), rows)
+    _make(attempt, rows, Made(partition_by, cluster_by, properties, description), replaces=True)
 
 
 def clustering_after(attempt: Attempt, spec: WriteSpec, snapshot: Snapshot) -> Sequence[str]:
@@ -115,30 +118,38 @@ def same_names(some: Sequence[str], others: Sequence[str]) -> bool:
     return [name.lower() for name in some] == [name.lower() for name in others]
 
 
-def _create_as(
-    rows: DataFrame,
-    partition_by: Sequence[str],
-    cluster_by: Sequence[str],
-    properties: Mapping[str, str],
-    description: str | None,
-) -> str:
-    """What stands between the table's name and AS."""
-    clauses = ["USING delta"]
-    if partition_by:
-        clauses.append(f"PARTITIONED BY ({', '.join(map(quote, partition_by))})")
-    if cluster_by:
-        clauses.append(clause(rows.columns, cluster_by))
-    if description is not None:
-        clauses.append(f"COMMENT {text_literal(description)}")
-    if properties:
-        clauses.append(f"TBLPROPERTIES ({properties_list(properties)})")
+def _make(attempt: Attempt, rows: DataFrame, made: Made, *, replaces: bool) -> None:
+    """One commit, with its note and application id, by the writer of frames; clustering has a word in SQL only, whose parser
+    in turn takes no property by a name that Spark has a meaning for, such as ``owner``."""
+    from pyspark.sql import functions as F
+
+    if made.cluster_by:
+        what = "CREATE OR REPLACE TABLE" if replaces else "CREATE TABLE"
+        with attempt.engine.view(rows) as view:
+            attempt.statement(f"{what} {attempt.target} {_clauses(rows, made)} AS SELECT * FROM {view}")
+        return
+    with attempt.engine.settings(attempt.statement_settings()):
+        writer = rows.writeTo(attempt.target).using("delta")
+        for key, value in made.properties.items():
+            writer = writer.tableProperty(key, value)
+        if made.description is not None:
+            writer = writer.tableProperty("comment", made.description)
+        if made.partition_by:
+            writer = writer.partitionedBy(*[F.col(quote(column)) for column in made.partition_by])
+        if replaces:
+            writer.createOrReplace()
+        else:
+            writer.create()
+
+
+def _clauses(rows: DataFrame, made: Made) -> str:
+    """What stands between the name of a clustered table and AS."""
+    clauses = ["USING delta", clause(rows.columns, made.cluster_by)]
+    if made.description is not None:
+        clauses.append(f"COMMENT {text_literal(made.description)}")
+    if made.properties:
+        clauses.append(f"TBLPROPERTIES ({properties_list(made.properties)})")
     return " ".join(clauses)
-
-
-def _run(attempt: Attempt, what: str, clauses: str, rows: DataFrame) -> None:
-    """One commit, with its note and application id."""
-    with attempt.engine.view(rows) as view:
-        attempt.statement(f"{what} {attempt.target} {clauses} AS SELECT * FROM {view}")
 
 
 def _columns(columns: Sequence[str], cluster_by: Sequence[str]) -> list[str]:

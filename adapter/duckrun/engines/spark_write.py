@@ -239,7 +239,7 @@ class Attempt(SparkCommit):
         if plain or other is not None:
             return self.save(frame, "error", properties, partition_by, spec)
         rows = self.arranged(self.checked(frame, partition_by), partition_by, spec.sort_by)
-        spark_create.new_table(self, rows, partition_by, cluster_by, properties, description)
+        spark_create.new_table(self, rows, spark_create.Made(partition_by, cluster_by, properties, description))
         return None
 
     def save(
