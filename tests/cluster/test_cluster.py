@@ -66,6 +66,12 @@ def check_graph(said: dict[str, Any], lake: Path, home: Path) -> None:
         assert s.sql("select id from refined.events order by id").collect() == [{"id": 1}, {"id": 3}]
 
 
+def check_function_failed(kind: str, text: str) -> None:
+    """The driver's function that raises is told with its own traceback and its row."""
+    assert kind == "FunctionFailed" and "in price" in text and "org.apache" not in text
+    assert "KeyError: 1\nCalled with item=1" in text
+
+
 def on_both(tasks: dict[str, int]) -> bool:
     return sorted(tasks) == ["0", "1"] and all(count > 0 for count in tasks.values())
 
@@ -85,17 +91,17 @@ def test_the_same_runs_through_spark_connect_with_no_classic_session(cluster: Cl
     server = RunServer.of_process(f"cluster-{os.getpid()}", os.getpid(), master=cluster.address, conf=EXECUTOR)
     try:
         said = told(driver("graph", tmp_path / "lake", server.remote(), tmp_path / "project", **env), 400)
+        failed = told(driver("fail", tmp_path / "empty", server.remote(), "python"))
     finally:
         server.stop()
-    assert not said["classic"]
+    assert not said["classic"] and not failed["classic"]
+    check_function_failed(*failed["said"]["python"])
     check_graph(said, tmp_path / "lake", tmp_path / "home")
 
 
 def test_what_fails_on_a_worker_is_told_in_a_few_lines(cluster: Cluster, tmp_path: Path) -> None:
     said = told(driver("fail", tmp_path / "lake", cluster.address, "python", "memory"))["said"]
-    kind, text = said["python"]
-    assert kind == "FunctionFailed" and "in price" in text and "org.apache" not in text
-    assert "KeyError: 1\nCalled with item=1" in text
+    check_function_failed(*said["python"])
     kind, text = said["memory"]
     assert kind == "InvalidConfig" and "main.memory" in text and "spark.executor.memory" in text and len(text) < 1000
     with duckrun.connect(tmp_path / "lake") as s:
