@@ -17,9 +17,9 @@ WITH_JAVA = JAVA_HOME="$$(cat $(VENV)/java_home)"
 # How many processes run the tests for every day; all that needs Spark shares one of them, and so one Spark.
 WORKERS ?= 2
 # What pytest leaves to test-ci.
-LONG := kills or conformance or differential or cluster or ui or slow or extended
+LONG := kills or conformance or differential or cluster or ui or slow or matrix
 
-.PHONY: help setup demo demo-next ui images test test-ci conformance soak lint format types bench lock clean
+.PHONY: help setup demo demo-next ui images test test-ci test-all conformance soak lint format types bench lock clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1|\2/' | awk -F'|' '{printf "  %-12s%s\n", $$1, $$2}'
@@ -56,6 +56,10 @@ test: $(STAMP) ## the tests for every day (ARGS="-k merge" narrows)
 
 test-ci: $(STAMP) ## the long suites, each within its budget (SUITES="kills ui" narrows)
 	@$(WITH_JAVA) $(PY) tools/suites.py $(SUITES)
+
+test-all: $(STAMP) ## every case of every suite, also those that a run draws only a part of: hours
+	@DUCKRUN_TEST_ALL=1 $(WITH_JAVA) $(PY) -m pytest -n $(WORKERS) --dist loadgroup -m "not ($(LONG))" $(ARGS)
+	@DUCKRUN_TEST_ALL=1 $(WITH_JAVA) $(PY) tools/suites.py $(SUITES)
 
 conformance: $(STAMP) ## dbt's own suite for adapters (ENGINE=spark), and its table in docs/conformance.md
 	@$(WITH_JAVA) $(PY) tools/conformance.py $(or $(ENGINE),duckdb) $(ARGS)

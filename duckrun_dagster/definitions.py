@@ -3,73 +3,120 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import Any
 
-from dagster import AssetKey, AssetsDefinition, Definitions
+from dagster import AssetKey, AssetsDefinition, Definitions, EnvVar, ResourceDefinition
 
 from duckrun.errors import InvalidConfig
 from duckrun.storage import normalise_root
 from duckrun_dagster.io_managers import DeltaIOManager
+from duckrun_dagster.resources import DuckrunResource
+from duckrun_dagster.resources.profile import NoLake, lake_of_profile
 from duckrun_dagster.table_config import is_relative, parse_table
 
-_DBT_MANIFEST = "dagster_dbt/manifest"
+_DBT_MANIFEST, _DBT_PROJECT = "dagster_dbt/manifest", "dagster_dbt/project"
+_Place = tuple[str, Any]
+"""A table or location as one text, and the lake it is in: an address, a dbt project, None where nothing says."""
 
 
 def check_definitions(definitions: Definitions) -> Definitions:
     """The same definitions, checked. Opens no table, starts no Spark.
 
     Raises InvalidConfig if two assets would write one table (two engines that write one table included), if an asset's
-    metadata holds an error, or if the lake is that of a dbt profile that cannot be read.
+    metadata holds an error, or if the lake is that of a dbt profile that cannot be read. A table of one name in two lakes
+    is two tables.
 
     Example: ``defs = check_definitions(Definitions(assets=[...], resources={...}))``.
     """
-    writers: dict[str, list[AssetKey]] = defaultdict(list)
-    lakes: dict[str, tuple[str | None, str]] = {}
+    writers: dict[str, list[tuple[AssetKey, Any]]] = defaultdict(list)
+    lakes: dict[int, tuple[str | None, str]] = {}
     for asset in definitions.assets or []:
         if isinstance(asset, AssetsDefinition) and asset.is_executable:
             for key in asset.keys:
                 place = _place(definitions, asset, key, lakes)
                 if place is not None:
-                    writers[place].append(key)
-    for place, keys in sorted(writers.items()):
-        if len(keys) > 1:
+                    writers[place[0]].append((key, place[1]))
+    for table, found in sorted(writers.items()):
+        keys = _in_one_lake(found) if len(found) > 1 else []
+        if keys:
             names = " and ".join(sorted(key.to_user_string() for key in keys))
             raise InvalidConfig(
-                f"Assets {names} both write {place}. One table has one asset: give one of them another key, "
+                f"Assets {names} both write {table}. One table has one asset: give one of them another key, "
                 "or another 'schema', 'table' or 'location' in its metadata."
             )
     return definitions
 
 
+def _in_one_lake(found: list[tuple[AssetKey, Any]]) -> list[AssetKey]:
+    """Those that share their lake with another one; a lake of which nothing is known may be any."""
+    placed = [(key, _address(lake)) for key, lake in found]
+    return [
+        key
+        for i, (key, lake) in enumerate(placed)
+        if any(i != j and (lake is None or other is None or lake == other) for j, (_, other) in enumerate(placed))
+    ]
+
+
+def _address(lake: Any) -> str | None:
+    """The address of a lake; that of a dbt project is in its profile, which is read where a name alone does not decide."""
+    if lake is None or isinstance(lake, str):
+        return lake
+    try:
+        return normalise_root(lake_of_profile(lake.project_dir, lake.profile, lake.target, lake.profiles_dir).root_path)
+    except NoLake:
+        return f"a database of the dbt project {lake.project_dir}"
+
+
 def _place(
-    definitions: Definitions, asset: AssetsDefinition, key: AssetKey, lakes: dict[str, tuple[str | None, str]]
-) -> str | None:
-    """Where an asset is written, as one text; None if we do not write it. ``lakes`` keeps the address of each IO manager's."""
+    definitions: Definitions, asset: AssetsDefinition, key: AssetKey, lakes: dict[int, tuple[str | None, str]]
+) -> _Place | None:
+    """Where an asset is written; None if we do not write it. ``lakes`` keeps the address of each IO manager's."""
     metadata = asset.metadata_by_key.get(key, {})
-    resources = definitions.resources or {}
     if _DBT_MANIFEST in metadata:
-        table = metadata.get("dagster/table_name")
-        return None if table is None else f"table {getattr(table, 'value', table)}"
+        table, project = metadata.get("dagster/table_name"), metadata.get(_DBT_PROJECT)
+        project = getattr(project, "instance", project)
+        known = project if hasattr(project, "profiles_dir") and hasattr(project, "project_dir") else None
+        return None if table is None else (f"table {getattr(table, 'value', table)}", known)
     manager_key = asset.get_io_manager_key_for_asset_key(key)
-    manager = resources.get(manager_key)
-    if not isinstance(manager, DeltaIOManager):
+    manager = _manager(asset.resource_defs.get(manager_key) or (definitions.resources or {}).get(manager_key))
+    if manager is None:
         return None
     output = asset.node_def.output_def_named(asset.get_output_name_for_asset_key(key))
     if output.dagster_type.is_nothing:
         return None
-    if manager_key not in lakes:
-        lakes[manager_key] = manager.duckrun.address()
-    root, schema = lakes[manager_key]
+    if id(manager) not in lakes:
+        lakes[id(manager)] = _lake(manager.duckrun)
+    root, schema = lakes[id(manager)]
     config = parse_table(key, metadata, default_schema=manager.schema_ or schema)
-    return f"table {config.name}" if config.location is None else _folder(config.location, root)
+    return (f"table {config.name}", root) if config.location is None else _folder(config.location, root)
 
 
-def _folder(location: str, root: str | None) -> str:
+def _manager(resource: Any) -> DeltaIOManager | None:
+    """The IO manager that a resource is, also as ``io_manager_def`` and Dagster's own definitions hold it; None for another."""
+    if isinstance(resource, ResourceDefinition):
+        resource = getattr(resource.resource_fn, "__self__", None)
+    return resource if isinstance(resource, DeltaIOManager) else None
+
+
+def _lake(duckrun: Any) -> tuple[str | None, str]:
+    """The address of a lake, or what stands for it before it is known, and its default schema."""
+    if not isinstance(duckrun, DuckrunResource):  # configured at launch
+        given = getattr(duckrun, "data", {})
+        return f"lake {id(duckrun)}", given.get("schema") or "main"
+    root, schema = duckrun.address()
+    if root is not None:
+        return normalise_root(root), schema
+    source = duckrun.root_path or duckrun.project_dir
+    return (f"lake of {source.env_var_name}" if isinstance(source, EnvVar) else None), schema
+
+
+def _folder(location: str, root: str | None) -> _Place:
     """A folder as one text, however it is written: one that the name of a table gives too is that table."""
     if not is_relative(location):
         location = normalise_root(location)
-        lake = None if root is None else f"{normalise_root(root)}/"
+        lake = None if root is None else f"{root}/"
         if lake is None or not location.startswith(lake):
-            return f"location {location}"
+            return f"location {location}", "anywhere"
         location = location.removeprefix(lake)
     parts = location.strip("/").split("/")
-    return f"table {'.'.join(parts)}" if len(parts) == 2 else f"location {'/'.join(parts)} of the lake"
+    return (f"table {'.'.join(parts)}" if len(parts) == 2 else f"location {'/'.join(parts)} of the lake"), root

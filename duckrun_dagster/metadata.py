@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +20,7 @@ from dagster import (
     TimeWindowPartitionsDefinition,
 )
 
+from duckrun.formats.partition_values import typed
 from duckrun.specs import Commit, ScanFile, counted_rows
 from duckrun.table import Snapshot, TableRef
 from duckrun_dagster.partitions import PartitionSlice
@@ -71,7 +72,7 @@ def name_metadata(ref: TableRef) -> Metadata:
     """The table's name and address; the same from the IO manager and from dbt, so the UI knows the storage is one."""
     return {
         "dagster/table_name": str(ref),
-        "dagster/uri": ref.location if "://" in ref.location else f"file://{ref.location}",
+        "dagster/uri": ref.url,
         "dagster/storage_kind": "delta",
     }
 
@@ -150,10 +151,9 @@ def key_finder(partitions: PartitionSlice, kind: pa.DataType) -> Callable[[str |
     """A function from the partition value of a file, of a column of that type, to the Dagster partition that holds it."""
     definition = partitions.definition
     if not isinstance(definition, TimeWindowPartitionsDefinition):
-        number = pa.types.is_integer(kind)
-        wanted = {str(int(key)) if number else key: key for key in partitions.keys}
-        return lambda value: None if value is None else wanted.get(value)
-    written = "%Y-%m-%d" if pa.types.is_date(kind) else definition.fmt
+        wanted = {typed(key, kind): key for key in partitions.keys}
+        return lambda value: wanted.get(typed(value, kind))
+    plain = pa.types.is_date(kind) or (pa.types.is_timestamp(kind) and kind.tz is None)
     windows = sorted(
         (w.start.replace(tzinfo=None), w.end.replace(tzinfo=None), key)
         for key, w in _windows(definition, partitions.keys)
@@ -163,13 +163,26 @@ def key_finder(partitions: PartitionSlice, kind: pa.DataType) -> Callable[[str |
     def find(value: str | None) -> str | None:
         if value is None:
             return None
-        if value in partitions.keys and written == definition.fmt:
+        if not plain and value in partitions.keys:
             return value
-        moment = datetime.strptime(value, written)
+        moment = _moment(value, kind) if plain else datetime.strptime(value, definition.fmt)
         at = bisect_right(starts, moment) - 1
         return windows[at][2] if at >= 0 and moment < windows[at][1] else None
 
     return find
+
+
+def _moment(value: str, kind: pa.DataType) -> datetime:
+    """A day or a time without zone, as any writer spells it. Raises ValueError."""
+    count = typed(value, kind)
+    if not isinstance(count, int):
+        raise ValueError(f"{value!r} is no {kind}")
+    try:
+        return datetime(1970, 1, 1) + (
+            timedelta(days=count) if pa.types.is_date(kind) else timedelta(microseconds=count)
+        )
+    except OverflowError as error:
+        raise ValueError(f"{value!r} is too far") from error
 
 
 def _windows(definition: TimeWindowPartitionsDefinition, keys: Sequence[str]) -> list[tuple[str, Any]]:

@@ -15,6 +15,8 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 from dagster import (
+    AllPartitionMapping,
+    DagsterInvariantViolationError,
     InputContext,
     MultiPartitionKey,
     MultiPartitionsDefinition,
@@ -85,12 +87,22 @@ def written_partitions(context: OutputContext) -> PartitionSlice | None:
 def read_partitions(context: InputContext) -> PartitionSlice | None:
     """The partitions that this step reads of an upstream asset; None for the whole table.
 
-    A step that maps to every partition reads the whole table: no row is left out because no partition claims it.
+    An asset without partitions reads the whole table, also rows that no partition claims, unless its partition mapping
+    says which partitions; so does whoever loads all partitions of an asset outside of a run.
     """
     if not context.has_asset_key or not context.has_asset_partitions:
         return None
+    try:
+        step = context.step_context
+    except DagsterInvariantViolationError:
+        step = None
+    if step is not None:
+        reader = step.job_def.asset_layer.get_assets_def_for_node(step.node_handle)
+        mapping = None if reader is None else reader.get_partition_mapping_for_dep(context.asset_key)
+        if (reader is None or step.entity_partitions_def is None) and isinstance(mapping, AllPartitionMapping | None):
+            return None
     wanted = PartitionSlice(context.asset_partitions_def, tuple(sorted(context.asset_partition_keys)))
-    if context.has_partition_key:
+    if step is not None or context.has_partition_key:
         return wanted
     existing = wanted.definition.get_partition_keys(dynamic_partitions_store=context.instance)
     return None if set(wanted.keys) >= set(existing) else wanted
@@ -99,22 +111,25 @@ def read_partitions(context: InputContext) -> PartitionSlice | None:
 def _multi_predicate(
     definition: MultiPartitionsDefinition, keys: Sequence[str], config: TableConfig, schema: pa.Schema, asset: str
 ) -> str:
-    wholes = []
+    """A term for each set of keys of the second dimension, over all of the first that have it: DuckDB takes minutes to plan
+    a term for each of some thousand partitions.
+    """
+    first, second = definition.partitions_defs
+    seconds: dict[str, list[str]] = {}
     for key in keys:
         parsed = key if isinstance(key, MultiPartitionKey) else definition.get_partition_key_from_str(key)
-        parts = [
-            _predicate(
-                dimension.partitions_def,
-                [parsed.keys_by_dimension[dimension.name]],
-                config,
-                dimension.name,
-                schema,
-                asset,
-            )
-            for dimension in definition.partitions_defs
+        seconds.setdefault(parsed.keys_by_dimension[first.name], []).append(parsed.keys_by_dimension[second.name])
+    firsts: dict[tuple[str, ...], list[str]] = {}
+    for one, others in seconds.items():
+        firsts.setdefault(tuple(sorted(others)), []).append(one)
+    terms = []
+    for shared, ones in firsts.items():
+        sides = [
+            _predicate(dimension.partitions_def, chosen, config, dimension.name, schema, asset)
+            for dimension, chosen in ((first, ones), (second, shared))
         ]
-        wholes.append(" AND ".join(parts))
-    return wholes[0] if len(wholes) == 1 else " OR ".join(f"({whole})" for whole in wholes)
+        terms.append(" AND ".join(f"({side})" if " OR " in side else side for side in sides))
+    return terms[0] if len(terms) == 1 else " OR ".join(f"({term})" for term in terms)
 
 
 def _predicate(

@@ -19,15 +19,23 @@ os.environ.setdefault(
     "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Djdk.lang.Process.launchMechanism=VFORK",
 )
 
-pytest_plugins = ["tests.fixtures_azure", "tests.fixtures_s3", "tests.fixtures_spark"]
+pytest_plugins = ["tests.drawing", "tests.fixtures_azure", "tests.fixtures_s3", "tests.fixtures_spark"]
+
+
+# The markers of the long suites (LONG in the Makefile), each of which has its own way to stay within its time.
+LONG = ("kills", "conformance", "differential", "cluster", "ui", "slow", "matrix")
 
 
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups in this same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With several workers (pytest-xdist), one of them runs all that needs Spark: one Spark session a test run."""
+    """With several workers (pytest-xdist), one of them runs all that needs Spark: one Spark session a test run. Of the tests for
+    every day a run draws a third of those, since half a second for each statement adds up.
+    """
     for item in items:
         if item.get_closest_marker("spark") or "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("spark"))
+            if not any(map(item.get_closest_marker, (*LONG, "drawn", "whole"))):
+                item.add_marker(pytest.mark.drawn(3))
 
 
 @pytest.fixture

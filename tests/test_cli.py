@@ -89,7 +89,7 @@ def test_what_a_statement_did_is_told_with_its_zeros(run: Run) -> None:
     ("arguments", "message"),
     [
         (("history", "sales.order"), "sales.orders"),
-        (("sql", "select * frm x"), "Cannot read"),
+        (("sql", "select * frm x"), 'syntax error at or near "x"'),
         (("sql", "select id::int / 'a' from sales.orders"), "Conversion"),
         (("tables", "--storage-option", "novalue"), "KEY=VALUE"),
     ],

@@ -7,6 +7,7 @@ import multiprocessing
 import pickle
 from collections import Counter
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 import duckrun
-from duckrun import AppTransaction, CommitConflict, MergeSpec, Session, WriteSpec
+from duckrun import AppTransaction, CommitConflict, MergeClause, MergeSpec, Session, WriteSpec
 from duckrun.engines.writers import delta_rs, staged
-from duckrun.specs import Commit, DeleteInsertSpec, StagedFile, UpdateSpec
+from duckrun.specs import Commit, DeleteInsertSpec, DeleteSpec, StagedFile, UpdateSpec
 from duckrun.table import Scan
 
 # Processes that hold none of this one's threads, with the imports done once.
@@ -380,3 +381,112 @@ def test_the_same_work_by_a_twin_without_our_lock_is_not_committed_twice(
         commit = session.execute("t", WriteSpec("append", app=app), streamed(table(id=[2])))
     assert (commit.replayed, commit.version, ids(lake)) == (True, 1, [1, 2])
     assert json.loads(json.dumps(commit.to_dict()))["replayed"] is True
+
+
+# -- what may go on top: decided by what the others changed, not by where it lies
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [MergeSpec(("id",), on="target.id > 0"), DeleteInsertSpec(("id",)), MergeSpec(("id",))],
+    ids=["staged", "delete+insert", "delta_rs"],
+)
+def test_a_new_key_that_another_writer_puts_in_another_partition_is_not_there_twice(
+    lake: Path, session: Session, foreign: Foreign, spec: Any
+) -> None:
+    session.execute("t", WriteSpec("append", partition_by=("p",)), table(id=[1, 2], p=["a", "b"]))
+    foreign.next(mode="append")(table(id=[7], p=["b"]))
+    session.execute("t", spec, table(id=[7], p=["a"]))
+    assert ids(lake) == [1, 2, 7]
+
+
+@pytest.mark.parametrize(
+    ("work", "expected"),
+    [
+        (lambda s: s.execute("t", MergeSpec(("id",), on="target.id > 0"), table(id=[1, 7], p=["a", "a"])), [1, 2, 7, 100]),
+        (lambda s: s.execute("t", DeleteInsertSpec(("id",)), table(id=[1, 7], p=["a", "a"])), [1, 2, 7, 100]),
+        (lambda s: s.execute("t", UpdateSpec({"id": "id + 10"}, "id = 1")), [2, 11, 100]),
+        (lambda s: s.execute("t", DeleteSpec("id = 1")), [2, 100]),
+        (lambda s: s.execute("t", DeleteSpec("p = 'a'")), [2, 100]),
+        (lambda s: s.execute("t", WriteSpec("replace", predicate="id = 1"), table(id=[1], p=["a"])), [1, 2, 100]),
+        (lambda s: s.execute("t", WriteSpec("replace"), table(id=[8], p=["a"])), [2, 8, 100]),
+    ],
+    ids=["merge", "delete+insert", "update", "delete", "delete a partition", "replace rows", "replace a partition"],
+)  # fmt: skip
+def test_a_change_goes_on_top_of_rows_that_it_would_not_have_seen(
+    lake: Path, session: Session, foreign: Foreign, work: Callable[[Session], Commit], expected: list[int]
+) -> None:
+    session.execute("t", WriteSpec("append", partition_by=("p",)), table(id=[1, 2], p=["a", "b"]))
+    foreign.next(mode="append")(table(id=[100], p=["b"]))
+    calls = foreign.calls
+    assert (work(session).version, foreign.calls - calls, ids(lake)) == (2, 1, expected)
+
+
+@pytest.mark.parametrize(
+    ("work", "expected"),
+    [
+        (lambda s: s.execute("t", UpdateSpec({"id": "id + 10"}, "id > 1 and p <> 'x'")), [1, 12, 110]),
+        (lambda s: s.execute("t", DeleteSpec("id > 1")), [1]),
+        (lambda s: s.execute("t", DeleteSpec("p <> 'a'")), [1]),
+        (lambda s: s.execute("t", WriteSpec("replace", predicate="id > 1"), table(id=[8], p=["a"])), [1, 8]),
+        (lambda s: s.execute("t", WriteSpec("replace"), table(id=[8], p=["c"])), [1, 2, 8]),
+    ],
+    ids=["update", "delete", "delete partitions", "replace rows", "replace a partition"],
+)
+def test_a_change_runs_again_for_rows_that_it_would_have_changed(
+    lake: Path, session: Session, foreign: Foreign, work: Callable[[Session], Commit], expected: list[int]
+) -> None:
+    session.execute("t", WriteSpec("append", partition_by=("p",)), table(id=[1, 2], p=["a", "b"]))
+    foreign.next(mode="append")(table(id=[100], p=["c"]))
+    work(session)
+    assert ids(lake) == expected
+
+
+def test_a_merge_runs_again_where_another_writer_deleted_the_row_that_it_found(
+    lake: Path, session: Session, foreign: Foreign
+) -> None:
+    """It inserted 7 and left 5 alone, since 5 was there: with 5 gone that is no state which one after the other could make."""
+    session.execute("t", WriteSpec("append", partition_by=("p",)), table(id=[1, 5], p=["a", "b"]))
+    foreign.work.append(lambda: DeltaTable(foreign.location).delete("id = 5"))
+    only_inserts = MergeSpec(("id",), on="target.id > 0", clauses=(MergeClause("not_matched_insert"),))
+    session.execute("t", only_inserts, table(id=[5, 7], p=["b", "a"]))
+    assert ids(lake) == [1, 5, 7]
+
+
+def test_a_clause_for_rows_that_the_source_has_not_sees_those_that_another_writer_added(
+    lake: Path, session: Session, foreign: Foreign
+) -> None:
+    session.execute("t", WriteSpec("append", partition_by=("p",)), table(id=[1], p=["a"]))
+    foreign.next(mode="append")(table(id=[100], p=["b"]))
+    clauses = (MergeClause("not_matched_insert"), MergeClause("not_matched_by_source_delete"))
+    session.execute("t", MergeSpec(("id",), clauses=clauses), table(id=[1, 2], p=["a", "a"]))
+    assert ids(lake) == [1, 2]
+
+
+def test_a_compaction_by_another_writer_changes_nothing_for_a_delete_elsewhere(
+    lake: Path, session: Session, foreign: Foreign
+) -> None:
+    for n in range(3):
+        session.execute("t", WriteSpec("append", partition_by=("p",)), table(id=[n], p=["a"]))
+    session.execute("t", WriteSpec("append"), table(id=[9], p=["b"]))
+    foreign.work.append(lambda: DeltaTable(foreign.location).optimize.compact())
+    calls = foreign.calls
+    session.execute("t", DeleteSpec("p = 'b'"))
+    assert (foreign.calls - calls, ids(lake)) == (1, [0, 1, 2])
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [(pa.float64(), 1.0), (pa.timestamp("us", "UTC"), datetime(2024, 1, 1, 10, 30)), (pa.timestamp("us"), datetime(2024, 1, 1))],
+    ids=["double", "moment", "naive moment"],
+)  # fmt: skip
+def test_replace_of_a_partition_takes_what_a_foreign_writer_spelled_in_its_own_way(
+    lake: Path, session: Session, foreign: Foreign, kind: pa.DataType, value: Any
+) -> None:
+    def rows(number: int) -> pa.Table:
+        return pa.table({"id": [number], "p": pa.array([value], kind)})
+
+    session.execute("t", WriteSpec("append", partition_by=("p",)), streamed(rows(1)))
+    foreign.next(mode="append")(rows(100))
+    session.execute("t", WriteSpec("replace"), streamed(rows(2)))
+    assert ids(lake) == [2]

@@ -3,10 +3,11 @@
     python tools/suites.py                  # every suite of CI that has tests
     python tools/suites.py kills cluster    # these
     DUCKRUN_TEST_SEED=7 python tools/suites.py differential     # the same choices again
-    DUCKRUN_SOAK=1 python tools/suites.py   # full counts
+    DUCKRUN_TEST_ALL=1 python tools/suites.py   # every case of what a run draws a part of
+    DUCKRUN_SOAK=1 python tools/suites.py   # full counts, and every case
 
 A suite reads DUCKRUN_TEST_SEED (what its random choices start from), DUCKRUN_TEST_BUDGET (seconds after which it
-starts no new round) and DUCKRUN_SOAK (set: full counts). One that is still running `GRACE` seconds after its budget is
+starts no new round), DUCKRUN_TEST_ALL and DUCKRUN_SOAK. One that is still running `GRACE` seconds after its budget is
 ended and has failed; so has one that ran no test.
 """
 
@@ -24,14 +25,13 @@ from random import SystemRandom
 
 ROOT = Path(__file__).resolve().parent.parent
 GRACE = 120  # seconds for the round that is under way, and for Spark to stop
-SOAK_FACTOR = 20
+WHOLE_FACTOR, SOAK_FACTOR = 5, 20  # how much longer a suite may take with every case, and with full counts
 
 
 @dataclass(frozen=True)
 class Suite:
     """Tests with one marker. `budget` is in seconds on two cores; `called` and `env` tell one from another that has the
     same tests; with several `workers`, each runs whole classes, or with `dist="loadgroup"` one of them all that needs Spark.
-    An `extended` one takes more than CI has: it runs by its name, and with full counts.
     """
 
     marker: str
@@ -40,7 +40,6 @@ class Suite:
     env: tuple[tuple[str, str], ...] = ()
     workers: int = 1
     dist: str = "loadscope"
-    extended: bool = False
 
     @property
     def name(self) -> str:
@@ -59,35 +58,33 @@ class Suite:
         return own + others
 
 
+# Of dbt's own suite a run takes a part of the classes, which one the seed says: all of it on Spark takes a quarter of an hour.
 SUITES = (
     Suite("kills", 240),
-    Suite("conformance", 900, workers=2),
-    # On Spark a third of its classes, which one the seed says: all of them take three times as long.
+    Suite("conformance", 300, env=(("DUCKRUN_CONFORMANCE_PARTS", "2"),), workers=2),
     Suite(
         "conformance",
-        900,
+        400,
         "conformance_spark",
-        (("DUCKRUN_CONFORMANCE_ENGINE", "spark"), ("DUCKRUN_CONFORMANCE_PARTS", "3")),
+        (("DUCKRUN_CONFORMANCE_ENGINE", "spark"), ("DUCKRUN_CONFORMANCE_PARTS", "5")),
     ),
-    Suite("differential", 700),
-    Suite("cluster", 1200),
+    Suite("differential", 900),
+    Suite("cluster", 900),
     Suite("ui", 300),
-    Suite("slow", 1800, workers=2, dist="loadgroup"),
-    Suite("extended", 3600, extended=True),
+    Suite("matrix", 600),
+    Suite("slow", 1200, workers=2, dist="loadgroup"),
 )
 
 
-def run(suite: Suite, paths: list[str], seed: int, soak: bool) -> str | None:
+def run(suite: Suite, paths: list[str], seed: int, factor: int) -> str | None:
     """Runs one suite; what went wrong, or None."""
-    budget = suite.budget * (SOAK_FACTOR if soak else 1)
+    budget = suite.budget * factor
     print(f"\n=== {suite.name}: seed {seed}, budget {budget} s: {' '.join(paths)}", flush=True)
     env = {**os.environ, "DUCKRUN_TEST_SEED": str(seed), "DUCKRUN_TEST_BUDGET": str(budget), **dict(suite.env)}
-    if soak:
-        env["DUCKRUN_SOAK"] = "1"
     limit = budget + GRACE
     command = [
         sys.executable, "-m", "pytest", "-m", suite.marker, f"--timeout={limit}", "-o", f"faulthandler_timeout={limit * 0.95}",
-        "--durations=5", *paths,
+        "--durations=10", *paths,
     ]  # fmt: skip
     if suite.workers > 1:
         command += ["-n", str(suite.workers), "--dist", suite.dist]
@@ -122,11 +119,12 @@ def main(names: list[str]) -> int:
     if unknown := [name for name in names if name not in known]:
         print(f"suites: no suite {', '.join(unknown)}; there are {', '.join(known)}", file=sys.stderr)
         return 2
-    seed = int(os.environ.get("DUCKRUN_TEST_SEED") or SystemRandom().randrange(2**31))
-    soak = bool(os.environ.get("DUCKRUN_SOAK"))
-    chosen = [
-        (suite, suite.paths()) for suite in SUITES if (suite.name in names if names else soak or not suite.extended)
-    ]
+    seed = int(
+        os.environ.get("DUCKRUN_TEST_SEED") or os.environ.get("GITHUB_RUN_NUMBER") or SystemRandom().randrange(2**31)
+    )
+    factor = WHOLE_FACTOR if os.environ.get("DUCKRUN_TEST_ALL") else 1
+    factor = SOAK_FACTOR if os.environ.get("DUCKRUN_SOAK") else factor
+    chosen = [(suite, suite.paths()) for suite in SUITES if not names or suite.name in names]
     if names and (empty := [suite.name for suite, paths in chosen if not paths]):
         print(f"suites: no test is marked {', '.join(empty)}", file=sys.stderr)
         return 1
@@ -134,7 +132,7 @@ def main(names: list[str]) -> int:
     if not chosen:
         print("suites: no long suite has tests yet")
         return 0
-    failures = {suite.name: why for suite, paths in chosen if (why := run(suite, paths, seed, soak))}
+    failures = {suite.name: why for suite, paths in chosen if (why := run(suite, paths, seed, factor))}
     print()
     for suite, _ in chosen:
         print(f"{suite.name:<20}{failures.get(suite.name, 'passed')}")

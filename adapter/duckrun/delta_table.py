@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 
+from duckrun.dialects import text_in
 from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.frame import Frame
 from duckrun.merge_builder import DeltaMergeBuilder, column_of, parsed
@@ -114,7 +115,7 @@ class Table:
 
     def _own(self, expression: str, sides: Sides) -> str:
         """An expression over this table alone."""
-        return sides.rewritten(parsed(expression, f"Table {self.ref}")).sql(dialect="duckdb")
+        return text_in(sides.rewritten(parsed(expression, f"Table {self.ref}")), "duckdb")
 
     # -- keeping it in order
 

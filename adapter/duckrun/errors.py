@@ -28,9 +28,18 @@ def unfitting_columns(missing: Sequence[str], new: Sequence[str], other: Sequenc
         problems.append(f"missing in the data: {', '.join(missing)}")
     if new and not may_grow:
         problems.append(f"not in the table: {', '.join(new)} (schema_mode append_new_columns would add them)")
+        if any(name.startswith("__index_level_") for name in new):
+            problems.append("__index_level_… is the index of a pandas frame, which reset_index(drop=True) leaves out")
     if other:
         problems.append("of another type: " + "; ".join(other))
     return "; ".join(problems)
+
+
+def without_type(column: str) -> SchemaMismatch:
+    """The error about a column that holds, or whose nested values hold, nothing but NULL: a new column has no type then."""
+    return SchemaMismatch(
+        f"column {column!r} holds nothing but NULL, and a new column needs a type: cast it, for instance to a string"
+    )
 
 
 class DuckrunError(Exception):
@@ -57,6 +66,15 @@ class CommitConflict(DuckrunError):
     """Another writer committed first, and the write may not be repeated on top of it."""
 
 
+class SourceOutdated(CommitConflict):
+    """The rows to write were computed from their own table, and another writer has changed that since.
+
+    ``version`` is the version that they were computed from.
+    """
+
+    version: int | None = None
+
+
 class DuplicateSourceKeys(DuckrunError):
     """The source of a merge holds a key more than once, so the outcome would be arbitrary."""
 
@@ -79,6 +97,12 @@ class VersionNotReadable(DuckrunError):
 
 class MergeRefused(DuckrunError):
     """A row met a clause of a merge whose action is to fail; nothing was written."""
+
+
+class LostRows(DuckrunError):
+    """A commit would have lost or doubled rows by its own figures; it was not made. A fault of this library, or of the statistics
+    in the table's log.
+    """
 
 
 class FunctionFailed(DuckrunError):

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
+from duckrun.columns import told_apart
 from duckrun.errors import UnsupportedFeature
 from duckrun.pandas_values import pandas_frame
+from duckrun.pins import NOTHING, Reads
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +40,8 @@ class FrameSource(Protocol):
     def count(self) -> int: ...
     def limit(self, rows: int) -> FrameSource: ...
     def renamed(self, columns: Sequence[tuple[str, str]]) -> FrameSource: ...
-    def create_view(self, name: str) -> None: ...
+    def named(self, names: Sequence[str]) -> FrameSource: ...
+    def create_view(self, name: str, reads: Reads) -> None: ...
 
 
 class Frame:
@@ -49,12 +52,26 @@ class Frame:
     """
 
     def __init__(
-        self, source: FrameSource, engine: str, session: Session | None = None, alias: str | None = None
+        self,
+        source: FrameSource,
+        engine: str,
+        session: Session | None = None,
+        alias: str | None = None,
+        reads: Reads = NOTHING,
     ) -> None:
-        self.source = source
+        self._source = source
         self.engine = engine
         self.session = session
         self.alias_name = alias
+        self.reads = reads
+        """The tables that the rows are computed from, at the version that was their newest."""
+
+    @property
+    def source(self) -> FrameSource:
+        """The query of an engine. Raises InvalidConfig if the session that made this frame is closed."""
+        if self.session is not None:
+            self.session.ensure_open()
+        return self._source
 
     @property
     def native(self) -> Any:
@@ -96,13 +113,17 @@ class Frame:
 
         if lazy:
             return self.source.polars_lazy()
-        frame = polars.from_arrow(self.toArrow())
+        frame = polars.from_arrow(self._told_apart())
         assert isinstance(frame, polars.DataFrame)
         return frame
 
     def collect(self) -> list[dict[str, Any]]:
-        """All rows as dictionaries."""
-        return self.toArrow().to_pylist()
+        """All rows as dictionaries. Of two columns with one name the second has a number behind it: ``x``, ``x_1``."""
+        return self._told_apart().to_pylist()
+
+    def _told_apart(self) -> pa.Table:
+        rows = self.toArrow()
+        return rows.rename_columns(told_apart(rows.column_names))
 
     def count(self) -> int:
         """The number of rows."""
@@ -110,15 +131,19 @@ class Frame:
 
     def limit(self, rows: int) -> Frame:
         """The first ``rows`` rows of it."""
-        return Frame(self.source.limit(rows), self.engine, self.session)
+        return Frame(self.source.limit(rows), self.engine, self.session, reads=self.reads)
 
     def renamed(self, columns: Sequence[tuple[str, str]]) -> Frame:
         """Some columns under other names, as pairs (column, name), in that order."""
-        return Frame(self.source.renamed(columns), self.engine, self.session)
+        return Frame(self.source.renamed(columns), self.engine, self.session, reads=self.reads)
+
+    def named(self, names: Sequence[str]) -> Frame:
+        """All columns under other names, by position."""
+        return Frame(self.source.named(names), self.engine, self.session, reads=self.reads)
 
     def alias(self, name: str) -> Frame:
         """The same rows, known by a name in the condition and the clauses of a merge."""
-        return Frame(self.source, self.engine, self.session, name)
+        return Frame(self.source, self.engine, self.session, name, self.reads)
 
     @property
     def write(self) -> DataFrameWriter:
@@ -133,13 +158,13 @@ class Frame:
         """Print the first rows as a table."""
         import polars
 
-        head = polars.from_arrow(self.source.limit(rows).reader().read_all())
+        head = self.limit(rows).pl()
         with polars.Config(tbl_rows=rows, tbl_hide_dataframe_shape=True):
             print(head)  # noqa: T201 - the reason to call show()
 
     def createOrReplaceTempView(self, name: str) -> None:
         """Give the frame a name that later statements of this session can read."""
-        self.source.create_view(name)
+        self.source.create_view(name, self.reads)
 
     def _repr_html_(self) -> str:
         from duckrun.display import frame_html
@@ -147,4 +172,6 @@ class Frame:
         return frame_html(self)
 
     def __repr__(self) -> str:
+        if self.session is not None and self.session.closed:
+            return f"Frame on {self.engine} of a closed session"
         return f"Frame[{', '.join(f'{f.name}: {f.type}' for f in self.schema)}] on {self.engine}"

@@ -19,7 +19,8 @@ import obstore
 from duckrun.errors import InvalidConfig, ReadOnlyLake, StorageError, TableNotFound
 from duckrun.formats.delta import DeltaFormat
 from duckrun.locks import table_lock
-from duckrun.storage import Storage, normalise_root
+from duckrun.names import folder_of, name_of, why_no_name
+from duckrun.storage import Storage, normalise_root, refuse_location
 from duckrun.table import Snapshot, TableRef
 
 __all__ = ["Lake", "LocationDefinition", "TableRef", "ViewDefinition"]
@@ -75,7 +76,7 @@ class Lake:
         self.read_only = read_only
         self.name = name
         """The name by which a session has attached this lake."""
-        self.format = DeltaFormat(self.storage)
+        self.format = DeltaFormat(self.storage, read_only=read_only)
 
     def __repr__(self) -> str:
         return f"Lake({self.root!r})"
@@ -86,10 +87,7 @@ class Lake:
         """The table of a name, whether it exists or not. Raises InvalidConfig for a name that leaves the root."""
         self._check_name(schema)
         self._check_name(name)
-        definition = self._read_definition(schema, name)
-        if isinstance(definition, LocationDefinition):
-            return TableRef(schema, name, definition.location, catalog=self.name)
-        return TableRef(schema, name, f"{self.root}/{schema}/{name}", catalog=self.name)
+        return self._ref(schema, name, self._read_definition(schema, name))
 
     def parse(self, dotted: str) -> TableRef:
         """The table of ``name`` (in the default schema) or ``schema.name``."""
@@ -103,48 +101,67 @@ class Lake:
     def at(self, location: str | os.PathLike[str], *, schema: str | None = None, name: str | None = None) -> TableRef:
         """The table in a folder, wherever it is."""
         root = normalise_root(location)
+        refuse_location(f"The location of table {schema or self.default_schema}.{name or '(unnamed)'}", root)
         return TableRef(schema or self.default_schema, name or root.rsplit("/", 1)[-1], root, catalog=self.name)
 
+    def within(self, location: str) -> TableRef | None:
+        """The table of this lake whose folder, by its name, is at a location; None for any other location."""
+        inside = location.removeprefix(f"{self.root}/").split("/")
+        names = [name for folder in inside if (name := name_of(folder)) is not None]
+        return self.resolve(*names) if len(inside) == len(names) == 2 and location.startswith(f"{self.root}/") else None
+
+    def _folder(self, schema: str, name: str = "") -> str:
+        """The folder of a schema or of one of its tables, as a path below the root."""
+        return "/".join(filter(None, (folder_of(schema), folder_of(name))))
+
     def is_name(self, *names: str) -> bool:
-        """True if each can name a schema or table: one folder below the root."""
-        return not any(
-            not name or name in (".", "..") or "/" in name or "\\" in name or name.startswith("_") for name in names
-        )
+        """True if each can name a schema or table."""
+        return all(self._why_no_name(name) is None for name in names)
 
     def _check_name(self, name: str) -> None:
-        if not self.is_name(name):
-            raise InvalidConfig(
-                f"{name!r} cannot name a schema or table of lake {self.root}: a name is one folder below the root, "
-                "not empty, without slashes, and does not start with an underscore."
-            )
+        why = self._why_no_name(name)
+        if why is not None:
+            raise InvalidConfig(f"{name!r} cannot name a schema or table of lake {self.root}: it {why}.")
+
+    def _why_no_name(self, name: str) -> str | None:
+        why = why_no_name(name)
+        if why is None and "://" in self.root and "?" in name:
+            why = "holds a ?, after which DuckDB reads the options of a URL"
+        if why is None and self.storage.kind == "azure" and name.endswith("."):
+            why = "ends with a dot, which Azure takes off a folder"
+        return why
 
     # -- discovery
 
     def schemas(self) -> list[str]:
         """The folders below the root."""
-        return [name for name in self.storage.list_names("")[0] if not name.startswith(("_", "."))]
+        return self._named(self.storage.list_names("")[0])
+
+    def _named(self, folders: Iterable[str]) -> list[str]:
+        """The names of folders; what somebody else put there under a name that is none is no schema or table."""
+        return sorted(name for folder in folders if (name := name_of(folder)) is not None)
 
     def tables(self, schema: str) -> list[str]:
         """The tables of a schema: folders whose log holds a commit, and definitions with a location of their own.
 
         One listing for the names, then the first key of each log, in parallel; no log is opened.
         """
-        folders = [n for n in self.storage.list_names(schema)[0] if not n.startswith(("_", "."))]
+        folders = self._named(self.storage.list_names(self._folder(schema))[0])
         defined = self._definitions(schema)
         located = {n for n, d in defined.items() if isinstance(d, LocationDefinition)}
         candidates = sorted(({*folders} - {*defined}) | located)
         with ThreadPoolExecutor(max_workers=16) as pool:
-            found = pool.map(lambda name: self.format.exists(self._ref(schema, name, defined)), candidates)
+            found = pool.map(lambda name: self.format.exists(self._ref(schema, name, defined.get(name))), candidates)
             return [name for name, exists in zip(candidates, found, strict=True) if exists]
 
     def views(self, schema: str) -> list[str]:
         """The persisted views of a schema."""
         return sorted(n for n, d in self._definitions(schema).items() if isinstance(d, ViewDefinition))
 
-    def _ref(self, schema: str, name: str, defined: Mapping[str, Definition]) -> TableRef:
-        definition = defined.get(name)
-        location = definition.location if isinstance(definition, LocationDefinition) else f"{self.root}/{schema}/{name}"
-        return TableRef(schema, name, location, catalog=self.name)
+    def _ref(self, schema: str, name: str, definition: Definition | None) -> TableRef:
+        if isinstance(definition, LocationDefinition):
+            return TableRef(schema, name, definition.location, catalog=self.name)
+        return TableRef(schema, name, f"{self.root}/{self._folder(schema, name)}", catalog=self.name)
 
     def exists(self, ref: TableRef) -> bool:
         """True if there is a table (not a view) of that name."""
@@ -188,11 +205,11 @@ class Lake:
             self.storage.remove(self._definition_path(ref.schema, ref.name))
 
     def _definition_path(self, schema: str, name: str) -> str:
-        return f"{schema}/{_RESERVED}/{name}.json"
+        return f"{folder_of(schema)}/{_RESERVED}/{folder_of(name)}.json"
 
     def _definitions(self, schema: str) -> dict[str, Definition]:
-        files = self.storage.list_names(f"{schema}/{_RESERVED}")[1]
-        names = [f.removesuffix(".json") for f in files if f.endswith(".json")]
+        files = self.storage.list_names(f"{self._folder(schema)}/{_RESERVED}")[1]
+        names = self._named(f.removesuffix(".json") for f in files if f.endswith(".json"))
         found = {name: self._read_definition(schema, name) for name in names}
         return {name: definition for name, definition in found.items() if definition is not None}
 
@@ -219,7 +236,7 @@ class Lake:
         """Raise ReadOnlyLake or StorageError before any work is done."""
         if self.read_only:
             raise ReadOnlyLake(f"Lake {self.root} is open read-only; table {ref} was not changed.")
-        self.storage.check_writable()
+        self.storage.check_writable(ref.location)
 
     def drop_table(self, ref: TableRef) -> None:
         """Remove a table's folder. A reader sees the whole table or none; a table that is not there is fine.
@@ -246,8 +263,9 @@ class Lake:
     def drop_schema(self, schema: str) -> None:
         """Remove what is left of a schema without tables and views: its empty folders. Other files stay, and keep it."""
         self._check_name(schema)
-        self.ensure_writable(TableRef(schema, "", f"{self.root}/{schema}", catalog=self.name))
+        top = f"{self.root}/{self._folder(schema)}"
+        self.ensure_writable(TableRef(schema, "", top, catalog=self.name))
         if self.storage.is_local:
-            for folder in (Path(self.root, schema, _RESERVED), Path(self.root, schema)):
+            for folder in (Path(top, _RESERVED), Path(top)):
                 with suppress(OSError):  # it is not empty, or not there
                     folder.rmdir()

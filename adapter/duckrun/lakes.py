@@ -119,10 +119,7 @@ class Lakes:
             ref = self.own.at(location)
             return self.of(ref), ref
         lake = max(around, key=lambda lake: len(lake.root))
-        inside = location.removeprefix(f"{lake.root}/").split("/")
-        if len(inside) == 2 and lake.is_name(*inside):
-            return lake, lake.resolve(*inside)
-        return lake, lake.at(location)
+        return lake, lake.within(location) or lake.at(location)
 
     def of(self, ref: TableRef) -> Lake:
         """The lake that a table belongs to, which has the credentials for its location."""

@@ -51,4 +51,5 @@ def lock_path(ref: TableRef) -> Path:
     """The lock file of a table: beside its folder, so that it is there before the table and outlives it."""
     folder = Path(ref.location)
     digest = hashlib.sha1(folder.name.encode()).hexdigest()[:8]
-    return folder.parent / "_duckrun" / "locks" / f"{folder.name[:80]}-{digest}.lock"
+    begins = folder.name.encode()[:80].decode(errors="ignore")
+    return folder.parent / "_duckrun" / "locks" / f"{begins}-{digest}.lock"

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 
-import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
+from duckrun.dialects import text_in, tree_in
 from duckrun.errors import InvalidConfig
 from duckrun.frame import Frame
 from duckrun.specs import ClauseKind, Commit, MergeClause, MergeSpec
 from duckrun.sql import plain_error
-from duckrun.statements.sides import SOURCE, TARGET, Item, Sides, all_of, conjuncts, has_subquery
+from duckrun.statements.sides import SOURCE, TARGET, Item, Sides, all_of, conjuncts, equality, has_subquery
 
 if TYPE_CHECKING:
     from duckrun.delta_table import Table
@@ -82,21 +82,21 @@ class DeltaMergeBuilder:
         columns = table.session.schema_of(source).names
         item = Item(_source_alias(source, condition, target), {column: column for column in columns})
         sides = Sides(str(table.ref), target, table.snapshot().schema.names, [item])
-        keys, rest = split_condition(sides.rewritten(condition), what)
+        keys, rest = split_condition(condition, sides, what)
         renamed = [(theirs, ours) for ours, theirs in keys.items() if ours.lower() != theirs.lower()]
 
         def clause(kind: ClauseKind, condition: str | None, set: Mapping[str, str] | None) -> MergeClause:
             visible = SOURCE if kind == "not_matched_insert" else TARGET if "by_source" in kind else None
 
             def text(expression: str) -> str:
-                return sides.rewritten(parsed(expression, what), visible).sql(dialect="duckdb")
+                return text_in(sides.rewritten(parsed(expression, what), visible), "duckdb")
 
             values = None if set is None else {column_of(c, sides): text(v) for c, v in set.items()}
             return MergeClause(kind, None if condition is None else text(condition), set=values)
 
         spec = MergeSpec(
             keys=tuple(keys),
-            on=None if rest is None else rest.sql(dialect="duckdb"),
+            on=None if rest is None else text_in(rest, "duckdb"),
             clauses=tuple(clause(*given) for given in self._clauses),
             schema_mode="append_new_columns" if self._evolves else "fail",
         )
@@ -112,7 +112,7 @@ def parsed(expression: str, what: str) -> exp.Expr:
     if not isinstance(expression, str):
         raise InvalidConfig(f"{what}: {expression!r} is a {type(expression).__name__}; give SQL as text.")
     try:
-        tree = sqlglot.parse_one(expression, read="duckdb")
+        tree = tree_in(expression, "duckdb")
     except SqlglotError as error:
         raise InvalidConfig(f"{what}: cannot read {expression!r}: {plain_error(error)}") from error
     if has_subquery(tree):
@@ -129,32 +129,33 @@ def column_of(name: str, sides: Sides) -> str:
     return found
 
 
-def split_condition(condition: exp.Expr, what: str) -> tuple[dict[str, str], exp.Expr | None]:
-    """The equalities of a merge's condition over ``target`` and ``source``, as target's column -> source's, and what
-    else it says. Raises InvalidConfig where there is no equality.
+def split_condition(condition: exp.Expr, sides: Sides, what: str) -> tuple[dict[str, str], exp.Expr | None]:
+    """The equalities of a merge's condition, as target's column -> source's, and what else it says, over ``target`` and
+    ``source``. Raises InvalidConfig where there is no equality.
     """
     keys: dict[str, str] = {}
     rest: list[exp.Expr] = []
     for part in conjuncts(condition):
-        pair = _key(part)
+        pair = _key(part, sides)
         if pair is not None and pair[0] not in keys:
             keys[pair[0]] = pair[1]
         else:
-            rest.append(part)
+            rest.append(sides.rewritten(part))
     if not keys:
         raise InvalidConfig(
-            f"{what} has no key: its condition ({condition.sql(dialect='duckdb')}) needs at least one equality of a column "
+            f"{what} has no key: its condition ({text_in(condition, 'duckdb')}) needs at least one equality of a column "
             "of the target and a column of the source, such as target.id = source.id."
         )
     return keys, all_of(rest) if rest else None
 
 
-def _key(part: exp.Expr) -> tuple[str, str] | None:
-    part = part.unnest() if isinstance(part, exp.Paren) else part
-    if not isinstance(part, exp.EQ):
+def _key(part: exp.Expr, sides: Sides) -> tuple[str, str] | None:
+    found = equality(part)
+    if found is None:
         return None
-    sides = {side.table: side.name for side in (part.left, part.right) if isinstance(side, exp.Column)}
-    return (sides[TARGET], sides[SOURCE]) if {*sides} == {TARGET, SOURCE} else None
+    columns = [sides.rewritten(side) for side in found]
+    named = {side.table: side.name for side in columns if isinstance(side, exp.Column)}
+    return (named[TARGET], named[SOURCE]) if {*named} == {TARGET, SOURCE} else None
 
 
 def _source_alias(source: Any, condition: exp.Expr, target: str) -> str:

@@ -25,3 +25,8 @@ def raised(text: str, what: str) -> DuckrunError | None:
     """The error that a row raised, from the text of an engine's; ``what`` begins its message."""
     found = _RAISED.search(text)
     return None if found is None else getattr(errors, found[1])(f"{what}: {found[2]}")
+
+
+def panicked(error: BaseException) -> bool:
+    """True for the panic of a library in Rust. Its exception is no Exception, so that ``except Exception`` lets it pass."""
+    return type(error).__name__ == "PanicException"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, overload
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import pyarrow as pa
 from sqlglot import exp
@@ -13,14 +13,17 @@ from duckrun.delta_table import Table
 from duckrun.engines.duckdb import DuckDBEngine
 from duckrun.engines.duckdb_source import SQL
 from duckrun.engines.engine import Engine
-from duckrun.errors import InvalidConfig
+from duckrun.engines.writers.reads import matching, meets_commit
+from duckrun.errors import InvalidConfig, SourceOutdated
+from duckrun.formats.delta_log import CommitActions
 from duckrun.frame import Frame
 from duckrun.lake import Lake, TableRef, ViewDefinition
 from duckrun.lakes import Lakes
 from duckrun.memory import Arbiter
-from duckrun.pins import Pins
+from duckrun.pins import NOTHING, Pins, Read, Reads, WorkLog, together, unnoted
 from duckrun.reader import DataFrameReader
 from duckrun.specs import AppTransaction, Commit, EngineName, ReadSpec, SchemaMode, Spec, StagedFile, WriteSpec
+from duckrun.sql import transpile
 from duckrun.statements.running import run
 from duckrun.table import Scan, Snapshot
 from duckrun.table_specs import (
@@ -32,12 +35,13 @@ from duckrun.table_specs import (
     RestoreSpec,
     TableSpec,
 )
-from duckrun.transaction import Transaction
+from duckrun.transaction import MAX_ATTEMPTS, Transaction
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _ENGINES = ("duckdb", "spark")
+Result = TypeVar("Result")
 
 
 def connect(
@@ -84,14 +88,17 @@ class Session:
         spark: SparkSession | None = None,
         arbiter: Arbiter | None = None,
         pins: Pins | None = None,
+        lakes: Lakes | None = None,
     ) -> None:
         self.lake = lake
-        self.lakes = Lakes(lake)
+        self._lakes = lakes or Lakes(lake)
+        self.closed = False
         self.arbiter = arbiter or Arbiter()
         self.engine_name: EngineName = engine
         self._spark = spark
         self._engines: dict[str, Engine] = {}
         self._pins = pins
+        self._log = WorkLog() if pins is None else None
         self.temp_views: dict[str, exp.Query] = {}
 
     def __enter__(self) -> Session:
@@ -103,10 +110,32 @@ class Session:
     def __repr__(self) -> str:
         return f"Session({self.lake.root!r}, engine={self.engine_name!r})"
 
+    def ensure_open(self) -> None:
+        """Raise InvalidConfig if this session is closed."""
+        if self.closed:
+            raise InvalidConfig(
+                f"This session of lake {self.lake.root} is closed, and so are its tables and frames: open another one by connect()."
+            )
+
+    @property
+    def lakes(self) -> Lakes:
+        """The session's own lake and those attached. Raises InvalidConfig if it is closed."""
+        self.ensure_open()
+        return self._lakes
+
+    @lakes.setter
+    def lakes(self, lakes: Lakes) -> None:
+        self._lakes = lakes
+
     @property
     def pins(self) -> Pins:
         """The pins of the next statement: those of the run, or fresh ones."""
-        return self._pins if self._pins is not None else Pins(self.lakes.snapshot)
+        return self._pins if self._pins is not None else Pins(self.lakes.snapshot, log=self._log)
+
+    @property
+    def log(self) -> WorkLog:
+        """What the run, or else this session, has read and committed."""
+        return self.pins.log
 
     @property
     def engine(self) -> Engine:
@@ -115,6 +144,7 @@ class Session:
 
     def engine_of(self, name: EngineName) -> Engine:
         """An engine by name; made at first use, so that Spark starts only for what needs it."""
+        self.ensure_open()
         if name not in self._engines:
             if name not in _ENGINES:
                 raise InvalidConfig(f"Unknown engine {name!r}; the engines are {', '.join(_ENGINES)}.")
@@ -147,6 +177,7 @@ class Session:
         Raises UnsupportedFeature for a statement that is not supported, InvalidConfig for what is no SQL, ReadOnlyLake:
         these before anything runs. TableNotFound has the nearest names.
         """
+        self.ensure_open()
         return run(self, text, dialect=dialect, schema_mode=schema_mode, app=app)
 
     def table(self, name: str | TableRef) -> Table:
@@ -166,7 +197,21 @@ class Session:
         ref, spec = self.ref(name), spec or ReadSpec()
         chosen = self.engine_of(engine or self.engine_name)
         chosen.reach(self.lakes.of(ref).storage)
-        return self.own(chosen.scan(self.snapshot(ref, spec), spec))
+        snapshot = self.snapshot(ref, spec)
+        frame = chosen.scan(snapshot, spec)
+        frame.reads = self.reading(snapshot, spec)
+        return self.own(frame)
+
+    def reading(self, snapshot: Snapshot, spec: ReadSpec) -> Reads:
+        """What a value is computed from that holds some rows of a snapshot; nothing where the spec names the version. The
+        run's log takes it down.
+        """
+        if spec.version is not None or spec.timestamp is not None:
+            return NOTHING
+        predicate = None if spec.predicate is None else transpile(spec.predicate, spec.dialect, "duckdb")
+        read = Read.of(snapshot, predicate)
+        self.log.note(snapshot.ref.location, read)
+        return {snapshot.ref.location: read}
 
     def snapshot(self, name: str | TableRef, spec: ReadSpec | None = None) -> Snapshot:
         """The snapshot that a read of this session uses."""
@@ -204,6 +249,7 @@ class Session:
         source: Any | None = None,
         *,
         engine: EngineName | None = None,
+        reads: Reads = NOTHING,
     ) -> Commit: ...
 
     @overload
@@ -218,21 +264,62 @@ class Session:
         source: Any | None = None,
         *,
         engine: EngineName | None = None,
+        reads: Reads = NOTHING,
     ) -> Commit | MaintenanceResult:
         """Carry out one spec on a table, as one commit.
 
         ``source`` is a pyarrow Table or RecordBatchReader, a pandas or polars frame (lazy too), a DuckDB relation, a
         Frame, a Spark DataFrame, or duckrun.SQL. A Spark DataFrame is written by Spark whatever the session's engine.
+        ``reads`` is what the spec was computed from, beside the source.
+
+        Rows that were computed from the table itself never go on top of another writer's change of its rows: duckrun.SQL
+        is computed again from what is there then, for any other source SourceOutdated (a CommitConflict) is raised.
         """
         ref = self.ref(name)
         lake = self.lakes.of(ref)
         lake.ensure_writable(ref)
         chosen = self._writing_engine(engine or self.engine_name, source, ref)
-        if isinstance(source, SQL):
-            source = self._selected(source, chosen)
         chosen.reach(lake.storage)
-        transaction = Transaction(lake, ref, app=getattr(spec, "app", None), pins=self._pins)
-        return chosen.execute(spec, source, transaction)
+
+        def work() -> Commit | MaintenanceResult:
+            given = self._selected(source, chosen) if isinstance(source, SQL) else source
+            read = None if isinstance(spec, TableSpec) else together(reads, self._reads(given))
+            app = getattr(spec, "app", None)
+            transaction = Transaction(
+                lake, ref, app=app, pins=self._pins, reads=read, log=self._log, sees=self._commit_meets
+            )
+            return chosen.execute(spec, given, transaction)
+
+        return self.recomputed(ref, work) if isinstance(source, SQL) else work()
+
+    def recomputed(self, ref: TableRef, work: Callable[[], Result]) -> Result:
+        """What ``work`` gives, which computes the rows of a write and commits them: done again from the newest version
+        while others change what it was computed from.
+
+        Not where something else of the run has read the table before: the work may follow from that.
+        """
+        before = self.log.read(ref.location) if self._pins is not None else None
+        last: int | None = None
+        for _ in range(MAX_ATTEMPTS - 1):
+            try:
+                return work()
+            except SourceOutdated as error:
+                if before is not None or error.version in (None, last):  # the same again: of a value, not of the query
+                    raise
+                last = error.version
+                self.pins.renew(ref)
+        return work()
+
+    def _commit_meets(self, transaction: Transaction, other: CommitActions, predicate: str) -> bool:
+        """Whether a commit of another writer's changed rows for which a predicate (DuckDB's SQL) is true; in doubt it did."""
+        return meets_commit(transaction, other, matching(self._embedded.cursor(), predicate))
+
+    def _reads(self, source: Any) -> Reads:
+        """What a source was computed from, as far as it can be known."""
+        if isinstance(source, Frame):
+            return source.reads
+        found = together(*(engine.reads_of(source) for engine in self._engines.values()))
+        return {location: read for location, read in found.items() if self.log.has_seen(location, read.version)}
 
     def stage(
         self, name: str | TableRef, source: Any, *, partition_by: Sequence[str] | None = None
@@ -250,7 +337,7 @@ class Session:
     def commit_staged(self, name: str | TableRef, files: Sequence[StagedFile], spec: WriteSpec) -> Commit:
         """Make staged files visible in one commit (append, overwrite, or error for a new table)."""
         ref = self.ref(name)
-        transaction = Transaction(self.lakes.of(ref), ref, app=spec.app, pins=self._pins)
+        transaction = Transaction(self.lakes.of(ref), ref, app=spec.app, pins=self._pins, log=self._log)
         return self._embedded.commit_staged(files, spec, transaction)
 
     @property
@@ -270,8 +357,15 @@ class Session:
         return self.engine_of(name)
 
     def _selected(self, source: SQL, engine: Engine) -> Frame:
-        own = Session(self.lake, engine=engine.name, pins=self._pins, arbiter=self.arbiter, spark=self._spark)  # type: ignore[arg-type]
-        own._engines, own.lakes, own.temp_views = self._engines, self.lakes, self.temp_views
+        own = Session(
+            self.lake,
+            engine=engine.name,  # type: ignore[arg-type]
+            pins=self._pins,
+            arbiter=self.arbiter,
+            spark=self._spark,
+            lakes=self.lakes,
+        )
+        own._engines, own.temp_views, own._log = self._engines, self.temp_views, self._log
         found = own.sql(source.text, dialect=source.dialect or "duckdb")
         if not isinstance(found, Frame):
             raise InvalidConfig(f"duckrun.SQL is a query whose rows are written, not {source.text[:60]!r}.")
@@ -281,12 +375,13 @@ class Session:
         """The Arrow schema with which a value would be stored; a stream is not consumed."""
         chosen = self.engine_of("spark") if _is_spark(source) else self.engine_of(engine or self.engine_name)
         if isinstance(source, SQL):
-            return self._selected(source, chosen).schema
+            with unnoted():
+                return self._selected(source, chosen).schema
         return chosen.schema_of(source)
 
     def register(self, name: str, frame: Any) -> None:
         """Give a frame or any tabular value a name that statements of this session can read."""
-        self.engine.register(name, frame)
+        self.engine.register(name, frame, self._reads(frame))
 
     def ref(self, name: str | TableRef) -> TableRef:
         """The table of a name: ``name``, ``schema.name`` or ``lake.schema.name``, whether it exists or not.
@@ -326,7 +421,10 @@ class Session:
         self.lakes.detach(name)
 
     def close(self) -> None:
-        """Close what this session opened. A Spark session that was handed in stays open."""
+        """Close what this session opened; it and its frames answer nothing any more. A Spark session that was handed in stays
+        open.
+        """
+        self.closed = True
         for engine in self._engines.values():
             engine.close()
         self._engines.clear()

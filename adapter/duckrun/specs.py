@@ -87,8 +87,8 @@ class TableConstraints:
 class WriteSpec:
     """A write of whole rows.
 
-    ``within`` (SQL in ``dialect``) is what every row of the source must satisfy, in any mode; one that does not fails
-    the write. ``predicate`` is what mode ``replace`` replaces: every row of the table for which it is true goes, and
+    ``within`` (SQL in ``dialect``) is what every row of the source, as the table stores it, must satisfy, in any mode; one
+    that does not fails the write. ``predicate`` is what mode ``replace`` replaces: every row of the table for which it is true goes, and
     every row of the source must satisfy it. ``replace`` with no predicate replaces exactly the
     partitions that the source holds rows of. ``read_version`` fences the commit to that version plus one (NO_TABLE: to
     a table that is not there yet). An overwrite
@@ -158,7 +158,9 @@ class MergeSpec:
     """A merge by key equality: the first clause of a row's kind whose condition holds decides.
 
     NULL keys never match. ``on`` adds a condition over ``source`` and ``target`` to the equality of ``keys``. ``within``
-    is what every row of the source must satisfy, over its bare column names. ``read_version`` fences the commit.
+    (over bare column names) bounds both sides: the merge is one into a table of nothing but those rows of the target for
+    which it is true, and a row that it is not true for fails the merge, be it one of the source or one that a clause makes.
+    ``read_version`` fences the commit.
     """
 
     keys: tuple[str, ...]
@@ -187,7 +189,11 @@ class MergeSpec:
 
 @dataclass(frozen=True)
 class DeleteInsertSpec:
-    """Delete the rows whose key is in the source, then insert the source, in one commit. Keys may repeat."""
+    """Delete the rows whose key is in the source, then insert the source, in one commit. Keys may repeat.
+
+    ``predicate`` limits what is deleted; ``within`` does too, and a row of the source for which it is not true fails the
+    write. Both are over bare column names.
+    """
 
     keys: tuple[str, ...]
     schema_mode: SchemaMode = "fail"
@@ -254,9 +260,11 @@ Spec = WriteSpec | MergeSpec | DeleteInsertSpec | DeleteSpec | UpdateSpec
 class ScanFile:
     """One data file of a snapshot.
 
-    ``path`` is relative to the table's location and not URL-encoded; ``partition_values`` are the strings of
-    the log (None is NULL); ``stats`` the JSON of the log; ``deletion_vector`` whether some of its rows are
-    deleted. Source: Delta protocol, Add File and Remove File.
+    ``path`` is not URL-encoded: relative to the table's location, or absolute where the log has it so (a shallow clone);
+    ``spelled`` is the same letter by letter as the log has it, by which alone a commit may name the file, None for one that
+    is not in a log yet. ``partition_values`` are strings as a log has them (None is NULL): two that differ may be one value.
+    ``stats`` is the JSON of the log; ``deletion_vector`` whether some of its rows are deleted, ``deleted_rows`` how many.
+    Source: Delta protocol, Add File and Remove File.
     """
 
     path: str
@@ -264,6 +272,14 @@ class ScanFile:
     partition_values: Mapping[str, str | None] = field(default_factory=dict)
     stats: str | None = None
     deletion_vector: bool = False
+    deleted_rows: int = 0
+    spelled: str | None = None
+
+    @property
+    def live_rows(self) -> int | None:
+        """The rows that a reader sees, by the statistics; None where there are none."""
+        rows = json.loads(self.stats or "{}").get("numRecords")
+        return None if rows is None else int(rows) - self.deleted_rows
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), sort_keys=True)
@@ -274,10 +290,10 @@ class ScanFile:
 
 
 def counted_rows(files: Iterable[ScanFile]) -> int | None:
-    """The rows of data files by their statistics; None where one has none, or has rows that are deleted."""
+    """The rows that readers see in data files, by their statistics; None where one has none."""
     total = 0
     for file in files:
-        rows = None if file.deletion_vector else json.loads(file.stats or "{}").get("numRecords")
+        rows = file.live_rows
         if rows is None:
             return None
         total += rows

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import count
 
 import sqlglot
 from sqlglot import exp
@@ -11,6 +12,7 @@ from sqlglot.tokens import TokenType
 
 from duckrun.dialects import text_in, tree_in, trees_in
 from duckrun.errors import InvalidConfig, UnsupportedFeature
+from duckrun.written import put_in_place, without_qualifier
 
 DIALECTS = ("duckdb", "spark")
 
@@ -31,6 +33,17 @@ def quote_literal(value: str) -> str:
     'it''s'
     """
     return "'" + value.replace("'", "''") + "'"
+
+
+def fresh_name(wanted: str, taken: Iterable[str]) -> str:
+    """A name that none of some columns has, whatever its case: the one that is wanted, or it with a number.
+
+    >>> fresh_name("n", ["N", "n_1", "x"])
+    'n_2'
+    """
+    used = {name.lower() for name in taken}
+    names = (wanted if number == 0 else f"{wanted}_{number}" for number in count())
+    return next(name for name in names if name.lower() not in used)
 
 
 def transpile(expression: str, read: str, write: str) -> str:
@@ -109,22 +122,22 @@ def parse_query(sql: str, dialect: str) -> exp.Expr:
     return tree
 
 
-def replace_tables(tree: exp.Expr, resolve: Callable[[exp.Table], exp.Expr | None]) -> exp.Expr:
-    """The tree with every table that ``resolve`` knows put in place of its name, under the name's alias.
+def replace_tables(tree: exp.Expr, resolve: Callable[[exp.Table], exp.Expr | None], schema: str = "") -> exp.Expr:
+    """The tree with every table that ``resolve`` knows put in place of its name, under the name's alias; in the text that the
+    tree was read from, nothing else changes.
 
     Names of common table expressions are left alone where they are in scope. Column references qualified by
-    schema (``sales.orders.id``) lose the schema, since the table is now known by its alias.
+    schema (``sales.orders.id``) lose the schema, since the table is now known by its alias. ``schema`` is that of bare names.
     """
-    tree = tree.copy()
+    root = exp.Paren(this=tree.copy())  # a parent, so that the whole tree may be one table
     shortened: set[tuple[str, str]] = set()
-    for table in list(tree.find_all(exp.Table)):
+    for table in list(root.find_all(exp.Table)):
         if not table.name or isinstance(table.this, exp.Func) or _is_cte(table):
             continue
         found = resolve(table)
         if found is None:
             continue
-        if table.db:
-            shortened.add((table.db, table.name))
+        shortened.add(((table.db or schema).lower(), table.name.lower()))
         if not table.alias:
             found.set("alias", exp.TableAlias(this=exp.to_identifier(table.name, quoted=True)))
         else:
@@ -132,12 +145,13 @@ def replace_tables(tree: exp.Expr, resolve: Callable[[exp.Table], exp.Expr | Non
         for key in ("joins", "laterals", "pivots", "sample"):
             if table.args.get(key):  # moved, not copied: tables in them are to be replaced too
                 found.set(key, table.args[key])
-        table.replace(found)
-    for column in tree.find_all(exp.Column):
-        if column.args.get("db") is not None and (column.text("db"), column.table) in shortened:
-            column.set("db", None)
-            column.set("catalog", None)
-    return tree
+        put_in_place(found, table, aliased=bool(table.alias))
+    for column in root.find_all(exp.Column):
+        if column.args.get("db") is not None and (column.text("db").lower(), column.table.lower()) in shortened:
+            without_qualifier(column)
+        elif (column.text("catalog").lower(), column.text("db").lower()) in shortened:  # schema.table.column.field
+            without_qualifier(column, "catalog")
+    return root.this
 
 
 def _is_cte(table: exp.Table) -> bool:

@@ -7,7 +7,9 @@ names (``AWS_ACCESS_KEY_ID``, ``AZURE_STORAGE_ACCOUNT_NAME``, ``GOOGLE_SERVICE_A
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,13 +19,21 @@ import obstore
 from obstore.store import LocalStore, from_url
 from pydantic import SecretStr
 
-from duckrun.errors import InvalidConfig, StorageError
+from duckrun.errors import DuckrunError, InvalidConfig, StorageError
+from duckrun.local_files import entries, files_below
+from duckrun.names import url_of, why_no_location
 from duckrun.sql import quote_identifier, quote_literal
+from duckrun.storage_trouble import said, storage_error
 
 _CLOUD_SCHEMES = {"s3": "s3", "s3a": "s3", "az": "azure", "abfs": "azure", "abfss": "azure", "gs": "gcs"}
 _EMULATOR = "http://127.0.0.1:10000/devstoreaccount1"  # Azurite's, with the account that it always has
 _CLIENT_KEYS = {"allow_http", "timeout", "connect_timeout", "proxy_url", "allow_invalid_certificates"}
-_SECRET_WORDS = ("secret", "key", "token", "password", "sas", "credential")
+_SHOWN = {
+    "region": re.compile(r"[a-z]+(-[a-z]+)*(-\d)?"),
+    "endpoint": re.compile(r"https?://[^@]+"),
+    "endpoint_url": re.compile(r"https?://[^@]+"),
+    "account_name": re.compile(r"[a-z0-9]{3,24}"),
+}
 
 
 def normalise_root(root: str | os.PathLike[str]) -> str:
@@ -33,7 +43,8 @@ def normalise_root(root: str | os.PathLike[str]) -> str:
     text = os.fspath(root)
     if not text.strip():
         raise InvalidConfig("root_path is empty; set it to a folder or to an s3://, az://, abfss:// or gs:// URL.")
-    scheme = urlsplit(text).scheme.lower() if "://" in text else ""
+    refuse_credentials(text)
+    scheme = text.partition("://")[0].lower() if "://" in text else ""
     if scheme == "file":
         text = unquote(urlsplit(text).path)
     elif scheme in _CLOUD_SCHEMES:
@@ -48,6 +59,32 @@ def normalise_root(root: str | os.PathLike[str]) -> str:
     )
 
 
+def refuse_location(what: str, location: str) -> None:
+    """Raise InvalidConfig for a root or a table's location that a library would take for another one."""
+    why = why_no_location(location)
+    if why is not None:
+        raise InvalidConfig(f"{what} {location!r} {why}. Nothing was read or written.")
+
+
+def refuse_credentials(text: str) -> None:
+    """Raise InvalidConfig for a URL that holds a password: it would be shown wherever the URL is."""
+    scheme, _, rest = text.partition("://")
+    user, at, place = rest.partition("/")[0].rpartition("@")
+    if not at and ":" in place and scheme.lower() in _CLOUD_SCHEMES:  # a secret may hold a slash
+        user, at, place = place, "@", rest.rpartition("@")[2].partition("/")[0]
+    if at and (":" in user or not scheme.lower().startswith(("az", "abfs"))):
+        raise InvalidConfig(
+            f"root_path {scheme}://***@{place} holds credentials, which would be shown wherever the root is; write "
+            f"{scheme}://{place}/… and give them as storage_options, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
+        )
+
+
+def _is_secret(option: str, value: str) -> bool:
+    """False for what is known to be no secret: a flag, and an option of that kind whose value has its form."""
+    known = [form for name, form in _SHOWN.items() if option.lower().endswith(name)]
+    return value.lower() not in ("true", "false") and not any(form.fullmatch(value) for form in known)
+
+
 class Storage:
     """Where a lake lives and how to get in.
 
@@ -56,7 +93,12 @@ class Storage:
 
     def __init__(self, root: str | os.PathLike[str], options: Mapping[str, Any] | None = None) -> None:
         self.root = normalise_root(root)
+        refuse_location("root_path", self.root)
         self.scheme = urlsplit(self.root).scheme if "://" in self.root else "file"
+        if options is not None and not isinstance(options, Mapping):
+            raise InvalidConfig(
+                f"storage_options of {self.root} is a {type(options).__name__}; write a mapping of option to value."
+            )
         self._options = {
             str(k): v if isinstance(v, SecretStr) else SecretStr(str(v)) for k, v in (options or {}).items()
         }
@@ -67,10 +109,7 @@ class Storage:
             self.scheme, self.root = "az", f"az://{place.netloc.partition('@')[0]}{place.path}"
 
     def __repr__(self) -> str:
-        shown = {
-            k: "***" if any(w in k.lower() for w in _SECRET_WORDS) else v.get_secret_value()
-            for k, v in self._options.items()
-        }
+        shown = {k: "***" if _is_secret(k, v) else v for k, v in self._plain().items()}
         return f"Storage({self.root!r}, {shown})"
 
     def __eq__(self, other: object) -> bool:
@@ -90,6 +129,14 @@ class Storage:
 
     def _plain(self) -> dict[str, str]:
         return {k: v.get_secret_value() for k, v in self._options.items()}
+
+    def redacted(self, text: object) -> str:
+        """A message of a library without the values of these options, but for those that are no secret."""
+        found = str(text)
+        for key, value in self._plain().items():
+            if value and _is_secret(key, value):
+                found = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", "***", found)
+        return found
 
     def _option(self, *names: str) -> str | None:
         """The first of some options that is given, whatever its case and prefix; else from the environment."""
@@ -129,9 +176,11 @@ class Storage:
                 config[name] = value
         try:
             opener: Any = from_url  # typed by store, and which one it is stands in the URL
-            return opener(location, config=config, client_options=client)
+            return opener(url_of(location), config=config, client_options=client)
         except Exception as error:
-            raise StorageError(f"Cannot open {location}: {error}. Check the storage_options of this lake.") from error
+            raise StorageError(
+                f"Cannot open {location}: {said(self.redacted(error))}. Check the storage_options of this lake."
+            ) from None
 
     def duckdb_secrets(self, *, narrow: bool = False) -> list[str]:
         """``CREATE SECRET`` statements scoped to the bucket or account of the root; none for a local root.
@@ -284,51 +333,59 @@ class Storage:
 
     def list_names(self, prefix: str) -> tuple[list[str], list[str]]:
         """One delimiter listing under the root: the names of the folders, and of the files, below ``prefix``."""
-        if self.is_local and not Path(self.root, prefix).is_dir():
-            return [], []
-        try:
+        if self.is_local:
+            return entries(Path(self.root, prefix))
+        with self._about("list", f"{self.root}/{prefix}"):
             listed = obstore.list_with_delimiter(self.store, prefix or None)
-        except Exception as error:
-            raise StorageError(f"Cannot list {self.root}/{prefix}: {error}.") from error
         folders = [p.rstrip("/").rsplit("/", 1)[-1] for p in listed["common_prefixes"]]
         files = [o["path"].rsplit("/", 1)[-1] for o in listed["objects"]]
         return sorted(folders), sorted(files)
 
     def keys(self, location: str, prefix: str = "") -> Iterator[dict[str, Any]]:
         """Every object below ``location/prefix``: ``path`` (relative to the location), ``size``."""
-        if self.is_local and not Path(location, prefix).is_dir():
+        if self.is_local:
+            yield from files_below(Path(location), prefix)
             return
-        for chunk in obstore.list(self.store_at(location), prefix or None):
-            yield from ({"path": o["path"], "size": o["size"]} for o in chunk)
+        with self._about("list", f"{location}/{prefix}"):
+            for chunk in obstore.list(self.store_at(location), prefix or None):
+                yield from ({"path": o["path"], "size": o["size"]} for o in chunk)
 
     def read(self, path: str) -> bytes | None:
         """The bytes of one object under the root, or None where there is none."""
-        if self.is_local and not Path(self.root, path).is_file():
-            return None
-        try:
-            return bytes(obstore.get(self.store, path).bytes())
-        except FileNotFoundError:
-            return None
-        except Exception as error:
-            raise StorageError(f"Cannot read {self.root}/{path}: {error}.") from error
+        return self.read_at(self.root, path)
+
+    def read_at(self, location: str, path: str) -> bytes | None:
+        """The bytes of one object below a location, or None where there is none."""
+        with self._about("read", f"{location}/{path}"):
+            try:
+                if self.is_local:
+                    return Path(location, path).read_bytes()
+                return bytes(obstore.get(self.store_at(location), path).bytes())
+            except (FileNotFoundError, NotADirectoryError):
+                return None
 
     def put(self, path: str, data: bytes) -> None:
         """Put one object under the root, whole or not at all."""
-        try:
+        with self._about("write", f"{self.root}/{path}"):
             if self.is_local:
                 Path(self.root).mkdir(parents=True, exist_ok=True)
             obstore.put(self.store, path, data)
-        except Exception as error:
-            raise StorageError(f"Cannot write {self.root}/{path}: {error}.") from error
 
     def remove(self, path: str) -> None:
         """Remove one object under the root; gone already is fine."""
-        try:
+        with self._about("remove", f"{self.root}/{path}"), suppress(FileNotFoundError):
             obstore.delete(self.store, path)
-        except FileNotFoundError:
-            return
+
+    @contextmanager
+    def _about(self, verb: str, place: str) -> Iterator[None]:
+        """Raise StorageError, which says what was tried where, for what a store or the file system raises."""
+        try:
+            yield
+        except DuckrunError:
+            raise
         except Exception as error:
-            raise StorageError(f"Cannot remove {self.root}/{path}: {error}.") from error
+            told, what = self.redacted(error), f"Cannot {verb} {place}"
+            raise storage_error(told, what) or StorageError(f"{what}: {said(told)}.") from None
 
     def remove_below(self, location: str, paths: Sequence[str]) -> None:
         """Remove objects below a location, by their relative paths, and the folders that this leaves empty."""
@@ -343,10 +400,16 @@ class Storage:
         if paths:
             obstore.delete(self.store_at(location), list(paths))
 
-    def check_writable(self) -> None:
-        """Raise StorageError, before any work is done, where a local root cannot be made or written."""
+    def check_writable(self, location: str | None = None) -> None:
+        """Raise StorageError, before any work is done, where a local root, or a table's location, cannot be made or written."""
         if not self.is_local:
             return
+        for file in () if location is None else (Path(location), Path(location, "_delta_log")):
+            if file.is_file():
+                raise StorageError(
+                    f"{file} is a file, where the folder of a table would be. Nothing was written; move it, or give the table another "
+                    "name or location."
+                )
         root = Path(self.root)
         nearest = next(p for p in (root, *root.parents) if p.exists())
         if not nearest.is_dir():

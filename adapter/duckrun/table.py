@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
+from duckrun.names import url_of
 from duckrun.specs import ReadSpec, ScanFile
 
 
@@ -22,6 +23,11 @@ class TableRef:
     location: str
     format: str = "delta"
     catalog: str | None = None
+
+    @property
+    def url(self) -> str:
+        """The location as a percent-encoded URL."""
+        return url_of(self.location)
 
     def __str__(self) -> str:
         return ".".join(part for part in (self.catalog, self.schema, self.name) if part)
@@ -45,11 +51,29 @@ class Snapshot:
     writer_features: frozenset[str] = frozenset()
     description: str | None = None
     list_files: Callable[[Snapshot], tuple[ScanFile, ...]] | None = field(default=None, repr=False, compare=False)
+    long_log: str | None = field(default=None, compare=False)
+    """Where many commits lie since the last checkpoint, so that it costs seconds to open the table: what tells this version's
+    commit from any other."""
+    find_rounded: Callable[[Snapshot], frozenset[str]] | None = field(default=None, repr=False, compare=False)
+    find_legacy: Callable[[Snapshot], frozenset[str]] | None = field(default=None, repr=False, compare=False)
 
     def files(self) -> tuple[ScanFile, ...]:
         """The data files of this version."""
         assert self.list_files is not None, "a snapshot comes from a format, which knows how to list its files"
         return self.list_files(self)
+
+    def rounded(self) -> frozenset[str]:
+        """The columns with values that may lie outside the bounds which the log has of them: no file may be left out by those."""
+        return frozenset() if self.find_rounded is None else self.find_rounded(self)
+
+    def legacy(self) -> frozenset[str]:
+        """The columns with lists that lie in some file as they did before Parquet said how."""
+        return frozenset() if self.find_legacy is None else self.find_legacy(self)
+
+    @property
+    def stored_schema(self) -> pa.Schema:
+        """The columns of this version, also where ``schema`` is what they will be."""
+        return self.schema
 
     def scan(self, spec: ReadSpec | None = None) -> Scan:
         """What to read, as a value that can go to another process."""
@@ -60,6 +84,8 @@ class Snapshot:
             partition_columns=self.partition_columns,
             spec=spec or ReadSpec(),
             files=self.files(),
+            rounded=tuple(sorted(self.rounded())),
+            legacy=tuple(sorted(self.legacy())),
         )
 
 
@@ -76,6 +102,21 @@ class Scan:
     partition_columns: tuple[str, ...]
     spec: ReadSpec
     files: tuple[ScanFile, ...]
+    rounded: tuple[str, ...] = ()
+    legacy: tuple[str, ...] = ()
+
+    def snapshot(self) -> Snapshot:
+        """What the scan knows of its snapshot: its files are those of the scan."""
+        return Snapshot(
+            ref=self.ref,
+            version=self.version,
+            table_id="",
+            schema=self.schema,
+            partition_columns=self.partition_columns,
+            list_files=lambda _: self.files,
+            find_rounded=lambda _: frozenset(self.rounded),
+            find_legacy=lambda _: frozenset(self.legacy),
+        )
 
     def split(self, parts: int) -> list[Scan]:
         """This scan in at most ``parts`` scans of about equal bytes, which together read each file once."""
@@ -96,6 +137,8 @@ class Scan:
                 "partition_columns": self.partition_columns,
                 "spec": asdict(self.spec),
                 "files": [asdict(f) for f in self.files],
+                "rounded": self.rounded,
+                "legacy": self.legacy,
             }
         )
 
@@ -111,6 +154,8 @@ class Scan:
             partition_columns=tuple(values["partition_columns"]),
             spec=ReadSpec(columns=None if columns is None else tuple(columns), **spec),
             files=tuple(ScanFile(**f) for f in values["files"]),
+            rounded=tuple(values["rounded"]),
+            legacy=tuple(values["legacy"]),
         )
 
 

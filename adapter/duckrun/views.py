@@ -10,11 +10,13 @@ from dataclasses import dataclass
 import duckdb
 from sqlglot import exp
 
-from duckrun.engines.duckdb_sql import delta_scan
+from duckrun.dialects import text_in
+from duckrun.engines.duckdb_scan import scan
 from duckrun.errors import DuckrunError, InvalidConfig
 from duckrun.lake import Lake, TableRef, ViewDefinition
 from duckrun.pins import Pins
 from duckrun.sql import dotted_names, parse_query, quote_identifier, replace_tables
+from duckrun.table import Snapshot
 
 log = logging.getLogger(__name__)
 
@@ -23,10 +25,13 @@ _Key = tuple[str, str]
 
 @dataclass
 class _Made:
-    """A view that exists in DuckDB: the columns it was bound with, and for a persisted view the names it reads."""
+    """A view that exists in DuckDB: the columns it was bound with; the table that it shows, or for a persisted view the names
+    it reads.
+    """
 
     columns: list[tuple[str, str]]
     reads: frozenset[_Key] = frozenset()
+    shown: Snapshot | None = None
 
 
 class ViewCatalog:
@@ -52,7 +57,7 @@ class ViewCatalog:
         self.database = database
         self.bare = bare
         # What a persisted view reads may lie in another lake: whoever has several catalogs puts theirs here.
-        self.ensure_all: Callable[[str], None] = self.ensure_for
+        self.ensure_all: Callable[[str], object] = self.ensure_for
         # Two cursors that replace one view conflict: all views are made on this one, under the lock.
         self._cursor = connection.cursor()
         self._lock = threading.RLock()
@@ -139,19 +144,35 @@ class ViewCatalog:
 
     # -- views
 
-    def ensure_for(self, sql: str) -> None:
-        """Make the views that a statement needs and that are not there yet.
+    def ensure_for(self, sql: str) -> list[Snapshot]:
+        """Make the views that a statement needs and that are not there yet. Gives the tables that they show.
 
         Raises what keeps a table or view that it names with its schema from being read; a bare name may be a column.
         """
         with self._lock:
-            for key, qualified in list(self._keys(sql)):
+            keys = list(self._keys(sql))
+            for key, qualified in keys:
                 try:
                     self._ensure(key)
                 except DuckrunError as error:
                     if qualified:
                         raise
                     log.debug("no view for %s.%s: %s", *key, error)
+            return list(self._shown_by([key for key, _ in keys]).values())
+
+    def _shown_by(self, keys: list[_Key]) -> dict[_Key, Snapshot]:
+        found: dict[_Key, Snapshot] = {}
+        waiting, seen = list(keys), set[_Key]()
+        while waiting:
+            key = waiting.pop()
+            made = self._made.get(key)
+            if made is None or key in seen:
+                continue
+            seen.add(key)
+            if made.shown is not None:
+                found[key] = made.shown
+            waiting.extend(made.reads)
+        return found
 
     def ensure(self, ref: TableRef) -> None:
         """Make the view of one table or persisted view."""
@@ -185,13 +206,13 @@ class ViewCatalog:
 
     def _make(self, key: _Key, ref: TableRef) -> None:
         snapshot = self.pins.snapshot(ref)
-        self._create(key, ref, f"SELECT * FROM {delta_scan(snapshot.ref.location, snapshot.version)}", frozenset())
+        self._create(key, ref, f"SELECT * FROM {scan(snapshot, on=self._cursor)}", shown=snapshot)
 
     def _make_view(self, key: _Key, ref: TableRef, definition: ViewDefinition) -> None:
         sql = self._in_this_database(definition, ref.schema)
         self.ensure_all(sql)
         try:
-            self._create(key, ref, sql, frozenset(k for k, _ in self._keys(sql)))
+            self._create(key, ref, sql, reads=frozenset(k for k, _ in self._keys(sql)))
         except duckdb.Error as error:
             raise InvalidConfig(f"The persisted view {ref} cannot be read any more: {error}") from error
 
@@ -205,14 +226,16 @@ class ViewCatalog:
                 return None
             return exp.table_(table.name, db=table.db or schema, catalog=self.database, quoted=True)
 
-        return replace_tables(parse_query(definition.sql, definition.dialect), here).sql(dialect="duckdb")
+        return text_in(replace_tables(parse_query(definition.sql, definition.dialect), here), "duckdb")
 
-    def _create(self, key: _Key, ref: TableRef, sql: str, reads: frozenset[_Key]) -> None:
+    def _create(
+        self, key: _Key, ref: TableRef, sql: str, *, reads: frozenset[_Key] = frozenset(), shown: Snapshot | None = None
+    ) -> None:
         self._cursor.execute(f"CREATE SCHEMA IF NOT EXISTS {quote_identifier(self.database, ref.schema)}")
         name = quote_identifier(self.database, ref.schema, ref.name)
         self._cursor.execute(f"CREATE OR REPLACE VIEW {name} AS (\n{sql}\n)")
         rows = self._cursor.execute(f"DESCRIBE {name}").fetchall()
-        self._made[key] = _Made([(row[0], row[1]) for row in rows], reads)
+        self._made[key] = _Made([(row[0], row[1]) for row in rows], reads, shown)
 
     def moved(self, ref: TableRef) -> None:
         """This run has committed to a table: its view shows the new version at once."""

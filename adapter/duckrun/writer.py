@@ -119,7 +119,7 @@ class DataFrameWriter:
             )
         if self._mode == "overwrite":
             self._given.setdefault("overwriteSchema", False)
-        rows = self._frame.renamed(list(zip(columns, names, strict=True)))
+        rows = self._frame.named(names)
         return self._session.execute(table.ref, self._spec(), rows)
 
     # -- what was said, as a spec

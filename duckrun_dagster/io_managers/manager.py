@@ -6,16 +6,17 @@ spec from context -> engine -> write or scan -> metadata from the Commit. What d
 # No "from __future__ import annotations" here: Dagster must see the classes of nested resources, not their names, to
 # take them configured at launch.
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Self, cast
+from typing import Any, cast
 
 from dagster import ConfigurableIOManager, DagsterInvariantViolationError, DataVersion, InputContext, OutputContext
 from pydantic import Field
 
 from duckrun.errors import DuckrunError, InvalidConfig
 from duckrun.lake import LocationDefinition
+from duckrun.pins import unnoted
 from duckrun.session import Session
 from duckrun.specs import AppTransaction, Commit, EngineName, ReadSpec
 from duckrun.table import TableRef
@@ -24,6 +25,7 @@ from duckrun_dagster.chain import application, chain_of
 from duckrun_dagster.data_version import data_version
 from duckrun_dagster.io_managers.handler import TableScan, TypeHandler
 from duckrun_dagster.io_managers.registry import handler_of, named_type, type_name
+from duckrun_dagster.launch import configured_by_field, written_otherwise
 from duckrun_dagster.missing import refuse_missing
 from duckrun_dagster.partitions import PartitionSlice, read_partitions, written_partitions
 from duckrun_dagster.resources import DuckrunResource, SparkResource
@@ -66,15 +68,9 @@ class DeltaIOManager(ConfigurableIOManager):
     )
     preview: bool = Field(default=True, description="Show the first rows of a table that is small.")
 
-    def _with_updated_values(self, values: Mapping[str, Any] | None) -> Self:
-        # A run's configuration of this resource comes with the defaults of the class for what it does not name. Those may not
-        # take the place of what this instance was given: another schema would be another table.
-        given = dict(values or {})
-        for name, field in type(self).model_fields.items():
-            key = field.alias or name
-            if key in given and given[key] == field.default and name in self.model_fields_set:
-                given[key] = getattr(self, name)
-        return cast(Self, super()._with_updated_values(given))
+    def __init__(self, **values: Any) -> None:
+        super().__init__(**values)
+        configured_by_field(self)
 
     @property
     def default_schema(self) -> str:
@@ -99,7 +95,7 @@ class DeltaIOManager(ConfigurableIOManager):
             metadata = for_this_run(
                 context.definition_metadata,
                 context.output_metadata,
-                self.writes.get(asset, {}),
+                written_otherwise(self.writes, context.asset_key, _step(context)),
                 what=f"Asset {asset}, for this run",
             )
             config = parse_table(context.asset_key, metadata, default_schema=self.default_schema)
@@ -199,11 +195,12 @@ class DeltaIOManager(ConfigurableIOManager):
             partitions = read_partitions(context)
             if partitions is not None:
                 whole = replace(scan, asked=ReadSpec(version=read.version, timestamp=read.timestamp))
-                schema = whole.frame().schema
+                with unnoted():  # the value is made of none of these rows
+                    schema = whole.frame().schema
+                    if not allows_missing_partitions(context.definition_metadata or {}, what=what):
+                        materialized = context.instance.get_materialized_partitions(context.asset_key)
+                        refuse_missing(whole, partitions, materialized, lambda p: p.predicate(config, schema, asset))
                 scan = replace(scan, partitions=partitions.predicate(config, schema, asset))
-                if not allows_missing_partitions(context.definition_metadata or {}, what=what):
-                    materialized = context.instance.get_materialized_partitions(context.asset_key)
-                    refuse_missing(whole, partitions, materialized, lambda p: p.predicate(config, schema, asset))
             return handler.from_scan(scan, as_type)
 
     # -- the parts

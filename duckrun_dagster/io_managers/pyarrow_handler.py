@@ -39,6 +39,7 @@ def _stream(dataset: ds.Dataset) -> pa.RecordBatchReader:
 def _dataset(scan: TableScan) -> ds.Dataset:
     """The table's files, filtered by the scan's predicate, which prunes them too."""
     snapshot = scan.snapshot("pyarrow.dataset.Dataset")
+    scan.session.reading(snapshot, scan.spec)
     dataset = arrow_dataset(scan.session.lake.format, snapshot)
     if scan.spec.predicate is not None:
         dataset = dataset.filter(arrow_predicate(scan.spec.predicate, dataset.schema))

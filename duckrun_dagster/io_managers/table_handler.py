@@ -49,4 +49,5 @@ class DeltaTableHandler(TypeHandler[Any]):
 
     def from_scan(self, scan: TableScan, as_type: type) -> Any:
         snapshot = scan.whole("deltalake.DeltaTable")
+        scan.session.reading(snapshot, scan.spec)
         return scan.session.lake.format.handle(snapshot.ref, snapshot.version)

@@ -14,13 +14,13 @@ from duckrun.memory import parse_bytes
 from duckrun.pins import Pins
 from duckrun.session import Session, connect
 from duckrun.specs import EngineName
+from duckrun.storage import refuse_credentials
+from duckrun_dagster.launch import configured_by_field
+from duckrun_dagster.resources.hidden import hide, written
 from duckrun_dagster.resources.memory_share import share_of_step
 from duckrun_dagster.resources.profile import LakeSettings, lake_of_profile
 from duckrun_dagster.resources.spark_resource import SparkResource
 from duckrun_dagster.resources.steps import StepSessions, close_run, sessions_of, step_id
-
-_HIDDEN = "********"
-_SECRET_WORDS = ("secret", "key", "token", "password", "sas", "credential")
 
 
 class DuckrunResource(ConfigurableResource):
@@ -57,11 +57,14 @@ class DuckrunResource(ConfigurableResource):
     _lake: Lake | None = PrivateAttr(default=None)
 
     def __init__(self, **values: Any) -> None:
-        shown, secrets = _hide(values.get("storage_options") or {})
+        if isinstance(values.get("root_path"), str):
+            refuse_credentials(values["root_path"])  # while the code is loaded, before a page shows them
+        safe, secrets = hide(values.get("storage_options") or {})
         if secrets:
-            values["storage_options"] = shown
+            values["storage_options"] = safe
         super().__init__(**values)
         self._secrets = secrets
+        configured_by_field(self)
 
     def _with_updated_values(self, values: Mapping[str, Any] | None) -> Self:
         # Dagster builds the copy it runs from the configuration that it shows, where the secrets are hidden.
@@ -151,7 +154,7 @@ class DuckrunResource(ConfigurableResource):
             raise InvalidConfig(
                 "DuckrunResource: root_path and project_dir both name a lake. Leave root_path out to take the profile's."
             )
-        options = {k: self._secrets.get(k, v) if v == _HIDDEN else v for k, v in self.storage_options.items()}
+        options = written(self.storage_options, self._secrets)
         if self.root_path:
             return LakeSettings(self.root_path, self.schema_, options, self.memory_limit)
         if not self.project_dir:
@@ -169,19 +172,6 @@ class DuckrunResource(ConfigurableResource):
             storage_options={**found.storage_options, **options},
             memory_limit=self.memory_limit or found.memory_limit,
         )
-
-
-def _hide(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Options as Dagster may show them, and the values that it may not. An EnvVar shows its name only."""
-    secrets = {
-        key: value
-        for key, value in options.items()
-        if isinstance(value, str)
-        and not isinstance(value, EnvVar)
-        and value != _HIDDEN
-        and any(word in key.lower() for word in _SECRET_WORDS)
-    }
-    return {key: _HIDDEN if key in secrets else value for key, value in options.items()}, secrets
 
 
 def _current_step() -> Any | None:

@@ -10,6 +10,10 @@ from typing import Any
 from duckrun.errors import InvalidConfig
 
 
+class NoLake(InvalidConfig):
+    """The profile is of another type than duckrun."""
+
+
 @dataclass(frozen=True)
 class LakeSettings:
     """Where a lake is and how to get in."""
@@ -38,7 +42,7 @@ def lake_of_profile(
     where = f"{folder / 'profiles.yml'}"
     values, shown = _render(project, folder, profile, target)
     if values.get("type") != "duckrun":
-        raise InvalidConfig(f"{shown} in {where} is of type {values.get('type')!r}; a lake needs type: duckrun.")
+        raise NoLake(f"{shown} in {where} is of type {values.get('type')!r}; a lake needs type: duckrun.")
     root = values.get("root_path")
     if not root:
         raise InvalidConfig(

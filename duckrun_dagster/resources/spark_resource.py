@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from dagster import ConfigurableResource, DagsterInstance, DagsterRun, InitResourceContext
 from pydantic import Field, PrivateAttr
@@ -10,6 +11,8 @@ from pydantic import Field, PrivateAttr
 from duckrun.errors import InvalidConfig
 from duckrun.storage import Storage
 from duckrun_dagster.compat import require_pyspark
+from duckrun_dagster.launch import configured_by_field
+from duckrun_dagster.resources.hidden import hide, written
 from duckrun_dagster.resources.run_worker import Worker, worker_of_run
 
 if TYPE_CHECKING:
@@ -29,7 +32,8 @@ class SparkResource(ConfigurableResource):
 
     Neither ``master`` nor ``remote`` means a session that the process has already, else ``local[*]``. A run whose steps are
     processes of their own (Dagster's multiprocess executor) shares one Spark, with ``connect_server`` as it is: the first
-    step that needs Spark starts a Spark Connect server on ``master``, which ends with the run.
+    step that needs Spark starts a Spark Connect server on ``master``, which ends with the run. Secrets in ``conf`` are not shown
+    in Dagster's pages; ``EnvVar`` keeps them out of the code too.
 
     Example::
 
@@ -53,11 +57,26 @@ class SparkResource(ConfigurableResource):
     _instance: DagsterInstance | None = PrivateAttr(default=None)
     _log: Any = PrivateAttr(default=None)
     _dbt_may_need_spark: bool = PrivateAttr(default=False)
+    _secrets: dict[str, str] = PrivateAttr(default_factory=dict)
 
     def __init__(self, **values: Any) -> None:
         if isinstance(values.get("connect_server"), bool):  # as YAML and Python have it
             values["connect_server"] = "always" if values["connect_server"] else "never"
+        safe, secrets = hide(values.get("conf") or {})
+        if secrets:
+            values["conf"] = safe
+        address, secret = hide({"remote": values.get("remote")})  # sc://host:15002/;token=…
+        if secret:
+            values, secrets = {**values, **address}, {**secrets, **secret}
         super().__init__(**values)
+        self._secrets = secrets
+        configured_by_field(self)
+
+    def _with_updated_values(self, values: Mapping[str, Any] | None) -> Self:
+        # Dagster builds the copy it runs from the configuration that it shows, where the secrets are hidden.
+        copy = cast(Self, super()._with_updated_values(values))
+        copy._secrets = {**self._secrets, **copy._secrets}
+        return copy
 
     # -- what users call
 
@@ -76,7 +95,7 @@ class SparkResource(ConfigurableResource):
         else:
             session = spark_session(
                 master=self.master,
-                remote=self.remote,
+                remote=self._address(),
                 conf=self._conf(),
                 packages=tuple(self.packages),
                 storage=storage,
@@ -92,7 +111,7 @@ class SparkResource(ConfigurableResource):
         """
         self._check()
         if self.remote is not None:
-            return {"SPARK_REMOTE": self.remote}
+            return {"SPARK_REMOTE": self._address() or ""}
         server = None if self.connect_server == "never" else self._server(storage)
         return {} if server is None else server.environment()
 
@@ -149,10 +168,13 @@ class SparkResource(ConfigurableResource):
             packages=(*self.packages, *store_packages(storage)),
         )
 
+    def _address(self) -> str | None:
+        return None if self.remote is None else written({"remote": self.remote}, self._secrets)["remote"]
+
     def _conf(self) -> dict[str, str]:
         from duckrun.engines.spark_progress import page_settings
 
-        return {**(page_settings() if self.progress and not self.remote else {}), **self.conf}
+        return {**(page_settings() if self.progress and not self.remote else {}), **written(self.conf, self._secrets)}
 
     def _report_progress(self, session: SparkSession) -> None:
         if self.progress and self._run is not None and self._log is not None and self._run.run_id not in _watches:

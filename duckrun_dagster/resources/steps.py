@@ -45,6 +45,7 @@ class StepSessions:
         self._sessions.clear()
 
 
+_AGAIN = "run the step again, which reads anew: with a RetryPolicy, or retries of the run, Dagster does"
 _lock = threading.Lock()
 _steps: dict[tuple[StepId, str], StepSessions] = {}
 
@@ -56,7 +57,7 @@ def sessions_of(step: StepId, lake: Lake) -> StepSessions:
             _steps.pop(key).close()
         key = (step, lake.root)
         if key not in _steps:
-            _steps[key] = StepSessions(lake, Pins(lake.snapshot))
+            _steps[key] = StepSessions(lake, Pins(lake.snapshot, advice=_AGAIN))
         return _steps[key]
 
 

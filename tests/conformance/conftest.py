@@ -16,9 +16,8 @@ from tests.conformance.applicability import reason_of
 HERE = Path(__file__).parent
 SUITE = Path(dbt.tests.adapter.__path__[0])
 ENGINE = os.environ.get("DUCKRUN_CONFORMANCE_ENGINE", "duckdb")
-# Of how many parts one is run, and which: the seed of the run says it, so that all have their turn. A soak runs them all.
-PARTS = 1 if os.environ.get("DUCKRUN_SOAK") else int(os.environ.get("DUCKRUN_CONFORMANCE_PARTS") or 1)
-PART = int(os.environ.get("DUCKRUN_TEST_SEED") or 0) % PARTS
+# Of how many parts of its classes a run takes one: see tests/drawing.py. The table of docs/conformance.md wants them all.
+PARTS = int(os.environ.get("DUCKRUN_CONFORMANCE_PARTS") or 1)
 # For hundreds of statements on a handful of rows each, in one JVM that lives for minutes.
 SPARK = {
     "master": "local[2]",
@@ -33,20 +32,15 @@ SPARK = {
 
 
 def pytest_report_header() -> str:
-    return f"conformance: engine {ENGINE}" + (f", part {PART + 1} of {PARTS}" if PARTS > 1 else "")
+    return f"conformance: engine {ENGINE}" + (f", one of {PARTS} parts of the classes" if PARTS > 1 else "")
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    classes = sorted({item.parent.nodeid for item in items if HERE in item.path.parents and item.parent is not None})
-    others = {name for number, name in enumerate(classes) if number % PARTS != PART}
-    left_out = [item for item in items if item.parent is not None and item.parent.nodeid in others]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item.parent is None or item.parent.nodeid not in others]
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE not in item.path.parents:
             continue
         item.add_marker(pytest.mark.conformance)
+        item.add_marker(pytest.mark.drawn(PARTS, whole_classes=True))
         reason = reason_of(item.cls, ENGINE) if isinstance(item, pytest.Function) and item.cls else None
         if reason:
             item.add_marker(pytest.mark.skip(reason=f"not applicable: {reason}"))

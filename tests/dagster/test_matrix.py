@@ -1,8 +1,7 @@
 """Every type of value with every kind of partitions: written, written again, loaded by one, by range and whole.
 
-The whole is an extended suite (`make test-ci SUITES=extended`). CI's slow suite runs one part of it, which one the seed
-says, so that a few runs have them all; every day runs a few cells. DUCKRUN_WRITE_PAGES=1 writes docs/dagster_matrix.md
-from what ran.
+A run of the suite `matrix` draws a part of the matrix; every day runs a few cells. The whole fills docs/dagster_matrix.md:
+DUCKRUN_WRITE_PAGES=1 writes it, else one that differs fails.
 """
 
 from __future__ import annotations
@@ -22,8 +21,6 @@ from tests.dagster.matrix import KINDS, PAGE, TYPES, Cell, Kind, Type, page
 CONNECT = "DUCKRUN_TEST_MATRIX_RESULTS"
 LOCAL, S3 = "Local disk", "S3 (moto's server)"
 ON_S3 = tuple(kind for kind in KINDS if kind.name in ("none", "daily, dates"))
-PARTS = 3
-PART = int(os.environ.get("DUCKRUN_TEST_SEED", "0")) % PARTS
 
 
 def spark_name() -> str:
@@ -43,16 +40,9 @@ def _cell(of: Type, kind: Kind, root: str, options: dict[str, str], request: pyt
 
 
 def _cases(*, spark: bool, kinds: tuple[Kind, ...] = KINDS) -> list[Any]:
-    """Type and kind of each cell; each part has a share of every type and, over the types, of every kind."""
+    """Type and kind of each cell."""
     cells = [(of, kind) for of in TYPES if of.spark is spark for kind in kinds]
-    return [
-        pytest.param(of, kind, id=f"{of.name}-{kind.name}", marks=[pytest.mark.slow] if _in_part(of, kind) else [])
-        for of, kind in cells
-    ]
-
-
-def _in_part(of: Type, kind: Kind) -> bool:
-    return (TYPES.index(of) + KINDS.index(kind)) % PARTS == PART
+    return [pytest.param(of, kind, id=f"{of.name}-{kind.name}") for of, kind in cells]
 
 
 # -- every day
@@ -75,13 +65,15 @@ def test_a_few_cells(type_name: str, kind_name: str, tmp_path: Path, request: An
 # -- the whole
 
 
-@pytest.mark.extended
+@pytest.mark.matrix
+@pytest.mark.drawn(5)
 @pytest.mark.parametrize(("of", "kind"), _cases(spark=False))
 def test_on_local_disk(of: Type, kind: Kind, tmp_path: Path, found: Any, request: Any) -> None:
     found[LOCAL, of.name, kind.name] = _cell(of, kind, str(tmp_path / "lake"), {}, request)
 
 
-@pytest.mark.extended
+@pytest.mark.matrix
+@pytest.mark.drawn(5)
 @pytest.mark.spark
 @pytest.mark.parametrize(("of", "kind"), _cases(spark=True))
 def test_spark_on_local_disk(of: Type, kind: Kind, tmp_path: Path, found: Any, request: Any) -> None:
@@ -89,7 +81,8 @@ def test_spark_on_local_disk(of: Type, kind: Kind, tmp_path: Path, found: Any, r
     _tell(found)
 
 
-@pytest.mark.extended
+@pytest.mark.matrix
+@pytest.mark.drawn(5)
 @pytest.mark.s3
 @pytest.mark.parametrize(("of", "kind"), _cases(spark=False, kinds=ON_S3))
 def test_on_s3(
@@ -99,7 +92,8 @@ def test_on_s3(
     found[S3, of.name, kind.name] = _cell(of, kind, f"{bucket}/lake", s3_options, request)
 
 
-@pytest.mark.extended
+@pytest.mark.matrix
+@pytest.mark.drawn(5)
 @pytest.mark.spark
 @pytest.mark.s3
 @pytest.mark.parametrize(("of", "kind"), _cases(spark=True, kinds=ON_S3))
@@ -128,7 +122,8 @@ def by_connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[
     yield {(where, name, kind): value for where, name, kind, value in json.loads(results.read_text())}
 
 
-@pytest.mark.extended
+@pytest.mark.matrix
+@pytest.mark.whole
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(CONNECT in os.environ, reason="this is the process that runs on Connect")

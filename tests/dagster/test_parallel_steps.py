@@ -56,7 +56,8 @@ def steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return SimpleNamespace(run=run, lake=tmp_path / "lake")
 
 
-@pytest.mark.extended
+@pytest.mark.slow
+@pytest.mark.drawn(5)
 @pytest.mark.timeout(600)
 def test_eight_first_writes_of_one_table_all_land(steps: Any) -> None:
     with steps.run("first") as result:
@@ -68,7 +69,8 @@ def test_eight_first_writes_of_one_table_all_land(steps: Any) -> None:
         }
 
 
-@pytest.mark.extended
+@pytest.mark.slow
+@pytest.mark.drawn(5)
 @pytest.mark.timeout(600)
 def test_dbt_is_told_the_part_of_its_step(steps: Any) -> None:
     project = steps.lake.with_name("dbt")
@@ -82,6 +84,7 @@ def test_dbt_is_told_the_part_of_its_step(steps: Any) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.drawn(5)
 @pytest.mark.timeout(600)
 def test_eight_merges_at_once_stay_inside_the_limit(steps: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     before = rows(ROWS, 0)

@@ -351,6 +351,29 @@ def mapped(
     return seen
 
 
+def test_rows_of_no_partition_are_read_by_an_asset_without_partitions_alone(shop: Any) -> None:
+    """A table with rows of a day that is no partition, beside ten days."""
+    whole, ten = ("2024-01-01", "2024-01-10"), list(range(1, 11))
+    shop.run([sales()], partitions=whole)
+    with shop.lake.session() as session:
+        session.sql("insert into shop.sales select day + 20 as day, n, amount from shop.sales where day = '2024-01-10'")
+    every = [*ten, 30]
+    assert mapped(shop, None, None, None) == mapped(shop, dg.AllPartitionMapping(), None, None) == every
+    assert mapped(shop, dg.SpecificPartitionsPartitionMapping(DAILY.get_partition_keys()), None, None) == ten
+    assert mapped(shop, None, DAILY, whole) == ten
+    assert mapped(shop, dg.AllPartitionMapping(), DAILY, whole) == ten
+    assert mapped(shop, dg.AllPartitionMapping(), DAILY, "2024-01-03") == ten
+
+    seen: list[int] = []
+
+    @dg.asset
+    def all_of_it(sales: pl.DataFrame) -> None:
+        seen.extend(sorted(sales["day"].dt.day().to_list()))
+
+    shop.run([sales(), all_of_it], partitions="2024-01-03")
+    assert sorted(set(seen)) == every, "in a run of one partition, too"
+
+
 def test_every_partition_mapping_loads_exactly_what_it_maps(shop: Any) -> None:
     shop.run([sales()], partitions=("2024-01-01", "2024-01-10"))
     day, ten = "2024-01-03", list(range(1, 11))
@@ -363,6 +386,7 @@ def test_every_partition_mapping_loads_exactly_what_it_maps(shop: Any) -> None:
     assert mapped(shop, dg.AllPartitionMapping(), DAILY, day) == ten
     assert mapped(shop, dg.LastPartitionMapping(), DAILY, day) == [10]
     assert mapped(shop, dg.LastPartitionMapping(), None, None) == [10]
+    assert mapped(shop, dg.AllPartitionMapping(), None, None) == ten
     assert mapped(shop, dg.SpecificPartitionsPartitionMapping([day, "2024-01-05"]), HALVES, "first") == [3, 5]
     assert mapped(shop, window(start_offset=-1), DAILY, day) == [2, 3]
     assert mapped(shop, window(start_offset=-1, end_offset=-1), DAILY, day) == [2]

@@ -201,3 +201,103 @@ def test_the_io_manager_takes_the_lake_at_launch(tmp_path: Path) -> None:
     )
     assert result.success
     assert (tmp_path / "late" / "main" / "goods" / "_delta_log").is_dir()
+
+
+def test_secrets_in_the_configuration_of_spark_are_hidden_and_reach_spark() -> None:
+    conf = {
+        "spark.hadoop.fs.s3a.secret.key": "hush",
+        "spark.driver.extraJavaOptions": "-Djavax.net.ssl.keyStorePassword=hush",
+        "spark.sql.shuffle.partitions": "8",
+        "spark.hadoop.fs.s3a.access.key": dg.EnvVar("HOME"),
+    }
+    resource = SparkResource(master="local[2]", conf=conf, progress=False)
+    far = SparkResource(remote="sc://host:15002/;token=hush")
+    for each in (resource, far):
+        shown = json.dumps(each.get_resource_definition().config_schema.as_field().default_value)
+        assert "hush" not in shown + repr(each) + str(each.model_dump())
+    assert '"8"' in json.dumps(resource.get_resource_definition().config_schema.as_field().default_value)
+
+    seen: dict[str, Any] = {}
+
+    @dg.asset
+    def goods(spark: SparkResource, far: SparkResource) -> None:
+        seen.update(spark._conf(), remote=far.environment()["SPARK_REMOTE"])
+        assert "hush" not in repr(spark) + repr(far)
+
+    dg.materialize([goods], resources={"spark": resource, "far": far}, instance=dg.DagsterInstance.ephemeral())
+    assert seen == {
+        **conf,
+        "spark.hadoop.fs.s3a.access.key": os.environ["HOME"],
+        "remote": "sc://host:15002/;token=hush",
+    }
+
+
+def test_a_root_with_credentials_is_refused_while_the_code_is_loaded() -> None:
+    with pytest.raises(InvalidConfig, match="holds credentials") as raised:
+        DuckrunResource(root_path="s3://key:hush@bucket/lake")
+    assert "hush" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("config", "changed"),
+    [
+        ({}, {}),
+        ({"io_manager": {"writes": {}}}, {}),
+        ({"io_manager": {"engine": "duckdb"}}, {"engine": "duckdb"}),
+        ({"io_manager": {"preview": True, "schema": "fresh"}}, {"preview": True, "schema_": "fresh"}),
+        ({"duckrun": {"memory_limit": "3GB"}}, {"memory_limit": "3GB"}),
+        ({"duckrun": {"storage_options": {}}}, {"storage_options": {}}),
+        ({"spark": {"connect_server": "auto"}}, {"connect_server": "auto"}),
+        ({"spark": {"progress": True, "packages": []}}, {"progress": True, "packages": []}),
+    ],
+    ids=str,
+)
+def test_a_run_s_configuration_changes_what_it_names_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, config: Any, changed: Any
+) -> None:
+    """Also where it names what is the default of the class."""
+    monkeypatch.setenv("KEY_OF_THE_LAKE", "hush")
+    options = {"AWS_SECRET_ACCESS_KEY": "hush", "aws_access_key_id": dg.EnvVar("KEY_OF_THE_LAKE")}
+    root = "s3://bucket/lake"
+    lake = DuckrunResource(root_path=root, schema="own", storage_options=options, memory_limit="2GB")
+    spark = SparkResource(master="local[2]", conf={"a": "b"}, packages=["p"], connect_server="never", progress=False)
+    manager = DeltaIOManager(duckrun=lake, spark=spark, engine="spark", schema="raw", preview=False)
+    found: dict[str, Any] = {}
+
+    @dg.asset(required_resource_keys={"io_manager", "duckrun", "spark"})
+    def look(context: dg.AssetExecutionContext) -> None:
+        for key, names in (
+            ("duckrun", ("schema_", "storage_options", "memory_limit", "root_path")),
+            ("spark", ("master", "conf", "packages", "connect_server", "progress")),
+            ("io_manager", ("engine", "schema_", "preview", "default_type", "writes")),
+        ):
+            resource = getattr(context.resources, key)
+            found[key] = {name: getattr(resource, name) for name in names}
+            if key == "duckrun":
+                found["secrets"] = resource.lake().storage.delta_options()
+
+    resources = {"duckrun": lake, "spark": spark, "io_manager": manager}
+    run_config = {"resources": {key: {"config": values} for key, values in config.items()}}
+    dg.materialize([look], resources=resources, instance=dg.DagsterInstance.ephemeral(), run_config=run_config)
+    expected = {
+        "duckrun": {
+            "schema_": "own",
+            "storage_options": {"AWS_SECRET_ACCESS_KEY": "********", "aws_access_key_id": "********"},
+            "memory_limit": "2GB",
+            "root_path": root,
+        },
+        "spark": {
+            "master": "local[2]",
+            "conf": {"a": "b"},
+            "packages": ["p"],
+            "connect_server": "never",
+            "progress": False,
+        },
+        "io_manager": {"engine": "spark", "schema_": "raw", "preview": False, "default_type": "pyarrow", "writes": {}},
+    }
+    for key in config:
+        expected[key] |= changed
+    secrets = found.pop("secrets")
+    assert found == expected
+    if "storage_options" not in changed:
+        assert secrets["AWS_SECRET_ACCESS_KEY"] == secrets["aws_access_key_id"] == "hush"

@@ -9,6 +9,8 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
+from dagster._core.definitions.reconstruct import ReconstructableRepository
+from dagster_dbt import DbtProject
 
 import duckrun
 from duckrun.errors import InvalidConfig
@@ -80,6 +82,72 @@ def test_a_run_says_how_an_asset_is_written_this_once(shop: Any, metadata: Any) 
     wrong = {"resources": {"io_manager": {"config": {"writes": {"goods": {"modes": "append"}}}}}}
     message = shop.error([goods()], run_config=wrong)
     assert "Asset goods, for this run: unknown metadata key 'modes'. Did you mean 'mode'" in message
+
+
+@pytest.mark.parametrize(
+    ("writes", "message"),
+    [
+        ({"good": {"mode": "append"}}, "'good', which is no asset that can be written here. Did you mean 'goods'?"),
+        (
+            {"shop.others": {"mode": "append"}},
+            "'shop.others', which is no asset that can be written here. Did you mean 'shop/others'?",
+        ),
+        ({"nothing_like_it": {}}, "'nothing_like_it', which is no asset that can be written here"),
+        ({"kept": {"mode": "append"}}, "'kept', which other writes. Set resources.other.config"),
+        ({"goods": {"partition_by": ["id"]}}, "unknown metadata key 'partition_by'. A run may say engine, mode"),
+        ({"goods": {"partition_expr": "id"}}, "unknown metadata key 'partition_expr'"),
+    ],
+    ids=["near", "with a dot", "far", "of another IO manager", "of the asset alone", "of the asset alone, too"],
+)
+def test_a_run_s_configuration_that_nothing_would_read_is_refused(shop: Any, writes: Any, message: str) -> None:
+    @dg.asset(io_manager_key="other")
+    def kept() -> pa.Table:
+        return pa.table({"id": [1]})
+
+    assets = [goods(), goods(key=("shop", "others")), kept]
+    more = {"other": shop.resources()["io_manager"]}
+    shop.run([goods(mode="append")])
+    result = dg.materialize(
+        assets,
+        instance=shop.instance,
+        resources={**shop.resources(), **more},
+        run_config={"resources": {"io_manager": {"config": {"writes": writes}}}},
+        raise_on_error=False,
+    )
+    failed = [event for event in result.all_events if event.is_step_failure]
+    assert message in str(failed[0].step_failure_data.error.cause.message)
+    assert shop.version("goods") == 0
+
+
+CODE_LOCATION = """
+import dagster as dg, pyarrow as pa
+from duckrun_dagster import DeltaIOManager, DuckrunResource
+
+@dg.asset
+def goods() -> pa.Table:
+    return pa.table({{"id": [1]}})
+
+@dg.asset(key=["shop", "others"])
+def others() -> pa.Table:
+    return pa.table({{"id": [1]}})
+
+manager = DeltaIOManager(duckrun=DuckrunResource(root_path={root!r}), schema="shop")
+job = dg.define_asset_job("job", executor_def=dg.in_process_executor)
+defs = dg.Definitions(assets=[goods, others], jobs=[job], resources={{"io_manager": manager}})
+"""
+
+
+def test_a_run_may_say_how_assets_are_written_that_it_leaves_out(shop: Any, tmp_path: Path) -> None:
+    """As a retry of what failed does, which has the configuration of the whole."""
+    (tmp_path / "location.py").write_text(CODE_LOCATION.format(root=str(shop.root)))
+    job = ReconstructableRepository.for_file(str(tmp_path / "location.py"), "defs").get_reconstructable_job("job")
+    for name, fine in (("shop/others", True), ("shop/other", False)):
+        once = {"resources": {"io_manager": {"config": {"writes": {name: {"mode": "append"}}}}}}
+        with dg.instance_for_test() as instance:
+            only = [dg.AssetKey("goods")]
+            with dg.execute_job(job, instance=instance, asset_selection=only, run_config=once) as result:
+                assert result.success is fine
+    assert shop.version("goods") == 0
 
 
 def test_an_asset_says_in_its_output_how_this_value_is_written(shop: Any, metadata: Any) -> None:
@@ -290,6 +358,69 @@ def test_two_assets_on_one_table_of_a_profile_s_lake_are_an_error(shop: Any, tmp
     other = goods(key=("shop", "goods") if location is None else ("other",), **located)
     with pytest.raises(InvalidConfig, match="Assets goods and .* both write table shop.goods"):
         check_definitions(dg.Definitions(assets=[goods(), other], resources={"io_manager": manager}))
+
+
+def test_tables_of_one_name_in_two_lakes_are_two_tables(shop: Any, tmp_path: Path) -> None:
+    @dg.asset(key=["shop", "goods"], io_manager_key="elsewhere")
+    def twin() -> pa.Table:
+        return pa.table({"id": [1]})
+
+    def beside(lake: Any, schema: str | None = None) -> dg.Definitions:
+        other = DeltaIOManager(duckrun=lake, schema=schema)
+        return dg.Definitions(assets=[goods(), twin], resources={**shop.resources(), "elsewhere": other})
+
+    one, two = dg.EnvVar("LAKE_ONE"), dg.EnvVar("LAKE_TWO")
+    for lake in (
+        DuckrunResource(root_path=str(tmp_path / "other")),
+        DuckrunResource(root_path=one),
+        DuckrunResource.configure_at_launch(),
+    ):
+        check_definitions(beside(lake))
+    both = {"io_manager": DeltaIOManager(duckrun=DuckrunResource(root_path=one), schema="shop")}
+    for root, fine in ((one, False), (two, True)):
+        both["elsewhere"] = DeltaIOManager(duckrun=DuckrunResource(root_path=root))
+        if fine:
+            check_definitions(dg.Definitions(assets=[goods(), twin], resources=both))
+        else:
+            with pytest.raises(InvalidConfig, match="both write table shop.goods"):
+                check_definitions(dg.Definitions(assets=[goods(), twin], resources=both))
+    with pytest.raises(InvalidConfig, match="Assets goods and shop/goods both write table shop.goods"):
+        check_definitions(beside(DuckrunResource(root_path=f"{shop.root}/")))
+
+
+@pytest.mark.filterwarnings("ignore::dagster.BetaWarning")
+def test_an_io_manager_of_the_asset_s_own_is_seen_too(shop: Any, tmp_path: Path) -> None:
+    def twin(root: Path) -> dg.AssetsDefinition:
+        own = DeltaIOManager(duckrun=DuckrunResource(root_path=str(root)))
+
+        @dg.asset(key=["shop", "goods"], io_manager_def=own)
+        def _twin() -> pa.Table:
+            return pa.table({"id": [1]})
+
+        return _twin
+
+    check_definitions(definitions(shop, goods(), twin(tmp_path / "other")))
+    with pytest.raises(InvalidConfig, match="Assets goods and shop/goods both write table shop.goods"):
+        check_definitions(definitions(shop, goods(), twin(shop.root)))
+
+
+@pytest.mark.parametrize("kind", ["duckrun", "duckdb"])
+def test_a_dbt_model_is_in_the_lake_of_its_project(shop: Any, tmp_path: Path, kind: str) -> None:
+    (tmp_path / "dbt_project.yml").write_text("name: shop\nprofile: shop\n")
+
+    def model(root: Path) -> dg.AssetsDefinition:
+        profile = json.dumps({"type": kind, "schema": "shop", "root_path": str(root), "path": "x.duckdb"})
+        (tmp_path / "profiles.yml").write_text(f"shop: {{target: dev, outputs: {{dev: {profile}}}}}\n")
+        project = DbtProject(project_dir=tmp_path)
+        return goods(
+            key=("m",),
+            **{"dagster_dbt/manifest": "x", "dagster_dbt/project": project, "dagster/table_name": "shop.goods"},
+        )
+
+    check_definitions(definitions(shop, goods(), model(tmp_path / "other")))
+    if kind == "duckrun":
+        with pytest.raises(InvalidConfig, match="Assets goods and m both write table shop.goods"):
+            check_definitions(definitions(shop, goods(), model(shop.root)))
 
 
 def test_a_dbt_model_and_an_asset_on_one_table_are_an_error(shop: Any) -> None:

@@ -155,7 +155,8 @@ def at_once(project: Any, commands: list[tuple[list[str], Mapping[str, str]]]) -
 
 
 def lost(result: Mapping[str, Any]) -> bool:
-    return result["status"] == "error" and "read again and repeat" in str(result["message"])
+    said = str(result["message"])
+    return result["status"] == "error" and ("read again and repeat" in said or "changed its rows since" in said)
 
 
 def rows_of(project: Any, name: str) -> Counter[tuple[Any, ...]]:

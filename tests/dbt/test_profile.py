@@ -44,6 +44,10 @@ def test_a_secret_is_in_no_representation():
         ({"rot_path": "x"}, ["'rot_path'", "Did you mean 'root_path'"]),
         ({"path": "dev.duckdb", "database": "dev"}, ["root_path"]),
         ({"memory_limit": "lots"}, ["memory_limit", "2GB"]),
+        ({"root_path": "s3://key:hunter2@bucket/lake"}, ["holds credentials", "s3://***@bucket"]),
+        ({"lakes": {"other": {"root_path": "s3://key:hunter2@bucket"}}}, ["holds credentials"]),
+        ({"storage_options": "AWS_SECRET_ACCESS_KEY=hunter2"}, ["storage_options is a str"]),
+        ({"lakes": ["s3://key:hunter2@bucket"]}, ["lakes is a list"]),
     ],
 )
 def test_a_profile_that_cannot_work_is_refused(keys, words):
@@ -51,6 +55,7 @@ def test_a_profile_that_cannot_work_is_refused(keys, words):
         credentials(**keys)
     for word in words:
         assert word in str(error.value)
+    assert "hunter2" not in str(error.value)
 
 
 def test_transactions_are_off_and_duckdbs_own_limit_is_the_limit():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import duckdb
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
@@ -87,3 +88,53 @@ def test_files_staged_by_others_keep_the_constraints_of_the_table_that_they_over
     assert DeltaTable(duck.lake.parse("main.t").location).to_pyarrow_table().to_pylist() == [{"id": 5, "Amount": 50}]
     with pytest.raises(InvalidConfig, match="constraints"):
         duck.commit_staged("main.t", files, WriteSpec("overwrite", constraints=HELD))
+
+
+MERGES = {
+    "set from another column": ("select 1 as id, 5 as x, -1 as \"Amount\"", "when matched then update set \"Amount\" = s.x"),
+    "set by an expression": ("select 1 as id, 0 as x", "when matched then update set \"Amount\" = t.\"Amount\" + s.x + 1"),
+    "delete by rows that break it": ("select 2 as id, -1 as \"Amount\"", "when matched then delete"),
+    "rows that are not written": ("select 1 as id, -1 as \"Amount\"", "when not matched then insert (id, \"Amount\") values (s.id, s.\"Amount\")"),
+    "conditions that keep them out": ("select 1 as id, -1 as \"Amount\"", "when matched and s.\"Amount\" > 0 then update set \"Amount\" = s.\"Amount\""),
+    "not matched by source": ("select 2 as id", "when not matched by source then update set \"Amount\" = t.\"Amount\" * 2"),
+    "insert without the optional one": ("select 9 as id, 4 as x", "when not matched then insert (id) values (s.id)"),
+    "insert from another column": ("select 9 as k, 4 as id, 7 as x", "when not matched then insert (id, \"Amount\") values (s.k, s.x)"),
+    "part of the columns": ("select 1 as id, cast(null as int) as w", "when matched then update set \"Amount\" = 3"),
+}  # fmt: skip
+BREAKING = {
+    "set from another column": ("select 1 as id, -5 as x, 1 as \"Amount\"", "when matched then update set \"Amount\" = s.x", "positive"),
+    "set by an expression": ("select 1 as id, 0 as x", "when matched then update set \"Amount\" = -t.\"Amount\"", "positive"),
+    "not matched by source": ("select 2 as id", "when not matched by source then update set \"Amount\" = -1", "positive"),
+    "insert": ("select 9 as id, -4 as x", "when not matched then insert (id, \"Amount\") values (s.id, s.x)", "positive"),
+    "insert without a needed one": ("select 9 as id, 4 as x", "when not matched then insert (\"Amount\") values (s.x)", "id"),
+    "set to NULL": ("select 1 as id, 4 as x", "when matched then update set id = cast(null as bigint)", "id"),
+}  # fmt: skip
+
+
+def test_a_merge_is_held_to_the_constraints_by_the_rows_that_it_leaves(session: Session) -> None:
+    """The rows of the source, and those that a clause takes away, may break them; both engines and a native table agree."""
+    for case, (source, clauses) in MERGES.items():
+        on = "t.id = s.k" if "as k" in source else "t.id = s.id"
+        session.execute("main.t", WriteSpec("overwrite", constraints=HELD), ROWS)
+        statement = f"merge into main.t as t using ({source}) as s on {on} {clauses}"
+        session.sql(statement)
+        with duckdb.connect() as native:
+            native.execute(
+                'create schema if not exists main; create table main.t (id bigint not null, "Amount" bigint)'
+            )
+            native.execute("insert into main.t values (1, 10), (2, null)")
+            native.execute(statement)
+            expected = sorted(native.execute("select * from main.t").fetchall(), key=repr)
+        assert sorted(rows_of(session.scan("main.t")), key=repr) == expected, case
+        assert constraints(session) == ({"id"}, {"positive"})
+
+
+def test_a_merge_that_leaves_rows_which_break_a_constraint_names_it_and_writes_nothing(session: Session) -> None:
+    session.execute("main.t", WriteSpec("overwrite", constraints=HELD), ROWS)
+    for case, (source, clauses, named) in BREAKING.items():
+        statement = f"merge into main.t as t using ({source}) as s on t.id = s.id {clauses}"
+        with pytest.raises((SchemaMismatch, InvalidConfig), match=rf"main\.t.*\b{named}\b"):
+            session.sql(statement)
+            pytest.fail(case)
+    assert session.lake.snapshot(session.lake.parse("main.t")).version == 0
+    assert rows_of(session.scan("main.t")) == rows_of(ROWS)

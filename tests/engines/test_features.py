@@ -1,7 +1,6 @@
 """Each feature of Delta tables on both engines: the same rows after every step, or a refusal that says where to go.
 
-The whole is an extended suite (`make test-ci SUITES=extended`), and fills docs/features.md: DUCKRUN_WRITE_PAGES=1 writes it,
-else one that differs fails. CI's slow suite runs one part of it, which one the seed says.
+A run of the suite `matrix` draws a part of it. The whole fills docs/features.md: DUCKRUN_WRITE_PAGES=1 writes it, else one that differs fails.
 """
 
 from __future__ import annotations
@@ -27,12 +26,7 @@ from tests.engines.feature_cases import APPENDS_ONLY, ENGINES, FEATURES, OTHER, 
 from tests.rows import rows_of
 
 pytestmark = pytest.mark.spark
-PARTS = 5  # odd, so that each part has both engines
-PART = int(os.environ.get("DUCKRUN_TEST_SEED", "0")) % PARTS
-CASES = [
-    pytest.param(feature, engine, id=f"{feature.name}-{engine}", marks=[pytest.mark.slow] if n % PARTS == PART else [])
-    for n, (feature, engine) in enumerate((feature, engine) for feature in FEATURES for engine in ENGINES)
-]
+CASES = [pytest.param(feature, engine, id=f"{feature.name}-{engine}") for feature in FEATURES for engine in ENGINES]
 
 Found = dict[tuple[str, str, str], str]
 
@@ -152,7 +146,8 @@ def created(both: dict[str, Session], feature: Feature, engine: str) -> tuple[st
     return name, YES
 
 
-@pytest.mark.extended
+@pytest.mark.matrix
+@pytest.mark.drawn(5)  # odd, so that each part has both engines
 @pytest.mark.parametrize(("feature", "engine"), CASES)
 def test_a_table_with_a_feature(
     both: dict[str, Session], found: Found, feature: Feature, engine: str, spark: Any
@@ -198,7 +193,8 @@ def test_features_of_a_protocol_that_lists_none_are_known_by_the_columns(both: d
         assert rows_of(session.scan(name)) == [(1, 2), (2, 4)]
 
 
-@pytest.mark.extended
+@pytest.mark.matrix
+@pytest.mark.whole
 def test_the_page_shows_what_was_found(found: Found) -> None:
     cells = len(FEATURES) * len(ENGINES) * (1 + len(STEPS))
     assert len(found) == cells, "the page is of the whole matrix: run all of this file"

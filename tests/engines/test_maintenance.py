@@ -229,3 +229,21 @@ def test_files_with_deletion_vectors_are_written_anew_by_duckdb(duck: Session, s
             maintenance.vacuum(duck, "main.t")
         gone = maintenance.vacuum(other, "main.t", retention_hours=0, enforce_retention=False)
         assert gone.removed and other.scan("main.t").count() == 196
+
+
+@pytest.mark.parametrize("cleaned", [True, False])
+def test_commits_beyond_their_retention_go_with_a_checkpoint_unless_the_table_forbids_it(
+    duck: Session, cleaned: bool
+) -> None:
+    properties = {
+        "delta.checkpointInterval": "3",
+        "delta.logRetentionDuration": "interval 0 days",
+        "delta.enableExpiredLogCleanup": str(cleaned).lower(),
+    }
+    log = Path(duck.lake.root, "main", "t", "_delta_log")
+    for number in range(7):
+        for path in log.glob("*.json"):
+            os.utime(path, (time.time() - WEEK, time.time() - WEEK))
+        duck.execute("main.t", WriteSpec("append", table_properties=properties), rows("a", number).to_reader())
+    assert (log / f"{0:020d}.json").exists() is not cleaned
+    assert rows_of(duck.scan("main.t"), "id") == [(n,) for n in range(7)]

@@ -124,8 +124,46 @@ ODD = (
     Odd("time", None, pa.array([dt.time(1)], pa.time64("us"))),
     Odd("time inside of a struct", None, _STRUCT_TIME),
     Odd("duration, interval", None, pa.array([dt.timedelta(1)], pa.duration("us"))),
-    Odd("a column of NULL without a type", "int", pa.nulls(1), spark=REFUSED),
+    Odd("a column of NULL without a type", None, pa.nulls(1)),
 )  # fmt: skip
+
+
+WIDER = """
+Where Delta keeps a type as a wider one, the table's column is of the wider type from then on, and takes what the source's own type would not. DuckDB's own tables would refuse it; a
+[CHECK constraint](sql.md) does here too.
+
+| made as | is | and then takes |
+|---|---|---|
+| `UTINYINT`, `USMALLINT`, `UINTEGER` | the next wider signed integer | negative numbers, 300 in a `UTINYINT` |
+| `UBIGINT`, `HUGEINT`, `UHUGEINT` | a decimal without places | negative numbers, up to 20 or 38 digits; `//` and bit operators are not for decimals: cast to `HUGEINT` |
+| `INTEGER[3]` | a list | lists of any length |
+| `JSON`, `UUID`, `ENUM`, `BIT` | a text | any text; JSON functions work on it |
+| `TIMESTAMP_S`, `TIMESTAMP_MS` | microseconds | fractions of a second |
+| `VARCHAR(3)` | a text | any length, as in DuckDB |
+"""
+VALUES = """
+## Values at the ends
+`tests/engines/test_values.py` writes every value of `tests/alphabet.py` as a value of a column and of a partition: DuckDB, deltalake and Spark read and find each, and merge, update, delete
+and replace change it by itself. What not every reader has is `SchemaMismatch`, before anything is written:
+
+- **Dates and times** outside of the years 1 to 9999, infinity among them: NULL or 9999-12-31 stands for never. On Spark `UPDATE` and the clauses of a `MERGE` compute values that are not looked at, nor are those inside of
+  lists, maps and structs on either engine. Tables of others with such years can be read and changed.
+- **Partition values**: the texts `''`, `NULL` and `__HIVE_DEFAULT_PARTITION__`, which a reader takes for NULL; on DuckDB a text that makes a folder's name longer than 255 bytes; and columns of type binary, for whose
+  values no two readers have the same text, or of a nested type.
+- **Negative decimals as partition values** are right in the log, and DuckDB and Spark read them; deltalake's own dataset (`to_pyarrow_table`) takes -1.10 for -1.-10 and fails, whoever wrote them. So tables that are
+  partitioned by decimals or floating numbers are never written by delta_rs.
+"""
+FRAMES = """
+## What a frame may hold
+The same for pandas, polars, Arrow and DuckDB on both engines, and in Dagster; `refused` is `SchemaMismatch`, which names the column.
+
+- **Names.** Two columns of one name, or of names that differ in case only, are refused: Delta has one column of them. `collect()`, `pl()` and `show()` of a query with two columns `x` give the second as `x_1`.
+- **A column of nothing but NULL**, also inside of lists, maps and structs, takes the type of the table's column, also in an overwrite. A new column is refused until it is cast. `select null as x` in DuckDB's SQL
+  makes an `INTEGER`, as DuckDB's own `create table as` does; on Spark it is refused.
+- **The index of a pandas frame** is kept where `to_parquet()` keeps it: as a column of its name, or `__index_level_0__` without one. An index without a name that is a `RangeIndex` counts the rows and is left out. It comes
+  back as a column. Filtered or concatenated frames have an index that is no range: `reset_index(drop=True)` leaves it out.
+- **pandas**: periods and intervals are refused (`.dt.to_timestamp()`, `.astype(str)`), labels of several levels too; values of several types name both types and the first row of each.
+"""
 
 
 def page(types: Mapping[str, Mapping[str, str]], odd: Mapping[tuple[str, str], str]) -> str:
@@ -154,4 +192,4 @@ and read by both into each library; the values are equal in every cell. The same
     odds = ["| source | duckdb | spark |", "|---|---|---|"]
     for name in dict.fromkeys(name for name, _ in odd):
         odds.append(f"| {name} | {odd.get((name, 'duckdb'), '')} | {odd.get((name, 'spark'), '–')} |")
-    return head + "\n".join(lines) + "\n" + middle + "\n".join(odds) + "\n"
+    return head + "\n".join(lines) + "\n" + middle + "\n".join(odds) + "\n" + WIDER + VALUES + FRAMES

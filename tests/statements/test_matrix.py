@@ -28,7 +28,8 @@ def _cells() -> Iterator[object]:
         for engine in ENGINES:
             marks = []
             if engine == "spark":
-                marks = [pytest.mark.spark] if case.daily else [pytest.mark.spark, pytest.mark.slow]
+                daily = [] if case.daily else [pytest.mark.slow]
+                marks = [pytest.mark.spark, pytest.mark.drawn(3), *daily]
             yield pytest.param(case, engine, id=f"{case.id} [{engine}]", marks=marks)
 
 

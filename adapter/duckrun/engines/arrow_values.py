@@ -7,7 +7,8 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from duckrun.errors import InvalidConfig, SchemaMismatch
+from duckrun.errors import InvalidConfig
+from duckrun.pandas_values import arrow_of_pandas
 
 
 def is_dataset(value: Any) -> bool:
@@ -22,11 +23,8 @@ def arrow_table(value: Any) -> pa.Table:
         return value
     if isinstance(value, pa.RecordBatch):
         return pa.Table.from_batches([value])
-    if module == "pandas":
-        try:
-            return pa.Table.from_pandas(value, preserve_index=False)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
-            raise SchemaMismatch(f"the pandas DataFrame has a column with no one type: {error}") from error
+    if module == "pandas" and type(value).__name__ != "Series":
+        return arrow_of_pandas(value)
     if isinstance(value, duckdb.DuckDBPyRelation):
         return value.to_arrow_table()
     if is_dataset(value):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import tempfile
 import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,14 @@ import duckdb
 import pyarrow as pa
 from sqlglot import exp
 
+from duckrun.columns import refuse_twins
+from duckrun.dialects import text_in
 from duckrun.display import is_interactive
-from duckrun.engines import duckdb_alter, duckdb_optimize, duckdb_write
+from duckrun.engines import duckdb_alter, duckdb_optimize, duckdb_scan, duckdb_write
+from duckrun.engines.arrow_values import arrow_table
 from duckrun.engines.duckdb_fit import types_of
-from duckrun.engines.duckdb_source import SqlOnCursor, arrow_table, rows_of
-from duckrun.engines.duckdb_sql import delta_scan, errors_about, files_sql, scanned, select_sql
+from duckrun.engines.duckdb_source import SqlOnCursor, rows_of, schema_of_types
+from duckrun.engines.duckdb_sql import attach_again, errors_about, files_sql, scans_in, select_sql
 from duckrun.engines.duckdb_types import store_all
 from duckrun.engines.table_job import carry_out
 from duckrun.errors import StorageError
@@ -27,13 +31,16 @@ from duckrun.formats.alteration import Alteration
 from duckrun.frame import Frame, without_arrow_form
 from duckrun.lake import Lake
 from duckrun.memory import Arbiter, threads_within
+from duckrun.pins import NOTHING, Reads, together
 from duckrun.sizing import advise
 from duckrun.specs import Commit, ReadSpec, Spec, StagedFile, WriteSpec
-from duckrun.sql import quote_identifier, quote_literal
+from duckrun.sql import dotted_names, quote_identifier, quote_literal
 from duckrun.storage import Storage
 from duckrun.table import Scan, Snapshot
 from duckrun.table_specs import MaintenanceResult, OptimizeSpec, TableSpec, VacuumSpec
 from duckrun.transaction import Transaction
+
+log = logging.getLogger(__name__)
 
 UNSIGNED = "allow_unsigned_extensions"
 """DuckDB reads a whole extension, 80 MB for Delta, to check its signature: a quarter of a second for each instance. The files of
@@ -99,6 +106,15 @@ def open_connection(lake: Lake, limit: int, scratch: str) -> duckdb.DuckDBPyConn
     return connection
 
 
+def _has_ended(connection: duckdb.DuckDBPyConnection) -> bool:
+    """True for an instance that DuckDB refuses every statement of, since an assertion of its own failed."""
+    try:
+        connection.cursor().execute("SELECT 1")
+    except duckdb.FatalException:
+        return True
+    return False
+
+
 class DuckDBEngine:
     """DuckDB over one lake. ``connection`` is shared by its cursors; each job runs on a cursor of its own."""
 
@@ -125,16 +141,43 @@ class DuckDBEngine:
         self._scratch = tempfile.TemporaryDirectory(prefix="duckrun-")
         self._registered: dict[str, pa.Table] = {}
         self._reached: list[Storage] = [lake.storage]
-        self.temp_names: set[str] = set()
+        self.temp_names: dict[str, Reads] = {}
         self._kept: set[str] = set()
+        self._views: dict[str, str] = {}
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
-        """The DuckDB connection; opened at first use."""
+        """The DuckDB connection; opened at first use, and again where an error of DuckDB's own ended the instance."""
         with self._opening:
             if self._opened is None:
                 self._opened = open_connection(self.lake, self.duckdb_limit, self._scratch.name)
+            elif self._owned and _has_ended(self._opened):
+                self._opened = self._opened_again()
             return self._opened
+
+    def _opened_again(self) -> duckdb.DuckDBPyConnection:
+        """A new instance with what is known of the one that ended: registered values, views and credentials. Its temporary
+        tables are gone.
+        """
+        connection = open_connection(self.lake, self.duckdb_limit, self._scratch.name)
+        for storage in self._reached[1:]:
+            load_extensions(connection, [storage], narrow=True)
+        lost = dict.fromkeys(self._kept, "its rows are gone")
+        for name, sql in self._views.items():
+            try:
+                attach_again(connection, sql)
+                connection.execute(f"CREATE OR REPLACE VIEW {quote_identifier(name)} AS {sql}")
+            except duckdb.Error as error:  # it reads a table that is gone
+                lost[name] = str(error).splitlines()[0]
+        for name in lost:
+            self._kept.discard(name)
+            self._views.pop(name, None)
+            del self.temp_names[name]
+        log.warning(
+            "An internal error ended this session's DuckDB; a new one is open%s.",
+            "".join(f", without the temporary {name} ({why})" for name, why in lost.items()),
+        )
+        return connection
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
         """A cursor of its own for one job; long queries on it show DuckDB's progress bar where somebody watches."""
@@ -158,36 +201,29 @@ class DuckDBEngine:
     def scan(self, snapshot: Snapshot, spec: ReadSpec) -> Frame:
         """The rows of one snapshot, pruned by columns and predicate: lazy."""
         advise(snapshot, self.arbiter.limit(), self._scratch.name)
-        source = delta_scan(snapshot.ref.location, snapshot.version)
-        return self._frame(select_sql(source, spec, snapshot.schema.names, str(snapshot.ref)))
+        return self._frame(
+            select_sql(duckdb_scan.scan(snapshot, on=self.connection), spec, snapshot.schema.names, str(snapshot.ref))
+        )
 
     def open(self, scan: Scan) -> Frame:
         """The rows of a scan's files: lazy. The files may be some of the table's only."""
-        names = scan.schema.names
-        if not scan.files:
-            empty = f"SELECT * FROM {delta_scan(scan.ref.location, scan.version)} LIMIT 0"
-            return self._frame(empty)
-        inside = delta_scan(scan.ref.location, scan.version, filename=True)
-        files = ", ".join(quote_literal(f"{scan.ref.location}/{f.path}") for f in scan.files)
-        source = f"(SELECT * FROM {inside} WHERE filename IN ({files}))"
-        return self._frame(select_sql(source, scan.spec, names, str(scan.ref)))
+        source = duckdb_scan.scan(scan.snapshot(), files=scan.files)
+        return self._frame(select_sql(source, scan.spec, scan.schema.names, str(scan.ref)))
 
     def pinned(self, snapshot: Snapshot) -> exp.Expr:
         """A table at a version, as it stands in the syntax tree of a query for select()."""
         advise(snapshot, self.arbiter.limit(), self._scratch.name)
-        version = exp.Kwarg(this=exp.var("version"), expression=exp.Literal.number(snapshot.version))
-        location = exp.Literal.string(scanned(snapshot.ref.location))
-        return exp.Table(this=exp.Anonymous(this="delta_scan", expressions=[location, version]))
+        return exp.Subquery(this=exp.var(duckdb_scan.scan(snapshot, on=self.connection)[1:-1]))
 
     def select(self, query: exp.Expr) -> Frame:
         """A query whose tables are pinned(): lazy."""
-        return self._frame(query.sql(dialect="duckdb"))
+        return self._frame(text_in(query, "duckdb"))
 
     def explain(self, query: exp.Expr, *, analyze: bool = False) -> str:
         """DuckDB's plan of a query; with ``analyze`` it runs, and the plan has its times."""
         with errors_about(self.lake.root):
             found = self._cursor_with_values().execute(
-                f"EXPLAIN {'ANALYZE ' if analyze else ''}{query.sql(dialect='duckdb')}"
+                f"EXPLAIN {'ANALYZE ' if analyze else ''}{text_in(query, 'duckdb')}"
             )
             return "\n".join(str(row[1]) for row in found.fetchall())
 
@@ -211,14 +247,15 @@ class DuckDBEngine:
             cursor.register(name, value)
         return cursor
 
-    def register(self, name: str, value: Any) -> None:
+    def register(self, name: str, value: Any, reads: Reads = NOTHING) -> None:
         """Give a frame or any Arrow-like value a name that later queries can read. Raises InvalidConfig."""
         if isinstance(value, Frame):
             value.createOrReplaceTempView(name)
             return
         table = arrow_table(value)
+        refuse_twins(table.schema.names)
         self._registered[name] = table
-        self.temp_names.add(name)
+        self.temp_names[name] = reads
 
     def keep(self, name: str, rows: Frame) -> None:
         """Compute rows and keep them under a name, in a table of this instance, which every cursor sees."""
@@ -227,7 +264,7 @@ class DuckDBEngine:
         with errors_about(f"temporary table {name}"):
             rows.source.cursor.execute(f"CREATE TABLE {quote_identifier(name)} AS {rows.source.sql}")
         self._kept.add(name)
-        self.temp_names.add(name)
+        self.temp_names[name] = rows.reads
 
     def forget(self, name: str) -> None:
         """Take away a name that register(), keep() or a frame gave; none is fine."""
@@ -237,12 +274,27 @@ class DuckDBEngine:
             self.connection.execute(f"DROP TABLE {quote_identifier(name)}")
         elif self._registered.pop(name, None) is None:
             self.connection.execute(f"DROP VIEW IF EXISTS {quote_identifier(name)}")
+        self._views.pop(name, None)
         self._kept.discard(name)
-        self.temp_names.discard(name)
+        del self.temp_names[name]
 
     def has_name(self, name: str) -> bool:
         """True for a name that register() or a frame's createOrReplaceTempView() gave."""
         return name in self.temp_names
+
+    def named_reads(self, name: str) -> Reads:
+        """What the rows under such a name were computed from."""
+        return self.temp_names.get(name, NOTHING)
+
+    def reads_of(self, value: Any) -> Reads:
+        """What a value was computed from, as far as that can be known: a Frame says it, a relation's query names it."""
+        if isinstance(value, Frame):
+            return value.reads
+        if not isinstance(value, duckdb.DuckDBPyRelation):
+            return NOTHING
+        query = value.sql_query()
+        names = {name[0] for name in dotted_names(query) if len(name) == 1 and name[0] in self.temp_names}
+        return together(scans_in(query), *(self.temp_names[name] for name in names))
 
     # -- writing
 
@@ -255,15 +307,15 @@ class DuckDBEngine:
         return isinstance(value, duckdb.DuckDBPyRelation)
 
     def schema_of(self, source: Any) -> pa.Schema:
-        """The Arrow schema with which a value would be stored. A stream is not consumed."""
+        """The Arrow schema with which a value would be stored, null for a column that has no type of its own.
+        A stream is not consumed.
+        """
         if isinstance(source, pa.RecordBatchReader):
             source = source.schema.empty_table()
         with rows_of(source, self.cursor(), self._scratch.name) as rows:
-            casts = ", ".join(
-                f"CAST({quote_identifier(c)} AS {kind}) AS {quote_identifier(c)}"
-                for c, kind in store_all(rows.types).items()
-            )
-            return rows.cursor.sql(f"SELECT {casts} FROM ({rows.sql}) LIMIT 0").to_arrow_table().schema
+            types = {name: duckdb.sqltypes.BOOLEAN if '"NULL"' in str(k) else k for name, k in rows.types.items()}
+            schema = schema_of_types(store_all(types), rows.cursor)
+            return pa.schema([f if types[f.name] is rows.types[f.name] else f.with_type(pa.null()) for f in schema])
 
     def execute(
         self, spec: Spec | TableSpec, source: Any | None, transaction: Transaction
@@ -344,11 +396,21 @@ class DuckDBFrame:
 
     def schema(self) -> pa.Schema:
         self._check_types()
-        return self.native.limit(0).to_arrow_table().schema
+        with self._errors():
+            return self.native.limit(0).to_arrow_table().schema
 
     def reader(self) -> pa.RecordBatchReader:
         self._check_types()
-        return self.cursor.sql(self.sql).to_arrow_reader(batch_size=100_000)
+        with self._errors():
+            found = self.cursor.sql(self.sql).to_arrow_reader(batch_size=100_000)
+        return pa.RecordBatchReader.from_batches(found.schema, self._batches(found))
+
+    def _batches(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        with self._errors():
+            yield from reader
+
+    def _errors(self) -> AbstractContextManager[None]:
+        return errors_about(f"reading lake {self.engine.lake.root}")
 
     def polars_lazy(self) -> Any:
         self._check_types()
@@ -360,7 +422,8 @@ class DuckDBFrame:
                 raise without_arrow_form(name, str(kind))
 
     def count(self) -> int:
-        row = self.native.count("*").fetchone()
+        with self._errors():
+            row = self.native.count("*").fetchone()
         assert row is not None
         return int(row[0])
 
@@ -371,14 +434,19 @@ class DuckDBFrame:
         named = ", ".join(f"{quote_identifier(column)} AS {quote_identifier(name)}" for column, name in columns)
         return DuckDBFrame(self.engine, self.cursor, f"SELECT {named} FROM ({self.sql})")
 
+    def named(self, names: Sequence[str]) -> DuckDBFrame:
+        listed = ", ".join(quote_identifier(name) for name in names)
+        return DuckDBFrame(self.engine, self.cursor, f"SELECT * FROM ({self.sql}) AS given({listed})")
+
     def as_source(self) -> SqlOnCursor:
         """The query itself, which DuckDB can run again to write it."""
         return SqlOnCursor(self.cursor, self.sql)
 
-    def create_view(self, name: str) -> None:
+    def create_view(self, name: str, reads: Reads) -> None:
         """A view of the instance where the text says it all, else the rows themselves under the name."""
         if self.engine._registered:
             self.engine.register(name, self.native.to_arrow_table())
-            return
-        self.engine.connection.execute(f"CREATE OR REPLACE VIEW {quote_identifier(name)} AS {self.sql}")
-        self.engine.temp_names.add(name)
+        else:
+            self.engine.connection.execute(f"CREATE OR REPLACE VIEW {quote_identifier(name)} AS {self.sql}")
+            self.engine._views[name] = self.sql
+        self.engine.temp_names[name] = reads

@@ -6,8 +6,8 @@ from typing import Any
 
 import duckdb
 
+from duckrun.engines.duckdb_scan import scan
 from duckrun.engines.duckdb_source import Rows
-from duckrun.engines.duckdb_sql import delta_scan
 from duckrun.engines.writers import staged
 from duckrun.formats.alteration import Alteration
 from duckrun.formats.definition import Definition
@@ -38,8 +38,7 @@ def order_by(columns: tuple[str, ...]) -> str:
 
 def altered_rows(snapshot: Snapshot, alteration: Alteration, cursor: duckdb.DuckDBPyConnection) -> str:
     """All rows of a snapshot in their new form."""
-    scan = delta_scan(snapshot.ref.location, snapshot.version)
-    return f"SELECT {projection(alteration, cursor)} FROM {scan}"
+    return f"SELECT {projection(alteration, cursor)} FROM {scan(snapshot)}"
 
 
 def count_breaking(

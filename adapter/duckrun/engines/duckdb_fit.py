@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import quote
 
 import duckdb
 import pyarrow as pa
 
 from duckrun.engines.duckdb_alter import order_by
-from duckrun.engines.duckdb_source import Rows, schema_of_types
-from duckrun.engines.duckdb_types import whole_microseconds
+from duckrun.engines.duckdb_source import Rows, schema_of_types, without_type
+from duckrun.engines.duckdb_types import fits, whole_microseconds
 from duckrun.errors import InvalidConfig, RowsOutsidePartition, SchemaMismatch, UnsupportedFeature
 from duckrun.formats.definition import CHECK, Definition, sort_order
+from duckrun.formats.delta_types import (
+    LONGEST_PARTITION,
+    NO_PARTITION_VALUES,
+    no_partition_value,
+    outside_years,
+    refuse_partition_type,
+)
 from duckrun.raising import raising
 from duckrun.specs import WriteSpec
 from duckrun.sql import quote_identifier, quote_literal, transpile
@@ -26,6 +34,12 @@ _WRITER_FEATURES = {
     "appendOnly", "invariants", "checkConstraints", "timestampNtz", "changeDataFeed", "deletionVectors",
 }  # fmt: skip
 _ROWS = "source"
+_YEARS = {
+    "DATE": ("'0001-01-01'", "'9999-12-31'"),
+    "TIMESTAMP": ("'0001-01-01'", "'9999-12-31 23:59:59.999999'"),
+    "TIMESTAMP WITH TIME ZONE": ("'0001-01-01 00:00:00+00'", "'9999-12-31 23:59:59.999999+00'"),
+}
+"""Type -> the first and last value that every reader has."""
 
 
 def check_features(snapshot: Snapshot) -> None:
@@ -48,6 +62,21 @@ def differs(rows: Rows, snapshot: Snapshot) -> bool:
     """True if a table of these rows would have another schema."""
     old = types_of(snapshot, rows.cursor)
     return [(n, str(k)) for n, k in old.items()] != [(n, str(k)) for n, k in rows.types.items()]
+
+
+def taking_types(rows: Rows, kinds: Mapping[str, Any]) -> Rows:
+    """The same rows; a column of nothing but NULL, which has no type of its own, takes that of the table's column."""
+    targets = {name.lower(): kind for name, kind in kinds.items()}
+    types = {name: (kind, targets[name.lower()]) for name, kind in rows.types.items() if name.lower() in targets}
+    if any("INTEGER" in str(kind) and not fits(kind, target) for kind, target in types.values()):
+        types |= {name: (kind, types[name][1]) for name, kind in without_type(rows).items() if name in types}
+    taken = {n: target for n, (kind, target) in types.items() if '"NULL"' in str(kind) and fits(kind, target)}
+    if not taken:
+        return rows
+    casts = ", ".join(
+        f"TRY_CAST({quote_identifier(n)} AS {kind}) AS {quote_identifier(n)}" for n, kind in taken.items()
+    )
+    return Rows(rows.cursor, f"SELECT * REPLACE ({casts}) FROM ({rows.sql})", {**rows.types, **taken}, rows.one_shot)
 
 
 def empty(filled: Filled, cursor: duckdb.DuckDBPyConnection) -> pa.Schema:
@@ -120,13 +149,17 @@ def _sort_order(
     return tuple(c for c in sort_order(properties) if c in filled)
 
 
-def contained(rows: Rows, predicate: str, asked: str) -> Rows:
-    """The same rows; the first for which the predicate is not true fails the write as it streams."""
-    name, kind = next(iter(rows.types.items()))
-    column = quote_identifier(name)
-    error = raising(RowsOutsidePartition, _outside(asked, list(rows.types), "written"))
-    checked = f"CASE WHEN ({predicate}) IS TRUE THEN {column} ELSE CAST({error} AS {kind}) END AS {column}"
-    return Rows(rows.cursor, f"SELECT * REPLACE ({checked}) FROM ({rows.sql}) AS {_ROWS}", rows.types, rows.one_shot)
+def refuse_outside(ref: TableRef, rows: Rows, within: str, asked: str) -> None:
+    """Raise RowsOutsidePartition if a row is there for which ``within`` is not true, with the count and three of them."""
+    columns = list(rows.types)[:6]
+    names = ", ".join(quote_identifier(c) for c in columns)
+    outside = f"SELECT {names}, count(*) OVER () FROM ({rows.sql}) AS {_ROWS} WHERE ({within}) IS NOT TRUE LIMIT 3"
+    found = rows.cursor.execute(outside).fetchall()
+    if found:
+        shown = "; ".join(", ".join(f"{c} = {v}" for c, v in zip(columns, row, strict=False)) for row in found)
+        raise RowsOutsidePartition(
+            f"Table {ref}: {found[0][-1]} rows lie outside the part being written ({asked}): {shown[:500]}. Nothing was written."
+        )
 
 
 def _outside(asked: str, columns: Sequence[str], done: str) -> str:
@@ -147,17 +180,24 @@ def _checks(
     """Column -> expression that raises for a row that may not be written, and is the column otherwise."""
     tests: list[tuple[str, str, type, str]] = []
     for name in partition_by:
+        refuse_partition_type(name, filled[name][1])
         if filled[name][1] == "VARCHAR":
-            column = quote_identifier(name)
-            message = quote_literal(
-                f"partition column {name} holds an empty string or the string NULL, which Delta readers take for NULL"
-            )
-            tests.append((name, f"{column} IS NULL OR {column} NOT IN ('', 'NULL')", SchemaMismatch, message))
-    if spec is not None and spec.predicate is not None:
-        predicate = transpile(spec.predicate, spec.dialect, "duckdb")
-        message = _outside(spec.predicate, list(filled), "replaced")
-        anchor = next(iter(filled))
-        tests.append((anchor, f"({predicate}) IS TRUE", RowsOutsidePartition, message))
+            column, none = quote_identifier(name), ", ".join(map(quote_literal, NO_PARTITION_VALUES))
+            message = quote_literal(no_partition_value(name))
+            tests.append((name, f"{column} IS NULL OR {column} NOT IN ({none})", SchemaMismatch, message))
+            folder = f"strlen({quote_literal(quote(name, safe='') + '=')}) + strlen(url_encode({column}))"
+            message = f"{quote_literal(f'partition column {name} holds a text too long for the name of a folder: ')} || left({column}, 60)"
+            tests.append((name, f"({folder} <= {LONGEST_PARTITION}) IS NOT FALSE", SchemaMismatch, message))
+    for name, (_, stored) in filled.items():
+        if stored in _YEARS:
+            first, last = (f"CAST({text} AS {stored})" for text in _YEARS[stored])
+            test = f"({quote_identifier(name)} BETWEEN {first} AND {last}) IS NOT FALSE"
+            tests.append((name, test, SchemaMismatch, quote_literal(outside_years(name))))
+    bounds = () if spec is None else ((spec.predicate, "replaced"), (spec.within, "written"))
+    for asked, done in bounds:
+        if spec is not None and asked is not None:
+            test = f"({transpile(asked, spec.dialect, 'duckdb')}) IS TRUE"
+            tests.append((next(iter(filled)), test, RowsOutsidePartition, _outside(asked, list(filled), done)))
     for name in not_null:
         if name in filled:
             message = quote_literal(f"column {name} is NOT NULL, and the data has a NULL in it")

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import duckdb
+import pyarrow as pa
 
-from duckrun.engines.duckdb_rewrite import FILE, ROW, numbered, rewrite
+from duckrun.engines.duckdb_fit import refuse_outside, types_of
+from duckrun.engines.duckdb_places import Numbered, computed, names_of, numbered
+from duckrun.engines.duckdb_rewrite import rewrite
+from duckrun.engines.duckdb_scan import scan
 from duckrun.engines.duckdb_source import Rows
-from duckrun.engines.duckdb_sql import delta_scan
+from duckrun.engines.duckdb_steady import is_steady
 from duckrun.engines.duckdb_target import definition_of
 from duckrun.engines.writers import delta_rs
+from duckrun.engines.writers.reads import EVERYTHING, has_subquery, joined
 from duckrun.errors import DuplicateSourceKeys, InvalidConfig, repeated_keys
-from duckrun.formats.definition import sort_order
+from duckrun.formats.cautions import holds
+from duckrun.formats.data_paths import RESPELLED, respelled
+from duckrun.formats.definition import CHECK, sort_order
 from duckrun.specs import Commit, MergeClause, MergeSpec
-from duckrun.sql import quote_identifier, transpile
+from duckrun.sql import columns_of, fresh_name, quote_identifier, transpile
 from duckrun.table import Snapshot, TableRef
 
 if TYPE_CHECKING:
     from duckrun.engines.duckdb_write import Job
 
-_ACTION = "__duckrun_action"
-_KEY = "__duckrun_key_"
 # delta_rs holds the source of a merge several times over, and not all of it counts towards its spill limit: measured
 # with a source of 190 MB, 0.4 GB above a limit of 0.8 GB.
 _SOURCE_OF_SPILL = 0.1
@@ -45,7 +49,11 @@ def refuse_duplicate_keys(ref: TableRef, rows: Rows, keys: Sequence[str]) -> Non
 def merge(job: Job, spec: MergeSpec, snapshot: Snapshot, rows: Rows) -> Commit:
     """Merge by the writer that can: delta_rs for key equality, staged for the rest."""
     clauses = [_translated(clause, spec.dialect) for clause in spec.clauses]
+    _refuse_unsteady(spec, clauses, job.transaction.ref, rows.cursor)
     snapshot = job.target(snapshot, rows, spec.schema_mode)
+    if spec.within is not None:
+        bare = _fitted_source(job, spec, snapshot, rows)
+        refuse_outside(job.transaction.ref, bare, transpile(spec.within, spec.dialect, "duckdb"), spec.within)
     why_staged = _why_staged(spec, snapshot, rows)
     if why_staged is not None:
         return _merge_staged(job, spec, clauses, snapshot, rows, why_staged)
@@ -62,6 +70,11 @@ def merge(job: Job, spec: MergeSpec, snapshot: Snapshot, rows: Rows) -> Commit:
         return _merge_staged(job, spec, clauses, snapshot, rows, why)
 
 
+def _fitted_source(job: Job, spec: MergeSpec, snapshot: Snapshot, rows: Rows) -> Rows:
+    """The source in the table's types. What a table asks of its rows is not asked of these: they are not what is written."""
+    return job.finished(rows, snapshot, schema_mode=_merge_schema_mode(spec, rows, snapshot), checked=False)[0]
+
+
 def _arrow_bytes(rows: Rows) -> int:
     """About how many bytes the rows take as Arrow, by a sample of them."""
     row = rows.cursor.execute(f"SELECT count(*) FROM ({rows.sql})").fetchone()
@@ -76,11 +89,28 @@ def _translated(clause: MergeClause, dialect: str) -> MergeClause:
     return MergeClause(clause.kind, condition, clause.columns, assigned)
 
 
+def _refuse_unsteady(
+    spec: MergeSpec, clauses: Sequence[MergeClause], ref: TableRef, cursor: duckdb.DuckDBPyConnection
+) -> None:
+    """Raise InvalidConfig for a condition that a row may meet once and not again: a merge asks it for each of its clauses."""
+    on = None if spec.on is None else transpile(spec.on, spec.dialect, "duckdb")
+    for condition in (on, *(clause.condition for clause in clauses)):
+        if condition is not None and not is_steady(condition, cursor):
+            raise InvalidConfig(
+                f"The merge into table {ref} has a condition whose answer changes each time it is asked: {condition}. Nothing "
+                "was written; let the source have it as a column, which is computed once."
+            )
+
+
 def _why_staged(spec: MergeSpec, snapshot: Snapshot, rows: Rows) -> str | None:
     if definition_of(snapshot) is not None:
         return "columns are added, go or change their type, and delta_rs would not keep the rest of the definition"
     if spec.on is not None:
         return "the condition is more than key equality"
+    if not _within_by_keys(spec):
+        return "only the rows of a part of the table may match, and the keys do not say which"
+    if _is_constrained(snapshot) and not _takes_whole_rows(spec.clauses, snapshot, rows):
+        return "the table's constraints are checked on the rows as they will be"
     if sort_order(snapshot.properties):
         return "the table has a sort order, in which delta_rs does not write"
     if any(clause.kind.startswith("not_matched_by_source") for clause in spec.clauses):
@@ -89,9 +119,51 @@ def _why_staged(spec: MergeSpec, snapshot: Snapshot, rows: Rows) -> str | None:
         return "a key is a floating number, and delta_rs compares NaN and -0.0 in its own way"
     if any(rows.types[key].id in ("list", "struct", "map", "blob") for key in spec.keys):
         return "a key is nested or binary"
-    if "deletionVectors" in snapshot.reader_features and any(f.deletion_vector for f in snapshot.files()):
+    if any(holds(field.type, _is_instant) for field in snapshot.schema):
+        # Spark writes instants as INT96, which delta_rs reads as nanoseconds in 64 bits: years before 1678 and after 2261 become
+        # others, and a merge writes those down.
+        return "delta_rs would change instants of far years in files of Spark"
+    if delta_rs.misspells(snapshot.schema, snapshot.partition_columns):
+        return delta_rs.MISSPELT
+    files = snapshot.files()
+    if any(f.deletion_vector for f in files):
         return "files have deletion vectors"
+    if respelled(files):
+        return RESPELLED
     return None
+
+
+def _is_instant(kind: pa.DataType) -> bool:
+    return pa.types.is_timestamp(kind) and kind.tz is not None
+
+
+def _within_by_keys(spec: MergeSpec) -> bool:
+    """True where a row that has the keys of a source row lies within what is written too, and stays there."""
+    if spec.within is None:
+        return True
+    used = {name.lower() for _, name in columns_of(spec.within, spec.dialect)}
+    return used <= {key.lower() for key in spec.keys} and all(
+        c.kind.endswith("delete") or (c.set is None and used <= {n.lower() for n in c.columns or used})
+        for c in spec.clauses
+    )
+
+
+def _is_constrained(snapshot: Snapshot) -> bool:
+    """True for a table that does not take every row of its types; a partition of text is none of ''."""
+    texts = (snapshot.schema.field(c).type for c in snapshot.partition_columns)
+    return (
+        any(not field.nullable for field in snapshot.schema)
+        or any(name.startswith(CHECK) for name in snapshot.properties)
+        or any(pa.types.is_string(kind) or pa.types.is_large_string(kind) for kind in texts)
+    )
+
+
+def _takes_whole_rows(clauses: Sequence[MergeClause], snapshot: Snapshot, rows: Rows) -> bool:
+    """True for a merge that writes each row of its source as it comes, whether it is in the table or not."""
+    whole = set(snapshot.schema.names)
+    return {c.kind for c in clauses} == {"matched_update", "not_matched_insert"} and all(
+        c.condition is None and c.set is None and set(c.columns or rows.types) >= whole for c in clauses
+    )
 
 
 def _merge_schema_mode(spec: MergeSpec, rows: Rows, snapshot: Snapshot) -> str:
@@ -169,15 +241,13 @@ def _merge_actions(job: Job, spec: MergeSpec, clauses: Sequence[MergeClause], sn
     """DuckDB joins source and pinned target and decides; delta_rs carries the decisions out by key."""
     reason = "conditions and expressions computed by DuckDB, rows merged by key"
     columns = list(snapshot.schema.names)
-    table = f"__duckrun_actions_{uuid.uuid4().hex}"
     cursor = rows.cursor
-    sql = _decided(spec, clauses, snapshot, rows, columns, job.transaction.ref)
-    cursor.execute(f"CREATE TEMP TABLE {quote_identifier(table)} AS {sql}")
-    try:
-        if _matched_twice(cursor, table, len(spec.keys)):
+    action, *keys = _extra_names(snapshot, rows, len(spec.keys))
+    with computed(cursor, _decided(spec, clauses, snapshot, rows, columns, action, keys)) as table:
+        if _matched_twice(cursor, table, keys):
             reason = "a key that is merged is in the table more than once, and each of its rows is decided on its own"
             return _merge_staged(job, spec, clauses, snapshot, rows, reason)
-        select = f"SELECT * FROM {quote_identifier(table)} WHERE {_ACTION} IS NOT NULL"
+        select = f"SELECT * FROM {table} WHERE {quote_identifier(action)} IS NOT NULL"
         relation = cursor.sql(select)
         decided = Rows(cursor, select, dict(zip(relation.columns, relation.types, strict=True)))
         count = relation.count("*").fetchone()
@@ -187,7 +257,7 @@ def _merge_actions(job: Job, spec: MergeSpec, clauses: Sequence[MergeClause], sn
         deletes: list[str | None] = []
         inserts: list[tuple[str | None, Mapping[str, str]]] = []
         for index, clause in enumerate(clauses):
-            condition = f"source.{quote_identifier(_ACTION)} = {index}"
+            condition = f"source.{quote_identifier(action)} = {index}"
             if clause.kind == "matched_delete":
                 deletes.append(condition)
             else:
@@ -197,7 +267,7 @@ def _merge_actions(job: Job, spec: MergeSpec, clauses: Sequence[MergeClause], sn
             job.transaction,
             snapshot,
             decided,
-            keys=[(key, f"{_KEY}{i}") for i, key in enumerate(spec.keys)],
+            keys=list(zip(spec.keys, keys, strict=True)),
             updates=updates,
             deletes=deletes,
             inserts=inserts,
@@ -205,16 +275,20 @@ def _merge_actions(job: Job, spec: MergeSpec, clauses: Sequence[MergeClause], sn
             writer="delta_rs",
             reason=reason,
         )
-    finally:
-        cursor.execute(f"DROP TABLE {quote_identifier(table)}")
     return _merged(job, snapshot, version, reason)
 
 
-def _matched_twice(cursor: duckdb.DuckDBPyConnection, table: str, keys: int) -> bool:
+def _extra_names(snapshot: Snapshot, rows: Rows, keys: int) -> list[str]:
+    """Names that neither side has, of the column that says which clause applies, and of each key."""
+    taken = names_of(snapshot) | set(rows.types)
+    return [fresh_name(f"__duckrun_{name}", taken) for name in ("action", *(f"key_{i}" for i in range(keys)))]
+
+
+def _matched_twice(cursor: duckdb.DuckDBPyConnection, table: str, keys: Sequence[str]) -> bool:
     """True if one source row met several rows of the target: its keys are unique, so only those can repeat it."""
-    names = [quote_identifier(f"{_KEY}{i}") for i in range(keys)]
+    names = [quote_identifier(key) for key in keys]
     present = " AND ".join(f"{name} IS NOT NULL" for name in names)
-    sql = f"SELECT 1 FROM {quote_identifier(table)} WHERE {present} GROUP BY {', '.join(names)} HAVING count(*) > 1 LIMIT 1"
+    sql = f"SELECT 1 FROM {table} WHERE {present} GROUP BY {', '.join(names)} HAVING count(*) > 1 LIMIT 1"
     return cursor.execute(sql).fetchone() is not None
 
 
@@ -224,37 +298,33 @@ def _decided(
     snapshot: Snapshot,
     rows: Rows,
     columns: Sequence[str],
-    ref: TableRef,
+    action: str,
+    keys: Sequence[str],
 ) -> str:
     """Each source row with the number of the clause that applies (NULL: none), its key, and its new values."""
     on = " AND ".join(f"target.{quote_identifier(k)} = source.{quote_identifier(k)}" for k in spec.keys)
-    target = f"(SELECT *, true AS __duckrun_here FROM {delta_scan(snapshot.ref.location, snapshot.version)})"
+    there = quote_identifier(fresh_name("__duckrun_here", names_of(snapshot)))
+    target = f"(SELECT *, true AS {there} FROM {scan(snapshot)})"
     whens: list[str] = []
     values: dict[str, list[str]] = {c: [] for c in columns}
     for index, clause in enumerate(clauses):
         matched = clause.kind.startswith("matched")
-        here = "target.__duckrun_here IS NOT NULL" if matched else "target.__duckrun_here IS NULL"
+        here = f"target.{there} IS NOT NULL" if matched else f"target.{there} IS NULL"
         test = here if clause.condition is None else f"{here} AND ({clause.condition})"
         whens.append(f"WHEN {test} THEN {index}")
         if not clause.kind.endswith("delete"):
-            for column, expression in _assigned(clause, columns, ref).items():
+            for column, expression in _assigned(clause, columns, snapshot.ref).items():
                 values[column].append(f"WHEN {index} THEN {expression}")
-    action = f"CASE {' '.join(whens)} END"
-    kinds = {c: _stored(rows, snapshot, c) for c in columns}
+    kinds, decided = types_of(snapshot, rows.cursor), quote_identifier(action)
     outputs = [
-        f"CAST({f'CASE {_ACTION} {chr(32).join(values[c])} END' if values[c] else 'NULL'} AS {kinds[c]}) AS {quote_identifier(c)}"
+        f"CAST({f'CASE {decided} {chr(32).join(values[c])} END' if values[c] else 'NULL'} AS {kinds[c]}) AS {quote_identifier(c)}"
         for c in columns
     ]
-    keys = [f"source.{quote_identifier(k)} AS {quote_identifier(f'{_KEY}{i}')}" for i, k in enumerate(spec.keys)]
+    named = [
+        f"source.{quote_identifier(k)} AS {quote_identifier(name)}" for k, name in zip(spec.keys, keys, strict=True)
+    ]
     joined = f"({rows.sql}) AS source LEFT JOIN {target} AS target ON {on}"
-    return f"SELECT {action} AS {_ACTION}, {', '.join(keys)}, {', '.join(outputs)} FROM {joined}"
-
-
-def _stored(rows: Rows, snapshot: Snapshot, column: str) -> str:
-    if column in snapshot.schema.names:
-        relation = rows.cursor.from_arrow(snapshot.schema.empty_table().select([column]))
-        return str(relation.types[0])
-    return str(rows.types[column])
+    return f"SELECT CASE {' '.join(whens)} END AS {decided}, {', '.join([*named, *outputs])} FROM {joined}"
 
 
 def inserted_alone(spec: MergeSpec, rows: Rows) -> str:
@@ -271,31 +341,33 @@ def inserted_alone(spec: MergeSpec, rows: Rows) -> str:
         )
     if not clauses:
         return f"SELECT * FROM ({rows.sql}) LIMIT 0"
+    action = quote_identifier(fresh_name("__duckrun_action", rows.types))
     names = list(dict.fromkeys([*columns, *(c for clause in chosen for c in clause)]))
     outputs = []
     for name in names:
         branches = " ".join(f"WHEN {i} THEN {clause[name]}" for i, clause in enumerate(chosen) if name in clause)
-        value = f"CASE {_ACTION} {branches} END" if branches else "NULL"
+        value = f"CASE {action} {branches} END" if branches else "NULL"
         outputs.append(
             f"{f'CAST({value} AS {rows.types[name]})' if name in rows.types else value} AS {quote_identifier(name)}"
         )
-    inner = f"SELECT *, CASE {' '.join(whens)} END AS {_ACTION} FROM ({rows.sql}) AS source"
-    return f"SELECT {', '.join(outputs)} FROM ({inner}) AS source WHERE {_ACTION} IS NOT NULL"
+    inner = f"SELECT *, CASE {' '.join(whens)} END AS {action} FROM ({rows.sql}) AS source"
+    return f"SELECT {', '.join(outputs)} FROM ({inner}) AS source WHERE {action} IS NOT NULL"
 
 
 def _merge_staged(
     job: Job, spec: MergeSpec, clauses: Sequence[MergeClause], snapshot: Snapshot, rows: Rows, reason: str
 ) -> Commit:
-    fitted, _ = job.finished(rows, snapshot, schema_mode=_merge_schema_mode(spec, rows, snapshot))
-    columns, ref = list(snapshot.schema.names), job.transaction.ref
+    fitted = _fitted_source(job, spec, snapshot, rows)
+    columns, ref, cursor = list(snapshot.schema.names), job.transaction.ref, rows.cursor
     on = " AND ".join(f"target.{quote_identifier(k)} = source.{quote_identifier(k)}" for k in spec.keys)
     if spec.on is not None:
         on += f" AND ({transpile(spec.on, spec.dialect, 'duckdb')})"
-    target, source = f"({numbered(snapshot, rows.cursor)}) AS target", f"({fitted.sql}) AS source"
-    kinds = {c: _stored(rows, snapshot, c) for c in columns}
-    cursor, name = rows.cursor, quote_identifier(f"__duckrun_changes_{uuid.uuid4().hex}")
+    within = None if spec.within is None else transpile(spec.within, spec.dialect, "duckdb")
+    bounded = "" if within is None else f" WHERE ({within}) IS TRUE"
+    kinds = types_of(snapshot, cursor)
+    action = quote_identifier(_extra_names(snapshot, rows, 0)[0])
 
-    def decided(kind: str, joined: str, where: str = "true") -> str | None:
+    def decided(table: Numbered, kind: str, joined: str) -> str | None:
         chosen = [(i, c) for i, c in enumerate(clauses) if c.kind.rsplit("_", 1)[0] == kind]
         if not chosen:
             return None
@@ -308,27 +380,34 @@ def _merge_staged(
                 for i, c in chosen
                 if not c.kind.endswith("delete")
             )
-            value = f"CASE {_ACTION} {branches} END" if branches else "NULL"
+            value = f"CASE {action} {branches} END" if branches else "NULL"
             outputs.append(f"CAST({value} AS {kinds[column]}) AS {quote_identifier(column)}")
-        place = f"target.{FILE}, target.{ROW}" if old else f"NULL AS {FILE}, NULL AS {ROW}"
-        case = f"CASE {whens} END AS {_ACTION}"
-        return f"SELECT * FROM (SELECT {place}, {case}, {', '.join(outputs)} FROM {joined} WHERE {where}) WHERE {_ACTION} IS NOT NULL"
+        place = ", ".join(f"target.{name}" if old else f"NULL AS {name}" for name in (table.file, table.row))
+        rows_met = f"SELECT {place}, CASE {whens} END AS {action}, {', '.join(outputs)} FROM {joined}"
+        return f"SELECT * FROM ({rows_met}) WHERE {action} IS NOT NULL"
 
-    parts = [
-        decided("matched", f"{target} JOIN {source} ON {on}"),
-        decided("not_matched_by_source", f"{target} ANTI JOIN {source} ON {on}"),
-        decided("not_matched", f"{source} ANTI JOIN {target} ON {on}"),
-    ]
-    cursor.execute(f"CREATE TEMP TABLE {name} AS {' UNION ALL '.join(p for p in parts if p)}")
-    try:
-        deleting = ", ".join(str(i) for i, c in enumerate(clauses) if c.kind.endswith("delete")) or "-1"
-        names = ", ".join(quote_identifier(c) for c in columns)
-        added = f"SELECT {names} FROM {name} WHERE {_ACTION} NOT IN ({deleting})"
-        counts = cursor.execute(
-            f"SELECT count(*) FILTER ({ROW} IS NULL), count(*) FILTER ({ROW} IS NOT NULL AND {_ACTION} NOT IN ({deleting})), "
-            f"count(*) FILTER ({_ACTION} IN ({deleting})) FROM {name}"
-        ).fetchone()
-        hits = f"SELECT {FILE}, {ROW} FROM {name} WHERE {ROW} IS NOT NULL"
-        return rewrite(job, snapshot, cursor, hits, added, reason, counts or (0, 0, 0))
-    finally:
-        cursor.execute(f"DROP TABLE {name}")
+    with numbered(snapshot, cursor) as table:
+        target, source = f"(SELECT * FROM ({table.sql}){bounded}) AS target", f"({fitted.sql}) AS source"
+        parts = [
+            decided(table, "matched", f"{target} JOIN {source} ON {on}"),
+            decided(table, "not_matched_by_source", f"{target} ANTI JOIN {source} ON {on}"),
+            decided(table, "not_matched", f"{source} ANTI JOIN {target} ON {on}"),
+        ]
+        with computed(cursor, " UNION ALL ".join(p for p in parts if p)) as changes:
+            deleting = ", ".join(str(i) for i, c in enumerate(clauses) if c.kind.endswith("delete")) or "-1"
+            names = ", ".join(quote_identifier(c) for c in columns)
+            written = Rows(cursor, f"SELECT {names} FROM {changes} WHERE {action} NOT IN ({deleting})", kinds)
+            if within is not None and spec.within is not None:
+                refuse_outside(ref, written, within, spec.within)
+            counts = cursor.execute(
+                f"SELECT count(*) FILTER ({table.row} IS NULL), "
+                f"count(*) FILTER ({table.row} IS NOT NULL AND {action} NOT IN ({deleting})), "
+                f"count(*) FILTER ({action} IN ({deleting})) FROM {changes}"
+            ).fetchone()
+            added, _ = job.finished(written, snapshot)
+            alone = any(c.kind.startswith("not_matched_by_source") for c in clauses)
+            expressions = [c.condition or "true" for c in clauses] + [
+                v for c in clauses for v in (c.set or {}).values()
+            ]
+            read = EVERYTHING if alone or has_subquery(*expressions) else joined(cursor, fitted.sql, on, within)
+            return rewrite(job, snapshot, cursor, table, changes, added, reason, counts or (0, 0, 0), read)

@@ -14,16 +14,19 @@ import duckdb
 from duckrun.engines.duckdb_alter import order_by
 from duckrun.engines.duckdb_fit import types_of
 from duckrun.engines.duckdb_rewrite import whole_files
+from duckrun.engines.duckdb_scan import scan
 from duckrun.engines.duckdb_source import Rows
-from duckrun.engines.duckdb_sql import delta_scan
 from duckrun.engines.table_job import nothing
 from duckrun.engines.writers import staged
+from duckrun.engines.writers.reads import NOTHING
 from duckrun.errors import InvalidConfig
+from duckrun.formats import operations
 from duckrun.formats.definition import sort_order
 from duckrun.formats.delta_commit import refuse_unknown_features
+from duckrun.formats.partition_values import partition_key
 from duckrun.memory import parse_bytes
 from duckrun.specs import Commit, ScanFile, StagedFile
-from duckrun.sql import quote_identifier, quote_literal, transpile
+from duckrun.sql import fresh_name, quote_identifier, transpile
 from duckrun.table import Snapshot
 from duckrun.table_specs import OptimizeSpec
 from duckrun.transaction import Transaction
@@ -31,7 +34,6 @@ from duckrun.transaction import Transaction
 _TARGET = 128 * 1024 * 1024
 _SMALL = 0.75  # a file of this share of the target is large enough
 _ROW_GROUP, _SMALLEST_GROUP = 122_880, 2048  # rows: DuckDB's own, and its least
-_RANK = "__duckrun_rank_"
 _BITS = 12  # of each column's rank: 4096 ranges
 
 
@@ -48,7 +50,7 @@ def optimize(
     _check_columns(spec, snapshot)
     added: list[StagedFile] = []
     gone: list[ScanFile] = []
-    for group in _groups(chosen, target, whole=bool(spec.z_order_by)):
+    for group in _groups(chosen, snapshot, target, whole=bool(spec.z_order_by)):
         added += _together(group, snapshot, spec.z_order_by, cursor, target)
         gone += group
     if not gone:
@@ -59,10 +61,9 @@ def optimize(
         snapshot,
         added,
         gone,
-        operation="OPTIMIZE",
-        schema=snapshot.schema,
+        operation=operations.optimize(spec.predicate, spec.z_order_by),
+        read=NOTHING,
         data_change=False,
-        blind=True,
         writer="staged",
         reason=reason,
         rows_inserted=0,
@@ -106,11 +107,12 @@ def _check_columns(spec: OptimizeSpec, snapshot: Snapshot) -> None:
         raise InvalidConfig(f"optimize of table {snapshot.ref}: z-order is for {120 // _BITS} columns at most.")
 
 
-def _groups(files: Sequence[ScanFile], target: int, *, whole: bool) -> Iterator[list[ScanFile]]:
+def _groups(files: Sequence[ScanFile], snapshot: Snapshot, target: int, *, whole: bool) -> Iterator[list[ScanFile]]:
     """Files to write together: of one partition, and no more bytes than the target; ``whole``: all of a partition."""
+    schema, columns = snapshot.schema, snapshot.partition_columns
     partitions: dict[Any, list[ScanFile]] = {}
     for file in sorted(files, key=lambda f: (f.size, f.path)):
-        partitions.setdefault(tuple(sorted(file.partition_values.items())), []).append(file)
+        partitions.setdefault(partition_key(file.partition_values, schema, columns), []).append(file)
     for members in partitions.values():
         if whole:
             yield members
@@ -138,17 +140,18 @@ def _together(
     """The rows of some files of one partition, in new ones."""
     kept = {n: k for n, k in types_of(snapshot, cursor).items() if n not in snapshot.partition_columns}
     names = ", ".join(quote_identifier(c) for c in kept)
-    inside = ", ".join(quote_literal(f"{snapshot.ref.location}/{f.path}") for f in files)
-    scan = delta_scan(snapshot.ref.location, snapshot.version, filename=True)
-    rows = f"SELECT {names} FROM {scan} WHERE filename IN ({inside})"
+    source = scan(snapshot, files=files)
+    rows = f"SELECT {names} FROM {source}"
     if z_order_by:
-        rows = f"SELECT {names} FROM (SELECT {names}, {_ranks(z_order_by)} FROM ({rows})) ORDER BY {_z_value(len(z_order_by))}"
+        ranks = [fresh_name(f"__duckrun_rank_{i}", snapshot.schema.names) for i in range(len(z_order_by))]
+        ranked = f"SELECT {names}, {_ranks(z_order_by, ranks)} FROM ({rows})"
+        rows = f"SELECT {names} FROM ({ranked}) ORDER BY {_z_value(ranks)}"
     else:
         rows += order_by(tuple(c for c in sort_order(snapshot.properties) if c in kept))
     size = sum(f.size for f in files)
     if size <= target:
         return staged.stage(Rows(cursor, rows, kept), snapshot.ref, beside=files[0])
-    counted = cursor.execute(f"SELECT count(*) FROM {scan} WHERE filename IN ({inside})").fetchone()
+    counted = cursor.execute(f"SELECT count(*) FROM {source}").fetchone()
     per_file = (counted[0] if counted else 0) * target // size
     return staged.stage(
         Rows(cursor, rows, kept),
@@ -159,18 +162,18 @@ def _together(
     )
 
 
-def _ranks(columns: Sequence[str]) -> str:
+def _ranks(columns: Sequence[str], names: Sequence[str]) -> str:
     """Each column's rank among the rows, in 4096 steps: it holds for any type, for NULL and for skewed values."""
     return ", ".join(
-        f"CAST(percent_rank() OVER (ORDER BY {quote_identifier(c)}) * {(1 << _BITS) - 1} AS HUGEINT) AS {_RANK}{i}"
-        for i, c in enumerate(columns)
+        f"CAST(percent_rank() OVER (ORDER BY {quote_identifier(c)}) * {(1 << _BITS) - 1} AS HUGEINT) AS {name}"
+        for c, name in zip(columns, names, strict=True)
     )
 
 
-def _z_value(columns: int) -> str:
+def _z_value(ranks: Sequence[str]) -> str:
     """The bits of the ranks, taken in turn."""
     return " | ".join(
-        f"((({_RANK}{place} >> {bit}) & 1) << {bit * columns + place})"
+        f"((({rank} >> {bit}) & 1) << {bit * len(ranks) + place})"
         for bit in range(_BITS)
-        for place in range(columns)
+        for place, rank in enumerate(ranks)
     )

@@ -1,94 +1,123 @@
 """Changes of rows that are there: delete+insert, update, delete, replace.
 
 DuckDB finds the rows (by file and row number of the pinned version) and computes the new values, so expressions mean
-what they mean in DuckDB. The files that hold them are written anew, and change places with the old ones in one commit.
+what they mean in DuckDB. It does both in one query, whose answer is kept: a predicate such as random() < 0.5 would find
+other rows a second time. The files that hold them are written anew, and change places with the old ones in one commit.
 """
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import duckdb
 
 from duckrun.engines.duckdb_alter import order_by
-from duckrun.engines.duckdb_fit import types_of
+from duckrun.engines.duckdb_fit import refuse_outside, types_of
+from duckrun.engines.duckdb_places import Numbered, computed, numbered
+from duckrun.engines.duckdb_scan import partition_literal
 from duckrun.engines.duckdb_source import Rows
-from duckrun.engines.duckdb_sql import delta_scan
-from duckrun.engines.duckdb_target import definition_of, rows_of, written_anew
+from duckrun.engines.duckdb_steady import is_steady
+from duckrun.engines.duckdb_target import definition_of, written_anew
 from duckrun.engines.table_job import REWRITTEN
 from duckrun.engines.writers import staged
-from duckrun.errors import DuplicateSourceKeys, InvalidConfig, repeated_keys
+from duckrun.engines.writers.reads import EVERYTHING, Read, equal, has_subquery, joined, matching, partitions
+from duckrun.errors import DuplicateSourceKeys, InvalidConfig, LostRows, repeated_keys
+from duckrun.formats.data_paths import place
 from duckrun.formats.definition import sort_order
+from duckrun.formats.operations import changed
+from duckrun.formats.partition_values import partition_key
 from duckrun.specs import Commit, DeleteInsertSpec, ScanFile, counted_rows
-from duckrun.sql import columns_of, quote_identifier, quote_literal, transpile
+from duckrun.sql import columns_of, fresh_name, quote_identifier, quote_literal, transpile
 from duckrun.table import Snapshot
 
 if TYPE_CHECKING:
     from duckrun.engines.duckdb_write import Job
-
-FILE, ROW = "__duckrun_file", "__duckrun_row"
 
 
 def delete_insert(job: Job, spec: DeleteInsertSpec, snapshot: Snapshot, rows: Rows) -> Commit:
     """Delete the rows whose key the source has, then insert the source: one commit. Keys may repeat."""
     snapshot = job.target(snapshot, rows, spec.schema_mode)
     fitted, _ = job.finished(rows, snapshot, schema_mode=spec.schema_mode)
-    on = " AND ".join(f"target.{quote_identifier(k)} = source.{quote_identifier(k)}" for k in spec.keys)
-    where = "" if spec.predicate is None else f" WHERE ({transpile(spec.predicate, spec.dialect, 'duckdb')}) IS TRUE"
+    on = equal(spec.keys)
+    limits = [transpile(limit, spec.dialect, "duckdb") for limit in (spec.predicate, spec.within) if limit is not None]
+    within = " AND ".join(f"({limit}) IS TRUE" for limit in limits) or None
+    where = f" WHERE {within}" if within else ""
+    if spec.within is not None:
+        refuse_outside(job.transaction.ref, fitted, transpile(spec.within, spec.dialect, "duckdb"), spec.within)
     keys = ", ".join(quote_identifier(k) for k in spec.keys)
-    hits = (
-        f"SELECT target.{FILE}, target.{ROW} FROM (SELECT * FROM ({numbered(snapshot, rows.cursor)}){where}) AS target "
-        f"SEMI JOIN (SELECT {keys} FROM ({fitted.sql})) AS source ON {on}"
-    )
-    reason = "rows are deleted and inserted in one commit"
-    inserted = rows.cursor.execute(f"SELECT count(*) FROM ({rows.sql})").fetchone()
-    return rewrite(job, snapshot, rows.cursor, hits, fitted.sql, reason, (inserted[0] if inserted else 0, 0, None))
+    with numbered(snapshot, rows.cursor) as table:
+        hits = (
+            f"SELECT target.{table.file}, target.{table.row} FROM (SELECT * FROM ({table.sql}){where}) AS target "
+            f"SEMI JOIN (SELECT {keys} FROM ({fitted.sql})) AS source ON {on}"
+        )
+        reason = "rows are deleted and inserted in one commit"
+        counts = (counted(rows.cursor, f"({rows.sql})"), 0, None)
+        read = joined(rows.cursor, fitted.sql, on, within)
+        return _without(job, snapshot, rows.cursor, table, hits, fitted, reason, counts, read)
 
 
-def delete_matched(job: Job, snapshot: Snapshot, rows: Rows, predicate: str | None) -> Commit:
-    """Delete the rows for which a predicate over target and source is true with any row of the source."""
-    hits = (
-        f"SELECT DISTINCT target.{FILE}, target.{ROW} FROM ({numbered(snapshot, rows.cursor)}) AS target "
-        f"JOIN ({rows.sql}) AS source ON ({predicate or 'true'}) IS TRUE"
-    )
-    reason = "files with rows to delete are written anew without them"
-    return rewrite(job, snapshot, rows.cursor, hits, None, reason, (0, 0, None))
-
-
-def update_matched(
-    job: Job, snapshot: Snapshot, rows: Rows, predicate: str | None, assigned: Mapping[str, str]
+def delete(
+    job: Job, snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection, predicate: str | None, rows: Rows | None = None
 ) -> Commit:
-    """Set columns to expressions over target and source where a predicate over both is true: with one row of the source
-    at most.
-    """
-    cursor, name = rows.cursor, quote_identifier(f"__duckrun_updates_{uuid.uuid4().hex}")
+    """Delete the rows for which a predicate is true; with a source, those for which it is with any row of it."""
+    reason = "files with rows to delete are written anew without them"
+    if rows is None:
+        read, whole = matching(cursor, predicate), whole_files(snapshot, cursor, predicate)
+        if whole is not None:
+            return _swap(job, snapshot, (), whole, "whole files go", (0, 0, counted_rows(whole)), read)
+    else:
+        read = joined(cursor, rows.sql, predicate or "true")
+    where = f"({predicate or 'true'}) IS TRUE"
+    with numbered(snapshot, cursor) as table:
+        if rows is None:
+            hits = f"SELECT {table.file}, {table.row} FROM ({table.sql}) AS target WHERE {where}"
+        else:
+            hits = (
+                f"SELECT DISTINCT target.{table.file}, target.{table.row} FROM ({table.sql}) AS target "
+                f"JOIN ({rows.sql}) AS source ON {where}"
+            )
+        return _without(job, snapshot, cursor, table, hits, None, reason, (0, 0, None), read)
+
+
+def update(
+    job: Job,
+    snapshot: Snapshot,
+    cursor: duckdb.DuckDBPyConnection,
+    predicate: str | None,
+    assigned: Mapping[str, str],
+    rows: Rows | None = None,
+) -> Commit:
+    """Set columns to expressions where a predicate is true; with a source, over both, and with one row of it at most."""
     kinds = types_of(snapshot, cursor)
     outputs = ", ".join(
         f"CAST({assigned.get(c, f'target.{quote_identifier(c)}')} AS {kinds[c]}) AS {quote_identifier(c)}"
         for c in kinds
     )
-    cursor.execute(
-        f"CREATE TEMP TABLE {name} AS SELECT target.{FILE}, target.{ROW}, {outputs} FROM ({numbered(snapshot, cursor)}) AS target "
-        f"JOIN ({rows.sql}) AS source ON ({predicate or 'true'}) IS TRUE"
-    )
-    try:
-        _refuse_several(job, cursor, name, list(kinds))
-        count = cursor.execute(f"SELECT count(*) FROM {name}").fetchone()
-        columns = ", ".join(quote_identifier(c) for c in kinds)
-        fitted, _ = job.finished(Rows(cursor, f"SELECT {columns} FROM {name}", kinds), snapshot)
-        reason = "files with rows to update are written anew with the new values"
-        hits = f"SELECT {FILE}, {ROW} FROM {name}"
-        return rewrite(job, snapshot, cursor, hits, fitted.sql, reason, (0, count[0] if count else 0, 0))
-    finally:
-        cursor.execute(f"DROP TABLE {name}")
+    where = f"({predicate or 'true'}) IS TRUE"
+    with numbered(snapshot, cursor) as table:
+        met = f"WHERE {where}" if rows is None else f"JOIN ({rows.sql}) AS source ON {where}"
+        changed = f"SELECT target.{table.file}, target.{table.row}, {outputs} FROM ({table.sql}) AS target {met}"
+        with computed(cursor, changed) as changes:
+            if rows is not None:
+                _refuse_several(job, cursor, table, changes, list(kinds))
+            names = ", ".join(quote_identifier(c) for c in kinds)
+            fitted, _ = job.finished(Rows(cursor, f"SELECT {names} FROM {changes}", kinds), snapshot)
+            reason = "files with rows to update are written anew with the new values"
+            if rows is None:
+                read = matching(cursor, predicate, *assigned.values())
+            else:
+                read = EVERYTHING if has_subquery(*assigned.values()) else joined(cursor, rows.sql, predicate or "true")
+            counts = (0, counted(cursor, changes), 0)
+            return rewrite(job, snapshot, cursor, table, changes, fitted, reason, counts, read)
 
 
-def _refuse_several(job: Job, cursor: duckdb.DuckDBPyConnection, name: str, columns: Sequence[str]) -> None:
+def _refuse_several(
+    job: Job, cursor: duckdb.DuckDBPyConnection, table: Numbered, changes: str, columns: Sequence[str]
+) -> None:
     """Raise DuplicateSourceKeys if a row of the table met several rows of the source, with the count and three of them."""
     shown = ", ".join(f"first({quote_identifier(c)}) AS {quote_identifier(c)}" for c in columns[:6])
-    several = f"SELECT {shown}, count(*) AS n FROM {name} GROUP BY {FILE}, {ROW} HAVING count(*) > 1"
+    several = f"SELECT {shown}, count(*) AS n FROM {changes} GROUP BY {table.file}, {table.row} HAVING count(*) > 1"
     found = cursor.execute(f"SELECT *, count(*) OVER () FROM ({several}) ORDER BY ALL LIMIT 3").fetchall()
     if found:
         raise DuplicateSourceKeys(
@@ -97,81 +126,56 @@ def _refuse_several(job: Job, cursor: duckdb.DuckDBPyConnection, name: str, colu
         )
 
 
-def delete(job: Job, snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection, predicate: str | None) -> Commit:
-    """Delete the rows for which a predicate is true."""
-    reason = "files with rows to delete are written anew without them"
-    whole = whole_files(snapshot, cursor, predicate)
-    if whole is not None:
-        return _swap(job, snapshot, (), whole, "whole files go", (0, 0, counted_rows(whole)))
-    hits = f"SELECT {FILE}, {ROW} FROM ({numbered(snapshot, cursor)}) AS target WHERE ({predicate}) IS TRUE"
-    return rewrite(job, snapshot, cursor, hits, None, reason, (0, 0, None))
-
-
-def update(
-    job: Job, snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection, predicate: str | None, assigned: Mapping[str, str]
-) -> Commit:
-    """Set columns to expressions where a predicate is true."""
-    where = f"({predicate}) IS TRUE" if predicate else "true"
-    relation = cursor.from_arrow(snapshot.schema.empty_table())
-    kinds = dict(zip(relation.columns, relation.types, strict=True))
-    outputs = ", ".join(
-        f"CAST({assigned[c]} AS {kinds[c]}) AS {quote_identifier(c)}" if c in assigned else quote_identifier(c)
-        for c in kinds
-    )
-    source = numbered(snapshot, cursor)
-    hits = f"SELECT {FILE}, {ROW} FROM ({source}) AS target WHERE {where}"
-    changed = f"SELECT {outputs} FROM ({source}) AS target WHERE {where}"
-    fitted, _ = job.finished(Rows(cursor, changed, kinds), snapshot)
-    count = cursor.execute(f"SELECT count(*) FROM ({hits})").fetchone()
-    reason = "files with rows to update are written anew with the new values"
-    return rewrite(job, snapshot, cursor, hits, fitted.sql, reason, (0, count[0] if count else 0, 0))
-
-
 def replace(job: Job, snapshot: Snapshot, rows: Rows, predicate: str | None, reason: str) -> Commit:
     """Put rows in the place of those for which a predicate is true; with None, of the partitions that they lie in."""
+    cursor = rows.cursor
     if predicate is None:
         if not snapshot.partition_columns:
             raise InvalidConfig(
                 f"Table {job.transaction.ref} has no partitions to replace; give a predicate, or use mode overwrite."
             )
         if written_anew(snapshot):
-            rows = job.kept(rows)
-            return rewrite(job, snapshot, rows.cursor, _same_partitions(snapshot, rows), rows, reason, (None, 0, None))
+            with job.read_once(rows) as kept, numbered(snapshot, cursor) as table:
+                hits = _same_partitions(snapshot, table, kept)
+                return _without(job, snapshot, cursor, table, hits, kept, reason, (None, 0, None), EVERYTHING)
         files = job.staged(rows, snapshot.partition_columns)
-        present = staged.partitions_of(files)
-        gone = [f for f in snapshot.files() if tuple(sorted(f.partition_values.items())) in present]
-        return _swap(job, snapshot, files, gone, reason, (sum(f.rows for f in files), 0, None))
-    whole = None if written_anew(snapshot) else whole_files(snapshot, rows.cursor, predicate)
+        schema, columns = snapshot.schema, snapshot.partition_columns
+        present = {partition_key(f.partition_values, schema, columns) for f in files}
+        gone = [f for f in snapshot.files() if partition_key(f.partition_values, schema, columns) in present]
+        counts = (sum(f.rows for f in files), 0, counted_rows(gone))
+        return _swap(job, snapshot, files, gone, reason, counts, partitions(snapshot, files))
+    if not is_steady(predicate, cursor):
+        raise InvalidConfig(
+            f"replace on table {job.transaction.ref}: which rows {predicate} is true for changes each time it is asked, and the "
+            "rows that are written must be among them. Nothing was written; delete and append instead."
+        )
+    whole = None if written_anew(snapshot) else whole_files(snapshot, cursor, predicate)
+    read = matching(cursor, predicate)
     if whole is not None:
         files = job.staged(rows, snapshot.partition_columns)
-        return _swap(job, snapshot, files, whole, reason, (sum(f.rows for f in files), 0, counted_rows(whole)))
-    hits = f"SELECT {FILE}, {ROW} FROM ({numbered(snapshot, rows.cursor)}) WHERE ({predicate}) IS TRUE"
-    return rewrite(job, snapshot, rows.cursor, hits, job.kept(rows), reason, (None, 0, None))
+        return _swap(job, snapshot, files, whole, reason, (sum(f.rows for f in files), 0, counted_rows(whole)), read)
+    with numbered(snapshot, cursor) as table:
+        hits = f"SELECT {table.file}, {table.row} FROM ({table.sql}) WHERE ({predicate}) IS TRUE"
+        return _without(job, snapshot, cursor, table, hits, job.kept(rows), reason, (None, 0, None), read)
 
 
 def append(job: Job, snapshot: Snapshot, rows: Rows) -> Commit:
     """Add rows to a table whose columns go or change their type with them: all of it is written anew."""
-    none = f"SELECT {FILE}, {ROW} FROM ({numbered(snapshot, rows.cursor)}) WHERE false"
-    rows = job.kept(rows)
-    return rewrite(job, snapshot, rows.cursor, none, rows, REWRITTEN, (None, 0, 0))
+    with numbered(snapshot, rows.cursor) as table:
+        none = f"SELECT {table.file}, {table.row} FROM ({table.sql}) WHERE false"
+        return _without(job, snapshot, rows.cursor, table, none, job.kept(rows), REWRITTEN, (None, 0, 0), EVERYTHING)
 
 
-def _same_partitions(snapshot: Snapshot, rows: Rows) -> str:
+def _same_partitions(snapshot: Snapshot, table: Numbered, rows: Rows) -> str:
     names = ", ".join(quote_identifier(c) for c in snapshot.partition_columns)
     on = " AND ".join(
         f"target.{quote_identifier(c)} IS NOT DISTINCT FROM source.{quote_identifier(c)}"
         for c in snapshot.partition_columns
     )
     return (
-        f"SELECT target.{FILE}, target.{ROW} FROM ({numbered(snapshot, rows.cursor)}) AS target "
+        f"SELECT target.{table.file}, target.{table.row} FROM ({table.sql}) AS target "
         f"SEMI JOIN (SELECT DISTINCT {names} FROM ({rows.sql})) AS source ON {on}"
     )
-
-
-def numbered(snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection) -> str:
-    """SELECT of a table's rows, each with its file and its number in it."""
-    rows = rows_of(snapshot, cursor, filename=True, file_row_number=True)
-    return f"SELECT * RENAME (filename AS {FILE}, file_row_number AS {ROW}) FROM ({rows})"
 
 
 def whole_files(snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection, predicate: str | None) -> list[ScanFile] | None:
@@ -180,89 +184,100 @@ def whole_files(snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection, predicate
     if predicate is None or predicate.lower() == "true":
         return list(files)
     used = {column for _, column in columns_of(predicate)}
-    if not used or not used <= set(snapshot.partition_columns):
+    if not used or not used <= set(snapshot.partition_columns) or not is_steady(predicate, cursor):
         return None
     if not files:
         return []
     schema = cursor.from_arrow(snapshot.schema.empty_table().select(list(snapshot.partition_columns)))
     kinds = dict(zip(schema.columns, schema.types, strict=True))
     rows = ", ".join(
-        "(" + ", ".join([str(i), *(_typed(f.partition_values.get(c), kinds[c]) for c in kinds)]) + ")"
+        "(" + ", ".join([str(i), *(partition_literal(f.partition_values.get(c), str(kinds[c])) for c in kinds)]) + ")"
         for i, f in enumerate(files)
     )
-    names = ", ".join(quote_identifier(c) for c in ("__duckrun_index", *kinds))
+    index = quote_identifier(fresh_name("__duckrun_index", kinds))
+    names = ", ".join([index, *(quote_identifier(c) for c in kinds)])
     found = cursor.execute(
-        f"SELECT __duckrun_index FROM (VALUES {rows}) AS target({names}) WHERE ({predicate}) IS TRUE"
+        f"SELECT {index} FROM (VALUES {rows}) AS target({names}) WHERE ({predicate}) IS TRUE"
     ).fetchall()
     return [files[i] for (i,) in found]
 
 
-def _typed(value: str | None, kind: object) -> str:
-    if value is None:
-        return f"CAST(NULL AS {kind})"
-    if str(kind) == "TIMESTAMP WITH TIME ZONE" and "+" not in value and not value.endswith("Z"):
-        value += "+00"
-    return f"CAST({quote_literal(value)} AS {kind})"
+def _without(
+    job: Job,
+    snapshot: Snapshot,
+    cursor: duckdb.DuckDBPyConnection,
+    table: Numbered,
+    hits: str,
+    added: Rows | None,
+    reason: str,
+    counts: Sequence[int | None],
+    read: Read,
+) -> Commit:
+    """rewrite() without the rows that a query finds."""
+    with computed(cursor, hits) as changes:
+        return rewrite(job, snapshot, cursor, table, changes, added, reason, counts, read)
 
 
 def rewrite(
     job: Job,
     snapshot: Snapshot,
     cursor: duckdb.DuckDBPyConnection,
-    hits: str,
-    added: str | Rows | None,
+    table: Numbered,
+    changes: str,
+    added: Rows | None,
     reason: str,
     counts: Sequence[int | None],
+    read: Read,
 ) -> Commit:
-    """Write anew the files that hold some rows, without those rows, and add others: one commit."""
-    name = quote_identifier(f"__duckrun_hits_{uuid.uuid4().hex}")
-    cursor.execute(f"CREATE TEMP TABLE {name} AS {hits}")
-    try:
-        by_path = {f"{snapshot.ref.location}/{f.path}": f for f in snapshot.files()}
-        touched = {path for (path,) in cursor.execute(f"SELECT DISTINCT {FILE} FROM {name}").fetchall()}
-        if written_anew(snapshot):
-            touched = set(by_path)
-        gone = [by_path[path] for path in touched]
-        row = cursor.execute(f"SELECT count(*) FROM {name}").fetchone()
-        matched = row[0] if row else 0
-        names = ", ".join(quote_identifier(c) for c in snapshot.schema.names)
-        selects = []
-        if touched:
-            inside = ", ".join(quote_literal(p) for p in touched)
-            selects.append(
-                f"SELECT {names} FROM (SELECT * FROM ({numbered(snapshot, cursor)}) WHERE {FILE} IN ({inside})) AS kept "
-                f"ANTI JOIN {name} AS hit ON kept.{FILE} = hit.{FILE} AND kept.{ROW} = hit.{ROW}"
-            )
-        one_shot = isinstance(added, Rows) and added.one_shot
-        if added is not None:
-            selects.append(f"SELECT {names} FROM ({added.sql if isinstance(added, Rows) else added})")
-        if not selects:
-            return job.nothing(snapshot, "no row was concerned")
-        sql = f"SELECT * FROM ({' UNION ALL '.join(selects)}){order_by(sort_order(snapshot.properties))}"
-        empty = cursor.from_arrow(snapshot.schema.empty_table())
-        kinds = dict(zip(empty.columns, empty.types, strict=True))
-        files = staged.stage(Rows(cursor, sql, kinds, one_shot), snapshot.ref, snapshot.partition_columns)
-        inserted, updated, deleted = counts
-        before = sum(f.rows for f in files)
-        if inserted is None:
-            kept = _rows_in(cursor, snapshot, gone) - matched
-            inserted = before - kept
-        if deleted is None:
-            deleted = matched
-        if written_anew(snapshot) and reason != REWRITTEN:
-            reason = f"{reason}; {REWRITTEN}"
-        return _swap(job, snapshot, files, gone, reason, (inserted, updated, deleted))
-    finally:
-        cursor.execute(f"DROP TABLE {name}")
+    """Write anew the files that hold some rows, without those rows, and add others: one commit. ``read`` says which rows of
+    other writers would have made it another one.
+
+    ``changes`` is a computed table with the file and the number of each row; those without are no row of the table.
+    """
+    by_path = {place(snapshot.ref, f): f for f in snapshot.files()}
+    found = cursor.execute(f"SELECT DISTINCT {table.file} FROM {changes} WHERE {table.row} IS NOT NULL").fetchall()
+    touched = set(by_path) if written_anew(snapshot) else {path for (path,) in found}
+    _refuse_strangers(job, touched - set(by_path))
+    gone = [by_path[path] for path in touched]
+    inside = f"SELECT * FROM ({table.sql}) WHERE {table.file} IN ({', '.join(quote_literal(p) for p in touched)})"
+    names = ", ".join(quote_identifier(c) for c in snapshot.schema.names)
+    selects = []
+    if touched:
+        same = f"kept.{table.file} = hit.{table.file} AND kept.{table.row} = hit.{table.row}"
+        selects.append(f"SELECT {names} FROM ({inside}) AS kept ANTI JOIN {changes} AS hit ON {same}")
+    if added is not None:
+        selects.append(f"SELECT {names} FROM ({added.sql})")
+    if not selects:
+        return job.nothing(snapshot, "no row was concerned")
+    sql = f"SELECT * FROM ({' UNION ALL '.join(selects)}){order_by(sort_order(snapshot.properties))}"
+    one_shot = added is not None and added.one_shot
+    files = staged.stage(
+        Rows(cursor, sql, types_of(snapshot, cursor), one_shot), snapshot.ref, snapshot.partition_columns
+    )
+    inserted, updated, deleted = counts
+    matched = counted(cursor, changes, f"{table.row} IS NOT NULL")
+    if inserted is None:
+        before = counted(cursor, f"({inside})") if touched else 0
+        inserted = sum(f.rows for f in files) - (before - matched)
+    if deleted is None:
+        deleted = matched
+    if written_anew(snapshot) and reason != REWRITTEN:
+        reason = f"{reason}; {REWRITTEN}"
+    return _swap(job, snapshot, files, gone, reason, (inserted, updated, deleted), read)
 
 
-def _rows_in(cursor: duckdb.DuckDBPyConnection, snapshot: Snapshot, files: Sequence[ScanFile]) -> int:
-    if not files:
-        return 0
-    inside = ", ".join(quote_literal(f"{snapshot.ref.location}/{f.path}") for f in files)
-    scan = delta_scan(snapshot.ref.location, snapshot.version, filename=True)
-    row = cursor.execute(f"SELECT count(*) FROM {scan} WHERE filename IN ({inside})").fetchone()
+def counted(cursor: duckdb.DuckDBPyConnection, rows: str, where: str = "true") -> int:
+    """How many rows of a table or a query in brackets satisfy a condition."""
+    row = cursor.execute(f"SELECT count(*) FROM {rows} WHERE {where}").fetchone()
     return row[0] if row else 0
+
+
+def _refuse_strangers(job: Job, paths: set[str]) -> None:
+    if paths:
+        raise LostRows(
+            f"Table {job.transaction.ref}: rows were read from {min(paths)}, which is no file of its log, so that they could not be taken out. "
+            "Nothing was written. Run this with engine: spark, and report it."
+        )
 
 
 def _swap(
@@ -272,6 +287,7 @@ def _swap(
     gone: Sequence[ScanFile],
     reason: str,
     counts: Sequence[int | None],
+    read: Read,
 ) -> Commit:
     definition = definition_of(snapshot)
     if not files and not gone and definition is None:
@@ -282,8 +298,9 @@ def _swap(
         snapshot,
         files,
         gone,
+        operation=changed(job.spec, snapshot.partition_columns),
+        read=read,
         fenced=getattr(job.spec, "read_version", None) is not None,
-        schema=snapshot.schema,
         definition=definition,
         writer="staged",
         reason=reason,

@@ -15,7 +15,9 @@ import duckdb
 import pyarrow as pa
 from pyarrow.dataset import dataset
 
+from duckrun.columns import refuse_twins
 from duckrun.engines.arrow_values import arrow_table, is_dataset
+from duckrun.engines.duckdb_types import untyped
 from duckrun.errors import InvalidConfig, SchemaMismatch
 from duckrun.frame import Frame
 from duckrun.raising import marked
@@ -77,42 +79,54 @@ def _select(cursor: duckdb.DuckDBPyConnection, sql: str, one_shot: bool = False)
     relation = cursor.sql(sql)
     if relation is None:
         raise SchemaMismatch("the statement returns no rows and no columns")
+    refuse_twins(relation.columns)
     return Rows(cursor, sql, dict(zip(relation.columns, relation.types, strict=True)), one_shot)
 
 
 def _rows_of(value: Any, cursor: duckdb.DuckDBPyConnection, name: str, folder: Path) -> Rows:
-    select = f"SELECT * FROM {quote_identifier(name)}"
     if isinstance(value, Frame):
         value = value.reader()
     if isinstance(value, duckdb.DuckDBPyRelation):
         # It lives on another cursor or instance, whose temporary objects this one does not see: its rows come as a stream.
-        _register(cursor, name, value.to_arrow_reader(batch_size=100_000))
-        return _select(cursor, select, one_shot=True)
-    if isinstance(value, pa.RecordBatchReader):
-        _register(cursor, name, value)
-        return _select(cursor, select, one_shot=True)
-    if isinstance(value, pa.Table):
-        _register(cursor, name, value)
-        return _select(cursor, select)
-    if isinstance(value, pa.RecordBatch):
-        _register(cursor, name, pa.Table.from_batches([value]))
-        return _select(cursor, select)
-    if is_dataset(value):
-        registered = _register(cursor, name, value)  # DuckDB reads its files itself, as often as it needs
-        return _select(cursor, select, one_shot=registered is not value)
+        unknown = _without_type(value)  # a query on its cursor would end the stream
+        rows = _of_arrow(cursor, name, value.to_arrow_reader(batch_size=100_000))
+        rows.types.update(unknown)
+        return rows
+    if isinstance(value, pa.Table | pa.RecordBatchReader) or is_dataset(value):
+        return _of_arrow(cursor, name, value)
     module = type(value).__module__.partition(".")[0]
-    if module == "pandas":
-        _register(cursor, name, arrow_table(value))
-        return _select(cursor, select)
+    if isinstance(value, pa.RecordBatch) or (module == "pandas" and type(value).__name__ != "Series"):
+        return _of_arrow(cursor, name, arrow_table(value))
     if module == "polars":
-        return _polars(value, cursor, name, select, folder)
+        return _polars(value, cursor, name, folder)
     if hasattr(value, "__arrow_c_stream__"):
-        _register(cursor, name, pa.RecordBatchReader.from_stream(value))
-        return _select(cursor, select, one_shot=True)
+        return _of_arrow(cursor, name, pa.RecordBatchReader.from_stream(value))
     raise InvalidConfig(
         f"A {type(value).__module__}.{type(value).__qualname__} cannot be written as a table on the duckdb engine; "
         "give a pyarrow Table, RecordBatchReader or Dataset, a pandas or polars frame, a DuckDB relation, a Frame or duckrun.SQL."
     )
+
+
+def _of_arrow(cursor: duckdb.DuckDBPyConnection, name: str, given: Any) -> Rows:
+    """The rows of an Arrow table, stream or dataset; of the latter DuckDB reads the files itself, as often as it needs."""
+    registered = _register(cursor, name, given)
+    rows = _select(cursor, f"SELECT * FROM {quote_identifier(name)}", isinstance(registered, pa.RecordBatchReader))
+    for field in given.schema:
+        rows.types[field.name] = untyped(rows.types[field.name], field.type)
+    return rows
+
+
+def without_type(rows: Rows) -> dict[str, Any]:
+    """The columns of a query that are, or hold, NULL without a type, which DuckDB shows as INTEGER; nothing is computed."""
+    return {} if rows.one_shot else _without_type(rows.relation())
+
+
+def _without_type(relation: duckdb.DuckDBPyRelation) -> dict[str, Any]:
+    one = "SELECT typeof(COLUMNS(*)) FROM (SELECT 1) LEFT JOIN (SELECT * FROM __duckrun_given LIMIT 0) ON true"
+    found = relation.query("__duckrun_given", one).fetchone()
+    assert found is not None, "a left join has a row"
+    kinds = dict(zip(relation.columns, found[1:], strict=True))
+    return {name: duckdb.type(kind) for name, kind in kinds.items() if '"NULL"' in kind}
 
 
 def _register(cursor: duckdb.DuckDBPyConnection, name: str, rows: Any) -> Any:
@@ -123,6 +137,7 @@ def _register(cursor: duckdb.DuckDBPyConnection, name: str, rows: Any) -> Any:
     """
     if not rows.schema.names:
         raise SchemaMismatch("the rows have no columns; a table has at least one")
+    refuse_twins(rows.schema.names)  # DuckDB would call the second X_1
     rows = _instants_in_microseconds(rows)
     try:
         cursor.register(name, rows.__arrow_c_stream__() if isinstance(rows, pa.RecordBatchReader) else rows)
@@ -181,24 +196,22 @@ def _unreadable(cursor: duckdb.DuckDBPyConnection, schema: pa.Schema) -> SchemaM
     return SchemaMismatch(f"DuckDB cannot read the types of these columns: {', '.join(map(str, schema.types))}")
 
 
-def _polars(value: Any, cursor: duckdb.DuckDBPyConnection, name: str, select: str, folder: Path) -> Rows:
+def _polars(value: Any, cursor: duckdb.DuckDBPyConnection, name: str, folder: Path) -> Rows:
     import polars
 
     if isinstance(value, polars.DataFrame):
-        _register(cursor, name, value.to_arrow())
-        return _select(cursor, select)
+        return _of_arrow(cursor, name, value.to_arrow())
     if not isinstance(value, polars.LazyFrame):
         raise InvalidConfig(f"A polars {type(value).__name__} is not a table; give a DataFrame or a LazyFrame.")
     # The streaming engine computes the frame to disk once: its memory does not grow, and it can be read again.
     empty = polars.DataFrame(schema=value.collect_schema()).to_arrow()
-    exact = _register(cursor, name, empty) is empty
-    types = _select(cursor, select).types
+    exact = _instants_in_microseconds(empty) is empty
+    types = _of_arrow(cursor, name, empty).types
     path = folder / "lazy.parquet"
     # Row groups of DuckDB's own size: it holds one as it reads, and polars' are twice as large.
     value.sink_parquet(path, row_group_size=122_880)
     if not exact:
-        _register(cursor, name, dataset(path))
-        return _select(cursor, select, one_shot=True)
+        return _of_arrow(cursor, name, dataset(path))
     return Rows(cursor, f"SELECT * FROM read_parquet({quote_literal(path.as_posix())})", types)
 
 
@@ -244,8 +257,3 @@ def spool(rows: Rows) -> Rows:
     name = f"__duckrun_spool_{uuid.uuid4().hex}"
     rows.cursor.execute(f"CREATE TEMP TABLE {quote_identifier(name)} AS {rows.sql}")
     return Rows(rows.cursor, f"SELECT * FROM {quote_identifier(name)}", rows.types)
-
-
-def unspool(rows: Rows) -> None:
-    """Drop what spool() made."""
-    rows.cursor.execute(f"DROP TABLE IF EXISTS {rows.sql.removeprefix('SELECT * FROM ')}")

@@ -2,33 +2,88 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import unquote
 
 import duckdb
+import pyarrow as pa
 
-from duckrun.errors import DuckrunError, InvalidConfig, SchemaMismatch, StorageError
-from duckrun.raising import raised
+from duckrun.errors import DuckrunError, InvalidConfig, SchemaMismatch, StorageError, UnsupportedFeature
+from duckrun.names import url_of
+from duckrun.pins import Read, Reads
+from duckrun.raising import panicked, raised
 from duckrun.specs import ReadSpec
 from duckrun.sql import quote_identifier, quote_literal, transpile
+from duckrun.storage_trouble import said, storage_error
+
+_ELSEWHERE = re.compile(r"/[A-Za-z][A-Za-z0-9+.-]+:/.*\.parquet")
+"""A URI behind the folder of a table: DuckDB takes each path of a log, but for one that begins with a slash, for one below it."""
+
+# As delta_scan() writes it, and as DuckDB gives it back in the query of a relation.
+_SCAN = re.compile(r"delta_scan\('((?:[^']|'')*)', \(?\"?version\"? (?:=>|:=|=) (\d+)", re.IGNORECASE)
+
+_ATTACHED = re.compile(r'"(delta (\d+) [0-9a-f]{16} ((?:[^"]|"")*))"')
+_MOST_ATTACHED = 64
 
 
-def delta_scan(location: str, version: int, **options: bool) -> str:
-    """SQL for the rows of a table at one version; ``filename=True`` and ``file_row_number=True`` add columns."""
-    extra = "".join(f", {name} => {str(value).lower()}" for name, value in options.items())
+def delta_scan(location: str, version: int, *, filename: str | None = None, file_row_number: bool = False) -> str:
+    """SQL for the rows of a table at one version; ``filename`` adds a column of that name, ``file_row_number`` one of its own."""
+    extra = "" if filename is None else f", filename => {quote_literal(filename)}"
+    extra += ", file_row_number => true" if file_row_number else ""
     return f"delta_scan({quote_literal(scanned(location))}, version => {int(version)}{extra})"
 
 
-def scanned(location: str) -> str:
-    """A location as delta_scan() finds it. DuckDB's RTrim takes trailing bytes beyond ASCII off a path, until a release has
-    duckdb/duckdb#24482; of a URL they are encoded.
+def attached(connection: duckdb.DuckDBPyConnection, location: str, version: int, mark: str) -> str | None:
+    """A name, quoted, for the rows of a table at one version, whose log is then opened once in a DuckDB instance and not by
+    each query (it lists the files again for a query with a filter); None where the instance holds as many of them as it may. ``mark`` tells this version from others of its number.
+
+    They stay for as long as the instance: nobody knows which queries are to come.
     """
-    if location[-1:].isascii() or "://" in location:
-        return location
-    return "file://" + quote(location)
+    # The name says what it is, for scans_in(). DuckDB does not tell cases apart in it, so it holds what does.
+    mark = hashlib.sha256(f"{mark} {location}".encode()).hexdigest()[:16]
+    name = f"delta {version} {mark} {location}"
+    cursor = connection.cursor()
+    found = cursor.execute("SELECT database_name FROM duckdb_databases() WHERE type = 'delta'").fetchall()
+    if (name,) not in found:
+        if len(found) >= _MOST_ATTACHED:
+            return None
+        _attach(cursor, name, location, version)
+    return quote_identifier(name)
+
+
+def attach_again(connection: duckdb.DuckDBPyConnection, query: str) -> None:
+    """Attach to a new instance the tables that a query reads by the names of attached()."""
+    for name, version, location in _ATTACHED.findall(query):
+        _attach(connection, name.replace('""', '"'), location.replace('""', '"'), int(version))
+
+
+def _attach(connection: duckdb.DuckDBPyConnection, name: str, location: str, version: int) -> None:
+    connection.execute(
+        f"ATTACH IF NOT EXISTS {quote_literal(scanned(location))} AS {quote_identifier(name)} "
+        f"(TYPE delta, READ_ONLY, PIN_SNAPSHOT, VERSION {int(version)})"
+    )
+
+
+def scanned(location: str) -> str:
+    """A location as delta_scan() finds it."""
+    return url_of(location)
+
+
+def scans_in(query: str) -> Reads:
+    """The tables that a query of DuckDB's reads by delta_scan() or attached(), each at the oldest version that it names."""
+    named = [
+        (unquote(url.replace("''", "'")).removeprefix("file://"), version) for url, version in _SCAN.findall(query)
+    ]
+    named += [(location.replace('""', '"'), version) for _, version, location in _ATTACHED.findall(query)]
+    found: dict[str, Read] = {}
+    for location, version in named:
+        found[location] = Read(int(version)).with_(found.get(location))
+    return found
 
 
 def select_sql(source: str, spec: ReadSpec, names: Sequence[str], table: str) -> str:
@@ -62,10 +117,19 @@ def errors_about(what: str) -> Iterator[None]:
     except DuckrunError as error:
         text = str(error)
         raise error if what.split(",")[0].removeprefix("table ") in text else type(error)(f"{what}: {text}") from error
-    except Exception as error:
+    except BaseException as error:
+        if panicked(error):
+            raise StorageError(f"{what}: a library of it failed from within: {error}. Nothing was committed.") from None
         ours = raised(str(error), what)
         if ours is not None:
             raise ours from None
+        if isinstance(error, duckdb.IOException | duckdb.HTTPException) and _ELSEWHERE.search(str(error)):
+            raise UnsupportedFeature(
+                f"{what}: the log names data files by URIs, as a shallow clone does, which DuckDB does not open: {str(error).splitlines()[0]}. "
+                "Nothing was written. Run this with engine: spark, or copy the table (deep clone)."
+            ) from error
+        if _of_a_library(error) and (told := storage_error(error, what)) is not None:
+            raise told from error
         if isinstance(error, duckdb.OutOfMemoryException):
             raise InvalidConfig(
                 f"{what}: DuckDB's part of the memory is too small for it: {str(error).splitlines()[0]}. Nothing was written. "
@@ -74,8 +138,20 @@ def errors_about(what: str) -> Iterator[None]:
             ) from error
         if isinstance(error, duckdb.CatalogException | duckdb.ParserException | duckdb.BinderException):
             raise InvalidConfig(f"{what}: {error}") from error
-        if isinstance(error, duckdb.IOException | duckdb.HTTPException):
-            raise StorageError(f"{what}: {error}") from error
+        if isinstance(error, duckdb.InternalException | duckdb.FatalException):
+            raise StorageError(
+                f"{what}: DuckDB failed with an internal error: {str(error).splitlines()[0]}. Nothing was written. A session opens a new "
+                "DuckDB for its next statement; run this one with engine: spark."
+            ) from error
         if isinstance(error, duckdb.ConversionException):
-            raise SchemaMismatch(f"{what}: a value does not fit its column: {error}") from error
+            raise SchemaMismatch(f"{what}: a value does not fit its column: {said(error)}.") from error
+        raw = duckdb.IOException | duckdb.HTTPException | OSError
+        if isinstance(error, raw) or (_of_a_library(error) and not isinstance(error, duckdb.Error | pa.ArrowException)):
+            raise StorageError(f"{what}: {said(error)}.") from error
         raise
+
+
+def _of_a_library(error: BaseException) -> bool:
+    """True for what DuckDB, delta_rs, obstore, Arrow or the operating system raise; False for a caller's own functions."""
+    own = ("_internal", "deltalake", "obstore")  # deltalake's classes are of a module that is called _internal
+    return isinstance(error, duckdb.Error | OSError | pa.ArrowException) or type(error).__module__.startswith(own)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+import duckdb
+import pyarrow as pa
+
 from duckrun.engines.duckdb_alter import projection
+from duckrun.engines.duckdb_scan import scan
 from duckrun.engines.duckdb_source import Rows, schema_of_types
-from duckrun.engines.duckdb_sql import delta_scan
 from duckrun.engines.duckdb_types import store_all
 from duckrun.formats.alteration import Alteration, evolved
 from duckrun.formats.definition import Definition, fields_of
@@ -21,6 +24,10 @@ class Target(Snapshot):
     """A snapshot whose columns change with the write. ``schema`` is the new one; the files are those of ``version``."""
 
     alteration: Alteration | None = None
+
+    @property
+    def stored_schema(self) -> pa.Schema:
+        return self.schema if self.alteration is None else self.alteration.before.schema
 
 
 def target_of(snapshot: Snapshot, rows: Rows, mode: SchemaMode, form: DeltaFormat) -> Snapshot:
@@ -47,12 +54,14 @@ def written_anew(snapshot: Snapshot) -> bool:
     return alteration is not None and alteration.rewrites
 
 
-def rows_of(snapshot: Snapshot, cursor: object, **options: bool) -> str:
-    """SELECT of all rows in the form that they will have, and of the columns that ``filename`` and the like add."""
-    scan = delta_scan(snapshot.ref.location, snapshot.version, **options)
+def rows_of(
+    snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection, *, file: str | None = None, row: str | None = None
+) -> str:
+    """SELECT of all rows in the form that they will have; with ``file`` and ``row``, columns of these names say which it is."""
     alteration: Alteration | None = getattr(snapshot, "alteration", None)
     if alteration is None:
-        names = ", ".join(quote_identifier(c) for c in snapshot.schema.names)
+        names = [quote_identifier(c) for c in snapshot.schema.names]
     else:
-        names = projection(alteration, cursor)  # type: ignore[arg-type]
-    return f"SELECT {', '.join([names, *options])} FROM {scan}"
+        names = [projection(alteration, cursor)]
+    names += [quote_identifier(name) for name in (file, row) if name is not None]
+    return f"SELECT {', '.join(names)} FROM {scan(snapshot, file=file, row=row)}"

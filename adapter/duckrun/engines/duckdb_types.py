@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from duckrun.errors import SchemaMismatch, unfitting_columns
+import duckdb
+import pyarrow as pa
+
+from duckrun.columns import refuse_twins
+from duckrun.errors import SchemaMismatch, unfitting_columns, without_type
 from duckrun.raising import raising
 from duckrun.specs import SchemaMode
 from duckrun.sql import quote_identifier, quote_literal
@@ -33,8 +37,27 @@ Types = Mapping[str, Any]
 """Column name -> DuckDBPyType, in order."""
 
 
+def untyped(kind: Any, arrow: pa.DataType) -> Any:
+    """The DuckDB type of an Arrow type, with ``"NULL"`` in the places that hold nothing but NULL, for which DuckDB has INTEGER."""
+    if pa.types.is_null(arrow):
+        return duckdb.sqltypes.SQLNULL
+    if not pa.types.is_nested(arrow) or kind.id not in ("list", "array", "map", "struct"):
+        return kind
+    children = dict(kind.children)
+    if kind.id in ("list", "array"):
+        item = untyped(children["child"], arrow.value_type)
+        return kind if item is children["child"] else duckdb.list_type(item)
+    if kind.id == "map":
+        key, value = untyped(children["key"], arrow.key_type), untyped(children["value"], arrow.item_type)
+        return kind if (key, value) == (children["key"], children["value"]) else duckdb.map_type(key, value)
+    fields = {name: untyped(inner, arrow.field(name).type) for name, inner in kind.children}
+    return kind if fields == children else duckdb.struct_type(fields)
+
+
 def storable(name: str, kind: Any, *, nested: bool = False) -> str:
     """The DuckDB type as which a column is stored in Delta. Raises SchemaMismatch for a type Delta does not have."""
+    if kind.id == "null":
+        raise without_type(name)
     if kind.id in _REFUSED or (nested and kind.id == "timestamp_ns"):  # the values inside of others are not looked at
         raise SchemaMismatch(
             f"column {name!r} has the type {kind}, which Delta cannot store; cast it, for instance to "
@@ -46,6 +69,7 @@ def storable(name: str, kind: Any, *, nested: bool = False) -> str:
         key, value = (storable(name, dict(kind.children)[part], nested=True) for part in ("key", "value"))
         return f"MAP({key}, {value})"
     if kind.id == "struct":
+        refuse_twins(n for n, _ in kind.children)
         fields = ", ".join(f"{quote_identifier(n)} {storable(f'{name}.{n}', t, nested=True)}" for n, t in kind.children)
         return f"STRUCT({fields})"
     if kind.id == "varchar":  # JSON is a name for VARCHAR
@@ -99,9 +123,9 @@ def _fields_as_utc(value: str, children: Sequence[tuple[str, Any]], depth: int) 
 
 def fits(source: Any, target: Any) -> bool:
     """True if every value of a source type, or an error at run time, becomes one value of the target type."""
-    if str(source) == str(target) or storable("", source) == str(target):
-        return True
     a, b = source.id, target.id
+    if a == "null" or str(source) == str(target) or _STORED_AS.get(a) == str(target) or a == b == "varchar":
+        return True
     numbers = (*_INTEGERS, "utinyint", "usmallint", "uinteger", "ubigint", "hugeint", "uhugeint")
     if a in numbers:  # a narrower integer raises at run time where the value does not fit
         return b in (*_INTEGERS, "float", "double", "decimal")
@@ -113,10 +137,6 @@ def fits(source: Any, target: Any) -> bool:
         return b in ("double", "float")
     if a == "date":
         return b == "timestamp"
-    if a in ("timestamp_s", "timestamp_ms"):
-        return b == "timestamp"
-    if a in ("uuid", "enum", "bit"):
-        return b == "varchar"
     if a in ("list", "array") and b == "list":
         return fits(dict(source.children)["child"], dict(target.children)["child"])
     if a == "map" and b == "map":
@@ -132,11 +152,7 @@ def store_all(source: Types) -> dict[str, str]:
     """The stored type of each column of a new table. Raises SchemaMismatch; a table has at least one column."""
     if not source:
         raise SchemaMismatch("the rows have no columns")
-    seen: dict[str, str] = {}
-    for name in source:
-        if name.lower() in seen:
-            raise SchemaMismatch(f"the columns {seen[name.lower()]!r} and {name!r} differ in case only")
-        seen[name.lower()] = name
+    refuse_twins(source)
     return {name: storable(name, kind) for name, kind in source.items()}
 
 

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import duckdb
+import pyarrow as pa
 
 from duckrun.engines import duckdb_merge, duckdb_rewrite
-from duckrun.engines.duckdb_fit import Filled, check_features, contained, differs, empty, fitted, types_of
-from duckrun.engines.duckdb_source import Rows, arrow_schema, spool, unspool
+from duckrun.engines.duckdb_fit import (
+    Filled,
+    check_features,
+    differs,
+    empty,
+    fitted,
+    refuse_outside,
+    taking_types,
+    types_of,
+)
+from duckrun.engines.duckdb_places import computed, one_moment
+from duckrun.engines.duckdb_source import Rows, arrow_schema, spool
 from duckrun.engines.duckdb_target import definition_of, target_of, written_anew
 from duckrun.engines.duckdb_types import fit_all, store_all
 from duckrun.engines.writers import delta_rs, staged
+from duckrun.engines.writers.reads import NOTHING
 from duckrun.errors import (
     CommitConflict,
     InvalidConfig,
@@ -20,7 +33,19 @@ from duckrun.errors import (
     TableNotFound,
     UnsupportedFeature,
 )
-from duckrun.formats.definition import CLUSTERING, Definition, constrained_anew, fields_of, overwritten
+from duckrun.formats import operations
+from duckrun.formats.data_paths import RESPELLED, respelled
+from duckrun.formats.definition import (
+    CLUSTERING,
+    Definition,
+    asks_features,
+    constrained_anew,
+    fields_of,
+    overwritten,
+    special_properties,
+)
+from duckrun.formats.operations import created
+from duckrun.names import writable_by_delta_rs
 from duckrun.specs import (
     Commit,
     DeleteInsertSpec,
@@ -32,9 +57,10 @@ from duckrun.specs import (
     StagedFile,
     UpdateSpec,
     WriteSpec,
+    counted_rows,
 )
 from duckrun.sql import transpile
-from duckrun.table import Snapshot, schema_from_text
+from duckrun.table import Snapshot, TableRef, schema_from_text
 from duckrun.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -63,20 +89,20 @@ class Job:
                 raise UnsupportedFeature(f"{spec.mode} on table {transaction.ref}: {CLUSTERING}. Nothing was written.")
             if isinstance(spec, WriteSpec):
                 assert rows is not None, "a write has a source"
-                return self._write(spec, rows, snapshot)
+                return self._write(spec, self._typed(rows, None if spec.redefine else snapshot), snapshot)
             if isinstance(spec, MergeSpec | DeleteInsertSpec):
                 assert rows is not None, "a merge has a source"
-                return self._merge(spec, rows, snapshot)
+                return self._merge(spec, self._typed(rows, snapshot), snapshot)
             if snapshot is None:
                 raise TableNotFound(f"There is no table {transaction.ref} to {spec.mode} rows of.")
             return self._change(spec, snapshot, rows, cursor)
 
-        if rows is not None and not isinstance(spec, DeleteSpec | UpdateSpec) and spec.within is not None:
-            rows = contained(rows, transpile(spec.within, spec.dialect, "duckdb"), spec.within)
-        if rows is not None and rows.one_shot and not isinstance(spec, WriteSpec):
-            rows = spool(rows)
-        commit = transaction.run(attempt, mode=spec.mode, engine="duckdb")
+        with one_moment(cursor):
+            commit = transaction.run(attempt, mode=spec.mode, engine="duckdb")
         return commit if commit.replayed else commit.with_(memory=self.shares)
+
+    def _typed(self, rows: Rows, snapshot: Snapshot | None) -> Rows:
+        return rows if snapshot is None else taking_types(rows, types_of(snapshot, rows.cursor))
 
     # -- whole rows
 
@@ -103,7 +129,7 @@ class Job:
                 f"Table {transaction.ref} is partitioned by {', '.join(missing)}, which the data has not; "
                 f"it has {', '.join(rows.types)}."
             )
-        definition = self._definition(spec, rows, filled, partition_by, snapshot) if whole else None
+        definition = self._own_definition(spec, rows, filled, partition_by, snapshot) if whole else None
         final = fitted(
             self.transaction.ref, rows, filled, partition_by, spec=spec, snapshot=snapshot, definition=definition
         )
@@ -126,29 +152,18 @@ class Job:
         whole: bool,
     ) -> Commit:
         repartitioned = snapshot is not None and tuple(partition_by) != snapshot.partition_columns
-        if rows.one_shot and repartitioned:
+        if rows.one_shot and (repartitioned or (whole and special_properties(spec.table_properties))):
             rows = self.kept(rows)
-        definition = None if whole or snapshot is None else definition_of(snapshot)
-        if rows.one_shot or definition is not None:
-            reason = "a stream can be read once, staged files can be committed again"
-            if definition is not None:
-                reason = "columns are added, where delta_rs would let the others be NULL"
+        reason = _why_staged(self.transaction.ref, rows, snapshot, whole)
+        if reason is not None:
             files = self.staged(rows, partition_by, spec.target_file_size)
-            version = staged.commit(
-                self.transaction,
-                snapshot,
-                files,
-                schema=arrow_schema(rows) if snapshot is None or whole else snapshot.schema,
-                partition_by=partition_by,
-                properties=spec.table_properties,
-                description=spec.description,
-                overwrite=whole and snapshot is not None,
-                definition=definition,
-                writer="staged",
-                reason=reason,
-                blind=not whole and spec.mode == "append",
+            if snapshot is not None and not whole:
+                return self._added(files, snapshot, reason)
+            anew = (
+                snapshot is None or new_schema or repartitioned or spec.table_properties or spec.description is not None
             )
-            return self.done(version, "staged", reason)
+            definition = self._definition(spec, arrow_schema(rows), partition_by, snapshot) if anew else None
+            return self._all(spec, files, snapshot, definition, reason)
         reason = "whole rows of a source that can be read again"
         version = delta_rs.write(
             self.transaction,
@@ -165,31 +180,71 @@ class Job:
         )
         return self.done(version, "delta_rs", reason)
 
-    def _definition(
+    def _own_definition(
         self, spec: WriteSpec, rows: Rows, filled: Filled, partition_by: Sequence[str], snapshot: Snapshot | None
     ) -> Definition | None:
         """The definition of a table whose rows are all written anew, where delta_rs does not write it: another one,
-        properties of our own, constraints. None where it does.
+        properties of our own, those that need a table feature, constraints. None where it does.
         """
         own = any(not name.startswith("delta.") for name in spec.table_properties)
         if snapshot is not None and constrained_anew(snapshot.properties, snapshot.schema, spec):
             own = True
-        if not (own or spec.redefine or spec.constraints):
+        if snapshot is None and not special_properties(spec.table_properties):
+            own = own or asks_features(spec.table_properties)
+        schema = empty(filled, rows.cursor)
+        if not (own or spec.redefine or spec.constraints or delta_rs.misspells(schema, partition_by)):
             return None
+        return self._definition(spec, schema, partition_by, snapshot)
+
+    def _definition(
+        self, spec: WriteSpec, schema: pa.Schema, partition_by: Sequence[str], snapshot: Snapshot | None
+    ) -> Definition:
         before = None if snapshot is None else self.transaction.lake.format.definition(snapshot)
-        return overwritten(spec, fields_of(empty(filled, rows.cursor)), tuple(partition_by), before)
+        return overwritten(spec, fields_of(schema), tuple(partition_by), before)
 
     def _defined(self, spec: WriteSpec, rows: Rows, snapshot: Snapshot | None, definition: Definition) -> Commit:
         """All rows of a table and its definition."""
-        reason = "rows and definition of the table in one commit"
+        files = self.staged(rows, definition.partition_columns, spec.target_file_size)
+        return self._all(spec, files, snapshot, definition, "rows and definition of the table in one commit")
+
+    def _all(
+        self,
+        spec: WriteSpec,
+        files: Sequence[StagedFile],
+        snapshot: Snapshot | None,
+        definition: Definition | None,
+        reason: str,
+    ) -> Commit:
+        """All rows of a table, in place of those before."""
+        gone = () if snapshot is None else snapshot.files()
+        if definition is not None and (snapshot is None or spec.redefine):
+            operation = created(definition, f"CREATE {'' if snapshot is None else 'OR REPLACE '}TABLE AS SELECT")
+        else:
+            partition_by = (definition or snapshot).partition_columns  # type: ignore[union-attr]
+            operation = operations.write("Overwrite", partition_by)
         version = staged.commit(
             self.transaction,
             snapshot,
-            self.staged(rows, definition.partition_columns, spec.target_file_size),
-            () if snapshot is None else snapshot.files(),
-            schema=arrow_schema(rows),
+            files,
+            gone,
+            operation=operation,
             definition=definition,
-            operation="CREATE TABLE AS SELECT" if snapshot is None else "CREATE OR REPLACE TABLE AS SELECT",
+            rows_deleted=counted_rows(gone),
+            writer="staged",
+            reason=reason,
+        )
+        return self.done(version, "staged", reason)
+
+    def _added(self, files: Sequence[StagedFile], snapshot: Snapshot, reason: str) -> Commit:
+        """Rows beside those that are there."""
+        version = staged.commit(
+            self.transaction,
+            snapshot,
+            files,
+            operation=operations.write("Append", snapshot.partition_columns),
+            read=NOTHING,
+            fenced=getattr(self.spec, "read_version", None) is not None,
+            definition=definition_of(snapshot),
             writer="staged",
             reason=reason,
         )
@@ -223,6 +278,15 @@ class Job:
             self._spooled[rows.sql] = spool(rows)
         return self._spooled[rows.sql]
 
+    @contextmanager
+    def read_once(self, rows: Rows) -> Iterator[Rows]:
+        """Rows that can be read again and stay the same, also where the source is a query that gives others each time."""
+        if rows.one_shot:
+            yield self.kept(rows)
+            return
+        with computed(rows.cursor, rows.sql) as name:
+            yield Rows(rows.cursor, f"SELECT * FROM {name}", rows.types)
+
     def _refuse_second_reading(self, rows: Rows) -> None:
         if rows.one_shot and (self._staged or self._spooled):
             raise CommitConflict(
@@ -239,7 +303,7 @@ class Job:
         """Write a part of the rows of a commit to come; no reader sees it before commit_staged()."""
         columns = self._partitions(partition_by, snapshot, whole=snapshot is None)
         if snapshot is not None:
-            rows, _ = self.finished(rows, snapshot)
+            rows, _ = self.finished(self._typed(rows, snapshot), snapshot)
         else:
             filled: dict[str, tuple[str | None, str]] = {n: (n, k) for n, k in store_all(rows.types).items()}
             rows = fitted(self.transaction.ref, rows, filled, columns)
@@ -278,27 +342,10 @@ class Job:
                     raise SchemaMismatch(
                         f"Table {self.transaction.ref} has the columns {snapshot.schema.names}, not {schema.names}."
                     )
-            overwrite = spec.mode == "overwrite" and snapshot is not None
-            definition: Definition | None = None
-            if snapshot is not None and overwrite and constrained_anew(snapshot.properties, snapshot.schema, spec):
-                before = self.transaction.lake.format.definition(snapshot)
-                definition = overwritten(spec, fields_of(schema), partition_by, before)
-            version = staged.commit(
-                self.transaction,
-                snapshot,
-                files,
-                snapshot.files() if snapshot is not None and definition is not None else (),
-                schema=schema if snapshot is None or overwrite else snapshot.schema,
-                partition_by=partition_by,
-                properties=spec.table_properties,
-                description=spec.description,
-                overwrite=overwrite,
-                definition=definition,
-                writer="staged",
-                reason=reason,
-                blind=spec.mode == "append",
-            )
-            return self.done(version, "staged", reason)
+            if snapshot is not None and spec.mode == "append":
+                return self._added(files, snapshot, reason)
+            definition = self._definition(spec, schema, partition_by, snapshot)
+            return self._all(spec, files, snapshot, definition, reason)
 
         return self.transaction.run(attempt, mode=spec.mode, engine="duckdb")
 
@@ -318,30 +365,32 @@ class Job:
                     f"Table {self.transaction.ref} has no key column {', '.join(unknown)}; it has "
                     f"{', '.join(snapshot.schema.names)}."
                 )
-        spooled = spool(rows)
-        try:
+        with self.read_once(rows) as kept:
             if isinstance(spec, MergeSpec):
-                duckdb_merge.refuse_duplicate_keys(self.transaction.ref, spooled, spec.keys)
+                duckdb_merge.refuse_duplicate_keys(self.transaction.ref, kept, spec.keys)
             if snapshot is None:
-                return self._create_by_merge(spec, spooled)
+                return self._create_by_merge(spec, kept)
             with self.engine.arbiter.merge(self.engine.duckdb_limit) as self.shares:
                 if isinstance(spec, DeleteInsertSpec):
-                    return duckdb_rewrite.delete_insert(self, spec, snapshot, spooled)
-                return duckdb_merge.merge(self, spec, snapshot, spooled)
-        finally:
-            unspool(spooled)
+                    return duckdb_rewrite.delete_insert(self, spec, snapshot, kept)
+                return duckdb_merge.merge(self, spec, snapshot, kept)
 
     def _create_by_merge(self, spec: MergeSpec | DeleteInsertSpec, rows: Rows) -> Commit:
         """A merge into no table creates it of the rows that its insert clauses would insert."""
         sql = rows.sql
         if isinstance(spec, MergeSpec):
+            if spec.within is not None:
+                within = transpile(spec.within, spec.dialect, "duckdb")
+                refuse_outside(self.transaction.ref, rows, within, spec.within)
             sql = duckdb_merge.inserted_alone(spec, rows)
         created = WriteSpec(
             "error",
             partition_by=spec.partition_by,
             sort_by=spec.sort_by,
             table_properties=spec.table_properties,
+            within=spec.within,
             app=spec.app,
+            dialect=spec.dialect,
         )
         relation = rows.cursor.sql(sql)
         return self._write(
@@ -352,17 +401,14 @@ class Job:
         self, spec: DeleteSpec | UpdateSpec, snapshot: Snapshot, rows: Rows | None, cursor: duckdb.DuckDBPyConnection
     ) -> Commit:
         predicate = None if spec.predicate is None else transpile(spec.predicate, spec.dialect, "duckdb")
+        rows = None if rows is None else self.kept(rows)
         if isinstance(spec, DeleteSpec):
-            if rows is not None:
-                return duckdb_rewrite.delete_matched(self, snapshot, rows, predicate)
-            return duckdb_rewrite.delete(self, snapshot, cursor, predicate)
+            return duckdb_rewrite.delete(self, snapshot, cursor, predicate, rows)
         assigned = {column: transpile(value, spec.dialect, "duckdb") for column, value in spec.set.items()}
         unknown = [c for c in assigned if c not in snapshot.schema.names]
         if unknown:
             raise InvalidConfig(f"Table {self.transaction.ref} has no column {', '.join(unknown)} to update.")
-        if rows is not None:
-            return duckdb_rewrite.update_matched(self, snapshot, rows, predicate, assigned)
-        return duckdb_rewrite.update(self, snapshot, cursor, predicate, assigned)
+        return duckdb_rewrite.update(self, snapshot, cursor, predicate, assigned, rows)
 
     # -- fitting
 
@@ -370,9 +416,15 @@ class Job:
         """The table as it will be: with the columns of the rows, as far as the schema mode takes them."""
         return target_of(snapshot, rows, mode, self.transaction.lake.format)
 
-    def finished(self, rows: Rows, snapshot: Snapshot, *, schema_mode: Any = "fail") -> tuple[Rows, list[str]]:
-        """Rows fitted to an existing table, with its constraints checked as they stream."""
+    def finished(
+        self, rows: Rows, snapshot: Snapshot, *, schema_mode: Any = "fail", checked: bool = True
+    ) -> tuple[Rows, list[str]]:
+        """Rows fitted to an existing table, with its constraints checked as they stream; those of a source that is not what
+        is written are not ``checked``.
+        """
         filled, new = fit_all(rows.types, types_of(snapshot, rows.cursor), schema_mode)
+        if not checked:
+            return fitted(self.transaction.ref, rows, filled, ()), new
         return fitted(self.transaction.ref, rows, filled, snapshot.partition_columns, snapshot=snapshot), new
 
     def _partitions(self, asked: Sequence[str] | None, snapshot: Snapshot | None, whole: bool) -> tuple[str, ...]:
@@ -402,3 +454,18 @@ class Job:
         return self.transaction.lake.format.commit_at(
             self.transaction.ref, version, mode=self.spec.mode, engine="duckdb", writer=writer, reason=reason
         )
+
+
+def _why_staged(ref: TableRef, rows: Rows, snapshot: Snapshot | None, whole: bool) -> str | None:
+    """Why delta_rs does not write all rows of a table, or more of them; None where it does."""
+    if snapshot is not None and not whole and definition_of(snapshot) is not None:
+        return "columns are added, where delta_rs would let the others be NULL"
+    if rows.one_shot:
+        return "a stream can be read once, staged files can be committed again"
+    if snapshot is not None and delta_rs.misspells(snapshot.schema, snapshot.partition_columns):
+        return delta_rs.MISSPELT
+    if snapshot is not None and whole and respelled(snapshot.files()):
+        return RESPELLED
+    if not writable_by_delta_rs(ref.location):
+        return "delta_rs writes no rows below a folder with one of [ ] ^ |"
+    return None

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
     from duckrun.frame import Frame
+    from duckrun.pins import Reads
     from duckrun.specs import Commit, ReadSpec, Spec
     from duckrun.storage import Storage
     from duckrun.table import Scan, Snapshot
@@ -69,8 +70,8 @@ class Engine(Protocol):
     def schema_of(self, source: Any) -> pa.Schema:
         """The schema a source would be written with."""
 
-    def register(self, name: str, value: Any) -> None:
-        """Give a Frame or a local table a name that later queries can read."""
+    def register(self, name: str, value: Any, reads: Reads = ...) -> None:
+        """Give a Frame or a local table a name that later queries can read; ``reads`` is what it was computed from."""
 
     def keep(self, name: str, rows: Frame) -> None:
         """Compute rows and keep them under a name that later queries of this session can read."""
@@ -80,6 +81,12 @@ class Engine(Protocol):
 
     def has_name(self, name: str) -> bool:
         """True for a name that was given by register() or by a frame."""
+
+    def named_reads(self, name: str) -> Reads:
+        """What the rows under such a name were computed from."""
+
+    def reads_of(self, value: Any) -> Reads:
+        """What a value that is to be written was computed from, as far as that can be known."""
 
     def close(self) -> None:
         """Give back what the engine holds. A Spark session that was handed in stays open."""

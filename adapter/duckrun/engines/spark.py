@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,9 @@ from duckrun.engines.table_job import carry_out
 from duckrun.errors import InvalidConfig, SchemaMismatch, StorageError, UnsupportedFeature
 from duckrun.formats.alteration import Alteration
 from duckrun.frame import Frame, without_arrow_form
+from duckrun.pins import NOTHING, Reads
 from duckrun.specs import Commit, DeleteSpec, ReadSpec, Spec, StagedFile, UpdateSpec
+from duckrun.sql import fresh_name
 from duckrun.table_specs import MaintenanceResult, OptimizeSpec, TableSpec, VacuumSpec
 
 if TYPE_CHECKING:
@@ -75,9 +77,10 @@ CAPABILITIES = Capabilities(
 class SparkFrame:
     """What a Frame asks of a Spark DataFrame."""
 
-    def __init__(self, native: DataFrame, named: set[str]) -> None:
+    def __init__(self, native: DataFrame, named: dict[str, Reads], root: str) -> None:
         self.native = native
         self._named = named
+        self._root = root
 
     def schema(self) -> pa.Schema:
         return arrow_schema(self.native)
@@ -86,7 +89,11 @@ class SparkFrame:
         for field in self.native.schema.fields:
             if "variant" in field.dataType.simpleString():
                 raise without_arrow_form(field.name, field.dataType.simpleString())
-        return self.native.toArrow().to_reader()
+        with self._errors():
+            return self.native.toArrow().to_reader()
+
+    def _errors(self) -> AbstractContextManager[None]:
+        return errors_about("read", self._root, analysis=InvalidConfig)
 
     def polars_lazy(self) -> Any:
         import polars
@@ -94,20 +101,36 @@ class SparkFrame:
         return polars.DataFrame(self.reader().read_all()).lazy()
 
     def count(self) -> int:
-        return self.native.count()
+        with self._errors():
+            return self.native.count()
 
     def limit(self, rows: int) -> SparkFrame:
-        return SparkFrame(self.native.limit(rows), self._named)
+        return SparkFrame(self.native.limit(rows), self._named, self._root)
 
     def renamed(self, columns: Sequence[tuple[str, str]]) -> SparkFrame:
         from pyspark.sql import functions as F
 
         named = [F.col(quote(column)).alias(name) for column, name in columns]
-        return SparkFrame(self.native.select(*named), self._named)
+        return SparkFrame(self.native.select(*named), self._named, self._root)
 
-    def create_view(self, name: str) -> None:
+    def named(self, names: Sequence[str]) -> SparkFrame:
+        return SparkFrame(self.native.toDF(*names), self._named, self._root)
+
+    def create_view(self, name: str, reads: Reads) -> None:
         self.native.createOrReplaceTempView(name)
-        self._named.add(name)
+        self._named[name] = reads
+
+
+def unseen(name: str) -> str:
+    """A column as the result of an expression that Spark does not see through, so that no filter asks for its bounds."""
+    return f"CASE WHEN {quote(name)} IS NULL THEN NULL ELSE {quote(name)} END AS {quote(name)}"
+
+
+def unbounded(frame: DataFrame, rounded: Collection[str]) -> DataFrame:
+    """The same rows, of which no file is left out by the bounds of some columns: the log has them rounded."""
+    if not rounded:
+        return frame
+    return frame.selectExpr(*(unseen(name) if name in rounded else quote(name) for name in frame.columns))
 
 
 def arrow_schema(frame: DataFrame) -> pa.Schema:
@@ -140,7 +163,7 @@ class SparkEngine:
         if spark is not None:  # one that was made here has them from its start
             apply_storage(spark, lake.storage)
         self._reached: list[Storage] = [lake.storage]
-        self.temp_names: set[str] = set()
+        self.temp_names: dict[str, Reads] = {}
 
     @property
     def spark(self) -> SparkSession:
@@ -178,7 +201,8 @@ class SparkEngine:
 
     def scan(self, snapshot: Snapshot, spec: ReadSpec) -> Frame:
         """The rows of one snapshot: Spark prunes files by the predicate and reads the columns asked for."""
-        return self._frame(self._select(self.read_at(snapshot.ref.location, snapshot.version), spec, str(snapshot.ref)))
+        frame = unbounded(self.read_at(snapshot.ref.location, snapshot.version), snapshot.rounded())
+        return self._frame(self._select(frame, spec, str(snapshot.ref)))
 
     def open(self, scan: Scan) -> Frame:
         """The rows of the files of a scan; deleted rows of a file stay deleted."""
@@ -194,20 +218,22 @@ class SparkEngine:
         if len(names) <= _FILES_AS_LIST:
             frame = frame.where(relative.isin(names))
         else:
-            listed = self.spark.createDataFrame([(name,) for name in names], "__duckrun_path string")
-            frame = frame.withColumn("__duckrun_path", relative).join(
-                F.broadcast(listed), "__duckrun_path", "left_semi"
-            )
-            frame = frame.drop("__duckrun_path")
-        return self._frame(self._select(frame, scan.spec, str(scan.ref)))
+            path = fresh_name("__duckrun_path", frame.columns)
+            listed = self.spark.createDataFrame([(name,) for name in names], f"{path} string")
+            frame = frame.withColumn(path, relative).join(F.broadcast(listed), path, "left_semi").drop(path)
+        return self._frame(self._select(unbounded(frame, scan.rounded), scan.spec, str(scan.ref)))
 
     def pinned(self, snapshot: Snapshot) -> exp.Expr:
         """A table at a version, as it stands in the syntax tree of a query for select()."""
-        return exp.Table(
+        table = exp.Table(
             this=exp.to_identifier(self.location_of(snapshot.ref.location), quoted=True),
             db=exp.to_identifier("delta"),
             version=exp.Version(this="VERSION", kind="AS OF", expression=exp.Literal.number(snapshot.version)),
         )
+        if not (rounded := snapshot.rounded()):
+            return table
+        columns = [unseen(name) if name in rounded else quote(name) for name in snapshot.schema.names]
+        return exp.Subquery(this=exp.var(f"SELECT {', '.join(columns)} FROM {table.sql(dialect='spark')}"))
 
     def select(self, query: exp.Expr) -> Frame:
         """A query whose tables are pinned(): lazy. Other names are Spark's own (temp views)."""
@@ -238,10 +264,10 @@ class SparkEngine:
         """True for PySpark DataFrames, classic and Connect, and for frames of this engine."""
         return is_spark_frame(value) or (isinstance(value, Frame) and value.engine == self.name)
 
-    def register(self, name: str, value: Any) -> None:
+    def register(self, name: str, value: Any, reads: Reads = NOTHING) -> None:
         """Give a Frame or a local table a name that later queries can read, as a temp view."""
         self._native(value).createOrReplaceTempView(name)
-        self.temp_names.add(name)
+        self.temp_names[name] = value.reads if isinstance(value, Frame) else reads
 
     def keep(self, name: str, rows: Frame) -> None:
         """Spark has no temporary tables."""
@@ -251,11 +277,19 @@ class SparkEngine:
         """Take away a name that register() or a frame gave; none is fine."""
         if name in self.temp_names:
             self.spark.catalog.dropTempView(name)
-            self.temp_names.discard(name)
+            del self.temp_names[name]
 
     def has_name(self, name: str) -> bool:
         """True for a name that register() or a frame gave; other temp views of the session hide no table of the lake."""
         return name in self.temp_names
+
+    def named_reads(self, name: str) -> Reads:
+        """What the rows under such a name were computed from."""
+        return self.temp_names.get(name, NOTHING)
+
+    def reads_of(self, value: Any) -> Reads:
+        """What a value was computed from: a Frame says it. A Spark DataFrame does not say which version it reads."""
+        return value.reads if isinstance(value, Frame) else NOTHING
 
     def schema_of(self, source: Any) -> pa.Schema:
         """The schema a source would be written with; nothing is computed for a Spark DataFrame."""
@@ -354,7 +388,7 @@ class SparkEngine:
         return frame
 
     def _frame(self, native: DataFrame) -> Frame:
-        return Frame(SparkFrame(native, self.temp_names), self.name)
+        return Frame(SparkFrame(native, self.temp_names, self.lake.root), self.name)
 
     def _native(self, value: Any) -> DataFrame:
         """Any tabular value as a Spark DataFrame. Local values travel through the driver as Arrow; staging large ones

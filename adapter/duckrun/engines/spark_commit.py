@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_SKIPPING = "spark.databricks.delta.stats.skipping"
 _APP_ID = "spark.databricks.delta.write.txnAppId"
 _APP_VERSION = "spark.databricks.delta.write.txnVersion"
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
@@ -58,6 +59,8 @@ class SparkCommit:
 
     def statement_settings(self) -> dict[str, str]:
         settings = {_USER_METADATA: self.note()}
+        if self.snapshot is not None and self.snapshot.rounded():  # or Spark does not find the rows that are to change
+            settings[_SKIPPING] = "false"
         if self.transaction.app is not None:
             settings |= {_APP_ID: self.transaction.app.app_id, _APP_VERSION: str(self.transaction.app.version)}
         return settings
@@ -99,9 +102,13 @@ class SparkCommit:
         log.info(
             "table %s: Spark committed on top of versions %s to %s", self.ref, self.snapshot.version + 1, version - 1
         )
-        if self.fence is not None:
-            raise CommitConflict(
-                f"{self.mode} on table {self.ref} was fenced to version {self.fence}, but a writer that does "
-                f"not take the table's lock committed in between; the rows are in version {version}. Restore version "
-                f"{version - 1} to take them out."
-            )
+        between = [a for a in self.transaction.commits_after(self.snapshot.version) if a.version < version]
+        if self.fence is None and not self.transaction.outdated_by(between):
+            return
+        read = self.transaction.read()
+        fence = read.version if self.fence is None and read is not None else self.fence
+        raise CommitConflict(
+            f"{self.mode} on table {self.ref} was computed from version {fence}, but a writer that does not take the table's lock "
+            f"committed in between, which Spark cannot refuse; the rows are in version {version}. Restore version {version - 1} "
+            "to take them out."
+        )

@@ -49,10 +49,10 @@ def new_table(attempt: Attempt, rows: DataFrame, made: Made) -> None:
 
 
 def in_place_of(
-    attempt: Attempt, frame: DataFrame, spec: WriteSpec, snapshot: Snapshot, cluster_by: Sequence[str]
+    attempt: Attempt, frame: DataFrame, spec: WriteSpec, snapshot: Snapshot, cluster_by: Sequence[str], *, stays: bool
 ) -> None:
-    """Write a table anew whose clustering or other features only Spark's own statements say. Where nothing but rows changes
-    it stays the table that it is, as its streams want; else it is another one, with the same properties.
+    """Write a table anew whose clustering (``stays``: the one that it has) or other features only Spark's own statements say.
+    Where nothing but rows changes it stays the table that it is, as its streams want; else it is another one, with the same properties.
 
     Raises UnsupportedFeature for constraints that it would lose, SchemaMismatch for clustering columns that the rows do not
     have.
@@ -65,8 +65,7 @@ def in_place_of(
     partition_by = spec.partition_by or ()
     check_new_table(frame.schema, partition_by)
     _columns(frame.columns, cluster_by)
-    same_layout = same_names(cluster_by, clustered_by(attempt.engine, snapshot)) and not partition_by
-    if same_layout and not spec.redefine and _same_columns(frame, attempt.target_schema()):
+    if stays and not partition_by and not spec.redefine and _same_columns(frame, attempt.target_schema()):
         # An overwrite ends the clustering; one that says which rows go, here all, leaves the definition alone.
         attempt.save(frame, "overwrite", {"replaceWhere": "true"}, (), spec)
         return
@@ -79,11 +78,11 @@ def in_place_of(
     _make(attempt, rows, Made(partition_by, cluster_by, properties, description), replaces=True)
 
 
-def clustering_after(attempt: Attempt, spec: WriteSpec, snapshot: Snapshot) -> Sequence[str]:
+def clustering_after(spec: WriteSpec, clustered: Sequence[str]) -> Sequence[str]:
     """What a table is clustered by once it is overwritten: what the write says, else what it was."""
     if spec.cluster_by is not None or spec.redefine or spec.partition_by:
         return spec.cluster_by or ()
-    return clustered_by(attempt.engine, snapshot)
+    return clustered
 
 
 def clustered_by(engine: SparkEngine, snapshot: Snapshot) -> tuple[str, ...]:

@@ -46,10 +46,10 @@ def _translated(error: Exception, mode: str, table: str, analysis: type[DuckrunE
     name = type(error).__name__
     ours = raised(text, f"{mode} on table {table}")
     if ours is not None:
-        return type(ours)(f"{ours}. Nothing was written.")
+        return type(ours)(_unwritten(str(ours)))
     if RAISED in text:
         found = text[text.index(RAISED) + len(RAISED) :].splitlines()[0]
-        return SchemaMismatch(f"{mode} on table {table}: {found}. Nothing was written.")
+        return SchemaMismatch(_unwritten(f"{mode} on table {table}: {found}"))
     if (
         "DELTA_CONCURRENT" in text
         or name.startswith("Concurrent")
@@ -86,3 +86,8 @@ def _translated(error: Exception, mode: str, table: str, analysis: type[DuckrunE
     if hasattr(error, "add_note"):
         error.add_note(f"This was {mode} on table {table}; nothing was committed by it.")
     return error
+
+
+def _unwritten(message: str) -> str:
+    """A message that says once that nothing was written."""
+    return message if "othing was written" in message else f"{message.rstrip('.')}. Nothing was written."

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from duckrun.engines.spark_sql import (
-    MARK,
     delete_insert_statement,
     key_equality,
     merge_dry_run,
@@ -18,6 +17,7 @@ from duckrun.engines.spark_sql import (
 from duckrun.engines.spark_types import fit_all
 from duckrun.errors import DuplicateSourceKeys, InvalidConfig, SchemaMismatch, repeated_keys
 from duckrun.specs import Commit, DeleteInsertSpec, MergeSpec
+from duckrun.sql import fresh_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 def merge(job: Attempt, spec: MergeSpec) -> Commit | None:
     """Spark's MERGE, after its keys and expressions were checked."""
     frame = job.rows()
+    if job.snapshot is not None:
+        frame = job.checked(frame, job.snapshot.partition_columns)
     _check_keys(job, frame, spec.keys)
     if job.snapshot is None:
         return _merge_into_nothing(job, frame, spec)
@@ -60,6 +62,8 @@ def _merge_into_nothing(job: Attempt, frame: DataFrame, spec: MergeSpec) -> Comm
         rows = frame.limit(0) if not parts else parts[0]
         for part in parts[1:]:
             rows = rows.unionByName(part, allowMissingColumns=True)
+        if spec.within is not None:
+            job.refuse_outside(rows, spec.within)
         return job.create(rows, spec)
 
 
@@ -80,8 +84,9 @@ def _check_duplicates(job: Attempt, frame: DataFrame, keys: Sequence[str]) -> No
     from pyspark.sql import functions as F
 
     columns = [F.col(quote(key)) for key in keys]
+    number = fresh_name("n", keys)
     present = frame.select(*columns).where(" AND ".join(f"{quote(key)} IS NOT NULL" for key in keys))
-    repeated = present.groupBy(*columns).agg(F.count(F.lit(1)).alias("__duckrun_n")).where("__duckrun_n > 1")
+    repeated = present.groupBy(*columns).agg(F.count(F.lit(1)).alias(number)).where(F.col(number) > 1)
     found = repeated.limit(4).collect()
     if not found:
         return
@@ -100,12 +105,16 @@ def delete_insert(job: Attempt, spec: DeleteInsertSpec) -> Commit | None:
     _check_keys(job, frame, spec.keys)
     if job.snapshot is None:
         return job.create(frame, spec)
-    fitted, new = job.fitted(frame, spec.schema_mode)
-    keys = fitted.select(*[quote(key) for key in spec.keys]).distinct().withColumn(MARK, F.lit("D"))
-    marked = fitted.withColumn(MARK, F.lit("I")).unionByName(keys, allowMissingColumns=True)
-    predicate = None if spec.predicate is None else of_target(spec.predicate, spec.dialect)
+    fitted, new = job.fitted(job.checked(frame, job.snapshot.partition_columns), spec.schema_mode)
+    mark = fresh_name("__duckrun_row", [*fitted.columns, *job.target_schema().names])
+    keys = fitted.select(*[quote(key) for key in spec.keys]).distinct().withColumn(mark, F.lit("D"))
+    marked = fitted.withColumn(mark, F.lit("I")).unionByName(keys, allowMissingColumns=True)
+    limits = [f"({of_target(limit, spec.dialect)})" for limit in (spec.predicate, spec.within) if limit is not None]
+    predicate = " AND ".join(limits) or None
     with job.engine.view(marked) as source:
-        statement = delete_insert_statement(spec.keys, fitted.columns, job.target, source, predicate, evolve=bool(new))
+        statement = delete_insert_statement(
+            spec.keys, fitted.columns, job.target, source, mark, predicate, evolve=bool(new)
+        )
         condition = key_equality(spec.keys) + (f" AND ({predicate})" if predicate else "")
         job.analyse(f"SELECT 1 FROM {job.target} AS target JOIN {source} AS source ON {condition}")
         return job.statement(statement)

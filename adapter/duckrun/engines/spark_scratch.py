@@ -13,14 +13,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 from duckrun.engines.spark_server import other_implementation
 from duckrun.engines.spark_sql import quote
 from duckrun.formats.alteration import Alteration
+from duckrun.formats.data_paths import decoded
 from duckrun.formats.definition import Definition
 from duckrun.formats.delta_commit import NewCommit
 from duckrun.formats.delta_log import COPY
+from duckrun.formats.operations import Operation
 from duckrun.lake import Lake
 from duckrun.specs import StagedFile
 from duckrun.table import Snapshot, TableRef
@@ -44,16 +45,16 @@ class Scratch:
     def create(self, definition: Definition) -> None:
         properties = {k: v for k, v in definition.properties.items() if k not in _NOT_HERE}
         own = replace(definition, id=str(uuid.uuid4()), properties=properties)
-        self.lake.format.commit(self.ref, None, NewCommit("CREATE TABLE", {}, own))
+        self.lake.format.commit(self.ref, None, NewCommit(Operation("CREATE TABLE"), {}, own))
 
     def files(self) -> tuple[StagedFile, ...]:
         found: dict[str, StagedFile] = {}
         version = 0
         while (actions := self.lake.format.actions(self.ref, version)) is not None:
             for remove in actions.removes:
-                found.pop(unquote(remove["path"]), None)
+                found.pop(decoded(remove["path"]), None)
             for add in actions.adds:
-                path = unquote(add["path"])
+                path = decoded(add["path"])
                 found[path] = StagedFile(
                     path=f"{self.folder}/{path}",
                     size=add["size"],

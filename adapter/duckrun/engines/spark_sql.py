@@ -8,11 +8,11 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from duckrun.dialects import text_in, tree_in
-from duckrun.errors import InvalidConfig
+from duckrun.errors import InvalidConfig, RowsOutsidePartition
+from duckrun.raising import raising
 from duckrun.specs import MergeClause, MergeSpec
 from duckrun.sql import quote_literal, transpile
-
-MARK = "__duckrun_row"
+from duckrun.written import keep_place, put_in_place
 
 
 def quote(*parts: str) -> str:
@@ -68,21 +68,24 @@ def without_between(expression: str, dialect: str) -> str:
 
     if dialect == "spark":
         return expression
+    tree = _tree(expression, dialect)
+    text_in(tree, "spark")  # refuses what a translation loses
+    return tree.transform(compared).sql(dialect=dialect) if tree.find(exp.Between) else expression
+
+
+def _tree(expression: str, dialect: str) -> exp.Expr:
     try:
-        tree = tree_in(expression, dialect)
+        return tree_in(expression, dialect)
     except SqlglotError as error:
         raise InvalidConfig(f"Cannot read {expression!r} as {dialect} SQL: {error}") from error
-    return tree.transform(compared).sql(dialect=dialect) if tree.find(exp.Between) else expression
 
 
 def of_target(expression: str, dialect: str) -> str:
     """An expression over a table's own columns, as one over the alias ``target``."""
-    try:
-        tree = tree_in(expression, dialect)
-    except SqlglotError as error:
-        raise InvalidConfig(f"Cannot read {expression!r} as {dialect} SQL: {error}") from error
+    tree = _tree(expression, dialect)
     for column in tree.find_all(exp.Column):
         if not column.table:
+            keep_place(column)
             column.set("table", exp.to_identifier("target"))
     return text_in(tree, "spark")
 
@@ -95,7 +98,9 @@ def key_equality(keys: Sequence[str]) -> str:
 def merge_condition(spec: MergeSpec) -> str:
     """The ON of a merge."""
     on = key_equality(spec.keys)
-    return on if spec.on is None else f"{on} AND ({to_spark(spec.on, spec.dialect)})"
+    if spec.on is not None:
+        on += f" AND ({to_spark(spec.on, spec.dialect)})"
+    return on if spec.within is None else f"{on} AND ({of_target(spec.within, spec.dialect)})"
 
 
 def assignments(clause: MergeClause, columns: Sequence[str], dialect: str) -> dict[str, str]:
@@ -103,6 +108,22 @@ def assignments(clause: MergeClause, columns: Sequence[str], dialect: str) -> di
     if clause.set is not None:
         return {column: to_spark(value, dialect) for column, value in clause.set.items()}
     return {column: quote("source", column) for column in clause.columns or columns}
+
+
+def _made(clause: MergeClause, columns: Sequence[str], spec: MergeSpec) -> dict[str, str]:
+    """The same for a clause of a merge; a row that it would make outside of what the merge may write fails it."""
+    values = assignments(clause, columns, spec.dialect)
+    if spec.within is None or (clause.set is None and clause.columns is None):
+        return values
+    given = {column.lower(): value for column, value in values.items()}
+    tree = exp.paren(_tree(spec.within, spec.dialect))
+    for column in list(tree.find_all(exp.Column)):
+        kept = "NULL" if clause.kind == "not_matched_insert" else quote("target", column.name)
+        put_in_place(exp.var(f"({given.get(column.name.lower(), kept)})"), column)
+    message = f"a row that a clause of the merge makes lies outside the part being written ({spec.within})"
+    error = to_spark(raising(RowsOutsidePartition, quote_literal(message)), "duckdb")
+    first, value = next(iter(values.items()))
+    return {**values, first: f"CASE WHEN {text_in(tree, 'spark')} THEN {value} ELSE {error} END"}
 
 
 def merge_statement(spec: MergeSpec, target: str, source: str, columns: Sequence[str], *, evolve: bool = False) -> str:
@@ -117,18 +138,20 @@ def merge_statement(spec: MergeSpec, target: str, source: str, columns: Sequence
     for clause in spec.clauses:
         kind, _, action = clause.kind.rpartition("_")
         condition = "" if clause.condition is None else f" AND ({to_spark(clause.condition, spec.dialect)})"
-        lines.append(f"{when[kind]}{condition} THEN {_action(clause, action, columns, spec.dialect)}")
+        if kind == "not_matched_by_source" and spec.within is not None:
+            condition = f" AND ({of_target(spec.within, spec.dialect)}){condition}"
+        lines.append(f"{when[kind]}{condition} THEN {_action(clause, action, columns, spec)}")
     return "\n".join(lines)
 
 
-def _action(clause: MergeClause, action: str, columns: Sequence[str], dialect: str) -> str:
+def _action(clause: MergeClause, action: str, columns: Sequence[str], spec: MergeSpec) -> str:
     if action == "delete":
         return "DELETE"
     if clause.kind == "not_matched_by_source_update" and clause.set is None:
         raise InvalidConfig(
             "The merge clause not_matched_by_source_update needs set expressions: it has no source row."
         )
-    values = assignments(clause, columns, dialect)
+    values = _made(clause, columns, spec)
     if action == "update":
         return "UPDATE SET " + ", ".join(f"{quote(c)} = {v}" for c, v in values.items())
     return f"INSERT ({', '.join(map(quote, values))}) VALUES ({', '.join(values.values())})"
@@ -154,9 +177,16 @@ def matched_statement(target: str, source: str, on: str, values: Mapping[str, st
 
 
 def delete_insert_statement(
-    keys: Sequence[str], columns: Sequence[str], target: str, source: str, predicate: str | None, *, evolve: bool
+    keys: Sequence[str],
+    columns: Sequence[str],
+    target: str,
+    source: str,
+    mark: str,
+    predicate: str | None,
+    *,
+    evolve: bool,
 ) -> str:
-    """Delete by key and insert, as one MERGE over marked rows: ``D`` rows (one for each key) only ever delete, ``I``
+    """Delete by key and insert, as one MERGE over rows marked in a column ``mark``: ``D`` rows (one for each key) only ever delete, ``I``
     rows match nothing and are inserted, so that keys may repeat."""
     names = ", ".join(quote("source", c) for c in columns)
     limits = "" if predicate is None else f" AND ({predicate})"
@@ -164,9 +194,9 @@ def delete_insert_statement(
         [
             f"MERGE {'WITH SCHEMA EVOLUTION ' if evolve else ''}INTO {target} AS target",
             f"USING {source} AS source",
-            f"ON {key_equality(keys)} AND {quote('source', MARK)} = 'D'{limits}",
+            f"ON {key_equality(keys)} AND {quote('source', mark)} = 'D'{limits}",
             "WHEN MATCHED THEN DELETE",
-            f"WHEN NOT MATCHED AND {quote('source', MARK)} = 'I' "
+            f"WHEN NOT MATCHED AND {quote('source', mark)} = 'I' "
             f"THEN INSERT ({', '.join(map(quote, columns))}) VALUES ({names})",
         ]
     )

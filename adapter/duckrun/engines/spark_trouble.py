@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from duckrun.engines.spark_jars import STORE_PACKAGES
 from duckrun.errors import DuckrunError, FunctionFailed, InvalidConfig, StorageError
+from duckrun.storage_trouble import storage_error
 
 _TRACEBACK = "Traceback (most recent call last):"
 _JAVA_FRAME = re.compile(
@@ -79,7 +80,7 @@ def trouble(text: str, what: str) -> DuckrunError | None:
             f"{what}: Spark does not see a file ({_line_with(text, _UNSEEN)}). If its workers are other machines, put the "
             "lake where all of them mount it at the same path, or into an object store."
         )
-    return None
+    return storage_error(text, what)
 
 
 def python_traceback(text: str) -> str | None:

@@ -7,8 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from duckrun.columns import refuse_twins
 from duckrun.engines.spark_sql import quote
-from duckrun.errors import SchemaMismatch, unfitting_columns
+from duckrun.errors import SchemaMismatch, unfitting_columns, without_type
 from duckrun.specs import SchemaMode
 
 _INTEGERS = ("byte", "short", "integer", "long")
@@ -135,19 +136,37 @@ def fits(source: Any, target: Any, *, checked: bool) -> bool:
     return False
 
 
+def holds_untyped(kind: Any) -> bool:
+    """True for the type of nothing but NULL, and one that holds it."""
+    if kind.typeName() == "void":
+        return True
+    inner = [field.dataType for field in getattr(kind, "fields", ())]
+    inner += [getattr(kind, part) for part in ("elementType", "keyType", "valueType") if hasattr(kind, part)]
+    return any(map(holds_untyped, inner))
+
+
+def taking_types(frame: Any, target: Any) -> Any:
+    """The same Spark frame; a column of nothing but NULL, which has no type of its own, takes that of the table's column."""
+    from pyspark.sql import functions as F
+
+    targets = {field.name.lower(): field.dataType for field in target.fields}
+    for field in frame.schema.fields:
+        kind = targets.get(field.name.lower())
+        if kind is not None and holds_untyped(field.dataType) and fits(field.dataType, kind, checked=True):
+            frame = frame.withColumn(field.name, F.col(quote(field.name)).cast(kind))
+    return frame
+
+
 def check_new_table(schema: Any, partition_by: Sequence[str] = ()) -> None:
     """Raise SchemaMismatch unless a Spark schema can be that of a new table with these partition columns."""
     if not schema.names:
         raise SchemaMismatch("the rows have no columns")
-    seen: dict[str, str] = {}
-    for name in schema.names:
-        if name.lower() in seen:
-            raise SchemaMismatch(f"the columns {seen[name.lower()]!r} and {name!r} differ in case only")
-        seen[name.lower()] = name
-    untyped = [field.name for field in schema.fields if field.dataType.typeName() == "void"]
-    if untyped:
-        raise SchemaMismatch(f"the columns {', '.join(untyped)} hold NULL only and have no type; cast them")
-    missing = [column for column in partition_by if column.lower() not in seen]
+    refuse_twins(schema.names)
+    for field in schema.fields:
+        if holds_untyped(field.dataType):
+            raise without_type(field.name)
+    present = {name.lower() for name in schema.names}
+    missing = [column for column in partition_by if column.lower() not in present]
     if missing:
         raise SchemaMismatch(
             f"the partition column {', '.join(missing)} is missing in the data, which has {', '.join(schema.names)}"
@@ -184,5 +203,7 @@ def fit_all(
     new = [name for name in source.names if name.lower() not in lower]
     if problem := unfitting_columns(missing, new, other, may_grow=schema_mode != "fail"):
         raise SchemaMismatch(problem)
-    check_new_table(source)
+    for name in new:
+        if holds_untyped(source[name].dataType):
+            raise without_type(name)
     return filled, new

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from duckrun.columns import refuse_twins
 from duckrun.engines import spark_create, spark_merge
 from duckrun.engines.spark_commit import SparkCommit
 from duckrun.engines.spark_errors import RAISED, errors_about, text_of
@@ -19,7 +20,7 @@ from duckrun.engines.spark_sql import (
     to_spark,
     without_between,
 )
-from duckrun.engines.spark_types import check_new_table, fit_all
+from duckrun.engines.spark_types import check_new_table, fit_all, holds_untyped, taking_types
 from duckrun.engines.table_job import REWRITTEN
 from duckrun.errors import (
     CommitConflict,
@@ -31,7 +32,14 @@ from duckrun.errors import (
 from duckrun.formats.alteration import Alteration, evolved
 from duckrun.formats.definition import Definition, constrained_anew, overwritten, sort_order
 from duckrun.formats.delta_commit import NewCommit, only_spark, refuse_unknown_features
-from duckrun.formats.delta_types import holds
+from duckrun.formats.delta_types import (
+    NO_PARTITION_VALUES,
+    holds,
+    no_partition_value,
+    outside_years,
+    refuse_partition_type,
+)
+from duckrun.formats.operations import changed, created
 from duckrun.formats.protocol import COMPUTED
 from duckrun.specs import Commit, DeleteInsertSpec, DeleteSpec, MergeSpec, Spec, UpdateSpec, WriteSpec
 from duckrun.transaction import Transaction
@@ -42,6 +50,12 @@ if TYPE_CHECKING:
     from duckrun.engines.spark import SparkEngine
     from duckrun.table import Snapshot
 
+_YEARS = {
+    "date": ("DATE'0001-01-01'", "DATE'9999-12-31'"),
+    "timestamp": ("TIMESTAMP'0001-01-01 00:00:00Z'", "TIMESTAMP'9999-12-31 23:59:59.999999Z'"),
+    "timestamp_ntz": ("TIMESTAMP_NTZ'0001-01-01 00:00:00'", "TIMESTAMP_NTZ'9999-12-31 23:59:59.999999'"),
+}
+"""Type -> the first and last value that every reader has, in Spark's SQL."""
 _FILE_SIZE = "spark.databricks.delta.optimizeWrite.binSize"
 
 
@@ -75,8 +89,16 @@ class Attempt(SparkCommit):
 
     def _dispatch(self) -> Commit | None:
         self.transaction.check_fence(self.snapshot, getattr(self.spec, "read_version", None))
+        if self.frame is not None:
+            refuse_twins(self.frame.columns)
+            fixed = self.snapshot is not None and not getattr(self.spec, "redefine", False)
+            if fixed and holds_untyped(self.frame.schema):
+                self.frame = taking_types(self.frame, self.target_schema())
+        if isinstance(self.spec, MergeSpec | DeleteInsertSpec) and other_implementation(self.spark) is None:
+            # They look at their source more than once, and it may give other rows each time: Spark keeps those that it gave.
+            self.frame = self.rows().localCheckpoint()
         if not isinstance(self.spec, DeleteSpec | UpdateSpec) and self.spec.within is not None:
-            self._refuse_outside(self.rows(), self.spec.within)
+            self.refuse_outside(self.rows(), self.spec.within)
         alteration = self._evolution()
         if alteration is not None and (alteration.rewrites or self._asks_more(alteration.after.fields)):
             return self._anew(alteration)
@@ -123,7 +145,7 @@ class Attempt(SparkCommit):
                 return self.save(frame, "overwrite", options, self.snapshot.partition_columns, spec)
             except Exception as error:
                 if "DELTA_REPLACE_WHERE_MISMATCH" in text_of(error):
-                    self._refuse_outside(frame, spec.predicate)
+                    self.refuse_outside(frame, spec.predicate)
                     # Spark says the same of a row that breaks a constraint of the table
                     raise SchemaMismatch(f"a row breaks a constraint: {text_of(error)}") from error
                 raise
@@ -158,7 +180,7 @@ class Attempt(SparkCommit):
         assert self.snapshot is not None and not isinstance(self.spec, DeleteSpec | UpdateSpec)
         lake, snapshot = self.transaction.lake, self.snapshot
         refuse_unknown_features(snapshot)
-        spec: Spec = replace(self.spec, schema_mode="fail", within=None, app=None)
+        spec: Spec = replace(self.spec, schema_mode="fail", app=None)
         if isinstance(spec, WriteSpec):
             spec = replace(spec, mode="append" if spec.mode == "safeappend" else spec.mode, read_version=None)
         with scratch(self.engine, lake, snapshot, alteration) as copy:
@@ -167,7 +189,14 @@ class Attempt(SparkCommit):
             done = Attempt(self.engine, spec, self.frame, inner, lake.snapshot(copy.ref)).run()
             counts = {name: getattr(done, name) for name in ("rows_inserted", "rows_updated", "rows_deleted")}
             note = self.transaction.note(writer="spark", reason=REWRITTEN, **counts)
-            new = NewCommit("WRITE", note, alteration.after, copy.files(), snapshot.files(), self.transaction.app)
+            new = NewCommit(
+                changed(self.spec, snapshot.partition_columns),
+                note,
+                alteration.after,
+                copy.files(),
+                snapshot.files(),
+                self.transaction.app,
+            )
             version = lake.format.commit(self.ref, snapshot, new)
         return lake.format.commit_at(
             self.ref, version, mode=self.spec.mode, engine=self.engine.name, writer="spark", reason=REWRITTEN
@@ -175,9 +204,11 @@ class Attempt(SparkCommit):
 
     def _overwrite(self, frame: DataFrame, spec: WriteSpec) -> Commit | None:
         assert self.snapshot is not None
-        cluster_by = spark_create.clustering_after(self, spec, self.snapshot)
+        clustered = spark_create.clustered_by(self.engine, self.snapshot)
+        cluster_by = spark_create.clustering_after(spec, clustered)
         if cluster_by or (spec.redefine and only_spark(self.snapshot)):
-            spark_create.in_place_of(self, self._commented(frame, spec), spec, self.snapshot, cluster_by)
+            stays = spark_create.same_names(cluster_by, clustered)
+            spark_create.in_place_of(self, self._commented(frame, spec), spec, self.snapshot, cluster_by, stays=stays)
             return None  # the commit is looked up
         own = constrained_anew(self.snapshot.properties, self.snapshot.schema, spec) and not only_spark(self.snapshot)
         own = own or self._asks_more(json.loads(frame.schema.json())["fields"])
@@ -211,7 +242,9 @@ class Attempt(SparkCommit):
         ):
             files = copy.files()
             note = self.transaction.note(writer="spark", reason=reason, rows_inserted=sum(file.rows for file in files))
-            operation = "CREATE TABLE AS SELECT" if snapshot is None else "CREATE OR REPLACE TABLE AS SELECT"
+            operation = created(
+                definition, "CREATE TABLE AS SELECT" if snapshot is None else "CREATE OR REPLACE TABLE AS SELECT"
+            )
             removed = () if snapshot is None else snapshot.files()
             new = NewCommit(operation, note, definition, files, removed, self.transaction.app)
             version = lake.format.commit(self.ref, snapshot, new)
@@ -226,7 +259,7 @@ class Attempt(SparkCommit):
         description = None
         if isinstance(spec, WriteSpec):
             if spec.predicate is not None:
-                self._refuse_outside(frame, spec.predicate)
+                self.refuse_outside(frame, spec.predicate)
             if spec.constraints and not cluster_by:
                 return self._defined(frame, spec, None)
             frame, description = self._commented(frame, spec), spec.description
@@ -271,17 +304,26 @@ class Attempt(SparkCommit):
         return None  # the commit is looked up
 
     def checked(self, frame: DataFrame, partition_by: Sequence[str]) -> DataFrame:
-        """Rows that raise where a partition value would be read back as NULL: the log has one spelling for both."""
+        """Rows that raise where a partition value would be read back as NULL, for which the log has one spelling, and where
+        not every reader has a date. Raises SchemaMismatch for a type that no partition column can have.
+        """
         from pyspark.sql import functions as F
 
-        for column in partition_by:
-            name = next(n for n in frame.columns if n.lower() == column.lower())
-            if frame.schema[name].dataType.typeName() == "string":
-                message = f"{RAISED}partition column {name} holds an empty string or the string NULL, which Delta readers take for NULL"
-                here = F.col(quote(name))
-                raising = F.when(here.isin("", "NULL"), F.raise_error(F.lit(message)).cast("string")).otherwise(here)
-                metadata = frame.schema[name].metadata
-                frame = frame.withColumn(name, raising).withMetadata(name, metadata or {})
+        parts = {column.lower() for column in partition_by}
+        for field in frame.schema.fields:
+            name, kind, here = field.name, field.dataType.typeName(), F.col(quote(field.name))
+            wrong, message = None, outside_years(name)
+            if kind in _YEARS:
+                first, last = (F.expr(text) for text in _YEARS[kind])
+                wrong = (here < first) | (here > last)
+            if name.lower() in parts:
+                refuse_partition_type(name, field.dataType.simpleString())
+                if kind == "string":
+                    wrong, message = here.isin(*NO_PARTITION_VALUES), no_partition_value(name)
+            if wrong is not None:
+                failing = F.raise_error(F.lit(f"{RAISED}{message}")).cast(field.dataType)
+                frame = frame.withColumn(name, F.when(wrong, failing).otherwise(here))
+                frame = frame.withMetadata(name, field.metadata or {})
         return frame
 
     def arranged(
@@ -381,10 +423,23 @@ class Attempt(SparkCommit):
         changed = {old: name for old, name in names.items() if old != name}
         return frame.withColumnsRenamed(changed) if changed else frame
 
-    def _refuse_outside(self, frame: DataFrame, written: str) -> None:
+    def refuse_outside(self, frame: DataFrame, written: str) -> None:
+        """Raise RowsOutsidePartition if a predicate is not true for a row, as the table stores it."""
+        frame = self._as_stored(frame)
         predicate = to_spark(written, self.spec.dialect)
         if frame.where(f"NOT coalesce(({predicate}), false)").limit(1).count():
             raise self._outside(frame, written, predicate)
+
+    def _as_stored(self, frame: DataFrame) -> DataFrame:
+        """The rows with the table's types where a value has a place in them, else NULL."""
+        if self.snapshot is None:
+            return frame
+        from pyspark.sql import functions as F
+
+        kinds = {field.name.lower(): field.dataType for field in self.target_schema()}
+        given = {field.name: field.dataType for field in frame.schema}
+        others = {name: kinds[name.lower()] for name in given if kinds.get(name.lower(), given[name]) != given[name]}
+        return frame.withColumns({name: F.col(quote(name)).try_cast(kind) for name, kind in others.items()})
 
     def _outside(self, frame: DataFrame, written: str, predicate: str) -> RowsOutsidePartition:
         outside = frame.where(f"NOT coalesce(({predicate}), false)")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from duckrun.errors import CommitConflict, DuckrunError, SchemaMismatch
-from duckrun.formats import delta_maintenance
+from duckrun.formats import delta_maintenance, operations
 from duckrun.formats.alteration import Alteration, altered
 from duckrun.formats.definition import created
 from duckrun.formats.delta_commit import NewCommit, refuse_unknown_features
@@ -129,10 +129,17 @@ class TableJob:
             return self._nothing(snapshot, spec, "the table exists already")
         definition = created(spec)
         if snapshot is None:
-            return self._commit(spec, None, NewCommit("CREATE TABLE", {}, definition), "a table with no rows")
+            return self._commit(
+                spec,
+                None,
+                NewCommit(operations.created(definition, "CREATE TABLE"), {}, definition),
+                "a table with no rows",
+            )
         before = self.form.definition(snapshot)
         definition = replace(definition, id=before.id, name=before.name, created_time=before.created_time)
-        new = NewCommit("CREATE OR REPLACE TABLE", {}, definition, removes=snapshot.files())
+        new = NewCommit(
+            operations.created(definition, "CREATE OR REPLACE TABLE"), {}, definition, removes=snapshot.files()
+        )
         rows = counted_rows(snapshot.files())
         return self._commit(spec, snapshot, new, "a table with no rows in place of the one before", rows_deleted=rows)
 
@@ -146,10 +153,10 @@ class TableJob:
             if breaking:
                 raise SchemaMismatch(f"{meaning}, and {breaking} rows at version {snapshot.version} break it")
         if not alteration.rewrites:
-            new = NewCommit(alteration.operation, {}, alteration.after)
+            new = NewCommit(operations.Operation(alteration.operation), {}, alteration.after)
             return self._commit(spec, snapshot, new, "only the log says it; no file was written")
         with self.engine.rewritten(snapshot, alteration, self.transaction) as files:
-            new = NewCommit(alteration.operation, {}, alteration.after, files, snapshot.files())
+            new = NewCommit(operations.Operation(alteration.operation), {}, alteration.after, files, snapshot.files())
             return self._commit(spec, snapshot, new, REWRITTEN, writer="staged")
 
     def _restore(self, spec: RestoreSpec, snapshot: Snapshot) -> Commit:

@@ -172,6 +172,10 @@ def created(spec: CreateSpec) -> Definition:
         unknown = [c for c in columns if c not in made.names]
         if unknown:
             raise SchemaMismatch(f"{what} names {', '.join(unknown)}; the columns are {', '.join(made.names)}")
+    for name in spec.partition_by:
+        delta_types.refuse_partition_type(
+            name, delta_types.spelled(next(f["type"] for f in fields if f["name"] == name))
+        )
     if len(set(spec.partition_by)) == len(fields):
         raise SchemaMismatch("every column is a partition column; a table needs one that it is not partitioned by")
     properties = {name: property_value(name, value) for name, value in spec.table_properties.items()}
@@ -279,6 +283,11 @@ def special_properties(properties: Mapping[str, str]) -> dict[str, str]:
     return {
         k: v for k, v in properties.items() if k.startswith("delta.") and not k.startswith(CHECK) and k not in PLAIN
     }
+
+
+def asks_features(properties: Mapping[str, Any]) -> bool:
+    """True if some property of a new table needs a table feature."""
+    return bool(Definition((), properties={k: str(v) for k, v in properties.items()}).features())
 
 
 def with_check(now: Definition, change: AddCheck, dialect: str) -> Definition:

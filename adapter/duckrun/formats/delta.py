@@ -7,26 +7,39 @@ References: https://github.com/delta-io/delta/blob/master/PROTOCOL.md
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
-import obstore
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from duckrun.errors import StorageError, TableNotFound, UnsupportedFeature, VersionNotReadable
-from duckrun.formats import delta_maintenance
+from duckrun.formats import cautions, delta_maintenance, delta_restore
+from duckrun.formats.data_paths import decoded, respelled
 from duckrun.formats.definition import Definition
 from duckrun.formats.delta_commit import NewCommit, write_commit
 from duckrun.formats.delta_log import COPY, LOG, NOTE_KEY, CommitActions, CommitTaken, parse_commit, partition_string
+from duckrun.formats.log_adds import adds_of
+from duckrun.formats.long_logs import LongLogs
+from duckrun.formats.operations import Operation
 from duckrun.formats.protocol import Protocol, refused_feature, unlisted
+from duckrun.raising import panicked
 from duckrun.specs import AppTransaction, Commit, ScanFile
 from duckrun.storage import Storage
+from duckrun.storage_trouble import said, storage_error
 from duckrun.table import Snapshot, TableRef
+
+
+def _without_statistics(adds: pa.Table) -> pa.Table:
+    """The add actions without the bounds of columns, among which may be years that Python has no date for."""
+    return adds.drop_columns([name for name in ("min", "max", "null_count") if name in adds.column_names])
 
 
 class DeltaFormat:
@@ -34,20 +47,24 @@ class DeltaFormat:
 
     name = "delta"
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, *, read_only: bool = False) -> None:
         self.storage = storage
+        self.read_only = read_only
+        self._long_logs = LongLogs(self)
 
     # -- snapshots
 
     def handle(self, ref: TableRef, version: int | None = None) -> DeltaTable:
         """A deltalake handle, with errors that name the table."""
         try:
-            return DeltaTable(ref.location, version=version, storage_options=self.storage.delta_options())
+            return self._opened(ref, version)
         except TableNotFoundError:
             if version is not None and self.exists(ref):
                 raise self._unreadable(ref, version) from None
             raise TableNotFound(self._why_no_table(ref)) from None
-        except (DeltaError, OSError, ValueError) as error:
+        except BaseException as error:
+            if not (isinstance(error, DeltaError | OSError | ValueError) or panicked(error)):
+                raise
             if version is not None:
                 latest = self.latest_version(ref)
                 if latest is not None and (version > latest or "version" in str(error).lower()):
@@ -58,7 +75,21 @@ class DeltaFormat:
                     "was read or written. Read it with the engine that made it, or let that one take the feature out "
                     "(ALTER TABLE … DROP FEATURE …)."
                 ) from error
-            raise StorageError(f"Cannot open table {ref} at {ref.location}: {error}") from error
+            told, what = self.storage.redacted(error), f"Cannot open table {ref} at {ref.location}"
+            if self.storage.is_local and Path(ref.location).is_file():
+                raise StorageError(f"{what}: that is a file, and not the folder of a table.") from None
+            raise storage_error(told, what) or StorageError(
+                f"{what}: {said(told)}. Nothing was read or written. If a file of its log is missing or damaged, put it back from a copy; "
+                "else check that the location and the storage_options are right."
+            ) from None
+
+    def _opened(self, ref: TableRef, version: int | None) -> DeltaTable:
+        try:
+            return DeltaTable(ref.url, version=version, storage_options=self.storage.delta_options())
+        except DeltaError as error:
+            if "_last_checkpoint hint" not in str(error) or not delta_maintenance.forget_lost_checkpoint(self, ref):
+                raise
+        return DeltaTable(ref.url, version=version, storage_options=self.storage.delta_options())
 
     def exists(self, ref: TableRef) -> bool:
         """True if the log of the table holds a commit. One listing; no log file is read."""
@@ -92,13 +123,16 @@ class DeltaFormat:
 
         Raises TableNotFound, VersionNotReadable, UnsupportedFeature.
         """
+        kept = self._long_logs.find(ref, version) if timestamp is None else None
+        if kept is not None:
+            return kept
         table = self.handle(ref, version)
         if timestamp is not None:
             table = self._at(ref, table, timestamp)
         protocol, metadata = table.protocol(), table.metadata()
         schema = pa.schema(table.schema().to_arrow())
         properties = dict(metadata.configuration)
-        return Snapshot(
+        snapshot = Snapshot(
             ref=ref,
             version=table.version(),
             table_id=str(metadata.id),
@@ -109,7 +143,11 @@ class DeltaFormat:
             writer_features=frozenset(protocol.writer_features or ()) | unlisted(schema, properties),
             description=metadata.description,
             list_files=self._files,
+            find_rounded=partial(cautions.rounded, self),
+            find_legacy=partial(cautions.legacy, self),
         )
+        asked = version if timestamp is None else table.version()
+        return self._long_logs.keep(snapshot, asked, partial(self._files, table=table))
 
     def _at(self, ref: TableRef, table: DeltaTable, timestamp: str) -> DeltaTable:
         try:
@@ -124,22 +162,32 @@ class DeltaFormat:
             raise VersionNotReadable(f"Table {ref} has no version at {timestamp}; the oldest in its log is of {first}.")
         return self.handle(ref, max(before))
 
-    def _files(self, snapshot: Snapshot) -> tuple[ScanFile, ...]:
-        table = self.handle(snapshot.ref, snapshot.version)
-        vectors: set[str] = set()
-        if "deletionVectors" in snapshot.reader_features:
-            uris = pa.RecordBatchReader.from_stream(table.deletion_vectors()).read_all().column("filepath")
-            vectors = {unquote(str(uri)) for uri in uris.to_pylist()}
+    def _files(self, snapshot: Snapshot, table: DeltaTable | None = None) -> tuple[ScanFile, ...]:
+        table = table or self.handle(snapshot.ref, snapshot.version)
+        rows = _without_statistics(pa.table(table.get_add_actions(flatten=False))).to_pylist()
+        marked = "deletionVectors" in snapshot.reader_features
+        deleted = self._deleted(snapshot, table, [row["path"] for row in rows]) if marked else {}
         return tuple(
             ScanFile(
-                path=(path := unquote(row["path"])),
+                path=(path := decoded(row["path"])),
                 size=row["size_bytes"],
                 partition_values={k: partition_string(v) for k, v in (row.get("partition") or {}).items()},
                 stats=None if row["num_records"] is None else json.dumps({"numRecords": row["num_records"]}),
-                deletion_vector=any(uri.endswith("/" + path) for uri in vectors),
+                deletion_vector=path in deleted,
+                deleted_rows=deleted.get(path, 0),
+                spelled=row["path"],
             )
-            for row in pa.table(table.get_add_actions(flatten=False)).to_pylist()
+            for row in rows
         )
+
+    def _deleted(self, snapshot: Snapshot, table: DeltaTable, paths: list[str]) -> dict[str, int]:
+        try:
+            return _deleted_rows(table, {decoded(path) for path in paths})
+        except DeltaError:
+            # deltalake does not read the vectors of a table with features that it could not write (type widening).
+            adds = adds_of(self, snapshot, set(paths))
+            vectors = {path: add.get("deletionVector") for path, add in adds.items()}
+            return {decoded(path): int(vector["cardinality"]) for path, vector in vectors.items() if vector}
 
     # -- history
 
@@ -171,12 +219,8 @@ class DeltaFormat:
 
     def actions(self, ref: TableRef, version: int) -> CommitActions | None:
         """One commit, or None where the log no longer holds it."""
-        try:
-            path = f"{LOG}/{version:020d}.json"
-            raw = bytes(obstore.get(self.storage.store_at(ref.location), path).bytes())
-        except FileNotFoundError:
-            return None
-        return parse_commit(version, raw)
+        raw = self.storage.read_at(ref.location, f"{LOG}/{version:020d}.json")
+        return None if raw is None else parse_commit(version, raw)
 
     def actions_back(self, ref: TableRef, newest: int) -> Iterator[CommitActions]:
         """The commits from ``newest`` backwards, as far as the log holds them."""
@@ -271,11 +315,6 @@ class DeltaFormat:
             frozenset(found.writer_features or ()),
         )
 
-    def paths(self, snapshot: Snapshot) -> list[str]:
-        """The paths of a snapshot's files, letter by letter as the log has them."""
-        adds = pa.table(self.handle(snapshot.ref, snapshot.version).get_add_actions(flatten=False))
-        return [str(path) for path in adds.column("path").to_pylist()]
-
     def commit(self, ref: TableRef, snapshot: Snapshot | None, new: NewCommit) -> int:
         """Commit at the version after a snapshot (None: a new table). Raises CommitTaken, UnsupportedFeature."""
         return write_commit(self, ref, snapshot, new)
@@ -286,14 +325,20 @@ class DeltaFormat:
 
     def properties(self, app: AppTransaction | None, note: dict[str, Any]) -> CommitProperties:
         """Fenced commit properties: the version read plus one, or CommitFailedError."""
+        now = int(
+            time.time() * 1000
+        )  # without it Spark forgets the entry at once where the table has a retention of them
         return CommitProperties(
             custom_metadata={NOTE_KEY: note},
             max_commit_retries=0,
-            app_transactions=[Transaction(app.app_id, app.version)] if app else None,
+            app_transactions=[Transaction(app.app_id, app.version, now)] if app else None,
         )
 
     def restore(self, snapshot: Snapshot, version: int, note: dict[str, Any], app: AppTransaction | None = None) -> int:
         """Make the newest state that of an older version, as one commit. Returns the new version."""
+        then = self.snapshot(snapshot.ref, version)
+        if respelled([*snapshot.files(), *then.files()]):
+            return delta_restore.restore(self, snapshot, then, note, app)
         table = self.handle(snapshot.ref, snapshot.version)
         try:
             table.restore(version, protocol_downgrade_allowed=False, commit_properties=self.properties(app, note))
@@ -326,7 +371,7 @@ class DeltaFormat:
                 after = after.with_column(column["name"], metadata={**column["metadata"], "comment": comment})
         if after == before:
             return None
-        return self.commit(snapshot.ref, snapshot, NewCommit("SET TBLPROPERTIES", note or {}, after))
+        return self.commit(snapshot.ref, snapshot, NewCommit(Operation("SET TBLPROPERTIES"), note or {}, after))
 
     # -- wording
 
@@ -344,3 +389,20 @@ class DeltaFormat:
             f"{ref.location} is not a Delta table: it holds files (such as {first['path']}), but no commit in "
             f"{LOG}. Convert it, or give table {ref} another location."
         )
+
+
+def _deleted_rows(table: DeltaTable, paths: set[str]) -> dict[str, int]:
+    """How many rows the deletion vector of a file deletes, by the file's path; files without one are left out."""
+    vectors = pa.RecordBatchReader.from_stream(table.deletion_vectors()).read_all()
+    location = table.table_uri.removeprefix("file://").rstrip("/") + "/"
+    found = {}
+    for uri, kept in zip(vectors.column("filepath"), vectors.column("selection_vector"), strict=True):
+        whole = decoded(str(uri.as_py()).removeprefix("file://"))
+        beyond = (whole.removeprefix(decoded(location)), whole.removeprefix(location), whole, f"file:{whole}")
+        path = next((path for path in beyond if path in paths), None)
+        if path is None:
+            raise StorageError(
+                f"The table at {table.table_uri} has a deletion vector of {uri}, which is none of its files."
+            )
+        found[path] = int(pc.sum(pc.invert(kept.values)).as_py() or 0)
+    return found

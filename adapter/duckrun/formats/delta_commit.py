@@ -8,52 +8,68 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, unquote
 
 import obstore
 from obstore.exceptions import AlreadyExistsError
 
-from duckrun.errors import UnsupportedFeature
+from duckrun.errors import LostRows, UnsupportedFeature
+from duckrun.formats.data_paths import encoded, spelled
 from duckrun.formats.definition import Definition
 from duckrun.formats.delta_log import LOG, NOTE_KEY, CommitTaken, append_only
+from duckrun.formats.log_adds import adds_of
+from duckrun.formats.operations import Operation, RowCounts, metrics
 from duckrun.formats.protocol import Protocol
-from duckrun.specs import AppTransaction, ScanFile, StagedFile
+from duckrun.specs import AppTransaction, ScanFile, StagedFile, counted_rows
 from duckrun.table import Snapshot, TableRef
 
 if TYPE_CHECKING:
     from duckrun.formats.delta import DeltaFormat
 
-_SAFE = "/!$&'()*+,;=:@~"
 _KNOWN = {
     "appendOnly", "invariants", "checkConstraints", "timestampNtz", "changeDataFeed", "deletionVectors",
     "vacuumProtocolCheck", "inCommitTimestamp", "v2Checkpoint",
 }  # fmt: skip
+_OF_THE_ADD = ("partitionValues", "tags", "deletionVector", "baseRowId", "defaultRowCommitVersion")
+"""What a remove repeats of the action that added its file."""
 
 
 @dataclass(frozen=True)
 class NewCommit:
-    """What a commit is to say. ``definition`` None leaves it as it is; ``removes`` are files of the version before."""
+    """What a commit is to say. ``definition`` None leaves it as it is; ``removes`` are files of the version before.
 
-    operation: str
+    ``note`` is our own entry. Its counts (``rows_inserted``, ``rows_updated``, ``rows_deleted``) are held against the files: a
+    commit whose rows do not add up is not made. ``blind``: nothing of the table was read for it.
+    """
+
+    operation: Operation
     note: Mapping[str, Any]
     definition: Definition | None = None
     adds: Sequence[StagedFile] = ()
     removes: Sequence[ScanFile] = ()
     app: AppTransaction | None = None
     data_change: bool = True
-    parameters: Mapping[str, str] = field(default_factory=dict)
+    blind: bool = False
+    returns: Sequence[Mapping[str, Any]] = ()
+    """Add actions of files that an older version had, as the log holds them: they come back."""
+
+    @property
+    def rows(self) -> RowCounts:
+        return self.note.get("rows_inserted"), self.note.get("rows_updated"), self.note.get("rows_deleted")
 
 
 def write_commit(form: DeltaFormat, ref: TableRef, snapshot: Snapshot | None, new: NewCommit) -> int:
     """Commit at the version after a snapshot (None: version 0, a new table). Returns the version.
 
     Raises CommitTaken if another writer has it, UnsupportedFeature for a table that such a commit would break,
-    InvalidConfig where rows of an append-only table would go.
+    InvalidConfig where rows of an append-only table would go, LostRows where the figures say that rows would be lost.
     """
+    _check_files(ref, snapshot, new)
+    _check_rows(ref, new)
     version = 0 if snapshot is None else snapshot.version + 1
     now = int(time.time() * 1000)
     actions = [{"commitInfo": _info(form, snapshot, new, now)}]
@@ -61,9 +77,10 @@ def write_commit(form: DeltaFormat, ref: TableRef, snapshot: Snapshot | None, ne
     if new.app is not None:
         actions.append({"txn": {"appId": new.app.app_id, "version": new.app.version, "lastUpdated": now}})
     if new.removes:
-        assert snapshot is not None, "only a table that is there has files to remove"
+        assert snapshot is not None
         actions += [{"remove": action} for action in _removes(form, snapshot, new, now)]
     actions += [{"add": _add(file, now, new.data_change)} for file in new.adds]
+    actions += [{"add": {**add, "modificationTime": now, "dataChange": new.data_change}} for add in new.returns]
     body = "\n".join(json.dumps(action, ensure_ascii=False) for action in actions)
     if form.storage.is_local:
         Path(ref.location).mkdir(parents=True, exist_ok=True)
@@ -96,8 +113,10 @@ def only_spark(snapshot: Snapshot) -> bool:
 def _info(form: DeltaFormat, snapshot: Snapshot | None, new: NewCommit, now: int) -> dict[str, Any]:
     info: dict[str, Any] = {
         "timestamp": now,
-        "operation": new.operation,
-        "operationParameters": dict(new.parameters),
+        "operation": new.operation.name,
+        "operationParameters": dict(new.operation.parameters),
+        "operationMetrics": metrics(new.operation.name, new.adds, new.removes, new.rows, new.returns),
+        "isBlindAppend": new.blind and not new.removes,
         "engineInfo": "duckrun",
         NOTE_KEY: dict(new.note),
     }
@@ -121,9 +140,46 @@ def _table(form: DeltaFormat, snapshot: Snapshot | None, new: NewCommit) -> list
     return [*protocols, {"metaData": new.definition.action()}]
 
 
+def _check_files(ref: TableRef, snapshot: Snapshot | None, new: NewCommit) -> None:
+    """Raise LostRows unless the live files after the commit are those before, less what it removes, and what it adds."""
+    adds, removes = [spelled(f) for f in new.adds], [(spelled(f), f.deletion_vector) for f in new.removes]
+    if not removes and not new.returns:
+        live: set[tuple[str, bool]] = set()
+    else:
+        assert snapshot is not None, "only a table that is there has files to remove, or had others"
+        live = {(spelled(f), f.deletion_vector) for f in snapshot.files()}
+    missed = [path for path, _ in set(removes) - live]
+    twice = [path for path, n in Counter([*adds, *(path for path, _ in removes)]).items() if n > 1]
+    twice += [path for path, _ in live - set(removes) if path in adds or any(a["path"] == path for a in new.returns)]
+    if missed or twice:
+        raise LostRows(
+            f"Table {ref}: {new.operation.name} was not committed. "
+            + (f"It would remove files that version {snapshot and snapshot.version} does not have, such as {missed[0]}, so that "
+               f"{len(missed)} files stayed" if missed else f"It would name one file twice, {twice[0]}")
+            + ". The table is as it was; run this with engine: spark, and report it."
+        )  # fmt: skip
+
+
+def _check_rows(ref: TableRef, new: NewCommit) -> None:
+    """Raise LostRows unless the rows of the files that come are those of the files that go, less what was deleted, and what was
+    inserted. Where a count or a statistic is missing nothing can be held against it.
+    """
+    inserted, _, deleted = new.rows if new.data_change else (0, 0, 0)
+    if not new.removes or inserted is None or deleted is None:
+        return
+    before, after = counted_rows(new.removes), counted_rows(new.adds)
+    if before is None or after is None or after == before - deleted + inserted:
+        return
+    raise LostRows(
+        f"Table {ref}: {new.operation.name} was not committed: the {len(new.removes)} files that it writes anew hold {before} rows by their "
+        f"statistics; with {deleted} rows deleted and {inserted} inserted {before - deleted + inserted} would be left, and it wrote "
+        f"{after}. The table is as it was. Run this with engine: spark; if that finds {before} rows in those files too, report it."
+    )
+
+
 def _add(file: StagedFile, now: int, data_change: bool) -> dict[str, Any]:
     return {
-        "path": quote(file.path, safe=_SAFE),
+        "path": encoded(file.path),
         "partitionValues": dict(file.partition_values),
         "size": file.size,
         "modificationTime": now,
@@ -135,36 +191,19 @@ def _add(file: StagedFile, now: int, data_change: bool) -> dict[str, Any]:
 def _removes(form: DeltaFormat, snapshot: Snapshot, new: NewCommit, now: int) -> Iterator[dict[str, Any]]:
     if new.data_change and snapshot.properties.get("delta.appendOnly", "").lower() == "true":
         raise append_only(snapshot.ref)
-    # A remove names its file as the add did, letter by letter, and the deletion vector that it had then.
-    spelled = {unquote(path): path for path in form.paths(snapshot)}
-    vectors = _vectors(form, snapshot, {f.path for f in new.removes if f.deletion_vector})
+    # A remove names its file as the add did, letter by letter, with the deletion vector and the ids of rows that it had then.
+    with_ids = "rowTracking" in snapshot.writer_features
+    added = adds_of(form, snapshot, {spelled(f) for f in new.removes if f.deletion_vector or with_ids})
     for file in new.removes:
-        action: dict[str, Any] = {
-            "path": spelled[file.path],
+        path = spelled(file)
+        add = added.get(path, {})
+        same = {key: add[key] for key in _OF_THE_ADD if add.get(key) is not None}
+        yield {
+            "path": path,
             "deletionTimestamp": now,
             "dataChange": new.data_change,
             "extendedFileMetadata": True,
             "partitionValues": dict(file.partition_values),
             "size": file.size,
+            **same,
         }
-        if file.deletion_vector:
-            action["deletionVector"] = vectors[file.path]
-        yield action
-
-
-def _vectors(form: DeltaFormat, snapshot: Snapshot, wanted: set[str]) -> dict[str, dict[str, Any]]:
-    """The deletion vectors of some files, from the commits that added them."""
-    found: dict[str, dict[str, Any]] = {}
-    if not wanted:
-        return found
-    for commit in form.actions_back(snapshot.ref, snapshot.version):
-        for add in commit.adds:
-            path = unquote(add["path"])
-            if path in wanted and path not in found:
-                found[path] = add.get("deletionVector") or {}
-        if len(found) == len(wanted):
-            return found
-    raise UnsupportedFeature(
-        f"Table {snapshot.ref}: {len(wanted)} of the files to rewrite have deletion vectors, and the log no longer holds the commits that "
-        "say which. Run this with engine: spark, or purge the vectors there first."
-    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from deltalake.fs import DeltaStorageHandler
 
 from duckrun.errors import UnsupportedFeature
 from duckrun.specs import ScanFile
-from duckrun.table import Snapshot
+from duckrun.table import Snapshot, TableRef
 
 if TYPE_CHECKING:
     from duckrun.formats.delta import DeltaFormat
@@ -33,18 +34,25 @@ def arrow_dataset(format: DeltaFormat, snapshot: Snapshot) -> ds.Dataset:
     """
     files = snapshot.files()
     refuse_features(snapshot, files)
-    if format.storage.is_local and "://" not in snapshot.ref.location:
-        filesystem: fs.FileSystem = fs.SubTreeFileSystem(snapshot.ref.location, fs.LocalFileSystem())
-    else:
-        sizes = {file.path: file.size for file in files}
-        options = format.storage.delta_options()
-        filesystem = fs.PyFileSystem(DeltaStorageHandler(snapshot.ref.location, options, sizes))
-    parquet = ds.ParquetFileFormat(default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=True))
+    inside = filesystem(format, snapshot.ref, files)
+    parquet = ds.ParquetFileFormat(
+        # Spark's instants are INT96; as nanoseconds, pyarrow's own way, years before 1678 and after 2261 would become others.
+        read_options=ds.ParquetReadOptions(coerce_int96_timestamp_unit="us"),
+        default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=True),
+    )
     fragments = [
-        parquet.make_fragment(file.path, filesystem=filesystem, partition_expression=_values(file, snapshot))
+        parquet.make_fragment(file.path, filesystem=inside, partition_expression=_values(file, snapshot))
         for file in files
     ]
-    return ds.FileSystemDataset(fragments, snapshot.schema.remove_metadata(), parquet, filesystem)
+    return ds.FileSystemDataset(fragments, snapshot.schema.remove_metadata(), parquet, inside)
+
+
+def filesystem(format: DeltaFormat, ref: TableRef, files: Sequence[ScanFile]) -> fs.FileSystem:
+    """The folder of a table as pyarrow reads it."""
+    if format.storage.is_local and "://" not in ref.location:
+        return fs.SubTreeFileSystem(ref.location, fs.LocalFileSystem())
+    sizes = {file.path: file.size for file in files}
+    return fs.PyFileSystem(DeltaStorageHandler(ref.url, format.storage.delta_options(), sizes))
 
 
 def refuse_features(snapshot: Snapshot, files: tuple[ScanFile, ...]) -> None:

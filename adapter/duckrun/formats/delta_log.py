@@ -48,6 +48,13 @@ class CommitActions:
     changes_metadata: bool
 
     @property
+    def changes_rows(self) -> bool:
+        """Whether rows came or went; False where the same rows lie in other files, or only the definition changed.
+        Source: Delta protocol, Add File and Remove File (dataChange).
+        """
+        return any(action.get("dataChange", True) for action in (*self.adds, *self.removes))
+
+    @property
     def note(self) -> dict[str, Any]:
         """Our own entry, wherever the engine that committed could put it."""
         if isinstance(self.info.get(NOTE_KEY), dict):

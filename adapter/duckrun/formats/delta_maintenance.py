@@ -18,7 +18,9 @@ from duckrun.errors import CommitConflict, DuckrunError, InvalidConfig, StorageE
 from duckrun.formats import delta_types
 from duckrun.formats.definition import fields_of
 from duckrun.formats.delta_log import LOG, CommitTaken
+from duckrun.formats.long_logs import last_checkpoint
 from duckrun.specs import AppTransaction
+from duckrun.storage_trouble import said, storage_error
 from duckrun.table import Snapshot, TableRef
 from duckrun.table_specs import ConvertSpec, VacuumSpec
 
@@ -72,25 +74,48 @@ def checkpoint(form: DeltaFormat, snapshot: Snapshot) -> None:
 
 def checkpoint_if_due(form: DeltaFormat, before: Snapshot | None, ref: TableRef, version: int) -> None:
     """Write a checkpoint of a version that was just committed, where the table's interval asks for one and the engine that
-    committed wrote none. The commit stands without it: a failure is logged.
+    committed wrote none, or others left a long log without, and clean the log where the table does not forbid it. The commit
+    stands without: a failure is logged.
     """
     if before is None:
         return
     try:
         interval = int(before.properties.get("delta.checkpointInterval", _INTERVAL))
-        if interval > 0 and version % interval == 0 and _last_checkpoint(form, ref) < version:
+        if interval <= 0 or not (version % interval == 0 or before.long_log):
+            return
+        last = last_checkpoint(form.storage, ref.location)
+        if last < version and (version % interval == 0 or version - last >= interval):
             checkpoint(form, form.snapshot(ref, version))
+            if before.properties.get("delta.enableExpiredLogCleanup", "true").lower() == "true":
+                form.handle(ref, version).cleanup_metadata()  # as Spark and deltalake do after a checkpoint of theirs
     except (DuckrunError, DeltaError, ObstoreError, OSError, ValueError) as error:
         log.warning("table %s: version %s is committed, but has no checkpoint: %s", ref, version, error)
 
 
-def _last_checkpoint(form: DeltaFormat, ref: TableRef) -> int:
-    """The version of the newest checkpoint by the log's own hint; -1 where there is none."""
+def forget_lost_checkpoint(form: DeltaFormat, ref: TableRef) -> bool:
+    """True once the log's hint at a checkpoint is gone that is not there, so that the table is read from the rest of its log:
+    Delta Kernel, and so both deltalake and DuckDB, believes the hint. False where the checkpoint is there.
+
+    The hint is optional, and whoever writes the next checkpoint writes it anew. (Delta protocol, Last Checkpoint File.)
+    """
+    version = last_checkpoint(form.storage, ref.location)
+    present = [key for key in form.storage.keys(ref.location, LOG) if f"{version:020d}.checkpoint" in key["path"]]
+    if version < 0 or any(key["size"] for key in present):
+        return False
+    hint = f"{LOG}/_last_checkpoint"
+    if form.read_only:
+        raise StorageError(
+            f"Table {ref} at {ref.location}: {hint} names a checkpoint of version {version}, which is not there. The table can be read "
+            "without the file, which this read-only lake may not remove: remove it, or open the table once in a lake that may be written."
+        )
+    log.warning(
+        "table %s: the checkpoint of version %s is not there; it is read from the rest of its log", ref, version
+    )
     try:
-        hint = bytes(obstore.get(form.storage.store_at(ref.location), f"{LOG}/_last_checkpoint").bytes())
-    except FileNotFoundError:
-        return -1
-    return int(json.loads(hint)["version"])
+        obstore.delete(form.storage.store_at(ref.location), hint)
+    except ObstoreError as error:
+        raise StorageError(f"Table {ref} at {ref.location}: {hint} is to be removed, and cannot be: {error}") from error
+    return True
 
 
 def cleanup_log(form: DeltaFormat, snapshot: Snapshot) -> tuple[str, ...]:
@@ -108,7 +133,8 @@ def _run(snapshot: Snapshot, mode: str, work: Any) -> None:
     try:
         work()
     except DeltaError as error:
-        raise StorageError(f"{mode} of table {snapshot.ref}: {error}") from error
+        what = f"{mode} of table {snapshot.ref}"
+        raise storage_error(error, what) or StorageError(f"{what}: {said(error)}.") from error
 
 
 def convert(
@@ -123,14 +149,19 @@ def convert(
         raise CommitConflict(f"{ref.location} is a Delta table already, {ref}; there is nothing to convert.")
     paths = _parquet_files(form, ref)
     _check_partitions(ref, paths, [column.name for column in spec.partition_by])
-    smallest = bytes(obstore.get(form.storage.store_at(ref.location), paths[0]).bytes())
-    schema = pq.read_schema(pa.BufferReader(smallest))
+    smallest = form.storage.read_at(ref.location, paths[0]) or b""
+    try:
+        schema = pq.read_schema(pa.BufferReader(smallest))
+    except (pa.ArrowInvalid, OSError) as error:
+        raise StorageError(
+            f"{ref.location} cannot become table {ref}: {paths[0]} is no Parquet file ({error}). Nothing was written."
+        ) from error
     partitions = [
         delta_types.field(c.name, delta_types.delta_type(c.type, spec.dialect, c.name)) for c in spec.partition_by
     ]
     try:
         convert_to_deltalake(
-            ref.location,
+            ref.url,
             mode="error",
             partition_by=Schema.from_json(_schema_json(partitions)) if partitions else None,
             partition_strategy="hive" if partitions else None,
@@ -144,7 +175,7 @@ def convert(
     except DeltaError as error:
         if form.exists(ref):
             raise CommitTaken(str(error)) from error
-        raise StorageError(f"{ref.location} cannot become table {ref}: {error}. Nothing was written.") from error
+        raise StorageError(f"{ref.location} cannot become table {ref}: {said(error)}. Nothing was written.") from error
 
 
 def _parquet_files(form: DeltaFormat, ref: TableRef) -> list[str]:

@@ -9,7 +9,8 @@ from typing import Literal
 from sqlglot import exp
 
 from duckrun.errors import InvalidConfig
-from duckrun.statements.parts import query_of, refuse, target_of, unsupported, with_ctes
+from duckrun.statements.parts import query_of, refuse, target_of, unsupported
+from duckrun.statements.tokens import Source, TokenReader
 from duckrun.statements.values import (
     CreateTable,
     CreateTableAs,
@@ -51,9 +52,9 @@ class _Properties:
     temporary: bool = False
 
 
-def create(tree: exp.Expr, dialect: str, sorted_by: Parts) -> Statement:
+def create(tree: exp.Expr, source: Source, sorted_by: Parts) -> Statement:
     """CREATE TABLE, CREATE VIEW, and their temporary forms."""
-    kind = str(tree.args["kind"]).upper()
+    kind, dialect, checks = str(tree.args["kind"]).upper(), source.dialect, checks_of(source)
     if kind == "SCHEMA":
         raise unsupported("CREATE SCHEMA (a schema is there once it has a table); it")
     if kind not in ("TABLE", "VIEW"):
@@ -68,7 +69,8 @@ def create(tree: exp.Expr, dialect: str, sorted_by: Parts) -> Statement:
     properties = _properties(tree, kind)
     query = None
     if tree.args.get("expression") is not None:
-        query = with_ctes(query_of(tree.expression, f"CREATE {kind}"), tree.args.get("with_"))
+        query_of(tree.expression, f"CREATE {kind}")  # refuses what is no query
+        query = query_of(_after_as(source).parse(), f"CREATE {kind}")
     if properties.temporary:
         return _temporary(kind, target, query, listed, if_exists, properties, dialect)
     if kind == "VIEW":
@@ -82,7 +84,7 @@ def create(tree: exp.Expr, dialect: str, sorted_by: Parts) -> Statement:
             raise unsupported("CREATE VIEW with anything but names of columns, a comment and a query")
         return CreateView(target, query, if_exists, _names_only(listed, "CREATE VIEW"), properties.description)
     if query is None:
-        columns, checks = _columns(listed, dialect)
+        columns, named = _columns(listed, dialect, checks)
         spec = CreateSpec(
             columns=tuple(columns),
             if_exists=if_exists,
@@ -90,7 +92,7 @@ def create(tree: exp.Expr, dialect: str, sorted_by: Parts) -> Statement:
             sort_by=sorted_by,
             cluster_by=properties.cluster_by,
             table_properties=properties.table_properties,
-            checks=checks,
+            checks=named,
             description=properties.description,
             dialect=dialect,
         )
@@ -123,7 +125,7 @@ def _temporary(
     if query is not None:
         query = _renamed(query, _names_only(listed, f"CREATE TEMP {kind}"))
     elif kind == "TABLE":
-        columns, checks = _columns(listed, dialect)
+        columns, checks = _columns(listed, dialect, ())
         if checks or any(not column.nullable for column in columns):
             raise unsupported("CREATE TEMP TABLE with constraints")
         nulls = [exp.alias_(exp.cast(exp.null(), c.type, dialect=dialect), c.name, quoted=True) for c in columns]
@@ -183,12 +185,37 @@ def renamed(query: exp.Query, names: Sequence[str]) -> exp.Query:
     return exp.select("*").from_(exp.Subquery(this=query.copy(), alias=alias))
 
 
-def _columns(listed: Sequence[exp.Expr], dialect: str) -> tuple[list[ColumnSpec], dict[str, str]]:
+def _after_as(source: Source) -> Source:
+    """The query of a CREATE … AS."""
+    reader = TokenReader(source)
+    reader.until("AS")
+    reader.expect("AS")
+    return source.with_(reader.left)
+
+
+def checks_of(source: Source) -> list[str]:
+    """The conditions of the CHECKs of a statement, as written, in their order."""
+    found: list[str] = []
+    reader = TokenReader(source)
+    while reader.left:
+        if reader.accept("CHECK") and reader.left and reader.left[0].text == "(":
+            start = reader.at
+            reader.brackets()
+            found.append(source.with_(source.tokens[start + 1 : reader.at - 1]).written)
+        else:
+            reader.at += 1
+    return found
+
+
+def _columns(
+    listed: Sequence[exp.Expr], dialect: str, conditions: Sequence[str]
+) -> tuple[list[ColumnSpec], dict[str, str]]:
     columns: list[ColumnSpec] = []
     checks: dict[str, str] = {}
 
     def add(name: str | None, check: exp.Expr) -> None:
-        checks[name or f"check_{len(checks) + 1}"] = check.this.sql(dialect=dialect)
+        condition = conditions[len(checks)] if len(conditions) > len(checks) else check.this.sql(dialect=dialect)
+        checks[name or f"check_{len(checks) + 1}"] = condition
 
     for node in listed:
         if isinstance(node, exp.ColumnDef):
@@ -244,7 +271,7 @@ def _words(node: exp.Expr) -> str:
 # -- DROP
 
 
-def drop(tree: exp.Expr, dialect: str) -> list[Statement]:
+def drop(tree: exp.Expr, source: Source) -> list[Statement]:
     """DROP TABLE and DROP VIEW, of one name or several."""
     kind = str(tree.args["kind"]).upper()
     if kind == "SCHEMA":
@@ -260,8 +287,9 @@ def drop(tree: exp.Expr, dialect: str) -> list[Statement]:
 # -- ALTER TABLE
 
 
-def alter(tree: exp.Expr, dialect: str) -> list[Statement]:
+def alter(tree: exp.Expr, source: Source) -> list[Statement]:
     """ALTER TABLE: changes of columns, constraints, properties."""
+    dialect, checks = source.dialect, iter(checks_of(source))
     kind = str(tree.args["kind"]).upper()
     if kind != "TABLE":
         raise unsupported(f"ALTER {kind}")
@@ -271,7 +299,7 @@ def alter(tree: exp.Expr, dialect: str) -> list[Statement]:
     changes: list[Change] = []
     optional: list[Change] = []
     for action in tree.args["actions"]:
-        found = list(_changes(action, dialect))
+        found = list(_changes(action, dialect, checks))
         changes += found
         if action.args.get("exists"):
             optional += found
@@ -279,7 +307,7 @@ def alter(tree: exp.Expr, dialect: str) -> list[Statement]:
     return [OnTable(target, AlterSpec(tuple(changes), dialect=dialect), bool(tree.args.get("exists")), tuple(optional))]
 
 
-def _changes(action: exp.Expr, dialect: str) -> Iterator[Change]:
+def _changes(action: exp.Expr, dialect: str, checks: Iterator[str]) -> Iterator[Change]:
     if isinstance(action, exp.ColumnDef):
         yield AddColumn(_new_column(action, dialect))
     elif isinstance(action, exp.Schema):
@@ -297,7 +325,7 @@ def _changes(action: exp.Expr, dialect: str) -> Iterator[Change]:
         for constraint in action.expressions:
             if not isinstance(constraint, exp.Constraint) or not _is_check(constraint):
                 raise unsupported(f"ALTER TABLE … ADD {_words(constraint)}")
-            yield AddCheck(constraint.name, constraint.expressions[0].this.sql(dialect=dialect))
+            yield AddCheck(constraint.name, next(checks))
     elif isinstance(action, exp.AlterSet):
         refuse(action, "ALTER TABLE … SET", *(key for key in action.args if key != "expressions"))
         yield SetProperties({p.this.name: _text(p.args["value"]) for p in _set_properties(action)})

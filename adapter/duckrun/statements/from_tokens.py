@@ -61,7 +61,9 @@ def _optimize(reader: TokenReader) -> Statement:
     name, predicate = reader.name(), None
     z_order: tuple[str, ...] = ()
     if reader.accept("WHERE"):
-        predicate = reader.until("ZORDER").parse().sql(dialect=reader.source.dialect)
+        condition = reader.until("ZORDER")
+        condition.parse()
+        predicate = condition.written
     if reader.accept("ZORDER", "BY"):
         z_order = reader.names_in_brackets()
     return OnTable(name, OptimizeSpec(predicate=predicate, z_order_by=z_order, dialect=reader.source.dialect))
@@ -83,7 +85,7 @@ def _convert(reader: TokenReader) -> Statement:
     if reader.accept("PARTITIONED BY"):
         for part in reader.brackets():
             inside = TokenReader(reader.source.with_(part))
-            columns.append(ColumnSpec(inside.identifier(), inside.until().parse().sql(dialect=reader.source.dialect)))
+            columns.append(ColumnSpec(inside.identifier(), inside.until().written))
     return OnTable(("delta", name[1]), ConvertSpec(partition_by=tuple(columns), dialect=reader.source.dialect))
 
 
@@ -96,7 +98,12 @@ def _show(reader: TokenReader) -> Statement:
         return Show("tables", reader.name() if reader.accept("IN") or reader.accept("FROM") else ())
     if reader.accept("VIEWS"):
         return Show("views", reader.name() if reader.accept("IN") or reader.accept("FROM") else ())
+    if reader.source.dialect == "duckdb" and len(reader.left) and reader.source.words[reader.at] not in _OTHER_SHOWS:
+        return Describe(reader.name(), "columns")  # as in DuckDB
     raise unsupported(" ".join(reader.source.words[:2]))
+
+
+_OTHER_SHOWS = ("ALL", "CREATE", "COLUMNS", "PARTITIONS", "TBLPROPERTIES", "FUNCTIONS", "CATALOGS", "VARIABLES")
 
 
 def _comment(reader: TokenReader) -> Statement:

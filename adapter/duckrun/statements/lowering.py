@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlglot import exp
@@ -16,7 +16,9 @@ from duckrun.dialects import text_in
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
 from duckrun.formats.definition import SORT_BY
 from duckrun.frame import Frame
+from duckrun.pins import Reads
 from duckrun.specs import AppTransaction, DeleteSpec, SchemaMode, Spec, UpdateSpec, WriteSpec
+from duckrun.sql import fresh_name
 from duckrun.statements.from_ddl import renamed
 from duckrun.statements.parts import with_ctes
 from duckrun.statements.reading import Reading
@@ -40,6 +42,8 @@ class Work:
 
     spec: Spec
     source: Frame | None = None
+    reads: Reads = field(default_factory=dict)
+    """What the spec's own expressions and the source were computed from."""
 
 
 @dataclass(frozen=True)
@@ -65,11 +69,10 @@ def create_as(statement: CreateTableAs, ref: TableRef, reading: Reading, asked: 
         redefine=mode == "overwrite",
         table_properties=properties,
         description=statement.description,
-        read_version=reading.newest.get(ref.location) if mode == "overwrite" else None,
         app=asked.app,
         dialect=reading.engine.name,
     )
-    return Work(spec, frame)
+    return Work(spec, frame, reading.reads)
 
 
 def insert(statement: Insert, ref: TableRef, reading: Reading, asked: Asked) -> Work:
@@ -82,16 +85,14 @@ def insert(statement: Insert, ref: TableRef, reading: Reading, asked: Asked) -> 
         mode, predicate = "replace", _own_columns(statement.where, snapshot, reading)
     elif statement.overwrite:
         mode, predicate = "replace", _partition_predicate(statement, snapshot, reading)
-    read_version = reading.newest.get(ref.location)
     spec = WriteSpec(
-        "safeappend" if mode == "append" and read_version is not None else mode,  # type: ignore[arg-type]
+        mode,  # type: ignore[arg-type]
         predicate=predicate,
         schema_mode="append_new_columns" if fewer and asked.schema_mode == "fail" else asked.schema_mode,
-        read_version=read_version,
         app=asked.app,
         dialect=reading.engine.name,
     )
-    return Work(spec, frame)
+    return Work(spec, frame, reading.reads)
 
 
 def _fitted(statement: Insert, snapshot: Snapshot, reading: Reading, schema_mode: SchemaMode) -> tuple[exp.Query, bool]:
@@ -180,15 +181,15 @@ def update(statement: Update, ref: TableRef, reading: Reading, asked: Asked) -> 
     values = [value for _, value in assigned]
     change = _Change(statement, values, snapshot, reading)
     texts = {name: text for (name, _), text in zip(assigned, change.values, strict=True)}
-    spec = UpdateSpec(texts, change.predicate, app=asked.app, dialect=reading.engine.name, read_version=change.fence())
-    return Work(spec, change.source)
+    spec = UpdateSpec(texts, change.predicate, app=asked.app, dialect=reading.engine.name)
+    return Work(spec, change.source, reading.reads)
 
 
 def delete(statement: Delete, ref: TableRef, reading: Reading, asked: Asked) -> Work:
     """Rows that go; with USING, those that any row of the source meets the condition with."""
     change = _Change(statement, [], reading.snapshot(ref), reading)
-    spec = DeleteSpec(change.predicate, app=asked.app, dialect=reading.engine.name, read_version=change.fence())
-    return Work(spec, change.source)
+    spec = DeleteSpec(change.predicate, app=asked.app, dialect=reading.engine.name)
+    return Work(spec, change.source, reading.reads)
 
 
 def _column_of(name: str, snapshot: Snapshot) -> str:
@@ -220,10 +221,6 @@ class _Change:
             self.values = [reading.text(sides.rewritten(value)) for value in values]
             self.predicate = None if statement.where is None else reading.text(sides.rewritten(statement.where))
 
-    def fence(self) -> int | None:
-        """The version of the table that the statement has read beside the rows that it changes."""
-        return self.reading.newest.get(self.snapshot.ref.location)
-
     def _sides(self, statement: Update | Delete, items: Sequence[Item] = ()) -> Sides:
         return Sides(str(self.snapshot.ref), statement.alias, self.snapshot.schema.names, items)
 
@@ -252,8 +249,6 @@ class _Change:
             for name, given in item.columns.items()
         ]
         query: Any = exp.select(*columns).from_(statement.sources[0].copy())
-        for other in statement.sources[1:]:
-            query = query.join(other.copy(), join_type="cross")
         if inside:
             query = query.where(*[condition.copy() for condition in inside])
         self.source = reading.frame(with_ctes(query, statement.with_))
@@ -265,7 +260,7 @@ class _Change:
         table = reading.engine.pinned(snapshot)
         table.set("alias", _alias(TARGET))
         names = snapshot.schema.names
-        new = [f"__duckrun_new_{number}" for number in range(len(values))]
+        new = [fresh_name(f"__duckrun_new_{number}", names) for number in range(len(values))]
         columns = [exp.alias_(_of(TARGET, name), name, quoted=True) for name in names]
         columns += [
             exp.alias_(reading.pinned(sides.rewritten(value)), name, quoted=True)
@@ -274,7 +269,7 @@ class _Change:
         query = exp.select(*columns).distinct().from_(table)
         if statement.where is not None:
             query = query.where(reading.pinned(sides.rewritten(statement.where)))
-        reading.newest[snapshot.ref.location] = snapshot.version
+        reading.note(snapshot)
         self.source = reading.engine.select(query)
         same = [exp.NullSafeEQ(this=_of(TARGET, name), expression=_of(SOURCE, name)) for name in names]
         self.values = [_of(SOURCE, name).sql(dialect=reading.engine.name) for name in new]
@@ -286,11 +281,13 @@ def source_items(sources: Sequence[exp.Expr], with_: exp.With | None, reading: R
     items: list[Item] = []
     taken: set[str] = set()
     for tree, hidden in _flat(sources):
-        if not tree.alias_or_name:
+        name = tree.alias_or_name
+        if not name:
             raise InvalidConfig("A subquery in FROM, USING or MERGE needs a name: (…) AS name.")
-        alone = tree.copy()
-        alone.set("joins", None)
-        found = [] if hidden else reading.frame(with_ctes(exp.select("*").from_(alone), with_)).columns
+        found: list[str] = []
+        if not hidden:
+            all_of_it = exp.Column(this=exp.Star(), table=exp.to_identifier(name, quoted=True))
+            found = reading.frame(with_ctes(exp.select(all_of_it).from_(sources[0].copy()), with_)).columns
         columns: dict[str, str] = {}
         for name in found:
             given, number = name, 2

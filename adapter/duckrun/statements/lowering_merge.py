@@ -9,10 +9,11 @@ from sqlglot import exp
 
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
 from duckrun.specs import MergeClause, MergeSpec
+from duckrun.sql import fresh_name
 from duckrun.statements.lowering import Asked, Work, source_items
 from duckrun.statements.parts import with_ctes
 from duckrun.statements.reading import Reading
-from duckrun.statements.sides import SOURCE, TARGET, Sides, all_of, conjuncts, has_subquery, names_side
+from duckrun.statements.sides import SOURCE, TARGET, Sides, all_of, conjuncts, equality, has_subquery, names_side
 from duckrun.statements.values import Merge, When
 from duckrun.table import Snapshot, TableRef
 
@@ -20,7 +21,7 @@ _COPY = "__duckrun_source_"
 
 
 def merge(statement: Merge, ref: TableRef, reading: Reading, asked: Asked) -> Work:
-    """The merge; a source that reads the table itself fences it."""
+    """The merge, its keys and clauses, and its source."""
     return _Merge(statement, reading.snapshot(ref), reading, asked).work()
 
 
@@ -52,8 +53,8 @@ class _Merge:
                 for name in self.items[0].columns
                 if name.lower() not in present
             ]
-        source = self.statement.source.copy()
-        source.set("alias", exp.TableAlias(this=exp.to_identifier(SOURCE), columns=_column_aliases(source)))
+        rows: Any = exp.select("*").from_(self.statement.source.copy())
+        source = exp.Subquery(this=rows, alias=exp.TableAlias(this=exp.to_identifier(SOURCE)))
         query: Any = exp.select(*columns).from_(source)
         frame = self.reading.frame(with_ctes(query, self.statement.with_))
         spec = MergeSpec(
@@ -61,11 +62,10 @@ class _Merge:
             clauses=clauses,
             on=on,
             schema_mode=self.asked.schema_mode,
-            read_version=self.reading.newest.get(self.snapshot.ref.location),
             app=self.asked.app,
             dialect=self.reading.engine.name,
         )
-        return Work(spec, frame)
+        return Work(spec, frame, self.reading.reads)
 
     # -- ON
 
@@ -75,10 +75,9 @@ class _Merge:
                 raise InvalidConfig(f"MERGE … USING ({name}): both sides must have that column.")
             self.keys[self.spelled[name.lower()]] = _column(self.names[name.lower()])
         for condition in conjuncts(self.statement.on):
-            found = self.sides.rewritten(condition)
-            key = self._key(found)
+            key = self._key(condition)
             if key is None:
-                self.on.append(found)
+                self.on.append(self.sides.rewritten(condition))
             else:
                 self.keys[key[0]] = key[1]
         if not self.keys:
@@ -87,12 +86,13 @@ class _Merge:
                 "with the source (AND-ed with whatever else)."
             )
 
-    def _key(self, found: exp.Expr) -> tuple[str, exp.Expr] | None:
+    def _key(self, condition: exp.Expr) -> tuple[str, exp.Expr] | None:
         """The column of the table and the value of the source that an equality joins, if it is one."""
-        found = found.unnest() if isinstance(found, exp.Paren) else found
-        if not isinstance(found, exp.EQ) or has_subquery(found):
+        found = equality(condition)
+        if found is None or has_subquery(condition):
             return None
-        for column, value in ((found.left, found.right), (found.right, found.left)):
+        left, right = (self.sides.rewritten(side) for side in found)
+        for column, value in ((left, right), (right, left)):
             of_target = isinstance(column, exp.Column) and column.table == TARGET and column.name not in self.keys
             if of_target and names_side(value, SOURCE) and not names_side(value, TARGET):
                 return column.name, value
@@ -191,7 +191,9 @@ class _Merge:
                 continue
             name = column.name
             is_key = any(self._is_same(key, value) and key.lower() == name.lower() for key, value in self.keys.items())
-            given = name if self.whole or is_key or name.lower() not in self.spelled else f"{_COPY}{name}"
+            given = name
+            if not (self.whole or is_key or name.lower() not in self.spelled):
+                given = fresh_name(f"{_COPY}{name}", [*self.spelled, *self.names])
             if not is_key:
                 self.projected.setdefault(given, _column(name))
             column.set("this", exp.to_identifier(given, quoted=True))
@@ -227,8 +229,3 @@ def _without_nothing(whens: Sequence[When]) -> list[When]:
 
 def _column(name: str) -> exp.Column:
     return exp.column(exp.to_identifier(name, quoted=True), table=exp.to_identifier(SOURCE))
-
-
-def _column_aliases(source: exp.Expr) -> list[exp.Expr]:
-    alias = source.args.get("alias")
-    return [] if alias is None else [column.copy() for column in alias.args.get("columns") or ()]

@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from duckrun.errors import DuckrunError, InvalidConfig
 from duckrun.sql import DIALECTS
-from duckrun.statements import from_ddl, from_dml, from_tokens
+from duckrun.statements import by_tokens, from_ddl, from_dml, from_tokens
 from duckrun.statements.parts import unsupported
 from duckrun.statements.reading import parts_of
 from duckrun.statements.tokens import Source, TokenReader, split
@@ -57,17 +57,27 @@ def _statements(source: Source) -> list[Statement]:
         source, sorted_by = from_tokens.without_sorted_by(source)
     if source.words[0] == "INSERT":
         source = from_tokens.without_by_position(source)
-    tree = source.parse()
+    tree = _tree(source)
     if isinstance(tree, exp.Command):
         raise unsupported(" ".join(word for word in source.words[:3] if word))
     if isinstance(tree, exp.Create):
-        return [from_ddl.create(tree, source.dialect, sorted_by)]
+        return [from_ddl.create(tree, source, sorted_by)]
     for kind, read in _BY_TREE.items():
         if isinstance(tree, kind):
-            return read(tree, source.dialect)
+            return read(tree, source)
     if isinstance(tree, exp.Query | exp.Describe | exp.Summarize | exp.Values | exp.Pivot):
         return [_query(tree)]
     raise unsupported(" ".join(word for word in source.words[:2] if word))
+
+
+def _tree(source: Source) -> exp.Expr:
+    try:
+        return source.parse()
+    except InvalidConfig as error:
+        tree = by_tokens.query(source, str(error))
+        if tree is None:
+            raise
+        return tree
 
 
 def _explain(reader: TokenReader) -> Statement:
@@ -86,12 +96,10 @@ def _query(tree: exp.Expr) -> Statement:
         raise unsupported("SELECT … INTO")
     if isinstance(tree, exp.Describe) and isinstance(tree.this, exp.Table):
         return Describe(parts_of(tree.this), "columns")
-    if isinstance(tree, exp.Summarize) and isinstance(tree.this, exp.Table):
-        tree.set("this", exp.select("*").from_(tree.this.copy()))
     return Query(tree)
 
 
-_BY_TREE: dict[type[exp.Expr], Callable[[exp.Expr, str], list[Statement]]] = {
+_BY_TREE: dict[type[exp.Expr], Callable[[exp.Expr, Source], list[Statement]]] = {
     exp.Insert: from_dml.insert,
     exp.Update: from_dml.update,
     exp.Delete: from_dml.delete,

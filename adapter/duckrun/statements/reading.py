@@ -15,6 +15,7 @@ from duckrun.errors import InvalidConfig
 from duckrun.frame import Frame
 from duckrun.lake import ViewDefinition
 from duckrun.lakes import OWN_CATALOGS
+from duckrun.pins import Read, Reads, together
 from duckrun.sql import parse_query, replace_tables
 from duckrun.table import Snapshot, TableRef
 
@@ -29,24 +30,26 @@ if TYPE_CHECKING:
 class Reading:
     """The tables that one statement reads, each pinned at its first use; views stand in it as their queries.
 
-    ``temp_views`` are queries with a name that only this session knows. ``newest`` are the locations that were read at
-    their newest version so far, with that version: a write to one of them is fenced to it.
+    ``temp_views`` are queries with a name that only this session knows. ``reads`` is what was read so far at its newest
+    version: it decides whether a write of the statement may go on top of what others commit.
     """
 
     lakes: Lakes
     engine: Engine
     pins: Pins
     temp_views: Mapping[str, exp.Query] = field(default_factory=dict)
-    newest: dict[str, int] = field(default_factory=dict)
+    reads: Reads = field(default_factory=dict)
     _open: list[str] = field(default_factory=list)
 
     def frame(self, query: exp.Expr) -> Frame:
         """The rows of a query over the lakes: lazy. Raises TableNotFound with the nearest names."""
-        return self.engine.select(self.pinned(query))
+        frame = self.engine.select(self.pinned(query))
+        frame.reads = self.reads
+        return frame
 
     def pinned(self, tree: exp.Expr) -> exp.Expr:
         """A query or expression with every table at its version, and every view as its query."""
-        return replace_tables(tree, self._resolve)
+        return replace_tables(tree, self._resolve, self.lakes.own.default_schema)
 
     def text(self, tree: exp.Expr) -> str:
         """A query or expression as the engine's own SQL, pinned."""
@@ -64,6 +67,7 @@ class Reading:
             return self._expanded(name.lower(), self.temp_views[name.lower()])
         if self.engine.has_name(name):
             _refuse_travel(name, "a value of this session", version, timestamp)
+            self.reads = together(self.reads, self.engine.named_reads(name))
             return None
         lake, ref = locate(self.lakes, parts_of(table))
         self._refuse_circle(str(ref))
@@ -74,10 +78,16 @@ class Reading:
             return self._expanded(str(ref), qualified_view(query, ref, definition.catalog))
         if version is None and timestamp is None:
             snapshot = self.snapshot(ref)
-            self.newest[ref.location] = snapshot.version
+            self.note(snapshot)
         else:
             snapshot = self.lakes.snapshot(ref, version, timestamp)
         return self.engine.pinned(snapshot)
+
+    def note(self, snapshot: Snapshot) -> None:
+        """Rows of a table are read, at the version that is its newest for this run."""
+        read = Read.of(snapshot)
+        self.reads = together(self.reads, {snapshot.ref.location: read})
+        self.pins.log.note(snapshot.ref.location, read)
 
     def _expanded(self, name: str, query: exp.Expr) -> exp.Expr:
         with self.inside(name):

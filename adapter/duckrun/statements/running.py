@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from sqlglot import exp
 
+from duckrun.dialects import text_in
 from duckrun.errors import InvalidConfig, TableNotFound, UnsupportedFeature
 from duckrun.frame import Frame
 from duckrun.lake import Lake, ViewDefinition
@@ -64,11 +65,22 @@ def run(
     result: Result | None = None
     for number, statement in enumerate(statements, 1):
         with numbered(number, len(statements)):
-            result = _Run(session, dialect, Asked(schema_mode, app)).carry_out(statement)
+            result = _carried_out(session, dialect, Asked(schema_mode, app), statement)
         if app is not None and not isinstance(statement, Reads):
             app = replace(app, version=app.version + 1)
     assert result is not None, "a text without statements is refused"
     return result
+
+
+def _carried_out(session: Session, dialect: str, asked: Asked, statement: Statement) -> Result:
+    """One statement, from the beginning again where others have changed what it was computed from."""
+
+    def work() -> Result:
+        return _Run(session, dialect, asked).carry_out(statement)
+
+    if isinstance(statement, Reads | CreateTemporary | CreateView | Drop | OnTable):
+        return work()
+    return session.recomputed(locate(session.lakes, statement.target)[1], work)
 
 
 def _check(session: Session, statement: Statement) -> None:
@@ -139,7 +151,7 @@ class _Run:
                 return lowering_merge.merge(statement, ref, self.reading, self.asked)
 
     def _execute(self, ref: TableRef, work: Work) -> Commit:
-        return self.session.execute(ref, work.spec, work.source)
+        return self.session.execute(ref, work.spec, work.source, reads=work.reads)
 
     def _on_table(self, statement: OnTable, lake: Lake, ref: TableRef) -> Result:
         spec: Any = statement.spec
@@ -268,7 +280,7 @@ class _Run:
                 )
             columns = [(name, kind) for name, (_, kind) in zip(statement.columns, columns, strict=True)]
         definition = ViewDefinition(
-            query.sql(dialect=self.dialect),
+            text_in(query, self.dialect),
             self.dialect,
             tuple(columns),
             tuple(sorted(set(reads))),

@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from sqlglot import exp
+from sqlglot import Token, exp
 
 from duckrun.errors import InvalidConfig
+from duckrun.statements.tokens import Source, parted, step_of, tokens_of
+from duckrun.written import dialect_of, put_in_place, written
 
 TARGET, SOURCE = "target", "source"
 
@@ -40,6 +42,8 @@ class Sides:
         """The expression over ``target`` and ``source``. Raises InvalidConfig for a column of neither, or of both."""
         root = exp.Paren(this=tree.copy())  # a parent, so that the whole tree may be one column
         for column in list(root.find_all(exp.Column)):
+            if _is_bound(column):
+                continue
             if isinstance(column.this, exp.Star):
                 raise InvalidConfig(f"Table {self.table}: * cannot stand in an expression.")
             inner = set(_inner_names(column))
@@ -51,7 +55,7 @@ class Sides:
                 raise InvalidConfig(
                     f"Name the {captured.pop()} of this subquery otherwise; {column.sql()} would mean it."
                 )
-            column.replace(found)
+            put_in_place(found, column)
         return root.this
 
     def _resolved(self, column: exp.Column, inner: set[str], visible: str | None) -> exp.Expr | None:
@@ -115,13 +119,99 @@ def has_subquery(tree: exp.Expr | None) -> bool:
 
 
 def conjuncts(tree: exp.Expr | None) -> list[exp.Expr]:
-    """The conditions that AND joins."""
+    """The conditions that AND joins, each with its own part of the text."""
     if tree is None:
         return []
     bare = tree.unnest() if isinstance(tree, exp.Paren) else tree
-    return (
-        [part for side in (bare.left, bare.right) for part in conjuncts(side)] if isinstance(bare, exp.And) else [tree]
-    )
+    if not isinstance(bare, exp.And):
+        return [tree]
+    source = _source_of(tree)
+    if source is None:
+        return [part for side in (bare.left, bare.right) for part in conjuncts(side)]
+    parts = _and_parts(source)
+    if len(parts) < 2 or any(word in _LOOSER for part in parts for word in _outer_words(part)):
+        return [tree]
+    return [found for part in parts for found in conjuncts(part.parse())]
+
+
+def equality(tree: exp.Expr) -> tuple[exp.Expr, exp.Expr] | None:
+    """The two sides of a condition that is an equality and nothing else, each with its own part of the text."""
+    bare = tree.unnest() if isinstance(tree, exp.Paren) else tree
+    if not isinstance(bare, exp.EQ):
+        return None
+    source = _source_of(tree)
+    if source is None:
+        return bare.left, bare.right
+    parts = parted(source, "=", "==")
+    if len(parts) != 2 or any(word in (*_LOOSER, *_BESIDE_EQUAL) for part in parts for word in _outer_words(part)):
+        return None
+    left, right = (part.parse() for part in parts)
+    return left, right
+
+
+_LOOSER = ("OR", "->")
+_BESIDE_EQUAL = (
+    "AND",
+    "NOT",
+    "IS",
+    "IN",
+    "LIKE",
+    "ILIKE",
+    "GLOB",
+    "SIMILAR",
+    "BETWEEN",
+    "<",
+    ">",
+    "<=",
+    ">=",
+    "<>",
+    "!=",
+)
+
+
+def _source_of(tree: exp.Expr) -> Source | None:
+    """The text of a piece that nothing was changed in, without brackets around it."""
+    text, dialect = written(tree), dialect_of(tree)
+    if text is None or dialect is None:
+        return None
+    source = Source(text, dialect, tuple(tokens_of(text, dialect)))
+    while isinstance(tree, exp.Paren):
+        source, tree = source.with_(source.tokens[1:-1]), tree.this
+    return source
+
+
+def _and_parts(source: Source) -> list[Source]:
+    """The parts between AND; that of BETWEEN joins nothing."""
+    parts: list[list[Token]] = [[]]
+    for part in parted(source, "AND"):
+        if "BETWEEN" in _outer_words(source.with_(parts[-1])):
+            between = [word for word in _outer_words(source.with_(parts[-1])) if word in ("BETWEEN", "AND")]
+            if between.count("BETWEEN") > between.count("AND"):
+                first = source.tokens.index(part.tokens[0]) if part.tokens else 0
+                parts[-1] += [source.tokens[first - 1], *part.tokens]
+                continue
+        parts.append(list(part.tokens))
+    return [source.with_(part) for part in parts[1:]]
+
+
+def _outer_words(source: Source) -> list[str]:
+    """The keywords outside of all brackets."""
+    depth, found = 0, []
+    for token, word in zip(source.tokens, source.words, strict=True):
+        if depth == 0:
+            found.append(word)
+        depth += step_of(token)
+    return found
+
+
+def _is_bound(column: exp.Column) -> bool:
+    """True for the variable of ``[x + 1 for x in list]``."""
+    around = column.find_ancestor(exp.Comprehension)
+    while around is not None:
+        if not column.table and around.expression.name.lower() == column.name.lower():
+            return True
+        around = around.find_ancestor(exp.Comprehension)
+    return False
 
 
 def all_of(conditions: Sequence[exp.Expr]) -> exp.Expr:

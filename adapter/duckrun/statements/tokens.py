@@ -9,16 +9,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlglot import Token, exp
-from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import SqlglotError
 from sqlglot.tokens import TokenType
 
-from duckrun.dialects import marked, tokens_in
+from duckrun.dialects import tokens_in, tree_of
 from duckrun.errors import InvalidConfig
 from duckrun.sql import plain_error
 
 _PACKED = ("OPTIMIZE", "VACUUM", "EXPLAIN", "SHOW")
-_OPEN, _CLOSE = (TokenType.L_PAREN, TokenType.L_BRACKET), (TokenType.R_PAREN, TokenType.R_BRACKET)
+_OPEN = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
+_CLOSE = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
 
 
 @dataclass(frozen=True)
@@ -37,15 +37,19 @@ class Source:
     def with_(self, tokens: Sequence[Token]) -> Source:
         return Source(self.text, self.dialect, tuple(tokens))
 
+    @property
+    def written(self) -> str:
+        """The text of these tokens, as it stands there."""
+        return self.text[self.tokens[0].start : self.tokens[-1].end + 1]
+
     def parse(self) -> exp.Expr:
-        """The syntax tree of the statement. Raises InvalidConfig for what is no SQL."""
+        """The syntax tree of the statement, which knows its text. Raises InvalidConfig for what is no SQL."""
+        if not self.tokens:
+            raise InvalidConfig(f"Cannot read this as {self.dialect} SQL: an expression is missing.")
         try:
-            trees = Dialect.get_or_raise(self.dialect).parser().parse(list(self.tokens), self.text)
+            return tree_of(self.tokens, self.text, self.dialect)
         except SqlglotError as error:
             raise InvalidConfig(f"Cannot read this as {self.dialect} SQL: {plain_error(error)}") from error
-        if len(trees) != 1 or trees[0] is None:
-            raise InvalidConfig(f"Cannot read this as one statement of {self.dialect} SQL.")
-        return marked(trees[0], self.dialect)
 
 
 def split(text: str, dialect: str) -> list[Source]:
@@ -165,7 +169,7 @@ class TokenReader:
         depth, start, parts = 0, self.at + 1, []
         while self.left:
             token = self.left[0]
-            depth += (token.token_type in _OPEN) - (token.token_type in _CLOSE)
+            depth += step_of(token)
             if depth == 0 or (depth == 1 and token.token_type == TokenType.COMMA):
                 parts.append(self.source.tokens[start : self.at])
                 start = self.at + 1
@@ -175,17 +179,40 @@ class TokenReader:
         raise self.error(")")
 
     def until(self, *words: str) -> Source:
-        """What comes before a keyword that stands outside of all brackets, or before the end."""
-        depth, start = 0, self.at
+        """What comes before a keyword that stands outside of all brackets and of CASE … END, or before the end."""
+        start, depth = self.at, 0
         while self.left:
-            token = self.left[0]
-            if depth == 0 and word_of(token) in words:
+            if depth == 0 and word_of(self.left[0]) in words and not self._in_distinct_from():
                 break
-            depth += (token.token_type in _OPEN) - (token.token_type in _CLOSE)
+            depth += step_of(self.left[0])
             self.at += 1
         if start == self.at:
             raise self.error("an expression")
         return self.source.with_(self.source.tokens[start : self.at])
+
+    def _in_distinct_from(self) -> bool:
+        """True at the FROM of ``a IS NOT DISTINCT FROM b``."""
+        return self.source.words[self.at] == "FROM" and self.source.words[max(self.at - 1, 0)] == "DISTINCT"
+
+
+def step_of(token: Token) -> int:
+    """What a token adds to the depth of brackets and of CASE … END."""
+    opens = token.token_type in _OPEN or token.token_type == TokenType.CASE
+    closes = token.token_type in _CLOSE or token.token_type == TokenType.END
+    return opens - closes
+
+
+def parted(source: Source, *words: str) -> list[Source]:
+    """The parts of a text between keywords or signs that stand outside of all brackets and of CASE … END; some may be empty."""
+    parts: list[list[Token]] = [[]]
+    depth = 0
+    for token in source.tokens:
+        if depth == 0 and word_of(token) in words:
+            parts.append([])
+            continue
+        depth += step_of(token)
+        parts[-1].append(token)
+    return [source.with_(part) for part in parts]
 
 
 def _is_word(token: Token) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from typing import Any
 
 from dbt.adapters.duckrun.config import ModelConfig, column_comments, parse_model
@@ -16,15 +15,23 @@ from dbt.adapters.duckrun.strategy import CREATE, OVERWRITE, Write, plan_write, 
 from dbt.adapters.duckrun.values import match
 from dbt.adapters.events.logging import AdapterLogger
 
-from duckrun.errors import InvalidConfig, SchemaMismatch, repeated_keys
+from duckrun.errors import (
+    InvalidConfig,
+    SchemaMismatch,
+    SourceOutdated,
+    TableNotFound,
+    VersionNotReadable,
+    repeated_keys,
+)
 from duckrun.formats.definition import special_properties
 from duckrun.formats.delta_commit import only_spark
 from duckrun.lake import LocationDefinition, TableRef, ViewDefinition
-from duckrun.specs import Commit, MergeSpec, TableConstraints
+from duckrun.specs import Commit, TableConstraints
 from duckrun.sql import quote_identifier
 from duckrun.storage import normalise_root
 from duckrun.table import Snapshot
 from duckrun.table_specs import OptimizeSpec
+from duckrun.transaction import MAX_ATTEMPTS, Transaction
 
 logger = AdapterLogger("Duckrun")
 
@@ -38,6 +45,7 @@ class Build:
         self.env = env
         self.stage = stage
         self.config: ModelConfig = parse_model(model)
+        self._transactions: dict[str, Transaction] = {}
         self.lake = env.lakes.of(ref)
         self.named = ref
         self.ref = ref
@@ -84,7 +92,39 @@ class Build:
         return self.env.pins.snapshot(self.ref)
 
     def staged(self, sql: str, plan: Callable[[str, list[str]], Write]) -> DuckrunResponse:
-        """Stage a SELECT, and carry out what ``plan`` makes of the staging view's name and its columns."""
+        """Stage a SELECT, and carry out what ``plan`` makes of the staging view's name and its columns.
+
+        Where others change the table while it is computed from itself, it is computed again. Raises SourceOutdated where
+        its SQL cannot say all: a hook, a macro's query or Python of the node read the table before.
+        """
+        if self.config.sql_header:
+            self.stage.header(self.config.sql_header)
+        before = self.env.pins.log.read(self.ref.location)
+        for _ in range(MAX_ATTEMPTS - 1):
+            try:
+                return self._staged(sql, plan)
+            except SourceOutdated as error:
+                if before is not None:
+                    raise SourceOutdated(
+                        f"{self.config.node}: {error} It is not computed again here, since a hook, a query of a macro or Python code of "
+                        "the node has read the table before."
+                    ) from error
+                if not self._has_same_columns(error.version):  # which the SQL was compiled for
+                    raise
+                self.env.pins.renew(self.ref)
+                logger.info(f"{self.config.node}: {error} It is computed again.")
+        return self._staged(sql, plan)
+
+    def _has_same_columns(self, version: int | None) -> bool:
+        try:
+            return (
+                version is not None
+                and self.lake.snapshot(self.ref, version).schema == self.lake.snapshot(self.ref).schema
+            )
+        except (VersionNotReadable, TableNotFound):
+            return False
+
+    def _staged(self, sql: str, plan: Callable[[str, list[str]], Write]) -> DuckrunResponse:
         staging = f"{self.ref.name}{_STAGING_SUFFIX}"
         with self._holding(staging, sql):
             write = plan(staging, [name for name, _ in self.stage.columns(staging)])
@@ -98,8 +138,6 @@ class Build:
     @contextmanager
     def _holding(self, staging: str, sql: str, *, as_view: bool = False) -> Iterator[None]:
         node, ref = self.config.node, self.ref
-        if self.config.sql_header:
-            self.stage.header(self.config.sql_header)
         if not sql.strip():
             raise InvalidConfig(f"{node}: the model returns no columns (its SQL is empty); {ref} was not written.")
         naive = self.config.naive_timestamps or self.env.creds.naive_timestamps
@@ -112,23 +150,26 @@ class Build:
             yield
 
     def _commit(self, write: Write) -> Commit:
-        env, engine, ref, work, spec = self.env, self.stage.engine, self.ref, self.config.node, write.spec
+        engine, ref, work, spec = self.stage.engine, self.ref, self.config.node, write.spec
         if self.config.batch is not None:
             work = f"{work}/{self.config.batch.start}"  # batches run at once: each is a piece of work of its own
         if write.widen is not None:
             none = self.stage.source(write.widen_select)
             # An id of its own: the retry of a run that was killed after this commit finds the columns there, makes only
             # the second one, and must not take this for it.
-            widened = engine.execute(write.widen, none, env.transaction(ref, f"{work}/columns"))
-            if isinstance(spec, MergeSpec) and spec.read_version is not None:
-                assert isinstance(widened, Commit), "a spec of rows gives a Commit"
-                spec = replace(spec, read_version=widened.version)  # the one after it, as it was fenced itself
-        commit = engine.execute(spec, self.stage.source(write.select), env.transaction(ref, work))
+            engine.execute(write.widen, none, self._transaction(f"{work}/columns"))
+        commit = engine.execute(spec, self.stage.source(write.select), self._transaction(work))
         assert isinstance(commit, Commit), "a spec of rows gives a Commit"
         if self.config.z_order_by:
             order = OptimizeSpec(z_order_by=self._spelled(ref, self.config.z_order_by))
-            engine.execute(order, None, env.transaction(ref, f"{work}/z-order"))
+            engine.execute(order, None, self.env.transaction(ref, f"{work}/z-order", rows=False))
         return commit
+
+    def _transaction(self, work: str) -> Transaction:
+        """The frame of one commit of this build: the same where it is computed again."""
+        if work not in self._transactions:
+            self._transactions[work] = self.env.transaction(self.ref, work)
+        return self._transactions[work]
 
     def _spelled(self, ref: TableRef, names: tuple[str, ...]) -> tuple[str, ...]:
         columns = self.lake.snapshot(ref).schema.names
@@ -176,6 +217,8 @@ class Build:
         env, config, lake, ref = self.env, self.config, self.lake, self.named
         lake.ensure_writable(ref)
         staging = f"{ref.name}{_STAGING_SUFFIX}"
+        if config.sql_header:
+            self.stage.header(config.sql_header)
         with self._holding(staging, sql, as_view=True):
             columns = self.stage.columns(staging)
             reads = self.stage.reads(sql)

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import sqlglot
 from dbt.adapters.duckrun.values import match, target_sql, unquoted
 from dbt.adapters.events.logging import AdapterLogger
 from sqlglot import exp
 
+from duckrun.dialects import text_in, tree_in
 from duckrun.errors import InvalidConfig
 from duckrun.specs import TableConstraints
+from duckrun.written import keep_place
 
 logger = AdapterLogger("Duckrun")
 
@@ -68,7 +69,7 @@ def kept(node: str, constraints: Constraints, source: Sequence[str]) -> TableCon
     """The constraints that the Delta table can hold every writer to, with its columns as they are spelled in it."""
     checks = {}
     for name, check in constraints.checks:
-        tree = sqlglot.parse_one(check, read="duckdb")
+        tree = tree_in(check, "duckdb")
         columns = list(tree.find_all(exp.Column))
         alike = all(isinstance(part, _ALIKE) for part in tree.walk())
         if not alike or not columns or any(c.table or match(c.name, source) is None for c in columns):
@@ -77,9 +78,10 @@ def kept(node: str, constraints: Constraints, source: Sequence[str]) -> TableCon
             )
             continue
         for column in columns:
+            keep_place(column)
             column.set("this", exp.to_identifier(match(column.name, source), quoted=True))
         # SQL's CHECK lets a condition pass that is NULL, and Delta's does not.
-        checks[name] = f"coalesce({tree.sql(dialect='duckdb')}, true)"
+        checks[name] = f"coalesce({text_in(tree, 'duckdb')}, true)"
     not_null = tuple(found for name in constraints.not_null if (found := match(name, source)) is not None)
     return TableConstraints(not_null, checks)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -15,6 +15,7 @@ from dbt_common.exceptions import DbtRuntimeError
 
 from duckrun.errors import DuckrunError
 from duckrun.memory import parse_bytes
+from duckrun.storage import refuse_credentials
 
 REDACTED = "***"
 _LAKE_KEYS = ("root_path", "storage_options", "read_only")
@@ -58,6 +59,20 @@ class DuckrunCredentials(DuckDBCredentials):
     @property
     def unique_field(self) -> str:
         return self.root_path or ""
+
+    @classmethod
+    def validate(cls, data: Any) -> None:
+        """Check the profile as it was written. What may hold a secret is checked here, since dbt's own check prints the value."""
+        for key in ("storage_options", "lakes", "spark"):
+            if data.get(key) is not None and not isinstance(data[key], Mapping):
+                raise DbtRuntimeError(f"{key} is a {type(data[key]).__name__}; write a mapping of name to value.")
+        lakes = [lake for lake in (data.get("lakes") or {}).values() if isinstance(lake, Mapping)]
+        try:
+            for lake in (data, *lakes):
+                refuse_credentials(str(lake.get("root_path") or ""))
+        except DuckrunError as error:
+            raise DbtRuntimeError(str(error)) from None
+        super().validate(data)
 
     @classmethod
     def __pre_deserialize__(cls, data: dict[Any, Any]) -> dict[Any, Any]:

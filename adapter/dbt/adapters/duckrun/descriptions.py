@@ -15,7 +15,7 @@ def describe(env: LakeEnvironment, ref: TableRef, description: str | None, comme
     lake = env.lakes.of(ref)
     if documented(lake.snapshot(ref), description, comments):
         return
-    transaction = env.transaction(ref, f"describe/{ref}")
+    transaction = env.transaction(ref, f"describe/{ref}", rows=False)
 
     def attempt(snapshot: Snapshot | None) -> Commit:
         assert snapshot is not None, "the table was there a moment ago, and this process holds its lock"

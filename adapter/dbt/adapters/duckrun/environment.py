@@ -15,7 +15,7 @@ from dbt.adapters.contracts.connection import AdapterResponse
 from dbt.adapters.duckdb.environments.local import DuckDBConnectionWrapper, LocalEnvironment
 from dbt.adapters.duckdb.plugins import BasePlugin
 from dbt.adapters.duckrun.credentials import DuckrunCredentials
-from dbt.adapters.duckrun.node import Node, current
+from dbt.adapters.duckrun.node import Node, current, reading
 from dbt.adapters.duckrun.spark_cursor import SparkCursor
 from dbt.adapters.duckrun.spark_session import SparkNodeSession, start_engine
 
@@ -24,7 +24,7 @@ from duckrun.errors import InvalidConfig
 from duckrun.lake import Lake
 from duckrun.lakes import Lakes
 from duckrun.memory import Arbiter, parse_bytes
-from duckrun.pins import Pins
+from duckrun.pins import Pins, Read, WorkLog
 from duckrun.specs import AppTransaction
 from duckrun.sql import quote_identifier, quote_literal
 from duckrun.table import TableRef
@@ -63,7 +63,7 @@ class LakeEnvironment(LocalEnvironment):
                 read_only=bool(other.get("read_only")),
                 storage_options=other.get("storage_options"),
             )
-        self.pins = Pins(self.lakes.snapshot)
+        self.pins: Pins = InvocationPins(self)
         self._engine: DuckDBEngine | None = None
         self._spark: SparkEngine | None = None
         self._spark_lock = threading.Lock()
@@ -118,10 +118,12 @@ class LakeEnvironment(LocalEnvironment):
         return views, views.schema(schema), table
 
     def ensure_for(self, sql: str) -> None:
-        """Make the views of all lakes that a statement needs and that are not there yet."""
+        """Make the views of all lakes that a statement needs and that are not there yet. The node reads what they show."""
         self._start()
-        for catalog in self._catalogs.values():
-            catalog.ensure_for(sql)
+        shown = [snapshot for catalog in self._catalogs.values() for snapshot in catalog.ensure_for(sql)]
+        with reading(sql):
+            for snapshot in shown:
+                self.pins.log.note(snapshot.ref.location, Read.of(snapshot))
 
     def reads(self, sql: str) -> dict[str, int]:
         """The tables that a statement names, and the version at which this run reads each."""
@@ -196,8 +198,8 @@ class LakeEnvironment(LocalEnvironment):
 
     # -- commits
 
-    def transaction(self, ref: TableRef, node: str) -> Transaction:
-        """The frame of the next commit of a node.
+    def transaction(self, ref: TableRef, node: str, *, rows: bool = True) -> Transaction:
+        """The frame of the next commit of a node. ``rows`` says whether it writes what the node computed.
 
         Its application id names the work: the chain that DUCKRUN_RUN_ID names (a Dagster run with its retries), else
         this invocation; and the node. So a commit that was made before a kill is not made again by the retry.
@@ -206,7 +208,8 @@ class LakeEnvironment(LocalEnvironment):
         with self._commits_lock:
             version = self._commits[node]
             self._commits[node] += 1
-        return Transaction(self.lakes.of(ref), ref, app=AppTransaction(f"{run}/{node}", version), pins=self.pins)
+        app = AppTransaction(f"{run}/{node}", version)
+        return Transaction(self.lakes.of(ref), ref, app=app, pins=self.pins, reads={} if rows else None)
 
     # -- Python models
 
@@ -236,6 +239,25 @@ def _arbiter(limit: str | int | None) -> Arbiter:
         return Arbiter(fraction=float(given))
     except (ValueError, InvalidConfig):
         raise InvalidConfig(f"{FRACTION_VARIABLE} is {given!r}; set it to a number above 0 and at most 1.") from None
+
+
+class InvocationPins(Pins):
+    """The versions that an invocation reads: the same for all of its nodes. What was read is each node's own."""
+
+    advice = "run this node again, which reads anew"
+
+    def __init__(self, env: LakeEnvironment) -> None:
+        super().__init__(env.lakes.snapshot)
+        self._env = env
+
+    @property
+    def log(self) -> WorkLog:
+        node = current()
+        return super().log if node is None else node.log
+
+    def renew(self, ref: TableRef) -> None:
+        super().renew(ref)
+        self._env.views_of(ref).changed(ref)
 
 
 class LakeHandle(DuckDBConnectionWrapper):

@@ -35,6 +35,7 @@ from dbt_common.exceptions import CompilationError, DbtRuntimeError
 
 from duckrun.errors import DuckrunError, InvalidConfig, UnsupportedFeature
 from duckrun.lake import TableRef, ViewDefinition
+from duckrun.pins import unnoted
 from duckrun.specs import DeleteSpec
 from duckrun.views import ViewCatalog
 
@@ -246,7 +247,7 @@ class DuckrunAdapter(DuckDBAdapter):
             if ref is None or not self.env.lakes.of(ref).exists(ref):
                 super().truncate_relation(relation)
                 return
-            self._stage().engine.execute(DeleteSpec(), None, self.env.transaction(ref, f"truncate/{ref}"))
+            self._stage().engine.execute(DeleteSpec(), None, self.env.transaction(ref, f"truncate/{ref}", rows=False))
             self.env.views_of(ref).changed(ref)
 
     def rename_relation(self, from_relation: BaseRelation, to_relation: BaseRelation) -> None:
@@ -387,7 +388,12 @@ class DuckrunAdapter(DuckDBAdapter):
         return not relation.schema and not relation.database
 
     def submit_python_job(self, parsed_model: dict, compiled_code: str) -> AdapterResponse:
-        """Run a Python model: ``session`` is DuckDB's connection, or the SparkSession."""
+        """Run a Python model: ``session`` is DuckDB's connection, or the SparkSession. One that speaks of dbt.this may read its
+        own table, by queries that nobody else sees.
+        """
+        if "dbt.this" in parsed_model.get("raw_code", "") and parsed_model.get("relation_name"):
+            with self._dbt_errors():
+                self.env.ensure_for(f"select * from {parsed_model['relation_name']}")
         stage = self._stage()
         if isinstance(stage, SparkStage):
             stage.run_python(compiled_code)
@@ -407,9 +413,10 @@ class DuckrunAdapter(DuckDBAdapter):
         """The columns of a query, with the types that they have in the SQL of this node's dialect."""
         stage = self._stage()
         if isinstance(stage, DuckDBStage):
-            return super().get_column_schema_from_query(sql)
+            with unnoted():
+                return super().get_column_schema_from_query(sql)
         name = f"_duckrun_columns_{uuid.uuid4().hex}"
-        with stage.holding(name, sql):
+        with unnoted(), stage.holding(name, sql):
             return [part for column in self._columns(stage.columns(name)) for part in column.flatten()]
 
     def _columns(self, columns: Sequence[tuple[str, str]]) -> list[Any]:

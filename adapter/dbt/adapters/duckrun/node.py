@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from dbt.adapters.duckrun.values import one_of
+
+from duckrun.pins import WorkLog, unnoted
 
 ENGINES = ("duckdb", "spark")
 DIALECTS = ("duckdb", "spark")
@@ -17,12 +20,13 @@ DIALECTS = ("duckdb", "spark")
 @dataclass(frozen=True)
 class Node:
     """A node of the project, as far as its engine goes. ``dialect`` is that of the SQL which its author wrote; what
-    dbt's own macros write around it is DuckDB's.
+    dbt's own macros write around it is DuckDB's. ``log`` is what it has read and committed so far.
     """
 
     name: str
     engine: str = "duckdb"
     dialect: str = "duckdb"
+    log: WorkLog = field(default_factory=WorkLog, compare=False, repr=False)
 
     @classmethod
     def of(cls, node: Any, nodes: Mapping[str, Any], profile: str) -> Node:
@@ -60,6 +64,15 @@ _current: ContextVar[Node | None] = ContextVar("duckrun_node", default=None)
 def current() -> Node | None:
     """The node whose statements this thread sends; None outside of one."""
     return _current.get()
+
+
+# As dbt's own macros ask for the columns of a query.
+_NO_ROWS = re.compile(r"\bwhere\s+false\s+limit\s+0\s*;?\s*$", re.IGNORECASE)
+
+
+def reading(sql: str) -> AbstractContextManager[None]:
+    """While a statement runs: one that gives no row by its own words reads none."""
+    return unnoted() if _NO_ROWS.search(sql) else nullcontext()
 
 
 @contextmanager

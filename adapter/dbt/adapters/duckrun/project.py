@@ -20,6 +20,7 @@ from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.frame import Frame
 from duckrun.session import Session
 from duckrun.statements.parsing import parse
+from duckrun.statements.tokens import TokenReader, split
 from duckrun.statements.values import Query
 
 
@@ -79,11 +80,7 @@ class Project:
         found = next((i for i, known in enumerate(names) if known.lower() == name.lower()), None)
         if found is None:
             raise InvalidConfig(f"Model {model} has no CTE {name!r}; it has {', '.join(names) or 'none'}.")
-        kept = with_.copy()
-        kept.set("expressions", [cte.copy() for cte in with_.expressions[: found + 1]])
-        query = exp.select("*").from_(exp.to_identifier(names[found], quoted=True))
-        query.set("with_", kept)
-        return self._frame(Compiled(query.sql(dialect=compiled.node.dialect), compiled.node))
+        return self._frame(Compiled(_up_to(compiled, found), compiled.node))
 
     # -- dbt
 
@@ -139,8 +136,7 @@ class Project:
         statements = parse(compiled.text, compiled.node.dialect)
         if len(statements) != 1 or not isinstance(statements[0], Query):
             raise UnsupportedFeature("A project is read only here: give one query.")
-        session = Session(env.lake, engine=compiled.node.engine, arbiter=env.arbiter)  # type: ignore[arg-type]
-        session.lakes = env.lakes
+        session = Session(env.lake, engine=compiled.node.engine, arbiter=env.arbiter, lakes=env.lakes)  # type: ignore[arg-type]
         session._engines = (
             {"spark": env.spark}
             if compiled.node.engine == "spark"
@@ -176,3 +172,22 @@ def _tree(compiled: Compiled) -> exp.Expr:
 
 def _with(tree: exp.Expr) -> exp.Expr:
     return tree.args.get("with_") or exp.With(expressions=[])
+
+
+def _up_to(compiled: Compiled, number: int) -> str:
+    """A query of the rows of a model's common table expression, by its number: the model's text up to its end."""
+    (source,) = split(compiled.text, compiled.node.dialect)
+    reader = TokenReader(source)
+    reader.expect("WITH")
+    reader.accept("RECURSIVE")
+    for _ in range(number + 1):
+        reader.accept(",")
+        name = reader.left[0]
+        reader.until("AS")
+        reader.expect("AS")
+        reader.accept("NOT")
+        reader.accept("MATERIALIZED")
+        reader.brackets()
+    text = compiled.text
+    spelled = text[name.start : name.end + 1]
+    return f"{text[: source.tokens[reader.at - 1].end + 1]}\nSELECT * FROM {spelled}"

@@ -58,11 +58,8 @@ def snapshot_merge(build: Build, sql: str, columns: SnapshotColumns) -> DuckrunR
         values = {match(c, target.schema.names) or c: f"source.{quote_identifier(c)}" for c in kept} | {
             scd_id: f"source.{quote_identifier(_NEW_ID)}"
         }
-        # What changed was found at this version: a snapshot taken beside this one has found it too.
-        fence = target.version if build.can_fence else None
         spec = MergeSpec(
             keys=(scd_id,),
-            read_version=fence,
             clauses=(
                 MergeClause(
                     "matched_update",
@@ -89,7 +86,7 @@ def snapshot_merge(build: Build, sql: str, columns: SnapshotColumns) -> DuckrunR
         if not new:
             return Write(spec, select)
         widened = ", ".join(typed(c) for c in kept)
-        widen = WriteSpec(mode="append", schema_mode="append_new_columns", read_version=fence)
+        widen = WriteSpec(mode="append", schema_mode="append_new_columns")
         return Write(
             spec, select, widen=widen, widen_select=f"select {widened} from {quote_identifier(staging)} limit 0"
         )

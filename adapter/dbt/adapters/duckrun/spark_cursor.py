@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
-from dbt.adapters.duckrun.node import Node
+from dbt.adapters.duckrun.node import Node, reading
 from dbt.adapters.duckrun.spark_session import SparkNodeSession, rows_changed, spark_errors
 from dbt_common.exceptions import DbtRuntimeError
 
@@ -29,7 +29,7 @@ class SparkCursor:
         if bindings is not None:
             raise DbtRuntimeError(f"{self.node.name}: Spark takes no parameters; put the values into the statement.")
         self._rows, self._schema = [], None
-        with spark_errors(self.node):
+        with spark_errors(self.node), reading(sql):
             result = self.session.carry_out(sql, self.node.dialect)
             table = result.toArrow() if isinstance(result, Frame) else pa.table({"Count": [rows_changed(result)]})
         self._schema = table.schema

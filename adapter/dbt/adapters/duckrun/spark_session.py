@@ -40,9 +40,8 @@ class SparkNodeSession(Session):
     """What a connection runs on Spark: its statements read what the invocation has pinned, and DuckDB sees their commits."""
 
     def __init__(self, env: LakeEnvironment) -> None:
-        super().__init__(env.lake, engine="spark", arbiter=env.arbiter, pins=env.pins)
+        super().__init__(env.lake, engine="spark", arbiter=env.arbiter, pins=env.pins, lakes=env.lakes)
         self.env = env
-        self.lakes = env.lakes
         self._engines["spark"] = env.spark
         self._tag = f"duckrun-{uuid.uuid4().hex}"
         self.spark.addTag(self._tag)  # of this thread's operations

@@ -25,6 +25,7 @@ from duckrun.frame import Frame
 from duckrun.sql import parse_query, quote_identifier
 from duckrun.statements.reading import Reading
 from duckrun.table import Snapshot, TableRef
+from duckrun.written import loose
 
 Row = tuple[Any, ...]
 
@@ -64,7 +65,7 @@ class SparkStage:
             made |= {column: sql for column, sql in instants.items() if sql is not None}
         if made:
             columns = ", ".join(f"{made.get(f.name, quote(f.name))} AS {quote(f.name)}" for f in fields)
-            outer: Any = parse_query(f"SELECT {columns}", "spark")
+            outer: Any = loose(parse_query(f"SELECT {columns}", "spark"))
             alias = exp.TableAlias(this=exp.to_identifier("staged"))
             self.session.temp_views[name.lower()] = outer.from_(exp.Subquery(this=query, alias=alias))
         try:

@@ -103,8 +103,8 @@ def carry_out(env: LakeEnvironment, cursor: duckdb.DuckDBPyConnection, part: Par
     assert part.target is not None, "the statement is for a lake"
     engine = NodeEngine(env, cursor)
     try:
-        session = Session(env.lake, arbiter=env.arbiter, pins=env.pins)
-        session.lakes, session._engines = env.lakes, {"duckdb": engine}
+        session = Session(env.lake, arbiter=env.arbiter, pins=env.pins, lakes=env.lakes)
+        session._engines = {"duckdb": engine}
         found = session.sql(part.text)
     finally:
         engine.close()

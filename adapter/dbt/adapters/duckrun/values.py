@@ -6,10 +6,12 @@ import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import sqlglot
 from sqlglot import exp
+from sqlglot.errors import SqlglotError
 
+from duckrun.dialects import text_in, tree_in
 from duckrun.errors import InvalidConfig
+from duckrun.written import keep_place
 
 # The names by which dbt's and dbt-duckdb's conditions call the two sides of a merge.
 _TARGET_ALIASES = ("dbt_internal_dest", "dbt_internal_target", "dbt_incremental_target", "target")
@@ -75,8 +77,8 @@ def expression(node: str, key: str, text: Any) -> exp.Expr:
     if not isinstance(text, str):
         raise InvalidConfig(f"{node}: {key} must be SQL text, not {text!r}.")
     try:
-        return sqlglot.parse_one(text, read="duckdb")
-    except sqlglot.errors.SqlglotError as error:
+        return tree_in(text, "duckdb")
+    except SqlglotError as error:
         raise InvalidConfig(f"{node}: {key} cannot be read as SQL ({text!r}): {error}") from error
 
 
@@ -85,11 +87,12 @@ def merge_sql(node: str, key: str, text: Any) -> str:
     tree = expression(node, key, text)
     for column in tree.find_all(exp.Column):
         alias = column.table.lower()
+        keep_place(column)
         if alias in _TARGET_ALIASES:
             column.set("table", exp.to_identifier("target"))
         elif alias in _SOURCE_ALIASES:
             column.set("table", exp.to_identifier("source"))
-    return tree.sql(dialect="duckdb")
+    return text_in(tree, "duckdb")
 
 
 def target_sql(node: str, key: str, text: Any) -> str:
@@ -97,8 +100,9 @@ def target_sql(node: str, key: str, text: Any) -> str:
     tree = expression(node, key, text)
     for column in tree.find_all(exp.Column):
         if column.table.lower() in _TARGET_ALIASES:
+            keep_place(column)
             column.set("table", None)
-    return tree.sql(dialect="duckdb")
+    return text_in(tree, "duckdb")
 
 
 def source_columns(sql: Iterable[str | None]) -> set[str]:
@@ -106,6 +110,6 @@ def source_columns(sql: Iterable[str | None]) -> set[str]:
     found: set[str] = set()
     for text in sql:
         if text is not None:
-            tree = sqlglot.parse_one(text, read="duckdb")
+            tree = tree_in(text, "duckdb")
             found |= {column.name for column in tree.find_all(exp.Column) if column.table.lower() == "source"}
     return found

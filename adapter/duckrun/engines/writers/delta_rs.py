@@ -11,11 +11,20 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from duckrun.engines.duckdb_source import Rows, arrow_reader
 from duckrun.errors import DuckrunError
+from duckrun.formats.cautions import EXACT_DIGITS
 from duckrun.formats.delta_log import CommitTaken, refused
 from duckrun.specs import MemoryShares
 from duckrun.sql import quote_identifier
 from duckrun.table import Snapshot
 from duckrun.transaction import Transaction
+
+MISSPELT = "delta_rs spells decimals and floating numbers among partition values so that not every reader finds them"
+
+
+def misspells(schema: pa.Schema, partition_by: Sequence[str]) -> bool:
+    """True for partition columns whose values delta_rs writes wrongly into the log: -1.10 as -1.-10, 1e300 with all of its digits."""
+    kinds = [schema.field(column).type for column in partition_by]
+    return any(pa.types.is_decimal(kind) or pa.types.is_floating(kind) for kind in kinds)
 
 
 def write(
@@ -37,13 +46,13 @@ def write(
     commit_properties = form.properties(transaction.app, transaction.note(**counts))
     common: dict[str, Any] = {
         "target_file_size": target_file_size,
-        "writer_properties": _files(rows, snapshot),
+        "writer_properties": _files(reader.schema, snapshot),
         "commit_properties": commit_properties,
     }
     try:
         if snapshot is None:
             write_deltalake(
-                ref.location,
+                ref.url,
                 reader,
                 mode="error",
                 partition_by=list(partition_by or []) or None,
@@ -78,7 +87,7 @@ def write(
     return 0 if snapshot is None else snapshot.version + 1
 
 
-def _files(rows: Rows, snapshot: Snapshot | None) -> WriterProperties:
+def _files(schema: pa.Schema, snapshot: Snapshot | None) -> WriterProperties:
     """How the Parquet files are laid out.
 
     Row groups of DuckDB's own size: with the default of 1,048,576 rows a merge holds whole files before it writes them
@@ -88,14 +97,27 @@ def _files(rows: Rows, snapshot: Snapshot | None) -> WriterProperties:
     No statistics for floating columns: Parquet's leave NaN out, and DuckDB, for which NaN is the highest value, takes
     them for bounds of every row and loses the rows with NaN (``x > 5``, joins on x).
     https://github.com/duckdb/duckdb/issues/25521
+
+    None either for numbers of more digits than a double has: delta_rs makes doubles of them for the log, and every reader that
+    skips files by those bounds loses the rows beyond them. For such a column inside of another no file has any, as deltalake
+    cannot name it.
     """
-    floats = {name for name, kind in rows.types.items() if kind.id in ("float", "double")}
-    if snapshot is not None:
-        floats |= {field.name for field in snapshot.schema if pa.types.is_floating(field.type)}
+    columns = [*schema, *(snapshot.schema if snapshot is not None else ())]
+    unbound = {field.name for field in columns if _has_no_bounds(field.type)}
     none = ColumnProperties(statistics_enabled="NONE")
+    inside = any(field.name not in unbound and _has_no_bounds(field.type, inside=True) for field in columns)
     return WriterProperties(
-        compression="SNAPPY", max_row_group_size=122_880, column_properties=dict.fromkeys(sorted(floats), none) or None
+        compression="SNAPPY",
+        max_row_group_size=122_880,
+        default_column_properties=none if inside else None,
+        column_properties=dict.fromkeys(sorted(unbound), none) or None,
     )
+
+
+def _has_no_bounds(kind: pa.DataType, *, inside: bool = False) -> bool:
+    if inside and pa.types.is_nested(kind):
+        return any(_has_no_bounds(kind.field(i).type, inside=True) for i in range(kind.num_fields))
+    return pa.types.is_floating(kind) or (pa.types.is_decimal(kind) and kind.precision > EXACT_DIGITS)
 
 
 class OutOfShare(DuckrunError):
@@ -122,14 +144,15 @@ def merge(
     """
     table = transaction.lake.format.handle(transaction.ref, snapshot.version)
     on = " AND ".join(f"target.{quote_identifier(t)} = source.{quote_identifier(s)}" for t, s in keys)
+    reader = arrow_reader(rows)
     builder = table.merge(
-        arrow_reader(rows),
+        reader,
         predicate=on,
         source_alias="source",
         target_alias="target",
         max_spill_size=shares.spill,
         streamed_exec=True,
-        writer_properties=_files(rows, snapshot),
+        writer_properties=_files(reader.schema, snapshot),
         commit_properties=transaction.lake.format.properties(transaction.app, transaction.note(**counts)),
     )
 

@@ -35,12 +35,14 @@ def delta_stats(rows: int, columns: Mapping[str, Mapping[str, str]] | None, type
         if "min" in figures and "max" in figures and figures.get("has_nan") != "true":
             bounds = _bounds(kind, figures["min"], figures["max"])
             if bounds is not None:
-                low[name], high[name] = bounds
+                low[name], highest = bounds
+                if highest is not None:
+                    high[name] = highest
     return json.dumps({"numRecords": rows, "minValues": low, "maxValues": high, "nullCount": nulls}, ensure_ascii=False)
 
 
 def _bounds(kind: Any, low: str, high: str) -> tuple[Any, Any] | None:
-    """A lower and an upper bound as JSON values, or None where the type or the value has none that is safe."""
+    """A lower and an upper bound as JSON values; None for an upper one, or both, where the type or the value has none that is safe."""
     if kind.id in _INTEGERS:
         return int(low), int(high)
     if kind.id in ("float", "double"):
@@ -58,24 +60,33 @@ def _bounds(kind: Any, low: str, high: str) -> tuple[Any, Any] | None:
     if kind.id == "timestamp with time zone":
         return _milliseconds(low, high, zone="Z")
     if kind.id == "varchar":
-        return low[:_STRING_PREFIX], high if len(high) <= _STRING_PREFIX else high[:_STRING_PREFIX] + _HIGHEST
+        return low[:_STRING_PREFIX], _raised(high)
     return None
+
+
+def _raised(text: str) -> str | None:
+    """A short text that is not below another; None where what is cut off is above the highest character."""
+    rest = text[_STRING_PREFIX:]
+    if rest > _HIGHEST:
+        return None
+    return text if not rest else text[:_STRING_PREFIX] + _HIGHEST
 
 
 def _plain_year(text: str) -> bool:
     return len(text) == 10 and text[4] == "-" and text[:4].isdigit()
 
 
-def _milliseconds(low: str, high: str, zone: str) -> tuple[str, str] | None:
-    """Statistics hold milliseconds: the lower bound is floored, the upper one raised."""
+def _milliseconds(low: str, high: str, zone: str) -> tuple[str, str | None] | None:
+    """Statistics hold milliseconds: the lower bound is floored, the upper one raised; None for one after the year 9999."""
     try:
-        moments = [datetime.fromisoformat(text) for text in (low, high)]
-    except ValueError:  # infinity, or a year that Python has no date for
+        first, last = (datetime.fromisoformat(text) for text in (low, high))
+        if zone:
+            first, last = (moment.astimezone(UTC).replace(tzinfo=None) for moment in (first, last))
+    except (ValueError, OverflowError):  # infinity, or a year that Python has no date for
         return None
-    if zone:
-        moments = [m.astimezone(UTC).replace(tzinfo=None) for m in moments]
-    rest = moments[1].microsecond % 1000
-    if rest:
-        moments[1] += timedelta(microseconds=1000 - rest)
-    first, last = (m.isoformat(timespec="milliseconds") + zone for m in moments)
-    return first, last
+    floor = first.isoformat(timespec="milliseconds") + zone
+    try:
+        raised = last + timedelta(microseconds=-last.microsecond % 1000)
+    except OverflowError:
+        return floor, None
+    return floor, raised.isoformat(timespec="milliseconds") + zone

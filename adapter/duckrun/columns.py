@@ -1,0 +1,36 @@
+"""Names of columns: a table has each of them once, in whatever case, as Delta has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from duckrun.errors import SchemaMismatch
+
+
+def refuse_twins(names: Iterable[str]) -> None:
+    """Raise SchemaMismatch if two columns of some rows have one name, or names that differ in case only."""
+    seen: dict[str, str] = {}
+    for name in names:
+        other = seen.get(name.lower())
+        if other == name:
+            raise SchemaMismatch(f"two columns have the name {name!r}; give one of them another (AS …)")
+        if other is not None:
+            raise SchemaMismatch(
+                f"the columns {other!r} and {name!r} differ in case only, which is one name to Delta; rename one of them"
+            )
+        seen[name.lower()] = name
+
+
+def told_apart(names: Sequence[str]) -> list[str]:
+    """The names, with a number behind one that was there before, as DuckDB has it.
+
+    >>> told_apart(["x", "y", "x", "x_1"])
+    ['x', 'y', 'x_2', 'x_1']
+    """
+    taken, found = set(names), list[str]()
+    for name in names:
+        if name in found:
+            name = next(other for n in range(1, len(names) + 1) if (other := f"{name}_{n}") not in taken)
+            taken.add(name)
+        found.append(name)
+    return found

@@ -1,0 +1,41 @@
+"""Whether an expression says the same of a row each time that it is asked. DuckDB itself knows of its functions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import duckdb
+
+
+def is_steady(expression: str, cursor: duckdb.DuckDBPyConnection) -> bool:
+    """True if an expression (DuckDB's dialect) gives the same answer whenever a statement asks it: no function in it is
+    volatile, as far as DuckDB says so of each, and no subquery takes some rows of many.
+    """
+    answer = cursor.execute("SELECT json_serialize_sql($1)", [f"SELECT ({expression})"]).fetchone()
+    tree = json.loads(answer[0]) if answer else {"error": True}
+    if tree["error"]:
+        return False
+    functions: set[str] = set()
+    for node in _nodes(tree):
+        if node.get("sample") or node.get("type") in ("LIMIT_MODIFIER", "LIMIT_PERCENT_MODIFIER"):
+            return False
+        if "function_name" in node and not node.get("is_operator"):
+            functions.add(node["function_name"].lower())
+    if not functions:
+        return True
+    # A macro may hold anything, a name that is not listed too.
+    known = cursor.execute(
+        "SELECT lower(function_name) FROM duckdb_functions() WHERE list_contains($1, lower(function_name)) GROUP BY 1 "
+        "HAVING bool_and(function_type IN ('scalar', 'aggregate', 'table') AND coalesce(stability, '') != 'VOLATILE')",
+        [sorted(functions)],
+    ).fetchall()
+    return functions == {name for (name,) in known}
+
+
+def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(tree, dict):
+        yield tree
+    for child in tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ():
+        yield from _nodes(child)

@@ -1,0 +1,101 @@
+"""Partition values as values: the log holds texts, and each writer spells one number or moment in its own way.
+
+Source: Delta protocol, Partition Value Serialization.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from collections.abc import Hashable, Mapping
+from decimal import Decimal, InvalidOperation
+
+import pyarrow as pa
+
+_MOMENT = re.compile(
+    r"(?P<year>[+-]?\d+)-(?P<month>\d{1,2})-(?P<day>\d{1,2})"
+    r"(?:[ T](?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2})(?:\.(?P<fraction>\d{1,9}))?)?)?"
+    r"\s*(?P<zone>Z|UTC|[+-]\d{2}(?::?\d{2})?(?::?\d{2})?)?(?P<before> \(BC\))?(?P<late>[+-]\d{2}(?::?\d{2})?)?",
+    re.IGNORECASE,
+)
+_NAN = "NaN"
+
+
+def partition_key(
+    values: Mapping[str, str | None], schema: pa.Schema, columns: tuple[str, ...]
+) -> tuple[Hashable, ...]:
+    """The partition of a file, by which it can be compared with others' whatever wrote them."""
+    return tuple(typed(values.get(column), schema.field(column).type) for column in columns)
+
+
+def typed(text: str | None, kind: pa.DataType) -> Hashable:
+    """The value that a text of the log stands for; equal for equal values, NaN equal to itself. None is NULL, as is an empty text.
+
+    Moments come as microseconds since 1970, those with a zone in UTC, and days as a count of them, so that no year is too
+    far; a text that is no value of the type stays what it is.
+
+    >>> typed("1", pa.float64()) == typed("1.0", pa.float64()), typed("TRUE", pa.bool_())
+    (True, True)
+    >>> typed("2024-01-01T10:00:00.000Z", pa.timestamp("us", "UTC")) == typed("2024-01-01 11:00:00+01", pa.timestamp("us", "UTC"))
+    True
+    """
+    if text is None or text == "":
+        return None
+    try:
+        return _value(text, kind)
+    except (ValueError, InvalidOperation, OverflowError):
+        return text
+
+
+def _value(text: str, kind: pa.DataType) -> Hashable:
+    if pa.types.is_boolean(kind):
+        return {"true": True, "false": False}.get(text.strip().lower(), text)
+    if pa.types.is_integer(kind):
+        number = Decimal(text.strip())
+        return int(number) if number == number.to_integral_value() else text
+    if pa.types.is_floating(kind):
+        real = float(text)
+        if pa.types.is_float32(kind) and math.isfinite(real):
+            real = struct.unpack("f", struct.pack("f", real))[0]
+        return _NAN if math.isnan(real) else real
+    if pa.types.is_decimal(kind):
+        return Decimal(text.strip())
+    if pa.types.is_date(kind):
+        return _micros(text, shifted=False) // _DAY
+    if pa.types.is_timestamp(kind):
+        return _micros(text, shifted=kind.tz is not None)
+    return text
+
+
+_DAY = 86_400_000_000
+
+
+def _micros(text: str, *, shifted: bool) -> int:
+    found = _MOMENT.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(f"{text!r} is no moment")
+    year = int(found["year"])
+    if found["before"]:
+        year = 1 - year
+    days = _days(year, int(found["month"]), int(found["day"]))
+    seconds = int(found["hour"] or 0) * 3600 + int(found["minute"] or 0) * 60 + int(found["second"] or 0)
+    micros = days * _DAY + seconds * 1_000_000 + int((found["fraction"] or "").ljust(6, "0")[:6])
+    return micros - _offset(found["zone"] or found["late"]) if shifted else micros
+
+
+def _days(year: int, month: int, day: int) -> int:
+    """Days since 1970-01-01 in the proleptic Gregorian calendar. (H. Hinnant, chrono-Compatible Low-Level Date Algorithms.)"""
+    year -= month <= 2
+    era, of_era = divmod(year, 400)
+    of_year = (153 * (month + (-3 if month > 2 else 9)) + 2) // 5 + day - 1
+    return era * 146_097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719_468
+
+
+def _offset(zone: str | None) -> int:
+    """What a zone is ahead of UTC, in microseconds."""
+    if zone is None or zone.upper() in ("Z", "UTC"):
+        return 0
+    digits = zone[1:].replace(":", "").ljust(6, "0")
+    seconds = int(digits[:2]) * 3600 + int(digits[2:4]) * 60 + int(digits[4:6])
+    return (-seconds if zone[0] == "-" else seconds) * 1_000_000

@@ -1,0 +1,45 @@
+"""Listing local folders, whatever names somebody else gave what is in them: obstore lists none that has a name it cannot spell."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from duckrun.errors import StorageError
+
+_UNFINISHED = re.compile(r"#\d+$")  # as obstore names a local file until it is whole
+
+
+def entries(folder: Path) -> tuple[list[str], list[str]]:
+    """The names of the folders and of the files in a local folder. None of them is looked into, whatever it is called."""
+    try:
+        with os.scandir(folder) as found:
+            listed = [(entry.name, _is_folder(entry)) for entry in found]
+    except (FileNotFoundError, NotADirectoryError):
+        return [], []
+    except OSError as error:
+        raise StorageError(f"Cannot list {folder}: {error.strerror}.") from error
+    return sorted(name for name, is_dir in listed if is_dir), sorted(name for name, is_dir in listed if not is_dir)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself
+        return False
+
+
+def files_below(location: Path, prefix: str) -> Iterator[dict[str, Any]]:
+    """Every file below ``location/prefix``: ``path`` (relative to the location), ``size``."""
+    folders, files = entries(location / prefix)
+    for name in files:
+        path = f"{prefix}/{name}" if prefix else name
+        with suppress(FileNotFoundError):  # a reader of a folder that others write
+            if not _UNFINISHED.search(name):
+                yield {"path": path, "size": (location / path).stat().st_size}
+    for name in folders:
+        yield from files_below(location, f"{prefix}/{name}" if prefix else name)

@@ -1,0 +1,85 @@
+"""What goes wrong where a lake is kept, which DuckDB, delta_rs, obstore, Arrow and Spark tell in words of their own, as one of our
+errors with the way out.
+"""
+
+from __future__ import annotations
+
+import re
+
+from duckrun.errors import StorageError
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m|↳")
+_REST = re.compile(r"\n\s*(Debug source:|LINE \d+:|\d+: |at \S+\(|JVM stacktrace)", re.DOTALL)
+_XML = re.compile(
+    r"<\?xml.*?<Code>(?P<code>[^<]*)</Code>.*?<Message>(?P<message>[^<]*)</Message>.*?</Error>", re.DOTALL
+)
+_JAVA_CAUSE = re.compile(r"^Caused by: [\w.$]+: (.+)$", re.MULTILINE)
+_FILE = re.compile(r"[\"'`]([^\"'`\n]+\.parquet)|([^\s\"'`]+\.parquet)")
+
+_FULL = re.compile(
+    r"No space left|Disk quota exceeded|File too large|os error 2[78]\b|not enough space|Could not write all bytes|max_temp_directory_size"
+)
+_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist|bucketNotFound")
+_NO_KEYS = re.compile(r"169\.254\.169\.254|NoAuthWithAWS|Unable to load credentials|No AWS Credentials")
+_ACCESS = re.compile(
+    r"AccessDenied|Access Denied|InvalidAccessKeyId|SignatureDoesNotMatch|ExpiredToken|AuthenticationFailed|40[13] (Forbidden|Unauthorized)"
+)
+_MISSING = re.compile(r"No such file or directory|NoSuchKey|[Nn]ot [Ff]ound|does not exist|os error 2\b|404")
+_DAMAGED = re.compile(
+    r"No magic bytes|too small to be a Parquet file|Corrupt footer|Invalid Parquet file|not a Parquet file|CANNOT_READ_FILE_FOOTER"
+    r"|Could not read footer|expected magic number|TProtocolException|Requested range was invalid|FAILED_READ_FILE|decompress"
+)
+
+
+def said(error: object) -> str:
+    """What a library says, in one line: without colours, stacks, its debug form, generated SQL and the XML of a store.
+
+    >>> said('Generic S3 error: 404: <?xml?><Error><Code>NoSuchBucket</Code><Message>none</Message></Error>\\n\\nDebug source: x')
+    'Generic S3 error: 404: NoSuchBucket, none'
+    """
+    text = _COLOUR.sub("", _XML.sub(r"\g<code>, \g<message>", str(error)))
+    causes = _JAVA_CAUSE.findall(text)
+    text = causes[-1] if causes else text
+    found = _REST.search(text)
+    return " ".join((text[: found.start()] if found else text).split()).rstrip(". ")[:600]
+
+
+def storage_error(error: object, what: str) -> StorageError | None:
+    """A library's error as ours, which begins with ``what`` was done; None where it is not about the storage."""
+    text = str(error)
+    if _FULL.search(text):
+        return StorageError(
+            f"{what}: the disk is full, or a limit on its use is reached ({said(error)}). Nothing was committed; make room and run this "
+            "again."
+        )
+    if _BUCKET.search(text):
+        return StorageError(
+            f"{what}: the bucket or container is not there; make it, or correct root_path ({said(error)})."
+        )
+    if _NO_KEYS.search(text):
+        return StorageError(
+            f"{what}: no credentials were found. Give the lake storage_options, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or "
+            f"set them in the environment ({said(error)})."
+        )
+    if _ACCESS.search(text):
+        return StorageError(
+            f"{what}: the store refused the credentials or what they may do ({said(error)}). Check the storage_options of this lake."
+        )
+    if "object with invalid path" in text:
+        return StorageError(
+            f"{what}: an object there has a key that is no path ({said(error)}). Take it away, by the tool that made it."
+        )
+    file = _FILE.search(text)
+    name = (file[1] or file[2]) if file else None
+    way_out = "Nothing was committed. Put it back from a copy of the table, or read or restore a version that does without it (history())."
+    if _DAMAGED.search(text):
+        return StorageError(
+            f"{what}: {name or 'a data file'} is damaged, or is no Parquet file ({said(error)}). {way_out}"
+        )
+    if (
+        name is not None and name.rpartition("/")[2].startswith("part-") and _MISSING.search(text)
+    ):  # as Delta's writers name files
+        return StorageError(
+            f"{what}: {name}, a data file that the log of its table names, is gone ({said(error)}). {way_out}"
+        )
+    return None

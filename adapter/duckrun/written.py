@@ -1,0 +1,248 @@
+"""What was written: a syntax tree knows the text that it was read from, and gives it back with nothing changed but its names.
+
+A tree that is written anew is another query now and then: sqlglot has one form for what a dialect tells apart. So a tree
+whose root was read from a text (a *piece*) is that text again, and what was put in the place of a table or column is spliced
+in where the old one stood. Whoever changes a piece otherwise makes it ``loose`` first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from sqlglot import Token, exp
+from sqlglot.dialects.dialect import Dialect
+from sqlglot.errors import SqlglotError
+from sqlglot.tokens import TokenType
+
+_READ = "read"  # the dialect that a node was read in
+_PIECE = "piece"  # text, start and end of a root, both inclusive
+_PLACE = "place"  # where in the text of its piece a name stood: start, end, and whether an alias follows there
+_CHANGES = "changes"  # of a piece or column: start, end and what stands there now
+_END = "end_of_name"  # of a table: the last character of its name and of the version that it is read at
+_ROWS = "rows_of"  # of a table behind TABLE, DESCRIBE or SUMMARIZE: where a query of its rows begins instead
+_UNREAD = "unread"  # why a tree holds the names of its tables only
+
+# What follows a table's name, and stays in the text as it is.
+_AFTER = ("joins", "laterals", "pivots", "sample")
+
+_ORIGINAL = "original"  # the tree of a piece as it was read
+
+
+class _Original:
+    """A tree that every copy of a piece shares."""
+
+    def __init__(self, tree: exp.Expr) -> None:
+        self.tree = tree
+
+    def __deepcopy__(self, memo: dict[int, object]) -> _Original:
+        return self
+
+
+Generate = Callable[[exp.Expr, str], str]
+
+
+def mark(tree: exp.Expr, dialect: str) -> exp.Expr:
+    """The tree, whose parts know in which dialect they were read: one name may mean two things, and a query may hold
+    views of another dialect.
+    """
+    for node in tree.walk():
+        node.meta.setdefault(_READ, dialect)
+    return tree
+
+
+def read_from(tree: exp.Expr, dialect: str, text: str, tokens: Sequence[Token]) -> exp.Expr:
+    """The tree as a piece of a text, whose tokens it was read from."""
+    tree.meta[_PIECE] = (text, tokens[0].start, tokens[-1].end)
+    at = {token.end: i for i, token in enumerate(tokens)}
+    for node in mark(tree, dialect).walk():
+        if isinstance(node, exp.Table) and (found := _span(node)) is not None and found[1] in at:
+            last = at[found[1]]
+            node.meta[_END] = _end_of_travel(node, dialect, tokens, last)
+            first = next((i for i in range(last, -1, -1) if tokens[i].start == found[0]), 0)
+            before = tokens[first - 1] if first else None
+            if before is not None and before.token_type == TokenType.TABLE:
+                node.meta[_ROWS] = before.start
+            elif before is not None and before.text.upper() in ("DESCRIBE", "SUMMARIZE"):
+                node.meta[_ROWS] = found[0]
+    tree.meta[_ORIGINAL] = _Original(tree.copy())
+    return tree
+
+
+def dialect_of(node: exp.Expr) -> str | None:
+    """The dialect that a node was read in; None for one that was built."""
+    return node.meta.get(_READ)
+
+
+def written(tree: exp.Expr) -> str | None:
+    """The text that a piece was read from, as it was; None for what is no piece."""
+    piece = tree.meta.get(_PIECE)
+    return None if piece is None else piece[0][piece[1] : piece[2] + 1]
+
+
+def loose(tree: exp.Expr) -> exp.Expr:
+    """A copy that is no piece: it may be changed, and is written anew."""
+    copy = tree.copy()
+    copy.meta.pop(_PIECE, None)
+    copy.meta.pop(_ORIGINAL, None)
+    return copy
+
+
+def unread(tree: exp.Expr, why: str) -> exp.Expr:
+    """A tree that holds the tables of its text and nothing else, since the parser failed on it."""
+    tree.meta[_UNREAD] = why
+    return tree
+
+
+def why_unread(tree: exp.Expr) -> str | None:
+    return tree.meta.get(_UNREAD)
+
+
+def put_in_place(new: exp.Expr, old: exp.Expr, *, aliased: bool = False) -> None:
+    """Replace a table or column in a tree, and in the text that the tree was read from. ``aliased``: the name that the old one
+    had in its query follows in the text, so that the new one's is not written.
+    """
+    for key in (_PLACE, _PIECE, _ORIGINAL, _READ, _CHANGES):
+        if key in old.meta:
+            new.meta[key] = old.meta[key]
+    if _PLACE not in new.meta and (found := _span(old)) is not None:
+        rows = old.meta.get(_ROWS)
+        start, end = (found[0] if rows is None else rows), old.meta.get(_END, found[1])
+        new.meta[_PLACE] = (start, end, aliased, rows is not None)
+    old.replace(new)
+
+
+def keep_place(column: exp.Column) -> None:
+    """Remember where a column stands in its text: what its parts are changed to is written there."""
+    if _PLACE not in column.meta and (found := _span(column)) is not None:
+        column.meta[_PLACE] = (*found, False, False)
+
+
+def stand_in(new: exp.Expr, old: exp.Expr, start: int, end: int) -> None:
+    """Replace a word that has no place of its own in the tree, by where it stands in the text."""
+    new.meta.update({_PLACE: (start, end, False, False), _READ: old.meta[_READ]})
+    old.replace(new)
+
+
+def change(node: exp.Expr, start: int, end: int, new: str) -> None:
+    """Put other words in the place of some of a text, of which ``node`` is the piece, or a part of it."""
+    node.meta[_CHANGES] = [*node.meta.get(_CHANGES, ()), (start, end, new)]
+
+
+def without_qualifier(column: exp.Column, *parts: str) -> None:
+    """Take schema and lake off a column, or the parts named: ``orders.id`` for ``sales.orders.id``."""
+    gone = [key for key in parts or ("catalog", "db") if column.args.get(key) is not None]
+    following = column.args[{"catalog": "db", "db": "table"}[gone[-1]]]
+    first = column.args[gone[0]]
+    if "start" in first.meta and "start" in following.meta:
+        change(column, first.meta["start"], following.meta["start"] - 1, "")
+    for key in gone:
+        column.set(key, None)
+
+
+def give_back(root: exp.Expr, dialect: str, generate: Generate) -> None:
+    """Put its text in the place of each piece of a dialect. ``root`` itself stays."""
+    waiting = list(root.iter_expressions())
+    while waiting:
+        node = waiting.pop()
+        if _PIECE in node.meta and node.meta.get(_READ) == dialect:
+            node.replace(exp.Var(this=_bracketed(node, text_of(node, generate))))
+        else:
+            waiting.extend(node.iter_expressions())
+
+
+def text_of(piece: exp.Expr, generate: Generate) -> str:
+    """The text of a piece, with what was put in the place of its names."""
+    text, start, end = piece.meta[_PIECE]
+    assert _is_as_read(piece, piece.meta[_ORIGINAL].tree), (
+        f"a tree was changed behind the back of its text: {text[start : end + 1]}"
+    )
+    found: list[str] = []
+    at = start
+    for first, last, new in sorted(_edits(piece, generate)):
+        found += [text[at:first], new]
+        at = last + 1
+    return "".join([*found, text[at : end + 1]])
+
+
+def _is_as_read(now: Any, then: Any) -> bool:
+    """True if nothing but what has a place in the text is other than it was: any other change would be lost."""
+    if isinstance(now, list) or isinstance(then, list):
+        now, then = now or [], then or []
+        return len(now) == len(then) and all(map(_is_as_read, now, then))
+    if not isinstance(now, exp.Expr):
+        return bool(now == then) or not (now or then)
+    if _CHANGES in now.meta and isinstance(now, exp.Column):
+        return True
+    if _PLACE in now.meta:
+        return isinstance(then, exp.Expr) and all(_is_as_read(now.args.get(k), then.args.get(k)) for k in _AFTER)
+    if type(now) is not type(then):
+        return False
+    return all(_is_as_read(now.args.get(key), then.args.get(key)) for key in {*now.args, *then.args})
+
+
+def _bracketed(piece: exp.Expr, text: str) -> str:
+    """An expression in brackets, if what is around it may bind its parts otherwise."""
+    standing = (exp.Query, exp.Values, exp.Table, exp.With, exp.Column, exp.Literal, exp.Paren, exp.Tuple)
+    parent = piece.parent
+    alone = isinstance(piece, standing) or parent is None or isinstance(parent, exp.Paren)
+    return text if alone else f"({text})"
+
+
+def _edits(node: exp.Expr, generate: Generate) -> Iterator[tuple[int, int, str]]:
+    yield from node.meta.get(_CHANGES, ())
+    place = node.meta.get(_PLACE)
+    if place is None:
+        for child in node.iter_expressions():
+            yield from _edits(child, generate)
+        return
+    start, end, aliased, rows = place
+    yield start, end, ("SELECT * FROM " if rows else "") + _name(node, aliased, generate)
+    for key in _AFTER:
+        value = node.args.get(key)
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, exp.Expr):
+                yield from _edits(child, generate)
+
+
+def _name(node: exp.Expr, aliased: bool, generate: Generate) -> str:
+    """What stands in the place of a name, without what follows it in the text."""
+    bare = node.copy()
+    bare.meta.pop(_PIECE, None)
+    if isinstance(node, exp.Table | exp.Subquery):
+        for key in (*_AFTER, *(("alias",) if aliased else ())):
+            bare.set(key, None)
+    return generate(bare, node.meta[_READ])
+
+
+def _span(node: Any) -> tuple[int, int] | None:
+    """Where the parts of a table's or column's name stand in the text."""
+    parts = [p for p in (node.args.get(key) for key in ("catalog", "db", "table", "this")) if isinstance(p, exp.Expr)]
+    places = [part.meta for part in parts if "start" in part.meta]
+    if not places or len(places) < len(parts):
+        return None
+    return min(place["start"] for place in places), max(place["end"] for place in places)
+
+
+def _end_of_travel(table: exp.Expr, dialect: str, tokens: Sequence[Token], last: int) -> int:
+    """The end of ``AT (VERSION => n)`` or ``VERSION AS OF n`` behind a table's name, else of the name."""
+    clause = table.args.get("when") or table.args.get("version")
+    if clause is None:
+        return tokens[last].end
+    start = last + 1
+    if tokens[start].text.upper() == "AT":
+        depth = 0
+        for token in tokens[start + 1 :]:
+            depth += (token.token_type == TokenType.L_PAREN) - (token.token_type == TokenType.R_PAREN)
+            if depth == 0:
+                return token.end
+    while tokens[start].text.upper() != "OF" and not tokens[start].text.upper().endswith(" OF"):
+        start += 1
+    for end in range(start + 2, len(tokens) + 1):  # the shortest text that is the expression
+        try:
+            found = Dialect.get_or_raise(dialect).parser().parse(list(tokens[start + 1 : end]), "")
+        except SqlglotError:
+            continue
+        if found and found[0] == clause.expression:
+            return tokens[end - 1].end
+    return tokens[last].end

@@ -1,0 +1,31 @@
+"""Configuration of resources that Dagster may not show: secrets written as they are, where an EnvVar would show its name only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dagster import EnvVar
+
+HIDDEN = "********"
+_OF_KEYS = ("secret", "key", "token", "password", "sas", "credential")
+_OF_VALUES = ("secret", "token=", "password")
+"""What the value of a harmless option may hold: ``spark.driver.extraJavaOptions`` of ``-Dx.password=…``."""
+
+
+def hide(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Options as Dagster may show them, and the values that it may not."""
+    secrets = {
+        key: value
+        for key, value in options.items()
+        if isinstance(value, str)
+        and not isinstance(value, EnvVar)
+        and value != HIDDEN
+        and (any(w in key.lower() for w in _OF_KEYS) or any(w in value.lower() for w in _OF_VALUES))
+    }
+    return {key: HIDDEN if key in secrets else value for key, value in options.items()}, secrets
+
+
+def written(options: Mapping[str, str], secrets: Mapping[str, str]) -> dict[str, str]:
+    """Options as they were written, from those that Dagster shows and what hide() kept."""
+    return {key: secrets.get(key, value) if value == HIDDEN else value for key, value in options.items()}

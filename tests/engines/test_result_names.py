@@ -1,0 +1,65 @@
+"""Two result columns of one name: no table takes them, positions do, and a result shows both; none is lost without a word."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+import duckrun
+from duckrun import SchemaMismatch, WriteSpec
+from duckrun.session import Session
+from tests.rows import rows_of
+
+QUERIES = (
+    "select 1 as a, 2 as a",
+    "select 1 as a, 2 as b, 3 as a, 4 as a",
+    "select * from (select 1 as a) x, (select 2 as a, 3 as a_1) y",
+)
+WRITES = {
+    "create table as": lambda s, query: s.sql(f"create table main.t as {query}"),
+    "saveAsTable": lambda s, query: s.sql(query).write.saveAsTable("main.t"),
+    "SQL": lambda s, query: s.execute("main.t", WriteSpec("error"), duckrun.SQL(query, "duckdb")),
+    "Frame": lambda s, query: s.execute("main.t", WriteSpec("error"), s.sql(query)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", WRITES)
+def test_a_new_table_has_each_name_once_or_there_is_none(session: Session, way: str) -> None:
+    for query in QUERIES:
+        with pytest.raises(SchemaMismatch, match=r"main\.t.*'a'"):
+            WRITES[way](session, query)
+    assert session.tables() == []
+
+
+@pytest.mark.parametrize("way", WRITES)
+def test_names_that_differ_in_case_only_are_refused(session: Session, way: str) -> None:
+    with pytest.raises(SchemaMismatch, match=r"main\.t.*case only"):
+        WRITES[way](session, 'select 1 as a, 2 as "A"')
+    assert session.tables() == []
+
+
+def test_rows_go_into_a_table_by_position_whatever_their_names_are(session: Session) -> None:
+    session.execute(
+        "main.t", WriteSpec("error"), pa.table({"x": pa.array([], pa.int32()), "y": pa.array([], pa.int32())})
+    )
+    session.sql("insert into main.t select 1 as a, 2 as a")
+    session.sql("select 3 as a, 4 as a").write.insertInto("main.t")
+    session.sql('select 5 as a, 6 as "A"').write.insertInto("main.t")
+    assert sorted(rows_of(session.scan("main.t"))) == [(1, 2), (3, 4), (5, 6)]
+
+
+def test_an_append_by_name_refuses_a_name_that_is_there_twice(session: Session) -> None:
+    session.execute("main.t", WriteSpec("error"), pa.table({"a": pa.array([], pa.int32())}))
+    for query in ("select 1 as a, 2 as a", 'select 1 as a, 2 as "A"'):
+        for mode in ("append", "overwrite") if session.engine.name == "spark" else ("append",):
+            with pytest.raises(SchemaMismatch, match=r"main\.t"):
+                session.execute("main.t", WriteSpec(mode), session.sql(query))
+    assert session.lake.snapshot(session.lake.parse("main.t")).version == 0
+
+
+def test_a_name_for_a_result_holds_both_columns(duck: Session) -> None:
+    duck.register("twice", duck.sql("select 1 as a, 2 as a"))
+    assert duck.sql("select * from twice").collect() == [{"a": 1, "a_1": 2}]
+    assert duck.sql("select 1 as a, 2 as a").collect() == [{"a": 1, "a_1": 2}]
+    duck.sql("create temp table kept as select 1 as a, 2 as a")
+    assert duck.sql("select a_1 from kept").collect() == [{"a_1": 2}]

@@ -1,0 +1,78 @@
+"""Which cases of a matrix a run draws."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest_plugins = ["pytester"]
+MATRIX = """
+import pytest
+
+@pytest.mark.drawn(5)
+@pytest.mark.parametrize("n", range(12))
+def test_case(n): pass
+
+@pytest.mark.drawn(3)
+def test_alone(): pass
+
+@pytest.mark.whole
+def test_all_of_them(): pass
+
+def test_always(): pass
+"""
+CLASSES = """
+import pytest
+
+@pytest.mark.drawn(2, whole_classes=True)
+class TestOne:
+    def test_a(self): pass
+    def test_b(self): pass
+
+@pytest.mark.drawn(2, whole_classes=True)
+class TestTwo:
+    def test_a(self): pass
+    def test_b(self): pass
+"""
+
+
+@pytest.fixture
+def ran(pytester, monkeypatch):
+    """The names of the tests that ran, of a file with a text, for a seed."""
+    for name in ("DUCKRUN_TEST_SEED", "DUCKRUN_TEST_ALL", "DUCKRUN_SOAK", "GITHUB_RUN_NUMBER", "PYTEST_ADDOPTS"):
+        monkeypatch.delenv(name, raising=False)
+
+    def run(text: str, *arguments: str, **env: str) -> list[str]:
+        pytester.makepyfile(test_matrix=text)
+        for name, value in env.items():
+            monkeypatch.setenv(name, value)
+        items, calls = pytester.inline_genitems("-p", "tests.drawing", *arguments)
+        left = {item.nodeid for call in calls.getcalls("pytest_deselected") for item in call.items}
+        return [item.nodeid.split("::", 1)[1] for item in items if item.nodeid not in left]
+
+    return run
+
+
+def test_as_many_seeds_in_a_row_as_parts_see_every_case_once(ran):
+    runs = [ran(MATRIX, DUCKRUN_TEST_SEED=str(seed)) for seed in range(70, 75)]
+    cases = [name for names in runs for name in names if name.startswith("test_case")]
+    assert sorted(cases) == sorted(f"test_case[{n}]" for n in range(12))
+    assert [sum(name == "test_always" for name in names) for names in runs] == [1] * 5
+    assert 1 <= sum("test_alone" in names for names in runs) <= 2, "one of three"
+
+
+def test_the_same_seed_draws_the_same_cases(ran):
+    assert ran(MATRIX, DUCKRUN_TEST_SEED="7") == ran(MATRIX, DUCKRUN_TEST_SEED="7")
+
+
+def test_everything_runs_where_it_is_asked_for(ran):
+    assert len(ran(MATRIX, DUCKRUN_TEST_ALL="1")) == 15
+
+
+def test_a_test_that_is_named_runs_whole(ran):
+    assert len(ran(MATRIX, "test_matrix.py::test_case")) == 12
+    assert len(ran(MATRIX, "-k", "test_case")) == 12
+
+
+def test_classes_are_drawn_whole(ran):
+    drawn = [ran(CLASSES, DUCKRUN_TEST_SEED=str(seed)) for seed in (1, 2)]
+    assert sorted(drawn) == [["TestOne::test_a", "TestOne::test_b"], ["TestTwo::test_a", "TestTwo::test_b"]]
