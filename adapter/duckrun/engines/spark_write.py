@@ -439,7 +439,8 @@ class Attempt(SparkCommit):
         kinds = {field.name.lower(): field.dataType for field in self.target_schema()}
         given = {field.name: field.dataType for field in frame.schema}
         others = {name: kinds[name.lower()] for name in given if kinds.get(name.lower(), given[name]) != given[name]}
-        return frame.withColumns({name: F.col(quote(name)).try_cast(kind) for name, kind in others.items()})
+        casts = {name: F.col(quote(name)).try_cast(kind) for name, kind in others.items()}
+        return frame.withColumns(casts) if casts else frame  # Connect's refuses an empty mapping
 
     def _outside(self, frame: DataFrame, written: str, predicate: str) -> RowsOutsidePartition:
         outside = frame.where(f"NOT coalesce(({predicate}), false)")
