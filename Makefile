@@ -26,7 +26,7 @@ help: ## this list
 
 setup: $(STAMP) ## Python packages, Java, Spark's jars of Delta and S3 (done once, and again when the lock changes)
 
-$(STAMP): requirements.lock pyproject.toml tools/setup_java.py tools/fetch_jars.py adapter/duckrun/engines/spark_jars.py
+$(STAMP): requirements.lock pyproject.toml tools/setup_java.py tools/fetch_jars.py adapter/duckrun/engines/spark/process/jars.py
 	@command -v $(PYTHON) >/dev/null || { echo "setup: $(PYTHON) is not on PATH. Install Python 3.11 (Debian 12: apt-get install python3.11-venv; macOS: brew install python@3.11), or name yours: make setup PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { echo "setup: requirements.lock is for Python 3.11, and $(PYTHON) is $$($(PYTHON) --version)" >&2; exit 1; }
 	@test -x $(PY) || { echo "setup: $(VENV)"; $(PYTHON) -m venv $(VENV); }

@@ -17,8 +17,8 @@ WITHOUT_CHECKSUMS = {"spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache
 def spark() -> Iterator[Any]:
     """A local session with Delta, started by the first test that asks for it: classic, or Spark Connect where
     DUCKRUN_TEST_SPARK_REMOTE names one (local[2] is a server in this process)."""
-    from duckrun.engines.spark_jars import STORE_PACKAGES
-    from duckrun.engines.spark_session import spark_session, stop_spark_session
+    from duckrun.engines.spark.process.jars import STORE_PACKAGES
+    from duckrun.engines.spark.process.session import spark_session, stop_spark_session
 
     remote = os.environ.get("DUCKRUN_TEST_SPARK_REMOTE")
     where = {"remote": remote} if remote else {"master": "local[2]"}

@@ -149,7 +149,7 @@ class Session:
             if name not in _ENGINES:
                 raise InvalidConfig(f"Unknown engine {name!r}; the engines are {', '.join(_ENGINES)}.")
             if name == "spark":
-                from duckrun.engines.spark import SparkEngine, spark_session
+                from duckrun.engines.spark.engine import SparkEngine, spark_session
 
                 self._engines[name] = SparkEngine(self.lake, self._spark or spark_session(storage=self.lake.storage))
             else:

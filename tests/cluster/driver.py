@@ -113,7 +113,7 @@ def stream(lake: str, session: Any) -> list[list[int]]:
     import pyarrow as pa
 
     import duckrun
-    from duckrun.engines.spark_streams import stream_table
+    from duckrun.engines.spark.streams import stream_table
 
     counts = []
     with duckrun.connect(lake, engine="spark", spark=session) as s, duckrun.connect(lake) as embedded:
@@ -128,7 +128,7 @@ def fail(lake: str, address: str, *names: str) -> None:
     from pyspark.sql import functions as F
 
     import duckrun
-    from duckrun.engines.spark_session import spark_session
+    from duckrun.engines.spark.process.session import spark_session
 
     remote = address.startswith("sc://")
     session = spark_session(remote=address) if remote else spark_session(master=address, conf=EXECUTOR)
@@ -153,7 +153,7 @@ def fail(lake: str, address: str, *names: str) -> None:
 
 def misfit(lake: str, address: str, conf: str) -> None:
     import duckrun
-    from duckrun.engines.spark_session import spark_session
+    from duckrun.engines.spark.process.session import spark_session
 
     said, started = ["", ""], time.monotonic()
     try:
@@ -171,7 +171,7 @@ def misfit(lake: str, address: str, conf: str) -> None:
 
 def write(lake: str, address: str, seconds: str, mark: str, times: str) -> None:
     import duckrun
-    from duckrun.engines.spark_session import spark_session
+    from duckrun.engines.spark.process.session import spark_session
 
     session = spark_session(master=address, conf=EXECUTOR)
     pause, folder = float(seconds), mark

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 import duckrun
-from duckrun.engines.spark_connect import RunServer
+from duckrun.engines.spark.process.connect import RunServer
 from tests.cluster.driver import ROWS, TASKS
 from tests.cluster.standalone import EXECUTOR, Cluster, kill, wait_for
 

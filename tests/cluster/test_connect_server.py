@@ -12,15 +12,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from duckrun.engines import spark_connect
-from duckrun.engines.spark_connect import RunServer
+from duckrun.engines.spark.process import connect
+from duckrun.engines.spark.process.connect import RunServer
 from duckrun.errors import InvalidConfig
 from tests.cluster.standalone import wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.spark]
 CONF = {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "1g"}
 ASK = """
-from duckrun.engines.spark_session import spark_session
+from duckrun.engines.spark.process.session import spark_session
 spark = spark_session(master="local[7]")  # as a profile for runs of its own would say
 print(spark.conf.get("spark.app.id"), spark.range(3).count(), type(spark).__module__)
 """
@@ -29,7 +29,7 @@ print(spark.conf.get("spark.app.id"), spark.range(3).count(), type(spark).__modu
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where this test's servers are written down."""
-    monkeypatch.setattr(spark_connect.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(connect.tempfile, "gettempdir", lambda: str(tmp_path))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     return tmp_path
 

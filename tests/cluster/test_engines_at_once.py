@@ -33,7 +33,7 @@ def write(lake: str, engine: Any, who: int) -> None:
     in, and replace its own partition."""
     spark: Any = None
     if engine == "spark":
-        from duckrun.engines.spark_session import spark_session
+        from duckrun.engines.spark.process.session import spark_session
 
         spark = spark_session(master="local[1]", conf=SMALL)
     with duckrun.connect(lake, engine=engine, spark=spark, memory_limit="256MB") as s:

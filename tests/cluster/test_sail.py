@@ -65,7 +65,7 @@ import json, sys
 import pyarrow as pa
 import duckrun
 from duckrun import AppTransaction, DeltaTable, DuckrunError, MergeSpec, WriteSpec
-from duckrun.engines.spark_session import spark_session
+from duckrun.engines.spark.process.session import spark_session
 from duckrun.specs import DeleteSpec, ReadSpec
 
 rows = pa.table({"id": [1, 2, 3], "day": ["a", "b", "b"], "v": [0.5, None, float("nan")]})

@@ -11,7 +11,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from duckrun.engines.spark_connect import ENVIRONMENT, RunServer
+from duckrun.engines.spark.process.connect import ENVIRONMENT, RunServer
 from duckrun.errors import InvalidConfig
 from duckrun_dagster import DuckrunDbtCliResource, SparkResource
 from duckrun_dagster.resources.run_worker import worker_of_run

@@ -16,8 +16,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from duckrun.engines.spark import SparkEngine
-from duckrun.engines.spark_session import java_version, spark_session
+from duckrun.engines.spark.engine import SparkEngine
+from duckrun.engines.spark.process.session import java_version, spark_session
 from duckrun.errors import (
     CommitConflict,
     DuplicateSourceKeys,
@@ -667,11 +667,13 @@ def run_python(code: str, **env: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-ASK = "from duckrun.engines.spark_session import spark_session as s\nimport time\nt = time.time()\ntry:\n    s({})\nexcept Exception as e:\n    print(type(e).__name__, e)\nassert time.time() - t < 30"
+ASK = "from duckrun.engines.spark.process.session import spark_session as s\nimport time\nt = time.time()\ntry:\n    s({})\nexcept Exception as e:\n    print(type(e).__name__, e)\nassert time.time() - t < 30"
 
 
 def test_importing_the_engine_does_not_import_pyspark() -> None:
-    done = run_python("import duckrun.engines.spark, sys; print('pyspark' in sys.modules, 'delta' in sys.modules)")
+    done = run_python(
+        "import duckrun.engines.spark.engine, sys; print('pyspark' in sys.modules, 'delta' in sys.modules)"
+    )
     assert done.stdout.split() == ["False", "False"], done.stderr
 
 
@@ -709,10 +711,12 @@ def test_the_java_of_this_machine_is_found() -> None:
 
 def test_spark_code_uses_sql_and_dataframes_only() -> None:
     """So that classic sessions and Spark Connect are one code."""
-    import duckrun.engines
+    import duckrun.engines.spark
 
     banned = {"_jvm", "_jsparkSession", "_jdf", "sparkContext", "rdd", "DeltaTable", "_sc"}
-    for file in Path(duckrun.engines.__path__[0]).glob("spark*.py"):
+    files = sorted(Path(duckrun.engines.spark.__path__[0]).rglob("*.py"))
+    assert len(files) > 15
+    for file in files:
         tree = ast.parse(file.read_text(encoding="utf-8"))
         used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
         used |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}

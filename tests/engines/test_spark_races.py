@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 import duckrun
 from duckrun import SQL, AppTransaction, CommitConflict, MergeSpec, Session, WriteSpec
-from duckrun.engines.spark_write import Attempt
+from duckrun.engines.spark.write import Attempt
 from duckrun.specs import DeleteInsertSpec
 from tests import races
 from tests.races import FOREIGN, OF_ITSELF, LetIn

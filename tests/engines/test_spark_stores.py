@@ -10,7 +10,7 @@ import pytest
 
 import duckrun
 from duckrun import MergeSpec, WriteSpec
-from duckrun.engines.spark_jars import STORE_PACKAGES, store_packages, without_stores
+from duckrun.engines.spark.process.jars import STORE_PACKAGES, store_packages, without_stores
 from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.specs import DeleteSpec
 from duckrun.storage import Storage

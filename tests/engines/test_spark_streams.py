@@ -18,7 +18,7 @@ import pytest
 
 import duckrun
 from duckrun import MergeSpec, WriteSpec
-from duckrun.engines.spark_streams import stream_table
+from duckrun.engines.spark.streams import stream_table
 from duckrun.errors import InvalidConfig, SchemaMismatch
 from duckrun.session import Session
 from tests.rows import rows_of
@@ -62,17 +62,17 @@ def test_keys_that_come_again_are_merged(s: Session) -> None:
 KILLED_AFTER_ITS_BATCH = """
 import os, signal, sys
 import duckrun
-from duckrun.engines import spark_streams
-from duckrun.engines.spark_session import spark_session
+from duckrun.engines.spark import streams
+from duckrun.engines.spark.process.session import spark_session
 
-class DiesAfterTheCommit(spark_streams._BatchWriter):
+class DiesAfterTheCommit(streams._BatchWriter):
     def __call__(self, rows, number):
         super().__call__(rows, number)
         os.kill(os.getpid(), signal.SIGKILL)
 
-spark_streams._BatchWriter = DiesAfterTheCommit
+streams._BatchWriter = DiesAfterTheCommit
 with duckrun.connect(sys.argv[1], engine="spark", spark=spark_session(master="local[1]")) as s:
-    spark_streams.stream_table(s, "raw.events", "refined.events")
+    streams.stream_table(s, "raw.events", "refined.events")
 """
 
 

@@ -13,8 +13,8 @@ import pytest
 
 import duckrun
 from duckrun import WriteSpec
-from duckrun.engines.spark_errors import errors_about
-from duckrun.engines.spark_trouble import trouble
+from duckrun.engines.spark.errors import errors_about
+from duckrun.engines.spark.process.trouble import trouble
 from duckrun.errors import DuckrunError, FunctionFailed, InvalidConfig, StorageError
 from duckrun.transaction import Conflict
 
@@ -51,7 +51,7 @@ def test_a_python_function_that_raises_gives_its_own_traceback_and_no_java(root:
 
 NO_MASTER = """
 import sys
-from duckrun.engines.spark_session import spark_session
+from duckrun.engines.spark.process.session import spark_session
 try:
     spark_session(master=sys.argv[1])
 except Exception as error:
@@ -112,7 +112,7 @@ def raises(n: Any) -> None:
     ],
 )
 def test_what_a_function_was_called_with(function: Any, arguments: Any, named: Any, told: str) -> None:
-    from duckrun.engines.spark_daemon import called_with
+    from duckrun.engines.spark.process.spark_daemon import called_with
 
     with pytest.raises(KeyError) as raised:
         function(*arguments, **named)
@@ -125,7 +125,7 @@ def test_what_a_function_was_called_with(function: Any, arguments: Any, named: A
 def test_an_error_of_pyspark_s_own_has_no_arguments() -> None:
     from pyspark.sql.types import IntegerType
 
-    from duckrun.engines.spark_daemon import called_with
+    from duckrun.engines.spark.process.spark_daemon import called_with
 
     with pytest.raises(Exception) as raised:
         IntegerType.fromDDL("")

@@ -19,7 +19,7 @@ from duckrun.statements.values import Done
 if TYPE_CHECKING:
     from dbt.adapters.duckrun.environment import LakeEnvironment
 
-    from duckrun.engines.spark import SparkEngine
+    from duckrun.engines.spark.engine import SparkEngine
     from duckrun.lake import Lake
 
 SPARK_KEYS = ("master", "remote", "conf", "packages")
@@ -30,8 +30,8 @@ def start_engine(lake: Lake, options: Mapping[str, Any]) -> SparkEngine:
     """The engine of an invocation: on the Spark that the profile's ``spark`` names, else on the one that this process
     has or is told of (spark_session() says in which order). Raises InvalidConfig where there is none.
     """
-    from duckrun.engines.spark import SparkEngine
-    from duckrun.engines.spark_session import spark_session
+    from duckrun.engines.spark.engine import SparkEngine
+    from duckrun.engines.spark.process.session import spark_session
 
     return SparkEngine(lake, spark_session(**options, storage=lake.storage))
 

@@ -10,16 +10,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from duckrun.engines.spark_errors import text_of
-from duckrun.engines.spark_sql import properties_list, quote, table_at, text_literal
-from duckrun.engines.spark_types import check_new_table
+from duckrun.engines.spark.errors import text_of
+from duckrun.engines.spark.sql import properties_list, quote, table_at, text_literal
+from duckrun.engines.spark.types import check_new_table
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from duckrun.engines.spark import SparkEngine
-    from duckrun.engines.spark_write import Attempt
+    from duckrun.engines.spark.engine import SparkEngine
+    from duckrun.engines.spark.write import Attempt
     from duckrun.specs import WriteSpec
     from duckrun.table import Snapshot
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from duckrun.engines.spark_commit import SparkCommit
-from duckrun.engines.spark_create import clause
-from duckrun.engines.spark_errors import errors_about, text_of
-from duckrun.engines.spark_scratch import altered_rows
-from duckrun.engines.spark_sql import properties_list, quote, table_at, text_literal, to_spark
+from duckrun.engines.spark.commit import SparkCommit
+from duckrun.engines.spark.create import clause
+from duckrun.engines.spark.errors import errors_about, text_of
+from duckrun.engines.spark.scratch import altered_rows
+from duckrun.engines.spark.sql import properties_list, quote, table_at, text_literal, to_spark
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
 from duckrun.formats import delta_maintenance, delta_types
 from duckrun.formats.alteration import Alteration
@@ -40,7 +40,7 @@ from duckrun.table_specs import (
 from duckrun.transaction import Transaction
 
 if TYPE_CHECKING:
-    from duckrun.engines.spark import SparkEngine
+    from duckrun.engines.spark.engine import SparkEngine
 
 _OWN = "Spark's own statement, since only Spark knows all features of this table"
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from duckrun.engines.spark_errors import errors_about
+from duckrun.engines.spark.errors import errors_about
 from duckrun.errors import InvalidConfig, StorageError
 from duckrun.lake import Lake
 from duckrun.session import Session
@@ -21,7 +21,7 @@ from duckrun.specs import AppTransaction, Commit, DeleteInsertSpec, MergeSpec, W
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from duckrun.engines.spark import SparkEngine
+    from duckrun.engines.spark.engine import SparkEngine
 
 BatchSpec = WriteSpec | MergeSpec | DeleteInsertSpec
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from duckrun.engines.spark_trouble import trouble
+from duckrun.engines.spark.process.trouble import trouble
 from duckrun.errors import DuckrunError, DuplicateSourceKeys, InvalidConfig, SchemaMismatch
 from duckrun.raising import raised
 from duckrun.transaction import Conflict

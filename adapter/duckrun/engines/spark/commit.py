@@ -7,8 +7,8 @@ import logging
 import uuid
 from typing import TYPE_CHECKING
 
-from duckrun.engines.spark_errors import errors_about
-from duckrun.engines.spark_sql import table_at
+from duckrun.engines.spark.errors import errors_about
+from duckrun.engines.spark.sql import table_at
 from duckrun.engines.table_job import nothing
 from duckrun.errors import CommitConflict, InvalidConfig
 from duckrun.specs import Commit, Spec
@@ -16,7 +16,7 @@ from duckrun.table_specs import TableSpec
 from duckrun.transaction import Conflict, Transaction
 
 if TYPE_CHECKING:
-    from duckrun.engines.spark import SparkEngine
+    from duckrun.engines.spark.engine import SparkEngine
     from duckrun.table import Snapshot
 
 log = logging.getLogger(__name__)

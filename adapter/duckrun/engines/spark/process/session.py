@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from duckrun.engines.spark_checks import (
+from duckrun.engines.spark.process.checks import (
     CONNECT_PORT,
     check_java,
     check_speaks_connect,
@@ -30,8 +30,8 @@ from duckrun.engines.spark_checks import (
     probe,
     shown,
 )
-from duckrun.engines.spark_connect import RunServer
-from duckrun.engines.spark_jars import JARS_KEY, PACKAGES_KEY, with_jars, without_stores
+from duckrun.engines.spark.process.connect import RunServer
+from duckrun.engines.spark.process.jars import JARS_KEY, PACKAGES_KEY, with_jars, without_stores
 from duckrun.errors import InvalidConfig
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def spark_session(
                 raise InvalidConfig(
                     f"Spark was asked for at {shown(asked)}, but this process has a session at {shown(held)}; a process "
                     "holds one. Use that address, or stop the session first "
-                    "(duckrun.engines.spark_session.stop_spark_session)."
+                    "(duckrun.engines.spark.process.session.stop_spark_session)."
                 )
             apply_storage(existing, storage)
             return existing

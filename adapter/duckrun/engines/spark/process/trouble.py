@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from duckrun.engines.spark_jars import STORE_PACKAGES
+from duckrun.engines.spark.process.jars import STORE_PACKAGES
 from duckrun.errors import DuckrunError, FunctionFailed, InvalidConfig, StorageError
 from duckrun.storage_trouble import storage_error
 

@@ -16,16 +16,16 @@ import pyarrow as pa
 from sqlglot import exp
 
 from duckrun.dialects import text_in
-from duckrun.engines import spark_alter
 from duckrun.engines.arrow_values import arrow_table
-from duckrun.engines.spark_checks import check_workers_see
-from duckrun.engines.spark_errors import errors_about
-from duckrun.engines.spark_scratch import scratch
-from duckrun.engines.spark_server import refuse_what_it_would_get_wrong
-from duckrun.engines.spark_session import apply_storage, is_spark_frame, spark_session
-from duckrun.engines.spark_sql import quote, to_spark
-from duckrun.engines.spark_types import storable_table
-from duckrun.engines.spark_write import Attempt
+from duckrun.engines.spark import alter
+from duckrun.engines.spark.errors import errors_about
+from duckrun.engines.spark.foreign_servers import refuse_what_it_would_get_wrong
+from duckrun.engines.spark.process.checks import check_workers_see
+from duckrun.engines.spark.process.session import apply_storage, is_spark_frame, spark_session
+from duckrun.engines.spark.scratch import scratch
+from duckrun.engines.spark.sql import quote, to_spark
+from duckrun.engines.spark.types import storable_table
+from duckrun.engines.spark.write import Attempt
 from duckrun.engines.table_job import carry_out
 from duckrun.errors import InvalidConfig, SchemaMismatch, StorageError, UnsupportedFeature
 from duckrun.formats.alteration import Alteration
@@ -345,15 +345,15 @@ class SparkEngine:
         self, spec: TableSpec, snapshot: Snapshot | None, transaction: Transaction
     ) -> Callable[[], Commit] | None:
         """Spark's own statement, for a table whose features only Spark knows; None for any other."""
-        return spark_alter.instead(self, spec, snapshot, transaction)
+        return alter.instead(self, spec, snapshot, transaction)
 
     def vacuum(self, spec: VacuumSpec, snapshot: Snapshot, transaction: Transaction) -> tuple[str, ...] | None:
         """Spark's VACUUM, for a table with deletion vectors; None for any other."""
-        return spark_alter.vacuum(self, spec, snapshot, transaction)
+        return alter.vacuum(self, spec, snapshot, transaction)
 
     def count_breaking(self, snapshot: Snapshot, alteration: Alteration, condition: str) -> int:
         """How many rows, as they are after an alteration, a condition in Spark SQL is not true for."""
-        return spark_alter.count_breaking(self, snapshot, alteration, condition)
+        return alter.count_breaking(self, snapshot, alteration, condition)
 
     @contextmanager
     def rewritten(
@@ -368,7 +368,7 @@ class SparkEngine:
 
     def optimize(self, spec: OptimizeSpec, snapshot: Snapshot, transaction: Transaction) -> Commit:
         """Spark's OPTIMIZE."""
-        return spark_alter.optimize(self, spec, snapshot, transaction)
+        return alter.optimize(self, spec, snapshot, transaction)
 
     # -- helpers
 

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from duckrun.columns import refuse_twins
-from duckrun.engines.spark_sql import quote
+from duckrun.engines.spark.sql import quote
 from duckrun.errors import SchemaMismatch, unfitting_columns, without_type
 from duckrun.specs import SchemaMode
 

@@ -9,18 +9,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from duckrun.columns import refuse_twins
-from duckrun.engines import spark_create, spark_merge
-from duckrun.engines.spark_commit import SparkCommit
-from duckrun.engines.spark_errors import RAISED, errors_about, text_of
-from duckrun.engines.spark_scratch import arranged, filled, scratch
-from duckrun.engines.spark_server import other_implementation
-from duckrun.engines.spark_sql import (
+from duckrun.engines.spark import create, merge
+from duckrun.engines.spark.commit import SparkCommit
+from duckrun.engines.spark.errors import RAISED, errors_about, text_of
+from duckrun.engines.spark.foreign_servers import other_implementation
+from duckrun.engines.spark.scratch import arranged, filled, scratch
+from duckrun.engines.spark.sql import (
     matched_statement,
     quote,
     to_spark,
     without_between,
 )
-from duckrun.engines.spark_types import check_new_table, fit_all, holds_untyped, taking_types
+from duckrun.engines.spark.types import check_new_table, fit_all, holds_untyped, taking_types
 from duckrun.engines.table_job import REWRITTEN
 from duckrun.errors import (
     CommitConflict,
@@ -47,7 +47,7 @@ from duckrun.transaction import Transaction
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from duckrun.engines.spark import SparkEngine
+    from duckrun.engines.spark.engine import SparkEngine
     from duckrun.table import Snapshot
 
 _YEARS = {
@@ -106,9 +106,9 @@ class Attempt(SparkCommit):
             case WriteSpec():
                 return self._write(self.spec)
             case MergeSpec():
-                return spark_merge.merge(self, self.spec)
+                return merge.merge(self, self.spec)
             case DeleteInsertSpec():
-                return spark_merge.delete_insert(self, self.spec)
+                return merge.delete_insert(self, self.spec)
             case DeleteSpec():
                 return self._delete(self.spec)
             case UpdateSpec():
@@ -133,7 +133,7 @@ class Attempt(SparkCommit):
                 f"{', '.join(spec.partition_by) or 'nothing'}; only mode overwrite changes that."
             )
         if spec.cluster_by is not None:
-            spark_create.refuse_other_clustering(self, self.snapshot, spec.cluster_by)
+            create.refuse_other_clustering(self, self.snapshot, spec.cluster_by)
         frame, new = self.fitted(self.rows(), spec.schema_mode)
         options = {"mergeSchema": "true"} if new else {}
         if spec.mode in ("append", "safeappend"):
@@ -204,11 +204,11 @@ class Attempt(SparkCommit):
 
     def _overwrite(self, frame: DataFrame, spec: WriteSpec) -> Commit | None:
         assert self.snapshot is not None
-        clustered = spark_create.clustered_by(self.engine, self.snapshot)
-        cluster_by = spark_create.clustering_after(spec, clustered)
+        clustered = create.clustered_by(self.engine, self.snapshot)
+        cluster_by = create.clustering_after(spec, clustered)
         if cluster_by or (spec.redefine and only_spark(self.snapshot)):
-            stays = spark_create.same_names(cluster_by, clustered)
-            spark_create.in_place_of(self, self._commented(frame, spec), spec, self.snapshot, cluster_by, stays=stays)
+            stays = create.same_names(cluster_by, clustered)
+            create.in_place_of(self, self._commented(frame, spec), spec, self.snapshot, cluster_by, stays=stays)
             return None  # the commit is looked up
         own = constrained_anew(self.snapshot.properties, self.snapshot.schema, spec) and not only_spark(self.snapshot)
         own = own or self._asks_more(json.loads(frame.schema.json())["fields"])
@@ -272,7 +272,7 @@ class Attempt(SparkCommit):
         if plain or other is not None:
             return self.save(frame, "error", properties, partition_by, spec)
         rows = self.arranged(self.checked(frame, partition_by), partition_by, spec.sort_by)
-        spark_create.new_table(self, rows, spark_create.Made(partition_by, cluster_by, properties, description))
+        create.new_table(self, rows, create.Made(partition_by, cluster_by, properties, description))
         return None
 
     def save(

@@ -115,7 +115,7 @@ class RunServer:
         with words.open("wb") as output:
             os.chmod(words, 0o600)
             process = subprocess.Popen(
-                [sys.executable, "-m", "duckrun.engines.spark_connect", str(state)],
+                [sys.executable, "-m", "duckrun.engines.spark.process.connect", str(state)],
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -187,7 +187,7 @@ def serve(server: RunServer, state: Path) -> None:
     signal.signal(signal.SIGTERM, lambda *_: _end(state, None))
     os.environ.pop("SPARK_REMOTE", None)
     os.environ.pop(ENVIRONMENT, None)
-    from duckrun.engines.spark_session import spark_session
+    from duckrun.engines.spark.process.session import spark_session
 
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from duckrun.engines.spark_sql import (
+from duckrun.engines.spark.sql import (
     delete_insert_statement,
     key_equality,
     merge_dry_run,
@@ -14,7 +14,7 @@ from duckrun.engines.spark_sql import (
     quote,
     rows_inserted_by,
 )
-from duckrun.engines.spark_types import fit_all
+from duckrun.engines.spark.types import fit_all
 from duckrun.errors import DuplicateSourceKeys, InvalidConfig, SchemaMismatch, repeated_keys
 from duckrun.specs import Commit, DeleteInsertSpec, MergeSpec
 from duckrun.sql import fresh_name
@@ -22,7 +22,7 @@ from duckrun.sql import fresh_name
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from duckrun.engines.spark_write import Attempt
+    from duckrun.engines.spark.write import Attempt
 
 
 def merge(job: Attempt, spec: MergeSpec) -> Commit | None:

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from duckrun.engines.spark_server import other_implementation
-from duckrun.engines.spark_sql import quote
+from duckrun.engines.spark.foreign_servers import other_implementation
+from duckrun.engines.spark.sql import quote
 from duckrun.formats.alteration import Alteration
 from duckrun.formats.data_paths import decoded
 from duckrun.formats.definition import Definition
@@ -29,7 +29,7 @@ from duckrun.table import Snapshot, TableRef
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from duckrun.engines.spark import SparkEngine
+    from duckrun.engines.spark.engine import SparkEngine
 
 _NOT_HERE = ("delta.enableDeletionVectors", "delta.enableChangeDataFeed", "delta.appendOnly")
 
