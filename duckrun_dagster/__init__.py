@@ -3,17 +3,17 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from duckrun_dagster.checks import table_checks
 from duckrun_dagster.components import DuckrunLakeComponent, MaintainedTablesComponent
 from duckrun_dagster.definitions import check_definitions
 from duckrun_dagster.io_managers import DeltaIOManager, TypeHandler
-from duckrun_dagster.maintenance import MaintainedTable, maintenance
 from duckrun_dagster.resources import DuckrunResource, SparkResource
-from duckrun_dagster.sources import observable_table
+from duckrun_dagster.upkeep.checks import table_checks
+from duckrun_dagster.upkeep.maintenance import MaintainedTable, maintenance
+from duckrun_dagster.upkeep.sources import observable_table
 
 if TYPE_CHECKING:
     from duckrun_dagster.components.dbt_project import DuckrunDbtProjectComponent
-    from duckrun_dagster.dbt import DuckrunDbtCliResource, DuckrunDbtTranslator, partition_vars
+    from duckrun_dagster.dbt.translator import DuckrunDbtCliResource, DuckrunDbtTranslator, partition_vars
 
 __all__ = [
     "DeltaIOManager",
@@ -35,10 +35,10 @@ __all__ = [
 
 # Importing dbt takes longer than all the rest, and each step process of a run imports this package.
 _OF_DBT = {
-    "DuckrunDbtCliResource": "duckrun_dagster.dbt",
+    "DuckrunDbtCliResource": "duckrun_dagster.dbt.translator",
     "DuckrunDbtProjectComponent": "duckrun_dagster.components.dbt_project",
-    "DuckrunDbtTranslator": "duckrun_dagster.dbt",
-    "partition_vars": "duckrun_dagster.dbt",
+    "DuckrunDbtTranslator": "duckrun_dagster.dbt.translator",
+    "partition_vars": "duckrun_dagster.dbt.translator",
 }
 
 

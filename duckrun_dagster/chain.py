@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dagster import AssetKey, DagsterInstance, DagsterRun
 
-from duckrun.specs import AppTransaction
-from duckrun_dagster.partitions import PartitionSlice
+from duckrun.values.rows import AppTransaction
+from duckrun_dagster.partitions.partitions import PartitionSlice
 
 # Dagster sets them; dagster._core.storage.tags has no public home.
 RETRY_NUMBER = "dagster/retry_number"

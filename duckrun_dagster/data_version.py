@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from duckrun.formats.delta_log import CommitActions
-from duckrun.lake import Lake
-from duckrun.specs import Commit
-from duckrun.table import Snapshot
+from duckrun.formats.delta.log import CommitActions
+from duckrun.lake.lake import Lake
+from duckrun.values.rows import Commit
+from duckrun.values.snapshot import Snapshot
 from duckrun_dagster.metadata import key_finder
-from duckrun_dagster.partitions import PartitionSlice
+from duckrun_dagster.partitions.partitions import PartitionSlice
 
 Touches = Callable[[Mapping[str, Any]], bool]
 

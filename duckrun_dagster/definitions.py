@@ -8,11 +8,11 @@ from typing import Any
 from dagster import AssetKey, AssetsDefinition, Definitions, EnvVar, ResourceDefinition
 
 from duckrun.errors import InvalidConfig
-from duckrun.storage import normalise_root
+from duckrun.storage.storage import normalise_root
+from duckrun_dagster.config import is_relative, parse_table
 from duckrun_dagster.io_managers import DeltaIOManager
 from duckrun_dagster.resources import DuckrunResource
 from duckrun_dagster.resources.profile import NoLake, lake_of_profile
-from duckrun_dagster.table_config import is_relative, parse_table
 
 _DBT_MANIFEST, _DBT_PROJECT = "dagster_dbt/manifest", "dagster_dbt/project"
 _Place = tuple[str, Any]

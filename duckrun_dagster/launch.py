@@ -12,7 +12,7 @@ from dagster._core.definitions.definition_config_schema import DefinitionConfigS
 from dagster._core.execution.context.system import StepExecutionContext
 
 from duckrun.errors import InvalidConfig
-from duckrun_dagster.table_config import RUN_KEYS
+from duckrun_dagster.config import RUN_KEYS
 
 
 def configured_by_field(resource: ConfigurableResourceFactory[Any]) -> None:

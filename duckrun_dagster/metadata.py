@@ -20,10 +20,10 @@ from dagster import (
     TimeWindowPartitionsDefinition,
 )
 
-from duckrun.formats.partition_values import typed
-from duckrun.specs import Commit, ScanFile, counted_rows
-from duckrun.table import Snapshot, TableRef
-from duckrun_dagster.partitions import PartitionSlice
+from duckrun.formats.delta.partition_values import typed
+from duckrun.values.rows import Commit, ScanFile, counted_rows
+from duckrun.values.snapshot import Snapshot, TableRef
+from duckrun_dagster.partitions.partitions import PartitionSlice
 
 Metadata = dict[str, Any]
 

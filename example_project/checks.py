@@ -2,7 +2,7 @@
 
 import dagster as dg
 
-from duckrun.sql import quote_identifier
+from duckrun.sql.names import quote_identifier
 from duckrun_dagster import DuckrunResource
 from example_project import landing
 

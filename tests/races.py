@@ -18,8 +18,8 @@ import pytest
 from deltalake import DeltaTable, Field, write_deltalake
 from deltalake.schema import PrimitiveType
 
-from duckrun.engines.writers import delta_rs, staged
-from duckrun.transaction import Transaction
+from duckrun.engines.duckdb.writers import delta_rs, staged
+from duckrun.run.transaction import Transaction
 
 Rows = list[dict[str, Any]]
 COLUMNS = ("id", "v", "n", "p")

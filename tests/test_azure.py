@@ -8,10 +8,10 @@ import pytest
 
 import duckrun
 from duckrun import MergeSpec, WriteSpec
-from duckrun.engines.duckdb import load_extensions
-from duckrun.lake import ViewDefinition
-from duckrun.specs import DeleteSpec, UpdateSpec
-from duckrun.storage import Storage
+from duckrun.engines.duckdb.engine import load_extensions
+from duckrun.lake.lake import ViewDefinition
+from duckrun.storage.storage import Storage
+from duckrun.values.rows import DeleteSpec, UpdateSpec
 from tests.fixtures_azure import Container
 from tests.rows import rows_of
 

@@ -32,7 +32,7 @@ from duckrun import (
     VersionNotReadable,
     WriteSpec,
 )
-from duckrun.specs import AppTransaction, DeleteInsertSpec, DeleteSpec, UpdateSpec
+from duckrun.values.rows import AppTransaction, DeleteInsertSpec, DeleteSpec, UpdateSpec
 
 
 @pytest.fixture

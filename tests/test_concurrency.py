@@ -17,9 +17,9 @@ from deltalake import DeltaTable, write_deltalake
 
 import duckrun
 from duckrun import AppTransaction, CommitConflict, MergeClause, MergeSpec, Session, WriteSpec
-from duckrun.engines.writers import delta_rs, staged
-from duckrun.specs import Commit, DeleteInsertSpec, DeleteSpec, StagedFile, UpdateSpec
-from duckrun.table import Scan
+from duckrun.engines.duckdb.writers import delta_rs, staged
+from duckrun.values.rows import Commit, DeleteInsertSpec, DeleteSpec, StagedFile, UpdateSpec
+from duckrun.values.snapshot import Scan
 
 # Processes that hold none of this one's threads, with the imports done once.
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -359,7 +359,7 @@ def test_safeappend_refuses_when_a_foreign_writer_was_faster(lake: Path, session
 def test_a_writer_that_always_loses_gives_up_and_says_so(
     lake: Path, session: Session, foreign: Foreign, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("duckrun.transaction.MAX_ATTEMPTS", 3)
+    monkeypatch.setattr("duckrun.run.transaction.MAX_ATTEMPTS", 3)
     session.execute("t", WriteSpec("append"), table(id=[1]))
     for n in range(3):
         foreign.next(mode="append")(table(id=[100 + n]))
@@ -376,7 +376,7 @@ def test_the_same_work_by_a_twin_without_our_lock_is_not_committed_twice(
     app = AppTransaction("nightly/t", 1)
     session.execute("t", WriteSpec("append"), table(id=[1]))
     with duckrun.connect(lake, memory_limit="512MB") as twin:
-        monkeypatch.setattr("duckrun.transaction.Transaction.locked", lambda self: nullcontext())
+        monkeypatch.setattr("duckrun.run.transaction.Transaction.locked", lambda self: nullcontext())
         foreign.work.append(lambda: twin.execute("t", WriteSpec("append", app=app), streamed(table(id=[2]))))
         commit = session.execute("t", WriteSpec("append", app=app), streamed(table(id=[2])))
     assert (commit.replayed, commit.version, ids(lake)) == (True, 1, [1, 2])

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import duckrun
-from duckrun.dialects import text_in, tree_in
 from duckrun.errors import UnsupportedFeature
-from duckrun.sql import transpile
+from duckrun.sql.dialects import text_in, tree_in
+from duckrun.sql.names import transpile
 
 
 def on_spark(sql: str, dialect: str = "duckdb") -> str:

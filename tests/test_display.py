@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from duckrun import InvalidConfig, WriteSpec
-from duckrun.display import is_interactive, readable_bytes
-from duckrun.history_plot import sizes
+from duckrun.display.history_plot import sizes
+from duckrun.display.notebook import is_interactive, readable_bytes
 from duckrun.session import Session
 
 # What does not depend on the engine: Spark takes seconds for each of its commits.

@@ -10,9 +10,9 @@ import pytest
 
 import duckrun
 from duckrun import InvalidConfig, ReadOnlyLake, TableNotFound, WriteSpec
-from duckrun.lake import ViewDefinition
+from duckrun.lake.lake import ViewDefinition
 from duckrun.session import Session
-from duckrun.storage import Storage
+from duckrun.storage.storage import Storage
 from tests.rows import rows_of
 
 # What does not depend on the engine: Spark takes seconds for each of its commits.

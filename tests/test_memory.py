@@ -14,8 +14,9 @@ import pyarrow as pa
 import pytest
 
 import duckrun
-from duckrun import MergeSpec, WriteSpec, memory
-from duckrun.memory import Arbiter, effective_limit, parse_bytes
+from duckrun import MergeSpec, WriteSpec
+from duckrun.run import memory
+from duckrun.run.memory import Arbiter, effective_limit, parse_bytes
 
 GB = 1024**3
 

@@ -13,11 +13,11 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 import duckrun
-from duckrun.engines.duckdb import extension_path
+from duckrun.engines.duckdb.engine import extension_path
 from duckrun.errors import DuckrunError, InvalidConfig
-from duckrun.names import folder_of, name_of
 from duckrun.session import Session
-from duckrun.sql import quote_identifier, quote_literal
+from duckrun.sql.names import quote_identifier, quote_literal
+from duckrun.values.names import folder_of, name_of
 from tests.alphabet import CONTROL_NAMES, GLOB_NAMES, PERCENT_NAMES, TABLE_NAMES
 
 CARRIED = (*TABLE_NAMES, *GLOB_NAMES, "a:b", "a<b>", "a.", "a ", " a", "x%x25", "x%x2541", "\u0085")
@@ -222,7 +222,7 @@ def test_a_folder_stands_for_one_name(name: str) -> None:
 
 
 def test_a_location_of_an_odd_name_is_kept_in_its_definition(duck: Session, tmp_path: Path) -> None:
-    from duckrun.lake import LocationDefinition
+    from duckrun.lake.lake import LocationDefinition
 
     ref = duck.lake.at(tmp_path / "100% é", schema="main", name="x%41")
     duck.execute(ref, duckrun.WriteSpec("error"), pa.Table.from_pylist(ROWS))

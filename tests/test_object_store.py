@@ -11,8 +11,8 @@ import pytest
 
 import duckrun
 from duckrun import AppTransaction, Lake, MergeClause, MergeSpec, WriteSpec
-from duckrun.lake import ViewDefinition
-from duckrun.specs import DeleteSpec, UpdateSpec
+from duckrun.lake.lake import ViewDefinition
+from duckrun.values.rows import DeleteSpec, UpdateSpec
 from tests.rows import rows_of
 
 pytestmark = pytest.mark.s3

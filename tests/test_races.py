@@ -12,7 +12,7 @@ import pytest
 
 import duckrun
 from duckrun import SQL, DuckrunError, MergeSpec, Session, WriteSpec
-from duckrun.specs import DeleteInsertSpec
+from duckrun.values.rows import DeleteInsertSpec
 from tests import races
 from tests.races import CONSTANT_SOURCE, FOREIGN, MOMENTS, SOURCES, Foreign, LetIn, Rows, Source
 
@@ -276,6 +276,6 @@ def test_nothing_of_the_log_is_read_again_where_the_version_stands(
 ) -> None:
     races.make(lake / "main" / "t")
     frame = frame_of(opened)
-    monkeypatch.setattr("duckrun.transaction.Transaction.commits_after", lambda *_: pytest.fail("the log was read"))
+    monkeypatch.setattr("duckrun.run.transaction.Transaction.commits_after", lambda *_: pytest.fail("the log was read"))
     frame.write.mode("overwrite").saveAsTable("t")
     opened.sql("insert into t select * from t")

@@ -23,7 +23,7 @@ from duckrun import (
     VersionNotReadable,
     WriteSpec,
 )
-from duckrun.lake import ViewDefinition
+from duckrun.lake.lake import ViewDefinition
 from duckrun.session import Session
 from tests.rows import rows_of
 

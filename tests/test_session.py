@@ -12,17 +12,10 @@ import pyarrow as pa
 import pytest
 
 import duckrun
-from duckrun import (
-    InvalidConfig,
-    ReadOnlyLake,
-    ReadSpec,
-    TableNotFound,
-    VersionNotReadable,
-    WriteSpec,
-)
-from duckrun.lake import LocationDefinition, ViewDefinition
+from duckrun import InvalidConfig, ReadOnlyLake, ReadSpec, TableNotFound, VersionNotReadable, WriteSpec
+from duckrun.lake.lake import LocationDefinition, ViewDefinition
 from duckrun.session import Session
-from duckrun.table import Scan
+from duckrun.values.snapshot import Scan
 from tests.rows import rows_of
 
 ORDERS = pa.table({"id": [1, 2], "item": ["fig", "kiwi"]})

@@ -10,26 +10,30 @@ import pyarrow as pa
 import pytest
 
 import duckrun
-from duckrun import WriteSpec, sizing
+from duckrun import WriteSpec
+from duckrun.engines.duckdb import advice
 
 
 @pytest.fixture
 def no_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sizing.shutil, "disk_usage", lambda folder: SimpleNamespace(free=0))
+    monkeypatch.setattr(advice.shutil, "disk_usage", lambda folder: SimpleNamespace(free=0))
 
 
 def read(root: Path, caplog: pytest.LogCaptureFixture, times: int = 1) -> list[str]:
-    with caplog.at_level(logging.WARNING, "duckrun.sizing"), duckrun.connect(root, memory_limit="130MB") as s:
+    with (
+        caplog.at_level(logging.WARNING, "duckrun.engines.duckdb.advice"),
+        duckrun.connect(root, memory_limit="130MB") as s,
+    ):
         for _ in range(times):
             assert s.sql("select count(*) as n from main.t").collect() == [{"n": 100_000}]
             s.scan("main.t")
-    return [record.getMessage() for record in caplog.records if record.name == "duckrun.sizing"]
+    return [record.getMessage() for record in caplog.records if record.name == "duckrun.engines.duckdb.advice"]
 
 
 @pytest.fixture
 def large(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A table of which every byte stored counts as a kilobyte in memory."""
-    monkeypatch.setattr(sizing, "EXPANSION", 1000)
+    monkeypatch.setattr(advice, "EXPANSION", 1000)
     with duckrun.connect(root) as s:
         s.execute("main.t", WriteSpec("error"), duckrun.SQL("select random() as v from range(100_000)"))
     return root
@@ -51,6 +55,6 @@ def test_the_figures_come_from_the_log(root: Path) -> None:
     with duckrun.connect(root) as s:
         s.execute("main.t", WriteSpec("error"), pa.table({"a": list(range(1000))}))
         files = s.snapshot("main.t").files()
-    found = sizing.estimate(files, 10, str(root))
+    found = advice.estimate(files, 10, str(root))
     assert found.stored == sum(path.stat().st_size for path in root.rglob("*.parquet"))
     assert found.files == len(files) and found.needed == 3 * found.stored

@@ -19,8 +19,8 @@ from deltalake import DeltaTable
 import duckrun
 from duckrun import InvalidConfig, StorageError, WriteSpec
 from duckrun.session import Session
-from duckrun.storage import Storage
-from duckrun.storage_trouble import said, storage_error
+from duckrun.storage.storage import Storage
+from duckrun.storage.trouble import said, storage_error
 
 SECRET = "s3cr3tv4lue"
 

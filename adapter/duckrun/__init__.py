@@ -5,8 +5,7 @@ from importlib.metadata import distributions as _distributions
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from duckrun.delta_table import DeltaTable, Table
-    from duckrun.engines.duckdb_source import SQL
+    from duckrun.engines.duckdb.source import SQL
     from duckrun.errors import (
         CommitConflict,
         DuckrunError,
@@ -22,11 +21,12 @@ if TYPE_CHECKING:
         VersionNotReadable,
     )
     from duckrun.frame import Frame
-    from duckrun.lake import Lake
+    from duckrun.lake.lake import Lake
     from duckrun.session import Session, connect
-    from duckrun.specs import AppTransaction, Commit, MergeClause, MergeSpec, ReadSpec, WriteSpec
     from duckrun.statements.values import Done
-    from duckrun.table_specs import MaintenanceResult
+    from duckrun.table import DeltaTable, Table
+    from duckrun.values.rows import AppTransaction, Commit, MergeClause, MergeSpec, ReadSpec, WriteSpec
+    from duckrun.values.tables import MaintenanceResult
 
 if any((d.metadata["Name"] or "").lower() == "duckrun" for d in _distributions(name="duckrun")):
     raise ImportError(
@@ -64,16 +64,16 @@ __all__ = [
 ]
 
 _HOMES = {
-    "DeltaTable": "delta_table",
+    "DeltaTable": "table",
     "Done": "statements.values",
     "Frame": "frame",
-    "Lake": "lake",
-    "MaintenanceResult": "table_specs",
-    "SQL": "engines.duckdb_source",
+    "Lake": "lake.lake",
+    "MaintenanceResult": "values.tables",
+    "SQL": "engines.duckdb.source",
     "Session": "session",
-    "Table": "delta_table",
+    "Table": "table",
     "connect": "session",
-    **dict.fromkeys(("AppTransaction", "Commit", "MergeClause", "MergeSpec", "ReadSpec", "WriteSpec"), "specs"),
+    **dict.fromkeys(("AppTransaction", "Commit", "MergeClause", "MergeSpec", "ReadSpec", "WriteSpec"), "values.rows"),
 }
 
 

@@ -132,7 +132,7 @@ def vacuum(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the files.")] = False,
 ) -> None:
     """Remove files that no recent version of a table uses. Older versions cannot be read afterwards."""
-    from duckrun.table_specs import VacuumSpec
+    from duckrun.values.tables import VacuumSpec
 
     with _session(root, engine, schema, storage_option) as s, _working(f"vacuuming {table}"):
         result: Any = s.execute(

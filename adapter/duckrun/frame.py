@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from duckrun.columns import told_apart
+from duckrun.engines.pandas_values import pandas_frame
 from duckrun.errors import UnsupportedFeature
-from duckrun.pandas_values import pandas_frame
-from duckrun.pins import NOTHING, Reads
+from duckrun.run.pins import NOTHING, Reads
+from duckrun.values.columns import told_apart
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -167,7 +167,7 @@ class Frame:
         self.source.create_view(name, self.reads)
 
     def _repr_html_(self) -> str:
-        from duckrun.display import frame_html
+        from duckrun.display.notebook import frame_html
 
         return frame_html(self)
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from duckrun.specs import EngineName
-from duckrun.table_specs import CheckpointSpec, CleanupLogSpec, MaintenanceResult, OptimizeSpec, VacuumSpec
+from duckrun.values.rows import EngineName
+from duckrun.values.tables import CheckpointSpec, CleanupLogSpec, MaintenanceResult, OptimizeSpec, VacuumSpec
 
 if TYPE_CHECKING:
     from duckrun.session import Session
-    from duckrun.table import TableRef
+    from duckrun.values.snapshot import TableRef
 
 
 def compact(

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, Self
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from duckrun.dialects import text_in, tree_in
 from duckrun.errors import InvalidConfig
 from duckrun.frame import Frame
-from duckrun.specs import ClauseKind, Commit, MergeClause, MergeSpec
-from duckrun.sql import plain_error
-from duckrun.statements.sides import SOURCE, TARGET, Item, Sides, all_of, conjuncts, equality, has_subquery
+from duckrun.sql.dialects import text_in, tree_in
+from duckrun.sql.names import plain_error
+from duckrun.statements.plan.sides import SOURCE, TARGET, Item, Sides, all_of, conjuncts, equality, has_subquery
+from duckrun.values.rows import ClauseKind, Commit, MergeClause, MergeSpec
 
 if TYPE_CHECKING:
-    from duckrun.delta_table import Table
+    from duckrun.table import Table
 
 
 class DeltaMergeBuilder:

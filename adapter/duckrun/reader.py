@@ -6,10 +6,10 @@ import os
 from typing import TYPE_CHECKING, Any, Self
 
 from duckrun.errors import InvalidConfig
-from duckrun.options import FORMATS, as_bool, as_int, known_option, known_value
-from duckrun.specs import ReadSpec
-from duckrun.sql import quote_identifier
-from duckrun.storage import normalise_root
+from duckrun.sql.names import quote_identifier
+from duckrun.storage.storage import normalise_root
+from duckrun.values.options import FORMATS, as_bool, as_int, known_option, known_value
+from duckrun.values.rows import ReadSpec
 
 if TYPE_CHECKING:
     from duckrun.frame import Frame

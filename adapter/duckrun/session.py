@@ -9,24 +9,25 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 import pyarrow as pa
 from sqlglot import exp
 
-from duckrun.delta_table import Table
-from duckrun.engines.duckdb import DuckDBEngine
-from duckrun.engines.duckdb_source import SQL
+from duckrun.engines.duckdb.engine import DuckDBEngine
+from duckrun.engines.duckdb.source import SQL
+from duckrun.engines.duckdb.writers.reads import matching, meets_commit
 from duckrun.engines.engine import Engine
-from duckrun.engines.writers.reads import matching, meets_commit
 from duckrun.errors import InvalidConfig, SourceOutdated
-from duckrun.formats.delta_log import CommitActions
+from duckrun.formats.delta.log import CommitActions
 from duckrun.frame import Frame
-from duckrun.lake import Lake, TableRef, ViewDefinition
-from duckrun.lakes import Lakes
-from duckrun.memory import Arbiter
-from duckrun.pins import NOTHING, Pins, Read, Reads, WorkLog, together, unnoted
+from duckrun.lake.lake import Lake, TableRef, ViewDefinition
+from duckrun.lake.lakes import Lakes
 from duckrun.reader import DataFrameReader
-from duckrun.specs import AppTransaction, Commit, EngineName, ReadSpec, SchemaMode, Spec, StagedFile, WriteSpec
-from duckrun.sql import transpile
-from duckrun.statements.running import run
-from duckrun.table import Scan, Snapshot
-from duckrun.table_specs import (
+from duckrun.run.memory import Arbiter
+from duckrun.run.pins import NOTHING, Pins, Read, Reads, WorkLog, together, unnoted
+from duckrun.run.transaction import MAX_ATTEMPTS, Transaction
+from duckrun.sql.names import transpile
+from duckrun.statements.run import run
+from duckrun.table import Table
+from duckrun.values.rows import AppTransaction, Commit, EngineName, ReadSpec, SchemaMode, Spec, StagedFile, WriteSpec
+from duckrun.values.snapshot import Scan, Snapshot
+from duckrun.values.tables import (
     AlterSpec,
     ConvertSpec,
     CreateSpec,
@@ -35,7 +36,6 @@ from duckrun.table_specs import (
     RestoreSpec,
     TableSpec,
 )
-from duckrun.transaction import MAX_ATTEMPTS, Transaction
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

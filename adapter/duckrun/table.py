@@ -1,169 +1,174 @@
-"""Reading in Delta Kernel's words: a Snapshot is a table at one version, a Scan is what to read of it."""
+"""Table: one table of a session by Spark's own names, which is what DeltaTable is."""
 
 from __future__ import annotations
 
-import base64
-import json
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Self
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Self
 
-import pyarrow as pa
+from duckrun.errors import InvalidConfig, UnsupportedFeature
+from duckrun.frame import Frame
+from duckrun.merge_builder import DeltaMergeBuilder, column_of, parsed
+from duckrun.sql.dialects import text_in
+from duckrun.statements.plan.sides import Sides
+from duckrun.values.rows import Commit, DeleteSpec, ReadSpec, UpdateSpec
+from duckrun.values.snapshot import Snapshot, TableRef
+from duckrun.values.tables import MaintenanceResult, OptimizeSpec, RestoreSpec, VacuumSpec
 
-from duckrun.names import url_of
-from duckrun.specs import ReadSpec, ScanFile
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
-
-@dataclass(frozen=True)
-class TableRef:
-    """A table's name in the lake and the folder that holds it. ``catalog`` names the lake where it is an attached one."""
-
-    schema: str
-    name: str
-    location: str
-    format: str = "delta"
-    catalog: str | None = None
-
-    @property
-    def url(self) -> str:
-        """The location as a percent-encoded URL."""
-        return url_of(self.location)
-
-    def __str__(self) -> str:
-        return ".".join(part for part in (self.catalog, self.schema, self.name) if part)
+    from duckrun.session import Session
 
 
-@dataclass(frozen=True)
-class Snapshot:
-    """A table at one version: what its log says, with no data file opened.
+class Table:
+    """One table of a session: its rows, its past, and its changes, each of which is one commit and returns it.
 
-    ``schema`` is the Arrow form of the table's schema, comments as field metadata; ``properties`` are the table
-    properties. The list of files is read when it is asked for.
+    Conditions and expressions are SQL text with DuckDB's meaning, on both engines. Example::
+
+        orders = DeltaTable.forName(s, "sales.orders").alias("t")
+        orders.merge(changes.alias("s"), "t.id = s.id").whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
     """
 
-    ref: TableRef
-    version: int
-    table_id: str
-    schema: pa.Schema
-    partition_columns: tuple[str, ...] = ()
-    properties: dict[str, str] = field(default_factory=dict)
-    reader_features: frozenset[str] = frozenset()
-    writer_features: frozenset[str] = frozenset()
-    description: str | None = None
-    list_files: Callable[[Snapshot], tuple[ScanFile, ...]] | None = field(default=None, repr=False, compare=False)
-    long_log: str | None = field(default=None, compare=False)
-    """Where many commits lie since the last checkpoint, so that it costs seconds to open the table: what tells this version's
-    commit from any other."""
-    find_rounded: Callable[[Snapshot], frozenset[str]] | None = field(default=None, repr=False, compare=False)
-    find_legacy: Callable[[Snapshot], frozenset[str]] | None = field(default=None, repr=False, compare=False)
-
-    def files(self) -> tuple[ScanFile, ...]:
-        """The data files of this version."""
-        assert self.list_files is not None, "a snapshot comes from a format, which knows how to list its files"
-        return self.list_files(self)
-
-    def rounded(self) -> frozenset[str]:
-        """The columns with values that may lie outside the bounds which the log has of them: no file may be left out by those."""
-        return frozenset() if self.find_rounded is None else self.find_rounded(self)
-
-    def legacy(self) -> frozenset[str]:
-        """The columns with lists that lie in some file as they did before Parquet said how."""
-        return frozenset() if self.find_legacy is None else self.find_legacy(self)
-
-    @property
-    def stored_schema(self) -> pa.Schema:
-        """The columns of this version, also where ``schema`` is what they will be."""
-        return self.schema
-
-    def scan(self, spec: ReadSpec | None = None) -> Scan:
-        """What to read, as a value that can go to another process."""
-        return Scan(
-            ref=self.ref,
-            version=self.version,
-            schema=self.schema,
-            partition_columns=self.partition_columns,
-            spec=spec or ReadSpec(),
-            files=self.files(),
-            rounded=tuple(sorted(self.rounded())),
-            legacy=tuple(sorted(self.legacy())),
-        )
-
-
-@dataclass(frozen=True)
-class Scan:
-    """Files of one snapshot, with the columns and the predicate to read them by. Survives pickle and JSON.
-
-    Example: ``parts = table.snapshot().scan().split(4)``, then ``session.open(part)`` in four processes.
-    """
-
-    ref: TableRef
-    version: int
-    schema: pa.Schema
-    partition_columns: tuple[str, ...]
-    spec: ReadSpec
-    files: tuple[ScanFile, ...]
-    rounded: tuple[str, ...] = ()
-    legacy: tuple[str, ...] = ()
-
-    def snapshot(self) -> Snapshot:
-        """What the scan knows of its snapshot: its files are those of the scan."""
-        return Snapshot(
-            ref=self.ref,
-            version=self.version,
-            table_id="",
-            schema=self.schema,
-            partition_columns=self.partition_columns,
-            list_files=lambda _: self.files,
-            find_rounded=lambda _: frozenset(self.rounded),
-            find_legacy=lambda _: frozenset(self.legacy),
-        )
-
-    def split(self, parts: int) -> list[Scan]:
-        """This scan in at most ``parts`` scans of about equal bytes, which together read each file once."""
-        shares: list[list[ScanFile]] = [[] for _ in range(max(1, parts))]
-        sizes = [0] * len(shares)
-        for file in sorted(self.files, key=lambda f: (-f.size, f.path)):
-            smallest = sizes.index(min(sizes))
-            shares[smallest].append(file)
-            sizes[smallest] += file.size
-        return [replace(self, files=tuple(share)) for share in shares if share]
-
-    def to_json(self) -> str:
-        return json.dumps(
-            {
-                "ref": asdict(self.ref),
-                "version": self.version,
-                "schema": schema_to_text(self.schema),
-                "partition_columns": self.partition_columns,
-                "spec": asdict(self.spec),
-                "files": [asdict(f) for f in self.files],
-                "rounded": self.rounded,
-                "legacy": self.legacy,
-            }
-        )
+    def __init__(self, session: Session, ref: TableRef, alias: str | None = None) -> None:
+        self.session = session
+        self.ref = ref
+        self.alias_name = alias
 
     @classmethod
-    def from_json(cls, text: str) -> Self:
-        values: dict[str, Any] = json.loads(text)
-        spec = values["spec"]
-        columns = spec.pop("columns")
-        return cls(
-            ref=TableRef(**values["ref"]),
-            version=values["version"],
-            schema=schema_from_text(values["schema"]),
-            partition_columns=tuple(values["partition_columns"]),
-            spec=ReadSpec(columns=None if columns is None else tuple(columns), **spec),
-            files=tuple(ScanFile(**f) for f in values["files"]),
-            rounded=tuple(values["rounded"]),
-            legacy=tuple(values["legacy"]),
+    def forName(cls, session: Session, tableOrViewName: str) -> Table:
+        """A table by ``name``, ``schema.name`` or ``lake.schema.name``. Raises TableNotFound with the nearest names."""
+        return session.table(tableOrViewName)
+
+    @classmethod
+    def forPath(cls, session: Session, path: str | os.PathLike[str]) -> Table:
+        """The table in a folder, which need not lie in a lake. Raises TableNotFound."""
+        return session.table(session.lakes.at(path)[1])
+
+    @classmethod
+    def isDeltaTable(cls, session: Session, identifier: str | os.PathLike[str]) -> bool:
+        """True if a folder holds a Delta table."""
+        lake, ref = session.lakes.at(identifier)
+        return lake.exists(ref)
+
+    def __repr__(self) -> str:
+        return f"Table({self.ref} at {self.ref.location})"
+
+    def _repr_html_(self) -> str:
+        from duckrun.display.notebook import table_html
+
+        return table_html(self)
+
+    def alias(self, aliasName: str) -> Table:
+        """The same table, known by a name in the condition and the clauses of a merge."""
+        return Table(self.session, self.ref, aliasName)
+
+    # -- reading
+
+    def snapshot(self, version: int | None = None, timestamp: str | None = None) -> Snapshot:
+        """The table at a version, at a time (ISO 8601), or now. Raises VersionNotReadable."""
+        return self.session.lakes.snapshot(self.ref, version, timestamp)
+
+    def toDF(self, version: int | None = None, timestamp: str | None = None) -> Frame:
+        """The rows at a version, at a time, or now: lazy."""
+        return self.session.scan(self.ref, ReadSpec(version=version, timestamp=timestamp))
+
+    def history(self, limit: int | None = None) -> list[dict[str, Any]]:
+        """The commits, newest first: version, timestamp (ms since 1970), operation, operationParameters, ..."""
+        return self.session.lakes.of(self.ref).format.history(self.ref, limit)
+
+    def detail(self) -> dict[str, Any]:
+        """What Spark's DESCRIBE DETAIL gives: id, location, partitionColumns, numFiles, sizeInBytes, ..."""
+        return self.session.lakes.of(self.ref).format.detail(self.ref)
+
+    def plot_history(self, limit: int = 50) -> Figure:
+        """A figure of rows, files and bytes by version, over the newest ``limit`` versions.
+
+        Raises InvalidConfig where matplotlib is not installed.
+        """
+        from duckrun.display.history_plot import plot, sizes
+
+        return plot(str(self.ref), sizes(self, limit))
+
+    # -- changing rows
+
+    def merge(self, source: Any, condition: str) -> DeltaMergeBuilder:
+        """Start a merge of a Frame or any other tabular value; its execute() runs it."""
+        return DeltaMergeBuilder(self, source, condition)
+
+    def update(self, condition: str | None = None, set: Mapping[str, str] | None = None) -> Commit:
+        """Set columns, by ``{column: expression}``, where the condition is true. Raises InvalidConfig, SchemaMismatch."""
+        if not set:
+            raise InvalidConfig(f"update() of table {self.ref} needs set, a mapping of column to expression.")
+        sides = self._sides()
+        assigned = {column_of(column, sides): self._own(value, sides) for column, value in set.items()}
+        predicate = None if condition is None else self._own(condition, sides)
+        return self.session.execute(self.ref, UpdateSpec(assigned, predicate))
+
+    def delete(self, condition: str | None = None) -> Commit:
+        """Delete the rows for which the condition is true; all of them where there is none."""
+        predicate = None if condition is None else self._own(condition, self._sides())
+        return self.session.execute(self.ref, DeleteSpec(predicate))
+
+    def _sides(self) -> Sides:
+        return Sides(str(self.ref), self.alias_name or self.ref.name, self.snapshot().schema.names)
+
+    def _own(self, expression: str, sides: Sides) -> str:
+        """An expression over this table alone."""
+        return text_in(sides.rewritten(parsed(expression, f"Table {self.ref}")), "duckdb")
+
+    # -- keeping it in order
+
+    def optimize(self) -> DeltaOptimizeBuilder:
+        """Start a compaction; its executeCompaction() or executeZOrderBy() runs it."""
+        return DeltaOptimizeBuilder(self)
+
+    def vacuum(self, retentionHours: float | None = None) -> MaintenanceResult:
+        """Remove the files that no version younger than ``retentionHours`` uses (None: the table's own retention)."""
+        return self.session.execute(self.ref, VacuumSpec(retentionHours))
+
+    def restoreToVersion(self, version: int) -> Commit:
+        """Make the table what it was at a version, as a new commit. Raises VersionNotReadable, ReadOnlyLake."""
+        return self._restore(RestoreSpec(version=version))
+
+    def restoreToTimestamp(self, timestamp: str) -> Commit:
+        """Make the table what it was at a time (ISO 8601), as a new commit. Raises VersionNotReadable, ReadOnlyLake."""
+        return self._restore(RestoreSpec(timestamp=timestamp))
+
+    def _restore(self, spec: RestoreSpec) -> Commit:
+        return self.session.execute(self.ref, spec)
+
+    def generate(self, mode: str) -> None:
+        """Not supported: raises UnsupportedFeature."""
+        raise UnsupportedFeature(
+            f"Table {self.ref}: generate({mode!r}) writes manifests for engines that cannot read Delta; it is not supported."
         )
 
 
-def schema_to_text(schema: pa.Schema) -> str:
-    """An Arrow schema as text: its IPC message in base64."""
-    return base64.b64encode(schema.serialize().to_pybytes()).decode()
+class DeltaOptimizeBuilder:
+    """What ``table.optimize()`` gives. Nothing is read or written before one of its two execute methods."""
+
+    def __init__(self, table: Table, where: str | None = None) -> None:
+        self._table = table
+        self._where = where
+
+    def where(self, partitionFilter: str) -> Self:
+        """Only the partitions for which this is true."""
+        self._where = partitionFilter
+        return self
+
+    def executeCompaction(self) -> MaintenanceResult:
+        """Fewer, larger files with the same rows. The result says how many there were and are."""
+        return self._execute(())
+
+    def executeZOrderBy(self, *cols: str) -> MaintenanceResult:
+        """The same, with rows that are near in these columns in the same files. Raises InvalidConfig for no column."""
+        if not cols:
+            raise InvalidConfig(f"executeZOrderBy() of table {self._table.ref} needs at least one column.")
+        return self._execute(cols)
+
+    def _execute(self, columns: tuple[str, ...]) -> MaintenanceResult:
+        return self._table.session.execute(self._table.ref, OptimizeSpec(self._where, columns))
 
 
-def schema_from_text(text: str) -> pa.Schema:
-    """The schema that schema_to_text wrote."""
-    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
+DeltaTable = Table

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from duckrun.errors import InvalidConfig, SchemaMismatch
-from duckrun.options import as_bool, as_int, known_option, known_value
-from duckrun.specs import AppTransaction, Commit, WriteSpec
+from duckrun.values.options import as_bool, as_int, known_option, known_value
+from duckrun.values.rows import AppTransaction, Commit, WriteSpec
 
 if TYPE_CHECKING:
     from duckrun.frame import Frame

@@ -13,7 +13,7 @@ from dagster_dbt import DagsterDbtTranslator, DbtCliResource, DbtProject, DbtPro
 from dagster_dbt.asset_utils import DAGSTER_DBT_TRANSLATOR_METADATA_KEY
 from dagster_dbt.components.dbt_project.scaffolder import DbtProjectComponentScaffolder
 
-from duckrun_dagster.dbt import DuckrunDbtCliResource, DuckrunDbtTranslator
+from duckrun_dagster.dbt.translator import DuckrunDbtCliResource, DuckrunDbtTranslator
 
 
 @dg.scaffold_with(DbtProjectComponentScaffolder)

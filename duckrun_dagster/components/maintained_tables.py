@@ -6,7 +6,7 @@ import dagster as dg
 from pydantic import BaseModel, Field
 
 from duckrun.errors import InvalidConfig
-from duckrun_dagster.maintenance import MaintainedTable, maintenance
+from duckrun_dagster.upkeep.maintenance import MaintainedTable, maintenance
 
 
 class TablesScaffoldParams(BaseModel):

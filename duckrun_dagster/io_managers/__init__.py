@@ -1,6 +1,6 @@
 """DeltaIOManager, and one type handler a file."""
 
-from duckrun_dagster.io_managers.handler import TypeHandler
+from duckrun_dagster.io_managers.handlers.handler import TypeHandler
 from duckrun_dagster.io_managers.manager import DeltaIOManager
 
 __all__ = ["DeltaIOManager", "TypeHandler"]

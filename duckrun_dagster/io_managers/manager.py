@@ -15,21 +15,14 @@ from dagster import ConfigurableIOManager, DagsterInvariantViolationError, DataV
 from pydantic import Field
 
 from duckrun.errors import DuckrunError, InvalidConfig
-from duckrun.lake import LocationDefinition
-from duckrun.pins import unnoted
+from duckrun.lake.lake import LocationDefinition
+from duckrun.run.pins import unnoted
 from duckrun.session import Session
-from duckrun.specs import AppTransaction, Commit, EngineName, ReadSpec
-from duckrun.table import TableRef
+from duckrun.values.rows import AppTransaction, Commit, EngineName, ReadSpec
+from duckrun.values.snapshot import TableRef
 from duckrun_dagster import metadata as meta
 from duckrun_dagster.chain import application, chain_of
-from duckrun_dagster.data_version import data_version
-from duckrun_dagster.io_managers.handler import TableScan, TypeHandler
-from duckrun_dagster.io_managers.registry import handler_of, named_type, type_name
-from duckrun_dagster.launch import configured_by_field, written_otherwise
-from duckrun_dagster.missing import refuse_missing
-from duckrun_dagster.partitions import PartitionSlice, read_partitions, written_partitions
-from duckrun_dagster.resources import DuckrunResource, SparkResource
-from duckrun_dagster.table_config import (
+from duckrun_dagster.config import (
     ENGINES,
     TableConfig,
     allows_missing_partitions,
@@ -39,6 +32,13 @@ from duckrun_dagster.table_config import (
     parse_table,
     table_of,
 )
+from duckrun_dagster.data_version import data_version
+from duckrun_dagster.io_managers.handlers.handler import TableScan, TypeHandler
+from duckrun_dagster.io_managers.handlers.registry import handler_of, named_type, type_name
+from duckrun_dagster.launch import configured_by_field, written_otherwise
+from duckrun_dagster.partitions.missing import refuse_missing
+from duckrun_dagster.partitions.partitions import PartitionSlice, read_partitions, written_partitions
+from duckrun_dagster.resources import DuckrunResource, SparkResource
 
 _PREVIEW_ROWS = 10
 _PREVIEW_BYTES = 64 * 1024 * 1024

@@ -9,12 +9,12 @@ from dagster import ConfigurableResource, EnvVar, InitResourceContext, OpExecuti
 from pydantic import Field, PrivateAttr
 
 from duckrun.errors import DuckrunError, InvalidConfig
-from duckrun.lake import Lake
-from duckrun.memory import parse_bytes
-from duckrun.pins import Pins
+from duckrun.lake.lake import Lake
+from duckrun.run.memory import parse_bytes
+from duckrun.run.pins import Pins
 from duckrun.session import Session, connect
-from duckrun.specs import EngineName
-from duckrun.storage import refuse_credentials
+from duckrun.storage.storage import refuse_credentials
+from duckrun.values.rows import EngineName
 from duckrun_dagster.launch import configured_by_field
 from duckrun_dagster.resources.hidden import hide, written
 from duckrun_dagster.resources.memory_share import share_of_step

@@ -9,7 +9,7 @@ from dagster import ConfigurableResource, DagsterInstance, DagsterRun, InitResou
 from pydantic import Field, PrivateAttr
 
 from duckrun.errors import InvalidConfig
-from duckrun.storage import Storage
+from duckrun.storage.storage import Storage
 from duckrun_dagster.compat import require_pyspark
 from duckrun_dagster.launch import configured_by_field
 from duckrun_dagster.resources.hidden import hide, written

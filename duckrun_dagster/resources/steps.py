@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from duckrun.lake import Lake
-from duckrun.pins import Pins
+from duckrun.lake.lake import Lake
+from duckrun.run.pins import Pins
 from duckrun.session import Session
-from duckrun.specs import EngineName
+from duckrun.values.rows import EngineName
 
 
 class StepId(NamedTuple):

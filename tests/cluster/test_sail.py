@@ -66,7 +66,7 @@ import pyarrow as pa
 import duckrun
 from duckrun import AppTransaction, DeltaTable, DuckrunError, MergeSpec, WriteSpec
 from duckrun.engines.spark.process.session import spark_session
-from duckrun.specs import DeleteSpec, ReadSpec
+from duckrun.values.rows import DeleteSpec, ReadSpec
 
 rows = pa.table({"id": [1, 2, 3], "day": ["a", "b", "b"], "v": [0.5, None, float("nan")]})
 said = {"refused": {}}

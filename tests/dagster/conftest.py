@@ -10,7 +10,7 @@ import dagster as dg
 import pytest
 
 import duckrun
-from duckrun.table import Snapshot
+from duckrun.values.snapshot import Snapshot
 from duckrun_dagster import DeltaIOManager, DuckrunResource, SparkResource
 
 

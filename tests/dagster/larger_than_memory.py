@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from duckrun.memory import PeakSampler
+from duckrun.run.memory import PeakSampler
 from duckrun_dagster import DeltaIOManager, DuckrunResource
 
 LIMIT = "512MB"

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from duckrun_dagster.chain import chain_of
-from duckrun_dagster.partitions import written_partitions
+from duckrun_dagster.partitions.partitions import written_partitions
 
 
 def orders(calls: list[int], *, fail_first: bool = False) -> dg.AssetsDefinition:

@@ -12,14 +12,8 @@ import pyarrow as pa
 import pytest
 from dagster_dbt import dbt_assets
 
-from duckrun_dagster import (
-    DeltaIOManager,
-    DuckrunDbtCliResource,
-    DuckrunDbtTranslator,
-    DuckrunResource,
-    partition_vars,
-)
-from duckrun_dagster.dbt_cli import commit_of
+from duckrun_dagster import DeltaIOManager, DuckrunDbtCliResource, DuckrunDbtTranslator, DuckrunResource, partition_vars
+from duckrun_dagster.dbt.cli import commit_of
 
 FILES = {
     "dbt_project.yml": (

@@ -7,7 +7,7 @@ import pytest
 from dagster import DailyPartitionsDefinition, PartitionsDefinition, StaticPartitionsDefinition
 
 from duckrun_dagster.metadata import key_finder
-from duckrun_dagster.partitions import PartitionSlice
+from duckrun_dagster.partitions.partitions import PartitionSlice
 
 DAILY = DailyPartitionsDefinition("2024-01-01", end_date="2024-01-05")
 

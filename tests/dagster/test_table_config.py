@@ -6,8 +6,8 @@ import dagster as dg
 import pytest
 
 from duckrun.errors import InvalidConfig
-from duckrun.specs import DeleteInsertSpec, MergeClause, MergeSpec, ReadSpec, WriteSpec
-from duckrun_dagster.table_config import parse_input, parse_table
+from duckrun.values.rows import DeleteInsertSpec, MergeClause, MergeSpec, ReadSpec, WriteSpec
+from duckrun_dagster.config import parse_input, parse_table
 
 
 def table(key: list[str] | None = None, **metadata: Any) -> Any:

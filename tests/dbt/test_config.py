@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from dbt.adapters.duckrun.config import ModelConfig, parse_model
-from dbt.adapters.duckrun.strategy import plan_write, write_strategy
+from dbt.adapters.duckrun.materialize.strategy import plan_write, write_strategy
+from dbt.adapters.duckrun.model.config import ModelConfig, parse_model
 
 from duckrun.errors import InvalidConfig, SchemaMismatch
-from duckrun.specs import AppTransaction, DeleteInsertSpec, MergeSpec, WriteSpec
-from duckrun.table import Snapshot, TableRef
+from duckrun.values.rows import AppTransaction, DeleteInsertSpec, MergeSpec, WriteSpec
+from duckrun.values.snapshot import Snapshot, TableRef
 
 APP = AppTransaction("run/model.shop.a")
 

@@ -12,7 +12,7 @@ from deltalake.exceptions import DeltaError
 
 import duckrun
 from duckrun import SchemaMismatch
-from duckrun.table_specs import AddCheck, AlterSpec
+from duckrun.values.tables import AddCheck, AlterSpec
 
 MODEL = "{{{{ config(materialized='{kind}', on_schema_change='fail') }}}} select {id} as id, {amount} as amount, 'a' as grade"
 CONTRACT = """

@@ -88,7 +88,7 @@ def test_extensions_of_others_are_loaded_only_if_signed(make_project):
 
 
 def test_the_part_of_the_memory_that_dbt_is_told_holds_where_the_profile_sets_no_limit(monkeypatch):
-    monkeypatch.setattr("duckrun.memory.effective_limit", lambda: 8 * 10**9)
+    monkeypatch.setattr("duckrun.run.memory.effective_limit", lambda: 8 * 10**9)
     assert limit_of(monkeypatch, None) == 8 * 10**9
     assert limit_of(monkeypatch, "0.25") == 2 * 10**9
     assert limit_of(monkeypatch, "0.25", memory_limit="4GB") == limit_of(monkeypatch, None, memory_limit="4GB")

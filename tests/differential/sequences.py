@@ -17,7 +17,7 @@ import duckdb
 import pyarrow as pa
 
 from duckrun import MergeClause, MergeSpec, WriteSpec
-from duckrun.specs import DeleteInsertSpec, DeleteSpec, Spec, UpdateSpec
+from duckrun.values.rows import DeleteInsertSpec, DeleteSpec, Spec, UpdateSpec
 
 SCHEMA = pa.schema(
     [

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from duckrun import DuckrunError, UnsupportedFeature
-from duckrun.sql import transpile
+from duckrun.sql.names import transpile
 from tests.differential.corpus import Both, calls, over_all_tables, queries
 from tests.rows import rows_of
 

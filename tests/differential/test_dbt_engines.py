@@ -20,8 +20,8 @@ from dbt.cli.main import dbtRunner
 from sqlglot import exp
 
 import duckrun
-from duckrun.engines.duckdb import extension_path
-from duckrun.specs import WriteSpec
+from duckrun.engines.duckdb.engine import extension_path
+from duckrun.values.rows import WriteSpec
 
 pytestmark = [pytest.mark.differential, pytest.mark.spark, pytest.mark.timeout(1200)]
 

@@ -21,9 +21,9 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 
 from duckrun import MergeClause, MergeSpec, Session, WriteSpec
-from duckrun.engines.duckdb import extension_path
-from duckrun.specs import DeleteInsertSpec, DeleteSpec, UpdateSpec
-from duckrun.table_specs import OptimizeSpec
+from duckrun.engines.duckdb.engine import extension_path
+from duckrun.values.rows import DeleteInsertSpec, DeleteSpec, UpdateSpec
+from duckrun.values.tables import OptimizeSpec
 from tests.alphabet import TEXTS, VALUES
 
 Row = dict[str, Any]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from duckrun.table_specs import ColumnSpec, CreateSpec
+from duckrun.values.tables import ColumnSpec, CreateSpec
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "features.md"
 ENGINES = ("duckdb", "spark")

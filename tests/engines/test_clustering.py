@@ -12,8 +12,8 @@ import pytest
 import duckrun
 from duckrun import AppTransaction, DeltaTable, InvalidConfig, MergeSpec, SchemaMismatch, UnsupportedFeature, WriteSpec
 from duckrun.session import Session
-from duckrun.specs import DeleteInsertSpec, DeleteSpec, TableConstraints, UpdateSpec
-from duckrun.table_specs import AlterSpec, ClusterBy, ColumnSpec, CreateSpec, OptimizeSpec
+from duckrun.values.rows import DeleteInsertSpec, DeleteSpec, TableConstraints, UpdateSpec
+from duckrun.values.tables import AlterSpec, ClusterBy, ColumnSpec, CreateSpec, OptimizeSpec
 from tests.rows import rows_of
 
 COLUMNS = (ColumnSpec("id", "BIGINT"), ColumnSpec("name", "VARCHAR"))

@@ -10,8 +10,8 @@ from deltalake.exceptions import DeltaError
 
 from duckrun import InvalidConfig, SchemaMismatch, WriteSpec
 from duckrun.session import Session
-from duckrun.specs import TableConstraints
-from duckrun.table_specs import AddCheck, AlterSpec, SetComment, SetNotNull
+from duckrun.values.rows import TableConstraints
+from duckrun.values.tables import AddCheck, AlterSpec, SetComment, SetNotNull
 from tests.rows import rows_of
 
 ROWS = pa.table({"id": [1, 2], "Amount": [10, None]})

@@ -17,7 +17,7 @@ import pytest
 from duckrun import AppTransaction, CommitConflict, SchemaMismatch, StorageError, UnsupportedFeature, WriteSpec
 from duckrun.errors import InvalidConfig, TableNotFound
 from duckrun.session import Session
-from duckrun.table_specs import (
+from duckrun.values.tables import (
     AddCheck,
     AddColumn,
     AlterSpec,

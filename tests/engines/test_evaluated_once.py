@@ -8,7 +8,7 @@ import pytest
 import duckrun
 from duckrun import DuckrunError, MergeSpec, WriteSpec
 from duckrun.session import Session
-from duckrun.specs import DeleteInsertSpec, MergeClause
+from duckrun.values.rows import DeleteInsertSpec, MergeClause
 from tests.alphabet import VOLATILE_PREDICATES
 
 ROWS = 1000

@@ -20,8 +20,8 @@ from deltalake import write_deltalake
 import duckrun
 from duckrun import DuckrunError, MergeSpec, SchemaMismatch, Session, UnsupportedFeature, WriteSpec
 from duckrun.errors import InvalidConfig
-from duckrun.specs import DeleteSpec, UpdateSpec
-from duckrun.table_specs import OptimizeSpec
+from duckrun.values.rows import DeleteSpec, UpdateSpec
+from duckrun.values.tables import OptimizeSpec
 from tests.engines.feature_cases import APPENDS_ONLY, ENGINES, FEATURES, OTHER, PAGE, STEPS, YES, Feature, page
 from tests.rows import rows_of
 

@@ -13,7 +13,7 @@ import pytest
 
 import duckrun
 from duckrun import MergeSpec, SchemaMismatch, Session, WriteSpec
-from duckrun.specs import DeleteInsertSpec
+from duckrun.values.rows import DeleteInsertSpec
 from tests.rows import rows_of
 
 LIBRARIES = ("arrow", "stream", "pandas", "polars", "lazy", "relation", "sql", "native")

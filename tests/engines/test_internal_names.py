@@ -9,9 +9,9 @@ import pytest
 
 from duckrun import MergeSpec, WriteSpec
 from duckrun.session import Session
-from duckrun.specs import DeleteInsertSpec, MergeClause
-from duckrun.sql import quote_identifier
-from duckrun.table_specs import OptimizeSpec
+from duckrun.sql.names import quote_identifier
+from duckrun.values.rows import DeleteInsertSpec, MergeClause
+from duckrun.values.tables import OptimizeSpec
 from tests.alphabet import INTERNAL_COLUMNS
 from tests.rows import rows_of
 

@@ -14,8 +14,8 @@ import pytest
 from duckrun import SQL, ReadOnlyLake, WriteSpec, connect, maintenance
 from duckrun.errors import InvalidConfig, TableNotFound, UnsupportedFeature
 from duckrun.session import Session
-from duckrun.specs import DeleteSpec, ReadSpec
-from duckrun.table_specs import AlterSpec, ColumnSpec, CreateSpec, SetProperties
+from duckrun.values.rows import DeleteSpec, ReadSpec
+from duckrun.values.tables import AlterSpec, ColumnSpec, CreateSpec, SetProperties
 from tests.rows import rows_of
 
 WEEK = 7 * 24 * 3600
@@ -124,19 +124,19 @@ def test_a_writer_that_commits_within_a_compaction_goes_below_it(
     """On an object store nobody holds a lock: the compacted files go on top of an append that came between."""
     for number in range(3):
         duck.execute("main.t", WriteSpec("append"), rows("a", number))
-    from duckrun.engines import duckdb_optimize
-    from duckrun.transaction import Transaction
+    from duckrun.engines.duckdb import optimize
+    from duckrun.run.transaction import Transaction
 
-    real = duckdb_optimize.staged.commit
+    real = optimize.staged.commit
 
     def commit(transaction: Transaction, *args: object, **options: object) -> int:
-        monkeypatch.setattr(duckdb_optimize.staged, "commit", real)
+        monkeypatch.setattr(optimize.staged, "commit", real)
         import deltalake
 
         deltalake.write_deltalake(transaction.ref.location, rows("a", 99), mode="append")
         return real(transaction, *args, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(duckdb_optimize.staged, "commit", commit)
+    monkeypatch.setattr(optimize.staged, "commit", commit)
     result = maintenance.compact(duck, "main.t")
     assert (result.version, result.files_after) == (4, 2)
     assert rows_of(duck.scan("main.t"), "id") == [(0,), (1,), (2,), (99,)]

@@ -16,10 +16,10 @@ from deltalake import DeltaTable, write_deltalake
 
 import duckrun
 from duckrun import InvalidConfig, MergeSpec, ReadSpec, Session, StorageError, UnsupportedFeature, WriteSpec
-from duckrun.pins import Pins
-from duckrun.table import Scan
-from duckrun.table_specs import OptimizeSpec
-from duckrun.views import ViewCatalog
+from duckrun.engines.duckdb.views import ViewCatalog
+from duckrun.run.pins import Pins
+from duckrun.values.snapshot import Scan
+from duckrun.values.tables import OptimizeSpec
 from tests.rows import rows_of
 
 # ---------------------------------------------------------------- tables that plain Spark makes

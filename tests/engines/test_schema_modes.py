@@ -12,8 +12,8 @@ import pytest
 from duckrun import MergeClause, MergeSpec, SchemaMismatch, WriteSpec
 from duckrun.errors import InvalidConfig
 from duckrun.session import Session
-from duckrun.specs import DeleteInsertSpec
-from duckrun.table_specs import AddCheck, AlterSpec, SetComment, SetNotNull, SetProperties
+from duckrun.values.rows import DeleteInsertSpec
+from duckrun.values.tables import AddCheck, AlterSpec, SetComment, SetNotNull, SetProperties
 from tests.rows import rows_of
 
 OLD = pa.table(

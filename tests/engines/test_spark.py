@@ -27,8 +27,10 @@ from duckrun.errors import (
     TableNotFound,
     UnsupportedFeature,
 )
-from duckrun.lake import Lake
-from duckrun.specs import (
+from duckrun.lake.lake import Lake
+from duckrun.run.transaction import Transaction
+from duckrun.sql.names import parse_query, replace_tables
+from duckrun.values.rows import (
     AppTransaction,
     Commit,
     DeleteInsertSpec,
@@ -39,8 +41,6 @@ from duckrun.specs import (
     UpdateSpec,
     WriteSpec,
 )
-from duckrun.sql import parse_query, replace_tables
-from duckrun.transaction import Transaction
 
 needs_spark = pytest.mark.spark
 SPARK_AT = {"remote" if "DUCKRUN_TEST_SPARK_REMOTE" in os.environ else "master": "local[2]"}

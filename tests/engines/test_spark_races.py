@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 import duckrun
 from duckrun import SQL, AppTransaction, CommitConflict, MergeSpec, Session, WriteSpec
 from duckrun.engines.spark.write import Attempt
-from duckrun.specs import DeleteInsertSpec
+from duckrun.values.rows import DeleteInsertSpec
 from tests import races
 from tests.races import FOREIGN, OF_ITSELF, LetIn
 

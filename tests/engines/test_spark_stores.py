@@ -12,8 +12,8 @@ import duckrun
 from duckrun import MergeSpec, WriteSpec
 from duckrun.engines.spark.process.jars import STORE_PACKAGES, store_packages, without_stores
 from duckrun.errors import InvalidConfig, UnsupportedFeature
-from duckrun.specs import DeleteSpec
-from duckrun.storage import Storage
+from duckrun.storage.storage import Storage
+from duckrun.values.rows import DeleteSpec
 from tests.rows import rows_of
 
 ROWS = pa.table({"id": [1, 2, 3], "day": ["mon", "o'x %", "mon"]})

@@ -15,9 +15,9 @@ from deltalake import DeltaTable, write_deltalake
 
 import duckrun
 from duckrun import SQL, MergeSpec, SchemaMismatch, Session, WriteSpec
-from duckrun.engines.duckdb import open_connection
-from duckrun.engines.writers.statistics import delta_stats
-from duckrun.specs import DeleteInsertSpec
+from duckrun.engines.duckdb.engine import open_connection
+from duckrun.engines.duckdb.writers.statistics import delta_stats
+from duckrun.values.rows import DeleteInsertSpec
 from tests.alphabet import VALUES
 
 TYPES: dict[str, Any] = {

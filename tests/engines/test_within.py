@@ -9,7 +9,7 @@ import pytest
 
 from duckrun import MergeClause, MergeSpec, RowsOutsidePartition, WriteSpec
 from duckrun.session import Session
-from duckrun.specs import UPSERT, DeleteInsertSpec
+from duckrun.values.rows import UPSERT, DeleteInsertSpec
 from tests.rows import rows_of
 
 # The key 1 is in both days, 3 in the other one, 4 in none: its day is NULL.

@@ -23,7 +23,7 @@ from duckrun import (
     WriteSpec,
 )
 from duckrun.session import Session
-from duckrun.specs import DeleteInsertSpec, DeleteSpec, ReadSpec, TableConstraints, UpdateSpec
+from duckrun.values.rows import DeleteInsertSpec, DeleteSpec, ReadSpec, TableConstraints, UpdateSpec
 from tests.rows import rows_of
 
 NAN = float("nan")

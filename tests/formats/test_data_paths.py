@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from duckrun.formats.data_paths import respelled
-from duckrun.specs import ScanFile
+from duckrun.formats.delta.data_paths import respelled
+from duckrun.values.rows import ScanFile
 
 TOLD = [
     *(f"a%{n:02X}b.parquet" for n in range(0x20, 0x7F)),

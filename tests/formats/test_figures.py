@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from duckrun import Session
-from duckrun.engines import duckdb_alter, duckdb_optimize, duckdb_rewrite
+from duckrun.engines.duckdb import alter, change, optimize
 from duckrun.errors import LostRows
-from duckrun.specs import DeleteInsertSpec, DeleteSpec, MergeSpec, UpdateSpec, WriteSpec
+from duckrun.values.rows import DeleteInsertSpec, DeleteSpec, MergeSpec, UpdateSpec, WriteSpec
 from tests.rows import rows_of
 
 ROWS = [(n, n % 2) for n in range(10)]
@@ -46,7 +46,7 @@ def test_a_change_that_reads_other_rows_than_its_files_hold_is_not_committed(
     held: Session, monkeypatch: pytest.MonkeyPatch, change: str, fault: str
 ) -> None:
     """A reader that leaves out a row of a file, or gives all of its rows twice."""
-    stage = duckdb_rewrite.staged.stage
+    stage = change.staged.stage
 
     def strange(rows: Any, *args: Any, **options: Any) -> Any:
         sql = f"SELECT * FROM ({rows.sql}) WHERE id <> 5"
@@ -54,13 +54,13 @@ def test_a_change_that_reads_other_rows_than_its_files_hold_is_not_committed(
             sql = f"SELECT * FROM ({rows.sql}) UNION ALL SELECT * FROM ({rows.sql}) WHERE id = 5"
         return stage(replace(rows, sql=sql), *args, **options)
 
-    real, more = duckdb_rewrite.counted, 1 if fault == "rows are doubled" else -1
+    real, more = change.counted, 1 if fault == "rows are doubled" else -1
     monkeypatch.setattr(
-        duckdb_rewrite,
+        change,
         "counted",  # also of the rows of the files
         lambda cursor, rows, *where: real(cursor, rows, *where) + (more if ".parquet" in rows else 0),
     )
-    monkeypatch.setattr(duckdb_rewrite.staged, "stage", strange)
+    monkeypatch.setattr(change.staged, "stage", strange)
     with pytest.raises(LostRows, match=r"main\.t.*not committed"):
         CHANGES[change](held)
     monkeypatch.undo()
@@ -73,13 +73,13 @@ def test_a_change_that_reads_other_rows_than_its_files_hold_is_not_committed(
 def test_files_written_anew_with_other_rows_are_not_committed(
     held: Session, monkeypatch: pytest.MonkeyPatch, work: str
 ) -> None:
-    stage = duckdb_optimize.staged.stage
+    stage = optimize.staged.stage
 
     def short(rows: Any, *args: Any, **options: Any) -> Any:
         return stage(replace(rows, sql=f"SELECT * FROM ({rows.sql}) OFFSET 1"), *args, **options)
 
-    monkeypatch.setattr(duckdb_optimize.staged, "stage", short)
-    monkeypatch.setattr(duckdb_alter.staged, "stage", short)
+    monkeypatch.setattr(optimize.staged, "stage", short)
+    monkeypatch.setattr(alter.staged, "stage", short)
     does: dict[str, Work] = {
         "optimize": lambda s: s.table("t").optimize().executeCompaction(),
         "alter": lambda s: s.sql("alter table t rename column id to n"),
@@ -94,12 +94,12 @@ def test_a_remove_of_a_file_that_is_not_in_the_table_is_not_committed(
     held: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As by a name that is spelled in another way than the log's: the file would stay."""
-    real = duckdb_rewrite.whole_files
+    real = change.whole_files
 
     def respelled(*args: Any) -> Any:
         return [replace(file, spelled=f"{file.spelled}?") for file in real(*args) or ()]
 
-    monkeypatch.setattr(duckdb_rewrite, "whole_files", respelled)
+    monkeypatch.setattr(change, "whole_files", respelled)
     with pytest.raises(LostRows, match=r"main\.t.*does not have"):
         held.execute("t", DeleteSpec("p = 1"))
     monkeypatch.undo()
@@ -109,7 +109,7 @@ def test_a_remove_of_a_file_that_is_not_in_the_table_is_not_committed(
 def test_rows_read_from_a_file_that_the_log_does_not_name_are_not_rewritten(
     held: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(duckdb_rewrite, "place", lambda ref, file: f"/elsewhere/{file.path}")
+    monkeypatch.setattr(change, "place", lambda ref, file: f"/elsewhere/{file.path}")
     with pytest.raises(LostRows, match=r"main\.t.*no file of its log"):
         held.execute("t", DeleteSpec("id = 3"))
     monkeypatch.undo()

@@ -15,12 +15,12 @@ from deltalake import DeltaTable, write_deltalake
 
 import duckrun
 from duckrun import WriteSpec
-from duckrun.engines import duckdb_sql
-from duckrun.engines.duckdb import DuckDBEngine
+from duckrun.engines.duckdb import sql
+from duckrun.engines.duckdb.engine import DuckDBEngine
+from duckrun.engines.duckdb.views import ViewCatalog
 from duckrun.errors import SourceOutdated
-from duckrun.pins import Pins
+from duckrun.run.pins import Pins
 from duckrun.session import Session
-from duckrun.views import ViewCatalog
 
 COMMITS, LIVE = 120, 3
 
@@ -138,7 +138,7 @@ def test_a_view_of_a_run_keeps_its_version_of_a_long_log(lake: Session, folder: 
 def test_an_instance_with_many_versions_reads_further_ones_as_well(
     lake: Session, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(duckdb_sql, "_MOST_ATTACHED", 1)
+    monkeypatch.setattr(sql, "_MOST_ATTACHED", 1)
     assert read(lake) == expected(120)
     write_deltalake(folder, ids(500), mode="append")
     assert read(lake) == read(lake) == [118, 119, 120, 500]

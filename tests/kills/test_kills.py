@@ -27,10 +27,10 @@ from deltalake import DeltaTable
 from filelock import FileLock
 
 import duckrun
-from duckrun.engines.duckdb import load_extensions
-from duckrun.lake import ViewDefinition
-from duckrun.locks import lock_path
-from duckrun.specs import WriteSpec
+from duckrun.engines.duckdb.engine import load_extensions
+from duckrun.lake.lake import ViewDefinition
+from duckrun.storage.locks import lock_path
+from duckrun.values.rows import WriteSpec
 from tests.kills.chains import Row, apply, chain_of
 
 pytestmark = pytest.mark.kills

@@ -21,8 +21,8 @@ import pyarrow as pa
 
 import duckrun
 from duckrun import AppTransaction, MergeClause, MergeSpec, Session, WriteSpec
-from duckrun.lake import ViewDefinition
-from duckrun.specs import DeleteInsertSpec, DeleteSpec, StagedFile, UpdateSpec
+from duckrun.lake.lake import ViewDefinition
+from duckrun.values.rows import DeleteInsertSpec, DeleteSpec, StagedFile, UpdateSpec
 from tests.kills.chains import STAGERS, Step, chain_of
 
 UPDATE_EXPRESSION = (

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 import duckrun
 from duckrun import WriteSpec
-from duckrun.lake import ViewDefinition
+from duckrun.lake.lake import ViewDefinition
 
 ENGINES = ("duckdb", "spark")
 Row = tuple[Any, ...]

@@ -21,8 +21,8 @@ from duckrun import (
     WriteSpec,
 )
 from duckrun.session import Session
-from duckrun.statements.parsing import parse
-from duckrun.statements.tokens import split
+from duckrun.statements.parse.parsing import parse
+from duckrun.statements.parse.tokens import split
 from tests.rows import rows_of
 
 ORDERS = pa.table({"id": [1, 2], "item": ["fig", "kiwi"]})

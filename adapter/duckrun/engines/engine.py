@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
     from duckrun.frame import Frame
-    from duckrun.pins import Reads
-    from duckrun.specs import Commit, ReadSpec, Spec
-    from duckrun.storage import Storage
-    from duckrun.table import Scan, Snapshot
-    from duckrun.table_specs import MaintenanceResult, TableSpec
-    from duckrun.transaction import Transaction
+    from duckrun.run.pins import Reads
+    from duckrun.run.transaction import Transaction
+    from duckrun.storage.storage import Storage
+    from duckrun.values.rows import Commit, ReadSpec, Spec
+    from duckrun.values.snapshot import Scan, Snapshot
+    from duckrun.values.tables import MaintenanceResult, TableSpec
 
 
 @runtime_checkable

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
-from duckrun.dialects import text_in
 from duckrun.errors import InvalidConfig
 from duckrun.frame import Frame
-from duckrun.lake import ViewDefinition
-from duckrun.lakes import OWN_CATALOGS
-from duckrun.pins import Read, Reads, together
-from duckrun.sql import parse_query, replace_tables
-from duckrun.table import Snapshot, TableRef
+from duckrun.lake.lake import ViewDefinition
+from duckrun.lake.lakes import OWN_CATALOGS
+from duckrun.run.pins import Read, Reads, together
+from duckrun.sql.dialects import text_in
+from duckrun.sql.names import parse_query, replace_tables
+from duckrun.values.snapshot import Snapshot, TableRef
 
 if TYPE_CHECKING:
     from duckrun.engines.engine import Engine
-    from duckrun.lake import Lake
-    from duckrun.lakes import Lakes
-    from duckrun.pins import Pins
+    from duckrun.lake.lake import Lake
+    from duckrun.lake.lakes import Lakes
+    from duckrun.run.pins import Pins
 
 
 @dataclass

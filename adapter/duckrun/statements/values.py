@@ -7,8 +7,8 @@ from typing import Literal
 
 from sqlglot import exp
 
-from duckrun.specs import DeleteSpec
-from duckrun.table_specs import Change, CreateSpec, TableSpec
+from duckrun.values.rows import DeleteSpec
+from duckrun.values.tables import Change, CreateSpec, TableSpec
 
 Parts = tuple[str, ...]
 """The parts of a name, as written: ``schema.name`` is two."""

@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from duckrun import MergeClause, MergeSpec, Session, WriteSpec
-from duckrun.specs import DeleteInsertSpec, DeleteSpec
+from duckrun.values.rows import DeleteInsertSpec, DeleteSpec
 
 ROWS = pa.table({"id": [1, 2, 3], "x": [1.5, math.nan, -2.0]})
 

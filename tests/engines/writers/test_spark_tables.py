@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 
 import duckrun
 from duckrun import Session
-from duckrun.specs import DeleteSpec, UpdateSpec, WriteSpec
+from duckrun.values.rows import DeleteSpec, UpdateSpec, WriteSpec
 from tests.engines.writers.test_foreign_paths import CHANGES, VALUES, removed_paths
 from tests.rows import rows_of
 

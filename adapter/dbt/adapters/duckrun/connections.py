@@ -10,16 +10,16 @@ import duckdb
 from dbt.adapters.contracts.connection import AdapterResponse, Connection, ConnectionState
 from dbt.adapters.duckdb.connections import DuckDBConnectionManager
 from dbt.adapters.duckrun.environment import LakeEnvironment
-from dbt.adapters.duckrun.response import DuckrunResponse
-from dbt.adapters.duckrun.spark_cursor import SparkCursor
-from dbt.adapters.duckrun.spark_session import SparkNodeSession
+from dbt.adapters.duckrun.materialize.response import DuckrunResponse
+from dbt.adapters.duckrun.spark.cursor import SparkCursor
+from dbt.adapters.duckrun.spark.session import SparkNodeSession
 from dbt.adapters.duckrun.statements import carry_out_all, drop_schema_of, parts_of
 from dbt.adapters.events.logging import AdapterLogger
 from dbt_common.exceptions import DbtDatabaseError, DbtRuntimeError
 from dbt_common.invocation import get_invocation_id
 
 from duckrun.errors import DuckrunError
-from duckrun.sql import quote_identifier
+from duckrun.sql.names import quote_identifier
 
 logger = AdapterLogger("Duckrun")
 

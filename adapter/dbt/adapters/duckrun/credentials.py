@@ -8,14 +8,14 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from dbt.adapters.duckdb.credentials import DuckDBCredentials
-from dbt.adapters.duckrun.config import NAIVE_TIMESTAMPS
-from dbt.adapters.duckrun.node import ENGINES
-from dbt.adapters.duckrun.spark_session import SPARK_KEYS
+from dbt.adapters.duckrun.model.config import NAIVE_TIMESTAMPS
+from dbt.adapters.duckrun.model.node import ENGINES
+from dbt.adapters.duckrun.spark.session import SPARK_KEYS
 from dbt_common.exceptions import DbtRuntimeError
 
 from duckrun.errors import DuckrunError
-from duckrun.memory import parse_bytes
-from duckrun.storage import refuse_credentials
+from duckrun.run.memory import parse_bytes
+from duckrun.storage.storage import refuse_credentials
 
 REDACTED = "***"
 _LAKE_KEYS = ("root_path", "storage_options", "read_only")

@@ -15,21 +15,21 @@ from dbt.adapters.contracts.connection import AdapterResponse
 from dbt.adapters.duckdb.environments.local import DuckDBConnectionWrapper, LocalEnvironment
 from dbt.adapters.duckdb.plugins import BasePlugin
 from dbt.adapters.duckrun.credentials import DuckrunCredentials
-from dbt.adapters.duckrun.node import Node, current, reading
-from dbt.adapters.duckrun.spark_cursor import SparkCursor
-from dbt.adapters.duckrun.spark_session import SparkNodeSession, start_engine
+from dbt.adapters.duckrun.model.node import Node, current, reading
+from dbt.adapters.duckrun.spark.cursor import SparkCursor
+from dbt.adapters.duckrun.spark.session import SparkNodeSession, start_engine
 
-from duckrun.engines.duckdb import UNSIGNED, DuckDBEngine, extension_path, instance_config, load_extensions
+from duckrun.engines.duckdb.engine import UNSIGNED, DuckDBEngine, extension_path, instance_config, load_extensions
+from duckrun.engines.duckdb.views import ViewCatalog
 from duckrun.errors import InvalidConfig
-from duckrun.lake import Lake
-from duckrun.lakes import Lakes
-from duckrun.memory import Arbiter, parse_bytes
-from duckrun.pins import Pins, Read, WorkLog
-from duckrun.specs import AppTransaction
-from duckrun.sql import quote_identifier, quote_literal
-from duckrun.table import TableRef
-from duckrun.transaction import Transaction
-from duckrun.views import ViewCatalog
+from duckrun.lake.lake import Lake
+from duckrun.lake.lakes import Lakes
+from duckrun.run.memory import Arbiter, parse_bytes
+from duckrun.run.pins import Pins, Read, WorkLog
+from duckrun.run.transaction import Transaction
+from duckrun.sql.names import quote_identifier, quote_literal
+from duckrun.values.rows import AppTransaction
+from duckrun.values.snapshot import TableRef
 
 if TYPE_CHECKING:
     from duckrun.engines.spark.engine import SparkEngine

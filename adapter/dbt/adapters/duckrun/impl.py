@@ -13,31 +13,31 @@ from dbt.adapters.base import BaseRelation, available
 from dbt.adapters.base.impl import ConstraintSupport
 from dbt.adapters.contracts.connection import AdapterResponse
 from dbt.adapters.duckdb.impl import DuckDBAdapter
-from dbt.adapters.duckrun.build import Build
-from dbt.adapters.duckrun.catalog import catalog_entry, catalog_of
-from dbt.adapters.duckrun.config import STRATEGIES, column_comments, parse_model
 from dbt.adapters.duckrun.connections import DuckrunConnectionManager
-from dbt.adapters.duckrun.descriptions import describe
+from dbt.adapters.duckrun.docs.catalog import catalog_entry, catalog_of
+from dbt.adapters.duckrun.docs.descriptions import describe
 from dbt.adapters.duckrun.environment import LakeEnvironment
-from dbt.adapters.duckrun.external import ExternalFile, build_external
-from dbt.adapters.duckrun.node import Node, current, running
+from dbt.adapters.duckrun.materialize.build import Build
+from dbt.adapters.duckrun.materialize.external import ExternalFile, build_external
+from dbt.adapters.duckrun.materialize.response import DuckrunResponse
+from dbt.adapters.duckrun.materialize.snapshots import SnapshotColumns, snapshot_merge
+from dbt.adapters.duckrun.materialize.stage import DuckDBStage
+from dbt.adapters.duckrun.materialize.strategy import OVERWRITE, OutOfSync, write_strategy
+from dbt.adapters.duckrun.model.config import STRATEGIES, column_comments, parse_model
+from dbt.adapters.duckrun.model.node import Node, current, running
 from dbt.adapters.duckrun.relation import DuckrunColumn, DuckrunRelation, quoted
-from dbt.adapters.duckrun.response import DuckrunResponse
-from dbt.adapters.duckrun.snapshots import SnapshotColumns, snapshot_merge
-from dbt.adapters.duckrun.spark_stage import SparkStage, spark_type
-from dbt.adapters.duckrun.stage import DuckDBStage
+from dbt.adapters.duckrun.spark.stage import SparkStage, spark_type
 from dbt.adapters.duckrun.statements import drop, drop_schema
-from dbt.adapters.duckrun.strategy import OVERWRITE, OutOfSync, write_strategy
 from dbt.adapters.exceptions import RelationTypeNullError
 from dbt_common.contracts.constraints import ConstraintType
 from dbt_common.contracts.metadata import CatalogTable
 from dbt_common.exceptions import CompilationError, DbtRuntimeError
 
+from duckrun.engines.duckdb.views import ViewCatalog
 from duckrun.errors import DuckrunError, InvalidConfig, UnsupportedFeature
-from duckrun.lake import TableRef, ViewDefinition
-from duckrun.pins import unnoted
-from duckrun.specs import DeleteSpec
-from duckrun.views import ViewCatalog
+from duckrun.lake.lake import TableRef, ViewDefinition
+from duckrun.run.pins import unnoted
+from duckrun.values.rows import DeleteSpec
 
 # Commands that write to the lake: for these an unwritable root is an error before anything runs.
 _WRITING_COMMANDS = {"run", "build", "seed", "snapshot", "retry", "clone", "run-operation"}

@@ -10,17 +10,17 @@ from typing import Any
 
 from dbt.adapters.duckrun.credentials import DuckrunCredentials
 from dbt.adapters.duckrun.environment import LakeEnvironment
-from dbt.adapters.duckrun.node import Node
+from dbt.adapters.duckrun.model.node import Node
 from dbt.adapters.duckrun.statements import NodeEngine
 from dbt.adapters.factory import get_adapter_by_type
 from sqlglot import exp
 
-from duckrun.dialects import tree_in
 from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.frame import Frame
 from duckrun.session import Session
-from duckrun.statements.parsing import parse
-from duckrun.statements.tokens import TokenReader, split
+from duckrun.sql.dialects import tree_in
+from duckrun.statements.parse.parsing import parse
+from duckrun.statements.parse.tokens import TokenReader, split
 from duckrun.statements.values import Query
 
 

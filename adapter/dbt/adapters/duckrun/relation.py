@@ -7,9 +7,9 @@ from typing import Any
 
 from dbt.adapters.duckdb.column import DuckDBColumn
 from dbt.adapters.duckdb.relation import DuckDBRelation
-from dbt.adapters.duckrun.node import current
+from dbt.adapters.duckrun.model.node import current
 
-from duckrun.sql import quote_identifier
+from duckrun.sql.names import quote_identifier
 
 
 def quoted(identifier: str) -> str:

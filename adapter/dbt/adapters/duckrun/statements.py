@@ -11,14 +11,14 @@ from dataclasses import dataclass
 import duckdb
 from dbt.adapters.duckrun.environment import LakeEnvironment
 
-from duckrun.engines.duckdb import DuckDBEngine
+from duckrun.engines.duckdb.engine import DuckDBEngine
+from duckrun.engines.duckdb.views import ViewCatalog
 from duckrun.errors import InvalidConfig
-from duckrun.lake import ViewDefinition
+from duckrun.lake.lake import ViewDefinition
 from duckrun.session import Session
-from duckrun.specs import Commit
-from duckrun.statements.tokens import Source, TokenReader, split
-from duckrun.table import TableRef
-from duckrun.views import ViewCatalog
+from duckrun.statements.parse.tokens import Source, TokenReader, split
+from duckrun.values.rows import Commit
+from duckrun.values.snapshot import TableRef
 
 # Words before the name of what a statement changes; words in brackets may be left out.
 _FORMS: tuple[tuple[str, ...], ...] = (

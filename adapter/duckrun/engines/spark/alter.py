@@ -12,13 +12,14 @@ from duckrun.engines.spark.errors import errors_about, text_of
 from duckrun.engines.spark.scratch import altered_rows
 from duckrun.engines.spark.sql import properties_list, quote, table_at, text_literal, to_spark
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
-from duckrun.formats import delta_maintenance, delta_types
-from duckrun.formats.alteration import Alteration
-from duckrun.formats.definition import Definition, created, special_properties
-from duckrun.formats.delta_commit import only_spark
-from duckrun.specs import Commit
-from duckrun.table import Snapshot
-from duckrun.table_specs import (
+from duckrun.formats.delta import maintenance, types
+from duckrun.formats.delta.alteration import Alteration
+from duckrun.formats.delta.commit import only_spark
+from duckrun.formats.delta.definition import Definition, created, special_properties
+from duckrun.run.transaction import Transaction
+from duckrun.values.rows import Commit
+from duckrun.values.snapshot import Snapshot
+from duckrun.values.tables import (
     AddCheck,
     AddColumn,
     AlterSpec,
@@ -37,7 +38,6 @@ from duckrun.table_specs import (
     UnsetProperties,
     VacuumSpec,
 )
-from duckrun.transaction import Transaction
 
 if TYPE_CHECKING:
     from duckrun.engines.spark.engine import SparkEngine
@@ -142,7 +142,7 @@ def _create(spec: CreateSpec, special: Mapping[str, str], *, replaces: bool) -> 
 
 def _columns(made: Definition) -> str:
     return ", ".join(
-        f"{quote(f['name'])} {delta_types.spelled(f['type'])}{'' if f['nullable'] else ' NOT NULL'}"
+        f"{quote(f['name'])} {types.spelled(f['type'])}{'' if f['nullable'] else ' NOT NULL'}"
         + (f" COMMENT {text_literal(f['metadata']['comment'])}" if "comment" in f["metadata"] else "")
         for f in made.fields
     )
@@ -165,7 +165,7 @@ def _change(change: Change, dialect: str, columns: Sequence[str]) -> str:
         case AddColumn(column):
             if not column.nullable:
                 raise SchemaMismatch(f"column {column.name!r} is to be NOT NULL, and the rows that are there have none")
-            kind = delta_types.spelled(delta_types.delta_type(column.type, dialect, column.name))
+            kind = types.spelled(types.delta_type(column.type, dialect, column.name))
             comment = f" COMMENT {text_literal(column.comment)}" if column.comment else ""
             return f"ADD COLUMNS ({quote(column.name)} {kind}{comment})"
         case DropColumn(name):
@@ -173,7 +173,7 @@ def _change(change: Change, dialect: str, columns: Sequence[str]) -> str:
         case RenameColumn(name, to):
             return f"RENAME COLUMN {quote(name)} TO {quote(to)}"
         case ChangeType(name, kind):
-            spelled = delta_types.spelled(delta_types.delta_type(kind, dialect, name))
+            spelled = types.spelled(types.delta_type(kind, dialect, name))
             return f"ALTER COLUMN {quote(name)} TYPE {spelled}"
         case DropNotNull(name):
             return f"ALTER COLUMN {quote(name)} DROP NOT NULL"
@@ -208,7 +208,7 @@ def vacuum(
             listed = engine.spark.sql(f"{text}{' DRY RUN' if spec.dry_run else ''}").collect()
         except Exception as error:
             if "RETENTION" in text_of(error).upper():
-                raise delta_maintenance.below_retention(snapshot, spec) from error
+                raise maintenance.below_retention(snapshot, spec) from error
             raise
     if spec.dry_run:
         folder = place.partition("://")[2] if "://" in place else place

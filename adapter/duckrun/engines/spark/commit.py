@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 from duckrun.engines.spark.errors import errors_about
 from duckrun.engines.spark.sql import table_at
-from duckrun.engines.table_job import nothing
+from duckrun.engines.tables import nothing
 from duckrun.errors import CommitConflict, InvalidConfig
-from duckrun.specs import Commit, Spec
-from duckrun.table_specs import TableSpec
-from duckrun.transaction import Conflict, Transaction
+from duckrun.run.transaction import Conflict, Transaction
+from duckrun.values.rows import Commit, Spec
+from duckrun.values.tables import TableSpec
 
 if TYPE_CHECKING:
     from duckrun.engines.spark.engine import SparkEngine
-    from duckrun.table import Snapshot
+    from duckrun.values.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from duckrun.engines.spark.engine import SparkEngine
     from duckrun.engines.spark.write import Attempt
-    from duckrun.specs import WriteSpec
-    from duckrun.table import Snapshot
+    from duckrun.values.rows import WriteSpec
+    from duckrun.values.snapshot import Snapshot
 
 _OF_ONE_TABLE = ("delta.columnMapping.maxColumnId", "delta.rowTracking.materialized")
 

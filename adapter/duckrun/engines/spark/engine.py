@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from sqlglot import exp
 
-from duckrun.dialects import text_in
-from duckrun.engines.arrow_values import arrow_table
 from duckrun.engines.spark import alter
 from duckrun.engines.spark.errors import errors_about
 from duckrun.engines.spark.foreign_servers import refuse_what_it_would_get_wrong
@@ -26,22 +24,24 @@ from duckrun.engines.spark.scratch import scratch
 from duckrun.engines.spark.sql import quote, to_spark
 from duckrun.engines.spark.types import storable_table
 from duckrun.engines.spark.write import Attempt
-from duckrun.engines.table_job import carry_out
+from duckrun.engines.tables import carry_out
+from duckrun.engines.tabular import arrow_table
 from duckrun.errors import InvalidConfig, SchemaMismatch, StorageError, UnsupportedFeature
-from duckrun.formats.alteration import Alteration
+from duckrun.formats.delta.alteration import Alteration
 from duckrun.frame import Frame, without_arrow_form
-from duckrun.pins import NOTHING, Reads
-from duckrun.specs import Commit, DeleteSpec, ReadSpec, Spec, StagedFile, UpdateSpec
-from duckrun.sql import fresh_name
-from duckrun.table_specs import MaintenanceResult, OptimizeSpec, TableSpec, VacuumSpec
+from duckrun.run.pins import NOTHING, Reads
+from duckrun.sql.dialects import text_in
+from duckrun.sql.names import fresh_name
+from duckrun.values.rows import Commit, DeleteSpec, ReadSpec, Spec, StagedFile, UpdateSpec
+from duckrun.values.tables import MaintenanceResult, OptimizeSpec, TableSpec, VacuumSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from duckrun.lake import Lake
-    from duckrun.storage import Storage
-    from duckrun.table import Scan, Snapshot
-    from duckrun.transaction import Transaction
+    from duckrun.lake.lake import Lake
+    from duckrun.run.transaction import Transaction
+    from duckrun.storage.storage import Storage
+    from duckrun.values.snapshot import Scan, Snapshot
 
 _FILES_AS_LIST = 1000  # a longer list of paths is joined instead
 

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 from duckrun.engines.spark.process.trouble import trouble
 from duckrun.errors import DuckrunError, DuplicateSourceKeys, InvalidConfig, SchemaMismatch
-from duckrun.raising import raised
-from duckrun.transaction import Conflict
+from duckrun.run.transaction import Conflict
+from duckrun.sql.raising import raised
 
 RAISED = "duckrun: "
 """How a message of ours begins that a row raises inside Spark."""

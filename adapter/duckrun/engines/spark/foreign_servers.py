@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from duckrun.errors import UnsupportedFeature
-from duckrun.specs import Spec, WriteSpec
+from duckrun.values.rows import Spec, WriteSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

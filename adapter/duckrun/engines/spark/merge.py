@@ -16,8 +16,8 @@ from duckrun.engines.spark.sql import (
 )
 from duckrun.engines.spark.types import fit_all
 from duckrun.errors import DuplicateSourceKeys, InvalidConfig, SchemaMismatch, repeated_keys
-from duckrun.specs import Commit, DeleteInsertSpec, MergeSpec
-from duckrun.sql import fresh_name
+from duckrun.sql.names import fresh_name
+from duckrun.values.rows import Commit, DeleteInsertSpec, MergeSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 from duckrun.engines.spark.foreign_servers import other_implementation
 from duckrun.engines.spark.sql import quote
-from duckrun.formats.alteration import Alteration
-from duckrun.formats.data_paths import decoded
-from duckrun.formats.definition import Definition
-from duckrun.formats.delta_commit import NewCommit
-from duckrun.formats.delta_log import COPY
-from duckrun.formats.operations import Operation
-from duckrun.lake import Lake
-from duckrun.specs import StagedFile
-from duckrun.table import Snapshot, TableRef
+from duckrun.formats.delta.alteration import Alteration
+from duckrun.formats.delta.commit import NewCommit
+from duckrun.formats.delta.data_paths import decoded
+from duckrun.formats.delta.definition import Definition
+from duckrun.formats.delta.log import COPY
+from duckrun.formats.delta.operations import Operation
+from duckrun.lake.lake import Lake
+from duckrun.values.rows import StagedFile
+from duckrun.values.snapshot import Snapshot, TableRef
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from duckrun.dialects import text_in, tree_in
 from duckrun.errors import InvalidConfig, RowsOutsidePartition
-from duckrun.raising import raising
-from duckrun.specs import MergeClause, MergeSpec
-from duckrun.sql import quote_literal, transpile
-from duckrun.written import keep_place, put_in_place
+from duckrun.sql.dialects import text_in, tree_in
+from duckrun.sql.names import quote_literal, transpile
+from duckrun.sql.raising import raising
+from duckrun.sql.written import keep_place, put_in_place
+from duckrun.values.rows import MergeClause, MergeSpec
 
 
 def quote(*parts: str) -> str:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from duckrun.engines.spark.errors import errors_about
 from duckrun.errors import InvalidConfig, StorageError
-from duckrun.lake import Lake
+from duckrun.lake.lake import Lake
 from duckrun.session import Session
-from duckrun.specs import AppTransaction, Commit, DeleteInsertSpec, MergeSpec, WriteSpec
+from duckrun.values.rows import AppTransaction, Commit, DeleteInsertSpec, MergeSpec, WriteSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

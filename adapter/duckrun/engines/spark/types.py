@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from duckrun.columns import refuse_twins
 from duckrun.engines.spark.sql import quote
 from duckrun.errors import SchemaMismatch, unfitting_columns, without_type
-from duckrun.specs import SchemaMode
+from duckrun.values.columns import refuse_twins
+from duckrun.values.rows import SchemaMode
 
 _INTEGERS = ("byte", "short", "integer", "long")
 

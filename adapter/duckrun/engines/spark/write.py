@@ -8,7 +8,6 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from duckrun.columns import refuse_twins
 from duckrun.engines.spark import create, merge
 from duckrun.engines.spark.commit import SparkCommit
 from duckrun.engines.spark.errors import RAISED, errors_about, text_of
@@ -21,7 +20,7 @@ from duckrun.engines.spark.sql import (
     without_between,
 )
 from duckrun.engines.spark.types import check_new_table, fit_all, holds_untyped, taking_types
-from duckrun.engines.table_job import REWRITTEN
+from duckrun.engines.tables import REWRITTEN
 from duckrun.errors import (
     CommitConflict,
     InvalidConfig,
@@ -29,26 +28,27 @@ from duckrun.errors import (
     SchemaMismatch,
     UnsupportedFeature,
 )
-from duckrun.formats.alteration import Alteration, evolved
-from duckrun.formats.definition import Definition, constrained_anew, overwritten, sort_order
-from duckrun.formats.delta_commit import NewCommit, only_spark, refuse_unknown_features
-from duckrun.formats.delta_types import (
+from duckrun.formats.delta.alteration import Alteration, evolved
+from duckrun.formats.delta.commit import NewCommit, only_spark, refuse_unknown_features
+from duckrun.formats.delta.definition import Definition, constrained_anew, overwritten, sort_order
+from duckrun.formats.delta.operations import changed, created
+from duckrun.formats.delta.protocol import COMPUTED
+from duckrun.formats.delta.types import (
     NO_PARTITION_VALUES,
     holds,
     no_partition_value,
     outside_years,
     refuse_partition_type,
 )
-from duckrun.formats.operations import changed, created
-from duckrun.formats.protocol import COMPUTED
-from duckrun.specs import Commit, DeleteInsertSpec, DeleteSpec, MergeSpec, Spec, UpdateSpec, WriteSpec
-from duckrun.transaction import Transaction
+from duckrun.run.transaction import Transaction
+from duckrun.values.columns import refuse_twins
+from duckrun.values.rows import Commit, DeleteInsertSpec, DeleteSpec, MergeSpec, Spec, UpdateSpec, WriteSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from duckrun.engines.spark.engine import SparkEngine
-    from duckrun.table import Snapshot
+    from duckrun.values.snapshot import Snapshot
 
 _YEARS = {
     "date": ("DATE'0001-01-01'", "DATE'9999-12-31'"),

@@ -19,7 +19,7 @@ from duckrun.errors import InvalidConfig
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from duckrun.storage import Storage
+    from duckrun.storage.storage import Storage
 
 MINIMUM_JAVA = 17  # Spark 4 runs on 17 and newer
 CONNECT_PORT = 15002

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from duckrun.storage import Storage
+    from duckrun.storage.storage import Storage
 
 JARS_KEY = "duckrun.jars"
 PACKAGES_KEY, EXCLUDES_KEY = "spark.jars.packages", "spark.jars.excludes"

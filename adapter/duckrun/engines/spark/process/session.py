@@ -37,7 +37,7 @@ from duckrun.errors import InvalidConfig
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from duckrun.storage import Storage
+    from duckrun.storage.storage import Storage
 
 __all__ = ["apply_storage", "is_spark_frame", "java_version", "spark_session", "stop_spark_session"]
 

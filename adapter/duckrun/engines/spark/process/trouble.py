@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from duckrun.engines.spark.process.jars import STORE_PACKAGES
 from duckrun.errors import DuckrunError, FunctionFailed, InvalidConfig, StorageError
-from duckrun.storage_trouble import storage_error
+from duckrun.storage.trouble import storage_error
 
 _TRACEBACK = "Traceback (most recent call last):"
 _JAVA_FRAME = re.compile(

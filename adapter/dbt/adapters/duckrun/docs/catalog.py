@@ -1,0 +1,106 @@
+"""What `dbt docs generate` shows of a lake: columns, comments, rows and bytes, from the logs of its tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from dbt.adapters.duckrun.environment import LakeEnvironment
+from dbt_common.contracts.metadata import CatalogTable, ColumnMetadata, StatsItem, TableMetadata
+
+from duckrun.engines.duckdb.views import ViewCatalog
+from duckrun.lake.lake import TableRef, ViewDefinition
+from duckrun.values.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    import agate  # type: ignore[import-untyped]
+
+_TABLE = ("table_database", "table_schema", "table_name", "table_type", "table_comment")
+_COLUMN = ("column_name", "column_index", "column_type", "column_comment", "table_owner")
+_STATISTICS = {
+    "num_rows": ("Rows", "Rows of the table at this version"),
+    "num_bytes": ("Bytes", "Size of its data files"),
+    "version": ("Version", "Newest version of the Delta table"),
+}
+_PARTS = ("label", "value", "description", "include")
+COLUMNS = (*_TABLE, *_COLUMN, *(f"stats:{key}:{part}" for key in _STATISTICS for part in _PARTS))
+
+
+def catalog_of(env: LakeEnvironment, views: ViewCatalog, names: Iterable[tuple[str, str]]) -> agate.Table:
+    """The catalog rows of some (schema, name) of one lake: one a column. What the lake does not hold is left out."""
+    from dbt_common.clients.agate_helper import table_from_rows
+
+    rows: list[tuple[Any, ...]] = []
+    for schema, name in dict.fromkeys(names):
+        spelled = {known.lower(): known for known in views.names(schema)}.get(name.lower())
+        if spelled is not None:
+            rows += _rows(env, views, views.lake.resolve(schema, spelled))
+    return table_from_rows(rows, COLUMNS, text_only_columns=[*_TABLE, "column_name", "column_type", "column_comment"])
+
+
+def catalog_entry(env: LakeEnvironment, views: ViewCatalog, schema: str, name: str) -> CatalogTable | None:
+    """What the catalog says of one table or view; None where the lake does not hold it."""
+    if name.lower() not in {known.lower() for known in views.names(schema)}:
+        return None
+    rows = [dict(zip(COLUMNS, row, strict=True)) for row in catalog_of(env, views, [(schema, name)]).rows]
+    first = rows[0]
+    statistics = {
+        key: StatsItem(
+            id=key,
+            label=label,
+            value=None if first[f"stats:{key}:value"] is None else int(first[f"stats:{key}:value"]),
+            include=True,
+            description=description,
+        )
+        for key, (label, description) in _STATISTICS.items()
+        if first[f"stats:{key}:include"]
+    }
+    described = "Indicates whether there are statistics for this table"
+    statistics["has_stats"] = StatsItem("has_stats", "Has Stats?", bool(statistics), False, described)
+    return CatalogTable(
+        metadata=TableMetadata(
+            first["table_type"], schema, first["table_name"], views.database, first["table_comment"]
+        ),
+        columns={
+            row["column_name"]: ColumnMetadata(
+                row["column_type"], int(row["column_index"]), row["column_name"], row["column_comment"]
+            )
+            for row in rows
+        },
+        stats=statistics,
+    )
+
+
+def _rows(env: LakeEnvironment, views: ViewCatalog, ref: TableRef) -> list[tuple[Any, ...]]:
+    views.ensure(ref)
+    definition = views.lake.definition(ref)
+    comments: Mapping[str, str | None] = {}
+    if isinstance(definition, ViewDefinition):
+        kind, comment, statistics = "VIEW", definition.comment, _statistics({})
+        comments = dict(definition.column_comments)
+    else:
+        snapshot = env.pins.snapshot(ref)
+        kind, comment, statistics = "BASE TABLE", snapshot.description, _statistics(_figures(snapshot))
+        comments = {f.name: (f.metadata or {}).get(b"comment", b"").decode() or None for f in snapshot.schema}
+    table = (views.database, ref.schema, ref.name, kind, comment)
+    return [
+        (*table, name, index, dtype, comments.get(name), None, *statistics)
+        for index, (name, dtype) in enumerate(views.columns(ref), start=1)
+    ]
+
+
+def _figures(snapshot: Snapshot) -> dict[str, int]:
+    files = snapshot.files()
+    figures = {"num_bytes": sum(file.size for file in files), "version": snapshot.version}
+    if all(file.stats and not file.deletion_vector for file in files):
+        figures["num_rows"] = sum(json.loads(file.stats or "{}").get("numRecords", 0) for file in files)
+    return figures
+
+
+def _statistics(figures: dict[str, int]) -> list[Any]:
+    return [
+        part
+        for key, (label, description) in _STATISTICS.items()
+        for part in (label, figures.get(key), description, key in figures)
+    ]

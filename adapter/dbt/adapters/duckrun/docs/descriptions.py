@@ -1,0 +1,36 @@
+"""persist_docs: the descriptions of a model in the comments of its Delta table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dbt.adapters.duckrun.environment import LakeEnvironment
+
+from duckrun.values.rows import Commit
+from duckrun.values.snapshot import Snapshot, TableRef
+
+
+def describe(env: LakeEnvironment, ref: TableRef, description: str | None, comments: Mapping[str, str]) -> None:
+    """Bring the descriptions in a Delta table up to date, by one metadata commit, and only if they differ."""
+    lake = env.lakes.of(ref)
+    if documented(lake.snapshot(ref), description, comments):
+        return
+    transaction = env.transaction(ref, f"describe/{ref}", rows=False)
+
+    def attempt(snapshot: Snapshot | None) -> Commit:
+        assert snapshot is not None, "the table was there a moment ago, and this process holds its lock"
+        note = transaction.note(writer="none")
+        version = lake.format.describe(snapshot, description=description, column_comments=comments, note=note)
+        at = snapshot.version if version is None else version
+        return lake.format.commit_at(ref, at, mode="describe", engine="none", writer="none")
+
+    transaction.run(attempt, mode="describe", engine="none")
+    env.views_of(ref).moved(ref)
+
+
+def documented(snapshot: Snapshot, description: str | None, comments: Mapping[str, str]) -> bool:
+    """Whether a table says already what its model says."""
+    if description is not None and description != snapshot.description:
+        return False
+    held = {field.name.lower(): (field.metadata or {}).get(b"comment", b"").decode() for field in snapshot.schema}
+    return all(held.get(name.lower(), comment) == comment for name, comment in comments.items())

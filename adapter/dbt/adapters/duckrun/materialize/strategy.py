@@ -1,0 +1,285 @@
+"""How a model's rows go into its table this time: one spec, and the SELECT over the staged rows that feeds it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dbt.adapters.duckrun.model.config import ModelConfig, column_comments
+from dbt.adapters.duckrun.model.constraints import Constraints
+from dbt.adapters.duckrun.model.merge_config import clauses_of
+from dbt.adapters.duckrun.model.values import match, merge_sql, source_columns, target_sql
+
+from duckrun.errors import InvalidConfig, SchemaMismatch
+from duckrun.sql.names import quote_identifier, quote_literal
+from duckrun.sql.raising import raising
+from duckrun.values.rows import (
+    NO_TABLE,
+    AppTransaction,
+    DeleteInsertSpec,
+    MergeClause,
+    MergeSpec,
+    SchemaMode,
+    Spec,
+    TableConstraints,
+    WriteSpec,
+)
+from duckrun.values.snapshot import Snapshot
+
+OVERWRITE = "overwrite"
+CREATE = "create"
+"""An overwrite that was decided since there was no table: where another build has made one by now, it is refused."""
+
+
+class OutOfSync(SchemaMismatch):
+    """The model has other columns than its table, and on_schema_change is fail: dbt calls that a compilation error."""
+
+
+_NEEDS_KEY = ("merge", "insert", "delete+insert")
+
+
+@dataclass(frozen=True)
+class Write:
+    """A spec, and the query over the staging relation whose rows it writes."""
+
+    spec: Spec
+    select: str
+    widen: WriteSpec | None = None
+    """Goes first, with the columns of ``widen_select`` and no row: adds those that the spec's own mode cannot add."""
+    widen_select: str = ""
+
+
+def write_strategy(config: ModelConfig, *, exists_as_table: bool, full_refresh: bool) -> str:
+    """How an incremental model writes this time: whole, when there is nothing to add to; else by its strategy.
+
+    Without a unique_key there is nothing to match, and dbt's merge and delete+insert only insert.
+    """
+    if full_refresh:
+        return OVERWRITE
+    if not exists_as_table:
+        return CREATE
+    if config.strategy not in _NEEDS_KEY or config.unique_key:
+        return config.strategy
+    if config.strategy == "insert":
+        raise InvalidConfig(f"{config.node}: incremental_strategy insert adds rows with new keys: it needs unique_key.")
+    if any(action.side == "not_matched_by_source" for action in config.merge):
+        raise InvalidConfig(
+            f"{config.node}: merge_clauses concern rows that the source does not have, and without unique_key that is "
+            "every row of the table. Set unique_key or merge_on_using_columns."
+        )
+    return "append"
+
+
+def plan_write(
+    config: ModelConfig,
+    strategy: str,
+    *,
+    table: str,
+    staging: str,
+    source: Sequence[str],
+    target: Snapshot | None,
+    app: AppTransaction | None = None,
+    fenced: bool = True,
+    kept: TableConstraints | None = None,
+) -> Write:
+    """The spec of one write, and the SELECT over ``staging`` that feeds it.
+
+    ``target`` is the table as it is, or None where it is written whole; ``fenced`` says whether the engine can fence a
+    write there; ``kept`` are the constraints that a table written whole keeps. Raises InvalidConfig and SchemaMismatch,
+    which name the table, before anything is written.
+    """
+    whole_write = strategy in (OVERWRITE, CREATE) or target is None
+    _require_columns(config, table, source, keys=not whole_write)  # a first write matches nothing
+    spec: Spec
+    if strategy in (OVERWRITE, CREATE) or target is None:
+        spec = WriteSpec(
+            mode="overwrite",
+            read_version=NO_TABLE if strategy == CREATE and fenced else None,
+            partition_by=config.partition_by,
+            sort_by=config.sort_by,
+            cluster_by=config.cluster_by,
+            table_properties=config.table_properties,
+            target_file_size=config.target_file_size,
+            description=config.description,
+            column_comments=column_comments(config.documented, source),
+            constraints=kept,
+            app=app,
+        )
+        return Write(spec, selected(source, config.constraints, staging))
+    _refuse_other_partitions(config, table, target)
+    columns, schema_mode = _columns_to_write(config, table, source, target.schema.names)
+    shared: dict[str, Any] = {
+        "schema_mode": schema_mode,
+        "app": app,
+        "partition_by": config.partition_by,
+        "cluster_by": config.cluster_by,
+    }
+    whole: dict[str, Any] = {**shared, "sort_by": config.sort_by, "target_file_size": config.target_file_size}
+    keys = tuple(match(key, columns) or key for key in config.unique_key)
+    select = selected(columns, config.constraints, staging)
+    if strategy == "append":
+        return Write(WriteSpec(mode="append", **whole), select)
+    if strategy == "safeappend":
+        return Write(WriteSpec(mode="safeappend", read_version=target.version, **whole), select)
+    if strategy == "merge":
+        clauses, on = clauses_of(config.merge, columns, target.schema.names), _merge_on(config)
+        mentioned = source_columns([on, *_texts_of(clauses)])
+        beside = [c for c in source if c not in columns and match(c, mentioned)]
+        if beside:
+            clauses = tuple(_limited(clause, columns) for clause in clauses)
+        spec = MergeSpec(keys=keys, clauses=clauses, on=on, sort_by=config.sort_by, **shared)
+        return Write(spec, selected([*columns, *beside], config.constraints, staging))
+    if strategy == "insert":
+        spec = MergeSpec(keys=keys, clauses=(MergeClause("not_matched_insert"),), on=_merge_on(config), **shared)
+        return Write(spec, select)
+    if strategy == "delete+insert":
+        predicate = _all_of(_target_predicates(config))
+        spec = DeleteInsertSpec(keys=keys, predicate=predicate, sort_by=config.sort_by, **shared)
+    elif strategy == "insert_overwrite":
+        predicate = _all_of(_target_predicates(config))
+        if predicate is None and not target.partition_columns:
+            spec = WriteSpec(mode="overwrite", **{**whole, "schema_mode": "fail"})
+        else:
+            spec = WriteSpec(mode="replace", predicate=predicate, **whole)
+    elif strategy == "microbatch":
+        slice_ = _slice(config, source)
+        spec = WriteSpec(mode="replace", predicate=_all_of([slice_, *_target_predicates(config)]), **whole)
+        select = f"{select} where {slice_}"
+    else:
+        raise InvalidConfig(f"{config.node}: unknown write strategy {strategy!r}.")
+    return Write(spec, select)
+
+
+def rows_that_stay(
+    config: ModelConfig, strategy: str, staging: str, source: Sequence[str], target: Snapshot
+) -> str | None:
+    """SQL condition over ``target`` for the rows that a write leaves in the table; None where it leaves none."""
+    if strategy in (OVERWRITE, CREATE):
+        return None
+    if strategy in ("append", "safeappend"):
+        return "true"
+    if strategy == "microbatch":
+        return f"({_slice(config, source)}) is not true"
+    if strategy == "insert_overwrite":
+        columns: Sequence[str] = target.partition_columns
+        predicate = _all_of(_target_predicates(config))
+        if predicate is not None:
+            return f"({predicate}) is not true"
+        if not columns:
+            return None
+    else:
+        columns = config.unique_key
+    same = " and ".join(f"staged.{quote_identifier(c)} = target.{quote_identifier(c)}" for c in columns)
+    return f"not exists (select 1 from {quote_identifier(staging)} as staged where {same})"
+
+
+def selected(columns: Sequence[str], constraints: Constraints, staging: str) -> str:
+    """SELECT of some columns of the staged rows; the first row that breaks a constraint fails the write."""
+    made = {name: quote_identifier(name) for name in columns}
+    for name in constraints.not_null:
+        column = match(name, columns)
+        if column is not None:
+            error = raising(SchemaMismatch, quote_literal(f"NOT NULL constraint failed: {column} has a NULL in it"))
+            made[column] = f"case when {made[column]} is null then {error} else {made[column]} end"
+    for name, check in constraints.checks:
+        error = raising(SchemaMismatch, quote_literal(f"CHECK constraint failed: {name}, {check}"))
+        anchor = columns[0]
+        made[anchor] = f"case when ({check}) is false then {error} else {made[anchor]} end"
+    listed = ", ".join(
+        sql if sql == quote_identifier(name) else f"{sql} as {quote_identifier(name)}" for name, sql in made.items()
+    )
+    return f"select {listed} from {quote_identifier(staging)}"
+
+
+def _slice(config: ModelConfig, source: Sequence[str]) -> str:
+    assert config.batch is not None, "parse_model gives a microbatch model its batch"
+    name = match(config.batch.event_time.strip().strip('"'), source)
+    time = config.batch.event_time if name is None else quote_identifier(name)
+    return f"{time} >= {quote_literal(config.batch.start)} and {time} < {quote_literal(config.batch.end)}"
+
+
+def _merge_on(config: ModelConfig) -> str | None:
+    return _all_of([merge_sql(config.node, "incremental_predicates", p) for p in config.predicates])
+
+
+def _target_predicates(config: ModelConfig) -> list[str]:
+    return [target_sql(config.node, "incremental_predicates", p) for p in config.predicates]
+
+
+def _all_of(conditions: Sequence[str]) -> str | None:
+    return " and ".join(f"({c})" for c in conditions) or None
+
+
+def _texts_of(clauses: Sequence[MergeClause]) -> Iterable[str | None]:
+    for clause in clauses:
+        yield clause.condition
+        yield from (clause.set or {}).values()
+
+
+def _limited(clause: MergeClause, columns: Sequence[str]) -> MergeClause:
+    """A clause that says which columns it writes, since the source has others for its conditions."""
+    if clause.columns is not None or clause.set is not None or clause.kind.endswith("delete"):
+        return clause
+    return MergeClause(clause.kind, clause.condition, columns=tuple(columns))
+
+
+def _columns_to_write(
+    config: ModelConfig, table: str, source: Sequence[str], target: Sequence[str]
+) -> tuple[list[str], SchemaMode]:
+    """dbt's on_schema_change: which columns of the source are written, and what the table may become."""
+    new = [c for c in source if match(c, target) is None]
+    missing = [c for c in target if match(c, source) is None]
+    if config.on_schema_change == "ignore":
+        if missing and not _names_its_columns(config):
+            raise SchemaMismatch(
+                f"{config.node}: table {table} has columns that the model no longer selects ({', '.join(missing)}). "
+                "Set on_schema_change: append_new_columns (they become NULL) or sync_all_columns (they go), or run "
+                "with --full-refresh."
+            )
+        # the table's columns in the table's order; new ones of the source are left out
+        return [name for name in (match(c, source) for c in target) if name is not None], "fail"
+    if config.on_schema_change == "fail" and (new or missing):
+        raise OutOfSync(
+            f"{config.node}: The source and target schemas on this incremental model are out of sync: the model and "
+            f"table {table} differ, and on_schema_change is fail. "
+            f"New in the model: {', '.join(new) or 'none'}. Missing from the model: {', '.join(missing) or 'none'}. "
+            "Run with --full-refresh, or set on_schema_change."
+        )
+    modes: dict[str, SchemaMode] = {"append_new_columns": "append_new_columns", "sync_all_columns": "sync_all_columns"}
+    return list(source), modes.get(config.on_schema_change, "fail")
+
+
+def _names_its_columns(config: ModelConfig) -> bool:
+    """True for a merge whose clauses say where each value comes from: it needs no others of the source."""
+    return config.strategy == "merge" and all(
+        action.action in ("delete", "do_nothing", "error") or action.mode == "explicit" for action in config.merge
+    )
+
+
+def _require_columns(config: ModelConfig, table: str, source: Sequence[str], *, keys: bool) -> None:
+    if not source:
+        raise InvalidConfig(f"{config.node}: the model returns no columns, so table {table} was not written.")
+    wanted: dict[str, Iterable[str]] = {
+        "unique_key": config.unique_key if keys else (),
+        "partition_by": config.partition_by or (),
+        "sort_by": config.sort_by,
+        "z_order_by": config.z_order_by,
+        "merge_update_columns": [name for action in config.merge for name in action.include] if keys else (),
+    }
+    for key, wanted_names in wanted.items():
+        absent = [name for name in wanted_names if match(name, source) is None]
+        if absent:
+            raise InvalidConfig(
+                f"{config.node}: {key} names {', '.join(absent)}, which the model does not return; table {table} was "
+                f"not written. It returns {', '.join(source)}."
+            )
+
+
+def _refuse_other_partitions(config: ModelConfig, table: str, target: Snapshot) -> None:
+    present, asked = target.partition_columns, config.partition_by
+    if asked is not None and [c.lower() for c in asked] != [c.lower() for c in present]:
+        raise InvalidConfig(
+            f"{config.node}: table {table} is partitioned by {', '.join(present) or 'nothing'}, not by {', '.join(asked)}; "
+            "nothing was written. Run with --full-refresh to write it anew with these partitions, or set partition_by back."
+        )

@@ -1,0 +1,140 @@
+"""dbt model config -> one frozen value. Nobody behind this module looks into a config."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dbt.adapters.duckrun.model.constraints import Constraints, parse_constraints
+from dbt.adapters.duckrun.model.merge_config import MergeAction, parse_merge
+from dbt.adapters.duckrun.model.values import match, names, one_of, properties, target_sql, texts
+
+from duckrun.errors import InvalidConfig
+from duckrun.run.memory import parse_bytes
+
+STRATEGIES = ("append", "safeappend", "merge", "insert", "delete+insert", "insert_overwrite", "microbatch")
+# dbt-duckdb's own default, so that a project that changes its profile keeps its meaning.
+DEFAULT_STRATEGY = "delete+insert"
+# A timestamp without zone: as Delta's timestamp_ntz, or as the instant that it is in UTC.
+NAIVE_TIMESTAMPS = ("ntz", "utc")
+ON_SCHEMA_CHANGE = ("ignore", "fail", "append_new_columns", "sync_all_columns")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The slice of time that one run of a microbatch model makes: [start, end), as dbt gives it, in UTC."""
+
+    event_time: str
+    start: str
+    end: str
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """What one node asks of the lake. Its name is in every error."""
+
+    node: str
+    strategy: str = DEFAULT_STRATEGY
+    unique_key: tuple[str, ...] = ()
+    merge: tuple[MergeAction, ...] = ()
+    predicates: tuple[str, ...] = ()
+    batch: Batch | None = None
+    on_schema_change: str = "ignore"
+    partition_by: tuple[str, ...] | None = None
+    sort_by: tuple[str, ...] = ()
+    cluster_by: tuple[str, ...] | None = None
+    z_order_by: tuple[str, ...] = ()
+    table_properties: Mapping[str, str] = field(default_factory=dict)
+    target_file_size: int | None = None
+    location: str | None = None
+    naive_timestamps: str | None = None
+    """None: what the profile says."""
+    sql_header: str | None = None
+    constraints: Constraints = field(default_factory=Constraints)
+    description: str | None = None
+    documented: Mapping[str, Any] = field(default_factory=dict)
+    """The columns as dbt describes them, where the descriptions are to be kept (see column_comments)."""
+
+
+def parse_model(model: Mapping[str, Any]) -> ModelConfig:
+    """The config of a dbt node (the dictionary that macros know as ``model``).
+
+    Raises InvalidConfig, with the known ones, for a value that is not known, and UnsupportedFeature for what is to come.
+    """
+    node = str(model.get("unique_id", "model"))
+    config: Mapping[str, Any] = model.get("config") or {}
+    strategy = config.get("incremental_strategy") or DEFAULT_STRATEGY
+    if strategy == "default":
+        strategy = DEFAULT_STRATEGY
+    _check_strategy(node, strategy)
+    unique_key = tuple(dict.fromkeys(names(node, "unique_key", config.get("unique_key"))))
+    if strategy == "microbatch" and unique_key:
+        raise InvalidConfig(
+            f"{node}: incremental_strategy microbatch does not support 'unique_key': it replaces a slice of time, by "
+            "event_time. Remove unique_key, or use incremental_strategy merge."
+        )
+    docs: Mapping[str, Any] = config.get("persist_docs") or {}
+    columns: Mapping[str, Any] = model.get("columns") or {}
+    size, naive = config.get("target_file_size"), config.get("naive_timestamps")
+    return ModelConfig(
+        node=node,
+        strategy=strategy,
+        unique_key=names(node, "merge_on_using_columns", config.get("merge_on_using_columns")) or unique_key,
+        merge=parse_merge(node, config),
+        predicates=texts(
+            node, "incremental_predicates", config.get("predicates") or config.get("incremental_predicates")
+        ),
+        batch=_batch(node, strategy, model, config),
+        on_schema_change=one_of(node, "on_schema_change", config.get("on_schema_change") or "ignore", ON_SCHEMA_CHANGE),
+        partition_by=names(node, "partition_by", config.get("partition_by") or config.get("partitioned_by")) or None,
+        sort_by=names(node, "sort_by", config.get("sort_by") or config.get("sorted_by")),
+        cluster_by=names(node, "cluster_by", config.get("cluster_by") or config.get("liquid_clustered_by")) or None,
+        z_order_by=names(node, "z_order_by", config.get("z_order_by") or config.get("zorder")),
+        table_properties=properties(node, config.get("table_properties") or config.get("tblproperties")),
+        target_file_size=None if size is None else parse_bytes(size),
+        location=config.get("location"),
+        naive_timestamps=None if naive is None else one_of(node, "naive_timestamps", naive, NAIVE_TIMESTAMPS),
+        sql_header=config.get("sql_header") or None,
+        constraints=parse_constraints(node, model),
+        description=(model.get("description") or None) if docs.get("relation") else None,
+        documented=columns if docs.get("columns") else {},
+    )
+
+
+def column_comments(documented: Mapping[str, Any], columns: Iterable[str]) -> dict[str, str]:
+    """The descriptions of columns, by their names in the table. One that is documented with ``quote: true`` means a column
+    of exactly that name.
+    """
+    columns = list(columns)
+    found: dict[str, str] = {}
+    for column in documented.values():
+        name = column["name"] if column.get("quote") else match(column["name"], columns)
+        if column.get("description") and name in columns:
+            found[name] = column["description"]
+    return found
+
+
+def _check_strategy(node: str, strategy: Any) -> None:
+    try:
+        one_of(node, "incremental_strategy", strategy, STRATEGIES)
+    except InvalidConfig as error:
+        macro = f"get_incremental_{strategy}_sql"
+        raise InvalidConfig(
+            f'{error} (dbt could not find an incremental strategy macro with the name "{macro}": it would be SQL for '
+            "tables of DuckDB, and a lake has strategies of its own.)"
+        ) from None
+
+
+def _batch(node: str, strategy: str, model: Mapping[str, Any], config: Mapping[str, Any]) -> Batch | None:
+    """The slice of a microbatch run; None for another strategy."""
+    if strategy != "microbatch":
+        return None
+    event_time, batch = config.get("event_time"), model.get("batch") or {}
+    start, end = batch.get("event_time_start"), batch.get("event_time_end")
+    if not event_time or not (start and end):
+        raise InvalidConfig(
+            f"{node}: incremental_strategy microbatch needs event_time, begin and batch_size in the model's config, by "
+            "which dbt gives it the slices to run."
+        )
+    return Batch(target_sql(node, "event_time", event_time), str(start), str(end))

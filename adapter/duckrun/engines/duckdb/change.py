@@ -1,0 +1,311 @@
+"""Changes of rows that are there: delete+insert, update, delete, replace.
+
+DuckDB finds the rows (by file and row number of the pinned version) and computes the new values, so expressions mean
+what they mean in DuckDB. It does both in one query, whose answer is kept: a predicate such as random() < 0.5 would find
+other rows a second time. The files that hold them are written anew, and change places with the old ones in one commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import duckdb
+
+from duckrun.engines.duckdb.alter import order_by
+from duckrun.engines.duckdb.places import Numbered, computed, numbered
+from duckrun.engines.duckdb.rows_to_write import refuse_outside, types_of
+from duckrun.engines.duckdb.scan import partition_literal
+from duckrun.engines.duckdb.source import Rows
+from duckrun.engines.duckdb.steady import is_steady
+from duckrun.engines.duckdb.target import definition_of, written_anew
+from duckrun.engines.duckdb.writers import staged
+from duckrun.engines.duckdb.writers.reads import EVERYTHING, Read, equal, has_subquery, joined, matching, partitions
+from duckrun.engines.tables import REWRITTEN
+from duckrun.errors import DuplicateSourceKeys, InvalidConfig, LostRows, repeated_keys
+from duckrun.formats.delta.data_paths import place
+from duckrun.formats.delta.definition import sort_order
+from duckrun.formats.delta.operations import changed
+from duckrun.formats.delta.partition_values import partition_key
+from duckrun.sql.names import columns_of, fresh_name, quote_identifier, quote_literal, transpile
+from duckrun.values.rows import Commit, DeleteInsertSpec, ScanFile, counted_rows
+from duckrun.values.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from duckrun.engines.duckdb.write import Job
+
+
+def delete_insert(job: Job, spec: DeleteInsertSpec, snapshot: Snapshot, rows: Rows) -> Commit:
+    """Delete the rows whose key the source has, then insert the source: one commit. Keys may repeat."""
+    snapshot = job.target(snapshot, rows, spec.schema_mode)
+    fitted, _ = job.finished(rows, snapshot, schema_mode=spec.schema_mode)
+    on = equal(spec.keys)
+    limits = [transpile(limit, spec.dialect, "duckdb") for limit in (spec.predicate, spec.within) if limit is not None]
+    within = " AND ".join(f"({limit}) IS TRUE" for limit in limits) or None
+    where = f" WHERE {within}" if within else ""
+    if spec.within is not None:
+        refuse_outside(job.transaction.ref, fitted, transpile(spec.within, spec.dialect, "duckdb"), spec.within)
+    keys = ", ".join(quote_identifier(k) for k in spec.keys)
+    with numbered(snapshot, rows.cursor) as table:
+        hits = (
+            f"SELECT target.{table.file}, target.{table.row} FROM (SELECT * FROM ({table.sql}){where}) AS target "
+            f"SEMI JOIN (SELECT {keys} FROM ({fitted.sql})) AS source ON {on}"
+        )
+        reason = "rows are deleted and inserted in one commit"
+        counts = (counted(rows.cursor, f"({rows.sql})"), 0, None)
+        read = joined(rows.cursor, fitted.sql, on, within)
+        return _without(job, snapshot, rows.cursor, table, hits, fitted, reason, counts, read)
+
+
+def delete(
+    job: Job, snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection, predicate: str | None, rows: Rows | None = None
+) -> Commit:
+    """Delete the rows for which a predicate is true; with a source, those for which it is with any row of it."""
+    reason = "files with rows to delete are written anew without them"
+    if rows is None:
+        read, whole = matching(cursor, predicate), whole_files(snapshot, cursor, predicate)
+        if whole is not None:
+            return _swap(job, snapshot, (), whole, "whole files go", (0, 0, counted_rows(whole)), read)
+    else:
+        read = joined(cursor, rows.sql, predicate or "true")
+    where = f"({predicate or 'true'}) IS TRUE"
+    with numbered(snapshot, cursor) as table:
+        if rows is None:
+            hits = f"SELECT {table.file}, {table.row} FROM ({table.sql}) AS target WHERE {where}"
+        else:
+            hits = (
+                f"SELECT DISTINCT target.{table.file}, target.{table.row} FROM ({table.sql}) AS target "
+                f"JOIN ({rows.sql}) AS source ON {where}"
+            )
+        return _without(job, snapshot, cursor, table, hits, None, reason, (0, 0, None), read)
+
+
+def update(
+    job: Job,
+    snapshot: Snapshot,
+    cursor: duckdb.DuckDBPyConnection,
+    predicate: str | None,
+    assigned: Mapping[str, str],
+    rows: Rows | None = None,
+) -> Commit:
+    """Set columns to expressions where a predicate is true; with a source, over both, and with one row of it at most."""
+    kinds = types_of(snapshot, cursor)
+    outputs = ", ".join(
+        f"CAST({assigned.get(c, f'target.{quote_identifier(c)}')} AS {kinds[c]}) AS {quote_identifier(c)}"
+        for c in kinds
+    )
+    where = f"({predicate or 'true'}) IS TRUE"
+    with numbered(snapshot, cursor) as table:
+        met = f"WHERE {where}" if rows is None else f"JOIN ({rows.sql}) AS source ON {where}"
+        changed = f"SELECT target.{table.file}, target.{table.row}, {outputs} FROM ({table.sql}) AS target {met}"
+        with computed(cursor, changed) as changes:
+            if rows is not None:
+                _refuse_several(job, cursor, table, changes, list(kinds))
+            names = ", ".join(quote_identifier(c) for c in kinds)
+            fitted, _ = job.finished(Rows(cursor, f"SELECT {names} FROM {changes}", kinds), snapshot)
+            reason = "files with rows to update are written anew with the new values"
+            if rows is None:
+                read = matching(cursor, predicate, *assigned.values())
+            else:
+                read = EVERYTHING if has_subquery(*assigned.values()) else joined(cursor, rows.sql, predicate or "true")
+            counts = (0, counted(cursor, changes), 0)
+            return rewrite(job, snapshot, cursor, table, changes, fitted, reason, counts, read)
+
+
+def _refuse_several(
+    job: Job, cursor: duckdb.DuckDBPyConnection, table: Numbered, changes: str, columns: Sequence[str]
+) -> None:
+    """Raise DuplicateSourceKeys if a row of the table met several rows of the source, with the count and three of them."""
+    shown = ", ".join(f"first({quote_identifier(c)}) AS {quote_identifier(c)}" for c in columns[:6])
+    several = f"SELECT {shown}, count(*) AS n FROM {changes} GROUP BY {table.file}, {table.row} HAVING count(*) > 1"
+    found = cursor.execute(f"SELECT *, count(*) OVER () FROM ({several}) ORDER BY ALL LIMIT 3").fetchall()
+    if found:
+        raise DuplicateSourceKeys(
+            f"The update of table {job.transaction.ref} meets several rows of its source for {found[0][-1]} rows, so that the "
+            f"outcome would be arbitrary: {repeated_keys(columns[:6], found)}. Nothing was written; keep one row of the source for each."
+        )
+
+
+def replace(job: Job, snapshot: Snapshot, rows: Rows, predicate: str | None, reason: str) -> Commit:
+    """Put rows in the place of those for which a predicate is true; with None, of the partitions that they lie in."""
+    cursor = rows.cursor
+    if predicate is None:
+        if not snapshot.partition_columns:
+            raise InvalidConfig(
+                f"Table {job.transaction.ref} has no partitions to replace; give a predicate, or use mode overwrite."
+            )
+        if written_anew(snapshot):
+            with job.read_once(rows) as kept, numbered(snapshot, cursor) as table:
+                hits = _same_partitions(snapshot, table, kept)
+                return _without(job, snapshot, cursor, table, hits, kept, reason, (None, 0, None), EVERYTHING)
+        files = job.staged(rows, snapshot.partition_columns)
+        schema, columns = snapshot.schema, snapshot.partition_columns
+        present = {partition_key(f.partition_values, schema, columns) for f in files}
+        gone = [f for f in snapshot.files() if partition_key(f.partition_values, schema, columns) in present]
+        counts = (sum(f.rows for f in files), 0, counted_rows(gone))
+        return _swap(job, snapshot, files, gone, reason, counts, partitions(snapshot, files))
+    if not is_steady(predicate, cursor):
+        raise InvalidConfig(
+            f"replace on table {job.transaction.ref}: which rows {predicate} is true for changes each time it is asked, and the "
+            "rows that are written must be among them. Nothing was written; delete and append instead."
+        )
+    whole = None if written_anew(snapshot) else whole_files(snapshot, cursor, predicate)
+    read = matching(cursor, predicate)
+    if whole is not None:
+        files = job.staged(rows, snapshot.partition_columns)
+        return _swap(job, snapshot, files, whole, reason, (sum(f.rows for f in files), 0, counted_rows(whole)), read)
+    with numbered(snapshot, cursor) as table:
+        hits = f"SELECT {table.file}, {table.row} FROM ({table.sql}) WHERE ({predicate}) IS TRUE"
+        return _without(job, snapshot, cursor, table, hits, job.kept(rows), reason, (None, 0, None), read)
+
+
+def append(job: Job, snapshot: Snapshot, rows: Rows) -> Commit:
+    """Add rows to a table whose columns go or change their type with them: all of it is written anew."""
+    with numbered(snapshot, rows.cursor) as table:
+        none = f"SELECT {table.file}, {table.row} FROM ({table.sql}) WHERE false"
+        return _without(job, snapshot, rows.cursor, table, none, job.kept(rows), REWRITTEN, (None, 0, 0), EVERYTHING)
+
+
+def _same_partitions(snapshot: Snapshot, table: Numbered, rows: Rows) -> str:
+    names = ", ".join(quote_identifier(c) for c in snapshot.partition_columns)
+    on = " AND ".join(
+        f"target.{quote_identifier(c)} IS NOT DISTINCT FROM source.{quote_identifier(c)}"
+        for c in snapshot.partition_columns
+    )
+    return (
+        f"SELECT target.{table.file}, target.{table.row} FROM ({table.sql}) AS target "
+        f"SEMI JOIN (SELECT DISTINCT {names} FROM ({rows.sql})) AS source ON {on}"
+    )
+
+
+def whole_files(snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection, predicate: str | None) -> list[ScanFile] | None:
+    """The files all of whose rows satisfy a predicate over partition columns alone; None where it is not such a one."""
+    files = snapshot.files()
+    if predicate is None or predicate.lower() == "true":
+        return list(files)
+    used = {column for _, column in columns_of(predicate)}
+    if not used or not used <= set(snapshot.partition_columns) or not is_steady(predicate, cursor):
+        return None
+    if not files:
+        return []
+    schema = cursor.from_arrow(snapshot.schema.empty_table().select(list(snapshot.partition_columns)))
+    kinds = dict(zip(schema.columns, schema.types, strict=True))
+    rows = ", ".join(
+        "(" + ", ".join([str(i), *(partition_literal(f.partition_values.get(c), str(kinds[c])) for c in kinds)]) + ")"
+        for i, f in enumerate(files)
+    )
+    index = quote_identifier(fresh_name("__duckrun_index", kinds))
+    names = ", ".join([index, *(quote_identifier(c) for c in kinds)])
+    found = cursor.execute(
+        f"SELECT {index} FROM (VALUES {rows}) AS target({names}) WHERE ({predicate}) IS TRUE"
+    ).fetchall()
+    return [files[i] for (i,) in found]
+
+
+def _without(
+    job: Job,
+    snapshot: Snapshot,
+    cursor: duckdb.DuckDBPyConnection,
+    table: Numbered,
+    hits: str,
+    added: Rows | None,
+    reason: str,
+    counts: Sequence[int | None],
+    read: Read,
+) -> Commit:
+    """rewrite() without the rows that a query finds."""
+    with computed(cursor, hits) as changes:
+        return rewrite(job, snapshot, cursor, table, changes, added, reason, counts, read)
+
+
+def rewrite(
+    job: Job,
+    snapshot: Snapshot,
+    cursor: duckdb.DuckDBPyConnection,
+    table: Numbered,
+    changes: str,
+    added: Rows | None,
+    reason: str,
+    counts: Sequence[int | None],
+    read: Read,
+) -> Commit:
+    """Write anew the files that hold some rows, without those rows, and add others: one commit. ``read`` says which rows of
+    other writers would have made it another one.
+
+    ``changes`` is a computed table with the file and the number of each row; those without are no row of the table.
+    """
+    by_path = {place(snapshot.ref, f): f for f in snapshot.files()}
+    found = cursor.execute(f"SELECT DISTINCT {table.file} FROM {changes} WHERE {table.row} IS NOT NULL").fetchall()
+    touched = set(by_path) if written_anew(snapshot) else {path for (path,) in found}
+    _refuse_strangers(job, touched - set(by_path))
+    gone = [by_path[path] for path in touched]
+    inside = f"SELECT * FROM ({table.sql}) WHERE {table.file} IN ({', '.join(quote_literal(p) for p in touched)})"
+    names = ", ".join(quote_identifier(c) for c in snapshot.schema.names)
+    selects = []
+    if touched:
+        same = f"kept.{table.file} = hit.{table.file} AND kept.{table.row} = hit.{table.row}"
+        selects.append(f"SELECT {names} FROM ({inside}) AS kept ANTI JOIN {changes} AS hit ON {same}")
+    if added is not None:
+        selects.append(f"SELECT {names} FROM ({added.sql})")
+    if not selects:
+        return job.nothing(snapshot, "no row was concerned")
+    sql = f"SELECT * FROM ({' UNION ALL '.join(selects)}){order_by(sort_order(snapshot.properties))}"
+    one_shot = added is not None and added.one_shot
+    files = staged.stage(
+        Rows(cursor, sql, types_of(snapshot, cursor), one_shot), snapshot.ref, snapshot.partition_columns
+    )
+    inserted, updated, deleted = counts
+    matched = counted(cursor, changes, f"{table.row} IS NOT NULL")
+    if inserted is None:
+        before = counted(cursor, f"({inside})") if touched else 0
+        inserted = sum(f.rows for f in files) - (before - matched)
+    if deleted is None:
+        deleted = matched
+    if written_anew(snapshot) and reason != REWRITTEN:
+        reason = f"{reason}; {REWRITTEN}"
+    return _swap(job, snapshot, files, gone, reason, (inserted, updated, deleted), read)
+
+
+def counted(cursor: duckdb.DuckDBPyConnection, rows: str, where: str = "true") -> int:
+    """How many rows of a table or a query in brackets satisfy a condition."""
+    row = cursor.execute(f"SELECT count(*) FROM {rows} WHERE {where}").fetchone()
+    return row[0] if row else 0
+
+
+def _refuse_strangers(job: Job, paths: set[str]) -> None:
+    if paths:
+        raise LostRows(
+            f"Table {job.transaction.ref}: rows were read from {min(paths)}, which is no file of its log, so that they could not be taken out. "
+            "Nothing was written. Run this with engine: spark, and report it."
+        )
+
+
+def _swap(
+    job: Job,
+    snapshot: Snapshot,
+    files: Sequence[staged.StagedFile],
+    gone: Sequence[ScanFile],
+    reason: str,
+    counts: Sequence[int | None],
+    read: Read,
+) -> Commit:
+    definition = definition_of(snapshot)
+    if not files and not gone and definition is None:
+        return job.nothing(snapshot, "no row was concerned")
+    inserted, updated, deleted = counts
+    version = staged.commit(
+        job.transaction,
+        snapshot,
+        files,
+        gone,
+        operation=changed(job.spec, snapshot.partition_columns),
+        read=read,
+        fenced=getattr(job.spec, "read_version", None) is not None,
+        definition=definition,
+        writer="staged",
+        reason=reason,
+        rows_inserted=inserted,
+        rows_updated=updated,
+        rows_deleted=deleted,
+    )
+    return job.done(version, "staged", reason)

@@ -1,0 +1,452 @@
+"""The embedded engine: DuckDB reads and computes, a writer (delta_rs or staged) writes."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import tempfile
+import threading
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+from sqlglot import exp
+
+from duckrun.display.notebook import is_interactive
+from duckrun.engines.duckdb import alter, optimize, scan, write
+from duckrun.engines.duckdb.advice import advise
+from duckrun.engines.duckdb.rows_to_write import types_of
+from duckrun.engines.duckdb.source import SqlOnCursor, rows_of, schema_of_types
+from duckrun.engines.duckdb.sql import attach_again, errors_about, files_sql, scans_in, select_sql
+from duckrun.engines.duckdb.types import store_all
+from duckrun.engines.tables import carry_out
+from duckrun.engines.tabular import arrow_table
+from duckrun.errors import StorageError
+from duckrun.formats.delta.alteration import Alteration
+from duckrun.frame import Frame, without_arrow_form
+from duckrun.lake.lake import Lake
+from duckrun.run.memory import Arbiter, threads_within
+from duckrun.run.pins import NOTHING, Reads, together
+from duckrun.run.transaction import Transaction
+from duckrun.sql.dialects import text_in
+from duckrun.sql.names import dotted_names, quote_identifier, quote_literal
+from duckrun.storage.storage import Storage
+from duckrun.values.columns import refuse_twins
+from duckrun.values.rows import Commit, ReadSpec, Spec, StagedFile, WriteSpec
+from duckrun.values.snapshot import Scan, Snapshot
+from duckrun.values.tables import MaintenanceResult, OptimizeSpec, TableSpec, VacuumSpec
+
+log = logging.getLogger(__name__)
+
+UNSIGNED = "allow_unsigned_extensions"
+"""DuckDB reads a whole extension, 80 MB for Delta, to check its signature: a quarter of a second for each instance. The files of
+the wheels are as trusted as the wheels' Python is, so an instance starts with this setting, and loses it once they are loaded;
+DuckDB lets nobody set it again.
+"""
+
+
+def extension_path(name: str) -> Path:
+    """The file of a DuckDB extension in its wheel, of exactly this DuckDB's version. Raises StorageError."""
+    spec = importlib.util.find_spec(f"duckdb_extension_{name}")
+    version = f"v{duckdb.__version__}"
+    if spec is None or spec.origin is None:
+        raise StorageError(
+            f"DuckDB's extension {name} is not installed: pip install duckdb-extension-{name}=={duckdb.__version__}"
+        )
+    path = Path(spec.origin).parent / "extensions" / version / f"{name}.duckdb_extension"
+    if not path.is_file():
+        raise StorageError(
+            f"The wheel duckdb-extension-{name} is not of {version}: install duckdb-extension-{name}=={duckdb.__version__}"
+        )
+    return path
+
+
+def load_extensions(
+    connection: duckdb.DuckDBPyConnection, storages: Sequence[Storage] = (), *, narrow: bool = False
+) -> None:
+    """Load what reading these storages needs from wheels, and set their secrets, for the root alone with ``narrow``.
+    Nothing is downloaded.
+    """
+    needed = ["delta"]
+    kinds = {storage.kind for storage in storages}
+    needed += ["httpfs"] if kinds & {"s3", "gcs"} else []
+    needed += ["azure"] if "azure" in kinds else []
+    for name in needed:
+        connection.execute(f"LOAD {quote_literal(extension_path(name).as_posix())}")
+    for storage in storages:
+        for statement in storage.duckdb_secrets(narrow=narrow):
+            connection.execute(statement)
+
+
+def instance_config(limit: int, scratch: str) -> dict[str, str]:
+    """Settings of a DuckDB instance of ours: its memory in bytes, the threads that this is enough for, and the folder that
+    it spills to.
+
+    A Delta table has no order of rows, and keeping that of the input costs memory; ORDER BY holds all the same.
+    """
+    return {
+        "memory_limit": f"{limit}B",
+        "threads": str(threads_within(limit)),
+        "temp_directory": scratch,
+        "preserve_insertion_order": "false",
+        "autoinstall_known_extensions": "false",
+    }
+
+
+def open_connection(lake: Lake, limit: int, scratch: str) -> duckdb.DuckDBPyConnection:
+    """An in-memory DuckDB with the extensions and the secrets that a lake needs."""
+    connection = duckdb.connect(":memory:", config={**instance_config(limit, scratch), UNSIGNED: "true"})
+    connection.execute("SET GLOBAL TimeZone = 'UTC'")  # without GLOBAL its cursors keep the machine's zone
+    load_extensions(connection, [lake.storage])
+    connection.execute(f"SET GLOBAL {UNSIGNED} = false")
+    return connection
+
+
+def _has_ended(connection: duckdb.DuckDBPyConnection) -> bool:
+    """True for an instance that DuckDB refuses every statement of, since an assertion of its own failed."""
+    try:
+        connection.cursor().execute("SELECT 1")
+    except duckdb.FatalException:
+        return True
+    return False
+
+
+class DuckDBEngine:
+    """DuckDB over one lake. ``connection`` is shared by its cursors; each job runs on a cursor of its own."""
+
+    name = "duckdb"
+    temp_tables = True
+    subqueries_in_changes = True
+
+    def __init__(
+        self,
+        lake: Lake,
+        *,
+        arbiter: Arbiter | None = None,
+        connection: duckdb.DuckDBPyConnection | None = None,
+        duckdb_limit: int | None = None,
+        progress: bool = False,
+    ) -> None:
+        self.lake = lake
+        self.arbiter = arbiter or Arbiter()
+        self.duckdb_limit = duckdb_limit or self.arbiter.instance_limit(merges=True)
+        self._owned = connection is None
+        self._progress = progress
+        self._opened = connection
+        self._opening = threading.Lock()
+        self._scratch = tempfile.TemporaryDirectory(prefix="duckrun-")
+        self._registered: dict[str, pa.Table] = {}
+        self._reached: list[Storage] = [lake.storage]
+        self.temp_names: dict[str, Reads] = {}
+        self._kept: set[str] = set()
+        self._views: dict[str, str] = {}
+
+    @property
+    def connection(self) -> duckdb.DuckDBPyConnection:
+        """The DuckDB connection; opened at first use, and again where an error of DuckDB's own ended the instance."""
+        with self._opening:
+            if self._opened is None:
+                self._opened = open_connection(self.lake, self.duckdb_limit, self._scratch.name)
+            elif self._owned and _has_ended(self._opened):
+                self._opened = self._opened_again()
+            return self._opened
+
+    def _opened_again(self) -> duckdb.DuckDBPyConnection:
+        """A new instance with what is known of the one that ended: registered values, views and credentials. Its temporary
+        tables are gone.
+        """
+        connection = open_connection(self.lake, self.duckdb_limit, self._scratch.name)
+        for storage in self._reached[1:]:
+            load_extensions(connection, [storage], narrow=True)
+        lost = dict.fromkeys(self._kept, "its rows are gone")
+        for name, sql in self._views.items():
+            try:
+                attach_again(connection, sql)
+                connection.execute(f"CREATE OR REPLACE VIEW {quote_identifier(name)} AS {sql}")
+            except duckdb.Error as error:  # it reads a table that is gone
+                lost[name] = str(error).splitlines()[0]
+        for name in lost:
+            self._kept.discard(name)
+            self._views.pop(name, None)
+            del self.temp_names[name]
+        log.warning(
+            "An internal error ended this session's DuckDB; a new one is open%s.",
+            "".join(f", without the temporary {name} ({why})" for name, why in lost.items()),
+        )
+        return connection
+
+    def cursor(self) -> duckdb.DuckDBPyConnection:
+        """A cursor of its own for one job; long queries on it show DuckDB's progress bar where somebody watches."""
+        cursor = self.connection.cursor()
+        if self._progress and is_interactive():
+            cursor.execute("SET enable_progress_bar = true")
+        return cursor
+
+    def read_files(self, format: str, path: str, options: Mapping[str, Any]) -> Frame:
+        """The rows of Parquet or CSV files: a file, a folder or a pattern: lazy."""
+        return self._frame(files_sql(format, path, options))
+
+    def reach(self, storage: Storage) -> None:
+        """Take the credentials of another lake."""
+        if not storage.is_local and storage not in self._reached:
+            load_extensions(self.connection, [storage], narrow=True)
+            self._reached.append(storage)
+
+    # -- reading
+
+    def scan(self, snapshot: Snapshot, spec: ReadSpec) -> Frame:
+        """The rows of one snapshot, pruned by columns and predicate: lazy."""
+        advise(snapshot, self.arbiter.limit(), self._scratch.name)
+        return self._frame(
+            select_sql(scan.scan(snapshot, on=self.connection), spec, snapshot.schema.names, str(snapshot.ref))
+        )
+
+    def open(self, planned: Scan) -> Frame:
+        """The rows of a scan's files: lazy. The files may be some of the table's only."""
+        source = scan.scan(planned.snapshot(), files=planned.files)
+        return self._frame(select_sql(source, planned.spec, planned.schema.names, str(planned.ref)))
+
+    def pinned(self, snapshot: Snapshot) -> exp.Expr:
+        """A table at a version, as it stands in the syntax tree of a query for select()."""
+        advise(snapshot, self.arbiter.limit(), self._scratch.name)
+        return exp.Subquery(this=exp.var(scan.scan(snapshot, on=self.connection)[1:-1]))
+
+    def select(self, query: exp.Expr) -> Frame:
+        """A query whose tables are pinned(): lazy."""
+        return self._frame(text_in(query, "duckdb"))
+
+    def explain(self, query: exp.Expr, *, analyze: bool = False) -> str:
+        """DuckDB's plan of a query; with ``analyze`` it runs, and the plan has its times."""
+        with errors_about(self.lake.root):
+            found = self._cursor_with_values().execute(
+                f"EXPLAIN {'ANALYZE ' if analyze else ''}{text_in(query, 'duckdb')}"
+            )
+            return "\n".join(str(row[1]) for row in found.fetchall())
+
+    def local(self, rows: pa.Table) -> Frame:
+        """Rows of this process as a Frame."""
+        cursor, name = self.cursor(), f"__duckrun_local_{uuid.uuid4().hex}"
+        cursor.register(name, rows)
+        return Frame(DuckDBFrame(self, cursor, f"SELECT * FROM {quote_identifier(name)}"), self.name)
+
+    def column_types(self, snapshot: Snapshot) -> dict[str, str]:
+        """A table's columns with their DuckDB types."""
+        return {name: str(kind) for name, kind in types_of(snapshot, self.cursor()).items()}
+
+    def _frame(self, sql: str) -> Frame:
+        with errors_about(self.lake.root):
+            return Frame(DuckDBFrame(self, self._cursor_with_values(), sql), self.name)
+
+    def _cursor_with_values(self) -> duckdb.DuckDBPyConnection:
+        cursor = self.cursor()
+        for name, value in self._registered.items():
+            cursor.register(name, value)
+        return cursor
+
+    def register(self, name: str, value: Any, reads: Reads = NOTHING) -> None:
+        """Give a frame or any Arrow-like value a name that later queries can read. Raises InvalidConfig."""
+        if isinstance(value, Frame):
+            value.createOrReplaceTempView(name)
+            return
+        table = arrow_table(value)
+        refuse_twins(table.schema.names)
+        self._registered[name] = table
+        self.temp_names[name] = reads
+
+    def keep(self, name: str, rows: Frame) -> None:
+        """Compute rows and keep them under a name, in a table of this instance, which every cursor sees."""
+        assert isinstance(rows.source, DuckDBFrame), "rows of this engine"
+        self.forget(name)
+        with errors_about(f"temporary table {name}"):
+            rows.source.cursor.execute(f"CREATE TABLE {quote_identifier(name)} AS {rows.source.sql}")
+        self._kept.add(name)
+        self.temp_names[name] = rows.reads
+
+    def forget(self, name: str) -> None:
+        """Take away a name that register(), keep() or a frame gave; none is fine."""
+        if name not in self.temp_names:
+            return
+        if name in self._kept:
+            self.connection.execute(f"DROP TABLE {quote_identifier(name)}")
+        elif self._registered.pop(name, None) is None:
+            self.connection.execute(f"DROP VIEW IF EXISTS {quote_identifier(name)}")
+        self._views.pop(name, None)
+        self._kept.discard(name)
+        del self.temp_names[name]
+
+    def has_name(self, name: str) -> bool:
+        """True for a name that register() or a frame's createOrReplaceTempView() gave."""
+        return name in self.temp_names
+
+    def named_reads(self, name: str) -> Reads:
+        """What the rows under such a name were computed from."""
+        return self.temp_names.get(name, NOTHING)
+
+    def reads_of(self, value: Any) -> Reads:
+        """What a value was computed from, as far as that can be known: a Frame says it, a relation's query names it."""
+        if isinstance(value, Frame):
+            return value.reads
+        if not isinstance(value, duckdb.DuckDBPyRelation):
+            return NOTHING
+        query = value.sql_query()
+        names = {name[0] for name in dotted_names(query) if len(name) == 1 and name[0] in self.temp_names}
+        return together(scans_in(query), *(self.temp_names[name] for name in names))
+
+    # -- writing
+
+    def can_fence(self, storage: Storage) -> bool:
+        """Everywhere: a commit is put at its version, or not at all."""
+        return True
+
+    def accepts(self, value: Any) -> bool:
+        """True for a value that only DuckDB can write: a DuckDB relation."""
+        return isinstance(value, duckdb.DuckDBPyRelation)
+
+    def schema_of(self, source: Any) -> pa.Schema:
+        """The Arrow schema with which a value would be stored, null for a column that has no type of its own.
+        A stream is not consumed.
+        """
+        if isinstance(source, pa.RecordBatchReader):
+            source = source.schema.empty_table()
+        with rows_of(source, self.cursor(), self._scratch.name) as rows:
+            types = {name: duckdb.sqltypes.BOOLEAN if '"NULL"' in str(k) else k for name, k in rows.types.items()}
+            schema = schema_of_types(store_all(types), rows.cursor)
+            return pa.schema([f if types[f.name] is rows.types[f.name] else f.with_type(pa.null()) for f in schema])
+
+    def execute(
+        self, spec: Spec | TableSpec, source: Any | None, transaction: Transaction
+    ) -> Commit | MaintenanceResult:
+        """Carry out one spec as one commit."""
+        if isinstance(spec, TableSpec):
+            return carry_out(self, spec, transaction)
+        cursor = self.cursor()
+        job = write.Job(self, spec, transaction)
+        with errors_about(f"table {transaction.ref}, {spec.mode}"):
+            if source is None:
+                return job.run(None, cursor)
+            with rows_of(source, cursor, self._scratch.name) as rows:
+                return job.run(rows, rows.cursor)
+
+    # -- a table as a whole (see table_job.py)
+
+    def instead(self, spec: TableSpec, snapshot: Snapshot | None, transaction: Transaction) -> None:
+        """DuckDB has no statement of its own for a table as a whole."""
+
+    def vacuum(self, spec: VacuumSpec, snapshot: Snapshot, transaction: Transaction) -> None:
+        """DuckDB has no vacuum of its own."""
+
+    def count_breaking(self, snapshot: Snapshot, alteration: Alteration, condition: str) -> int:
+        """How many rows, as they are after an alteration, a condition in Spark SQL is not true for."""
+        with errors_about(f"table {snapshot.ref}, alter"):
+            return alter.count_breaking(snapshot, alteration, condition, self.cursor())
+
+    @contextmanager
+    def rewritten(
+        self, snapshot: Snapshot, alteration: Alteration, transaction: Transaction
+    ) -> Iterator[Sequence[StagedFile]]:
+        """All rows as they are after an alteration, in files to be committed."""
+        with errors_about(f"table {snapshot.ref}, alter"):
+            yield alter.rewritten(snapshot, alteration, self.cursor())
+
+    def optimize(self, spec: OptimizeSpec, snapshot: Snapshot, transaction: Transaction) -> Commit:
+        """Write small files together, or all in z-order."""
+        with errors_about(f"table {snapshot.ref}, optimize"):
+            return optimize.optimize(spec, snapshot, transaction, self.cursor())
+
+    # -- rows that N processes stage
+
+    def stage(
+        self, source: Any, transaction: Transaction, partition_by: Sequence[str] | None = None
+    ) -> tuple[StagedFile, ...]:
+        """Write a part of a commit to come: data files that no reader sees before commit_staged()."""
+        job = write.Job(self, WriteSpec("append"), transaction)
+        lake = transaction.lake
+        snapshot = lake.snapshot(transaction.ref) if lake.exists(transaction.ref) else None
+        with (
+            errors_about(f"table {transaction.ref}, staging"),
+            rows_of(source, self.cursor(), self._scratch.name) as rows,
+        ):
+            return job.stage(rows, snapshot, partition_by)
+
+    def commit_staged(self, files: Sequence[StagedFile], spec: WriteSpec, transaction: Transaction) -> Commit:
+        """Commit staged files of any number of processes at once."""
+        return write.Job(self, spec, transaction).commit_staged(files)
+
+    def close(self) -> None:
+        """Close the connection, if this engine opened it, and remove scratch files."""
+        with self._opening:
+            if self._opened is not None and self._owned:
+                self._opened.close()
+                self._opened = None
+        self._scratch.cleanup()
+
+
+class DuckDBFrame:
+    """A query on a cursor of its own. Its text names nothing that only other cursors see, but for registered values."""
+
+    def __init__(self, engine: DuckDBEngine, cursor: duckdb.DuckDBPyConnection, sql: str) -> None:
+        self.engine = engine
+        self.cursor = cursor
+        self.sql = sql
+        self.native = cursor.sql(sql)
+
+    def schema(self) -> pa.Schema:
+        self._check_types()
+        with self._errors():
+            return self.native.limit(0).to_arrow_table().schema
+
+    def reader(self) -> pa.RecordBatchReader:
+        self._check_types()
+        with self._errors():
+            found = self.cursor.sql(self.sql).to_arrow_reader(batch_size=100_000)
+        return pa.RecordBatchReader.from_batches(found.schema, self._batches(found))
+
+    def _batches(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        with self._errors():
+            yield from reader
+
+    def _errors(self) -> AbstractContextManager[None]:
+        return errors_about(f"reading lake {self.engine.lake.root}")
+
+    def polars_lazy(self) -> Any:
+        self._check_types()
+        return self.native.pl(lazy=True)
+
+    def _check_types(self) -> None:
+        for name, kind in zip(self.native.columns, self.native.types, strict=True):
+            if "VARIANT" in str(kind):
+                raise without_arrow_form(name, str(kind))
+
+    def count(self) -> int:
+        with self._errors():
+            row = self.native.count("*").fetchone()
+        assert row is not None
+        return int(row[0])
+
+    def limit(self, rows: int) -> DuckDBFrame:
+        return DuckDBFrame(self.engine, self.cursor, f"SELECT * FROM ({self.sql}) LIMIT {int(rows)}")
+
+    def renamed(self, columns: Sequence[tuple[str, str]]) -> DuckDBFrame:
+        named = ", ".join(f"{quote_identifier(column)} AS {quote_identifier(name)}" for column, name in columns)
+        return DuckDBFrame(self.engine, self.cursor, f"SELECT {named} FROM ({self.sql})")
+
+    def named(self, names: Sequence[str]) -> DuckDBFrame:
+        listed = ", ".join(quote_identifier(name) for name in names)
+        return DuckDBFrame(self.engine, self.cursor, f"SELECT * FROM ({self.sql}) AS given({listed})")
+
+    def as_source(self) -> SqlOnCursor:
+        """The query itself, which DuckDB can run again to write it."""
+        return SqlOnCursor(self.cursor, self.sql)
+
+    def create_view(self, name: str, reads: Reads) -> None:
+        """A view of the instance where the text says it all, else the rows themselves under the name."""
+        if self.engine._registered:
+            self.engine.register(name, self.native.to_arrow_table())
+        else:
+            self.engine.connection.execute(f"CREATE OR REPLACE VIEW {quote_identifier(name)} AS {self.sql}")
+            self.engine._views[name] = self.sql
+        self.engine.temp_names[name] = reads

@@ -1,0 +1,179 @@
+"""Fewer, larger files with the same rows, by DuckDB: it reads some files and writes them as one, sorted where they should be.
+
+DuckDB's memory limit holds, and it spills; delta_rs's own compaction keeps no sort order and takes no SQL predicate. The
+commit says dataChange=false: readers that follow the changes of a table see none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import duckdb
+
+from duckrun.engines.duckdb.alter import order_by
+from duckrun.engines.duckdb.change import whole_files
+from duckrun.engines.duckdb.rows_to_write import types_of
+from duckrun.engines.duckdb.scan import scan
+from duckrun.engines.duckdb.source import Rows
+from duckrun.engines.duckdb.writers import staged
+from duckrun.engines.duckdb.writers.reads import NOTHING
+from duckrun.engines.tables import nothing
+from duckrun.errors import InvalidConfig
+from duckrun.formats.delta import operations
+from duckrun.formats.delta.commit import refuse_unknown_features
+from duckrun.formats.delta.definition import sort_order
+from duckrun.formats.delta.partition_values import partition_key
+from duckrun.run.memory import parse_bytes
+from duckrun.run.transaction import Transaction
+from duckrun.sql.names import fresh_name, quote_identifier, transpile
+from duckrun.values.rows import Commit, ScanFile, StagedFile
+from duckrun.values.snapshot import Snapshot
+from duckrun.values.tables import OptimizeSpec
+
+_TARGET = 128 * 1024 * 1024
+_SMALL = 0.75  # a file of this share of the target is large enough
+_ROW_GROUP, _SMALLEST_GROUP = 122_880, 2048  # rows: DuckDB's own, and its least
+_BITS = 12  # of each column's rank: 4096 ranges
+
+
+def optimize(
+    spec: OptimizeSpec, snapshot: Snapshot, transaction: Transaction, cursor: duckdb.DuckDBPyConnection
+) -> Commit:
+    """Write small files together, or all in z-order, partition by partition: one commit that changes no row.
+
+    Raises InvalidConfig for a predicate that is not over partition columns.
+    """
+    refuse_unknown_features(snapshot)
+    chosen = _chosen(spec, snapshot, cursor)
+    target = spec.target_file_size or _target(snapshot)
+    _check_columns(spec, snapshot)
+    added: list[StagedFile] = []
+    gone: list[ScanFile] = []
+    for group in _groups(chosen, snapshot, target, whole=bool(spec.z_order_by)):
+        added += _together(group, snapshot, spec.z_order_by, cursor, target)
+        gone += group
+    if not gone:
+        return nothing(snapshot, spec.mode, "duckdb", "no two files are small enough to be written together")
+    reason = f"{len(gone)} files were written as {len(added)}" + (", in z-order" if spec.z_order_by else "")
+    version = staged.commit(
+        transaction,
+        snapshot,
+        added,
+        gone,
+        operation=operations.optimize(spec.predicate, spec.z_order_by),
+        read=NOTHING,
+        data_change=False,
+        writer="staged",
+        reason=reason,
+        rows_inserted=0,
+        rows_updated=0,
+        rows_deleted=0,
+    )
+    return transaction.lake.format.commit_at(
+        transaction.ref, version, mode=spec.mode, engine="duckdb", writer="staged", reason=reason
+    )
+
+
+def _chosen(spec: OptimizeSpec, snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection) -> Sequence[ScanFile]:
+    if spec.predicate is None:
+        return snapshot.files()
+    found = whole_files(snapshot, cursor, transpile(spec.predicate, spec.dialect, "duckdb"))
+    if found is None:
+        raise InvalidConfig(
+            f"optimize of table {snapshot.ref}: {spec.predicate} is not over its partition columns "
+            f"({', '.join(snapshot.partition_columns) or 'it has none'}); nothing was changed."
+        )
+    return found
+
+
+def _target(snapshot: Snapshot) -> int:
+    asked = snapshot.properties.get("delta.targetFileSize")
+    return parse_bytes(asked) if asked else _TARGET
+
+
+def _check_columns(spec: OptimizeSpec, snapshot: Snapshot) -> None:
+    for column in spec.z_order_by:
+        if column not in snapshot.schema.names:
+            raise InvalidConfig(
+                f"optimize of table {snapshot.ref}: there is no column {column!r} to order by; the columns are "
+                f"{', '.join(snapshot.schema.names)}."
+            )
+        if column in snapshot.partition_columns:
+            raise InvalidConfig(
+                f"optimize of table {snapshot.ref}: rows lie by the partition column {column!r} already."
+            )
+    if len(spec.z_order_by) * _BITS > 120:
+        raise InvalidConfig(f"optimize of table {snapshot.ref}: z-order is for {120 // _BITS} columns at most.")
+
+
+def _groups(files: Sequence[ScanFile], snapshot: Snapshot, target: int, *, whole: bool) -> Iterator[list[ScanFile]]:
+    """Files to write together: of one partition, and no more bytes than the target; ``whole``: all of a partition."""
+    schema, columns = snapshot.schema, snapshot.partition_columns
+    partitions: dict[Any, list[ScanFile]] = {}
+    for file in sorted(files, key=lambda f: (f.size, f.path)):
+        partitions.setdefault(partition_key(file.partition_values, schema, columns), []).append(file)
+    for members in partitions.values():
+        if whole:
+            yield members
+            continue
+        group: list[ScanFile] = []
+        for file in members:
+            if file.size >= target * _SMALL:
+                break
+            if group and sum(f.size for f in group) + file.size > target:
+                if len(group) > 1:
+                    yield group
+                group = []
+            group.append(file)
+        if len(group) > 1:
+            yield group
+
+
+def _together(
+    files: Sequence[ScanFile],
+    snapshot: Snapshot,
+    z_order_by: Sequence[str],
+    cursor: duckdb.DuckDBPyConnection,
+    target: int,
+) -> tuple[StagedFile, ...]:
+    """The rows of some files of one partition, in new ones."""
+    kept = {n: k for n, k in types_of(snapshot, cursor).items() if n not in snapshot.partition_columns}
+    names = ", ".join(quote_identifier(c) for c in kept)
+    source = scan(snapshot, files=files)
+    rows = f"SELECT {names} FROM {source}"
+    if z_order_by:
+        ranks = [fresh_name(f"__duckrun_rank_{i}", snapshot.schema.names) for i in range(len(z_order_by))]
+        ranked = f"SELECT {names}, {_ranks(z_order_by, ranks)} FROM ({rows})"
+        rows = f"SELECT {names} FROM ({ranked}) ORDER BY {_z_value(ranks)}"
+    else:
+        rows += order_by(tuple(c for c in sort_order(snapshot.properties) if c in kept))
+    size = sum(f.size for f in files)
+    if size <= target:
+        return staged.stage(Rows(cursor, rows, kept), snapshot.ref, beside=files[0])
+    counted = cursor.execute(f"SELECT count(*) FROM {source}").fetchone()
+    per_file = (counted[0] if counted else 0) * target // size
+    return staged.stage(
+        Rows(cursor, rows, kept),
+        snapshot.ref,
+        beside=files[0],
+        target_file_size=target,
+        row_group_size=max(_SMALLEST_GROUP, min(_ROW_GROUP, per_file // 2048 * 2048)),
+    )
+
+
+def _ranks(columns: Sequence[str], names: Sequence[str]) -> str:
+    """Each column's rank among the rows, in 4096 steps: it holds for any type, for NULL and for skewed values."""
+    return ", ".join(
+        f"CAST(percent_rank() OVER (ORDER BY {quote_identifier(c)}) * {(1 << _BITS) - 1} AS HUGEINT) AS {name}"
+        for c, name in zip(columns, names, strict=True)
+    )
+
+
+def _z_value(ranks: Sequence[str]) -> str:
+    """The bits of the ranks, taken in turn."""
+    return " | ".join(
+        f"((({rank} >> {bit}) & 1) << {bit * len(ranks) + place})"
+        for bit in range(_BITS)
+        for place, rank in enumerate(ranks)
+    )

@@ -1,0 +1,70 @@
+"""Which row is which: the rows of a table with the file and the number of each, and what a statement computed of them, once."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+import duckdb
+
+from duckrun.engines.duckdb.target import rows_of
+from duckrun.sql.names import fresh_name, quote_identifier
+from duckrun.values.snapshot import Snapshot
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """SELECT of a table's rows, in which two more columns say which row it is. Their names are quoted."""
+
+    sql: str
+    file: str
+    row: str
+
+
+@contextmanager
+def numbered(snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection) -> Iterator[Numbered]:
+    """The rows of a table, each with its file and its number in it, which stay the same as long as the block lasts."""
+    taken = names_of(snapshot)
+    file, row = fresh_name("__duckrun_file", taken), fresh_name("__duckrun_row", taken)
+    if "file_row_number" not in {name.lower() for name in taken}:
+        sql = rows_of(snapshot, cursor, file=file, row=row)
+        yield Numbered(sql, quote_identifier(file), quote_identifier(row))
+        return
+    # DuckDB does not number the rows of a Parquet file that has a column of that name: they get numbers of ours, and stay
+    # where these hold.
+    counted = f"SELECT *, row_number() OVER () AS {quote_identifier(row)} FROM ({rows_of(snapshot, cursor, file=file)})"
+    with computed(cursor, counted) as name:
+        yield Numbered(f"SELECT * FROM {name}", quote_identifier(file), quote_identifier(row))
+
+
+def names_of(snapshot: Snapshot) -> set[str]:
+    """The columns of a table, those that go or come with the write included."""
+    alteration = getattr(snapshot, "alteration", None)
+    return {*snapshot.schema.names, *(alteration.before.names if alteration is not None else ())}
+
+
+@contextmanager
+def computed(cursor: duckdb.DuckDBPyConnection, sql: str) -> Iterator[str]:
+    """The (quoted) name of a temporary table with the rows of a query, which runs once: a volatile one, too, has one answer."""
+    name = quote_identifier(f"__duckrun_{uuid.uuid4().hex}")
+    cursor.execute(f"CREATE TEMP TABLE {name} AS {sql}")
+    try:
+        yield name
+    finally:
+        with suppress(duckdb.Error):  # where a query failed, its transaction takes the table along
+            cursor.execute(f"DROP TABLE {name}")
+
+
+@contextmanager
+def one_moment(cursor: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    """now() has one value in all queries of a block, as in those of one statement: they are one transaction of DuckDB's."""
+    cursor.execute("BEGIN TRANSACTION")
+    try:
+        yield
+    except BaseException:
+        with suppress(duckdb.Error):
+            cursor.execute("ROLLBACK")
+        raise
+    cursor.execute("COMMIT")

@@ -1,0 +1,219 @@
+"""Rows fitted to a table: cast to its types, checked row by row as they stream, sorted. One SELECT says it all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+import duckdb
+import pyarrow as pa
+
+from duckrun.engines.duckdb.alter import order_by
+from duckrun.engines.duckdb.source import Rows, schema_of_types, without_type
+from duckrun.engines.duckdb.types import fits, whole_microseconds
+from duckrun.errors import InvalidConfig, RowsOutsidePartition, SchemaMismatch, UnsupportedFeature
+from duckrun.formats.delta.definition import CHECK, Definition, sort_order
+from duckrun.formats.delta.types import (
+    LONGEST_PARTITION,
+    NO_PARTITION_VALUES,
+    no_partition_value,
+    outside_years,
+    refuse_partition_type,
+)
+from duckrun.sql.names import quote_identifier, quote_literal, transpile
+from duckrun.sql.raising import raising
+from duckrun.values.rows import WriteSpec
+from duckrun.values.snapshot import Snapshot, TableRef
+
+Filled = dict[str, tuple[str | None, str]]
+"""Column of the table -> the source's column (None: NULL) and the type to cast it to."""
+
+# Delta's writer features that a write of ours keeps; constraints are checked here, in the SELECT that is written.
+_WRITER_FEATURES = {
+    "appendOnly", "invariants", "checkConstraints", "timestampNtz", "changeDataFeed", "deletionVectors",
+}  # fmt: skip
+_ROWS = "source"
+_YEARS = {
+    "DATE": ("'0001-01-01'", "'9999-12-31'"),
+    "TIMESTAMP": ("'0001-01-01'", "'9999-12-31 23:59:59.999999'"),
+    "TIMESTAMP WITH TIME ZONE": ("'0001-01-01 00:00:00+00'", "'9999-12-31 23:59:59.999999+00'"),
+}
+"""Type -> the first and last value that every reader has."""
+
+
+def check_features(snapshot: Snapshot) -> None:
+    """Raise UnsupportedFeature for a table whose features a write of ours would not keep."""
+    unknown = snapshot.writer_features - _WRITER_FEATURES
+    if unknown:
+        raise UnsupportedFeature(
+            f"Table {snapshot.ref} uses {', '.join(sorted(unknown))}, with which the duckdb engine cannot write. "
+            "Run this with engine: spark."
+        )
+
+
+def types_of(snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection) -> dict[str, Any]:
+    """The DuckDB types of a table's columns."""
+    relation = cursor.from_arrow(snapshot.schema.empty_table())
+    return dict(zip(relation.columns, relation.types, strict=True))
+
+
+def differs(rows: Rows, snapshot: Snapshot) -> bool:
+    """True if a table of these rows would have another schema."""
+    old = types_of(snapshot, rows.cursor)
+    return [(n, str(k)) for n, k in old.items()] != [(n, str(k)) for n, k in rows.types.items()]
+
+
+def taking_types(rows: Rows, kinds: Mapping[str, Any]) -> Rows:
+    """The same rows; a column of nothing but NULL, which has no type of its own, takes that of the table's column."""
+    targets = {name.lower(): kind for name, kind in kinds.items()}
+    types = {name: (kind, targets[name.lower()]) for name, kind in rows.types.items() if name.lower() in targets}
+    if any("INTEGER" in str(kind) and not fits(kind, target) for kind, target in types.values()):
+        types |= {name: (kind, types[name][1]) for name, kind in without_type(rows).items() if name in types}
+    taken = {n: target for n, (kind, target) in types.items() if '"NULL"' in str(kind) and fits(kind, target)}
+    if not taken:
+        return rows
+    casts = ", ".join(
+        f"TRY_CAST({quote_identifier(n)} AS {kind}) AS {quote_identifier(n)}" for n, kind in taken.items()
+    )
+    return Rows(rows.cursor, f"SELECT * REPLACE ({casts}) FROM ({rows.sql})", {**rows.types, **taken}, rows.one_shot)
+
+
+def empty(filled: Filled, cursor: duckdb.DuckDBPyConnection) -> pa.Schema:
+    """The Arrow schema of columns that are filled so."""
+    return schema_of_types({name: kind for name, (_, kind) in filled.items()}, cursor)
+
+
+def fitted(
+    ref: TableRef,
+    rows: Rows,
+    filled: Filled,
+    partition_by: Sequence[str],
+    *,
+    spec: WriteSpec | None = None,
+    snapshot: Snapshot | None = None,
+    definition: Definition | None = None,
+) -> Rows:
+    """The SELECT that is written: cast, checked row by row as it streams, sorted. A ``definition`` is that of the table as
+    it will be; without one, the constraints and the sort order of the snapshot hold.
+
+    The checks stand in the SELECT list: a filter that fails could be moved below a join and see other rows.
+    """
+    casts = ", ".join(
+        f"{_cast(name, source, kind, rows)} AS {quote_identifier(name)}" for name, (source, kind) in filled.items()
+    )
+    if definition is None and snapshot is not None:
+        not_null, properties = [f.name for f in snapshot.schema if not f.nullable], snapshot.properties
+    elif definition is not None:
+        not_null, properties = [f["name"] for f in definition.fields if not f["nullable"]], dict(definition.properties)
+    else:
+        not_null, properties = [], {}
+    checked = _checks(filled, partition_by, spec, not_null, properties)
+    columns = ", ".join(
+        f"{checked[name]} AS {quote_identifier(name)}" if name in checked else quote_identifier(name) for name in filled
+    )
+    order = order_by(_sort_order(ref, filled, spec, properties))
+    sql = f"SELECT {columns} FROM (SELECT {casts} FROM ({rows.sql})) AS {_ROWS}{order}"
+    if rows.one_shot:  # binding it must not read it
+        types = {name: _type(rows.cursor, kind) for name, (_, kind) in filled.items()}
+    else:
+        relation = rows.cursor.sql(sql)
+        types = dict(zip(relation.columns, relation.types, strict=True))
+    return Rows(rows.cursor, sql, types, rows.one_shot)
+
+
+def _cast(name: str, source: str | None, kind: str, rows: Rows) -> str:
+    """A column of the source in the table's type; a value that has no place in it fails, and says in which column."""
+    if source is None:
+        return f"CAST(NULL AS {kind})"
+    column = quote_identifier(source)
+    if str(rows.types[source]) == kind:
+        return f"CAST({column} AS {kind})"
+    tried = f"TRY_CAST({column} AS {kind})"
+    if rows.types[source].id == "timestamp_ns":
+        tried = f"CASE WHEN {whole_microseconds(column)} THEN {tried} END"
+    value = f"left(CAST({column} AS VARCHAR), 100)"
+    message = f"{quote_literal(f'column {name} cannot hold the value ')} || {value} || {quote_literal(f' as {kind}')}"
+    return f"CASE WHEN {column} IS NULL OR {tried} IS NOT NULL THEN {tried} ELSE CAST({raising(SchemaMismatch, message)} AS {kind}) END"
+
+
+def _sort_order(
+    ref: TableRef, filled: Filled, spec: WriteSpec | None, properties: Mapping[str, str]
+) -> tuple[str, ...]:
+    """The columns to sort by: those of the spec, else those that the table says."""
+    if spec is not None and spec.sort_by:
+        unknown = [c for c in spec.sort_by if c not in filled]
+        if unknown:
+            raise InvalidConfig(f"Table {ref}: sort_by names {', '.join(unknown)}, which is no column.")
+        return spec.sort_by
+    return tuple(c for c in sort_order(properties) if c in filled)
+
+
+def refuse_outside(ref: TableRef, rows: Rows, within: str, asked: str) -> None:
+    """Raise RowsOutsidePartition if a row is there for which ``within`` is not true, with the count and three of them."""
+    columns = list(rows.types)[:6]
+    names = ", ".join(quote_identifier(c) for c in columns)
+    outside = f"SELECT {names}, count(*) OVER () FROM ({rows.sql}) AS {_ROWS} WHERE ({within}) IS NOT TRUE LIMIT 3"
+    found = rows.cursor.execute(outside).fetchall()
+    if found:
+        shown = "; ".join(", ".join(f"{c} = {v}" for c, v in zip(columns, row, strict=False)) for row in found)
+        raise RowsOutsidePartition(
+            f"Table {ref}: {found[0][-1]} rows lie outside the part being written ({asked}): {shown[:500]}. Nothing was written."
+        )
+
+
+def _outside(asked: str, columns: Sequence[str], done: str) -> str:
+    """SQL text of the message about a row that lies outside what is being written or replaced: its first columns."""
+    shown = " || ', ' || ".join(
+        f"{quote_literal(c + ' = ')} || coalesce(CAST({quote_identifier(c)} AS VARCHAR), 'NULL')" for c in columns[:6]
+    )
+    return f"{quote_literal(f'a row lies outside the part being {done} ({asked}): ')} || {shown}"
+
+
+def _checks(
+    filled: Filled,
+    partition_by: Sequence[str],
+    spec: WriteSpec | None,
+    not_null: Sequence[str],
+    properties: Mapping[str, str],
+) -> dict[str, str]:
+    """Column -> expression that raises for a row that may not be written, and is the column otherwise."""
+    tests: list[tuple[str, str, type, str]] = []
+    for name in partition_by:
+        refuse_partition_type(name, filled[name][1])
+        if filled[name][1] == "VARCHAR":
+            column, none = quote_identifier(name), ", ".join(map(quote_literal, NO_PARTITION_VALUES))
+            message = quote_literal(no_partition_value(name))
+            tests.append((name, f"{column} IS NULL OR {column} NOT IN ({none})", SchemaMismatch, message))
+            folder = f"strlen({quote_literal(quote(name, safe='') + '=')}) + strlen(url_encode({column}))"
+            message = f"{quote_literal(f'partition column {name} holds a text too long for the name of a folder: ')} || left({column}, 60)"
+            tests.append((name, f"({folder} <= {LONGEST_PARTITION}) IS NOT FALSE", SchemaMismatch, message))
+    for name, (_, stored) in filled.items():
+        if stored in _YEARS:
+            first, last = (f"CAST({text} AS {stored})" for text in _YEARS[stored])
+            test = f"({quote_identifier(name)} BETWEEN {first} AND {last}) IS NOT FALSE"
+            tests.append((name, test, SchemaMismatch, quote_literal(outside_years(name))))
+    bounds = () if spec is None else ((spec.predicate, "replaced"), (spec.within, "written"))
+    for asked, done in bounds:
+        if spec is not None and asked is not None:
+            test = f"({transpile(asked, spec.dialect, 'duckdb')}) IS TRUE"
+            tests.append((next(iter(filled)), test, RowsOutsidePartition, _outside(asked, list(filled), done)))
+    for name in not_null:
+        if name in filled:
+            message = quote_literal(f"column {name} is NOT NULL, and the data has a NULL in it")
+            tests.append((name, f"{quote_identifier(name)} IS NOT NULL", SchemaMismatch, message))
+    for key, condition in properties.items():
+        if key.startswith(CHECK):
+            message = quote_literal(f"a row breaks the constraint {key.removeprefix(CHECK)} ({condition})")
+            # Spark takes a condition that is NULL for broken, unlike SQL's own CHECK.
+            test = transpile(condition, "spark", "duckdb")
+            tests.append((next(iter(filled)), f"({test}) IS TRUE", SchemaMismatch, message))
+    checked: dict[str, str] = {}
+    for name, test, kind, message in tests:
+        inner = checked.get(name, quote_identifier(name))
+        checked[name] = f"CASE WHEN {test} THEN {inner} ELSE CAST({raising(kind, message)} AS {filled[name][1]}) END"
+    return checked
+
+
+def _type(cursor: duckdb.DuckDBPyConnection, kind: str) -> Any:
+    return cursor.sql(f"SELECT CAST(NULL AS {kind})").types[0]

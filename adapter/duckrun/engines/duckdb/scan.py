@@ -1,0 +1,180 @@
+"""How DuckDB reads a table at a version: the one place that knows what delta_scan() gets wrong, and what is right instead."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import duckdb
+import pyarrow as pa
+
+from duckrun.engines.duckdb.sql import attached, delta_scan
+from duckrun.errors import StorageError, UnsupportedFeature
+from duckrun.formats.delta.cautions import physical
+from duckrun.formats.delta.data_paths import place as place_in
+from duckrun.sql.names import fresh_name, quote_identifier, quote_literal
+from duckrun.sql.raising import raising
+from duckrun.values.rows import ScanFile
+from duckrun.values.snapshot import Snapshot
+
+_NUMBER = "file_row_number"
+
+
+def scan(
+    snapshot: Snapshot,
+    *,
+    files: Sequence[ScanFile] | None = None,
+    file: str | None = None,
+    row: str | None = None,
+    on: duckdb.DuckDBPyConnection | None = None,
+) -> str:
+    """What stands after FROM for the rows of a table at one version, or of some of its files: its columns, and no other.
+
+    ``file`` and ``row`` are the names of two more columns: the file of each row, and its number in it. The table has no
+    column of these names, and with ``row`` none that is called file_row_number. ``on`` is the instance that will read them,
+    perhaps more than once: a long log is replayed there once. Raises UnsupportedFeature for a table that DuckDB cannot read.
+
+    It is in brackets since delta_scan() by itself offers a column ``rowid``, and a query that reads it ends the instance.
+    """
+    schema, legacy, rounded = snapshot.stored_schema, snapshot.legacy(), snapshot.rounded()
+    moved = bool(snapshot.partition_columns) and is_mapped(schema)
+    place = file
+    if place is None and (moved or legacy or files is not None):
+        place = fresh_name("filename", schema.names)
+    numbered = row is not None or bool(legacy)
+    source = None
+    if on is not None and snapshot.long_log and place is None and not numbered:
+        source = attached(on, snapshot.ref.location, snapshot.version, snapshot.long_log)
+    source = source or delta_scan(snapshot.ref.location, snapshot.version, filename=place, file_row_number=numbered)
+    if numbered:  # the number is no part of *
+        source = f"(SELECT *, {_NUMBER} FROM {source})"
+    if files is not None:
+        inside = ", ".join(quote_literal(place_in(snapshot.ref, f)) for f in files) or "NULL"
+        source = f"(SELECT * FROM {source} WHERE {quote_identifier(str(place))} IN ({inside}))"
+    if moved:
+        source = _with_partitions(source, snapshot, snapshot.files() if files is None else files, str(place))
+    if legacy:
+        source = _with_lists(source, snapshot, snapshot.files() if files is None else files, str(place))
+    names = ", ".join(_unseen(name) if name in rounded else quote_identifier(name) for name in schema.names)
+    names += "" if file is None else f", {quote_identifier(file)}"
+    names += "" if row is None else f", {_NUMBER} AS {quote_identifier(row)}"
+    return f"(SELECT {names} FROM {source})"
+
+
+def is_mapped(schema: pa.Schema) -> bool:
+    """True if a column has another name in the files than in the table."""
+    return any(physical(field) != field.name for field in schema)
+
+
+def _unseen(name: str) -> str:
+    """A column as the result of an expression that DuckDB does not see through.
+
+    So no filter and no join asks the log's bounds, which are rounded: they would leave out files that hold what is looked for.
+    """
+    column = quote_identifier(name)
+    return f"CASE WHEN {column} IS NULL THEN NULL ELSE {column} END AS {column}"
+
+
+def _with_partitions(source: str, snapshot: Snapshot, files: Sequence[ScanFile], place: str) -> str:
+    """Rows with the partition values of their files.
+
+    delta_scan() looks by the names of the table for where they go among columns that have those of the files: it gives NULL, or
+    the value of another column. https://github.com/duckdb/duckdb-delta/issues/343
+    """
+    columns = snapshot.partition_columns
+    key = quote_identifier(fresh_name("file", snapshot.stored_schema.names))
+    kinds = [sql_type(snapshot.stored_schema.field(c).type) for c in columns]
+    rows = [
+        [quote_literal(place_in(snapshot.ref, f))]
+        + [partition_literal(f.partition_values.get(c), kind) for c, kind in zip(columns, kinds, strict=True)]
+        for f in files
+    ] or [["NULL", *(partition_literal(None, kind) for kind in kinds)]]
+    values = ", ".join(f"({', '.join(row)})" for row in rows)
+    names = ", ".join([key, *(quote_identifier(c) for c in columns)])
+    found = {c: f"found.{quote_identifier(c)}" for c in columns}
+    return _joined(source, snapshot, found, f"(VALUES {values}) AS found({names})", place, f"found.{key}")
+
+
+def _with_lists(source: str, snapshot: Snapshot, files: Sequence[ScanFile], place: str) -> str:
+    """Rows with the lists of their files.
+
+    delta_scan() expects the names by which Parquet lays out a list today: of older layouts it gives lists of NULLs, or ends
+    the instance. read_parquet() knows them.
+    """
+    schema, legacy = snapshot.stored_schema, sorted(snapshot.legacy())
+    if is_mapped(schema) or any(_is_unclear(schema.field(c).type) for c in legacy):
+        raise UnsupportedFeature(
+            f"Table {snapshot.ref} has lists in the layout of older Parquet writers (column {', '.join(legacy)}), and column mapping, moments "
+            "or structs of one field with them, which DuckDB cannot read. Read it with engine: spark, or write it anew there."
+        )
+    if not files:
+        return source
+    key = fresh_name("filename", schema.names)
+    places = ", ".join(quote_literal(place_in(snapshot.ref, f)) for f in files)
+    read = (
+        f"read_parquet([{places}], union_by_name => true, hive_partitioning => false, {_NUMBER} => true, "
+        f"filename => {quote_literal(key)}) AS found"
+    )
+    found = {c: f"CAST(found.{quote_identifier(c)} AS {sql_type(schema.field(c).type)})" for c in legacy}
+    on = f"found.{quote_identifier(key)}"
+    return _joined(source, snapshot, found, read, place, on, f" AND here.{_NUMBER} = found.{_NUMBER}")
+
+
+def _is_unclear(kind: pa.DataType, *, in_map: bool = False) -> bool:
+    """True if read_parquet() may take values of an old layout for something else: a moment's zone, a struct for its one field."""
+    if pa.types.is_timestamp(kind):
+        return kind.tz is not None
+    if not pa.types.is_nested(kind):
+        return False
+    inner = [kind.field(i).type for i in range(kind.num_fields)]
+    if in_map and pa.types.is_list(kind) and pa.types.is_struct(inner[0]) and inner[0].num_fields == 1:
+        return True
+    return any(_is_unclear(child, in_map=in_map or pa.types.is_map(kind)) for child in inner)
+
+
+def _joined(
+    source: str, snapshot: Snapshot, columns: dict[str, str], other: str, place: str, key: str, more: str = ""
+) -> str:
+    """Rows with some columns from elsewhere, by the file of each. A row whose file is not there is an error, not a NULL."""
+    here = f"here.{quote_identifier(place)}"
+    lost = raising(
+        StorageError,
+        f"{quote_literal(f'table {snapshot.ref} is read from a file that its log does not have: ')} || {here}",
+    )
+    replaced = ", ".join(
+        f"CASE WHEN {key} IS NULL THEN {lost} ELSE {value} END AS {quote_identifier(name)}"
+        for name, value in columns.items()
+    )
+    return f"(SELECT here.* REPLACE ({replaced}) FROM {source} AS here LEFT JOIN {other} ON {here} = {key}{more})"
+
+
+def sql_type(kind: pa.DataType) -> str:
+    """The DuckDB type of a column."""
+    if pa.types.is_decimal(kind):
+        return f"DECIMAL({kind.precision}, {kind.scale})"
+    if pa.types.is_timestamp(kind):
+        return "TIMESTAMP WITH TIME ZONE" if kind.tz else "TIMESTAMP"
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return f"{sql_type(kind.value_type)}[]"
+    if pa.types.is_map(kind):
+        return f"MAP({sql_type(kind.key_type)}, {sql_type(kind.item_type)})"
+    if pa.types.is_struct(kind):
+        return f"STRUCT({', '.join(f'{quote_identifier(child.name)} {sql_type(child.type)}' for child in kind)})"
+    return _TYPES[str(kind)]
+
+
+_TYPES = {
+    "int8": "TINYINT", "int16": "SMALLINT", "int32": "INTEGER", "int64": "BIGINT", "float": "FLOAT", "double": "DOUBLE",
+    "bool": "BOOLEAN", "string": "VARCHAR", "large_string": "VARCHAR", "binary": "BLOB", "large_binary": "BLOB",
+    "date32[day]": "DATE",
+}  # fmt: skip
+
+
+def partition_literal(value: str | None, kind: str) -> str:
+    """A partition value of the log as SQL of its type."""
+    if value is None:
+        return f"CAST(NULL AS {kind})"
+    if kind == "BLOB":
+        return f"from_hex('{value.encode('latin-1').hex()}')"
+    if kind == "TIMESTAMP WITH TIME ZONE" and "+" not in value and not value.endswith("Z"):
+        value += "+00"
+    return f"CAST({quote_literal(value)} AS {kind})"

@@ -1,0 +1,259 @@
+"""What can be written by DuckDB: any tabular value, as a SELECT on a cursor."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+from pyarrow.dataset import dataset
+
+from duckrun.engines.duckdb.types import untyped
+from duckrun.engines.tabular import arrow_table, is_dataset
+from duckrun.errors import InvalidConfig, SchemaMismatch
+from duckrun.frame import Frame
+from duckrun.sql.names import quote_identifier, quote_literal
+from duckrun.sql.raising import marked
+from duckrun.values.columns import refuse_twins
+
+
+@dataclass(frozen=True)
+class SQL:
+    """SQL as a value: the engine runs it and writes the result; nothing passes through Python.
+
+    Example: an asset that returns ``duckrun.SQL("select * from main.flights where dep_delay > 60")``.
+    """
+
+    text: str
+    dialect: str | None = None
+
+
+@dataclass(frozen=True)
+class SqlOnCursor:
+    """A SELECT over names that only one DuckDB cursor sees (temp views, variables)."""
+
+    cursor: duckdb.DuckDBPyConnection
+    text: str
+
+
+@dataclass
+class Rows:
+    """Rows to write: a SELECT that runs on ``cursor``. ``one_shot`` rows can be read a single time."""
+
+    cursor: duckdb.DuckDBPyConnection
+    sql: str
+    types: dict[str, Any]
+    one_shot: bool = False
+
+    def relation(self) -> duckdb.DuckDBPyRelation:
+        return self.cursor.sql(self.sql)
+
+
+@contextmanager
+def rows_of(value: Any, cursor: duckdb.DuckDBPyConnection, scratch: str) -> Iterator[Rows]:
+    """Any tabular value as Rows; what it needs on the cursor or on disk is gone afterwards.
+
+    Raises InvalidConfig for a value that is no table, SchemaMismatch for one that has no Arrow form.
+    """
+    if isinstance(value, Frame) and hasattr(value.source, "as_source"):
+        value = value.source.as_source()
+    if isinstance(value, SqlOnCursor):
+        yield _select(value.cursor, value.text)
+        return
+    name = f"__duckrun_source_{uuid.uuid4().hex}"
+    folder = Path(tempfile.mkdtemp(prefix="duckrun-", dir=scratch))
+    try:
+        yield _rows_of(value, cursor, name, folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _select(cursor: duckdb.DuckDBPyConnection, sql: str, one_shot: bool = False) -> Rows:
+    relation = cursor.sql(sql)
+    if relation is None:
+        raise SchemaMismatch("the statement returns no rows and no columns")
+    refuse_twins(relation.columns)
+    return Rows(cursor, sql, dict(zip(relation.columns, relation.types, strict=True)), one_shot)
+
+
+def _rows_of(value: Any, cursor: duckdb.DuckDBPyConnection, name: str, folder: Path) -> Rows:
+    if isinstance(value, Frame):
+        value = value.reader()
+    if isinstance(value, duckdb.DuckDBPyRelation):
+        # It lives on another cursor or instance, whose temporary objects this one does not see: its rows come as a stream.
+        unknown = _without_type(value)  # a query on its cursor would end the stream
+        rows = _of_arrow(cursor, name, value.to_arrow_reader(batch_size=100_000))
+        rows.types.update(unknown)
+        return rows
+    if isinstance(value, pa.Table | pa.RecordBatchReader) or is_dataset(value):
+        return _of_arrow(cursor, name, value)
+    module = type(value).__module__.partition(".")[0]
+    if isinstance(value, pa.RecordBatch) or (module == "pandas" and type(value).__name__ != "Series"):
+        return _of_arrow(cursor, name, arrow_table(value))
+    if module == "polars":
+        return _polars(value, cursor, name, folder)
+    if hasattr(value, "__arrow_c_stream__"):
+        return _of_arrow(cursor, name, pa.RecordBatchReader.from_stream(value))
+    raise InvalidConfig(
+        f"A {type(value).__module__}.{type(value).__qualname__} cannot be written as a table on the duckdb engine; "
+        "give a pyarrow Table, RecordBatchReader or Dataset, a pandas or polars frame, a DuckDB relation, a Frame or duckrun.SQL."
+    )
+
+
+def _of_arrow(cursor: duckdb.DuckDBPyConnection, name: str, given: Any) -> Rows:
+    """The rows of an Arrow table, stream or dataset; of the latter DuckDB reads the files itself, as often as it needs."""
+    registered = _register(cursor, name, given)
+    rows = _select(cursor, f"SELECT * FROM {quote_identifier(name)}", isinstance(registered, pa.RecordBatchReader))
+    for field in given.schema:
+        rows.types[field.name] = untyped(rows.types[field.name], field.type)
+    return rows
+
+
+def without_type(rows: Rows) -> dict[str, Any]:
+    """The columns of a query that are, or hold, NULL without a type, which DuckDB shows as INTEGER; nothing is computed."""
+    return {} if rows.one_shot else _without_type(rows.relation())
+
+
+def _without_type(relation: duckdb.DuckDBPyRelation) -> dict[str, Any]:
+    one = "SELECT typeof(COLUMNS(*)) FROM (SELECT 1) LEFT JOIN (SELECT * FROM __duckrun_given LIMIT 0) ON true"
+    found = relation.query("__duckrun_given", one).fetchone()
+    assert found is not None, "a left join has a row"
+    kinds = dict(zip(relation.columns, found[1:], strict=True))
+    return {name: duckdb.type(kind) for name, kind in kinds.items() if '"NULL"' in kind}
+
+
+def _register(cursor: duckdb.DuckDBPyConnection, name: str, rows: Any) -> Any:
+    """Make rows known by a name; what was registered, which may be a stream of them.
+
+    A stream goes by Arrow's C interface: DuckDB would wrap a RecordBatchReader in a pyarrow Scanner, which reads ahead of
+    the query without a bound (measured: all of 200 batches when the first row comes), so that it may hold all of them.
+    """
+    if not rows.schema.names:
+        raise SchemaMismatch("the rows have no columns; a table has at least one")
+    refuse_twins(rows.schema.names)  # DuckDB would call the second X_1
+    rows = _instants_in_microseconds(rows)
+    try:
+        cursor.register(name, rows.__arrow_c_stream__() if isinstance(rows, pa.RecordBatchReader) else rows)
+    except duckdb.NotImplementedException as error:
+        raise _unreadable(cursor, rows.schema) from error
+    return rows
+
+
+def _instants_in_microseconds(rows: Any) -> Any:
+    """The same rows, without the nanoseconds of instants: DuckDB, which has none, would cut them off without a word.
+
+    Raises SchemaMismatch (a stream: as it is read) for a value that is no whole number of microseconds.
+    """
+    wanted = {
+        field.name: pa.timestamp("us", field.type.tz)
+        for field in rows.schema
+        if pa.types.is_timestamp(field.type) and field.type.unit == "ns" and field.type.tz is not None
+    }
+    if not wanted:
+        return rows
+    schema = pa.schema([field.with_type(wanted.get(field.name, field.type)) for field in rows.schema])
+    if isinstance(rows, pa.Table):
+        return pa.Table.from_batches([_exact(batch, schema) for batch in rows.to_batches()], schema)
+    stream = rows if isinstance(rows, pa.RecordBatchReader) else rows.scanner().to_reader()
+    return pa.RecordBatchReader.from_batches(schema, _exact_batches(stream, schema))
+
+
+def _exact_batches(stream: pa.RecordBatchReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for batch in stream:
+        try:
+            yield _exact(batch, schema)
+        except SchemaMismatch as error:
+            raise pa.ArrowInvalid(marked(error)) from error
+
+
+def _exact(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    columns = []
+    for field, column in zip(schema, batch.columns, strict=True):
+        try:
+            columns.append(column.cast(field.type))
+        except pa.ArrowInvalid as error:
+            raise SchemaMismatch(f"column {field.name!r} has a value that Delta cannot store: {error}") from error
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _unreadable(cursor: duckdb.DuckDBPyConnection, schema: pa.Schema) -> SchemaMismatch:
+    """The error about an Arrow type that DuckDB does not have, which names the column."""
+    for field in schema:
+        try:
+            cursor.from_arrow(pa.schema([field]).empty_table())
+        except duckdb.NotImplementedException:
+            return SchemaMismatch(
+                f"column {field.name!r} has the type {field.type}, which DuckDB cannot read; cast it, for instance to "
+                "a float, a decimal of 38 digits or a string"
+            )
+    return SchemaMismatch(f"DuckDB cannot read the types of these columns: {', '.join(map(str, schema.types))}")
+
+
+def _polars(value: Any, cursor: duckdb.DuckDBPyConnection, name: str, folder: Path) -> Rows:
+    import polars
+
+    if isinstance(value, polars.DataFrame):
+        return _of_arrow(cursor, name, value.to_arrow())
+    if not isinstance(value, polars.LazyFrame):
+        raise InvalidConfig(f"A polars {type(value).__name__} is not a table; give a DataFrame or a LazyFrame.")
+    # The streaming engine computes the frame to disk once: its memory does not grow, and it can be read again.
+    empty = polars.DataFrame(schema=value.collect_schema()).to_arrow()
+    exact = _instants_in_microseconds(empty) is empty
+    types = _of_arrow(cursor, name, empty).types
+    path = folder / "lazy.parquet"
+    # Row groups of DuckDB's own size: it holds one as it reads, and polars' are twice as large.
+    value.sink_parquet(path, row_group_size=122_880)
+    if not exact:
+        return _of_arrow(cursor, name, dataset(path))
+    return Rows(cursor, f"SELECT * FROM read_parquet({quote_literal(path.as_posix())})", types)
+
+
+def arrow_schema(rows: Rows) -> pa.Schema:
+    """The Arrow schema of rows. A stream is not read: its types alone say it."""
+    if not rows.one_shot:
+        return in_utc(rows.relation().limit(0).to_arrow_table().schema)
+    return schema_of_types(rows.types, rows.cursor)
+
+
+def schema_of_types(types: Mapping[str, Any], cursor: duckdb.DuckDBPyConnection) -> pa.Schema:
+    """The Arrow schema of columns of DuckDB's types, given by name or as its values."""
+    nulls = ", ".join(f"CAST(NULL AS {kind}) AS {quote_identifier(name)}" for name, kind in types.items())
+    return in_utc(cursor.sql(f"SELECT {nulls} LIMIT 0").to_arrow_table().schema)
+
+
+def arrow_reader(rows: Rows) -> pa.RecordBatchReader:
+    """The rows as a stream of Arrow batches."""
+    reader = rows.relation().to_arrow_reader(batch_size=100_000)
+    schema = in_utc(reader.schema)
+    return reader if schema.equals(reader.schema) else reader.cast(schema)
+
+
+def in_utc(schema: pa.Schema) -> pa.Schema:
+    """A schema whose instants are shown in UTC: DuckDB gives them in the TimeZone of the cursor, and Delta has one alone."""
+    return pa.schema([field.with_type(_in_utc(field.type)) for field in schema], schema.metadata)
+
+
+def _in_utc(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return pa.timestamp(kind.unit, "UTC")
+    if pa.types.is_map(kind):
+        return pa.map_(_in_utc(kind.key_type), _in_utc(kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_in_utc(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_in_utc(field.type)) for field in kind])
+    return kind
+
+
+def spool(rows: Rows) -> Rows:
+    """The same rows in a temporary table of the cursor, which spills to disk: they can be read again."""
+    name = f"__duckrun_spool_{uuid.uuid4().hex}"
+    rows.cursor.execute(f"CREATE TEMP TABLE {quote_identifier(name)} AS {rows.sql}")
+    return Rows(rows.cursor, f"SELECT * FROM {quote_identifier(name)}", rows.types)

@@ -1,0 +1,157 @@
+"""SQL that DuckDB runs for this library: pinned scans, checks that raise our errors, and those errors on the way out."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import duckdb
+import pyarrow as pa
+
+from duckrun.errors import DuckrunError, InvalidConfig, SchemaMismatch, StorageError, UnsupportedFeature
+from duckrun.run.pins import Read, Reads
+from duckrun.sql.names import quote_identifier, quote_literal, transpile
+from duckrun.sql.raising import panicked, raised
+from duckrun.storage.trouble import said, storage_error
+from duckrun.values.names import url_of
+from duckrun.values.rows import ReadSpec
+
+_ELSEWHERE = re.compile(r"/[A-Za-z][A-Za-z0-9+.-]+:/.*\.parquet")
+"""A URI behind the folder of a table: DuckDB takes each path of a log, but for one that begins with a slash, for one below it."""
+
+# As delta_scan() writes it, and as DuckDB gives it back in the query of a relation.
+_SCAN = re.compile(r"delta_scan\('((?:[^']|'')*)', \(?\"?version\"? (?:=>|:=|=) (\d+)", re.IGNORECASE)
+
+_ATTACHED = re.compile(r'"(delta (\d+) [0-9a-f]{16} ((?:[^"]|"")*))"')
+_MOST_ATTACHED = 64
+
+
+def delta_scan(location: str, version: int, *, filename: str | None = None, file_row_number: bool = False) -> str:
+    """SQL for the rows of a table at one version; ``filename`` adds a column of that name, ``file_row_number`` one of its own."""
+    extra = "" if filename is None else f", filename => {quote_literal(filename)}"
+    extra += ", file_row_number => true" if file_row_number else ""
+    return f"delta_scan({quote_literal(scanned(location))}, version => {int(version)}{extra})"
+
+
+def attached(connection: duckdb.DuckDBPyConnection, location: str, version: int, mark: str) -> str | None:
+    """A name, quoted, for the rows of a table at one version, whose log is then opened once in a DuckDB instance and not by
+    each query (it lists the files again for a query with a filter); None where the instance holds as many of them as it may. ``mark`` tells this version from others of its number.
+
+    They stay for as long as the instance: nobody knows which queries are to come.
+    """
+    # The name says what it is, for scans_in(). DuckDB does not tell cases apart in it, so it holds what does.
+    mark = hashlib.sha256(f"{mark} {location}".encode()).hexdigest()[:16]
+    name = f"delta {version} {mark} {location}"
+    cursor = connection.cursor()
+    found = cursor.execute("SELECT database_name FROM duckdb_databases() WHERE type = 'delta'").fetchall()
+    if (name,) not in found:
+        if len(found) >= _MOST_ATTACHED:
+            return None
+        _attach(cursor, name, location, version)
+    return quote_identifier(name)
+
+
+def attach_again(connection: duckdb.DuckDBPyConnection, query: str) -> None:
+    """Attach to a new instance the tables that a query reads by the names of attached()."""
+    for name, version, location in _ATTACHED.findall(query):
+        _attach(connection, name.replace('""', '"'), location.replace('""', '"'), int(version))
+
+
+def _attach(connection: duckdb.DuckDBPyConnection, name: str, location: str, version: int) -> None:
+    connection.execute(
+        f"ATTACH IF NOT EXISTS {quote_literal(scanned(location))} AS {quote_identifier(name)} "
+        f"(TYPE delta, READ_ONLY, PIN_SNAPSHOT, VERSION {int(version)})"
+    )
+
+
+def scanned(location: str) -> str:
+    """A location as delta_scan() finds it."""
+    return url_of(location)
+
+
+def scans_in(query: str) -> Reads:
+    """The tables that a query of DuckDB's reads by delta_scan() or attached(), each at the oldest version that it names."""
+    named = [
+        (unquote(url.replace("''", "'")).removeprefix("file://"), version) for url, version in _SCAN.findall(query)
+    ]
+    named += [(location.replace('""', '"'), version) for _, version, location in _ATTACHED.findall(query)]
+    found: dict[str, Read] = {}
+    for location, version in named:
+        found[location] = Read(int(version)).with_(found.get(location))
+    return found
+
+
+def select_sql(source: str, spec: ReadSpec, names: Sequence[str], table: str) -> str:
+    """SELECT of a ReadSpec's columns and rows. Raises InvalidConfig for a column that the table has not."""
+    unknown = [c for c in spec.columns or () if c not in names]
+    if unknown:
+        raise InvalidConfig(f"Table {table} has no column {', '.join(unknown)}; it has {', '.join(names)}.")
+    columns = ", ".join(quote_identifier(c) for c in (spec.columns or names))
+    where = f" WHERE {transpile(spec.predicate, spec.dialect, 'duckdb')}" if spec.predicate else ""
+    return f"SELECT {columns} FROM {source}{where}"
+
+
+def files_sql(format: str, path: str, options: Mapping[str, Any]) -> str:
+    """SELECT of the rows of Parquet or CSV files by Spark's options: a CSV has no header and only strings unless asked."""
+    folder = not Path(path).suffix and "*" not in path
+    files = quote_literal(f"{path.rstrip('/')}/**/*.{format}" if folder else path)
+    if format == "parquet":
+        return f"SELECT * FROM read_parquet({files}, hive_partitioning => {str(folder).lower()})"
+    header, infer = bool(options.get("header")), bool(options.get("inferSchema"))
+    read = f"read_csv({files}, header => {str(header).lower()}, all_varchar => {str(not infer).lower()}"
+    read += f", delim => {quote_literal(options.get('sep', ','))}, hive_partitioning => false)"
+    # Without a header Spark calls the columns _c0, _c1, ...
+    return f"SELECT * FROM {read}" if header else f"SELECT COLUMNS('column0*(\\d+)') AS '_c\\1' FROM {read}"
+
+
+@contextmanager
+def errors_about(what: str) -> Iterator[None]:
+    """Turn what engines raise into this library's errors, named for the table; ours pass, completed by the name."""
+    try:
+        yield
+    except DuckrunError as error:
+        text = str(error)
+        raise error if what.split(",")[0].removeprefix("table ") in text else type(error)(f"{what}: {text}") from error
+    except BaseException as error:
+        if panicked(error):
+            raise StorageError(f"{what}: a library of it failed from within: {error}. Nothing was committed.") from None
+        ours = raised(str(error), what)
+        if ours is not None:
+            raise ours from None
+        if isinstance(error, duckdb.IOException | duckdb.HTTPException) and _ELSEWHERE.search(str(error)):
+            raise UnsupportedFeature(
+                f"{what}: the log names data files by URIs, as a shallow clone does, which DuckDB does not open: {str(error).splitlines()[0]}. "
+                "Nothing was written. Run this with engine: spark, or copy the table (deep clone)."
+            ) from error
+        if _of_a_library(error) and (told := storage_error(error, what)) is not None:
+            raise told from error
+        if isinstance(error, duckdb.OutOfMemoryException):
+            raise InvalidConfig(
+                f"{what}: DuckDB's part of the memory is too small for it: {str(error).splitlines()[0]}. Nothing was written. "
+                "Give this process more (memory_limit, memory_fraction), do less at once (threads, max_concurrent), or run "
+                "it with engine: spark."
+            ) from error
+        if isinstance(error, duckdb.CatalogException | duckdb.ParserException | duckdb.BinderException):
+            raise InvalidConfig(f"{what}: {error}") from error
+        if isinstance(error, duckdb.InternalException | duckdb.FatalException):
+            raise StorageError(
+                f"{what}: DuckDB failed with an internal error: {str(error).splitlines()[0]}. Nothing was written. A session opens a new "
+                "DuckDB for its next statement; run this one with engine: spark."
+            ) from error
+        if isinstance(error, duckdb.ConversionException):
+            raise SchemaMismatch(f"{what}: a value does not fit its column: {said(error)}.") from error
+        raw = duckdb.IOException | duckdb.HTTPException | OSError
+        if isinstance(error, raw) or (_of_a_library(error) and not isinstance(error, duckdb.Error | pa.ArrowException)):
+            raise StorageError(f"{what}: {said(error)}.") from error
+        raise
+
+
+def _of_a_library(error: BaseException) -> bool:
+    """True for what DuckDB, delta_rs, obstore, Arrow or the operating system raise; False for a caller's own functions."""
+    own = ("_internal", "deltalake", "obstore")  # deltalake's classes are of a module that is called _internal
+    return isinstance(error, duckdb.Error | OSError | pa.ArrowException) or type(error).__module__.startswith(own)

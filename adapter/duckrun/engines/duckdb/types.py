@@ -1,0 +1,189 @@
+"""DuckDB types and Delta types: which cast makes a value storable, and which source fits which column."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from duckrun.errors import SchemaMismatch, unfitting_columns, without_type
+from duckrun.sql.names import quote_identifier, quote_literal
+from duckrun.sql.raising import raising
+from duckrun.values.columns import refuse_twins
+from duckrun.values.rows import SchemaMode
+
+# Delta has no unsigned, 128-bit, nanosecond or textual-only types (Delta protocol, Primitive Types).
+_STORED_AS = {
+    "utinyint": "SMALLINT",
+    "usmallint": "INTEGER",
+    "uinteger": "BIGINT",
+    "ubigint": "DECIMAL(20,0)",
+    "hugeint": "DECIMAL(38,0)",
+    "uhugeint": "DECIMAL(38,0)",
+    "uuid": "VARCHAR",
+    "enum": "VARCHAR",
+    "bit": "VARCHAR",
+    "timestamp_s": "TIMESTAMP",
+    "timestamp_ms": "TIMESTAMP",
+    "timestamp_ns": "TIMESTAMP",  # value by value: one that is no whole number of microseconds is an error
+}
+_REFUSED = {"time", "time with time zone", "interval", "union", "bignum", "varint"}
+_INTEGERS = ("tinyint", "smallint", "integer", "bigint")
+_NAIVE = ("timestamp", "timestamp_s", "timestamp_ms")
+
+Types = Mapping[str, Any]
+"""Column name -> DuckDBPyType, in order."""
+
+
+def untyped(kind: Any, arrow: pa.DataType) -> Any:
+    """The DuckDB type of an Arrow type, with ``"NULL"`` in the places that hold nothing but NULL, for which DuckDB has INTEGER."""
+    if pa.types.is_null(arrow):
+        return duckdb.sqltypes.SQLNULL
+    if not pa.types.is_nested(arrow) or kind.id not in ("list", "array", "map", "struct"):
+        return kind
+    children = dict(kind.children)
+    if kind.id in ("list", "array"):
+        item = untyped(children["child"], arrow.value_type)
+        return kind if item is children["child"] else duckdb.list_type(item)
+    if kind.id == "map":
+        key, value = untyped(children["key"], arrow.key_type), untyped(children["value"], arrow.item_type)
+        return kind if (key, value) == (children["key"], children["value"]) else duckdb.map_type(key, value)
+    fields = {name: untyped(inner, arrow.field(name).type) for name, inner in kind.children}
+    return kind if fields == children else duckdb.struct_type(fields)
+
+
+def storable(name: str, kind: Any, *, nested: bool = False) -> str:
+    """The DuckDB type as which a column is stored in Delta. Raises SchemaMismatch for a type Delta does not have."""
+    if kind.id == "null":
+        raise without_type(name)
+    if kind.id in _REFUSED or (nested and kind.id == "timestamp_ns"):  # the values inside of others are not looked at
+        raise SchemaMismatch(
+            f"column {name!r} has the type {kind}, which Delta cannot store; cast it, for instance to "
+            + ("TIMESTAMP" if kind.id == "timestamp_ns" else "VARCHAR")
+        )
+    if kind.id in ("list", "array"):
+        return storable(name, dict(kind.children)["child"], nested=True) + "[]"
+    if kind.id == "map":
+        key, value = (storable(name, dict(kind.children)[part], nested=True) for part in ("key", "value"))
+        return f"MAP({key}, {value})"
+    if kind.id == "struct":
+        refuse_twins(n for n, _ in kind.children)
+        fields = ", ".join(f"{quote_identifier(n)} {storable(f'{name}.{n}', t, nested=True)}" for n, t in kind.children)
+        return f"STRUCT({fields})"
+    if kind.id == "varchar":  # JSON is a name for VARCHAR
+        return "VARCHAR"
+    return _STORED_AS.get(kind.id, str(kind))
+
+
+def whole_microseconds(value: str) -> str:
+    """SQL of whether a TIMESTAMP_NS is NULL or a whole number of microseconds, which is what Delta stores."""
+    return f"({value} IS NULL OR epoch_ns({value}) % 1000 = 0)"
+
+
+def as_utc(value: str, kind: Any, depth: int = 0) -> str | None:
+    """SQL of a value with the timestamps without zone in it, also inside of nested types, taken as UTC and given that zone;
+    None where there are none.
+
+    >>> import duckdb
+    >>> as_utc("t", duckdb.type("TIMESTAMP")), as_utc("l", duckdb.type("TIMESTAMP[]"))
+    ("timezone('UTC', CAST(t AS TIMESTAMP))", "list_transform(l, lambda x0: timezone('UTC', CAST(x0 AS TIMESTAMP)))")
+    """
+    if kind.id in _NAIVE:
+        return f"timezone('UTC', CAST({value} AS TIMESTAMP))"
+    if kind.id == "timestamp_ns":
+        message = f"{quote_literal('there is no microsecond for the time ')} || CAST({value} AS VARCHAR)"
+        failing = f"CAST({raising(SchemaMismatch, message)} AS TIMESTAMP)"
+        whole = f"CASE WHEN {whole_microseconds(value)} THEN CAST({value} AS TIMESTAMP) ELSE {failing} END"
+        return f"timezone('UTC', {whole})"
+    item = f"x{depth}"
+    if kind.id in ("list", "array"):
+        inner = as_utc(item, dict(kind.children)["child"], depth + 1)
+        return None if inner is None else f"list_transform({value}, lambda {item}: {inner})"
+    if kind.id == "struct":
+        return _fields_as_utc(value, kind.children, depth)
+    if kind.id == "map":
+        entry = _fields_as_utc(item, kind.children, depth + 1)
+        return (
+            None if entry is None else f"map_from_entries(list_transform(map_entries({value}), lambda {item}: {entry}))"
+        )
+    return None
+
+
+def _fields_as_utc(value: str, children: Sequence[tuple[str, Any]], depth: int) -> str | None:
+    """A struct of the same fields; a NULL stays one."""
+    fields = {name: f"struct_extract({value}, {quote_literal(name)})" for name, _ in children}
+    made = {name: as_utc(fields[name], kind, depth) for name, kind in children}
+    if not any(made.values()):
+        return None
+    packed = ", ".join(f"{quote_identifier(name)} := {sql or fields[name]}" for name, sql in made.items())
+    return f"CASE WHEN {value} IS NOT NULL THEN struct_pack({packed}) END"
+
+
+def fits(source: Any, target: Any) -> bool:
+    """True if every value of a source type, or an error at run time, becomes one value of the target type."""
+    a, b = source.id, target.id
+    if a == "null" or str(source) == str(target) or _STORED_AS.get(a) == str(target) or a == b == "varchar":
+        return True
+    numbers = (*_INTEGERS, "utinyint", "usmallint", "uinteger", "ubigint", "hugeint", "uhugeint")
+    if a in numbers:  # a narrower integer raises at run time where the value does not fit
+        return b in (*_INTEGERS, "float", "double", "decimal")
+    if a == "float":
+        return b == "double"
+    if a == "decimal":
+        if b == "decimal":
+            return int(dict(target.children)["scale"]) >= int(dict(source.children)["scale"])
+        return b in ("double", "float")
+    if a == "date":
+        return b == "timestamp"
+    if a in ("list", "array") and b == "list":
+        return fits(dict(source.children)["child"], dict(target.children)["child"])
+    if a == "map" and b == "map":
+        s, t = dict(source.children), dict(target.children)
+        return fits(s["key"], t["key"]) and fits(s["value"], t["value"])
+    if a == "struct" and b == "struct":
+        s, t = dict(source.children), dict(target.children)
+        return list(s) == list(t) and all(fits(s[n], t[n]) for n in s)
+    return False
+
+
+def store_all(source: Types) -> dict[str, str]:
+    """The stored type of each column of a new table. Raises SchemaMismatch; a table has at least one column."""
+    if not source:
+        raise SchemaMismatch("the rows have no columns")
+    refuse_twins(source)
+    return {name: storable(name, kind) for name, kind in source.items()}
+
+
+def fit_all(
+    source: Types, target: Types, schema_mode: SchemaMode, *, optional: Sequence[str] | None = None
+) -> tuple[dict[str, tuple[str | None, str]], list[str]]:
+    """How each column of a table is filled: target column -> (source column or None for NULL, type), and the new ones.
+
+    Raises SchemaMismatch that lists the missing, the new and the differently typed columns. ``optional`` columns may
+    be missing; None lets every column be missing once the schema may change.
+    """
+    by_name = {name.lower(): name for name in source}
+    filled: dict[str, tuple[str | None, str]] = {}
+    missing, other = [], []
+    may_miss = set(target) if optional is None and schema_mode != "fail" else set(optional or ())
+    for name, kind in target.items():
+        found = name if name in source else by_name.get(name.lower())
+        if found is None:
+            if name in may_miss:
+                filled[name] = (None, str(kind))
+            else:
+                missing.append(name)
+        elif fits(source[found], kind):
+            filled[name] = (found, str(kind))
+        else:
+            other.append(f"{name} is {kind} in the table and {source[found]} in the data")
+    used = {found for found, _ in filled.values()}
+    lower = {name.lower() for name in target}
+    new = [name for name in source if name not in used and name.lower() not in lower]
+    if problem := unfitting_columns(missing, new, other, may_grow=schema_mode != "fail"):
+        raise SchemaMismatch(problem)
+    for name in new:
+        filled[name] = (name, storable(name, source[name]))
+    return filled, new

@@ -1,0 +1,283 @@
+"""DuckDB views over the lake's tables, each made just before the first statement that names it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import duckdb
+from sqlglot import exp
+
+from duckrun.engines.duckdb.scan import scan
+from duckrun.errors import DuckrunError, InvalidConfig
+from duckrun.lake.lake import Lake, TableRef, ViewDefinition
+from duckrun.run.pins import Pins
+from duckrun.sql.dialects import text_in
+from duckrun.sql.names import dotted_names, parse_query, quote_identifier, replace_tables
+from duckrun.values.snapshot import Snapshot
+
+log = logging.getLogger(__name__)
+
+_Key = tuple[str, str]
+
+
+@dataclass
+class _Made:
+    """A view that exists in DuckDB: the columns it was bound with; the table that it shows, or for a persisted view the names
+    it reads.
+    """
+
+    columns: list[tuple[str, str]]
+    reads: frozenset[_Key] = frozenset()
+    shown: Snapshot | None = None
+
+
+class ViewCatalog:
+    """The lake's tables as views ``database.schema.name`` of one DuckDB instance, for SQL that this library does not
+    rewrite: dbt's, and a user's on the native connection. Safe across threads.
+
+    The names of a schema are listed once, at its first use. A view reads its table at the version that ``pins`` hold;
+    making it opens the log, so only tables that a statement names get one. Temporary tables and other relations of
+    DuckDB are left alone. With ``bare`` False, only names that begin with ``database`` are this lake's.
+    """
+
+    def __init__(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        lake: Lake,
+        pins: Pins,
+        database: str = "memory",
+        *,
+        bare: bool = True,
+    ) -> None:
+        self.lake = lake
+        self.pins = pins
+        self.database = database
+        self.bare = bare
+        # What a persisted view reads may lie in another lake: whoever has several catalogs puts theirs here.
+        self.ensure_all: Callable[[str], object] = self.ensure_for
+        # Two cursors that replace one view conflict: all views are made on this one, under the lock.
+        self._cursor = connection.cursor()
+        self._lock = threading.RLock()
+        self._schemas: dict[str, str] | None = None
+        self._names: dict[str, dict[str, tuple[str, str]]] = {}
+        self._made: dict[_Key, _Made] = {}
+        self._making: set[_Key] = set()
+
+    # -- names
+
+    def names(self, schema: str, *, fresh: bool = False) -> dict[str, str]:
+        """The names of a schema with their kind, ``table`` or ``view``; listed once, or again with ``fresh``."""
+        with self._lock:
+            if fresh:
+                self._names.pop(schema.lower(), None)
+            return dict(self._listed(schema.lower(), schema).values())
+
+    def schema(self, name: str) -> str:
+        """A schema's name as the lake spells it."""
+        with self._lock:
+            return self._known_schemas().get(name.lower(), name)
+
+    def made(self, schema: str) -> set[str]:
+        """The names of a schema's views that this catalog has made."""
+        with self._lock:
+            return {self._spelled(key)[1] for key in self._made if key[0] == schema.lower()}
+
+    def columns(self, ref: TableRef) -> list[tuple[str, str]]:
+        """The columns of a view that is made, with DuckDB's types."""
+        with self._lock:
+            return list(self._made[ref.schema.lower(), ref.name.lower()].columns)
+
+    def _listed(self, folded: str, schema: str) -> dict[str, tuple[str, str]]:
+        if folded not in self._names:
+            found = [(n, "table") for n in self.lake.tables(schema)] + [(n, "view") for n in self.lake.views(schema)]
+            self._names[folded] = {name.lower(): (name, kind) for name, kind in found}
+        return self._names[folded]
+
+    def _known_schemas(self) -> dict[str, str]:
+        if self._schemas is None:
+            self._schemas = {name.lower(): name for name in self.lake.schemas()}
+        return self._schemas
+
+    def _spelled(self, key: _Key) -> tuple[str, str]:
+        """Schema and name as the lake spells them: SQL does not tell cases apart, folders do."""
+        schema = self._known_schemas().get(key[0], key[0])
+        return schema, self._names.get(key[0], {}).get(key[1], (key[1], ""))[0]
+
+    def _keys(self, sql: str) -> Iterator[tuple[_Key, bool]]:
+        """The lake's names in a statement, and whether each is qualified by its schema."""
+        schemas = self._known_schemas()
+        seen: set[_Key] = set()
+        for chain in dotted_names(sql):
+            parts = [part.lower() for part in chain]
+            if len(parts) > 2 and parts[0] == self.database.lower():
+                parts = parts[1:]
+            elif not self.bare:
+                continue
+            candidates = [("main", parts[0], False)]
+            if len(parts) > 1:
+                candidates.insert(0, (parts[0], parts[1], True))
+            for schema, name, qualified in candidates:
+                key = (schema, name)
+                if schema in schemas and key not in seen and name in self._listed(schema, schemas[schema]):
+                    seen.add(key)
+                    yield key, qualified
+
+    def tables_in(self, sql: str) -> list[TableRef]:
+        """The tables (not views) that a statement reads, through persisted views too."""
+        with self._lock:
+            found: dict[_Key, TableRef] = {}
+            waiting, seen = [key for key, _ in self._keys(sql)], set[_Key]()
+            while waiting:
+                key = waiting.pop()
+                if key in seen:
+                    continue
+                seen.add(key)
+                made = self._made.get(key)
+                if self._names[key[0]].get(key[1], ("", ""))[1] == "table":
+                    found[key] = self.lake.resolve(*self._spelled(key))
+                elif made is not None:
+                    waiting.extend(made.reads)
+            return list(found.values())
+
+    # -- views
+
+    def ensure_for(self, sql: str) -> list[Snapshot]:
+        """Make the views that a statement needs and that are not there yet. Gives the tables that they show.
+
+        Raises what keeps a table or view that it names with its schema from being read; a bare name may be a column.
+        """
+        with self._lock:
+            keys = list(self._keys(sql))
+            for key, qualified in keys:
+                try:
+                    self._ensure(key)
+                except DuckrunError as error:
+                    if qualified:
+                        raise
+                    log.debug("no view for %s.%s: %s", *key, error)
+            return list(self._shown_by([key for key, _ in keys]).values())
+
+    def _shown_by(self, keys: list[_Key]) -> dict[_Key, Snapshot]:
+        found: dict[_Key, Snapshot] = {}
+        waiting, seen = list(keys), set[_Key]()
+        while waiting:
+            key = waiting.pop()
+            made = self._made.get(key)
+            if made is None or key in seen:
+                continue
+            seen.add(key)
+            if made.shown is not None:
+                found[key] = made.shown
+            waiting.extend(made.reads)
+        return found
+
+    def ensure(self, ref: TableRef) -> None:
+        """Make the view of one table or persisted view."""
+        with self._lock:
+            self._note(ref)
+            self._ensure((ref.schema.lower(), ref.name.lower()))
+
+    def _note(self, ref: TableRef, kind: str | None = None) -> _Key:
+        """Remember a name that this run wrote."""
+        key = (ref.schema.lower(), ref.name.lower())
+        self._known_schemas().setdefault(key[0], ref.schema)
+        names = self._listed(key[0], ref.schema)
+        if kind is None:
+            kind = "view" if isinstance(self.lake.definition(ref), ViewDefinition) else "table"
+        names[key[1]] = (ref.name, kind)
+        return key
+
+    def _ensure(self, key: _Key) -> None:
+        if key in self._made or key in self._making:
+            return
+        self._making.add(key)
+        try:
+            ref = self.lake.resolve(*self._spelled(key))
+            definition = self.lake.definition(ref)
+            if isinstance(definition, ViewDefinition):
+                self._make_view(key, ref, definition)
+            else:
+                self._make(key, ref)
+        finally:
+            self._making.discard(key)
+
+    def _make(self, key: _Key, ref: TableRef) -> None:
+        snapshot = self.pins.snapshot(ref)
+        self._create(key, ref, f"SELECT * FROM {scan(snapshot, on=self._cursor)}", shown=snapshot)
+
+    def _make_view(self, key: _Key, ref: TableRef, definition: ViewDefinition) -> None:
+        sql = self._in_this_database(definition, ref.schema)
+        self.ensure_all(sql)
+        try:
+            self._create(key, ref, sql, reads=frozenset(k for k, _ in self._keys(sql)))
+        except duckdb.Error as error:
+            raise InvalidConfig(f"The persisted view {ref} cannot be read any more: {error}") from error
+
+    def _in_this_database(self, definition: ViewDefinition, schema: str) -> str:
+        """A view's SQL as DuckDB reads it here; what was written here is not touched."""
+        if definition.dialect == "duckdb" and definition.catalog in (None, self.database) and self.bare:
+            return definition.sql
+
+        def here(table: exp.Table) -> exp.Expression | None:
+            if table.catalog != (definition.catalog or "") and (table.catalog or self.bare):
+                return None
+            return exp.table_(table.name, db=table.db or schema, catalog=self.database, quoted=True)
+
+        return text_in(replace_tables(parse_query(definition.sql, definition.dialect), here), "duckdb")
+
+    def _create(
+        self, key: _Key, ref: TableRef, sql: str, *, reads: frozenset[_Key] = frozenset(), shown: Snapshot | None = None
+    ) -> None:
+        self._cursor.execute(f"CREATE SCHEMA IF NOT EXISTS {quote_identifier(self.database, ref.schema)}")
+        name = quote_identifier(self.database, ref.schema, ref.name)
+        self._cursor.execute(f"CREATE OR REPLACE VIEW {name} AS (\n{sql}\n)")
+        rows = self._cursor.execute(f"DESCRIBE {name}").fetchall()
+        self._made[key] = _Made([(row[0], row[1]) for row in rows], reads, shown)
+
+    def moved(self, ref: TableRef) -> None:
+        """This run has committed to a table: its view shows the new version at once."""
+        with self._lock:
+            key = self._note(ref, "table")
+            before = self._made.pop(key, None)
+            self._make(key, ref)
+            if before is not None and before.columns != self._made[key].columns:
+                self._forget_readers(key)
+
+    def changed(self, ref: TableRef) -> None:
+        """A name means other rows, or another thing, than before: its view is made anew at its next use.
+
+        Until then the old one stays, as a statement that runs beside this may have found it.
+        """
+        with self._lock:
+            if self.lake.definition(ref) is None and not self.lake.exists(ref):
+                self.dropped(ref)
+            else:
+                self._outdate(self._note(ref))
+
+    def _outdate(self, key: _Key) -> None:
+        self._made.pop(key, None)
+        for reader in [k for k, made in self._made.items() if key in made.reads]:
+            if reader in self._made:
+                self._outdate(reader)
+
+    def dropped(self, ref: TableRef) -> None:
+        """A table or persisted view is gone, or will be another: so is its view."""
+        with self._lock:
+            key = (ref.schema.lower(), ref.name.lower())
+            self._names.get(key[0], {}).pop(key[1], None)
+            if self._made.pop(key, None) is not None:
+                self._drop(key)
+            self._forget_readers(key)
+
+    def _forget_readers(self, key: _Key) -> None:
+        """A DuckDB view keeps the columns it was bound with: views over changed columns are made anew at their next use."""
+        for reader in [k for k, made in self._made.items() if key in made.reads]:
+            if self._made.pop(reader, None) is not None:
+                self._drop(reader)
+                self._forget_readers(reader)
+
+    def _drop(self, key: _Key) -> None:
+        self._cursor.execute(f"DROP VIEW IF EXISTS {quote_identifier(self.database, *self._spelled(key))}")

@@ -1,0 +1,164 @@
+"""The staged writer: DuckDB writes the Parquet files, one fenced commit shows them and removes what they replace."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from duckrun.engines.duckdb.source import Rows, arrow_schema
+from duckrun.engines.duckdb.writers.reads import EVERYTHING, NOTHING, Read, may_go_on_top
+from duckrun.engines.duckdb.writers.statistics import delta_stats
+from duckrun.errors import StorageError, UnsupportedFeature
+from duckrun.formats.delta.commit import NewCommit
+from duckrun.formats.delta.data_paths import is_absolute
+from duckrun.formats.delta.definition import Definition
+from duckrun.formats.delta.log import CommitTaken
+from duckrun.formats.delta.operations import Operation
+from duckrun.run.transaction import Transaction
+from duckrun.sql.names import quote_identifier, quote_literal
+from duckrun.values.rows import ScanFile, StagedFile
+from duckrun.values.snapshot import Snapshot, TableRef, schema_to_text
+
+log = logging.getLogger(__name__)
+
+
+def stage(
+    rows: Rows,
+    ref: TableRef,
+    partition_by: Sequence[str] = (),
+    *,
+    target_file_size: int | None = None,
+    row_group_size: int | None = None,
+    beside: ScanFile | None = None,
+) -> tuple[StagedFile, ...]:
+    """Write rows as Parquet files into a table's folder. No reader sees them before they are committed.
+
+    Values of partition columns come as the log writes them; file names are unique, so that processes never collide.
+    DuckDB begins another file between row groups only, so ``row_group_size`` (rows) bounds how close it keeps to
+    ``target_file_size``. ``beside``: the rows are of that file's partition, without its columns, and go into the same folder.
+    If it fails, as on a full disk, the files of this call on a local path go, and the folder if it was made for them.
+    """
+    kinds = {name: kind for name, kind in rows.types.items() if name not in partition_by}
+    if not kinds:
+        raise UnsupportedFeature(f"Table {ref} needs a column that it is not partitioned by.")
+    token = uuid.uuid4().hex[:12]
+    schema = schema_to_text(arrow_schema(rows))
+    options = ["FORMAT parquet", "RETURN_STATS", "COMPRESSION snappy"]
+    if row_group_size:
+        options.append(f"ROW_GROUP_SIZE {int(row_group_size)}")
+    if partition_by:
+        names = ", ".join(quote_identifier(c) for c in partition_by)
+        options += [f"PARTITION_BY ({names})", "WRITE_PARTITION_COLUMNS false", "OVERWRITE_OR_IGNORE true"]
+        options.append(f"FILENAME_PATTERN 'part-{token}-{{uuid}}-c000.snappy'")
+        values = ", ".join(f"{_log_value(c, rows.types[c])} AS {quote_identifier(c)}" for c in partition_by)
+        query, target = f"SELECT * REPLACE ({values}) FROM ({rows.sql})", ref.location
+    else:
+        below = beside.path.rpartition("/")[0] if beside is not None and not is_absolute(beside.path) else ""
+        folder = f"{ref.location}/{below}" if below else ref.location
+        if target_file_size:
+            options += [
+                f"FILE_SIZE_BYTES {int(target_file_size)}",
+                f"FILENAME_PATTERN 'part-{token}-{{uuid}}-c000.snappy'",
+            ]
+            options.append("OVERWRITE_OR_IGNORE true")
+            target = folder
+        else:
+            target = f"{folder}/part-{token}-{uuid.uuid4()}-c000.snappy.parquet"
+        query = rows.sql
+    with _whole(ref, token):
+        copy = f"COPY ({query}) TO {quote_literal(target)} ({', '.join(options)})"
+        written = rows.cursor.execute(copy).fetchall()
+    staged = []
+    for file, count, size, _footer, columns, keys in written:
+        path = _relative(str(file), ref.location)
+        if count:
+            staged.append(
+                StagedFile(
+                    path=path,
+                    size=size,
+                    partition_values=dict(beside.partition_values if beside else keys or {}),
+                    stats=delta_stats(count, columns, kinds),
+                    rows=count,
+                    schema=schema,
+                )
+            )
+        elif "://" not in ref.location:
+            (Path(ref.location) / path).unlink(missing_ok=True)
+    return tuple(staged)
+
+
+@contextmanager
+def _whole(ref: TableRef, token: str) -> Iterator[None]:
+    """Make the folder of a local table, and leave nothing of a COPY that fails. In a store an upload is whole or not there."""
+    if "://" in ref.location:
+        yield
+        return
+    folder = Path(ref.location)
+    made = not folder.exists()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except BaseException:
+        for part in folder.rglob(f"*part-{token}-*"):
+            part.unlink(missing_ok=True)
+        if made:
+            for empty in (*sorted((p for p in folder.rglob("*") if p.is_dir()), reverse=True), folder):
+                with suppress(OSError):
+                    empty.rmdir()
+        raise
+
+
+def _log_value(column: str, kind: Any) -> str:
+    """SQL for a partition value as text. Source: Delta protocol, Partition Value Serialization."""
+    name = quote_identifier(column)
+    if kind.id == "timestamp with time zone":
+        name = f"timezone('UTC', {name})"
+    return f"CAST({name} AS VARCHAR)"
+
+
+def _relative(file: str, location: str) -> str:
+    file = file.replace("\\", "/")
+    if not file.startswith(location + "/"):
+        raise StorageError(f"DuckDB wrote {file}, which is not below {location}.")
+    return file[len(location) + 1 :]
+
+
+def commit(
+    transaction: Transaction,
+    snapshot: Snapshot | None,
+    staged: Sequence[StagedFile],
+    removed: Sequence[ScanFile] = (),
+    *,
+    operation: Operation,
+    read: Read = EVERYTHING,
+    definition: Definition | None = None,
+    fenced: bool = False,
+    data_change: bool = True,
+    **counts: Any,
+) -> int:
+    """Make staged files visible, and remove what they replace, in one commit. Returns its version.
+
+    If the version is taken, the same files go on top as long as no commit between changed what this write ``read``; else
+    CommitTaken, and the transaction runs again. ``definition`` changes the table in the same commit, or makes a new one.
+    """
+    ref, form = transaction.ref, transaction.lake.format
+    note = transaction.note(**{"rows_inserted": sum(f.rows for f in staged), **counts})
+    new = NewCommit(
+        operation, note, definition, staged, removed, transaction.app, data_change=data_change, blind=read is NOTHING
+    )
+    if snapshot is None:
+        return form.commit(ref, None, new)
+    at = snapshot
+    while True:
+        try:
+            return form.commit(ref, at, new)
+        except CommitTaken:
+            others = transaction.commits_after(at.version)
+            if fenced or definition is not None or not others or not may_go_on_top(transaction, others, removed, read):
+                raise
+            log.info("table %s: version %s was taken, committing the same files on top", ref, at.version + 1)
+            at = form.snapshot(ref, others[-1].version)

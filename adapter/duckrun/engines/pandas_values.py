@@ -1,0 +1,124 @@
+"""Arrow tables as pandas frames and back, with no value changed on the way."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from duckrun.errors import SchemaMismatch
+from duckrun.values.columns import refuse_twins
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pandas as pd
+
+_EXACT = 2**53
+"""The integers up to here are exact in a float64, which pandas makes of integers with NULLs."""
+
+
+def pandas_frame(table: pa.Table) -> pd.DataFrame:
+    """The rows as pandas has them: integers with NULLs are float64, as everywhere there.
+
+    Where one of them would become another number, the column is ``Int64`` instead; inside of nested values, Python's
+    integers.
+    """
+    frame = table.to_pandas()
+    for place, column in enumerate(table.columns):
+        if _holds_long(column.type) and _would_change(column.combine_chunks()):
+            exact = column.to_pandas(integer_object_nulls=True)
+            frame.isetitem(place, exact.astype("Int64") if pa.types.is_integer(column.type) else exact)
+    return frame
+
+
+def _holds_long(kind: pa.DataType) -> bool:
+    if pa.types.is_nested(kind):
+        return any(_holds_long(kind.field(number).type) for number in range(kind.num_fields))
+    return kind in (pa.int64(), pa.uint64())
+
+
+def _would_change(values: Any) -> bool:
+    """True if long integers, at any depth, have a NULL among them and a number that a float64 does not hold."""
+    kind = values.type
+    if pa.types.is_map(kind):
+        return _would_change(values.keys) or _would_change(values.items)
+    if pa.types.is_struct(kind):
+        return any(_would_change(part) for part in values.flatten())
+    if pa.types.is_nested(kind):
+        return _would_change(values.flatten())
+    if kind not in (pa.int64(), pa.uint64()) or not values.null_count:
+        return False
+    bounds = pc.min_max(values).as_py()
+    return bounds["max"] is not None and max(-bounds["min"], bounds["max"]) > _EXACT
+
+
+_INCONVERTIBLE = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError, OverflowError)
+
+
+def arrow_of_pandas(frame: pd.DataFrame) -> pa.Table:
+    """A pandas frame as Arrow, with what its to_parquet() keeps: an index is a column unless it only counts the rows.
+
+    An index without a name is ``__index_level_0__``. Raises SchemaMismatch, which names the column, for labels of several
+    levels, values of several types, and types that only pandas has.
+    """
+    import pandas
+
+    if isinstance(frame.columns, pandas.MultiIndex):
+        raise SchemaMismatch(
+            f"the columns of the pandas DataFrame have labels of {frame.columns.nlevels} levels, such as {frame.columns[0]!r}: give each one "
+            "name, for instance by df.columns = ['_'.join(map(str, c)) for c in df.columns]"
+        )
+    refuse_twins(map(str, frame.columns))
+    counting = isinstance(frame.index, pandas.RangeIndex) and frame.index.name is None
+    try:
+        table = pa.Table.from_pandas(frame, preserve_index=not counting)
+    except _INCONVERTIBLE as error:
+        raise _inconvertible(frame, error) from error
+    refuse_twins(table.schema.names)
+    for field in table.schema:
+        if isinstance(field.type, pa.BaseExtensionType) and field.type.extension_name.startswith("pandas."):
+            kind = field.type.extension_name.removeprefix("pandas.")
+            remedy = ".dt.to_timestamp() or .astype(str)" if kind == "period" else ".astype(str)"
+            raise SchemaMismatch(
+                f"column {field.name!r} has the type {kind} of pandas, which Delta cannot store; convert it, for instance by {remedy}"
+            )
+    return table.replace_schema_metadata(None)
+
+
+def _inconvertible(frame: pd.DataFrame, error: Exception) -> SchemaMismatch:
+    """The error about the first column that has no one Arrow type: what it holds, and where."""
+    for name, values in _columns(frame):
+        try:
+            pa.array(values, from_pandas=True)
+        except _INCONVERTIBLE as cause:
+            return SchemaMismatch(
+                f"column {name!r} of the pandas DataFrame {_told(values) or f'cannot be stored: {cause}'}"
+            )
+    return SchemaMismatch(f"the pandas DataFrame has a column with no one type: {error}")
+
+
+def _columns(frame: pd.DataFrame) -> Iterator[tuple[str, Any]]:
+    for name in frame.columns:
+        yield str(name), frame[name]
+    for level, label in enumerate(frame.index.names):
+        yield str(label or f"__index_level_{level}__"), frame.index.get_level_values(level).to_series()
+
+
+def _told(values: Any) -> str | None:
+    """Two types of values that do not go together, with the first row of each; None where that is not what is wrong."""
+    kinds: dict[type, tuple[int, Any]] = {}
+    for row, (value, missing) in enumerate(zip(values, values.isna(), strict=True)):
+        if missing or type(value) in kinds:
+            continue
+        for other, (place, one) in kinds.items():
+            try:
+                pa.array([one, value])
+            except _INCONVERTIBLE:
+                return (
+                    f"holds {other.__name__} (first in row {place}) and {type(value).__name__} (first in row {row}), and a column has one "
+                    "type: convert it, for instance by .astype(str)"
+                )
+        kinds[type(value)] = (row, value)
+    return None

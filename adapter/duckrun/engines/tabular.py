@@ -1,0 +1,39 @@
+"""Tabular values of Python as Arrow tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from duckrun.engines.pandas_values import arrow_of_pandas
+from duckrun.errors import InvalidConfig
+
+
+def is_dataset(value: Any) -> bool:
+    """True for a pyarrow Dataset; its module is not imported to find out."""
+    return type(value).__module__ == "pyarrow._dataset" and hasattr(value, "to_table")
+
+
+def arrow_table(value: Any) -> pa.Table:
+    """A tabular value of this process as an Arrow table. Raises InvalidConfig, SchemaMismatch."""
+    module = type(value).__module__.partition(".")[0]
+    if isinstance(value, pa.Table):
+        return value
+    if isinstance(value, pa.RecordBatch):
+        return pa.Table.from_batches([value])
+    if module == "pandas" and type(value).__name__ != "Series":
+        return arrow_of_pandas(value)
+    if isinstance(value, duckdb.DuckDBPyRelation):
+        return value.to_arrow_table()
+    if is_dataset(value):
+        return value.to_table()
+    if module == "polars" and hasattr(value, "collect"):
+        value = value.collect()
+    if hasattr(value, "__arrow_c_stream__"):
+        return pa.RecordBatchReader.from_stream(value).read_all()
+    raise InvalidConfig(
+        f"A {type(value).__module__}.{type(value).__qualname__} cannot be written as a table; give a pyarrow Table, "
+        "RecordBatchReader or Dataset, a pandas or polars frame, a DuckDB relation, a PySpark DataFrame, a Frame or duckrun.SQL."
+    )

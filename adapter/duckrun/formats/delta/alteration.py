@@ -1,0 +1,221 @@
+"""A definition after some changes: those that a spec names, or those that follow the rows being written.
+
+Engine-free. Rows are looked at by an engine, which gets from here what must hold of them and how old columns fill new ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
+from duckrun.formats.delta import types
+from duckrun.formats.delta.definition import (
+    CHECK,
+    CLUSTERING,
+    PLAIN,
+    Definition,
+    field_of,
+    property_value,
+    refuse_known,
+    sort_order,
+    with_check,
+)
+from duckrun.formats.delta.types import DeltaType
+from duckrun.values.rows import SchemaMode
+from duckrun.values.tables import (
+    AddCheck,
+    AddColumn,
+    AlterSpec,
+    Change,
+    ChangeType,
+    ClusterBy,
+    DropCheck,
+    DropColumn,
+    DropNotNull,
+    RenameColumn,
+    SetComment,
+    SetNotNull,
+    SetProperties,
+    UnsetProperties,
+)
+
+
+@dataclass(frozen=True)
+class Alteration:
+    """A definition after some changes. ``columns`` says how the columns are filled: new name -> old one, or None."""
+
+    before: Definition
+    after: Definition
+    columns: Mapping[str, str | None]
+    operation: str = "ALTER TABLE"
+
+    @property
+    def changed(self) -> bool:
+        return self.before != self.after
+
+    @property
+    def rewrites(self) -> bool:
+        """True if the data files do not hold the rows in their new form: Parquet files know columns by name and type."""
+        if set(self.before.names) - set(self.columns.values()):
+            return True
+        return any(
+            old is not None and (old != new or self.before.column(old)["type"] != self.after.column(new)["type"])
+            for new, old in self.columns.items()
+        )
+
+    @property
+    def widened(self) -> bool:
+        return any(
+            old is not None and self.before.column(old)["type"] != self.after.column(new)["type"]
+            for new, old in self.columns.items()
+        )
+
+    def tests(self) -> list[tuple[str, str]]:
+        """What must hold of every row that is there, as (condition in Spark SQL, what it means)."""
+        found = []
+        for column in self.after.fields:
+            old = self.columns[column["name"]]
+            if not column["nullable"] and (old is None or self.before.column(old)["nullable"]):
+                name = "`" + column["name"].replace("`", "``") + "`"
+                found.append((f"{name} IS NOT NULL", f"column {column['name']} is to be NOT NULL"))
+        for name, condition in self.after.checks.items():
+            if self.before.checks.get(name) != condition:
+                found.append((condition, f"the constraint {name} is {condition}"))
+        return found
+
+
+_OPERATIONS = {
+    AddColumn: "ADD COLUMNS",
+    DropColumn: "DROP COLUMNS",
+    RenameColumn: "RENAME COLUMN",
+    AddCheck: "ADD CONSTRAINT",
+    DropCheck: "DROP CONSTRAINT",
+    SetProperties: "SET TBLPROPERTIES",
+    UnsetProperties: "UNSET TBLPROPERTIES",
+}
+
+
+def altered(before: Definition, spec: AlterSpec) -> Alteration:
+    """A definition after the changes of a spec, in their order. Raises SchemaMismatch, InvalidConfig, UnsupportedFeature."""
+    after = before
+    columns: dict[str, str | None] = {name: name for name in before.names}
+    for change in spec.changes:
+        after, columns = _apply(after, columns, change, spec.dialect)
+    kinds = {_OPERATIONS.get(type(change), "CHANGE COLUMN") for change in spec.changes}
+    return Alteration(before, after, columns, kinds.pop() if len(kinds) == 1 else "ALTER TABLE")
+
+
+def _apply(
+    now: Definition, columns: dict[str, str | None], change: Change, dialect: str
+) -> tuple[Definition, dict[str, str | None]]:
+    match change:
+        case AddColumn(column):
+            refuse_known(column.name, now.names)
+            return replace(now, fields=(*now.fields, field_of(column, dialect))), {**columns, column.name: None}
+        case DropColumn(name):
+            return _drop(now, columns, name)
+        case RenameColumn(name, to):
+            old = now.column(name)
+            _refuse_used(now, old["name"], "renamed")
+            refuse_known(to, [n for n in now.names if n != old["name"]])
+            renamed = {(to if new == old["name"] else new): source for new, source in columns.items()}
+            return now.with_column(name, name=to), renamed
+        case ChangeType(name, kind):
+            return _retype(now, name, types.delta_type(kind, dialect, name)), columns
+        case SetNotNull(name):
+            return now.with_column(name, nullable=False), columns
+        case DropNotNull(name):
+            return now.with_column(name, nullable=True), columns
+        case AddCheck():
+            return with_check(now, change, dialect), columns
+        case DropCheck(name, if_exists):
+            key = CHECK + name.lower()
+            if key not in now.properties and not if_exists:
+                known = ", ".join(now.checks) or "none"
+                raise InvalidConfig(f"there is no constraint {name}; the constraints are: {known}")
+            return _without(now, (key,)), columns
+        case ClusterBy():
+            raise UnsupportedFeature(CLUSTERING)
+        case SetProperties(properties):
+            added = {name: property_value(name, value) for name, value in properties.items()}
+            for column_name in sort_order(added):
+                now.column(column_name)
+            return replace(now, properties={**now.properties, **added}), columns
+        case UnsetProperties(names, if_exists):
+            for name in names:
+                if name.startswith("delta.") and name in now.properties:
+                    if name.startswith(CHECK):
+                        raise InvalidConfig(f"{name} is a constraint: drop it as one")
+                    if name not in PLAIN:
+                        property_value(name, "")
+            missing = [name for name in names if name not in now.properties]
+            if missing and not if_exists:
+                raise InvalidConfig(f"there is no table property {', '.join(missing)}")
+            return _without(now, names), columns
+        case SetComment(comment, None):
+            return replace(now, description=comment), columns
+        case SetComment(comment, str(name)):
+            metadata = {k: v for k, v in now.column(name)["metadata"].items() if k != "comment"}
+            return now.with_column(name, metadata=metadata | ({"comment": comment} if comment else {})), columns
+    raise InvalidConfig(f"{change!r} is no change of a table")
+
+
+def _without(now: Definition, properties: Iterable[str]) -> Definition:
+    return replace(now, properties={k: v for k, v in now.properties.items() if k not in set(properties)})
+
+
+def _refuse_used(now: Definition, name: str, done: str) -> None:
+    users = now.users_of(name)
+    if users:
+        raise InvalidConfig(f"column {name!r} cannot be {done}: it is used by {' and by '.join(users)}")
+
+
+def _drop(now: Definition, columns: dict[str, str | None], name: str) -> tuple[Definition, dict[str, str | None]]:
+    old = now.column(name)
+    _refuse_used(now, old["name"], "dropped")
+    if len(now.fields) - 1 <= len(now.partition_columns):
+        raise SchemaMismatch(f"column {old['name']!r} is the last one that the table is not partitioned by")
+    kept = tuple(f for f in now.fields if f is not old)
+    return replace(now, fields=kept), {new: source for new, source in columns.items() if new != old["name"]}
+
+
+def _retype(now: Definition, name: str, kind: DeltaType) -> Definition:
+    old = now.column(name)
+    if old["type"] == kind:
+        return now
+    if not types.widens(old["type"], kind):
+        raise SchemaMismatch(
+            f"column {old['name']!r} is {types.spelled(old['type'])} and cannot become {types.spelled(kind)}, which "
+            f"does not hold all its values; it can become {types.widenings(old['type'])}"
+        )
+    return now.with_column(name, type=kind)
+
+
+# -- following the rows that are written
+
+
+def evolved(before: Definition, source: Sequence[Mapping[str, Any]], mode: SchemaMode) -> Alteration:
+    """A definition that takes the columns of a source, given as the log would have them.
+
+    ``append_new_columns`` adds the new ones; ``sync_all_columns`` also drops those that the source has not, and widens
+    those whose type in the source holds more. Raises SchemaMismatch, InvalidConfig for a column that must stay.
+    """
+    after = before
+    columns: dict[str, str | None] = {name: name for name in before.names}
+    incoming = {f["name"].lower(): f for f in source}
+    if mode == "sync_all_columns":
+        for name in before.names:
+            found = incoming.get(name.lower())
+            if found is None:
+                after, columns = _drop(after, columns, name)
+            elif types.widens(before.column(name)["type"], found["type"]):
+                after = _retype(after, name, found["type"])
+    if mode != "fail":
+        known = {name.lower() for name in before.names}
+        for name, found in incoming.items():
+            if name not in known:
+                added = types.field(found["name"], found["type"])
+                after, columns = replace(after, fields=(*after.fields, added)), {**columns, found["name"]: None}
+    return Alteration(before, after, columns)

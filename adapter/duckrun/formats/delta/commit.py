@@ -1,0 +1,209 @@
+"""Commits that we write ourselves: definition, protocol and data files change together, at one version or not at all.
+
+deltalake changes one column a commit, and cannot change a schema while it swaps files. A commit is one file whose name is its
+version, put where none of that name is. Source: Delta protocol, Actions, Commit Provenance Information.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import obstore
+from obstore.exceptions import AlreadyExistsError
+
+from duckrun.errors import LostRows, UnsupportedFeature
+from duckrun.formats.delta.adds import adds_of
+from duckrun.formats.delta.data_paths import encoded, spelled
+from duckrun.formats.delta.definition import Definition
+from duckrun.formats.delta.log import LOG, NOTE_KEY, CommitTaken, append_only
+from duckrun.formats.delta.operations import Operation, RowCounts, metrics
+from duckrun.formats.delta.protocol import Protocol
+from duckrun.values.rows import AppTransaction, ScanFile, StagedFile, counted_rows
+from duckrun.values.snapshot import Snapshot, TableRef
+
+if TYPE_CHECKING:
+    from duckrun.formats.delta.delta import DeltaFormat
+
+_KNOWN = {
+    "appendOnly", "invariants", "checkConstraints", "timestampNtz", "changeDataFeed", "deletionVectors",
+    "vacuumProtocolCheck", "inCommitTimestamp", "v2Checkpoint",
+}  # fmt: skip
+_OF_THE_ADD = ("partitionValues", "tags", "deletionVector", "baseRowId", "defaultRowCommitVersion")
+"""What a remove repeats of the action that added its file."""
+
+
+@dataclass(frozen=True)
+class NewCommit:
+    """What a commit is to say. ``definition`` None leaves it as it is; ``removes`` are files of the version before.
+
+    ``note`` is our own entry. Its counts (``rows_inserted``, ``rows_updated``, ``rows_deleted``) are held against the files: a
+    commit whose rows do not add up is not made. ``blind``: nothing of the table was read for it.
+    """
+
+    operation: Operation
+    note: Mapping[str, Any]
+    definition: Definition | None = None
+    adds: Sequence[StagedFile] = ()
+    removes: Sequence[ScanFile] = ()
+    app: AppTransaction | None = None
+    data_change: bool = True
+    blind: bool = False
+    returns: Sequence[Mapping[str, Any]] = ()
+    """Add actions of files that an older version had, as the log holds them: they come back."""
+
+    @property
+    def rows(self) -> RowCounts:
+        return self.note.get("rows_inserted"), self.note.get("rows_updated"), self.note.get("rows_deleted")
+
+
+def write_commit(form: DeltaFormat, ref: TableRef, snapshot: Snapshot | None, new: NewCommit) -> int:
+    """Commit at the version after a snapshot (None: version 0, a new table). Returns the version.
+
+    Raises CommitTaken if another writer has it, UnsupportedFeature for a table that such a commit would break,
+    InvalidConfig where rows of an append-only table would go, LostRows where the figures say that rows would be lost.
+    """
+    _check_files(ref, snapshot, new)
+    _check_rows(ref, new)
+    version = 0 if snapshot is None else snapshot.version + 1
+    now = int(time.time() * 1000)
+    actions = [{"commitInfo": _info(form, snapshot, new, now)}]
+    actions += _table(form, snapshot, new)
+    if new.app is not None:
+        actions.append({"txn": {"appId": new.app.app_id, "version": new.app.version, "lastUpdated": now}})
+    if new.removes:
+        assert snapshot is not None
+        actions += [{"remove": action} for action in _removes(form, snapshot, new, now)]
+    actions += [{"add": _add(file, now, new.data_change)} for file in new.adds]
+    actions += [{"add": {**add, "modificationTime": now, "dataChange": new.data_change}} for add in new.returns]
+    body = "\n".join(json.dumps(action, ensure_ascii=False) for action in actions)
+    if form.storage.is_local:
+        Path(ref.location).mkdir(parents=True, exist_ok=True)
+    try:
+        store = form.storage.store_at(ref.location)
+        obstore.put(store, f"{LOG}/{version:020d}.json", body.encode(), mode="create")
+    except AlreadyExistsError as error:
+        raise CommitTaken(f"version {version} of table {ref}") from error
+    return version
+
+
+def refuse_unknown_features(snapshot: Snapshot) -> None:
+    """Raise UnsupportedFeature for a table that asks of a commit what ours do not do."""
+    unknown = (snapshot.reader_features | snapshot.writer_features) - _KNOWN
+    if unknown:
+        raise UnsupportedFeature(
+            f"Table {snapshot.ref} uses {', '.join(sorted(unknown))}, which only Spark can alter. Run this with engine: spark."
+        )
+
+
+def only_spark(snapshot: Snapshot) -> bool:
+    """True for a table that asks of a commit what ours do not do."""
+    try:
+        refuse_unknown_features(snapshot)
+    except UnsupportedFeature:
+        return True
+    return False
+
+
+def _info(form: DeltaFormat, snapshot: Snapshot | None, new: NewCommit, now: int) -> dict[str, Any]:
+    info: dict[str, Any] = {
+        "timestamp": now,
+        "operation": new.operation.name,
+        "operationParameters": dict(new.operation.parameters),
+        "operationMetrics": metrics(new.operation.name, new.adds, new.removes, new.rows, new.returns),
+        "isBlindAppend": new.blind and not new.removes,
+        "engineInfo": "duckrun",
+        NOTE_KEY: dict(new.note),
+    }
+    if snapshot is not None and snapshot.properties.get("delta.enableInCommitTimestamps") == "true":
+        before = form.actions(snapshot.ref, snapshot.version)
+        info["inCommitTimestamp"] = max(now, (before.info.get("inCommitTimestamp", 0) if before else 0) + 1)
+    return info
+
+
+def _table(form: DeltaFormat, snapshot: Snapshot | None, new: NewCommit) -> list[dict[str, Any]]:
+    if snapshot is None:
+        assert new.definition is not None, "a new table has a definition"
+        protocol = Protocol().supporting(new.definition.features())
+        return [{"protocol": protocol.action()}, {"metaData": new.definition.action()}]
+    refuse_unknown_features(snapshot)
+    if new.definition is None or new.definition == form.definition(snapshot):
+        return []
+    present = form.protocol(snapshot)
+    needed = present.supporting(new.definition.features())
+    protocols = [] if needed == present else [{"protocol": needed.action()}]
+    return [*protocols, {"metaData": new.definition.action()}]
+
+
+def _check_files(ref: TableRef, snapshot: Snapshot | None, new: NewCommit) -> None:
+    """Raise LostRows unless the live files after the commit are those before, less what it removes, and what it adds."""
+    adds, removes = [spelled(f) for f in new.adds], [(spelled(f), f.deletion_vector) for f in new.removes]
+    if not removes and not new.returns:
+        live: set[tuple[str, bool]] = set()
+    else:
+        assert snapshot is not None, "only a table that is there has files to remove, or had others"
+        live = {(spelled(f), f.deletion_vector) for f in snapshot.files()}
+    missed = [path for path, _ in set(removes) - live]
+    twice = [path for path, n in Counter([*adds, *(path for path, _ in removes)]).items() if n > 1]
+    twice += [path for path, _ in live - set(removes) if path in adds or any(a["path"] == path for a in new.returns)]
+    if missed or twice:
+        raise LostRows(
+            f"Table {ref}: {new.operation.name} was not committed. "
+            + (f"It would remove files that version {snapshot and snapshot.version} does not have, such as {missed[0]}, so that "
+               f"{len(missed)} files stayed" if missed else f"It would name one file twice, {twice[0]}")
+            + ". The table is as it was; run this with engine: spark, and report it."
+        )  # fmt: skip
+
+
+def _check_rows(ref: TableRef, new: NewCommit) -> None:
+    """Raise LostRows unless the rows of the files that come are those of the files that go, less what was deleted, and what was
+    inserted. Where a count or a statistic is missing nothing can be held against it.
+    """
+    inserted, _, deleted = new.rows if new.data_change else (0, 0, 0)
+    if not new.removes or inserted is None or deleted is None:
+        return
+    before, after = counted_rows(new.removes), counted_rows(new.adds)
+    if before is None or after is None or after == before - deleted + inserted:
+        return
+    raise LostRows(
+        f"Table {ref}: {new.operation.name} was not committed: the {len(new.removes)} files that it writes anew hold {before} rows by their "
+        f"statistics; with {deleted} rows deleted and {inserted} inserted {before - deleted + inserted} would be left, and it wrote "
+        f"{after}. The table is as it was. Run this with engine: spark; if that finds {before} rows in those files too, report it."
+    )
+
+
+def _add(file: StagedFile, now: int, data_change: bool) -> dict[str, Any]:
+    return {
+        "path": encoded(file.path),
+        "partitionValues": dict(file.partition_values),
+        "size": file.size,
+        "modificationTime": now,
+        "dataChange": data_change,
+        "stats": file.stats,
+    }
+
+
+def _removes(form: DeltaFormat, snapshot: Snapshot, new: NewCommit, now: int) -> Iterator[dict[str, Any]]:
+    if new.data_change and snapshot.properties.get("delta.appendOnly", "").lower() == "true":
+        raise append_only(snapshot.ref)
+    # A remove names its file as the add did, letter by letter, with the deletion vector and the ids of rows that it had then.
+    with_ids = "rowTracking" in snapshot.writer_features
+    added = adds_of(form, snapshot, {spelled(f) for f in new.removes if f.deletion_vector or with_ids})
+    for file in new.removes:
+        path = spelled(file)
+        add = added.get(path, {})
+        same = {key: add[key] for key in _OF_THE_ADD if add.get(key) is not None}
+        yield {
+            "path": path,
+            "deletionTimestamp": now,
+            "dataChange": new.data_change,
+            "extendedFileMetadata": True,
+            "partitionValues": dict(file.partition_values),
+            "size": file.size,
+            **same,
+        }

@@ -1,0 +1,91 @@
+"""A snapshot as a pyarrow Dataset: its files, each with its partition values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.fs as fs
+from deltalake.fs import DeltaStorageHandler
+
+from duckrun.errors import UnsupportedFeature
+from duckrun.values.rows import ScanFile
+from duckrun.values.snapshot import Snapshot, TableRef
+
+if TYPE_CHECKING:
+    from duckrun.formats.delta.delta import DeltaFormat
+
+# Reader features with which the files hold exactly the rows, under the names and types of the table.
+_PLAIN = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}
+
+
+def arrow_dataset(format: DeltaFormat, snapshot: Snapshot) -> ds.Dataset:
+    """The files of a snapshot as a Dataset; no data file is opened.
+
+    Partition values prune files. The log's statistics do not: deltalake's own dataset takes a minimum that is missing for
+    one that is NULL, and then leaves the rows of the file out. (Row groups are pruned by the statistics of the files.)
+
+    Raises UnsupportedFeature for what a list of Parquet files cannot say: rows deleted by a deletion vector, columns that
+    have another name in the files.
+    """
+    files = snapshot.files()
+    refuse_features(snapshot, files)
+    inside = filesystem(format, snapshot.ref, files)
+    parquet = ds.ParquetFileFormat(
+        # Spark's instants are INT96; as nanoseconds, pyarrow's own way, years before 1678 and after 2261 would become others.
+        read_options=ds.ParquetReadOptions(coerce_int96_timestamp_unit="us"),
+        default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=True),
+    )
+    fragments = [
+        parquet.make_fragment(file.path, filesystem=inside, partition_expression=_values(file, snapshot))
+        for file in files
+    ]
+    return ds.FileSystemDataset(fragments, snapshot.schema.remove_metadata(), parquet, inside)
+
+
+def filesystem(format: DeltaFormat, ref: TableRef, files: Sequence[ScanFile]) -> fs.FileSystem:
+    """The folder of a table as pyarrow reads it."""
+    if format.storage.is_local and "://" not in ref.location:
+        return fs.SubTreeFileSystem(ref.location, fs.LocalFileSystem())
+    sizes = {file.path: file.size for file in files}
+    return fs.PyFileSystem(DeltaStorageHandler(ref.url, format.storage.delta_options(), sizes))
+
+
+def refuse_features(snapshot: Snapshot, files: tuple[ScanFile, ...]) -> None:
+    """Raise UnsupportedFeature unless the files alone are the table."""
+    marked = sum(file.deletion_vector for file in files)
+    strange = sorted(snapshot.reader_features - _PLAIN - {"deletionVectors"})
+    if snapshot.properties.get("delta.columnMapping.mode", "none") != "none":
+        strange.append("columnMapping")
+    if marked:
+        why = f"deletion vectors ({marked} of its files hold rows that are deleted)"
+    elif strange:
+        why = f"the table features {', '.join(sorted(set(strange)))}"
+    else:
+        return
+    raise UnsupportedFeature(
+        f"Table {snapshot.ref} at version {snapshot.version} has {why}, which a pyarrow.dataset.Dataset cannot represent. "
+        "Read it as a pyarrow.RecordBatchReader or a polars.LazyFrame."
+    )
+
+
+def _values(file: ScanFile, snapshot: Snapshot) -> pc.Expression | None:
+    """What is true of every row of a file, as its folder says it."""
+    parts = []
+    for name in snapshot.partition_columns:
+        text, kind = file.partition_values.get(name), snapshot.schema.field(name).type
+        # Source: Delta protocol, Partition Value Serialization: a text that is empty stands for NULL.
+        known = text not in (None, "")
+        parts.append(pc.field(name) == _scalar(str(text), kind) if known else pc.field(name).is_null())
+    return reduce(lambda one, other: one & other, parts) if parts else None
+
+
+def _scalar(text: str, kind: pa.DataType) -> pa.Scalar:
+    if pa.types.is_timestamp(kind):
+        plain = pa.scalar(text.removesuffix("Z").replace("T", " ")).cast(pa.timestamp(kind.unit))
+        return pc.assume_timezone(plain, kind.tz) if kind.tz is not None else plain
+    return pa.scalar(text).cast(kind)

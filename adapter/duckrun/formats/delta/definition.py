@@ -1,0 +1,305 @@
+"""What a Delta table is apart from its rows: columns, partitions, properties, constraints.
+
+Source: Delta protocol, Change Metadata.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import pyarrow as pa
+from deltalake import Schema
+
+from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
+from duckrun.formats.delta import types
+from duckrun.sql.names import columns_of, transpile
+from duckrun.values.rows import TableConstraints, WriteSpec
+from duckrun.values.tables import AddCheck, ColumnSpec, CreateSpec
+
+SORT_BY = "duckrun.sortBy"
+"""The table property that holds the columns by which every write of ours sorts, as a JSON list."""
+CHECK = "delta.constraints."
+GIVEN = "duckrun.constraints"
+"""The table property that says, as JSON, which constraints a write gave the table: another one may give others."""
+CLUSTERING = "liquid clustering (cluster_by) is Spark's. Run this with engine: spark"
+_BOOLEAN = {
+    "delta.appendOnly": "appendOnly",
+    "delta.enableChangeDataFeed": "changeDataFeed",
+    "delta.enableDeletionVectors": "deletionVectors",
+}
+"""Property that is true or false -> the feature that it needs."""
+PLAIN = {
+    **dict.fromkeys(_BOOLEAN, r"true|false"),
+    "delta.enableExpiredLogCleanup": r"true|false",
+    "delta.checkpoint.writeStatsAsJson": r"true|false",
+    "delta.checkpoint.writeStatsAsStruct": r"true|false",
+    "delta.autoOptimize.autoCompact": r"true|false|auto",
+    "delta.autoOptimize.optimizeWrite": r"true|false",
+    "delta.checkpointInterval": r"[1-9]\d*",
+    "delta.dataSkippingNumIndexedCols": r"-1|\d+",
+    "delta.dataSkippingStatsColumns": r".+",
+    "delta.targetFileSize": r"\d+(\.\d+)?\s*[a-z]*",
+    "delta.isolationLevel": r"serializable|writeserializable",
+    "delta.logRetentionDuration": r"interval .+",
+    "delta.deletedFileRetentionDuration": r"interval .+",
+    "delta.setTransactionRetentionDuration": r"interval .+",
+}
+"""Delta's properties that a commit of ours may set, and their values; any other may ask for more than metadata."""
+
+
+@dataclass(frozen=True)
+class Definition:
+    """The ``metaData`` action of a table, as a value. ``fields`` are columns as the log's schema has them."""
+
+    fields: tuple[dict[str, Any], ...]
+    partition_columns: tuple[str, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    description: str | None = None
+    id: str = field(default_factory=lambda: str(uuid.uuid4()))
+    name: str | None = None
+    created_time: int | None = None
+
+    @property
+    def names(self) -> list[str]:
+        return [f["name"] for f in self.fields]
+
+    @property
+    def schema_json(self) -> str:
+        return json.dumps({"type": "struct", "fields": list(self.fields)}, ensure_ascii=False)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow form of the columns."""
+        return pa.schema(Schema.from_json(self.schema_json).to_arrow())
+
+    @property
+    def sort_by(self) -> tuple[str, ...]:
+        return sort_order(self.properties)
+
+    @property
+    def checks(self) -> dict[str, str]:
+        """The CHECK constraints: name -> Spark SQL."""
+        return {key.removeprefix(CHECK): text for key, text in self.properties.items() if key.startswith(CHECK)}
+
+    def action(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "name": self.name,
+            "description": self.description,
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": self.schema_json,
+            "partitionColumns": list(self.partition_columns),
+            "configuration": dict(self.properties),
+            "createdTime": self.created_time or int(time.time() * 1000),
+        }
+
+    def features(self) -> set[str]:
+        """The table features without which this definition would mean something else."""
+        needed = {name for key, name in _BOOLEAN.items() if self.properties.get(key, "").lower() == "true"}
+        if self.checks:
+            needed.add("checkConstraints")
+        if any(not f["nullable"] for f in self.fields):
+            needed.add("invariants")
+        if any(types.holds(f["type"], "timestamp_ntz") for f in self.fields):
+            needed.add("timestampNtz")
+        return needed
+
+    def in_place_of(self, other: Definition, *, keep: bool) -> Self:
+        """This definition for the table that another one was of; with ``keep`` what only that one says stays."""
+        properties = {**other.properties, **self.properties} if keep else self.properties
+        description = self.description if self.description is not None or not keep else other.description
+        return replace(
+            self,
+            id=other.id,
+            name=other.name,
+            created_time=other.created_time,
+            properties=properties,
+            description=description,
+        )
+
+    # -- columns
+
+    def column(self, name: str) -> dict[str, Any]:
+        """A column by its name in any case. Raises SchemaMismatch."""
+        for found in self.fields:
+            if found["name"].lower() == name.lower():
+                return found
+        raise SchemaMismatch(f"there is no column {name!r}; the columns are {', '.join(self.names)}")
+
+    def with_column(self, name: str, /, **changes: Any) -> Self:
+        old = self.column(name)
+        return replace(self, fields=tuple({**f, **changes} if f is old else f for f in self.fields))
+
+    def users_of(self, name: str) -> list[str]:
+        """What would not be there without a column: partitions, the sort order, constraints."""
+        name = name.lower()
+        users = ["the partitioning"] if name in (c.lower() for c in self.partition_columns) else []
+        users += ["the sort order"] if name in (c.lower() for c in self.sort_by) else []
+        for check, condition in self.checks.items():
+            if name in (column.lower() for _, column in columns_of(condition, "spark")):
+                users.append(f"the constraint {check} ({condition})")
+        return users
+
+
+def sort_order(properties: Mapping[str, str]) -> tuple[str, ...]:
+    """The columns by which every write of ours sorts. Raises InvalidConfig for a property that is no JSON list."""
+    try:
+        found = json.loads(properties.get(SORT_BY, "[]"))
+        return tuple(str(name) for name in found)
+    except (ValueError, TypeError) as error:
+        raise InvalidConfig(f"The table property {SORT_BY} is no JSON list of columns: {error}.") from error
+
+
+# -- making a table
+
+
+def created(spec: CreateSpec) -> Definition:
+    """The definition that a CreateSpec asks for. Raises SchemaMismatch, InvalidConfig, UnsupportedFeature."""
+    if spec.cluster_by:
+        raise UnsupportedFeature(CLUSTERING)
+    fields: list[dict[str, Any]] = []
+    for column in spec.columns:
+        refuse_known(column.name, [f["name"] for f in fields])
+        fields.append(field_of(column, spec.dialect))
+    made = Definition(tuple(fields))
+    for what, columns in (("partition_by", spec.partition_by), ("sort_by", spec.sort_by)):
+        unknown = [c for c in columns if c not in made.names]
+        if unknown:
+            raise SchemaMismatch(f"{what} names {', '.join(unknown)}; the columns are {', '.join(made.names)}")
+    for name in spec.partition_by:
+        types.refuse_partition_type(name, types.spelled(next(f["type"] for f in fields if f["name"] == name)))
+    if len(set(spec.partition_by)) == len(fields):
+        raise SchemaMismatch("every column is a partition column; a table needs one that it is not partitioned by")
+    properties = {name: property_value(name, value) for name, value in spec.table_properties.items()}
+    if spec.sort_by:
+        properties[SORT_BY] = json.dumps(list(spec.sort_by), ensure_ascii=False)
+    made = replace(made, partition_columns=spec.partition_by, properties=properties, description=spec.description)
+    for name, condition in spec.checks.items():
+        made = with_check(made, AddCheck(name, condition), spec.dialect)
+    return made
+
+
+def defined(
+    fields: Iterable[dict[str, Any]],
+    partition_by: tuple[str, ...],
+    properties: Mapping[str, Any],
+    description: str | None,
+) -> Definition:
+    """The definition of a table of rows, whose columns are as the log has them. Raises InvalidConfig, UnsupportedFeature for a property."""
+    values = {name: property_value(name, value) for name, value in properties.items()}
+    return Definition(tuple(fields), partition_by, values, description)
+
+
+def overwritten(
+    spec: WriteSpec, fields: Iterable[dict[str, Any]], partition_by: tuple[str, ...], before: Definition | None
+) -> Definition:
+    """The definition of a table whose rows are all written anew. Raises InvalidConfig, SchemaMismatch, UnsupportedFeature."""
+    made = defined(fields, partition_by, spec.table_properties, spec.description)
+    if before is not None:
+        made = made.in_place_of(before, keep=not spec.redefine)
+        if not spec.redefine:
+            made = _as_before(made, before, None if spec.constraints is None else _given(before.properties))
+    if not spec.constraints:
+        return made
+    for name in spec.constraints.not_null:
+        made = made.with_column(name, nullable=False)
+    for name, condition in spec.constraints.checks.items():
+        made = with_check(made, AddCheck(name, condition), spec.dialect)
+    names = {"not_null": list(spec.constraints.not_null), "checks": list(spec.constraints.checks)}
+    return replace(made, properties={**made.properties, GIVEN: json.dumps(names, ensure_ascii=False)})
+
+
+def constrained_anew(properties: Mapping[str, str], schema: pa.Schema, spec: WriteSpec) -> bool:
+    """True if only a definition of ours keeps or changes the constraints of a table that is overwritten: other writers
+    take the columns of the rows, which may all be NULL.
+    """
+    return any(not column.nullable for column in schema) or (spec.constraints is not None and GIVEN in properties)
+
+
+def _given(properties: Mapping[str, str]) -> TableConstraints:
+    found = json.loads(properties.get(GIVEN, "{}"))
+    return TableConstraints(tuple(found.get("not_null", ())), dict.fromkeys(found.get("checks", ()), ""))
+
+
+def _as_before(made: Definition, before: Definition, less: TableConstraints | None) -> Definition:
+    """The comments and the NOT NULL of the columns that were there already, and all constraints less some."""
+    gone = less or TableConstraints()
+    given = {name.lower() for name in gone.not_null}
+    for old in before.fields:
+        same = next((f for f in made.fields if f["name"].lower() == old["name"].lower()), None)
+        if same is None:
+            continue
+        comment = {k: v for k, v in old["metadata"].items() if k == "comment"}
+        nullable = old["nullable"] or old["name"].lower() in given
+        made = made.with_column(same["name"], nullable=nullable, metadata={**comment, **same["metadata"]})
+    dropped = {GIVEN, *(CHECK + name.lower() for name in gone.checks)} if less is not None else set()
+    return replace(made, properties={k: v for k, v in made.properties.items() if k not in dropped})
+
+
+def field_of(column: ColumnSpec, dialect: str) -> dict[str, Any]:
+    kind = types.delta_type(column.type, dialect, column.name)
+    return types.field(column.name, kind, column.nullable, column.comment)
+
+
+def refuse_known(name: str, names: Iterable[str]) -> None:
+    if not name:
+        raise SchemaMismatch("a column has no name")
+    for known in names:
+        if known.lower() == name.lower():
+            raise SchemaMismatch(
+                f"there is a column {known!r} already" + ("" if known == name else f", so not {name!r}")
+            )
+
+
+def property_value(name: str, value: Any) -> str:
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    if name.startswith(CHECK):
+        raise InvalidConfig(f"{name} is a constraint: add it as one, so that the rows are checked.")
+    if name == GIVEN:
+        raise InvalidConfig(f"{name} is kept by the writes that give a table constraints; it is not set by hand.")
+    if name == SORT_BY:
+        sort_order({SORT_BY: text})
+    if not name.startswith("delta."):
+        return text
+    if name not in PLAIN:
+        raise UnsupportedFeature(
+            f"the table property {name} may need more of a table than metadata. Run this with engine: spark."
+        )
+    if not re.fullmatch(PLAIN[name], text, re.IGNORECASE):
+        raise InvalidConfig(f"{text!r} is no value of the table property {name}.")
+    return text
+
+
+def special_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """Those that may ask for more of a table than metadata."""
+    return {
+        k: v for k, v in properties.items() if k.startswith("delta.") and not k.startswith(CHECK) and k not in PLAIN
+    }
+
+
+def asks_features(properties: Mapping[str, Any]) -> bool:
+    """True if some property of a new table needs a table feature."""
+    return bool(Definition((), properties={k: str(v) for k, v in properties.items()}).features())
+
+
+def with_check(now: Definition, change: AddCheck, dialect: str) -> Definition:
+    key = CHECK + change.name.lower()
+    if not change.name or key in now.properties:
+        raise InvalidConfig(
+            f"there is a constraint {change.name} already" if change.name else "a constraint has no name"
+        )
+    condition = transpile(change.expression, dialect, "spark")
+    for _, column in sorted(columns_of(condition, "spark")):
+        now.column(column)
+    return replace(now, properties={**now.properties, key: condition})
+
+
+def fields_of(schema: pa.Schema) -> list[dict[str, Any]]:
+    """Arrow columns as the log would have them."""
+    return json.loads(Schema.from_arrow(schema).to_json())["fields"]

@@ -1,0 +1,132 @@
+"""One commit of a Delta log as it lies there: its actions, our own note in it, and the counts of rows in its metrics.
+
+Reference: https://github.com/delta-io/delta/blob/master/PROTOCOL.md
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+from duckrun.errors import DuckrunError, InvalidConfig
+from duckrun.values.rows import AppTransaction
+
+NOTE_KEY = "duckrun"
+LOG = "_delta_log"
+COPY = "rewrite-"
+"""How the folder inside a table begins where an engine fills a copy of it, whose files one commit makes the table's."""
+
+
+class CommitTaken(Exception):
+    """The version that a commit wanted was taken by another writer."""
+
+
+def append_only(table: object) -> InvalidConfig:
+    """The error about rows that would go from a table which only takes more."""
+    return InvalidConfig(
+        f"Table {table} is append-only (delta.appendOnly), and this would rewrite or remove rows. Nothing was written."
+    )
+
+
+def refused(table: object, error: Exception) -> DuckrunError | CommitTaken:
+    """What it means that deltalake did not commit: mostly that the version was taken."""
+    return append_only(table) if "append-only" in str(error) else CommitTaken(str(error))
+
+
+@dataclass(frozen=True)
+class CommitActions:
+    """One commit of the log, as far as a later writer must know it."""
+
+    version: int
+    info: dict[str, Any]
+    adds: tuple[dict[str, Any], ...]
+    removes: tuple[dict[str, Any], ...]
+    transactions: tuple[AppTransaction, ...]
+    changes_metadata: bool
+
+    @property
+    def changes_rows(self) -> bool:
+        """Whether rows came or went; False where the same rows lie in other files, or only the definition changed.
+        Source: Delta protocol, Add File and Remove File (dataChange).
+        """
+        return any(action.get("dataChange", True) for action in (*self.adds, *self.removes))
+
+    @property
+    def note(self) -> dict[str, Any]:
+        """Our own entry, wherever the engine that committed could put it."""
+        if isinstance(self.info.get(NOTE_KEY), dict):
+            return self.info[NOTE_KEY]
+        try:
+            found = json.loads(self.info.get("userMetadata") or "{}")
+        except ValueError:
+            return {}
+        note = found.get(NOTE_KEY) if isinstance(found, dict) else None
+        return note if isinstance(note, dict) else {}
+
+    def counts(self) -> tuple[int | None, int | None, int | None]:
+        """Rows inserted, updated and deleted, by the metrics of delta_rs (snake_case) or of Spark (camelCase)."""
+        metrics = self.info.get("operationMetrics") or {}
+
+        def of(*names: str) -> int | None:
+            value = next((metrics[n] for n in names if n in metrics), None)
+            return None if value is None else int(value)
+
+        operation = str(self.info.get("operation", "")).upper()
+        if operation == "MERGE":
+            return (
+                of("num_target_rows_inserted", "numTargetRowsInserted"),
+                of("num_target_rows_updated", "numTargetRowsUpdated"),
+                of("num_target_rows_deleted", "numTargetRowsDeleted"),
+            )
+        if operation == "DELETE":
+            return 0, 0, of("num_deleted_rows", "numDeletedRows")
+        if operation == "UPDATE":
+            return 0, of("num_updated_rows", "numUpdatedRows"), 0
+        inserted = of("num_added_rows", "numOutputRows")
+        if (
+            inserted is not None and "numCopiedRows" in metrics
+        ):  # Spark counts the rows that replaceWhere kept as output
+            return inserted - (of("numCopiedRows") or 0), 0, of("numDeletedRows")
+        return inserted, None if inserted is None else 0, None if self.removes else 0
+
+
+def parse_commit(version: int, raw: bytes) -> CommitActions:
+    """The actions of one file of the log."""
+    info: dict[str, Any] = {}
+    adds, removes, transactions = [], [], []
+    changes_metadata = False
+    for line in raw.splitlines():
+        action = json.loads(line) if line.strip() else {}
+        if "commitInfo" in action:
+            info = action["commitInfo"]
+        elif "add" in action:
+            adds.append(action["add"])
+        elif "remove" in action:
+            removes.append(action["remove"])
+        elif "txn" in action:
+            transactions.append(AppTransaction(action["txn"]["appId"], action["txn"]["version"]))
+        elif "metaData" in action or "protocol" in action:
+            changes_metadata = True
+    return CommitActions(version, info, tuple(adds), tuple(removes), tuple(transactions), changes_metadata)
+
+
+def partition_string(value: Any) -> str | None:
+    """A partition value as the log writes it. Source: Delta protocol, Partition Value Serialization."""
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, datetime):
+        if value.tzinfo is not None:
+            value = value.astimezone(UTC).replace(tzinfo=None)
+        return value.isoformat(sep=" ", timespec="microseconds" if value.microsecond else "seconds")
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if isinstance(value, bytes):
+        return value.decode("latin-1")
+    return str(value)

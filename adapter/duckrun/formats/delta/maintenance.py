@@ -1,0 +1,217 @@
+"""What deltalake does to a table as a whole, with no engine: vacuum, checkpoint, clean the log, convert a folder of Parquet."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from typing import TYPE_CHECKING, Any
+
+import obstore
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import Schema, convert_to_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError
+from obstore.exceptions import BaseError as ObstoreError
+
+from duckrun.errors import CommitConflict, DuckrunError, InvalidConfig, StorageError, UnsupportedFeature
+from duckrun.formats.delta import types
+from duckrun.formats.delta.definition import fields_of
+from duckrun.formats.delta.log import LOG, CommitTaken
+from duckrun.formats.delta.long_logs import last_checkpoint
+from duckrun.storage.trouble import said, storage_error
+from duckrun.values.rows import AppTransaction
+from duckrun.values.snapshot import Snapshot, TableRef
+from duckrun.values.tables import ConvertSpec, VacuumSpec
+
+if TYPE_CHECKING:
+    from duckrun.formats.delta.delta import DeltaFormat
+
+log = logging.getLogger(__name__)
+
+_PARTITION = "="
+_INTERVAL = 10
+"""Commits between two checkpoints where the table does not say (Delta's own default)."""
+
+
+def vacuum(form: DeltaFormat, snapshot: Snapshot, spec: VacuumSpec) -> tuple[str, ...]:
+    """Remove, or list, the files that no version within the retention uses. Returns their paths.
+
+    A file that is not in the log is removed once it is older than the retention itself: it may be staged for a commit
+    to come. What begins with an underscore or a dot stays. Raises InvalidConfig for a retention below the table's.
+    """
+    if "deletionVectors" in snapshot.reader_features:
+        raise UnsupportedFeature(
+            f"Table {snapshot.ref} has deletion vectors, whose files deltalake's vacuum does not know. Run this with engine: spark."
+        )
+    hours = None if spec.retention_hours is None else math.ceil(spec.retention_hours)
+    try:
+        removed = form.handle(snapshot.ref, snapshot.version).vacuum(
+            retention_hours=hours,
+            dry_run=spec.dry_run,
+            enforce_retention_duration=spec.enforce_retention,
+            full=True,
+        )
+    except DeltaError as error:
+        if "retention" in str(error).lower():
+            raise below_retention(snapshot, spec) from error
+        raise StorageError(f"vacuum of table {snapshot.ref}: {error}") from error
+    return tuple(sorted(removed))
+
+
+def below_retention(snapshot: Snapshot, spec: VacuumSpec) -> InvalidConfig:
+    """The error about a vacuum that would remove files which the table still keeps."""
+    return InvalidConfig(
+        f"vacuum of table {snapshot.ref}: {spec.retention_hours} hours are less than the table keeps. Readers of older versions "
+        "and writers at work need those files; enforce_retention=False removes them all the same."
+    )
+
+
+def checkpoint(form: DeltaFormat, snapshot: Snapshot) -> None:
+    """Write a checkpoint of a version."""
+    _run(snapshot, "checkpoint", form.handle(snapshot.ref, snapshot.version).create_checkpoint)
+
+
+def checkpoint_if_due(form: DeltaFormat, before: Snapshot | None, ref: TableRef, version: int) -> None:
+    """Write a checkpoint of a version that was just committed, where the table's interval asks for one and the engine that
+    committed wrote none, or others left a long log without, and clean the log where the table does not forbid it. The commit
+    stands without: a failure is logged.
+    """
+    if before is None:
+        return
+    try:
+        interval = int(before.properties.get("delta.checkpointInterval", _INTERVAL))
+        if interval <= 0 or not (version % interval == 0 or before.long_log):
+            return
+        last = last_checkpoint(form.storage, ref.location)
+        if last < version and (version % interval == 0 or version - last >= interval):
+            checkpoint(form, form.snapshot(ref, version))
+            if before.properties.get("delta.enableExpiredLogCleanup", "true").lower() == "true":
+                form.handle(ref, version).cleanup_metadata()  # as Spark and deltalake do after a checkpoint of theirs
+    except (DuckrunError, DeltaError, ObstoreError, OSError, ValueError) as error:
+        log.warning("table %s: version %s is committed, but has no checkpoint: %s", ref, version, error)
+
+
+def forget_lost_checkpoint(form: DeltaFormat, ref: TableRef) -> bool:
+    """True once the log's hint at a checkpoint is gone that is not there, so that the table is read from the rest of its log:
+    Delta Kernel, and so both deltalake and DuckDB, believes the hint. False where the checkpoint is there.
+
+    The hint is optional, and whoever writes the next checkpoint writes it anew. (Delta protocol, Last Checkpoint File.)
+    """
+    version = last_checkpoint(form.storage, ref.location)
+    present = [key for key in form.storage.keys(ref.location, LOG) if f"{version:020d}.checkpoint" in key["path"]]
+    if version < 0 or any(key["size"] for key in present):
+        return False
+    hint = f"{LOG}/_last_checkpoint"
+    if form.read_only:
+        raise StorageError(
+            f"Table {ref} at {ref.location}: {hint} names a checkpoint of version {version}, which is not there. The table can be read "
+            "without the file, which this read-only lake may not remove: remove it, or open the table once in a lake that may be written."
+        )
+    log.warning(
+        "table %s: the checkpoint of version %s is not there; it is read from the rest of its log", ref, version
+    )
+    try:
+        obstore.delete(form.storage.store_at(ref.location), hint)
+    except ObstoreError as error:
+        raise StorageError(f"Table {ref} at {ref.location}: {hint} is to be removed, and cannot be: {error}") from error
+    return True
+
+
+def cleanup_log(form: DeltaFormat, snapshot: Snapshot) -> tuple[str, ...]:
+    """Remove entries of the log that are older than its retention and covered by a checkpoint. Returns their paths."""
+    before = _log(form, snapshot.ref)
+    _run(snapshot, "cleanup_log", form.handle(snapshot.ref, snapshot.version).cleanup_metadata)
+    return tuple(sorted(before - _log(form, snapshot.ref)))
+
+
+def _log(form: DeltaFormat, ref: TableRef) -> set[str]:
+    return {key["path"] for key in form.storage.keys(ref.location, "_delta_log")}
+
+
+def _run(snapshot: Snapshot, mode: str, work: Any) -> None:
+    try:
+        work()
+    except DeltaError as error:
+        what = f"{mode} of table {snapshot.ref}"
+        raise storage_error(error, what) or StorageError(f"{what}: {said(error)}.") from error
+
+
+def convert(
+    form: DeltaFormat, ref: TableRef, spec: ConvertSpec, note: dict[str, Any], app: AppTransaction | None
+) -> None:
+    """Make a table, at version 0, of a folder's Parquet files; they stay as they are.
+
+    Raises CommitConflict where there is a table, StorageError for a folder with other files or none, InvalidConfig for
+    partitions that are not those of its folders.
+    """
+    if form.exists(ref):
+        raise CommitConflict(f"{ref.location} is a Delta table already, {ref}; there is nothing to convert.")
+    paths = _parquet_files(form, ref)
+    _check_partitions(ref, paths, [column.name for column in spec.partition_by])
+    smallest = form.storage.read_at(ref.location, paths[0]) or b""
+    try:
+        schema = pq.read_schema(pa.BufferReader(smallest))
+    except (pa.ArrowInvalid, OSError) as error:
+        raise StorageError(
+            f"{ref.location} cannot become table {ref}: {paths[0]} is no Parquet file ({error}). Nothing was written."
+        ) from error
+    partitions = [types.field(c.name, types.delta_type(c.type, spec.dialect, c.name)) for c in spec.partition_by]
+    try:
+        convert_to_deltalake(
+            ref.url,
+            mode="error",
+            partition_by=Schema.from_json(_schema_json(partitions)) if partitions else None,
+            partition_strategy="hive" if partitions else None,
+            storage_options=form.storage.delta_options(),
+            # Parquet's bounds leave NaN out, and readers that skip files by them would lose the rows with it.
+            collect_stats=not _has_floats(schema),
+            commit_properties=form.properties(app, note),
+        )
+    except CommitFailedError as error:
+        raise CommitTaken(str(error)) from error
+    except DeltaError as error:
+        if form.exists(ref):
+            raise CommitTaken(str(error)) from error
+        raise StorageError(f"{ref.location} cannot become table {ref}: {said(error)}. Nothing was written.") from error
+
+
+def _parquet_files(form: DeltaFormat, ref: TableRef) -> list[str]:
+    """The folder's Parquet files, the smallest first."""
+    keys = sorted(form.storage.keys(ref.location), key=lambda key: key["size"])
+    paths = [key["path"] for key in keys]
+    hidden = [p for p in paths if any(part.startswith(("_", ".")) for part in p.split("/"))]
+    other = [p for p in paths if p not in hidden and not p.endswith(".parquet")]
+    if other:
+        raise StorageError(
+            f"{ref.location} cannot become table {ref}: it holds {len(other)} files that are not Parquet, such as {other[0]}. Nothing "
+            "was written; move them."
+        )
+    found = [p for p in paths if p not in hidden]
+    if not found:
+        raise StorageError(f"{ref.location} cannot become table {ref}: there is no Parquet file in it.")
+    return found
+
+
+def _check_partitions(ref: TableRef, paths: list[str], asked: list[str]) -> None:
+    for path in paths:
+        folders = path.split("/")[:-1]
+        names = [folder.partition(_PARTITION)[0] for folder in folders]
+        if names != asked or any(_PARTITION not in folder for folder in folders):
+            raise InvalidConfig(
+                f"{ref.location} cannot become table {ref}: the file {path} lies in {'/'.join(folders) or 'no folder'}, and "
+                f"partition_by says {', '.join(asked) or 'no partitions'}. Name every name=value level, with its type."
+            )
+
+
+def _has_floats(schema: pa.Schema) -> bool:
+    def floating(kind: Any) -> bool:
+        if isinstance(kind, str):
+            return kind in ("float", "double")
+        return types.holds(kind, "float") or types.holds(kind, "double")
+
+    return any(floating(column["type"]) for column in fields_of(schema))
+
+
+def _schema_json(fields: list[dict[str, Any]]) -> str:
+    return json.dumps({"type": "struct", "fields": fields})

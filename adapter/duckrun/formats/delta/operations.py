@@ -1,0 +1,158 @@
+"""What a commit says of itself: its operation with parameters, and metrics, by the names of Delta's own tools.
+
+History, DESCRIBE HISTORY and whoever watches a table know operations by these words; all values are texts, lists and
+conditions as JSON. Source: Delta protocol, Commit Provenance Information; the names are those of delta-spark.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from duckrun.formats.delta.definition import Definition
+from duckrun.values.rows import (
+    DeleteInsertSpec,
+    DeleteSpec,
+    MergeSpec,
+    ScanFile,
+    Spec,
+    UpdateSpec,
+    WriteSpec,
+    counted_rows,
+)
+
+RowCounts = tuple[int | None, int | None, int | None]
+"""Inserted, updated and deleted; None where it is not known."""
+
+
+@dataclass(frozen=True)
+class Operation:
+    """``WRITE``, ``MERGE``, ``DELETE`` …, and what was asked."""
+
+    name: str
+    parameters: Mapping[str, str] = field(default_factory=dict)
+
+
+def listed(values: Sequence[str]) -> str:
+    return json.dumps(list(values), ensure_ascii=False)
+
+
+def write(mode: str, partition_by: Sequence[str], predicate: str | None = None) -> Operation:
+    """Whole rows, added (``Append``) or in place of others (``Overwrite``)."""
+    parameters = {"mode": mode, "partitionBy": listed(partition_by)}
+    return Operation("WRITE", parameters if predicate is None else {**parameters, "predicate": predicate})
+
+
+def created(definition: Definition, name: str) -> Operation:
+    """A table made by a statement or with its first rows."""
+    parameters = {
+        "isManaged": "false",
+        "partitionBy": listed(definition.partition_columns),
+        "properties": json.dumps(dict(definition.properties), ensure_ascii=False),
+    }
+    said = {} if definition.description is None else {"description": definition.description}
+    return Operation(name, {**parameters, **said})
+
+
+def changed(spec: Spec, partition_by: Sequence[str]) -> Operation:
+    """The operation of a spec on a table that is there."""
+    match spec:
+        case WriteSpec():
+            mode = "Append" if spec.mode in ("append", "safeappend") else "Overwrite"
+            if spec.mode == "replace" and spec.predicate is None:
+                found = write(mode, partition_by)
+                return Operation(found.name, {**found.parameters, "isDynamicPartitionOverwrite": "true"})
+            return write(mode, partition_by, spec.predicate)
+        case MergeSpec():
+            return _merge(spec)
+        case DeleteInsertSpec():
+            on = _keys(spec.keys) + ([f"({spec.predicate})"] if spec.predicate else [])
+            return _merged(" AND ".join(on), [{"actionType": "delete"}], [{"actionType": "insert"}], [])
+        case DeleteSpec():
+            return Operation("DELETE", {"predicate": listed([spec.predicate] if spec.predicate else [])})
+        case UpdateSpec():
+            return Operation("UPDATE", {"predicate": listed([spec.predicate])} if spec.predicate else {})
+
+
+def optimize(predicate: str | None, z_order_by: Sequence[str]) -> Operation:
+    parameters = {"predicate": listed([predicate] if predicate else []), "zOrderBy": listed(z_order_by)}
+    return Operation("OPTIMIZE", {**parameters, "clusterBy": "[]", "auto": "false"})
+
+
+def _keys(keys: Sequence[str]) -> list[str]:
+    return [f"(target.{key} = source.{key})" for key in keys]
+
+
+def _merge(spec: MergeSpec) -> Operation:
+    clauses: dict[str, list[dict[str, str]]] = {"matched": [], "not_matched": [], "not_matched_by_source": []}
+    for clause in spec.clauses:
+        kind, _, action = clause.kind.rpartition("_")
+        said = (
+            {"actionType": action}
+            if clause.condition is None
+            else {"predicate": clause.condition, "actionType": action}
+        )
+        clauses[kind].append(said)
+    on = _keys(spec.keys) + ([f"({spec.on})"] if spec.on else [])
+    return _merged(" AND ".join(on), *clauses.values())
+
+
+def _merged(on: str, *clauses: Sequence[Mapping[str, str]]) -> Operation:
+    names = ("matchedPredicates", "notMatchedPredicates", "notMatchedBySourcePredicates")
+    said = {name: json.dumps(found, ensure_ascii=False) for name, found in zip(names, clauses, strict=True)}
+    return Operation("MERGE", {"predicate": json.dumps([on], ensure_ascii=False), **said})
+
+
+def restore(version: int) -> Operation:
+    return Operation("RESTORE", {"version": str(version)})
+
+
+def metrics(
+    operation: str,
+    adds: Sequence[ScanFile],
+    removes: Sequence[ScanFile],
+    rows: RowCounts,
+    returns: Sequence[Mapping[str, Any]] = (),
+) -> dict[str, str]:
+    """What an operation did, by the names that Delta's own tools give it; what is not known is left out."""
+    inserted, updated, deleted = rows
+    written, before = counted_rows(adds), counted_rows(removes)
+    copied = None
+    if written is not None and inserted is not None and removes:
+        copied = max(0, written - inserted - (updated or 0))
+    added, removed = len(adds), len(removes)
+    added_bytes, removed_bytes = sum(f.size for f in adds), sum(f.size for f in removes)
+    files: dict[str, int | None] = {
+        "numAddedFiles": added, "numRemovedFiles": removed, "numAddedBytes": added_bytes, "numRemovedBytes": removed_bytes,
+    }  # fmt: skip
+    found: dict[str, int | None]
+    if operation == "MERGE":
+        found = {
+            "numTargetRowsInserted": inserted, "numTargetRowsUpdated": updated, "numTargetRowsDeleted": deleted,
+            "numTargetRowsCopied": copied or 0, "numOutputRows": written,
+            "numTargetFilesAdded": added, "numTargetFilesRemoved": removed,
+            "numTargetBytesAdded": added_bytes, "numTargetBytesRemoved": removed_bytes,
+        }  # fmt: skip
+    elif operation == "UPDATE":
+        found = {"numUpdatedRows": updated, "numCopiedRows": copied or 0, **files}
+    elif operation == "DELETE":
+        found = {"numDeletedRows": before if deleted is None else deleted, "numCopiedRows": copied or 0, **files}
+    elif operation == "OPTIMIZE":
+        found = files
+    elif operation == "RESTORE":
+        found = {
+            "numRestoredFiles": len(returns), "restoredFilesSize": sum(add["size"] for add in returns),
+            "numRemovedFiles": removed, "removedFilesSize": removed_bytes,
+        }  # fmt: skip
+    elif not adds and not removes:
+        found = {}
+    else:
+        found = {"numFiles": added, "numOutputRows": written, "numOutputBytes": added_bytes}
+        if removes:
+            found |= {
+                "numRemovedFiles": removed, "numRemovedBytes": removed_bytes,
+                "numCopiedRows": copied, "numDeletedRows": deleted,
+            }  # fmt: skip
+    return {name: str(value) for name, value in found.items() if value is not None}

@@ -1,0 +1,52 @@
+"""An older version made the newest again by a commit of ours, for tables whose paths deltalake would spell in another way.
+
+Source: Delta protocol, Add File and Remove File.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from duckrun.errors import VersionNotReadable
+from duckrun.formats.delta.adds import adds_of
+from duckrun.formats.delta.commit import NewCommit
+from duckrun.formats.delta.data_paths import is_absolute, place, spelled
+from duckrun.formats.delta.operations import restore as operation
+from duckrun.values.rows import AppTransaction, ScanFile
+from duckrun.values.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from duckrun.formats.delta.delta import DeltaFormat
+
+
+def restore(form: DeltaFormat, now: Snapshot, then: Snapshot, note: dict[str, Any], app: AppTransaction | None) -> int:
+    """Returns the new version. Raises VersionNotReadable where a file is gone, UnsupportedFeature, CommitTaken."""
+    held, wanted = _named(form, now), _named(form, then)
+    removes = [file for key, file in held.items() if key not in wanted]
+    missing = [file for key, file in wanted.items() if key not in held]
+    _refuse_gone(form, now, then, missing)
+    added = adds_of(form, then, {spelled(file) for file in missing})
+    new = NewCommit(
+        operation(then.version), note, form.definition(then), (), removes, app,
+        returns=[added[spelled(file)] for file in missing],
+    )  # fmt: skip
+    return form.commit(now.ref, now, new)
+
+
+def _named(form: DeltaFormat, snapshot: Snapshot) -> dict[tuple[str, str], ScanFile]:
+    """The files of a version by what tells them apart: the path as it is spelled, and the deletion vector."""
+    files = snapshot.files()
+    vectors = adds_of(form, snapshot, {spelled(file) for file in files if file.deletion_vector})
+    return {(spelled(f), str(vectors.get(spelled(f), {}).get("deletionVector"))): f for f in files}
+
+
+def _refuse_gone(form: DeltaFormat, now: Snapshot, then: Snapshot, files: list[ScanFile]) -> None:
+    here = {key["path"] for key in form.storage.keys(now.ref.location)}
+    for file in files:
+        there = Path(place(now.ref, file)).is_file() if is_absolute(file.path) else file.path in here
+        if not there and "://" not in file.path:
+            raise VersionNotReadable(
+                f"Cannot restore table {now.ref} to version {then.version}: its file {file.path} is gone. Files that vacuum removed "
+                "cannot come back; choose a newer version."
+            )

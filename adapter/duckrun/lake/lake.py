@@ -1,0 +1,271 @@
+"""A lake: a root folder, its schemas and tables, found by listing; and the definition files beside them."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import obstore
+
+from duckrun.errors import InvalidConfig, ReadOnlyLake, StorageError, TableNotFound
+from duckrun.formats.delta.delta import DeltaFormat
+from duckrun.storage.locks import table_lock
+from duckrun.storage.storage import Storage, normalise_root, refuse_location
+from duckrun.values.names import folder_of, name_of, why_no_name
+from duckrun.values.snapshot import Snapshot, TableRef
+
+__all__ = ["Lake", "LocationDefinition", "TableRef", "ViewDefinition"]
+
+_RESERVED = "_duckrun"
+_DROPPED = "_duckrun_dropped_"
+
+
+@dataclass(frozen=True)
+class ViewDefinition:
+    """A persisted view: its SQL and dialect, its columns as (name, type), and the tables it reads.
+
+    ``catalog`` is the database name under which the SQL may name this lake's own tables.
+    """
+
+    sql: str
+    dialect: str = "duckdb"
+    columns: tuple[tuple[str, str], ...] = ()
+    reads: tuple[str, ...] = ()
+    catalog: str | None = None
+    comment: str | None = None
+    column_comments: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class LocationDefinition:
+    """A table whose folder is not ``<root>/<schema>/<name>``."""
+
+    location: str
+
+
+Definition = ViewDefinition | LocationDefinition
+
+
+class Lake:
+    """Names to tables, for one root and one set of credentials.
+
+    Example: ``Lake("lake/").snapshot(lake.parse("sales.orders")).version``.
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        *,
+        schema: str = "main",
+        storage_options: Mapping[str, Any] | None = None,
+        read_only: bool = False,
+        name: str | None = None,
+    ) -> None:
+        self.storage = Storage(root, storage_options)
+        self.root = self.storage.root
+        self.default_schema = schema
+        self.read_only = read_only
+        self.name = name
+        """The name by which a session has attached this lake."""
+        self.format = DeltaFormat(self.storage, read_only=read_only)
+
+    def __repr__(self) -> str:
+        return f"Lake({self.root!r})"
+
+    # -- names
+
+    def resolve(self, schema: str, name: str) -> TableRef:
+        """The table of a name, whether it exists or not. Raises InvalidConfig for a name that leaves the root."""
+        self._check_name(schema)
+        self._check_name(name)
+        return self._ref(schema, name, self._read_definition(schema, name))
+
+    def parse(self, dotted: str) -> TableRef:
+        """The table of ``name`` (in the default schema) or ``schema.name``."""
+        parts = dotted.split(".")
+        if len(parts) > 2:
+            raise InvalidConfig(
+                f"{dotted!r} is not a table's name; write schema.name, or name for {self.default_schema}."
+            )
+        return self.resolve(parts[0] if len(parts) == 2 else self.default_schema, parts[-1])
+
+    def at(self, location: str | os.PathLike[str], *, schema: str | None = None, name: str | None = None) -> TableRef:
+        """The table in a folder, wherever it is."""
+        root = normalise_root(location)
+        refuse_location(f"The location of table {schema or self.default_schema}.{name or '(unnamed)'}", root)
+        return TableRef(schema or self.default_schema, name or root.rsplit("/", 1)[-1], root, catalog=self.name)
+
+    def within(self, location: str) -> TableRef | None:
+        """The table of this lake whose folder, by its name, is at a location; None for any other location."""
+        inside = location.removeprefix(f"{self.root}/").split("/")
+        names = [name for folder in inside if (name := name_of(folder)) is not None]
+        return self.resolve(*names) if len(inside) == len(names) == 2 and location.startswith(f"{self.root}/") else None
+
+    def _folder(self, schema: str, name: str = "") -> str:
+        """The folder of a schema or of one of its tables, as a path below the root."""
+        return "/".join(filter(None, (folder_of(schema), folder_of(name))))
+
+    def is_name(self, *names: str) -> bool:
+        """True if each can name a schema or table."""
+        return all(self._why_no_name(name) is None for name in names)
+
+    def _check_name(self, name: str) -> None:
+        why = self._why_no_name(name)
+        if why is not None:
+            raise InvalidConfig(f"{name!r} cannot name a schema or table of lake {self.root}: it {why}.")
+
+    def _why_no_name(self, name: str) -> str | None:
+        why = why_no_name(name)
+        if why is None and "://" in self.root and "?" in name:
+            why = "holds a ?, after which DuckDB reads the options of a URL"
+        if why is None and self.storage.kind == "azure" and name.endswith("."):
+            why = "ends with a dot, which Azure takes off a folder"
+        return why
+
+    # -- discovery
+
+    def schemas(self) -> list[str]:
+        """The folders below the root."""
+        return self._named(self.storage.list_names("")[0])
+
+    def _named(self, folders: Iterable[str]) -> list[str]:
+        """The names of folders; what somebody else put there under a name that is none is no schema or table."""
+        return sorted(name for folder in folders if (name := name_of(folder)) is not None)
+
+    def tables(self, schema: str) -> list[str]:
+        """The tables of a schema: folders whose log holds a commit, and definitions with a location of their own.
+
+        One listing for the names, then the first key of each log, in parallel; no log is opened.
+        """
+        folders = self._named(self.storage.list_names(self._folder(schema))[0])
+        defined = self._definitions(schema)
+        located = {n for n, d in defined.items() if isinstance(d, LocationDefinition)}
+        candidates = sorted(({*folders} - {*defined}) | located)
+        with ThreadPoolExecutor(max_workers=16) as pool:
+            found = pool.map(lambda name: self.format.exists(self._ref(schema, name, defined.get(name))), candidates)
+            return [name for name, exists in zip(candidates, found, strict=True) if exists]
+
+    def views(self, schema: str) -> list[str]:
+        """The persisted views of a schema."""
+        return sorted(n for n, d in self._definitions(schema).items() if isinstance(d, ViewDefinition))
+
+    def _ref(self, schema: str, name: str, definition: Definition | None) -> TableRef:
+        if isinstance(definition, LocationDefinition):
+            return TableRef(schema, name, definition.location, catalog=self.name)
+        return TableRef(schema, name, f"{self.root}/{self._folder(schema, name)}", catalog=self.name)
+
+    def exists(self, ref: TableRef) -> bool:
+        """True if there is a table (not a view) of that name."""
+        return self.format.exists(ref)
+
+    def snapshot(self, ref: TableRef, version: int | None = None, timestamp: str | None = None) -> Snapshot:
+        """A table at a version, at a time, or now. Raises TableNotFound with the nearest names, VersionNotReadable."""
+        try:
+            return self.format.snapshot(ref, version, timestamp)
+        except TableNotFound as error:
+            raise TableNotFound(f"{error}{self.nearest(ref)}") from None
+
+    def nearest(self, ref: TableRef) -> str:
+        """A sentence with the names that the one asked for may have meant."""
+        names = [str(TableRef(s, n, "", catalog=self.name)) for s in self.schemas() for n in self._names(s)]
+        close = difflib.get_close_matches(str(ref), names, n=3, cutoff=0.5)
+        if close:
+            return f" Did you mean {', '.join(close)}?"
+        return f" Lake {self.root} holds {', '.join(names[:10]) or 'no tables yet'}."
+
+    def _names(self, schema: str) -> Iterable[str]:
+        return [*self.tables(schema), *self.views(schema)]
+
+    # -- definition files
+
+    def definition(self, ref: TableRef) -> Definition | None:
+        """The definition file of a name: a view, a table with a location of its own, or None."""
+        return self._read_definition(ref.schema, ref.name)
+
+    def put_definition(self, ref: TableRef, definition: Definition) -> None:
+        """Write a definition, atomically. A definition wins over a folder of that name."""
+        self.ensure_writable(ref)
+        kind = "view" if isinstance(definition, ViewDefinition) else "location"
+        body = json.dumps({"kind": kind, **asdict(definition)}, indent=2, ensure_ascii=False)
+        self.storage.put(self._definition_path(ref.schema, ref.name), body.encode())
+
+    def remove_definition(self, ref: TableRef) -> None:
+        """Remove a definition; none is fine."""
+        if self._read_definition(ref.schema, ref.name) is not None:
+            self.ensure_writable(ref)
+            self.storage.remove(self._definition_path(ref.schema, ref.name))
+
+    def _definition_path(self, schema: str, name: str) -> str:
+        return f"{folder_of(schema)}/{_RESERVED}/{folder_of(name)}.json"
+
+    def _definitions(self, schema: str) -> dict[str, Definition]:
+        files = self.storage.list_names(f"{self._folder(schema)}/{_RESERVED}")[1]
+        names = self._named(f.removesuffix(".json") for f in files if f.endswith(".json"))
+        found = {name: self._read_definition(schema, name) for name in names}
+        return {name: definition for name, definition in found.items() if definition is not None}
+
+    def _read_definition(self, schema: str, name: str) -> Definition | None:
+        path = self._definition_path(schema, name)
+        raw = self.storage.read(path)
+        if raw is None:
+            return None
+        try:
+            values = json.loads(raw)
+            if values.pop("kind") == "location":
+                return LocationDefinition(**values)
+            for key in ("columns", "column_comments"):
+                values[key] = tuple((name, text) for name, text in values.get(key, ()))
+            return ViewDefinition(**{**values, "reads": tuple(values["reads"])})
+        except (ValueError, KeyError, TypeError) as error:
+            raise StorageError(
+                f"The definition file {self.root}/{path} cannot be read ({error}); repair or remove it."
+            ) from error
+
+    # -- writing
+
+    def ensure_writable(self, ref: TableRef) -> None:
+        """Raise ReadOnlyLake or StorageError before any work is done."""
+        if self.read_only:
+            raise ReadOnlyLake(f"Lake {self.root} is open read-only; table {ref} was not changed.")
+        self.storage.check_writable(ref.location)
+
+    def drop_table(self, ref: TableRef) -> None:
+        """Remove a table's folder. A reader sees the whole table or none; a table that is not there is fine.
+
+        On a local path the folder leaves its name in one rename, then it is removed; so are the remains of drops that
+        were killed in between.
+        """
+        self.ensure_writable(ref)
+        if self.storage.is_local:
+            folder = Path(ref.location)
+            if folder.is_dir():
+                with table_lock(ref, True), suppress(FileNotFoundError):
+                    folder.rename(folder.with_name(f"{_DROPPED}{uuid.uuid4().hex}"))
+            for doomed in folder.parent.glob(f"{_DROPPED}*"):
+                shutil.rmtree(doomed, ignore_errors=True)  # another drop may be removing it too
+            return
+        store = self.storage.store_at(ref.location)
+        paths = [key["path"] for key in self.storage.keys(ref.location)]
+        log = [path for path in paths if path.startswith("_delta_log/")]
+        for batch in (log, [path for path in paths if not path.startswith("_delta_log/")]):
+            if batch:
+                obstore.delete(store, batch)
+
+    def drop_schema(self, schema: str) -> None:
+        """Remove what is left of a schema without tables and views: its empty folders. Other files stay, and keep it."""
+        self._check_name(schema)
+        top = f"{self.root}/{self._folder(schema)}"
+        self.ensure_writable(TableRef(schema, "", top, catalog=self.name))
+        if self.storage.is_local:
+            for folder in (Path(top, _RESERVED), Path(top)):
+                with suppress(OSError):  # it is not empty, or not there
+                    folder.rmdir()

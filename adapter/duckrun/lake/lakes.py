@@ -1,0 +1,146 @@
+"""The lakes of a session: its own and those attached by name, and which of them a name or a path belongs to."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from duckrun.errors import InvalidConfig, TableNotFound
+from duckrun.lake.lake import Lake
+from duckrun.storage.storage import Storage, normalise_root
+from duckrun.values.snapshot import Snapshot, TableRef
+
+OWN_CATALOGS = ("lake", "memory")
+"""Catalogs by which a statement may name the session's own lake."""
+
+_RESERVED = {*OWN_CATALOGS, "system", "temp", "main", "delta", "parquet", "csv", "json", "spark_catalog"}
+
+
+class Lakes:
+    """Names to (lake, table), over all lakes of a session. Names of lakes are the same in any case, as SQL's are."""
+
+    def __init__(self, own: Lake) -> None:
+        self.own = own
+        self._attached: dict[str, Lake] = {}
+
+    def __iter__(self) -> Iterator[Lake]:
+        """The session's own lake, then the attached ones, as they were attached."""
+        return iter((self.own, *self._attached.values()))
+
+    # -- attaching
+
+    def attach(
+        self, root: str | os.PathLike[str], name: str, *, read_only: bool, storage_options: Mapping[str, Any] | None
+    ) -> Lake:
+        """Add a lake. Raises InvalidConfig for a name that is taken, by a lake, a schema or an engine."""
+        key = name.lower()
+        if key in self._attached:
+            raise InvalidConfig(
+                f"A lake is attached as {name!r} already, {self._attached[key].root}; detach it, or choose another name."
+            )
+        if not name or name.startswith("_") or "." in name or key in _RESERVED:
+            raise InvalidConfig(
+                f"{name!r} cannot name a lake: a name is not empty, has no dots, does not start with an underscore, and "
+                f"is none of {', '.join(sorted(_RESERVED))}."
+            )
+        if key in {schema.lower() for schema in (*self.own.schemas(), self.own.default_schema)}:
+            raise InvalidConfig(
+                f"{name!r} is a schema of lake {self.own.root}, so {name}.x would mean two things; attach {os.fspath(root)} "
+                "by another name."
+            )
+        lake = Lake(
+            root,
+            schema=self.own.default_schema,
+            storage_options=storage_options,
+            read_only=read_only or self.own.read_only,
+            name=name,
+        )
+        self._attached[key] = lake
+        return lake
+
+    def detach(self, name: str) -> Lake:
+        """Remove an attached lake from the session; its tables stay as they are. Raises InvalidConfig."""
+        if name.lower() not in self._attached:
+            raise InvalidConfig(f"No lake is attached as {name!r}{self._attached_names(name)}.")
+        return self._attached.pop(name.lower())
+
+    def _attached_names(self, name: str) -> str:
+        names = [str(lake.name) for lake in self._attached.values()]
+        close = difflib.get_close_matches(name, names, n=1)
+        if close:
+            return f"; did you mean {close[0]!r}"
+        return f"; attached are {', '.join(names)}" if names else "; none is attached"
+
+    # -- names and paths
+
+    def locate(self, name: str | Sequence[str]) -> tuple[Lake, TableRef]:
+        """The lake and the table of a name, whether it exists or not: ``name``, ``schema.name`` or ``lake.schema.name``,
+        as one string or as its parts. A table or view whose name differs in case only is found, if it is the only one.
+
+        Raises InvalidConfig for a name of another form, TableNotFound for a lake that is not attached.
+        """
+        parts = name.split(".") if isinstance(name, str) else [part for part in name if part]
+        if not 1 <= len(parts) <= 3 or not all(parts):
+            raise InvalidConfig(
+                f"{'.'.join(parts)!r} is not a table's name; write name (in {self.own.default_schema}), schema.name, or "
+                "lake.schema.name for an attached lake."
+            )
+        lake = self.named(parts[0], ".".join(parts)) if len(parts) == 3 else self.own
+        return lake, self._spelled(lake, parts[-2] if len(parts) > 1 else lake.default_schema, parts[-1])
+
+    def named(self, catalog: str, asked: str) -> Lake:
+        """The lake that a catalog names. Raises TableNotFound."""
+        if catalog.lower() in OWN_CATALOGS:
+            return self.own
+        found = self._attached.get(catalog.lower())
+        if found is None:
+            raise TableNotFound(
+                f"There is no lake {catalog!r} in this session ({asked}){self._attached_names(catalog)}."
+            )
+        return found
+
+    def _spelled(self, lake: Lake, schema: str, name: str) -> TableRef:
+        ref = lake.resolve(schema, name)
+        if lake.exists(ref) or lake.definition(ref) is not None:
+            return ref
+        schemas = [s for s in lake.schemas() if s.lower() == schema.lower()]
+        same = [(s, n) for s in schemas for n in (*lake.tables(s), *lake.views(s)) if n.lower() == name.lower()]
+        return lake.resolve(*same[0]) if len(same) == 1 else ref
+
+    def at(self, path: str | os.PathLike[str]) -> tuple[Lake, TableRef]:
+        """The lake and the table of a folder, wherever it is. A folder in a lake belongs to that lake, which says whether
+        it may be written; any other is reached with the credentials of the session's own lake where they fit.
+        """
+        location = normalise_root(path)
+        around = [lake for lake in self if f"{location}/".startswith(f"{lake.root}/")]
+        if not around:
+            ref = self.own.at(location)
+            return self.of(ref), ref
+        lake = max(around, key=lambda lake: len(lake.root))
+        return lake, lake.within(location) or lake.at(location)
+
+    def of(self, ref: TableRef) -> Lake:
+        """The lake that a table belongs to, which has the credentials for its location."""
+        if ref.catalog is not None:
+            return self.named(ref.catalog, str(ref))
+        kind = Storage(ref.location).kind
+        if kind == self.own.storage.kind:
+            return self.own
+        return Lake(ref.location.rsplit("/", 1)[0], schema=ref.schema, read_only=self.own.read_only)
+
+    # -- what a session asks of whichever lake a table is in
+
+    def snapshot(self, ref: TableRef, version: int | None = None, timestamp: str | None = None) -> Snapshot:
+        """A table at a version, at a time, or now. Raises TableNotFound, VersionNotReadable."""
+        return self.of(ref).snapshot(ref, version, timestamp)
+
+    def names(self) -> list[str]:
+        """The tables and views of all lakes: ``schema.name``, and ``lake.schema.name`` of attached lakes."""
+        return [
+            str(TableRef(schema, name, "", catalog=lake.name))
+            for lake in self
+            for schema in lake.schemas()
+            for name in sorted({*lake.tables(schema), *lake.views(schema)})
+        ]

@@ -1,0 +1,128 @@
+"""How much memory this process may use, and the arbiter that hands it out in shares."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+from pydantic import ByteSize, TypeAdapter, ValidationError
+
+from duckrun.errors import InvalidConfig
+from duckrun.values.rows import MemoryShares
+
+MERGE_DUCKDB, MERGE_SPILL, WRITE_DUCKDB = 0.3, 0.6, 0.7
+_CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+_CGROUP_USED = ("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory/memory.usage_in_bytes")
+_SMALLEST = 128 * 1024**2
+_ENOUGH = 256 * 1024**2
+"""What DuckDB gets of a small budget before delta_rs gets its part: below it, operators fail that cannot spill."""
+_OF_A_THREAD = 128 * 1024**2
+"""What each thread of DuckDB needs, by its own performance guide."""
+
+
+def parse_bytes(size: str | int) -> int:
+    """``"2GB"``, ``"512 MiB"`` or a number, as bytes. Raises InvalidConfig."""
+    try:
+        return int(TypeAdapter(ByteSize).validate_python(size))
+    except ValidationError:
+        raise InvalidConfig(f"{size!r} is not a memory size; write for instance 2GB or 512MiB.") from None
+
+
+def effective_limit() -> int:
+    """Bytes that this process may use now: the least of physical memory, the cgroup's cap, and what is free.
+
+    What the process holds already counts as free to it.
+    """
+    memory = psutil.virtual_memory()
+    own = psutil.Process().memory_info().rss
+    limits = [memory.total, memory.available + own]
+    for limit_file, used_file in zip(_CGROUP_LIMITS, _CGROUP_USED, strict=True):
+        limit, used = _number(limit_file), _number(used_file)
+        if limit is not None and limit < memory.total:
+            limits.append(limit if used is None else max(limit - used + own, 0))
+    return max(min(limits), _SMALLEST)
+
+
+def _number(path: str) -> int | None:
+    try:
+        return int(Path(path).read_text().strip())
+    except (OSError, ValueError):  # not this cgroup version, or "max"
+        return None
+
+
+def threads_within(limit: int) -> int:
+    """How many threads of DuckDB a limit in bytes has room for, at most one for each processor."""
+    return max(1, min(os.cpu_count() or 1, limit // _OF_A_THREAD))
+
+
+class Arbiter:
+    """Shares of one process's memory. Merges queue for theirs; DuckDB's share is fixed when its instance starts.
+
+    ``limit`` is what the user set (never raised), ``fraction`` this process's part of the machine. What the process
+    holds before the first job is taken off the budget, so that the sum stays below the limit.
+    """
+
+    def __init__(self, limit: str | int | None = None, fraction: float | None = None) -> None:
+        if fraction is not None and not 0 < fraction <= 1:
+            raise InvalidConfig(f"memory_fraction {fraction} is not between 0 and 1.")
+        self._limit = None if limit is None else parse_bytes(limit)
+        self._fraction = fraction
+        self._baseline = psutil.Process().memory_info().rss
+        self._merging = threading.Lock()
+
+    def limit(self) -> int:
+        """The whole budget now, in bytes: sampled at each call."""
+        free = effective_limit()
+        if self._fraction is not None:
+            free = int(free * self._fraction)
+        return free if self._limit is None else min(self._limit, free)
+
+    def budget(self) -> int:
+        """The part of the limit that jobs may share: what the interpreter and libraries hold is not theirs."""
+        return max(self.limit() - self._baseline, _SMALLEST)
+
+    def instance_limit(self, *, merges: bool) -> int:
+        """DuckDB's ``memory_limit`` in bytes. It belongs to the instance: a run that may merge takes the small one."""
+        budget = self.budget()
+        most = max(int(budget * WRITE_DUCKDB), _SMALLEST // 2)
+        return min(most, max(int(budget * MERGE_DUCKDB), _ENOUGH)) if merges else most
+
+    @contextmanager
+    def merge(self, duckdb_limit: int) -> Iterator[MemoryShares]:
+        """Hold the one merge share of this process: what delta_rs may use before it spills to disk."""
+        with self._merging:
+            budget = self.budget()
+            spill = max(min(int(budget * MERGE_SPILL), budget - duckdb_limit), _SMALLEST // 2)
+            yield MemoryShares(limit=self.limit(), duckdb=duckdb_limit, spill=spill)
+
+    def write(self, duckdb_limit: int) -> MemoryShares:
+        """The shares of a plain write."""
+        return MemoryShares(limit=self.limit(), duckdb=duckdb_limit)
+
+
+class PeakSampler:
+    """The highest resident size of this process while a block runs, in bytes, sampled every 50 ms."""
+
+    def __init__(self) -> None:
+        self._process = psutil.Process(os.getpid())
+        self._done = threading.Event()
+        self.peak = 0
+
+    def __enter__(self) -> PeakSampler:
+        self.peak = self._process.memory_info().rss
+        self._thread = threading.Thread(target=self._sample, name="duckrun-peak", daemon=True)
+        self._thread.start()
+        return self
+
+    def _sample(self) -> None:
+        while not self._done.wait(0.05):
+            self.peak = max(self.peak, self._process.memory_info().rss)
+
+    def __exit__(self, *exc: object) -> None:
+        self.peak = max(self.peak, self._process.memory_info().rss)
+        self._done.set()
+        self._thread.join()

@@ -1,0 +1,179 @@
+"""Which version of each table a run reads: set at first use, moved only by the run's own commits; and what it has read.
+
+What a write was computed from decides whether it may go on top of another writer's commit. So whoever reads says so here:
+a Frame carries it, and a piece of work (a Dagster step, a dbt node) has one log of it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from duckrun.values.snapshot import Snapshot, TableRef
+
+
+@dataclass(frozen=True)
+class Read:
+    """Rows of a table, at what was its newest version when they were read.
+
+    ``predicates`` are the conditions (DuckDB's SQL over its columns) one of which holds for each row that was read; None
+    where it may be any row.
+    """
+
+    version: int
+    table_id: str = ""
+    predicates: frozenset[str] | None = None
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, predicate: str | None = None) -> Read:
+        return cls(snapshot.version, snapshot.table_id, None if predicate is None else frozenset((predicate,)))
+
+    def with_(self, other: Read | None) -> Read:
+        """Both together: all rows of both, since the older of their versions."""
+        if other is None:
+            return self
+        older = min(self, other, key=lambda read: read.version)
+        either = None
+        if self.predicates is not None and other.predicates is not None:
+            either = self.predicates | other.predicates
+        return Read(older.version, older.table_id, either)
+
+
+Reads = Mapping[str, Read]
+"""What was read of each location. Rows of a version that was asked for by its number are the same at any time, and not in it."""
+
+NOTHING: Reads = MappingProxyType({})
+
+
+def together(*many: Reads) -> Reads:
+    """What several sources have read."""
+    found: dict[str, Read] = {}
+    for reads in many:
+        for location, read in reads.items():
+            found[location] = read.with_(found.get(location))
+    return found
+
+
+_unnoted: ContextVar[bool] = ContextVar("duckrun_unnoted", default=False)
+
+
+@contextmanager
+def unnoted() -> Iterator[None]:
+    """Meanwhile no log takes down what this thread reads: only the columns of it are looked at."""
+    token = _unnoted.set(True)
+    try:
+        yield
+    finally:
+        _unnoted.reset(token)
+
+
+class WorkLog:
+    """What one piece of work (a session, a Dagster step, a dbt node) has read, and its own commits. Safe across threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._read: dict[str, Read] = {}
+        self._own: set[tuple[str, int]] = set()
+        self._dropped: set[tuple[str, str]] = set()
+        self._seen: set[tuple[str, int]] = set()
+
+    def note(self, location: str, read: Read) -> None:
+        """Take down that rows were read."""
+        if not _unnoted.get():
+            with self._lock:
+                self._read[location] = read.with_(self._read.get(location))
+                self._seen.add((location, read.version))
+
+    def read(self, location: str) -> Read | None:
+        """What was read of a table so far; None where nothing was."""
+        with self._lock:
+            return self._read.get(location)
+
+    def has_seen(self, location: str, version: int) -> bool:
+        """Whether a version was read as a table's newest, not by its number."""
+        return (location, version) in self._seen
+
+    def forget(self, location: str) -> None:
+        """What was read of a table is read anew."""
+        with self._lock:
+            self._read.pop(location, None)
+
+    def committed(self, location: str, version: int) -> None:
+        """Take down a commit of this work's own."""
+        with self._lock:
+            self._own.add((location, version))
+
+    def is_own(self, location: str, version: int) -> bool:
+        return (location, version) in self._own
+
+    def dropped(self, location: str) -> None:
+        """This work dropped a table: what it read of it before says nothing about the next of that name."""
+        with self._lock:
+            read = self._read.pop(location, None)
+            if read is not None:
+                self._dropped.add((location, read.table_id))
+            self._own = {own for own in self._own if own[0] != location}
+
+    def has_dropped(self, location: str, read: Read) -> bool:
+        """Whether this work itself dropped the table that was read."""
+        return (location, read.table_id) in self._dropped
+
+
+class Pins:
+    """The map location -> snapshot of one run (a dbt invocation, a Dagster step, a statement). Safe across threads.
+
+    ``advice`` is what to do where a write was computed from what others have changed since.
+    """
+
+    advice = "read again and repeat"
+
+    def __init__(
+        self, load: Callable[[TableRef], Snapshot], *, log: WorkLog | None = None, advice: str | None = None
+    ) -> None:
+        self._load = load
+        self._lock = threading.Lock()
+        self._pinned: dict[str, Snapshot] = {}
+        self._log = log or WorkLog()
+        self.advice = advice or self.advice
+
+    @property
+    def log(self) -> WorkLog:
+        """What the piece of work that runs here has read and committed."""
+        return self._log
+
+    def snapshot(self, ref: TableRef, load: Callable[[TableRef], Snapshot] | None = None) -> Snapshot:
+        """The snapshot that this run reads; the newest at the first call, by ``load`` where a session knows better how
+        to reach the table. Raises TableNotFound.
+        """
+        with self._lock:
+            found = self._pinned.get(ref.location)
+        if found is not None:
+            return found
+        loaded = (load or self._load)(ref)
+        with self._lock:
+            return self._pinned.setdefault(ref.location, loaded)
+
+    def moved(self, ref: TableRef, snapshot: Snapshot | None) -> None:
+        """This run committed to the table, or (None) dropped it."""
+        with self._lock:
+            if snapshot is None:
+                self._pinned.pop(ref.location, None)
+            else:
+                self._pinned[ref.location] = snapshot
+        if snapshot is None:
+            self.log.dropped(ref.location)
+
+    def renew(self, ref: TableRef) -> None:
+        """The next read of a table is of its newest version: what this run computed of it is computed again."""
+        with self._lock:
+            self._pinned.pop(ref.location, None)
+        self.log.forget(ref.location)
+
+    def versions(self) -> dict[str, int]:
+        """The version of each location that this run has used."""
+        with self._lock:
+            return {location: snapshot.version for location, snapshot in self._pinned.items()}

@@ -1,0 +1,257 @@
+"""Transaction: one change of one table, from the snapshot it reads to the one commit that shows it.
+
+Here live the rules that every engine and writer obeys: the per-table lock, the fence, exactly-once, the bounded retry.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from duckrun.errors import CommitConflict, SourceOutdated, VersionNotReadable
+from duckrun.formats.delta.log import CommitActions, CommitTaken
+from duckrun.lake.lake import Lake
+from duckrun.run.memory import PeakSampler
+from duckrun.run.pins import NOTHING, Pins, Read, Reads, WorkLog
+from duckrun.storage.locks import table_lock
+from duckrun.values.rows import NO_TABLE, AppTransaction, Commit
+from duckrun.values.snapshot import Snapshot, TableRef
+
+log = logging.getLogger(__name__)
+
+Conflict = CommitTaken
+"""Raised by an attempt whose version was taken; the transaction runs it again from the new snapshot."""
+
+MAX_ATTEMPTS = 12
+
+
+class Transaction:
+    """The frame around one commit.
+
+    ``reads`` is what the rows to write were computed from, None where none are (a table is altered or kept in order);
+    what the run has read, whose ``pins`` these are, counts with it. ``log`` has the commits that are not somebody else's;
+    ``sees`` says whether a commit changed rows for which a condition holds (without it, any may).
+
+    Example: ``Transaction(lake, ref, app=AppTransaction("nightly/orders")).run(attempt, mode="append", engine="duckdb")``.
+    """
+
+    def __init__(
+        self,
+        lake: Lake,
+        ref: TableRef,
+        *,
+        app: AppTransaction | None = None,
+        pins: Pins | None = None,
+        reads: Reads | None = NOTHING,
+        log: WorkLog | None = None,
+        sees: Callable[[Transaction, CommitActions, str], bool] | None = None,
+    ) -> None:
+        self.lake = lake
+        self.ref = ref
+        self.app = app
+        self.pins = pins
+        self.reads = reads
+        self._log = log or WorkLog()
+        self._sees = sees
+        self.mode = "unknown"
+        self.engine = "unknown"
+
+    def run(
+        self, attempt: Callable[[Snapshot | None], Commit], *, mode: str, engine: str, over_files: bool = False
+    ) -> Commit:
+        """Commit exactly once and say what was done.
+
+        ``attempt`` gets the newest snapshot (None: no table yet) and commits at the version after it, or raises
+        Conflict. If the application transaction is in the table already, the commit made then comes back as replayed.
+        Raises SourceOutdated before any attempt whose rows were computed from what others have changed since,
+        CommitConflict after MAX_ATTEMPTS lost races, ReadOnlyLake and StorageError before any work. ``over_files`` lets a
+        new table be made where files of somebody else's lie.
+        """
+        self.mode, self.engine = mode, engine
+        self.lake.ensure_writable(self.ref)
+        started = time.perf_counter()
+        with PeakSampler() as sampler:
+            commit = self._run(attempt, over_files)
+        commit = commit.with_(peak_bytes=sampler.peak, seconds=round(time.perf_counter() - started, 3))
+        if self.pins is not None:
+            self.pins.moved(self.ref, self.lake.snapshot(self.ref, None if commit.replayed else commit.version))
+        log.info(
+            "%s %s: version %s by %s in %.2f s%s",
+            commit.mode,
+            self.ref,
+            commit.version,
+            commit.writer,
+            commit.seconds,
+            ", replayed" if commit.replayed else "",
+        )
+        return commit
+
+    def _run(self, attempt: Callable[[Snapshot | None], Commit], over_files: bool) -> Commit:
+        for tried in range(1, MAX_ATTEMPTS + 1):
+            with self.locked():
+                exists = self.lake.format.exists(self.ref)
+                if not exists and not over_files:
+                    self.lake.format.refuse_other_files(self.ref)
+                elif exists and self.app is not None:
+                    earlier = self.lake.format.find_commit(self.ref, self.app)
+                    if earlier is not None:
+                        return earlier.with_(replayed=True)
+                snapshot = self.lake.snapshot(self.ref) if exists else None
+                self._refuse_outdated(snapshot)
+                try:
+                    with self._nothing_left(snapshot):
+                        commit = attempt(snapshot)
+                    if snapshot is None or commit.version > snapshot.version:
+                        self.log.committed(self.ref.location, commit.version)
+                        self.lake.format.checkpoint_if_due(snapshot, self.ref, commit.version)
+                    return commit
+                except CommitTaken as taken:
+                    log.info("%s %s: version taken by another writer, attempt %s", self.mode, self.ref, tried)
+                    reason = taken
+            time.sleep(random.uniform(0, min(0.05 * 2**tried, 2.0)))
+        raise CommitConflict(
+            f"{self.mode} on table {self.ref} lost the race for its version {MAX_ATTEMPTS} times ({reason}). "
+            "The table is as the other writers left it; run this again when they are done."
+        )
+
+    @contextmanager
+    def _nothing_left(self, snapshot: Snapshot | None) -> Iterator[None]:
+        """Leave no folder where a new table on a local path could not be made."""
+        folder = Path(self.ref.location)
+        made = snapshot is None and self.lake.storage.is_local and not folder.exists()
+        try:
+            yield
+        except CommitTaken:
+            raise
+        except BaseException:
+            if made and not self.lake.format.exists(self.ref):
+                for _ in range(10):  # delta_rs ends its other files a moment after it has raised
+                    shutil.rmtree(folder, ignore_errors=True)
+                    time.sleep(0.05)
+                    if not folder.exists():
+                        break
+            raise
+
+    def note(self, **counts: Any) -> dict[str, Any]:
+        """Our own entry in the commit's metadata: who wrote, how, why, and the counts that the log does not have."""
+        values: dict[str, Any] = {"engine": self.engine, "mode": self.mode, **counts}
+        if self.app is not None:
+            values |= {"app_id": self.app.app_id, "app_version": self.app.version}
+        return {k: v for k, v in values.items() if v is not None}
+
+    # -- the fence
+
+    def commits_after(self, version: int) -> list[CommitActions]:
+        """The commits that others made after a version, oldest first."""
+        newest = self.lake.format.latest_version(self.ref)
+        found = [self.lake.format.actions(self.ref, v) for v in range(version + 1, (newest or 0) + 1)]
+        return [actions for actions in found if actions is not None]
+
+    @property
+    def log(self) -> WorkLog:
+        """What the piece of work that this commit belongs to has read and committed."""
+        return self._log if self.pins is None else self.pins.log
+
+    def read(self) -> Read | None:
+        """What the rows to write were computed from of their own table: by their source, and by the run around it."""
+        if self.reads is None:
+            return None
+        ran = None if self.pins is None else self.pins.log.read(self.ref.location)
+        given = self.reads.get(self.ref.location)
+        return ran if given is None else given.with_(ran)
+
+    def outdated_by(self, others: Sequence[CommitActions]) -> bool:
+        """True if commits of others changed rows that the ones to write were computed from.
+
+        A commit that leaves all rows as they are (a compaction, a property) is none of them.
+        """
+        read = self.read()
+        return read is not None and bool(self._changes(read, others))
+
+    def _changes(self, read: Read, others: Sequence[CommitActions]) -> list[CommitActions]:
+        return [
+            other
+            for other in others
+            if other.changes_rows
+            and not self.log.is_own(self.ref.location, other.version)
+            and self._is_seen(read, other)
+        ]
+
+    def _is_seen(self, read: Read, other: CommitActions) -> bool:
+        if read.predicates is None or self._sees is None:
+            return True
+        return any(self._sees(self, other, predicate) for predicate in sorted(read.predicates))
+
+    def _refuse_outdated(self, snapshot: Snapshot | None) -> None:
+        """Raise SourceOutdated if the table is not what the rows to write were computed from; no log is read while it
+        has the same version.
+        """
+        read = self.read()
+        if read is None:
+            return
+        newest = NO_TABLE if snapshot is None else snapshot.version
+        since = NO_TABLE if self.log.has_dropped(self.ref.location, read) else read.version
+        if newest == since:
+            return
+        if newest < since:
+            raise self._outdated(read, "that table is gone" if snapshot is None else f"it is at version {newest} now")
+        commits = self.commits_after(since)
+        others = [other for other in commits if not self.log.is_own(self.ref.location, other.version)]
+        changes = self._changes(read, others)
+        if changes:
+            named = ", ".join(f"{other.version} ({other.info.get('operation', 'unknown')})" for other in changes[:5])
+            raise self._outdated(read, f"version {named} has changed its rows since")
+        if len(commits) < newest - since:
+            raise self._outdated(read, f"the log no longer says what changed since, up to version {newest}")
+        if (
+            since != NO_TABLE
+            and any(other.changes_metadata for other in others)
+            and self._has_other_columns(read, snapshot)
+        ):
+            raise self._outdated(read, f"it has other columns at version {newest}")
+
+    def _has_other_columns(self, read: Read, snapshot: Snapshot | None) -> bool:
+        try:
+            before = self.lake.snapshot(self.ref, read.version)
+        except VersionNotReadable:
+            return True
+        after = self.lake.snapshot(self.ref) if snapshot is None else snapshot
+        return before.schema != after.schema or before.partition_columns != after.partition_columns
+
+    def _outdated(self, read: Read, why: str) -> SourceOutdated:
+        advice = Pins.advice if self.pins is None else self.pins.advice
+        error = SourceOutdated(
+            f"{self.mode} on table {self.ref} was computed from version {read.version} of that table, and {why}. Nothing was "
+            f"written; {advice}."
+        )
+        error.version = read.version
+        return error
+
+    def check_fence(self, snapshot: Snapshot | None, read_version: int | None) -> None:
+        """Raise CommitConflict unless the table still is at the version that was read."""
+        newest = NO_TABLE if snapshot is None else snapshot.version
+        if read_version is not None and newest != read_version:
+            then = "when there was no such table" if read_version == NO_TABLE else f"from version {read_version}"
+            now = "there is none" if newest == NO_TABLE else f"the table is at version {newest}"
+            raise CommitConflict(
+                f"{self.mode} on table {self.ref} was computed {then}, but {now} now. Nothing was written; read again "
+                "and repeat."
+            )
+
+    # -- the lock
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the table's OS lock on a local path; elsewhere the store's put-if-absent decides alone.
+
+        Both engines take it, since Delta's log store for Spark is not atomic across processes on local paths. The
+        operating system frees it when its holder dies.
+        """
+        with table_lock(self.ref, self.lake.storage.is_local):
+            yield

@@ -1,0 +1,154 @@
+"""SQL text as a syntax tree, and a tree as text of a dialect, with the meaning it has in the dialect it was read from.
+
+sqlglot does most of it. Here is what it reads otherwise than the engines; what Spark means otherwise than DuckDB is ``for_spark``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+
+from sqlglot import Token, exp
+from sqlglot.dialects.dialect import Dialect
+from sqlglot.errors import ParseError
+from sqlglot.tokens import TokenType
+
+from duckrun.errors import InvalidConfig
+from duckrun.sql.for_spark import for_spark
+from duckrun.sql.lost import generated, refuse_lost
+from duckrun.sql.written import dialect_of, give_back, read_from, why_unread, written
+
+
+def tokens_in(text: str, dialect: str) -> list[Token]:
+    """The tokens of a text. Raises SqlglotError for an open quote or comment.
+
+    >>> [token.text for token in tokens_in("'it''s' 'two'", "spark")]
+    ["it's", 'two']
+    """
+    tokens = _with_versions(Dialect.get_or_raise(dialect).tokenize(text), dialect)
+    return _with_typed_literals(_with_doubled_quotes(tokens, text) if dialect == "spark" else tokens)
+
+
+def trees_in(text: str, dialect: str) -> list[exp.Expr]:
+    """The trees of the statements of a text, each of which knows its own part of it. Raises SqlglotError."""
+    parts: list[list[Token]] = [[]]
+    for token in tokens_in(text, dialect):
+        if token.token_type == TokenType.SEMICOLON:
+            parts.append([])
+        else:
+            parts[-1].append(token)
+    return [tree_of(tokens, text, dialect) for tokens in parts if tokens]
+
+
+def tree_of(tokens: Sequence[Token], text: str, dialect: str) -> exp.Expr:
+    """The tree of one expression or statement that is a part of a text. Raises SqlglotError."""
+    trees = Dialect.get_or_raise(dialect).parser().parse(list(tokens), text)
+    if len(trees) != 1 or trees[0] is None:
+        raise ParseError(f"this text holds {len(trees)} expressions, and one is asked for")
+    return read_from(trees[0], dialect, text, tokens)
+
+
+def tree_in(text: str, dialect: str) -> exp.Expr:
+    """The tree of one expression or statement. Raises SqlglotError."""
+    trees = trees_in(text, dialect)
+    if len(trees) != 1:
+        raise ParseError(f"this text holds {len(trees)} expressions, and one is asked for")
+    return trees[0]
+
+
+def _with_doubled_quotes(tokens: list[Token], text: str) -> list[Token]:
+    """Since Spark 4.0 a quote that is doubled stands for itself; to sqlglot the two literals are one after the other, and would
+    be written as one without it."""
+    found: list[Token] = []
+    for token in tokens:
+        last = found[-1] if found else None
+        if (
+            last is not None
+            and last.token_type == token.token_type == TokenType.STRING
+            and token.start == last.end + 1
+            and text[token.start] == text[last.end]
+        ):
+            joined = last.text + text[token.start] + token.text
+            found[-1] = Token(TokenType.STRING, joined, last.line, last.col, last.start, token.end)
+        else:
+            found.append(token)
+    return found
+
+
+def _with_versions(tokens: list[Token], dialect: str) -> list[Token]:
+    """``orders@v3`` as ``orders AT (VERSION => 3)``, which Delta's own readers know and sqlglot takes for an alias."""
+    found: list[Token] = []
+    for token in tokens:
+        last = found[-1] if found else None
+        at = found[-2] if len(found) > 1 else None
+        beside = last is not None and at is not None and at.end + 1 == last.start and last.end + 1 == token.start
+        if beside and last is not None and last.text == "@" and re.fullmatch(r"[vV]\d+", token.text):
+            clause = Dialect.get_or_raise(dialect).tokenize(_AT_VERSION[dialect].format(token.text[1:]))
+            found[-1:] = [Token(t.token_type, t.text, last.line, last.col, last.start, token.end) for t in clause]
+        else:
+            found.append(token)
+    return found
+
+
+_AT_VERSION = {"duckdb": "AT (VERSION => {})", "spark": "VERSION AS OF {}"}
+
+
+def _with_typed_literals(tokens: list[Token]) -> list[Token]:
+    """``timestamp '2008-01-01 10:00'::date`` with brackets around the literal: sqlglot casts the text first."""
+    found: list[Token] = []
+    for i, token in enumerate(tokens):
+        found.append(token)
+        is_cast = i + 1 < len(tokens) and tokens[i + 1].token_type == TokenType.DCOLON
+        if (
+            is_cast
+            and i
+            and token.token_type == TokenType.STRING
+            and tokens[i - 1].token_type.name.startswith(_LITERAL_TYPES)
+        ):
+            kind = tokens[i - 1]
+            found[-2:] = [
+                Token(TokenType.L_PAREN, "(", kind.line, kind.col, kind.start, kind.start - 1),
+                kind,
+                token,
+                Token(TokenType.R_PAREN, ")", token.line, token.col, token.end + 1, token.end),
+            ]
+    return found
+
+
+_LITERAL_TYPES = ("DATE", "TIME", "INTERVAL")
+
+
+def text_in(tree: exp.Expr, dialect: str) -> str:
+    """A tree as SQL text: as it was written, where it was written in that dialect. Raises UnsupportedFeature for what would
+    silently mean something else there, or be lost.
+    """
+    root = exp.Paren(this=tree.copy())
+    give_back(root, dialect, text_in)
+    translated = [(node, text) for node in root.walk() if (text := written(node)) is not None]
+    for node, _ in translated:
+        why = why_unread(node)
+        if why is not None:
+            raise InvalidConfig(f"This text cannot be translated to {dialect} SQL: {why}")
+    originals = [(_whole(node, text), str(dialect_of(node))) for node, text in translated]
+    if dialect == "spark":
+        for_spark(root)
+    # Under a parent: of a statement that stands alone, sqlglot moves the WITH of inner queries to the outermost one, where two
+    # names may meet that have nothing to do with each other. Engines read them where they are.
+    text = generated(root, dialect)[1:-1]
+    for original, own in originals:
+        refuse_lost(tokens_in(original, own), _written_anew(original, own), tokens_in(text, dialect), original)
+    return text
+
+
+def _whole(piece: exp.Expr, text: str) -> str:
+    """The text of a piece as one that can be read alone."""
+    if isinstance(piece, exp.With):
+        return f"{text} SELECT 1"
+    return f"SELECT * FROM {text}" if isinstance(piece, exp.Table | exp.Subquery) else text
+
+
+@lru_cache(maxsize=256)
+def _written_anew(text: str, dialect: str) -> tuple[Token, ...]:
+    """The tokens of a text that went through a tree, in its own dialect."""
+    return tuple(tokens_in(generated(tree_in(text, dialect), dialect), dialect))

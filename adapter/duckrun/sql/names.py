@@ -1,0 +1,169 @@
+"""SQL text: quoting, dialects, and the names that a statement uses. Statements become specs here too (later)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import count
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+from sqlglot.tokens import TokenType
+
+from duckrun.errors import InvalidConfig, UnsupportedFeature
+from duckrun.sql.dialects import text_in, tree_in, trees_in
+from duckrun.sql.written import put_in_place, without_qualifier
+
+DIALECTS = ("duckdb", "spark")
+
+
+def quote_identifier(*parts: str) -> str:
+    """A name of one or more parts, each in double quotes (DuckDB, DataFusion).
+
+    >>> print(quote_identifier("sales", 'odd "name'))
+    "sales"."odd ""name"
+    """
+    return ".".join('"' + part.replace('"', '""') + '"' for part in parts)
+
+
+def quote_literal(value: str) -> str:
+    """A string literal in standard SQL.
+
+    >>> print(quote_literal("it's"))
+    'it''s'
+    """
+    return "'" + value.replace("'", "''") + "'"
+
+
+def fresh_name(wanted: str, taken: Iterable[str]) -> str:
+    """A name that none of some columns has, whatever its case: the one that is wanted, or it with a number.
+
+    >>> fresh_name("n", ["N", "n_1", "x"])
+    'n_2'
+    """
+    used = {name.lower() for name in taken}
+    names = (wanted if number == 0 else f"{wanted}_{number}" for number in count())
+    return next(name for name in names if name.lower() not in used)
+
+
+def transpile(expression: str, read: str, write: str) -> str:
+    """One expression from one dialect to the other; the same dialect returns the text untouched."""
+    if read == write:
+        return expression
+    try:
+        return text_in(tree_in(expression, read), write)
+    except SqlglotError as error:
+        raise InvalidConfig(f"Cannot read {expression!r} as {read} SQL: {plain_error(error)}") from error
+
+
+def plain_error(error: SqlglotError) -> str:
+    """The first finding of the parser, with its place and without terminal colours."""
+    found = getattr(error, "errors", None)
+    if not found:
+        return str(error)
+    first = found[0]
+    return f"{first['description']} at line {first['line']}, column {first['col']}, near {first['highlight']!r}"
+
+
+def columns_of(expression: str, dialect: str = "duckdb") -> set[tuple[str, str]]:
+    """The columns that an expression names, as (table alias or "", column)."""
+    try:
+        tree = tree_in(expression, dialect)
+    except SqlglotError as error:
+        raise InvalidConfig(f"Cannot read {expression!r} as {dialect} SQL: {plain_error(error)}") from error
+    return {(column.table, column.name) for column in tree.find_all(exp.Column)}
+
+
+def dotted_names(sql: str, dialect: str = "duckdb") -> Iterator[tuple[str, ...]]:
+    """Every chain of names joined by dots in a statement, from its tokens: a superset of the tables it uses.
+
+    Needs no parse, so it holds for every statement that the engine itself understands.
+    """
+    chain: list[str] = []
+    expect_name = True
+    for token in sqlglot.tokenize(sql, read=dialect):
+        if token.token_type == TokenType.DOT and chain:
+            expect_name = True
+            continue
+        name = token.text if _may_be_name(token) else None
+        if chain and (name is None or not expect_name):
+            yield tuple(chain)
+            chain = []
+        if name is not None:
+            chain.append(name)
+            expect_name = False
+    if chain:
+        yield tuple(chain)
+
+
+def _may_be_name(token: sqlglot.Token) -> bool:
+    if token.token_type in (TokenType.STRING, TokenType.NUMBER):
+        return False
+    return (
+        token.token_type in (TokenType.VAR, TokenType.IDENTIFIER) or token.text[:1].isalpha() or token.text[:1] == "_"
+    )
+
+
+def parse_query(sql: str, dialect: str) -> exp.Expr:
+    """The tree of one SELECT. Raises InvalidConfig for what cannot be read, UnsupportedFeature for what is no query."""
+    if dialect not in DIALECTS:
+        raise InvalidConfig(f"Unknown SQL dialect {dialect!r}; the dialects are {', '.join(DIALECTS)}.")
+    try:
+        trees = trees_in(sql, dialect)
+    except SqlglotError as error:
+        raise InvalidConfig(f"Cannot read this statement as {dialect} SQL: {plain_error(error)}") from error
+    if len(trees) != 1:
+        raise InvalidConfig(f"One statement at a time: this text holds {len(trees)}.")
+    tree = trees[0]
+    if not isinstance(tree, exp.Query | exp.Describe | exp.Summarize):
+        raise UnsupportedFeature(
+            f"{tree.key.upper()} is not a query. This session reads with sql(); write with table(), execute() or dbt."
+        )
+    return tree
+
+
+def replace_tables(tree: exp.Expr, resolve: Callable[[exp.Table], exp.Expr | None], schema: str = "") -> exp.Expr:
+    """The tree with every table that ``resolve`` knows put in place of its name, under the name's alias; in the text that the
+    tree was read from, nothing else changes.
+
+    Names of common table expressions are left alone where they are in scope. Column references qualified by
+    schema (``sales.orders.id``) lose the schema, since the table is now known by its alias. ``schema`` is that of bare names.
+    """
+    root = exp.Paren(this=tree.copy())  # a parent, so that the whole tree may be one table
+    shortened: set[tuple[str, str]] = set()
+    for table in list(root.find_all(exp.Table)):
+        if not table.name or isinstance(table.this, exp.Func) or _is_cte(table):
+            continue
+        found = resolve(table)
+        if found is None:
+            continue
+        shortened.add(((table.db or schema).lower(), table.name.lower()))
+        if not table.alias:
+            found.set("alias", exp.TableAlias(this=exp.to_identifier(table.name, quoted=True)))
+        else:
+            found.set("alias", table.args["alias"].copy())
+        for key in ("joins", "laterals", "pivots", "sample"):
+            if table.args.get(key):  # moved, not copied: tables in them are to be replaced too
+                found.set(key, table.args[key])
+        put_in_place(found, table, aliased=bool(table.alias))
+    for column in root.find_all(exp.Column):
+        if column.args.get("db") is not None and (column.text("db").lower(), column.table.lower()) in shortened:
+            without_qualifier(column)
+        elif (column.text("catalog").lower(), column.text("db").lower()) in shortened:  # schema.table.column.field
+            without_qualifier(column, "catalog")
+    return root.this
+
+
+def _is_cte(table: exp.Table) -> bool:
+    if table.db:
+        return False
+    node: exp.Expr | None = table
+    while node is not None:
+        with_ = node.args.get("with_") or node.args.get("with")
+        if with_ is not None and any(cte.alias.lower() == table.name.lower() for cte in with_.expressions):
+            inside = table.find_ancestor(exp.CTE)
+            own = inside is not None and inside.alias.lower() == table.name.lower() and not with_.args.get("recursive")
+            if not own:
+                return True
+        node = node.parent
+    return False

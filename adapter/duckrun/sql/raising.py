@@ -1,0 +1,32 @@
+"""Errors of ours that rows raise inside an engine, by SQL, and how they are known again on the way out."""
+
+from __future__ import annotations
+
+import re
+
+from duckrun import errors
+from duckrun.errors import DuckrunError
+from duckrun.sql.names import quote_literal
+
+_RAISED = re.compile(r"duckrun!(\w+)!(.*?)!duckrun", re.DOTALL)
+
+
+def raising(kind: type[DuckrunError], message: str) -> str:
+    """SQL (DuckDB's dialect) that fails with one of our errors when it is evaluated. ``message`` is SQL of a string."""
+    return f"error({quote_literal(f'duckrun!{kind.__name__}!')} || {message} || '!duckrun')"
+
+
+def marked(error: DuckrunError) -> str:
+    """The text by which an error of ours is known again that Python raises while an engine reads from it."""
+    return f"duckrun!{type(error).__name__}!{error}!duckrun"
+
+
+def raised(text: str, what: str) -> DuckrunError | None:
+    """The error that a row raised, from the text of an engine's; ``what`` begins its message."""
+    found = _RAISED.search(text)
+    return None if found is None else getattr(errors, found[1])(f"{what}: {found[2]}")
+
+
+def panicked(error: BaseException) -> bool:
+    """True for the panic of a library in Rust. Its exception is no Exception, so that ``except Exception`` lets it pass."""
+    return type(error).__name__ == "PanicException"

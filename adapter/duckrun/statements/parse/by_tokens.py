@@ -1,0 +1,139 @@
+"""A query that the parser does not know, read by its tokens: DuckDB runs it as it is, and its tables are found where one may stand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from sqlglot import Token, exp
+from sqlglot.tokens import TokenType
+
+from duckrun.sql.written import read_from, unread
+from duckrun.statements.parse.tokens import Source, step_of, word_of
+
+_BEGIN = ("SELECT", "FROM", "WITH", "VALUES", "TABLE", "PIVOT", "UNPIVOT", "(")
+_END_OF_TABLES = frozenset(
+    [
+        "SELECT",
+        "WHERE",
+        "GROUP",
+        "HAVING",
+        "WINDOW",
+        "QUALIFY",
+        "ORDER",
+        "LIMIT",
+        "OFFSET",
+        "UNION",
+        "INTERSECT",
+        "EXCEPT",
+        "USING",
+        "ON",
+        "SAMPLE",
+        "PIVOT",
+        "UNPIVOT",
+    ]
+)
+_BEFORE_TABLE = ("FROM", "JOIN", "PIVOT", "UNPIVOT", "TABLE", "DESCRIBE", "SUMMARIZE")
+_WITH_FROM_INSIDE = ("EXTRACT", "SUBSTRING", "TRIM", "OVERLAY", "POSITION")
+_NO_ALIAS = _END_OF_TABLES | frozenset(
+    [
+        "JOIN",
+        "INNER",
+        "LEFT",
+        "RIGHT",
+        "FULL",
+        "CROSS",
+        "NATURAL",
+        "SEMI",
+        "ANTI",
+        "ASOF",
+        "POSITIONAL",
+        "TABLESAMPLE",
+        "AT",
+        "LATERAL",
+    ]
+)
+
+
+def query(source: Source, why: str) -> exp.Expr | None:
+    """A tree that holds the query's tables; None for what does not begin as a query."""
+    if source.dialect != "duckdb" or source.words[0] not in _BEGIN:
+        return None
+    named = _common_names(source)
+    tables = [_table(source.tokens, start, end) for start, end in _places(source)]
+    tables = [table for table in tables if table.db or table.name.lower() not in named]
+    tree = exp.Select(expressions=[exp.Star(), *tables])
+    return unread(read_from(tree, source.dialect, source.text, source.tokens), why)
+
+
+def _common_names(source: Source) -> set[str]:
+    """The names of common table expressions: ``name [(columns)] AS [[NOT] MATERIALIZED] (``."""
+    words = source.words
+    found = set[str]()
+    for at, word in enumerate(words):
+        after = at + 1 + (words[at + 1 : at + 2] == ("NOT",))
+        after += words[after : after + 1] == ("MATERIALIZED",)
+        if word == "AS" and at and words[after : after + 1] == ("(",):
+            name = at - 1
+            if words[name] == ")":
+                depth = 0
+                while name >= 0 and (depth := depth - step_of(source.tokens[name])) > 0:
+                    name -= 1
+                name -= 1
+            found.add(source.tokens[name].text.lower())
+    return found
+
+
+def _places(source: Source) -> Iterator[tuple[int, int]]:
+    """First and last token of each name that stands where a table does: after FROM and JOIN, and after a comma behind it."""
+    tokens, words = source.tokens, source.words
+    in_tables, opened = [False], [""]
+    at = 0
+    while at < len(tokens):
+        step = step_of(tokens[at])
+        before = words[at - 1] if at else ""
+        starts = before in _BEFORE_TABLE or (before == "," and in_tables[-1])
+        no_clause = before == "FROM" and ((at > 1 and words[at - 2] == "DISTINCT") or opened[-1] in _WITH_FROM_INSIDE)
+        if starts and not no_clause and _is_name(tokens[at]):
+            end = at
+            while end + 2 < len(tokens) and tokens[end + 1].token_type == TokenType.DOT and _is_name(tokens[end + 2]):
+                end += 2
+            if words[end + 1 : end + 2] != ("(",):
+                yield at, end
+            in_tables[-1] = True
+            at = end + 1
+            continue
+        if words[at] == "FROM" and (at == 0 or words[at - 1] != "DISTINCT"):
+            in_tables[-1] = True
+        elif words[at] in _END_OF_TABLES:
+            in_tables[-1] = False
+        if step > 0:
+            in_tables.append(False)
+            opened.append(before)
+        elif step < 0 and len(in_tables) > 1:
+            in_tables.pop()
+            opened.pop()
+        at += 1
+
+
+def _is_name(token: Token) -> bool:
+    return token.token_type == TokenType.IDENTIFIER or (
+        token.token_type not in (TokenType.STRING, TokenType.NUMBER, TokenType.SELECT, TokenType.VALUES)
+        and token.text.isidentifier()
+        and word_of(token) not in ("LATERAL", "UNNEST", "PIVOT", "UNPIVOT")
+    )
+
+
+def _table(tokens: Sequence[Token], start: int, end: int) -> exp.Table:
+    parts: list[exp.Identifier] = []
+    for token in tokens[start : end + 1 : 2]:
+        part = exp.to_identifier(token.text, quoted=token.token_type == TokenType.IDENTIFIER)
+        part.meta.update(start=token.start, end=token.end)
+        parts.append(part)
+    table = exp.Table(**dict(zip(("this", "db", "catalog"), reversed(parts), strict=False)))
+    after = tokens[end + 1] if end + 1 < len(tokens) else None
+    colon = start > 1 and tokens[start - 1].text == ":"
+    if colon or (
+        after is not None and (word_of(after) == "AS" or (_is_name(after) and word_of(after) not in _NO_ALIAS))
+    ):
+        table.set("alias", exp.TableAlias(this=exp.to_identifier("named_in_the_text")))
+    return table

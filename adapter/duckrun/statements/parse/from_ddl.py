@@ -1,0 +1,377 @@
+"""Statements that make, alter and drop tables and views, from their syntax trees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from sqlglot import exp
+
+from duckrun.errors import InvalidConfig
+from duckrun.statements.parse.parts import query_of, refuse, target_of, unsupported
+from duckrun.statements.parse.tokens import Source, TokenReader
+from duckrun.statements.values import (
+    CreateTable,
+    CreateTableAs,
+    CreateTemporary,
+    CreateView,
+    Drop,
+    OnTable,
+    Parts,
+    Statement,
+)
+from duckrun.values.tables import (
+    AddCheck,
+    AddColumn,
+    AlterSpec,
+    Change,
+    ChangeType,
+    ColumnSpec,
+    CreateSpec,
+    DropCheck,
+    DropColumn,
+    DropNotNull,
+    RenameColumn,
+    SetComment,
+    SetNotNull,
+    SetProperties,
+)
+
+# -- CREATE
+
+
+@dataclass
+class _Properties:
+    """What stands between the name of a new table or view and AS."""
+
+    partition_by: Parts = ()
+    cluster_by: Parts = ()
+    description: str | None = None
+    table_properties: dict[str, str] = field(default_factory=dict)
+    temporary: bool = False
+
+
+def create(tree: exp.Expr, source: Source, sorted_by: Parts) -> Statement:
+    """CREATE TABLE, CREATE VIEW, and their temporary forms."""
+    kind, dialect, checks = str(tree.args["kind"]).upper(), source.dialect, checks_of(source)
+    if kind == "SCHEMA":
+        raise unsupported("CREATE SCHEMA (a schema is there once it has a table); it")
+    if kind not in ("TABLE", "VIEW"):
+        raise unsupported(f"CREATE {kind}")
+    refuse(tree, f"CREATE {kind}", "clone", "unique", "indexes", "refresh", "concurrently", "clustered")
+    if tree.args.get("replace") and tree.args.get("exists"):
+        raise InvalidConfig(f"CREATE OR REPLACE {kind} IF NOT EXISTS: say one of the two.")
+    if_exists: Literal["error", "ignore", "replace"] = "error"
+    if_exists = "replace" if tree.args.get("replace") else "ignore" if tree.args.get("exists") else if_exists
+    table, listed = (tree.this.this, tree.this.expressions) if isinstance(tree.this, exp.Schema) else (tree.this, [])
+    target = target_of(table, f"CREATE {kind}")
+    properties = _properties(tree, kind)
+    query = None
+    if tree.args.get("expression") is not None:
+        query_of(tree.expression, f"CREATE {kind}")  # refuses what is no query
+        query = query_of(_after_as(source).parse(), f"CREATE {kind}")
+    if properties.temporary:
+        return _temporary(kind, target, query, listed, if_exists, properties, dialect)
+    if kind == "VIEW":
+        if (
+            query is None
+            or properties.partition_by
+            or properties.cluster_by
+            or properties.table_properties
+            or sorted_by
+        ):
+            raise unsupported("CREATE VIEW with anything but names of columns, a comment and a query")
+        return CreateView(target, query, if_exists, _names_only(listed, "CREATE VIEW"), properties.description)
+    if query is None:
+        columns, named = _columns(listed, dialect, checks)
+        spec = CreateSpec(
+            columns=tuple(columns),
+            if_exists=if_exists,
+            partition_by=properties.partition_by,
+            sort_by=sorted_by,
+            cluster_by=properties.cluster_by,
+            table_properties=properties.table_properties,
+            checks=named,
+            description=properties.description,
+            dialect=dialect,
+        )
+        return CreateTable(target, spec)
+    return CreateTableAs(
+        target,
+        _renamed(query, _names_only(listed, "CREATE TABLE AS")),
+        if_exists,
+        properties.partition_by,
+        sorted_by,
+        properties.cluster_by,
+        tuple(properties.table_properties.items()),
+        properties.description,
+    )
+
+
+def _temporary(
+    kind: str,
+    target: Parts,
+    query: exp.Query | None,
+    listed: Sequence[exp.Expr],
+    if_exists: Literal["error", "ignore", "replace"],
+    properties: _Properties,
+    dialect: str,
+) -> Statement:
+    if len(target) != 1:
+        raise InvalidConfig(f"A temporary {kind.lower()} has a name of one part, not {'.'.join(target)}.")
+    if properties.partition_by or properties.cluster_by or properties.table_properties or properties.description:
+        raise unsupported(f"CREATE TEMP {kind} with properties")
+    if query is not None:
+        query = _renamed(query, _names_only(listed, f"CREATE TEMP {kind}"))
+    elif kind == "TABLE":
+        columns, checks = _columns(listed, dialect, ())
+        if checks or any(not column.nullable for column in columns):
+            raise unsupported("CREATE TEMP TABLE with constraints")
+        nulls = [exp.alias_(exp.cast(exp.null(), c.type, dialect=dialect), c.name, quoted=True) for c in columns]
+        query = exp.select(*nulls).where(exp.false())
+    else:
+        raise unsupported("CREATE TEMP VIEW without a query")
+    return CreateTemporary("view" if kind == "VIEW" else "table", target[0], query, if_exists)
+
+
+def _properties(tree: exp.Expr, kind: str) -> _Properties:
+    found = _Properties()
+    for node in tree.args["properties"].expressions if tree.args.get("properties") else ():
+        if isinstance(node, exp.PartitionedByProperty):
+            found.partition_by = _partition_columns(node)
+        elif isinstance(node, exp.ClusterProperty):
+            found.cluster_by = tuple(".".join(part.name for part in column.parts) for column in node.expressions)
+        elif isinstance(node, exp.SchemaCommentProperty):
+            found.description = node.this.name
+        elif isinstance(node, exp.TemporaryProperty) and not node.this:
+            found.temporary = True
+        elif isinstance(node, exp.FileFormatProperty):
+            if node.this.name.lower() != "delta":
+                raise unsupported(f"CREATE {kind} USING {node.this.name}")
+        elif type(node) is exp.Property:
+            found.table_properties[node.this.name] = _text(node.args["value"])
+        else:
+            raise unsupported(f"CREATE {kind} … {type(node).__name__.removesuffix('Property').upper()}")
+    return found
+
+
+def _partition_columns(node: exp.Expr) -> Parts:
+    columns = node.this.expressions if isinstance(node.this, exp.Schema | exp.Tuple) else [node.this]
+    if not all(isinstance(column, exp.Identifier | exp.Column) for column in columns):
+        raise unsupported("PARTITIONED BY of anything but names of columns")
+    return tuple(column.name for column in columns)
+
+
+def _text(value: exp.Expr) -> str:
+    """A property's value: a text, a number, or a bare word."""
+    return value.name if isinstance(value, exp.Literal | exp.Var | exp.Identifier | exp.Column) else value.sql().lower()
+
+
+def _names_only(listed: Sequence[exp.Expr], what: str) -> Parts:
+    if not all(isinstance(column, exp.Identifier) for column in listed):
+        raise unsupported(f"{what} with types, comments or constraints of columns; cast in the query: they")
+    return tuple(column.name for column in listed)
+
+
+def _renamed(query: exp.Query, names: Parts) -> exp.Query:
+    return renamed(query, names) if names else query
+
+
+def renamed(query: exp.Query, names: Sequence[str]) -> exp.Query:
+    """A query with other names for its columns, by position."""
+    columns = [exp.to_identifier(name, quoted=True) for name in names]
+    alias = exp.TableAlias(this=exp.to_identifier("given", quoted=True), columns=columns)
+    return exp.select("*").from_(exp.Subquery(this=query.copy(), alias=alias))
+
+
+def _after_as(source: Source) -> Source:
+    """The query of a CREATE … AS."""
+    reader = TokenReader(source)
+    reader.until("AS")
+    reader.expect("AS")
+    return source.with_(reader.left)
+
+
+def checks_of(source: Source) -> list[str]:
+    """The conditions of the CHECKs of a statement, as written, in their order."""
+    found: list[str] = []
+    reader = TokenReader(source)
+    while reader.left:
+        if reader.accept("CHECK") and reader.left and reader.left[0].text == "(":
+            start = reader.at
+            reader.brackets()
+            found.append(source.with_(source.tokens[start + 1 : reader.at - 1]).written)
+        else:
+            reader.at += 1
+    return found
+
+
+def _columns(
+    listed: Sequence[exp.Expr], dialect: str, conditions: Sequence[str]
+) -> tuple[list[ColumnSpec], dict[str, str]]:
+    columns: list[ColumnSpec] = []
+    checks: dict[str, str] = {}
+
+    def add(name: str | None, check: exp.Expr) -> None:
+        condition = conditions[len(checks)] if len(conditions) > len(checks) else check.this.sql(dialect=dialect)
+        checks[name or f"check_{len(checks) + 1}"] = condition
+
+    for node in listed:
+        if isinstance(node, exp.ColumnDef):
+            columns.append(_column(node, dialect))
+            for constraint in _constraints(node):
+                if isinstance(constraint.kind, exp.CheckColumnConstraint):
+                    add(constraint.name or None, constraint.kind)
+        elif isinstance(node, exp.CheckColumnConstraint):
+            add(None, node)
+        elif isinstance(node, exp.Constraint) and _is_check(node):
+            add(node.name, node.expressions[0])
+        else:
+            raise unsupported(f"CREATE TABLE … {_words(node)}")
+    return columns, checks
+
+
+def _column(node: exp.ColumnDef, dialect: str) -> ColumnSpec:
+    """A column with its type, whether it may be NULL, and its comment."""
+    if node.args.get("position"):
+        raise unsupported("a new column FIRST or AFTER another")
+    if node.args.get("kind") is None:
+        raise InvalidConfig(f"The column {node.name} has no type.")
+    nullable, comment = True, None
+    for constraint in _constraints(node):
+        kind = constraint.kind
+        if isinstance(kind, exp.NotNullColumnConstraint):
+            nullable = bool(kind.args.get("allow_null"))
+        elif isinstance(kind, exp.CommentColumnConstraint):
+            comment = kind.this.name
+        elif isinstance(kind, exp.DefaultColumnConstraint) and isinstance(kind.this, exp.Null):
+            continue  # what a column without a default has
+        elif not isinstance(kind, exp.CheckColumnConstraint):
+            raise unsupported(f"a column with {_words(kind)}")
+    return ColumnSpec(node.name, node.args["kind"].sql(dialect=dialect), nullable, comment)
+
+
+def _constraints(node: exp.ColumnDef) -> Sequence[exp.ColumnConstraint]:
+    return node.args.get("constraints") or ()
+
+
+def _is_check(node: exp.Expr) -> bool:
+    return len(node.expressions) == 1 and isinstance(node.expressions[0], exp.CheckColumnConstraint)
+
+
+def _words(node: exp.Expr) -> str:
+    """A kind of node as SQL spells it: PRIMARY KEY for PrimaryKeyColumnConstraint."""
+    if isinstance(node, exp.Constraint) and node.expressions:
+        node = node.expressions[0]
+    name = type(node).__name__.removesuffix("Constraint").removesuffix("Column")
+    return "".join(f" {letter}" if letter.isupper() else letter for letter in name).strip().upper()
+
+
+# -- DROP
+
+
+def drop(tree: exp.Expr, source: Source) -> list[Statement]:
+    """DROP TABLE and DROP VIEW, of one name or several."""
+    kind = str(tree.args["kind"]).upper()
+    if kind == "SCHEMA":
+        raise unsupported("DROP SCHEMA (drop its tables; a schema without any is gone); it")
+    if kind not in ("TABLE", "VIEW"):
+        raise unsupported(f"DROP {kind}")
+    refuse(tree, f"DROP {kind}", "materialized", "cascade", "constraints", "purge", "concurrently", "sync", "force")
+    if_exists = bool(tree.args.get("exists"))
+    what: Literal["table", "view"] = "table" if kind == "TABLE" else "view"
+    return [Drop(what, target_of(table, f"DROP {kind}"), if_exists) for table in tree.args["tables"]]
+
+
+# -- ALTER TABLE
+
+
+def alter(tree: exp.Expr, source: Source) -> list[Statement]:
+    """ALTER TABLE: changes of columns, constraints, properties."""
+    dialect, checks = source.dialect, iter(checks_of(source))
+    kind = str(tree.args["kind"]).upper()
+    if kind != "TABLE":
+        raise unsupported(f"ALTER {kind}")
+    if tree.args.get("options"):
+        raise unsupported("ALTER TABLE … RENAME a TO b (write RENAME COLUMN a TO b); it")
+    refuse(tree, "ALTER TABLE", "only", "cluster", "not_valid", "cascade", "check")
+    changes: list[Change] = []
+    optional: list[Change] = []
+    for action in tree.args["actions"]:
+        found = list(_changes(action, dialect, checks))
+        changes += found
+        if action.args.get("exists"):
+            optional += found
+    target = target_of(tree.this, "ALTER TABLE")
+    return [OnTable(target, AlterSpec(tuple(changes), dialect=dialect), bool(tree.args.get("exists")), tuple(optional))]
+
+
+def _changes(action: exp.Expr, dialect: str, checks: Iterator[str]) -> Iterator[Change]:
+    if isinstance(action, exp.ColumnDef):
+        yield AddColumn(_new_column(action, dialect))
+    elif isinstance(action, exp.Schema):
+        for column in action.expressions:
+            if not isinstance(column, exp.ColumnDef):
+                raise unsupported(f"ALTER TABLE … ADD {_words(column)}")
+            yield AddColumn(_new_column(column, dialect))
+    elif isinstance(action, exp.Drop):
+        yield from _dropped(action)
+    elif isinstance(action, exp.RenameColumn):
+        yield RenameColumn(action.this.name, action.args["to"].name)
+    elif isinstance(action, exp.AlterColumn):
+        yield _altered(action, dialect)
+    elif isinstance(action, exp.AddConstraint):
+        for constraint in action.expressions:
+            if not isinstance(constraint, exp.Constraint) or not _is_check(constraint):
+                raise unsupported(f"ALTER TABLE … ADD {_words(constraint)}")
+            yield AddCheck(constraint.name, next(checks))
+    elif isinstance(action, exp.AlterSet):
+        refuse(action, "ALTER TABLE … SET", *(key for key in action.args if key != "expressions"))
+        yield SetProperties({p.this.name: _text(p.args["value"]) for p in _set_properties(action)})
+    elif isinstance(action, exp.AlterRename):
+        raise unsupported(
+            "ALTER TABLE … RENAME TO (a table is its folder; make the new one with CREATE TABLE AS, then drop this one): it"
+        )
+    else:
+        raise unsupported(f"ALTER TABLE … {_words(action)}")
+
+
+def _new_column(node: exp.ColumnDef, dialect: str) -> ColumnSpec:
+    if any(isinstance(c.kind, exp.CheckColumnConstraint) for c in _constraints(node)):
+        raise unsupported("ADD COLUMN with a CHECK (add the constraint after it); it")
+    return _column(node, dialect)
+
+
+def _dropped(action: exp.Expr) -> Iterator[Change]:
+    kind = str(action.args["kind"]).upper()
+    names = [name for table in action.args["tables"] for name in (table.expressions or [table])]
+    refuse(action, "ALTER TABLE … DROP", "cascade", "restrict")
+    for node in names:
+        if kind in ("COLUMN", "COLUMNS"):
+            yield DropColumn(node.name)
+        elif kind == "CONSTRAINT":
+            yield DropCheck(node.name, bool(action.args.get("exists")))
+        else:
+            raise unsupported(f"ALTER TABLE … DROP {kind}")
+
+
+def _altered(action: exp.AlterColumn, dialect: str) -> Change:
+    refuse(action, "ALTER COLUMN", "using", "collate", "default", "rename_to", "visible")
+    name, arguments = action.this.name, action.args
+    if arguments.get("dtype") is not None:
+        return ChangeType(name, arguments["dtype"].sql(dialect=dialect))
+    if arguments.get("comment") is not None:
+        return SetComment(arguments["comment"].name, name)
+    if arguments.get("allow_null") is not None:
+        return DropNotNull(name) if arguments["allow_null"] else SetNotNull(name)
+    raise unsupported("ALTER COLUMN … DROP DEFAULT")
+
+
+def _set_properties(action: exp.AlterSet) -> list[exp.Expr]:
+    found = [
+        p for node in action.expressions for p in (node.expressions if isinstance(node, exp.Properties) else [node])
+    ]
+    if not found or not all(type(node) is exp.Property for node in found):
+        raise unsupported("ALTER TABLE … SET of anything but TBLPROPERTIES")
+    return found

@@ -1,0 +1,231 @@
+"""Statements that change rows: their form from the syntax tree, and each query, condition and value as its part of the text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlglot import Token, exp
+
+from duckrun.errors import InvalidConfig
+from duckrun.sql.written import stand_in
+from duckrun.statements.parse.parts import (
+    ctes_of,
+    from_items,
+    query_of,
+    query_start,
+    refuse,
+    target_of,
+    unsupported,
+    with_ctes,
+)
+from duckrun.statements.parse.tokens import Source, TokenReader, parted
+from duckrun.statements.values import Delete, Insert, Merge, OnTable, Statement, Update, When
+from duckrun.values.rows import DeleteSpec
+
+_LATER = ("RETURNING", "ORDER BY", "LIMIT")
+
+
+def insert(tree: exp.Expr, source: Source) -> list[Statement]:
+    refuse(tree, "INSERT", "alternative", "ignore", "conflict", "returning", "default", "stored", "settings", "source")
+    columns: tuple[str, ...] | None = None
+    table = tree.this
+    if isinstance(table, exp.Schema):
+        columns, table = tuple(column.name for column in table.expressions), table.this
+    by_name = bool(tree.args.get("by_name"))
+    if by_name and columns is not None:
+        raise unsupported("INSERT with a list of columns and BY NAME")
+    target = target_of(table, "INSERT")
+    query_of(tree.expression, "INSERT")  # refuses what is no query
+    with_, reader = _after_with(source, "INSERT")
+    start = query_start(reader.left)
+    head, text = source.with_(reader.left[:start]), source.with_(reader.left[start:])
+    query = with_ctes(_rows(text), with_)
+    where = head.words.index("WHERE") if tree.args.get("where") else None
+    replaced = None if where is None else head.with_(head.tokens[where + 1 :]).parse()
+    overwrite = bool(tree.args.get("overwrite"))
+    partition = _partition(head) if table.args.get("partition") else ()
+    return [Insert(target, query, columns, by_name, overwrite, partition, replaced)]
+
+
+def _after_with(source: Source, verb: str) -> tuple[exp.With | None, TokenReader]:
+    """The WITH that stands before a statement, and the statement itself."""
+    reader = TokenReader(source)
+    if source.words[0] != "WITH":
+        return None, reader
+    with_ = ctes_of(reader.until(verb))
+    return with_, TokenReader(source.with_(reader.left))
+
+
+def _rows(text: Source) -> exp.Query:
+    tree = text.parse()
+    if isinstance(tree, exp.Values):
+        words = [
+            token
+            for at, token in enumerate(text.tokens)
+            if text.words[at] == "DEFAULT" and text.words[at - 1] in ("(", ",") and text.words[at + 1] in (",", ")")
+        ]
+        defaults = [var for var in tree.find_all(exp.Var) if var.name.upper() == "DEFAULT"]
+        for var, token in zip(defaults, words, strict=True):
+            stand_in(exp.null(), var, token.start, token.end)
+    return query_of(tree, "INSERT")
+
+
+def _partition(head: Source) -> tuple[tuple[str, exp.Expr | None], ...]:
+    """``PARTITION (a = 1, b)``."""
+    reader = TokenReader(head)
+    reader.at = head.words.index("PARTITION") + 1
+    found: list[tuple[str, exp.Expr | None]] = []
+    for part in reader.brackets():
+        inside = TokenReader(head.with_(part))
+        name = inside.identifier()
+        value = inside.until().parse() if inside.accept("=") else None
+        found.append((name, value))
+    return tuple(found)
+
+
+def update(tree: exp.Expr, source: Source) -> list[Statement]:
+    refuse(tree, "UPDATE", "returning", "order", "limit")
+    target = target_of(tree.this, "UPDATE")
+    alias = tree.this.alias_or_name
+    with_, reader = _after_with(source, "UPDATE")
+    reader.until("SET")
+    reader.expect("SET")
+    assigned = _assigned(reader.until("FROM", "WHERE", *_LATER), alias)
+    sources = (from_items(reader.until("WHERE", *_LATER)),) if reader.accept("FROM") else ()
+    where = reader.until(*_LATER).parse() if reader.accept("WHERE") else None
+    reader.end()
+    return [Update(target, alias, assigned, where, sources, with_)]
+
+
+def _assigned(text: Source, alias: str) -> tuple[tuple[str, exp.Expr], ...]:
+    """``SET a = 1, t.b = 2, (c, d) = (3, 4)``."""
+    found: list[tuple[str, exp.Expr]] = []
+    for part in parted(text, ","):
+        reader = TokenReader(part)
+        listed = reader.left and reader.left[0].text == "("
+        names = [part.with_(name) for name in reader.brackets()] if listed else [part.with_(_to_equals(reader))]
+        if not reader.accept("=") or not reader.left:
+            raise unsupported(f"SET {part.written if part.tokens else ''}")
+        values = [part.with_(reader.left)]
+        if listed:
+            bracket = TokenReader(values[0])
+            values = [part.with_(value) for value in bracket.brackets()] if bracket.left[0].text == "(" else []
+            if len(values) != len(names) or bracket.left:
+                raise unsupported("SET of several columns to anything but as many values in brackets")
+        for name, value in zip(names, values, strict=True):
+            column = _column(name, alias)
+            if value.words == ("DEFAULT",):
+                raise unsupported("SET … = DEFAULT")
+            if column.lower() in {known.lower() for known, _ in found}:
+                raise InvalidConfig(f"The column {column} is set twice.")
+            found.append((column, value.parse()))
+    return tuple(found)
+
+
+def _to_equals(reader: TokenReader) -> tuple[Token, ...]:
+    start = reader.at
+    while reader.left and reader.left[0].text != "=":
+        reader.at += 1
+    return reader.source.tokens[start : reader.at]
+
+
+def _column(name: Source, alias: str) -> str:
+    """The column that is set, before which the table's alias may stand."""
+    reader = TokenReader(name)
+    try:
+        parts = reader.name()
+        reader.end()
+    except InvalidConfig:
+        raise unsupported(f"SET {name.written if name.tokens else ''}") from None
+    if len(parts) > 2 or (len(parts) == 2 and parts[0].lower() != alias.lower()):
+        raise unsupported(f"SET {name.written}: only whole columns of {alias} are set, so that")
+    return parts[-1]
+
+
+def delete(tree: exp.Expr, source: Source) -> list[Statement]:
+    refuse(tree, "DELETE", "returning", "order", "limit", "cluster", "tables")
+    target = target_of(tree.this, "DELETE")
+    with_, reader = _after_with(source, "DELETE")
+    reader.until("USING", "WHERE")
+    sources = (from_items(reader.until("WHERE", *_LATER)),) if reader.accept("USING") else ()
+    where = reader.until(*_LATER).parse() if reader.accept("WHERE") else None
+    reader.end()
+    return [Delete(target, tree.this.alias_or_name, where, sources, with_)]
+
+
+def merge(tree: exp.Expr, source: Source) -> list[Statement]:
+    refuse(tree, "MERGE", "returning")
+    target = target_of(tree.this, "MERGE")
+    alias = tree.this.alias_or_name
+    with_, reader = _after_with(source, "MERGE")
+    reader.until("USING")
+    reader.expect("USING")
+    rows = from_items(reader.until("ON", "USING", "WHEN"))
+    using = reader.names_in_brackets() if reader.accept("USING") else ()
+    on = reader.until("WHEN").parse() if reader.accept("ON") else None
+    whens = tuple(_when(when, reader, alias) for when in tree.args["whens"].expressions)
+    reader.end()
+    return [Merge(target, alias, rows, on, using, whens, with_)]
+
+
+def _when(when: exp.Expr, reader: TokenReader, alias: str) -> When:
+    reader.expect("WHEN")
+    reader.until("AND", "THEN")
+    condition = reader.until("THEN").parse() if reader.accept("AND") else None
+    reader.expect("THEN")
+    action = reader.until("WHEN")
+    kind = "matched" if when.args.get("matched") else "not_matched"
+    if when.args.get("source"):
+        kind = "not_matched_by_source"
+    then = when.args["then"]
+    name = then.name.upper() if isinstance(then, exp.Var) else type(then).__name__.upper()
+    insertable = kind == "not_matched"
+    if name == "DO NOTHING":
+        return When(f"{kind}_nothing", condition)  # type: ignore[arg-type]
+    if name == "DELETE" and not insertable:
+        return When(f"{kind}_delete", condition)  # type: ignore[arg-type]
+    if name == "UPDATE" and not insertable:
+        if not then.expressions:
+            raise unsupported("UPDATE without SET in a MERGE")
+        if len(then.expressions) == 1 and isinstance(then.expressions[0], exp.Star):
+            if kind == "not_matched_by_source":
+                raise InvalidConfig("WHEN NOT MATCHED BY SOURCE has no source row to take SET * from.")
+            return When("matched_update", condition)
+        values = action.with_(action.tokens[action.words.index("SET") + 1 :])
+        return When(f"{kind}_update", condition, _assigned(values, alias))  # type: ignore[arg-type]
+    if name == "INSERT" and insertable:
+        return _when_insert(then, condition, action)
+    raise unsupported(f"MERGE … WHEN {kind.upper().replace('_', ' ')} THEN {name}")
+
+
+def _when_insert(then: exp.Expr, condition: exp.Expr | None, action: Source) -> When:
+    into, values = then.this, then.args.get("expression")
+    if isinstance(into, exp.Star):
+        return When("not_matched_insert", condition)
+    if not isinstance(values, exp.Tuple):
+        raise unsupported("MERGE … INSERT without VALUES (INSERT BY NAME, BY POSITION); write INSERT *; that form")
+    reader = TokenReader(action)
+    reader.until("VALUES")
+    reader.expect("VALUES")
+    given = _values([action.with_(part) for part in reader.brackets()])
+    if into is None:
+        return When("not_matched_insert", condition, positional=given)
+    if not isinstance(into, exp.Tuple) or not all(isinstance(column, exp.Column) for column in into.expressions):
+        raise unsupported("MERGE … INSERT BY NAME")
+    if len(into.expressions) != len(given):
+        raise InvalidConfig(f"MERGE … INSERT names {len(into.expressions)} columns and gives {len(given)} values.")
+    return When(
+        "not_matched_insert",
+        condition,
+        tuple((column.name, value) for column, value in zip(into.expressions, given, strict=True)),
+    )
+
+
+def _values(parts: Sequence[Source]) -> tuple[exp.Expr, ...]:
+    return tuple(exp.null() if part.words == ("DEFAULT",) else part.parse() for part in parts)
+
+
+def truncate(tree: exp.Expr, source: Source) -> list[Statement]:
+    refuse(tree, "TRUNCATE", "is_database", "partition", "cluster", "option", "identity")
+    if_exists = bool(tree.args.get("exists"))
+    return [OnTable(target_of(table, "TRUNCATE"), DeleteSpec(), if_exists) for table in tree.expressions]

@@ -1,0 +1,181 @@
+"""Statements that sqlglot has no syntax tree for, read from their tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from duckrun.errors import InvalidConfig
+from duckrun.statements.parse.parts import unsupported
+from duckrun.statements.parse.tokens import Source, TokenReader
+from duckrun.statements.values import Describe, OnTable, Show, Statement
+from duckrun.values.tables import (
+    AlterSpec,
+    ClusterBy,
+    ColumnSpec,
+    ConvertSpec,
+    OptimizeSpec,
+    RestoreSpec,
+    SetComment,
+    UnsetProperties,
+    VacuumSpec,
+)
+
+
+def read(source: Source) -> Statement | None:
+    """The statement, or None for one that sqlglot has a tree for."""
+    for words, read_rest in _BY_WORDS.items():
+        if source.words[: len(words)] == words:
+            reader = TokenReader(source)
+            reader.expect(*words)
+            statement = read_rest(reader)
+            reader.end()
+            return statement
+    if source.words[:2] == ("ALTER", "TABLE") and "UNSET" in source.words and "TBLPROPERTIES" in source.words:
+        return _unset(TokenReader(source))
+    if source.words[:2] == ("ALTER", "TABLE") and "CLUSTER BY" in source.words:
+        return _cluster(TokenReader(source))
+    return None
+
+
+def _describe(what: str) -> Callable[[TokenReader], Statement]:
+    def read(reader: TokenReader) -> Statement:
+        reader.accept("TABLE")
+        name = reader.name()
+        limit = int(reader.number()) if what == "history" and reader.accept("LIMIT") else None
+        return Describe(name, "history" if what == "history" else "detail", limit)
+
+    return read
+
+
+def _restore(reader: TokenReader) -> Statement:
+    reader.accept("TABLE")
+    name = reader.name()
+    reader.expect("TO")
+    if reader.accept("VERSION", "AS", "OF"):
+        return OnTable(name, RestoreSpec(version=int(reader.number())))
+    reader.expect("TIMESTAMP", "AS", "OF")
+    return OnTable(name, RestoreSpec(timestamp=reader.string()))
+
+
+def _optimize(reader: TokenReader) -> Statement:
+    name, predicate = reader.name(), None
+    z_order: tuple[str, ...] = ()
+    if reader.accept("WHERE"):
+        condition = reader.until("ZORDER")
+        condition.parse()
+        predicate = condition.written
+    if reader.accept("ZORDER", "BY"):
+        z_order = reader.names_in_brackets()
+    return OnTable(name, OptimizeSpec(predicate=predicate, z_order_by=z_order, dialect=reader.source.dialect))
+
+
+def _vacuum(reader: TokenReader) -> Statement:
+    name, hours = reader.name(), None
+    if reader.accept("RETAIN"):
+        hours = float(reader.number())
+        reader.expect("HOURS")
+    return OnTable(name, VacuumSpec(retention_hours=hours, dry_run=reader.accept("DRY", "RUN")))
+
+
+def _convert(reader: TokenReader) -> Statement:
+    name = reader.name()
+    if len(name) != 2 or name[0].lower() != "parquet":
+        raise unsupported("CONVERT TO DELTA of anything but parquet.`/a/folder`")
+    columns: list[ColumnSpec] = []
+    if reader.accept("PARTITIONED BY"):
+        for part in reader.brackets():
+            inside = TokenReader(reader.source.with_(part))
+            columns.append(ColumnSpec(inside.identifier(), inside.until().written))
+    return OnTable(("delta", name[1]), ConvertSpec(partition_by=tuple(columns), dialect=reader.source.dialect))
+
+
+def _show(reader: TokenReader) -> Statement:
+    if reader.accept("SCHEMAS") or reader.accept("DATABASES"):
+        return Show("schemas")
+    if reader.accept("ALL", "TABLES"):
+        return Show("tables")
+    if reader.accept("TABLES"):
+        return Show("tables", reader.name() if reader.accept("IN") or reader.accept("FROM") else ())
+    if reader.accept("VIEWS"):
+        return Show("views", reader.name() if reader.accept("IN") or reader.accept("FROM") else ())
+    if reader.source.dialect == "duckdb" and len(reader.left) and reader.source.words[reader.at] not in _OTHER_SHOWS:
+        return Describe(reader.name(), "columns")  # as in DuckDB
+    raise unsupported(" ".join(reader.source.words[:2]))
+
+
+_OTHER_SHOWS = ("ALL", "CREATE", "COLUMNS", "PARTITIONS", "TBLPROPERTIES", "FUNCTIONS", "CATALOGS", "VARIABLES")
+
+
+def _comment(reader: TokenReader) -> Statement:
+    on_column = reader.accept("COLUMN")
+    if not on_column:
+        reader.expect("TABLE")
+    name = reader.name()
+    reader.expect("IS")
+    comment = None if reader.accept("NULL") else reader.string()
+    if not on_column:
+        return OnTable(name, AlterSpec((SetComment(comment),)))
+    if len(name) < 2:
+        raise InvalidConfig(f"COMMENT ON COLUMN {name[0]}: name the table too, as table.column.")
+    return OnTable(name[:-1], AlterSpec((SetComment(comment, name[-1]),)))
+
+
+def _unset(reader: TokenReader) -> Statement:
+    reader.expect("ALTER", "TABLE")
+    table_if_exists = reader.accept("IF", "EXISTS")
+    name = reader.name()
+    reader.expect("UNSET", "TBLPROPERTIES")
+    if_exists = reader.accept("IF", "EXISTS")
+    names = reader.names_in_brackets()
+    reader.end()
+    return OnTable(name, AlterSpec((UnsetProperties(names, if_exists),)), table_if_exists)
+
+
+def _cluster(reader: TokenReader) -> Statement:
+    """ALTER TABLE … CLUSTER BY (a, b), and CLUSTER BY NONE, of which sqlglot knows the first only."""
+    reader.expect("ALTER", "TABLE")
+    table_if_exists = reader.accept("IF", "EXISTS")
+    name = reader.name()
+    reader.expect("CLUSTER BY")
+    columns = () if reader.accept("NONE") else reader.names_in_brackets()
+    reader.end()
+    return OnTable(name, AlterSpec((ClusterBy(columns),)), table_if_exists)
+
+
+_BY_WORDS: dict[tuple[str, ...], Callable[[TokenReader], Statement]] = {
+    ("DESCRIBE", "DETAIL"): _describe("detail"),
+    ("DESC", "DETAIL"): _describe("detail"),
+    ("DESCRIBE", "HISTORY"): _describe("history"),
+    ("DESC", "HISTORY"): _describe("history"),
+    ("RESTORE",): _restore,
+    ("OPTIMIZE",): _optimize,
+    ("VACUUM",): _vacuum,
+    ("CONVERT", "TO", "DELTA"): _convert,
+    ("SHOW",): _show,
+    ("COMMENT", "ON"): _comment,
+}
+
+
+def without_sorted_by(source: Source) -> tuple[Source, tuple[str, ...]]:
+    """CREATE TABLE … SORTED BY (a, b), of which sqlglot would make a Command: the clause stands before AS."""
+    words, end = source.words, len(source.words)
+    if "AS" in words:
+        end = words.index("AS")
+    for at in range(end - 2):
+        if words[at : at + 2] == ("SORTED", "BY"):
+            reader = TokenReader(source)
+            reader.at = at + 2
+            names = reader.names_in_brackets()
+            return source.with_((*source.tokens[:at], *reader.left)), names
+    return source, ()
+
+
+def without_by_position(source: Source) -> Source:
+    """INSERT … BY POSITION, which is what INSERT does anyway."""
+    words = source.words
+    for at in range(min(len(words) - 1, len(words))):
+        if words[at] in ("SELECT", "VALUES", "WITH", "FROM"):
+            break
+        if words[at : at + 2] == ("BY", "POSITION"):
+            return source.with_((*source.tokens[:at], *source.tokens[at + 2 :]))
+    return source

@@ -1,0 +1,219 @@
+"""Tokens of one statement, read one after the other: for statements that sqlglot has no syntax tree for.
+
+Its Parser is not subclassed, since the compiled build of sqlglot forbids that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlglot import Token, exp
+from sqlglot.errors import SqlglotError
+from sqlglot.tokens import TokenType
+
+from duckrun.errors import InvalidConfig
+from duckrun.sql.dialects import tokens_in, tree_of
+from duckrun.sql.names import plain_error
+
+_PACKED = ("OPTIMIZE", "VACUUM", "EXPLAIN", "SHOW")
+_OPEN = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
+_CLOSE = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
+
+
+@dataclass(frozen=True)
+class Source:
+    """The text of a statement (which may be part of a longer one), its dialect and its tokens."""
+
+    text: str
+    dialect: str
+    tokens: tuple[Token, ...]
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The tokens in capitals, for keywords; quoted names and strings are none."""
+        return tuple(word_of(token) for token in self.tokens)
+
+    def with_(self, tokens: Sequence[Token]) -> Source:
+        return Source(self.text, self.dialect, tuple(tokens))
+
+    @property
+    def written(self) -> str:
+        """The text of these tokens, as it stands there."""
+        return self.text[self.tokens[0].start : self.tokens[-1].end + 1]
+
+    def parse(self) -> exp.Expr:
+        """The syntax tree of the statement, which knows its text. Raises InvalidConfig for what is no SQL."""
+        if not self.tokens:
+            raise InvalidConfig(f"Cannot read this as {self.dialect} SQL: an expression is missing.")
+        try:
+            return tree_of(self.tokens, self.text, self.dialect)
+        except SqlglotError as error:
+            raise InvalidConfig(f"Cannot read this as {self.dialect} SQL: {plain_error(error)}") from error
+
+
+def split(text: str, dialect: str) -> list[Source]:
+    """The statements of a text. Semicolons inside of literals, quoted names and comments part nothing."""
+    statements: list[list[Token]] = [[]]
+    for token in tokens_of(text, dialect):
+        if token.token_type == TokenType.SEMICOLON:
+            statements.append([])
+        else:
+            statements[-1].append(token)
+    return [_whole(Source(text, dialect, tuple(tokens))) for tokens in statements if tokens]
+
+
+def tokens_of(text: str, dialect: str) -> list[Token]:
+    """The tokens of a text. Raises InvalidConfig for an open quote or comment."""
+    try:
+        return tokens_in(text, dialect)
+    except SqlglotError as error:
+        raise InvalidConfig(f"Cannot read this as {dialect} SQL: {plain_error(error)}") from error
+
+
+def _whole(source: Source) -> Source:
+    """The tokens that sqlglot makes one string of after OPTIMIZE, VACUUM, EXPLAIN, SHOW and the like, one by one."""
+    first = source.tokens[0]
+    packed = len(source.tokens) == 2 and source.tokens[1].token_type == TokenType.STRING
+    if not packed or word_of(first) not in _PACKED:
+        return source
+    text = source.tokens[1].text
+    return Source(text, source.dialect, (first, *tokens_of(text, source.dialect)))
+
+
+def word_of(token: Token) -> str:
+    """A token as a keyword, in capitals; "" for what is quoted."""
+    if token.token_type in (TokenType.IDENTIFIER, TokenType.STRING, TokenType.HEREDOC_STRING, TokenType.RAW_STRING):
+        return ""
+    return token.text.upper()
+
+
+class TokenReader:
+    """A place in a statement's tokens. Every method raises InvalidConfig that says what was expected there."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.at = 0
+
+    @property
+    def left(self) -> tuple[Token, ...]:
+        return self.source.tokens[self.at :]
+
+    def accept(self, *words: str) -> bool:
+        """Step over these keywords, if they are next."""
+        if self.source.words[self.at : self.at + len(words)] != words:
+            return False
+        self.at += len(words)
+        return True
+
+    def expect(self, *words: str) -> None:
+        if not self.accept(*words):
+            raise self.error(" ".join(words))
+
+    def end(self) -> None:
+        """Nothing may follow."""
+        if self.left:
+            raise self.error("the end of the statement")
+
+    def error(self, expected: str) -> InvalidConfig:
+        where = f"at {self.left[0].text!r}" if self.left else "at the end"
+        return InvalidConfig(f"Cannot read this {' '.join(self.source.words[:2])}: expected {expected} {where}.")
+
+    def name(self) -> tuple[str, ...]:
+        """A name of one part or more."""
+        parts = [self.identifier()]
+        while self.left and self.left[0].token_type == TokenType.DOT:
+            self.at += 1
+            parts.append(self.identifier())
+        return tuple(parts)
+
+    def identifier(self) -> str:
+        """One part of a name."""
+        if self.left and self.left[0].text == "`":  # no quote in DuckDB's dialect, but paths are written so
+            close = next((i for i, token in enumerate(self.left[1:], 1) if token.text == "`"), None)
+            if close is not None:
+                text = self.source.text[self.left[0].end + 1 : self.left[close].start]
+                self.at += close + 1
+                return text
+        if self.left and (self.left[0].token_type == TokenType.IDENTIFIER or _is_word(self.left[0])):
+            self.at += 1
+            return self.source.tokens[self.at - 1].text
+        raise self.error("a name")
+
+    def number(self) -> str:
+        return self._literal(TokenType.NUMBER, "a number")
+
+    def string(self) -> str:
+        return self._literal(TokenType.STRING, "a text in quotes")
+
+    def _literal(self, kind: TokenType, what: str) -> str:
+        if not self.left or self.left[0].token_type != kind:
+            raise self.error(what)
+        self.at += 1
+        return self.source.tokens[self.at - 1].text
+
+    def names_in_brackets(self) -> tuple[str, ...]:
+        """``(a, b)``; names in quotes of either kind."""
+        found: list[str] = []
+        for part in self.brackets():
+            inside = TokenReader(self.source.with_(part))
+            is_text = bool(part) and part[0].token_type == TokenType.STRING
+            found.append(inside.string() if is_text else ".".join(inside.name()))
+            inside.end()
+        return tuple(found)
+
+    def brackets(self) -> list[tuple[Token, ...]]:
+        """The tokens between brackets, parted by commas."""
+        if not self.left or self.left[0].token_type != TokenType.L_PAREN:
+            raise self.error("(")
+        depth, start, parts = 0, self.at + 1, []
+        while self.left:
+            token = self.left[0]
+            depth += step_of(token)
+            if depth == 0 or (depth == 1 and token.token_type == TokenType.COMMA):
+                parts.append(self.source.tokens[start : self.at])
+                start = self.at + 1
+            self.at += 1
+            if depth == 0:
+                return parts
+        raise self.error(")")
+
+    def until(self, *words: str) -> Source:
+        """What comes before a keyword that stands outside of all brackets and of CASE … END, or before the end."""
+        start, depth = self.at, 0
+        while self.left:
+            if depth == 0 and word_of(self.left[0]) in words and not self._in_distinct_from():
+                break
+            depth += step_of(self.left[0])
+            self.at += 1
+        if start == self.at:
+            raise self.error("an expression")
+        return self.source.with_(self.source.tokens[start : self.at])
+
+    def _in_distinct_from(self) -> bool:
+        """True at the FROM of ``a IS NOT DISTINCT FROM b``."""
+        return self.source.words[self.at] == "FROM" and self.source.words[max(self.at - 1, 0)] == "DISTINCT"
+
+
+def step_of(token: Token) -> int:
+    """What a token adds to the depth of brackets and of CASE … END."""
+    opens = token.token_type in _OPEN or token.token_type == TokenType.CASE
+    closes = token.token_type in _CLOSE or token.token_type == TokenType.END
+    return opens - closes
+
+
+def parted(source: Source, *words: str) -> list[Source]:
+    """The parts of a text between keywords or signs that stand outside of all brackets and of CASE … END; some may be empty."""
+    parts: list[list[Token]] = [[]]
+    depth = 0
+    for token in source.tokens:
+        if depth == 0 and word_of(token) in words:
+            parts.append([])
+            continue
+        depth += step_of(token)
+        parts[-1].append(token)
+    return [source.with_(part) for part in parts]
+
+
+def _is_word(token: Token) -> bool:
+    return token.token_type not in (TokenType.STRING, TokenType.NUMBER) and token.text.isidentifier()

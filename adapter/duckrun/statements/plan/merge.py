@@ -1,0 +1,231 @@
+"""MERGE as a MergeSpec: the keys out of its ON, the clauses, and a source that has the keys under the table's names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlglot import exp
+
+from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
+from duckrun.sql.names import fresh_name
+from duckrun.statements.parse.parts import with_ctes
+from duckrun.statements.plan.rows import Asked, Work, source_items
+from duckrun.statements.plan.sides import SOURCE, TARGET, Sides, all_of, conjuncts, equality, has_subquery, names_side
+from duckrun.statements.reading import Reading
+from duckrun.statements.values import Merge, When
+from duckrun.values.rows import MergeClause, MergeSpec
+from duckrun.values.snapshot import Snapshot, TableRef
+
+_COPY = "__duckrun_source_"
+
+
+def merge(statement: Merge, ref: TableRef, reading: Reading, asked: Asked) -> Work:
+    """The merge, its keys and clauses, and its source."""
+    return _Merge(statement, reading.snapshot(ref), reading, asked).work()
+
+
+class _Merge:
+    def __init__(self, statement: Merge, snapshot: Snapshot, reading: Reading, asked: Asked) -> None:
+        self.statement, self.snapshot, self.reading, self.asked = statement, snapshot, reading, asked
+        self.items = source_items([statement.source], statement.with_, reading)
+        self.names = {name.lower(): name for name in self.items[0].columns}
+        self.sides = Sides(str(snapshot.ref), statement.alias, snapshot.schema.names, self.items)
+        self.spelled = {name.lower(): name for name in snapshot.schema.names}
+        self.keys: dict[str, exp.Expr] = {}
+        self.on: list[exp.Expr] = []
+        self._find_keys()
+        self.whens = self._with_lists(_without_nothing(statement.whens))
+        self.whole = any(_takes_all(when) for when in self.whens)
+        self.projected: dict[str, exp.Expr] = dict(self.keys)
+
+    def work(self) -> Work:
+        """Clauses first: they say which columns the source has to have."""
+        if not self.whens:
+            raise InvalidConfig(f"MERGE into table {self.snapshot.ref} has no clause that does anything.")
+        clauses = tuple(self._clause(when) for when in self.whens)
+        on = None if not self.on else self._text(all_of(self.on))
+        columns = [exp.alias_(tree, name, quoted=True) for name, tree in self.projected.items()]
+        if self.whole:
+            present = {name.lower() for name in self.projected}
+            columns += [
+                exp.alias_(_column(name), name, quoted=True)
+                for name in self.items[0].columns
+                if name.lower() not in present
+            ]
+        rows: Any = exp.select("*").from_(self.statement.source.copy())
+        source = exp.Subquery(this=rows, alias=exp.TableAlias(this=exp.to_identifier(SOURCE)))
+        query: Any = exp.select(*columns).from_(source)
+        frame = self.reading.frame(with_ctes(query, self.statement.with_))
+        spec = MergeSpec(
+            keys=tuple(self.keys),
+            clauses=clauses,
+            on=on,
+            schema_mode=self.asked.schema_mode,
+            app=self.asked.app,
+            dialect=self.reading.engine.name,
+        )
+        return Work(spec, frame, self.reading.reads)
+
+    # -- ON
+
+    def _find_keys(self) -> None:
+        for name in self.statement.using:
+            if name.lower() not in self.spelled or name.lower() not in self.names:
+                raise InvalidConfig(f"MERGE … USING ({name}): both sides must have that column.")
+            self.keys[self.spelled[name.lower()]] = _column(self.names[name.lower()])
+        for condition in conjuncts(self.statement.on):
+            key = self._key(condition)
+            if key is None:
+                self.on.append(self.sides.rewritten(condition))
+            else:
+                self.keys[key[0]] = key[1]
+        if not self.keys:
+            raise InvalidConfig(
+                f"MERGE into table {self.snapshot.ref}: ON needs at least one equality of a column of {self.statement.alias} "
+                "with the source (AND-ed with whatever else)."
+            )
+
+    def _key(self, condition: exp.Expr) -> tuple[str, exp.Expr] | None:
+        """The column of the table and the value of the source that an equality joins, if it is one."""
+        found = equality(condition)
+        if found is None or has_subquery(condition):
+            return None
+        left, right = (self.sides.rewritten(side) for side in found)
+        for column, value in ((left, right), (right, left)):
+            of_target = isinstance(column, exp.Column) and column.table == TARGET and column.name not in self.keys
+            if of_target and names_side(value, SOURCE) and not names_side(value, TARGET):
+                return column.name, value
+        return None
+
+    # -- clauses
+
+    def _with_lists(self, whens: Sequence[When]) -> list[When]:
+        """``*`` and VALUES without a list, spelled out where the source's own columns are not all that it will have."""
+        changed = [key for key, value in self.keys.items() if not self._is_same(key, value)]
+        found: list[When] = []
+        for when in whens:
+            if when.positional is not None:
+                names = self.snapshot.schema.names
+                if len(names) != len(when.positional):
+                    raise InvalidConfig(
+                        f"MERGE … INSERT VALUES gives {len(when.positional)} values for the {len(names)} columns of table "
+                        f"{self.snapshot.ref} ({', '.join(names)})."
+                    )
+                when = When(when.kind, when.condition, tuple(zip(names, when.positional, strict=True)))
+            elif _takes_all(when) and changed:
+                if self.asked.schema_mode != "fail":
+                    raise UnsupportedFeature(
+                        f"MERGE into table {self.snapshot.ref}: with schema_mode {self.asked.schema_mode} the source calls its "
+                        f"keys what the table does; rename {', '.join(changed)} in a subquery."
+                    )
+                when = When(when.kind, when.condition, self._all_by_name())
+            found.append(when)
+        return found
+
+    def _all_by_name(self) -> tuple[tuple[str, exp.Expr], ...]:
+        new = [name for lower, name in self.names.items() if lower not in self.spelled]
+        missing = [name for lower, name in self.spelled.items() if lower not in self.names]
+        if new or missing:
+            raise SchemaMismatch(
+                f"MERGE into table {self.snapshot.ref}: * takes every column by its name; missing in the source: "
+                f"{', '.join(missing) or 'none'}; not in the table: {', '.join(new) or 'none'}."
+            )
+        alias = self.items[0].alias
+        return tuple(
+            (self.spelled[lower], exp.column(name, table=alias, quoted=True)) for lower, name in self.names.items()
+        )
+
+    def _is_same(self, key: str, value: exp.Expr) -> bool:
+        return isinstance(value, exp.Column) and value.name.lower() == key.lower()
+
+    def _clause(self, when: When) -> MergeClause:
+        visible = {"not_matched_insert": SOURCE}.get(when.kind, TARGET if "by_source" in when.kind else None)
+        condition = None
+        if when.condition is not None:
+            condition = self._text(self.sides.rewritten(when.condition, visible))
+        if when.assigned is None:
+            return MergeClause(when.kind, condition)  # type: ignore[arg-type]
+        values = {self._target(name): self.sides.rewritten(value, visible) for name, value in when.assigned}
+        if len(values) < len(when.assigned):
+            raise InvalidConfig(f"MERGE into table {self.snapshot.ref} sets a column twice.")
+        side = TARGET if when.kind == "not_matched_insert" else SOURCE if "by_source" in when.kind else None
+        if side is not None and any(names_side(value, side) for value in values.values()):
+            raise InvalidConfig(
+                f"MERGE into table {self.snapshot.ref}: WHEN {when.kind.rpartition('_')[0].upper().replace('_', ' ')} has no "
+                f"row of the {side}."
+            )
+        if all(self._is_plain(name, value) for name, value in values.items()):
+            for name, value in values.items():
+                self.projected.setdefault(name, value)
+            return MergeClause(when.kind, condition, columns=tuple(values))  # type: ignore[arg-type]
+        return MergeClause(when.kind, condition, set={name: self._text(value) for name, value in values.items()})  # type: ignore[arg-type]
+
+    def _target(self, name: str) -> str:
+        if name.lower() not in self.spelled:
+            raise InvalidConfig(
+                f"Table {self.snapshot.ref} has no column {name}, which the MERGE sets; it has {', '.join(self.spelled.values())}."
+            )
+        return self.spelled[name.lower()]
+
+    def _is_plain(self, name: str, value: exp.Expr) -> bool:
+        """A source's column that goes into the column of its own name, as the key does if it is one."""
+        if not isinstance(value, exp.Column) or value.table != SOURCE or value.name.lower() != name.lower():
+            return False
+        return name not in self.keys or self._is_same(name, self.keys[name])
+
+    def _text(self, tree: exp.Expr) -> str:
+        """An expression of the spec; the source's columns that it names are projected.
+
+        A column that shares its name with one of the table would be cast to that one's type, so it goes by a name of
+        its own, unless all columns are taken by name anyway.
+        """
+        if has_subquery(tree) and not self.reading.engine.subqueries_in_changes:
+            raise UnsupportedFeature(
+                f"MERGE into table {self.snapshot.ref}: a subquery in a condition or value is not supported on "
+                f"{self.reading.engine.name}; put it into the source, or run this with engine: duckdb."
+            )
+        root = exp.Paren(this=tree.copy())
+        for column in list(root.find_all(exp.Column)):
+            if column.table != SOURCE or column.name.lower() not in self.names:
+                continue
+            name = column.name
+            is_key = any(self._is_same(key, value) and key.lower() == name.lower() for key, value in self.keys.items())
+            given = name
+            if not (self.whole or is_key or name.lower() not in self.spelled):
+                given = fresh_name(f"{_COPY}{name}", [*self.spelled, *self.names])
+            if not is_key:
+                self.projected.setdefault(given, _column(name))
+            column.set("this", exp.to_identifier(given, quoted=True))
+        return self.reading.text(root.this)
+
+
+def _takes_all(when: When) -> bool:
+    return when.assigned is None and when.positional is None and not when.kind.endswith("delete")
+
+
+def _without_nothing(whens: Sequence[When]) -> list[When]:
+    """DO NOTHING as what it keeps the clauses after it from doing."""
+    found: list[When] = []
+    kept_from: dict[str, list[exp.Expr]] = {}
+    closed: set[str] = set()
+    for when in whens:
+        kind, _, action = when.kind.rpartition("_")
+        if kind in closed:
+            continue
+        if action == "nothing":
+            if when.condition is None:
+                closed.add(kind)
+            else:
+                kept_from.setdefault(kind, []).append(
+                    exp.not_(exp.func("COALESCE", when.condition.copy(), exp.false()))
+                )
+            continue
+        conditions = [*kept_from.get(kind, []), *([when.condition] if when.condition is not None else [])]
+        condition = all_of([c.copy() for c in conditions]) if conditions else None
+        found.append(When(when.kind, condition, when.assigned, when.positional))
+    return found
+
+
+def _column(name: str) -> exp.Column:
+    return exp.column(exp.to_identifier(name, quoted=True), table=exp.to_identifier(SOURCE))

@@ -1,0 +1,323 @@
+"""Statements that change rows, as specs and sources that a session carries out.
+
+Only here is it known what a statement's clauses mean for the core: which columns are keys, what is a fence.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlglot import exp
+
+from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
+from duckrun.formats.delta.definition import SORT_BY
+from duckrun.frame import Frame
+from duckrun.run.pins import Reads
+from duckrun.sql.dialects import text_in
+from duckrun.sql.names import fresh_name
+from duckrun.statements.parse.from_ddl import renamed
+from duckrun.statements.parse.parts import with_ctes
+from duckrun.statements.plan.sides import (
+    SOURCE,
+    TARGET,
+    Item,
+    Sides,
+    all_of,
+    conjuncts,
+    has_subquery,
+    names_side,
+)
+from duckrun.statements.reading import Reading
+from duckrun.statements.values import CreateTableAs, Delete, Insert, Update
+from duckrun.values.rows import AppTransaction, DeleteSpec, SchemaMode, Spec, UpdateSpec, WriteSpec
+from duckrun.values.snapshot import Snapshot, TableRef
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a session carries out on a table for one statement."""
+
+    spec: Spec
+    source: Frame | None = None
+    reads: Reads = field(default_factory=dict)
+    """What the spec's own expressions and the source were computed from."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What was asked for beside the statement's text."""
+
+    schema_mode: SchemaMode = "fail"
+    app: AppTransaction | None = None
+
+
+def create_as(statement: CreateTableAs, ref: TableRef, reading: Reading, asked: Asked) -> Work:
+    """A new table of the rows of a query, or another in the place of one."""
+    frame = reading.frame(statement.query)
+    mode = {"error": "error", "ignore": "ignore", "replace": "overwrite"}[statement.if_exists]
+    properties = dict(statement.properties)
+    if statement.sort_by:
+        properties[SORT_BY] = json.dumps(list(statement.sort_by), ensure_ascii=False)
+    spec = WriteSpec(
+        mode,  # type: ignore[arg-type]
+        partition_by=statement.partition_by,
+        sort_by=statement.sort_by,
+        cluster_by=statement.cluster_by,
+        redefine=mode == "overwrite",
+        table_properties=properties,
+        description=statement.description,
+        app=asked.app,
+        dialect=reading.engine.name,
+    )
+    return Work(spec, frame, reading.reads)
+
+
+def insert(statement: Insert, ref: TableRef, reading: Reading, asked: Asked) -> Work:
+    """Rows of a query, cast to the table's columns, appended or in the place of others."""
+    snapshot = reading.snapshot(ref)
+    rows, fewer = _fitted(statement, snapshot, reading, asked.schema_mode)
+    frame = reading.frame(rows)
+    mode, predicate = "append", None
+    if statement.where is not None:
+        mode, predicate = "replace", _own_columns(statement.where, snapshot, reading)
+    elif statement.overwrite:
+        mode, predicate = "replace", _partition_predicate(statement, snapshot, reading)
+    spec = WriteSpec(
+        mode,  # type: ignore[arg-type]
+        predicate=predicate,
+        schema_mode="append_new_columns" if fewer and asked.schema_mode == "fail" else asked.schema_mode,
+        app=asked.app,
+        dialect=reading.engine.name,
+    )
+    return Work(spec, frame, reading.reads)
+
+
+def _fitted(statement: Insert, snapshot: Snapshot, reading: Reading, schema_mode: SchemaMode) -> tuple[exp.Query, bool]:
+    """The query with the table's names and types, and whether some columns of the table are not in it."""
+    types = reading.engine.column_types(snapshot)
+    spelled = {name.lower(): name for name in types}
+    fixed = {_spelled(name, spelled, snapshot): value for name, value in statement.partition if value is not None}
+    for name, _ in statement.partition:
+        if _spelled(name, spelled, snapshot) not in snapshot.partition_columns:
+            raise InvalidConfig(f"Table {snapshot.ref}: {name} is no partition column; PARTITION names those only.")
+    listed = [_spelled(name, spelled, snapshot) for name in statement.columns or types]
+    if len(set(listed)) < len(listed):
+        raise InvalidConfig(f"INSERT into table {snapshot.ref} names a column twice.")
+    wanted = [name for name in listed if name not in fixed]
+    found = reading.frame(statement.query).columns
+    new: list[str] = []
+    if statement.by_name:
+        given = [spelled.get(name.lower(), name) for name in found]
+        new = [name for name in given if name not in types]
+    else:
+        given = wanted
+        if len(found) > len(wanted) and statement.columns is None and schema_mode != "fail":
+            new = found[len(wanted) :]
+            given = [*wanted, *new]
+        if len(found) != len(given):
+            raise SchemaMismatch(
+                f"INSERT into table {snapshot.ref} fills {len(given)} columns ({', '.join(given)}), and its query has "
+                f"{len(found)}. Name the columns to fill, or use BY NAME."
+            )
+    if new and schema_mode == "fail":
+        raise SchemaMismatch(
+            f"Table {snapshot.ref} has no column {', '.join(new)}; it has {', '.join(types)}. "
+            "schema_mode='append_new_columns' would add what is new."
+        )
+    columns: list[exp.Expr] = []
+    for name in given:
+        value = exp.column(name, quoted=True)
+        kind = types.get(name)
+        cast = value if kind is None else exp.cast(value, kind, dialect=reading.engine.name)
+        columns.append(exp.alias_(cast, name, quoted=True))
+    for name, constant in fixed.items():
+        assert constant is not None
+        columns.append(
+            exp.alias_(exp.cast(constant.copy(), types[name], dialect=reading.engine.name), name, quoted=True)
+        )
+    query = exp.select(*columns).from_(exp.Subquery(this=renamed(statement.query, given), alias=_alias("given")))
+    return query, len(columns) - len(new) < len(types)
+
+
+def _spelled(name: str, spelled: dict[str, str], snapshot: Snapshot) -> str:
+    if name.lower() not in spelled:
+        raise InvalidConfig(f"Table {snapshot.ref} has no column {name}; it has {', '.join(spelled.values())}.")
+    return spelled[name.lower()]
+
+
+def _partition_predicate(statement: Insert, snapshot: Snapshot, reading: Reading) -> str | None:
+    """What INSERT OVERWRITE replaces: the table, the named partitions, or (None) those that the rows lie in."""
+    if any(value is None for _, value in statement.partition):
+        return None
+    equal = [
+        exp.Is(this=exp.column(name, quoted=True), expression=exp.null())
+        if isinstance(value, exp.Null)
+        else exp.EQ(this=exp.column(name, quoted=True), expression=value)
+        for name, value in statement.partition
+    ]
+    return text_in(all_of(equal), reading.engine.name)
+
+
+def _own_columns(where: exp.Expr, snapshot: Snapshot, reading: Reading) -> str:
+    """A predicate over a table's own columns, unqualified."""
+    if has_subquery(where):
+        raise UnsupportedFeature(f"Table {snapshot.ref}: REPLACE WHERE takes no subquery; give it values.")
+    tree = Sides(str(snapshot.ref), snapshot.ref.name, snapshot.schema.names).rewritten(where)
+    for column in tree.find_all(exp.Column):
+        column.set("table", None)
+    return text_in(tree, reading.engine.name)
+
+
+# -- UPDATE and DELETE
+
+
+def update(statement: Update, ref: TableRef, reading: Reading, asked: Asked) -> Work:
+    """New values for some rows; with FROM, out of the one row of the source that meets the condition."""
+    snapshot = reading.snapshot(ref)
+    assigned = [(_column_of(name, snapshot), value) for name, value in statement.assigned]
+    values = [value for _, value in assigned]
+    change = _Change(statement, values, snapshot, reading)
+    texts = {name: text for (name, _), text in zip(assigned, change.values, strict=True)}
+    spec = UpdateSpec(texts, change.predicate, app=asked.app, dialect=reading.engine.name)
+    return Work(spec, change.source, reading.reads)
+
+
+def delete(statement: Delete, ref: TableRef, reading: Reading, asked: Asked) -> Work:
+    """Rows that go; with USING, those that any row of the source meets the condition with."""
+    change = _Change(statement, [], reading.snapshot(ref), reading)
+    spec = DeleteSpec(change.predicate, app=asked.app, dialect=reading.engine.name)
+    return Work(spec, change.source, reading.reads)
+
+
+def _column_of(name: str, snapshot: Snapshot) -> str:
+    return _spelled(name, {column.lower(): column for column in snapshot.schema.names}, snapshot)
+
+
+class _Change:
+    """The condition and the values of an UPDATE or DELETE, over the aliases target and source, and the source."""
+
+    source: Frame | None = None
+    predicate: str | None = None
+
+    def __init__(
+        self, statement: Update | Delete, values: Sequence[exp.Expr], snapshot: Snapshot, reading: Reading
+    ) -> None:
+        self.snapshot, self.reading = snapshot, reading
+        if statement.with_ is not None and not statement.sources:
+            raise UnsupportedFeature(
+                f"Table {snapshot.ref}: WITH before UPDATE or DELETE needs a FROM or USING that reads it; put the query in "
+                "the subquery itself."
+            )
+        subqueries = has_subquery(statement.where) or any(has_subquery(value) for value in values)
+        if statement.sources:
+            self._from_sources(statement, values, subqueries)
+        elif subqueries and not reading.engine.subqueries_in_changes:
+            self._by_whole_rows(statement, values)
+        else:
+            sides = self._sides(statement)
+            self.values = [reading.text(sides.rewritten(value)) for value in values]
+            self.predicate = None if statement.where is None else reading.text(sides.rewritten(statement.where))
+
+    def _sides(self, statement: Update | Delete, items: Sequence[Item] = ()) -> Sides:
+        return Sides(str(self.snapshot.ref), statement.alias, self.snapshot.schema.names, items)
+
+    def _from_sources(self, statement: Update | Delete, values: Sequence[exp.Expr], subqueries: bool) -> None:
+        reading = self.reading
+        items = source_items(statement.sources, statement.with_, reading)
+        sides = self._sides(statement, items)
+        inside, between = [], []
+        for condition in conjuncts(statement.where):
+            found = sides.rewritten(condition)
+            if names_side(found, TARGET) or (has_subquery(condition) and not _closed(condition, self.snapshot)):
+                between.append(found)
+            else:
+                inside.append(condition)  # of the source alone: it has fewer rows before they meet the table
+        self.values = [reading.text(sides.rewritten(value)) for value in values]
+        if not reading.engine.subqueries_in_changes and (
+            any(has_subquery(condition) for condition in between) or any(has_subquery(value) for value in values)
+        ):
+            raise UnsupportedFeature(
+                f"Table {self.snapshot.ref}: a subquery over both sides is not supported on {reading.engine.name}; put it "
+                "into the FROM or USING, or run this with engine: duckdb."
+            )
+        columns = [
+            exp.alias_(exp.column(name, table=item.alias, quoted=True), given, quoted=True)
+            for item in items
+            for name, given in item.columns.items()
+        ]
+        query: Any = exp.select(*columns).from_(statement.sources[0].copy())
+        if inside:
+            query = query.where(*[condition.copy() for condition in inside])
+        self.source = reading.frame(with_ctes(query, statement.with_))
+        self.predicate = reading.text(all_of(between))
+
+    def _by_whole_rows(self, statement: Update | Delete, values: Sequence[exp.Expr]) -> None:
+        """For an engine that has no subqueries there: a query finds the rows, all of their columns say which they are."""
+        reading, snapshot, sides = self.reading, self.snapshot, self._sides(statement)
+        table = reading.engine.pinned(snapshot)
+        table.set("alias", _alias(TARGET))
+        names = snapshot.schema.names
+        new = [fresh_name(f"__duckrun_new_{number}", names) for number in range(len(values))]
+        columns = [exp.alias_(_of(TARGET, name), name, quoted=True) for name in names]
+        columns += [
+            exp.alias_(reading.pinned(sides.rewritten(value)), name, quoted=True)
+            for name, value in zip(new, values, strict=True)
+        ]
+        query = exp.select(*columns).distinct().from_(table)
+        if statement.where is not None:
+            query = query.where(reading.pinned(sides.rewritten(statement.where)))
+        reading.note(snapshot)
+        self.source = reading.engine.select(query)
+        same = [exp.NullSafeEQ(this=_of(TARGET, name), expression=_of(SOURCE, name)) for name in names]
+        self.values = [_of(SOURCE, name).sql(dialect=reading.engine.name) for name in new]
+        self.predicate = all_of(same).sql(dialect=reading.engine.name)
+
+
+def source_items(sources: Sequence[exp.Expr], with_: exp.With | None, reading: Reading) -> list[Item]:
+    """The tables and subqueries of a FROM clause, with their columns; a name that two of them have is told apart."""
+    items: list[Item] = []
+    taken: set[str] = set()
+    for tree, hidden in _flat(sources):
+        name = tree.alias_or_name
+        if not name:
+            raise InvalidConfig("A subquery in FROM, USING or MERGE needs a name: (…) AS name.")
+        found: list[str] = []
+        if not hidden:
+            all_of_it = exp.Column(this=exp.Star(), table=exp.to_identifier(name, quoted=True))
+            found = reading.frame(with_ctes(exp.select(all_of_it).from_(sources[0].copy()), with_)).columns
+        columns: dict[str, str] = {}
+        for name in found:
+            given, number = name, 2
+            while given.lower() in taken:
+                given, number = f"{name}_{number}", number + 1
+            taken.add(given.lower())
+            columns[name] = given
+        items.append(Item(tree.alias_or_name, columns))
+    return items
+
+
+def _flat(sources: Sequence[exp.Expr]) -> list[tuple[exp.Expr, bool]]:
+    """Each item of a FROM clause, and whether its columns are hidden (the right side of a SEMI or ANTI join)."""
+    found: list[tuple[exp.Expr, bool]] = []
+    for source in sources:
+        found.append((source, False))
+        for join in source.args.get("joins") or ():
+            found.append((join.this, str(join.kind).upper() in ("SEMI", "ANTI")))
+    return found
+
+
+def _closed(condition: exp.Expr, snapshot: Snapshot) -> bool:
+    """True if no bare name in a condition's subqueries could be a column of the table."""
+    names = {name.lower() for name in snapshot.schema.names}
+    return not any(not column.table and column.name.lower() in names for column in condition.find_all(exp.Column))
+
+
+def _of(side: str, name: str) -> exp.Column:
+    return exp.column(exp.to_identifier(name, quoted=True), table=exp.to_identifier(side))
+
+
+def _alias(name: str) -> exp.TableAlias:
+    return exp.TableAlias(this=exp.to_identifier(name))

@@ -1,0 +1,382 @@
+"""Statements on a session: each one reads its tables at one version, and makes one commit at most."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from sqlglot import exp
+
+from duckrun.errors import InvalidConfig, TableNotFound, UnsupportedFeature
+from duckrun.frame import Frame
+from duckrun.lake.lake import Lake, ViewDefinition
+from duckrun.lake.lakes import OWN_CATALOGS
+from duckrun.sql.dialects import text_in
+from duckrun.sql.names import replace_tables
+from duckrun.statements.parse.parsing import numbered, parse
+from duckrun.statements.plan import merge, rows
+from duckrun.statements.plan.rows import Asked, Work
+from duckrun.statements.reading import Reading, dotted, locate
+from duckrun.statements.values import (
+    CreateTable,
+    CreateTableAs,
+    CreateTemporary,
+    CreateView,
+    Delete,
+    Describe,
+    Done,
+    Drop,
+    Explain,
+    Insert,
+    Merge,
+    OnTable,
+    Parts,
+    Query,
+    Reads,
+    Show,
+    Statement,
+    Update,
+)
+from duckrun.values.rows import AppTransaction, Commit, SchemaMode
+from duckrun.values.snapshot import TableRef
+from duckrun.values.tables import AddColumn, AlterSpec, DropColumn, MaintenanceResult
+
+if TYPE_CHECKING:
+    from duckrun.session import Session
+
+Result = Frame | Commit | MaintenanceResult | Done
+
+
+def run(
+    session: Session, text: str, *, dialect: str, schema_mode: SchemaMode = "fail", app: AppTransaction | None = None
+) -> Result:
+    """The result of the last statement of a text. All are read and checked before the first of them runs.
+
+    With ``app``, each statement that writes takes the next version of it.
+    """
+    statements = parse(text, dialect)
+    for number, statement in enumerate(statements, 1):
+        with numbered(number, len(statements)):
+            _check(session, statement)
+    result: Result | None = None
+    for number, statement in enumerate(statements, 1):
+        with numbered(number, len(statements)):
+            result = _carried_out(session, dialect, Asked(schema_mode, app), statement)
+        if app is not None and not isinstance(statement, Reads):
+            app = replace(app, version=app.version + 1)
+    assert result is not None, "a text without statements is refused"
+    return result
+
+
+def _carried_out(session: Session, dialect: str, asked: Asked, statement: Statement) -> Result:
+    """One statement, from the beginning again where others have changed what it was computed from."""
+
+    def work() -> Result:
+        return _Run(session, dialect, asked).carry_out(statement)
+
+    if isinstance(statement, Reads | CreateTemporary | CreateView | Drop | OnTable):
+        return work()
+    return session.recomputed(locate(session.lakes, statement.target)[1], work)
+
+
+def _check(session: Session, statement: Statement) -> None:
+    """Refuse what can be known to fail before anything runs: a read-only lake, what the engine does not have."""
+    if isinstance(statement, Reads):
+        return
+    if isinstance(statement, CreateTemporary):
+        if statement.kind == "table" and not session.engine.temp_tables:
+            raise UnsupportedFeature(
+                f"CREATE TEMP TABLE {statement.name}: {session.engine.name} has no temporary tables. CREATE TEMP VIEW, or "
+                "connect with engine: duckdb."
+            )
+        return
+    if isinstance(statement, Drop) and _is_temporary(session, statement.target):
+        return
+    lake, ref = locate(session.lakes, statement.target)
+    lake.ensure_writable(ref)
+
+
+def _is_temporary(session: Session, target: Parts) -> bool:
+    return len(target) == 1 and (target[0].lower() in session.temp_views or session.engine.has_name(target[0]))
+
+
+class _Run:
+    """One statement."""
+
+    def __init__(self, session: Session, dialect: str, asked: Asked) -> None:
+        self.session, self.dialect, self.asked = session, dialect, asked
+        self.engine = session.engine
+        self.reading = Reading(session.lakes, self.engine, session.pins, session.temp_views)
+
+    def carry_out(self, statement: Statement) -> Result:
+        match statement:
+            case Query():
+                return self._frame(statement.tree)
+            case Explain():
+                plan = self.engine.explain(self.reading.pinned(statement.tree), analyze=statement.analyze)
+                return self._local(pa.table({"plan": [plan]}))
+            case Show():
+                return self._local(self._names(statement))
+            case Describe():
+                return self._local(self._description(statement))
+            case CreateTemporary():
+                return self._create_temporary(statement)
+            case CreateView():
+                return self._create_view(statement)
+            case Drop():
+                return self._drop(statement)
+        lake, ref = locate(self.session.lakes, statement.target)
+        is_view = isinstance(lake.definition(ref), ViewDefinition)
+        if isinstance(statement, CreateTable | CreateTableAs):
+            return self._create(statement, lake, ref, is_view)
+        if is_view:
+            raise InvalidConfig(f"{ref} is a view; only tables can be changed.")
+        if not isinstance(statement, OnTable):
+            return self._execute(ref, self._lowered(statement, ref))
+        return self._on_table(statement, lake, ref)
+
+    def _lowered(self, statement: Insert | Update | Delete | Merge, ref: TableRef) -> Work:
+        match statement:
+            case Insert():
+                return rows.insert(statement, ref, self.reading, self.asked)
+            case Update():
+                return rows.update(statement, ref, self.reading, self.asked)
+            case Delete():
+                return rows.delete(statement, ref, self.reading, self.asked)
+            case Merge():
+                return merge.merge(statement, ref, self.reading, self.asked)
+
+    def _execute(self, ref: TableRef, work: Work) -> Commit:
+        return self.session.execute(ref, work.spec, work.source, reads=work.reads)
+
+    def _on_table(self, statement: OnTable, lake: Lake, ref: TableRef) -> Result:
+        spec: Any = statement.spec
+        if statement.if_exists and not lake.exists(ref):
+            return self._done("ALTER TABLE", ref, "there is no such table")
+        if isinstance(spec, AlterSpec) and statement.optional:
+            names = {name.lower() for name in self.reading.snapshot(ref).schema.names}
+            changes = tuple(
+                change
+                for change in spec.changes
+                if not (
+                    change in statement.optional
+                    and isinstance(change, AddColumn)
+                    and change.column.name.lower() in names
+                )
+                and not (
+                    change in statement.optional and isinstance(change, DropColumn) and change.name.lower() not in names
+                )
+            )
+            if not changes:
+                return self._done("ALTER TABLE", ref, "nothing is left to change")
+            spec = replace(spec, changes=changes)
+        if self.asked.app is not None and hasattr(spec, "app"):
+            spec = replace(spec, app=self.asked.app)
+        return self.session.execute(ref, spec)
+
+    # -- reading
+
+    def _frame(self, tree: exp.Expr) -> Frame:
+        return self.session.own(self.reading.frame(tree))
+
+    def _local(self, rows: pa.Table) -> Frame:
+        return self.session.own(self.engine.local(rows))
+
+    def _names(self, statement: Show) -> pa.Table:
+        lakes = self.session.lakes
+        if statement.what == "schemas":
+            names = [
+                name if lake.name is None else f"{lake.name}.{name}"
+                for lake in lakes
+                for name in sorted(lake.schemas())
+            ]
+            return pa.table({"schema": pa.array(names, pa.string())})
+        lake, schema = lakes.own, None
+        if statement.within:
+            schema = statement.within[-1]
+            lake = lakes.named(statement.within[0], ".".join(statement.within)) if len(statement.within) > 1 else lake
+        rows = [
+            (name, view, kind)
+            for name in ([schema] if schema is not None else sorted(lake.schemas()))
+            for kind, found in (("table", lake.tables(name)), ("view", lake.views(name)))
+            for view in sorted(found)
+            if statement.what == "tables" or kind == "view"
+        ]
+        rows += [("", name, "temporary view") for name in sorted(self.session.temp_views) if schema is None]
+        return pa.table(
+            {key: pa.array([row[i] for row in rows], pa.string()) for i, key in enumerate(("schema", "name", "kind"))}
+        )
+
+    def _description(self, statement: Describe) -> pa.Table:
+        lake, ref = None, None
+        if not _is_temporary(self.session, statement.target):
+            lake, ref = locate(self.session.lakes, statement.target)
+        if statement.what == "columns":
+            return self._columns(statement.target, lake, ref)
+        if lake is None or ref is None or isinstance(lake.definition(ref), ViewDefinition):
+            raise InvalidConfig(f"{'.'.join(statement.target)} is a view, which has no {statement.what}.")
+        self.reading.snapshot(ref)  # raises TableNotFound with the nearest names
+        if statement.what == "detail":
+            return _rows([lake.format.detail(ref)])
+        commits = lake.format.history(ref, statement.limit)
+        return _rows([{"version": c["version"], "timestamp": _moment(c["timestamp"]), **_but(c)} for c in commits])
+
+    def _columns(self, target: Parts, lake: Lake | None, ref: TableRef | None) -> pa.Table:
+        if lake is not None and ref is not None and not isinstance(lake.definition(ref), ViewDefinition):
+            snapshot = self.reading.snapshot(ref)
+            types = self.engine.column_types(snapshot)
+            rows = [
+                (f.name, types[f.name], f.nullable, (f.metadata or {}).get(b"comment", b"").decode() or None)
+                for f in snapshot.schema
+            ]
+        else:
+            schema, catalog = (*reversed(target[:-1]), None, None)[:2]
+            table = exp.table_(target[-1], db=schema, catalog=catalog, quoted=True)
+            rows = [(name, kind, True, None) for name, kind in column_types(self._frame(exp.select("*").from_(table)))]
+        kinds = (pa.string(), pa.string(), pa.bool_(), pa.string())
+        names = ("column_name", "data_type", "nullable", "comment")
+        return pa.table(
+            {n: pa.array([row[i] for row in rows], k) for i, (n, k) in enumerate(zip(names, kinds, strict=True))}
+        )
+
+    # -- tables and views
+
+    def _create(self, statement: CreateTable | CreateTableAs, lake: Lake, ref: TableRef, is_view: bool) -> Result:
+        replacing = (statement.spec if isinstance(statement, CreateTable) else statement).if_exists == "replace"
+        if is_view and not replacing:
+            raise InvalidConfig(f"{ref} is a view; drop it first, or CREATE OR REPLACE TABLE.")
+        if isinstance(statement, CreateTable):
+            commit = self.session.execute(ref, replace(statement.spec, app=self.asked.app))
+        else:
+            commit = self._execute(ref, rows.create_as(statement, ref, self.reading, self.asked))
+        if is_view:
+            lake.remove_definition(ref)
+        return commit
+
+    def _create_view(self, statement: CreateView) -> Result:
+        lake, ref = locate(self.session.lakes, statement.target)
+        if lake.exists(ref):
+            raise InvalidConfig(f"{ref} is a table; a view takes its name only once it is dropped.")
+        if isinstance(lake.definition(ref), ViewDefinition):
+            if statement.if_exists == "ignore":
+                return self._done("CREATE VIEW", ref, "the view exists already")
+            if statement.if_exists == "error":
+                raise InvalidConfig(f"View {ref} exists already; CREATE OR REPLACE VIEW puts this one in its place.")
+        reads: list[str] = []
+        query: Any = replace_tables(statement.query, lambda table: self._stored_name(table, ref, lake, reads))
+        if statement.columns:
+            query = rows.renamed(query, statement.columns)
+        with self.reading.inside(str(ref)):
+            frame = self.reading.frame(statement.query)
+        columns = column_types(frame)
+        if statement.columns:
+            if len(statement.columns) != len(columns):
+                raise InvalidConfig(
+                    f"View {ref} names {len(statement.columns)} columns, and its query has {len(columns)}."
+                )
+            columns = [(name, kind) for name, (_, kind) in zip(statement.columns, columns, strict=True)]
+        definition = ViewDefinition(
+            text_in(query, self.dialect),
+            self.dialect,
+            tuple(columns),
+            tuple(sorted(set(reads))),
+            None,
+            statement.comment,
+        )
+        lake.put_definition(ref, definition)
+        return self._done("CREATE VIEW", ref)
+
+    def _stored_name(self, table: exp.Table, view: TableRef, lake: Lake, reads: list[str]) -> exp.Expr:
+        """A table's name as every process reads it: with its schema, in the view's own lake, at its newest version."""
+        name = dotted(table)
+        if _is_temporary(self.session, (name,)):
+            raise InvalidConfig(f"View {view} reads {name}, which only this session knows; make it a table first.")
+        if table.args.get("when") or table.args.get("version"):
+            raise UnsupportedFeature(f"View {view} reads {name} at a version; a view in the lake reads the newest one.")
+        found, ref = locate(self.session.lakes, tuple(p for p in (table.catalog, table.db, table.name) if p))
+        if found is not lake and not (
+            found.name is None and table.catalog.lower() in OWN_CATALOGS and lake.name is None
+        ):
+            raise UnsupportedFeature(
+                f"View {view} reads {name}, of another lake, which other sessions may not have attached."
+            )
+        reads.append(f"{ref.schema}.{ref.name}")
+        return exp.table_(ref.name, db=ref.schema, quoted=True)
+
+    def _create_temporary(self, statement: CreateTemporary) -> Result:
+        name = statement.name
+        if _is_temporary(self.session, (name,)):
+            if statement.if_exists == "ignore":
+                return Done(f"CREATE TEMP {statement.kind.upper()}", name, self.engine.name, "it exists already")
+            if statement.if_exists == "error":
+                raise InvalidConfig(
+                    f"{name} is a temporary name already; CREATE OR REPLACE TEMP {statement.kind.upper()}."
+                )
+        with self.reading.inside(name.lower()):
+            frame = self.reading.frame(statement.query)
+        if statement.kind == "view":
+            self.engine.forget(name)
+            self.session.temp_views[name.lower()] = statement.query
+        else:
+            self.engine.keep(name, frame)
+            self.session.temp_views.pop(name.lower(), None)
+        return Done(f"CREATE TEMP {statement.kind.upper()}", name, self.engine.name)
+
+    def _drop(self, statement: Drop) -> Result:
+        if _is_temporary(self.session, statement.target):
+            self.session.temp_views.pop(statement.target[0].lower(), None)
+            self.engine.forget(statement.target[0])
+            return Done(f"DROP {statement.kind.upper()}", statement.target[0], self.engine.name, "it was temporary")
+        lake, ref = locate(self.session.lakes, statement.target)
+        what = f"DROP {statement.kind.upper()}"
+        is_view = isinstance(lake.definition(ref), ViewDefinition)
+        if not is_view and not lake.exists(ref):
+            if statement.if_exists:
+                return self._done(what, ref, f"there is no such {statement.kind}")
+            raise TableNotFound(f"There is no {statement.kind} {ref} to drop.{lake.nearest(ref)}")
+        if is_view != (statement.kind == "view"):
+            other = "view" if is_view else "table"
+            raise InvalidConfig(f"{ref} is a {other}: DROP {other.upper()} {ref}.")
+        if not is_view:
+            lake.drop_table(ref)
+        lake.remove_definition(ref)
+        self.reading.pins.moved(ref, None)
+        return self._done(what, ref)
+
+    def _done(self, what: str, ref: TableRef, reason: str = "") -> Done:
+        return Done(what, str(ref), self.engine.name, reason)
+
+
+def column_types(frame: Frame) -> list[tuple[str, str]]:
+    """The columns of a frame with their types in its engine's SQL."""
+    kinds: Sequence[Any] = frame.native.dtypes  # DuckDB: types; Spark: pairs of name and type
+    return [
+        (name, str(kind[1] if isinstance(kind, tuple) else kind))
+        for name, kind in zip(frame.columns, kinds, strict=True)
+    ]
+
+
+def _moment(milliseconds: int) -> datetime:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)
+
+
+def _but(commit: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in commit.items() if key not in ("version", "timestamp")}
+
+
+def _rows(entries: Sequence[dict[str, Any]]) -> pa.Table:
+    """What the log says as a table: maps as JSON, and columns that are empty throughout as text."""
+    names = list(dict.fromkeys(name for entry in entries for name in entry))
+    columns: dict[str, pa.Array] = {}
+    for name in names:
+        values = [entry.get(name) for entry in entries]
+        values = [json.dumps(v, ensure_ascii=False) if isinstance(v, dict) else v for v in values]
+        array = pa.array(values)
+        if pa.types.is_null(array.type) or (pa.types.is_list(array.type) and pa.types.is_null(array.type.value_type)):
+            array = array.cast(pa.string() if pa.types.is_null(array.type) else pa.list_(pa.string()))
+        columns[name] = array
+    return pa.table(columns)

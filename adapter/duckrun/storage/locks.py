@@ -1,0 +1,55 @@
+"""The lock of a table: what makes one commit at a time of two engines and any number of processes on a local path."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from duckrun.errors import ReadOnlyLake, StorageError
+from duckrun.values.snapshot import TableRef
+
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def table_lock(ref: TableRef, is_local: bool) -> Iterator[None]:
+    """Hold a table's OS lock. The operating system frees it when its holder dies.
+
+    Where the table is not local, the store's put-if-absent decides alone and nothing is held.
+    """
+    if not is_local:
+        yield
+        return
+    path = lock_path(ref)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"Table {ref} cannot be written: cannot make {path.parent} ({error}).") from error
+    lock = FileLock(str(path), thread_local=False)
+    waited = 0
+    while True:
+        try:
+            lock.acquire(timeout=30)
+            break
+        except Timeout:
+            waited += 30
+            log.info("waiting for another writer of table %s, %s s so far", ref, waited)
+        except PermissionError as error:
+            raise ReadOnlyLake(f"Table {ref} cannot be written: no permission for {path}.") from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def lock_path(ref: TableRef) -> Path:
+    """The lock file of a table: beside its folder, so that it is there before the table and outlives it."""
+    folder = Path(ref.location)
+    digest = hashlib.sha1(folder.name.encode()).hexdigest()[:8]
+    begins = folder.name.encode()[:80].decode(errors="ignore")
+    return folder.parent / "_duckrun" / "locks" / f"{begins}-{digest}.lock"

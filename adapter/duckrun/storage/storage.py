@@ -1,0 +1,418 @@
+"""One set of credentials for one root, in the four spellings that its readers want.
+
+DuckDB takes a secret, delta_rs and obstore take options, Spark takes Hadoop properties. The user gives delta_rs's
+names (``AWS_ACCESS_KEY_ID``, ``AZURE_STORAGE_ACCOUNT_NAME``, ``GOOGLE_SERVICE_ACCOUNT``, ... in any case) once.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import obstore
+from obstore.store import LocalStore, from_url
+from pydantic import SecretStr
+
+from duckrun.errors import DuckrunError, InvalidConfig, StorageError
+from duckrun.sql.names import quote_identifier, quote_literal
+from duckrun.storage.local_files import entries, files_below
+from duckrun.storage.trouble import said, storage_error
+from duckrun.values.names import url_of, why_no_location
+
+_CLOUD_SCHEMES = {"s3": "s3", "s3a": "s3", "az": "azure", "abfs": "azure", "abfss": "azure", "gs": "gcs"}
+_EMULATOR = "http://127.0.0.1:10000/devstoreaccount1"  # Azurite's, with the account that it always has
+_CLIENT_KEYS = {"allow_http", "timeout", "connect_timeout", "proxy_url", "allow_invalid_certificates"}
+_SHOWN = {
+    "region": re.compile(r"[a-z]+(-[a-z]+)*(-\d)?"),
+    "endpoint": re.compile(r"https?://[^@]+"),
+    "endpoint_url": re.compile(r"https?://[^@]+"),
+    "account_name": re.compile(r"[a-z0-9]{3,24}"),
+}
+
+
+def normalise_root(root: str | os.PathLike[str]) -> str:
+    """An absolute local path or a URL, with forward slashes and no slash at the end."""
+    if not isinstance(root, str | os.PathLike):
+        raise InvalidConfig(f"root_path is {root!r}; set it to a folder or to an s3://, az://, abfss:// or gs:// URL.")
+    text = os.fspath(root)
+    if not text.strip():
+        raise InvalidConfig("root_path is empty; set it to a folder or to an s3://, az://, abfss:// or gs:// URL.")
+    refuse_credentials(text)
+    scheme = text.partition("://")[0].lower() if "://" in text else ""
+    if scheme == "file":
+        text = unquote(urlsplit(text).path)
+    elif scheme in _CLOUD_SCHEMES:
+        head, _, rest = text.partition("://")
+        scheme = "s3" if head.lower() == "s3a" else head.lower()
+        return f"{scheme}://" + rest.replace("\\", "/").rstrip("/")
+    elif scheme:
+        known = ", ".join(f"{s}://" for s in _CLOUD_SCHEMES)
+        raise InvalidConfig(f"root_path {text!r} has the scheme {scheme}://; known are local paths and {known}.")
+    return (
+        Path(text.replace("\\", "/") if os.sep == "/" else text).expanduser().absolute().as_posix().rstrip("/") or "/"
+    )
+
+
+def refuse_location(what: str, location: str) -> None:
+    """Raise InvalidConfig for a root or a table's location that a library would take for another one."""
+    why = why_no_location(location)
+    if why is not None:
+        raise InvalidConfig(f"{what} {location!r} {why}. Nothing was read or written.")
+
+
+def refuse_credentials(text: str) -> None:
+    """Raise InvalidConfig for a URL that holds a password: it would be shown wherever the URL is."""
+    scheme, _, rest = text.partition("://")
+    user, at, place = rest.partition("/")[0].rpartition("@")
+    if not at and ":" in place and scheme.lower() in _CLOUD_SCHEMES:  # a secret may hold a slash
+        user, at, place = place, "@", rest.rpartition("@")[2].partition("/")[0]
+    if at and (":" in user or not scheme.lower().startswith(("az", "abfs"))):
+        raise InvalidConfig(
+            f"root_path {scheme}://***@{place} holds credentials, which would be shown wherever the root is; write "
+            f"{scheme}://{place}/… and give them as storage_options, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
+        )
+
+
+def _is_secret(option: str, value: str) -> bool:
+    """False for what is known to be no secret: a flag, and an option of that kind whose value has its form."""
+    known = [form for name, form in _SHOWN.items() if option.lower().endswith(name)]
+    return value.lower() not in ("true", "false") and not any(form.fullmatch(value) for form in known)
+
+
+class Storage:
+    """Where a lake lives and how to get in.
+
+    Example: ``Storage("s3://bucket/lake", {"AWS_REGION": "eu-west-1"}).delta_options()``.
+    """
+
+    def __init__(self, root: str | os.PathLike[str], options: Mapping[str, Any] | None = None) -> None:
+        self.root = normalise_root(root)
+        refuse_location("root_path", self.root)
+        self.scheme = urlsplit(self.root).scheme if "://" in self.root else "file"
+        if options is not None and not isinstance(options, Mapping):
+            raise InvalidConfig(
+                f"storage_options of {self.root} is a {type(options).__name__}; write a mapping of option to value."
+            )
+        self._options = {
+            str(k): v if isinstance(v, SecretStr) else SecretStr(str(v)) for k, v in (options or {}).items()
+        }
+        if self.kind == "azure" and "@" in self.root and self._azure_endpoint():
+            # DuckDB goes to the host of a full abfss:// URL, whatever endpoint the secret names
+            place, account = urlsplit(self.root), self._azure_account()
+            self._options.setdefault("AZURE_STORAGE_ACCOUNT_NAME", SecretStr(account or ""))
+            self.scheme, self.root = "az", f"az://{place.netloc.partition('@')[0]}{place.path}"
+
+    def __repr__(self) -> str:
+        shown = {k: "***" if _is_secret(k, v) else v for k, v in self._plain().items()}
+        return f"Storage({self.root!r}, {shown})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Storage) and self.root == other.root and self._plain() == other._plain()
+
+    def __hash__(self) -> int:
+        return hash(self.root)
+
+    @property
+    def is_local(self) -> bool:
+        return self.scheme == "file"
+
+    @property
+    def kind(self) -> str:
+        """``file``, ``s3``, ``azure`` or ``gcs``."""
+        return "file" if self.is_local else _CLOUD_SCHEMES[self.scheme]
+
+    def _plain(self) -> dict[str, str]:
+        return {k: v.get_secret_value() for k, v in self._options.items()}
+
+    def redacted(self, text: object) -> str:
+        """A message of a library without the values of these options, but for those that are no secret."""
+        found = str(text)
+        for key, value in self._plain().items():
+            if value and _is_secret(key, value):
+                found = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", "***", found)
+        return found
+
+    def _option(self, *names: str) -> str | None:
+        """The first of some options that is given, whatever its case and prefix; else from the environment."""
+        plain = {k.lower(): v for k, v in self._plain().items()}
+        for name in names:
+            value = plain.get(name.lower()) or os.environ.get(name.upper())
+            if value:
+                return value
+        return None
+
+    # -- the four spellings
+
+    def delta_options(self) -> dict[str, str] | None:
+        """``storage_options`` of delta_rs; None for a local root."""
+        if self.is_local:
+            return None
+        options = {(k.upper() if not k.islower() else k): v for k, v in self._plain().items()}
+        return options
+
+    @cached_property
+    def store(self) -> Any:
+        """An obstore store whose keys are relative to the root."""
+        return self.store_at(self.root)
+
+    def store_at(self, location: str) -> Any:
+        """An obstore store whose keys are relative to ``location``."""
+        if self.is_local:
+            return LocalStore(location)
+        config: dict[str, Any] = {}
+        client: dict[str, Any] = {}
+        for key, value in self._plain().items():
+            name = key.lower()
+            of_client = name.removeprefix("aws_").removeprefix("azure_").removeprefix("google_")
+            if of_client in _CLIENT_KEYS:
+                client[of_client] = value.lower() == "true" if value.lower() in ("true", "false") else value
+            elif name not in ("conditional_put", "aws_conditional_put", "aws_s3_allow_unsafe_rename"):
+                config[name] = value
+        try:
+            opener: Any = from_url  # typed by store, and which one it is stands in the URL
+            return opener(url_of(location), config=config, client_options=client)
+        except Exception as error:
+            raise StorageError(
+                f"Cannot open {location}: {said(self.redacted(error))}. Check the storage_options of this lake."
+            ) from None
+
+    def duckdb_secrets(self, *, narrow: bool = False) -> list[str]:
+        """``CREATE SECRET`` statements scoped to the bucket or account of the root; none for a local root.
+
+        With ``narrow`` the scope is the root itself, so that two lakes in one bucket keep their own credentials: DuckDB
+        takes the secret with the longest scope that a path starts with.
+        """
+        if self.is_local:
+            return []
+        fields: dict[str, str | None]
+        if self.kind == "s3":
+            endpoint = self._option("aws_endpoint_url", "endpoint_url", "aws_endpoint", "endpoint")
+            parts = urlsplit(endpoint) if endpoint else None
+            fields = {
+                "TYPE": "s3",
+                "KEY_ID": self._option("aws_access_key_id", "access_key_id"),
+                "SECRET": self._option("aws_secret_access_key", "secret_access_key"),
+                "SESSION_TOKEN": self._option("aws_session_token", "session_token", "token"),
+                "REGION": self._option("aws_region", "region", "aws_default_region"),
+                "ENDPOINT": parts.netloc if parts else None,
+                "USE_SSL": str(parts.scheme == "https").lower() if parts else None,
+                "URL_STYLE": "path" if parts else None,
+            }
+        elif self.kind == "azure":
+            fields = {"TYPE": "azure", **self._azure_secret()}
+        else:
+            fields = {
+                "TYPE": "gcs",
+                "KEY_ID": self._option("gcs_hmac_key_id"),
+                "SECRET": self._option("gcs_hmac_secret"),
+            }
+        given = {k: v for k, v in fields.items() if v is not None}
+        body = ", ".join(f"{k} {v if k == 'TYPE' else quote_literal(v)}" for k, v in given.items())
+        scope = f"{self.root}/" if narrow else f"{self.scheme}://{urlsplit(self.root).netloc}"
+        name = "duckrun_" + "".join(c if c.isalnum() else f"_{ord(c):x}_" for c in scope)
+        return [f"CREATE OR REPLACE SECRET {quote_identifier(name)} ({body}, SCOPE {quote_literal(scope)})"]
+
+    def hadoop_conf(self) -> dict[str, str]:
+        """Hadoop properties (without ``spark.hadoop.``) with which Spark reaches the root: those of its bucket or
+        account, since one Spark session may read several.
+        """
+        if self.kind == "s3":
+            bucket = f"fs.s3a.bucket.{urlsplit(self.root).netloc}"
+            endpoint = self._option("aws_endpoint_url", "endpoint_url", "aws_endpoint", "endpoint")
+            pairs = {
+                f"{bucket}.access.key": self._option("aws_access_key_id", "access_key_id"),
+                f"{bucket}.secret.key": self._option("aws_secret_access_key", "secret_access_key"),
+                f"{bucket}.session.token": self._option("aws_session_token", "session_token"),
+                f"{bucket}.endpoint.region": self._option("aws_region", "region"),
+                f"{bucket}.endpoint": endpoint,
+                f"{bucket}.path.style.access": "true" if endpoint else None,
+            }
+        elif self.kind == "azure":
+            pairs = self._azure_hadoop_conf(self._azure_host())
+        elif self.kind == "gcs":
+            file = self._option("google_service_account", "google_service_account_path", "service_account")
+            pairs = {
+                "fs.gs.impl": "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem",
+                "fs.AbstractFileSystem.gs.impl": "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFS",
+                "google.cloud.auth.service.account.enable": None if file is None else "true",
+                "google.cloud.auth.service.account.json.keyfile": file,
+            }
+        else:
+            pairs = {}
+        return {k: v for k, v in pairs.items() if v is not None}
+
+    def spark_location(self, location: str) -> str:
+        """The same place as Hadoop's file systems call it."""
+        if location.startswith("s3://"):
+            return "s3a://" + location.removeprefix("s3://")
+        if location.startswith("az://"):
+            container, _, path = location.removeprefix("az://").partition("/")
+            return f"abfss://{container}@{self._azure_host()}/{path}"
+        return location
+
+    def _azure_account(self) -> str | None:
+        """The account's name: the one given, else that in the host of a full abfss:// URL."""
+        host = urlsplit(self.root).netloc.rpartition("@")[2] if "@" in self.root else ""
+        return self._option("azure_storage_account_name", "account_name") or host.partition(".")[0] or None
+
+    def _azure_endpoint(self) -> str | None:
+        """The address of the account, where it is not the one that its name says: a private one, or an emulator."""
+        found = self._option("azure_storage_endpoint", "azure_endpoint", "endpoint")
+        emulated = (self._option("azure_storage_use_emulator", "azure_use_emulator", "use_emulator") or "").lower()
+        return found or (_EMULATOR if emulated in ("true", "1") else None)
+
+    def _azure_secret(self) -> dict[str, str | None]:
+        """What DuckDB's secret holds: a connection string, else what makes one, a service principal, or the machine's own."""
+        account = self._azure_account()
+        given = self._option("azure_storage_connection_string")
+        key = self._option("azure_storage_account_key", "azure_storage_access_key", "account_key", "access_key")
+        signature = self._option("azure_storage_sas_token", "azure_storage_sas_key", "sas_token", "sas_key")
+        client = self._option("azure_storage_client_id", "azure_client_id", "client_id")
+        endpoint = self._azure_endpoint()
+        if given is not None or not account:
+            return {"CONNECTION_STRING": given}
+        if key is not None:
+            protocol = urlsplit(endpoint).scheme if endpoint else "https"
+            text = f"DefaultEndpointsProtocol={protocol};AccountName={account};AccountKey={key}"
+            return {"CONNECTION_STRING": f"{text};BlobEndpoint={endpoint}" if endpoint else text}
+        if signature is not None:
+            place = endpoint or f"https://{account}.blob.core.windows.net"
+            text = f"AccountName={account};BlobEndpoint={place};SharedAccessSignature={signature.removeprefix('?')}"
+            return {"CONNECTION_STRING": text}
+        if client is None:
+            return {"PROVIDER": "credential_chain", "ACCOUNT_NAME": account}
+        return {
+            "PROVIDER": "service_principal",
+            "ACCOUNT_NAME": account,
+            "CLIENT_ID": client,
+            "CLIENT_SECRET": self._option("azure_storage_client_secret", "azure_client_secret", "client_secret"),
+            "TENANT_ID": self._option("azure_storage_tenant_id", "azure_tenant_id", "tenant_id", "authority_id"),
+        }
+
+    def _azure_host(self) -> str:
+        """The account's host of Data Lake Storage: of an abfss:// URL, else of the account that the options name."""
+        host = urlsplit(self.root).netloc.rpartition("@")[2] if "@" in self.root else ""
+        account = self._option("azure_storage_account_name", "account_name")
+        if not host and not account:
+            raise InvalidConfig(
+                f"Spark reaches {self.root} by its account, which nothing names: set AZURE_STORAGE_ACCOUNT_NAME in the "
+                "storage_options, or write abfss://container@account.dfs.core.windows.net/path."
+            )
+        return host or f"{account}.dfs.core.windows.net"
+
+    def _azure_hadoop_conf(self, host: str) -> dict[str, str | None]:
+        """A key, a shared access signature, or a service principal, as the options have it."""
+        key = self._option("azure_storage_account_key", "azure_storage_access_key", "account_key", "access_key")
+        signature = self._option("azure_storage_sas_token", "azure_storage_sas_key", "sas_token", "sas_key")
+        client = self._option("azure_storage_client_id", "azure_client_id", "client_id")
+        tenant = self._option("azure_storage_tenant_id", "azure_tenant_id", "tenant_id", "authority_id")
+        if key is not None:
+            return {f"fs.azure.account.key.{host}": key}
+        if signature is not None:
+            return {f"fs.azure.account.auth.type.{host}": "SAS", f"fs.azure.sas.fixed.token.{host}": signature}
+        if client is None or tenant is None:
+            return {}
+        oauth = "fs.azure.account.oauth"
+        return {
+            f"fs.azure.account.auth.type.{host}": "OAuth",
+            f"{oauth}.provider.type.{host}": "org.apache.hadoop.fs.azurebfs.oauth2.ClientCredsTokenProvider",
+            f"{oauth}2.client.id.{host}": client,
+            f"{oauth}2.client.secret.{host}": self._option(
+                "azure_storage_client_secret", "azure_client_secret", "client_secret"
+            ),
+            f"{oauth}2.client.endpoint.{host}": f"https://login.microsoftonline.com/{tenant}/oauth2/token",
+        }
+
+    # -- the few file operations that the lake itself needs, through one library
+
+    def list_names(self, prefix: str) -> tuple[list[str], list[str]]:
+        """One delimiter listing under the root: the names of the folders, and of the files, below ``prefix``."""
+        if self.is_local:
+            return entries(Path(self.root, prefix))
+        with self._about("list", f"{self.root}/{prefix}"):
+            listed = obstore.list_with_delimiter(self.store, prefix or None)
+        folders = [p.rstrip("/").rsplit("/", 1)[-1] for p in listed["common_prefixes"]]
+        files = [o["path"].rsplit("/", 1)[-1] for o in listed["objects"]]
+        return sorted(folders), sorted(files)
+
+    def keys(self, location: str, prefix: str = "") -> Iterator[dict[str, Any]]:
+        """Every object below ``location/prefix``: ``path`` (relative to the location), ``size``."""
+        if self.is_local:
+            yield from files_below(Path(location), prefix)
+            return
+        with self._about("list", f"{location}/{prefix}"):
+            for chunk in obstore.list(self.store_at(location), prefix or None):
+                yield from ({"path": o["path"], "size": o["size"]} for o in chunk)
+
+    def read(self, path: str) -> bytes | None:
+        """The bytes of one object under the root, or None where there is none."""
+        return self.read_at(self.root, path)
+
+    def read_at(self, location: str, path: str) -> bytes | None:
+        """The bytes of one object below a location, or None where there is none."""
+        with self._about("read", f"{location}/{path}"):
+            try:
+                if self.is_local:
+                    return Path(location, path).read_bytes()
+                return bytes(obstore.get(self.store_at(location), path).bytes())
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+
+    def put(self, path: str, data: bytes) -> None:
+        """Put one object under the root, whole or not at all."""
+        with self._about("write", f"{self.root}/{path}"):
+            if self.is_local:
+                Path(self.root).mkdir(parents=True, exist_ok=True)
+            obstore.put(self.store, path, data)
+
+    def remove(self, path: str) -> None:
+        """Remove one object under the root; gone already is fine."""
+        with self._about("remove", f"{self.root}/{path}"), suppress(FileNotFoundError):
+            obstore.delete(self.store, path)
+
+    @contextmanager
+    def _about(self, verb: str, place: str) -> Iterator[None]:
+        """Raise StorageError, which says what was tried where, for what a store or the file system raises."""
+        try:
+            yield
+        except DuckrunError:
+            raise
+        except Exception as error:
+            told, what = self.redacted(error), f"Cannot {verb} {place}"
+            raise storage_error(told, what) or StorageError(f"{what}: {said(told)}.") from None
+
+    def remove_below(self, location: str, paths: Sequence[str]) -> None:
+        """Remove objects below a location, by their relative paths, and the folders that this leaves empty."""
+        if self.is_local:
+            for path in paths:
+                Path(location, path).unlink(missing_ok=True)
+            folders = sorted((p for p in Path(location).rglob("*") if p.is_dir()), reverse=True)
+            for folder in (*folders, Path(location)):
+                if folder.is_dir() and not any(folder.iterdir()):
+                    folder.rmdir()
+            return
+        if paths:
+            obstore.delete(self.store_at(location), list(paths))
+
+    def check_writable(self, location: str | None = None) -> None:
+        """Raise StorageError, before any work is done, where a local root, or a table's location, cannot be made or written."""
+        if not self.is_local:
+            return
+        for file in () if location is None else (Path(location), Path(location, "_delta_log")):
+            if file.is_file():
+                raise StorageError(
+                    f"{file} is a file, where the folder of a table would be. Nothing was written; move it, or give the table another "
+                    "name or location."
+                )
+        root = Path(self.root)
+        nearest = next(p for p in (root, *root.parents) if p.exists())
+        if not nearest.is_dir():
+            raise StorageError(f"root_path {self.root} cannot be used: {nearest} is a file, not a folder.")
+        if not os.access(nearest, os.W_OK | os.X_OK):
+            raise StorageError(f"root_path {self.root} cannot be written: no permission to write in {nearest}.")

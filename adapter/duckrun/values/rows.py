@@ -1,0 +1,365 @@
+"""What is asked of an engine, and what it did: frozen values that know no engine.
+
+A spec is parsed once, at the edge (Dagster metadata, dbt config, a SQL statement), and nobody behind
+that edge looks into a dict. All of them survive pickle.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, Literal, Self
+
+from duckrun.errors import InvalidConfig
+
+EngineName = Literal["duckdb", "spark"]
+WriteMode = Literal["error", "overwrite", "append", "ignore", "replace", "safeappend"]
+SchemaMode = Literal["fail", "append_new_columns", "sync_all_columns"]
+WriterName = Literal["delta_rs", "staged", "spark", "none"]
+ClauseKind = Literal[
+    "matched_update",
+    "matched_delete",
+    "not_matched_insert",
+    "not_matched_by_source_update",
+    "not_matched_by_source_delete",
+]
+
+WRITE_MODES: tuple[WriteMode, ...] = ("error", "overwrite", "append", "ignore", "replace", "safeappend")
+SCHEMA_MODES: tuple[SchemaMode, ...] = ("fail", "append_new_columns", "sync_all_columns")
+NO_TABLE = -1
+"""As ``read_version``: what was computed saw no table, and may only make one."""
+
+
+@dataclass(frozen=True)
+class AppTransaction:
+    """The name of a piece of work and the count of commits within it.
+
+    Source: Delta protocol, Transaction Identifiers (the ``txn`` action).
+    """
+
+    app_id: str
+    version: int = 0
+
+
+@dataclass(frozen=True)
+class ReadSpec:
+    """What to read of one table.
+
+    ``predicate`` is SQL in ``dialect``; ``columns`` keeps the order given; ``version`` and ``timestamp``
+    (ISO 8601, UTC when it names no zone) exclude each other, and neither means the version pinned by the run.
+    """
+
+    columns: tuple[str, ...] | None = None
+    predicate: str | None = None
+    version: int | None = None
+    timestamp: str | None = None
+    dialect: str = "duckdb"
+
+    def __post_init__(self) -> None:
+        if self.version is not None and self.timestamp is not None:
+            raise InvalidConfig("A read names a version or a timestamp, not both.")
+
+
+def refuse_both_layouts(partition_by: Sequence[str] | None, cluster_by: Sequence[str] | None) -> None:
+    """Raise InvalidConfig for a table with partitions and clustering. Source: Delta protocol, Clustered Table."""
+    if partition_by and cluster_by:
+        raise InvalidConfig(
+            f"A table is partitioned (partition_by: {', '.join(partition_by)}) or clustered (cluster_by: {', '.join(cluster_by)}), "
+            "not both."
+        )
+
+
+@dataclass(frozen=True)
+class TableConstraints:
+    """What a table holds all its rows to, whoever writes them: columns without NULL, and conditions (SQL in the dialect of
+    the spec) by their names.
+    """
+
+    not_null: tuple[str, ...] = ()
+    checks: Mapping[str, str] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.not_null or self.checks)
+
+
+@dataclass(frozen=True)
+class WriteSpec:
+    """A write of whole rows.
+
+    ``within`` (SQL in ``dialect``) is what every row of the source, as the table stores it, must satisfy, in any mode; one
+    that does not fails the write. ``predicate`` is what mode ``replace`` replaces: every row of the table for which it is true goes, and
+    every row of the source must satisfy it. ``replace`` with no predicate replaces exactly the
+    partitions that the source holds rows of. ``read_version`` fences the commit to that version plus one (NO_TABLE: to
+    a table that is not there yet). An overwrite
+    with ``redefine`` makes another table in the place of one: its properties, constraints and description go too.
+    ``cluster_by`` (Spark only) are the columns of liquid clustering of the table that this write makes or overwrites; with
+    None it stays as it is, and an empty tuple ends it.
+    ``constraints`` are kept in the table that this write makes or overwrites, in the place of those that an earlier write
+    gave it; with None, and for all that ALTER TABLE gave it, the table has the constraints that it had.
+    """
+
+    mode: WriteMode
+    partition_by: tuple[str, ...] | None = None
+    predicate: str | None = None
+    schema_mode: SchemaMode = "fail"
+    sort_by: tuple[str, ...] = ()
+    cluster_by: tuple[str, ...] | None = None
+    table_properties: Mapping[str, str] = field(default_factory=dict)
+    description: str | None = None
+    column_comments: Mapping[str, str] = field(default_factory=dict)
+    target_file_size: int | None = None
+    read_version: int | None = None
+    within: str | None = None
+    redefine: bool = False
+    constraints: TableConstraints | None = None
+    app: AppTransaction | None = None
+    dialect: str = "duckdb"
+
+    def __post_init__(self) -> None:
+        if self.mode not in WRITE_MODES:
+            raise InvalidConfig(f"Unknown write mode {self.mode!r}; the modes are {', '.join(WRITE_MODES)}.")
+        if self.schema_mode not in SCHEMA_MODES:
+            raise InvalidConfig(f"Unknown schema mode {self.schema_mode!r}; the modes are {', '.join(SCHEMA_MODES)}.")
+        if self.predicate is not None and self.mode != "replace":
+            raise InvalidConfig(f"A predicate goes with mode 'replace', not with {self.mode!r}.")
+        if self.redefine and self.mode != "overwrite":
+            raise InvalidConfig(f"redefine goes with mode 'overwrite', not with {self.mode!r}.")
+        if self.mode == "safeappend" and self.read_version is None:
+            raise InvalidConfig("Mode 'safeappend' needs the version that was read (read_version).")
+        refuse_both_layouts(self.partition_by, self.cluster_by)
+
+
+@dataclass(frozen=True)
+class MergeClause:
+    """One WHEN of a merge.
+
+    ``condition`` and the values of ``set`` are SQL over the aliases ``source`` and ``target``. ``set`` maps a
+    target column to an expression; None means every column from the source. ``columns`` limits "every column".
+    """
+
+    kind: ClauseKind
+    condition: str | None = None
+    columns: tuple[str, ...] | None = None
+    set: Mapping[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.columns is not None and self.set is not None:
+            raise InvalidConfig("A merge clause names columns or set expressions, not both.")
+        if self.kind.endswith("delete") and (self.columns is not None or self.set is not None):
+            raise InvalidConfig(f"The merge clause {self.kind} takes a condition only.")
+
+
+UPSERT = (MergeClause("matched_update"), MergeClause("not_matched_insert"))
+
+
+@dataclass(frozen=True)
+class MergeSpec:
+    """A merge by key equality: the first clause of a row's kind whose condition holds decides.
+
+    NULL keys never match. ``on`` adds a condition over ``source`` and ``target`` to the equality of ``keys``. ``within``
+    (over bare column names) bounds both sides: the merge is one into a table of nothing but those rows of the target for
+    which it is true, and a row that it is not true for fails the merge, be it one of the source or one that a clause makes.
+    ``read_version`` fences the commit.
+    """
+
+    keys: tuple[str, ...]
+    clauses: tuple[MergeClause, ...] = UPSERT
+    on: str | None = None
+    within: str | None = None
+    schema_mode: SchemaMode = "fail"
+    read_version: int | None = None
+    app: AppTransaction | None = None
+    dialect: str = "duckdb"
+    # what the table is given if this merge has to create it
+    partition_by: tuple[str, ...] | None = None
+    sort_by: tuple[str, ...] = ()
+    cluster_by: tuple[str, ...] | None = None
+    table_properties: Mapping[str, str] = field(default_factory=dict)
+
+    mode = "merge"
+
+    def __post_init__(self) -> None:
+        if not self.keys:
+            raise InvalidConfig("A merge needs at least one key column.")
+        if not self.clauses:
+            raise InvalidConfig("A merge needs at least one clause.")
+        refuse_both_layouts(self.partition_by, self.cluster_by)
+
+
+@dataclass(frozen=True)
+class DeleteInsertSpec:
+    """Delete the rows whose key is in the source, then insert the source, in one commit. Keys may repeat.
+
+    ``predicate`` limits what is deleted; ``within`` does too, and a row of the source for which it is not true fails the
+    write. Both are over bare column names.
+    """
+
+    keys: tuple[str, ...]
+    schema_mode: SchemaMode = "fail"
+    predicate: str | None = None
+    within: str | None = None
+    app: AppTransaction | None = None
+    dialect: str = "duckdb"
+    partition_by: tuple[str, ...] | None = None
+    sort_by: tuple[str, ...] = ()
+    cluster_by: tuple[str, ...] | None = None
+    table_properties: Mapping[str, str] = field(default_factory=dict)
+
+    mode = "delete+insert"
+
+    def __post_init__(self) -> None:
+        if not self.keys:
+            raise InvalidConfig("delete+insert needs at least one key column.")
+        refuse_both_layouts(self.partition_by, self.cluster_by)
+
+
+@dataclass(frozen=True)
+class DeleteSpec:
+    """Delete the rows for which ``predicate`` is true; None deletes all.
+
+    ``predicate`` is over the table's columns, as they are or as ``target.column``. With a source of rows, it is over the
+    aliases ``target`` and ``source``, and a row goes if it is true with any row of the source. ``read_version`` fences
+    the commit to that version plus one.
+    """
+
+    predicate: str | None = None
+    read_version: int | None = None
+    app: AppTransaction | None = None
+    dialect: str = "duckdb"
+
+    mode = "delete"
+
+
+@dataclass(frozen=True)
+class UpdateSpec:
+    """Set columns to expressions over the table's own columns, where ``predicate`` is true.
+
+    Columns are named as they are or as ``target.column``. With a source of rows, all is over the aliases ``target`` and
+    ``source``, and a row for which the predicate is true with several rows of the source is an error
+    (DuplicateSourceKeys). ``read_version`` fences the commit to that version plus one.
+    """
+
+    set: Mapping[str, str]
+    predicate: str | None = None
+    read_version: int | None = None
+    app: AppTransaction | None = None
+    dialect: str = "duckdb"
+
+    mode = "update"
+
+    def __post_init__(self) -> None:
+        if not self.set:
+            raise InvalidConfig("An update sets at least one column.")
+
+
+Spec = WriteSpec | MergeSpec | DeleteInsertSpec | DeleteSpec | UpdateSpec
+
+
+@dataclass(frozen=True)
+class ScanFile:
+    """One data file of a snapshot.
+
+    ``path`` is not URL-encoded: relative to the table's location, or absolute where the log has it so (a shallow clone);
+    ``spelled`` is the same letter by letter as the log has it, by which alone a commit may name the file, None for one that
+    is not in a log yet. ``partition_values`` are strings as a log has them (None is NULL): two that differ may be one value.
+    ``stats`` is the JSON of the log; ``deletion_vector`` whether some of its rows are deleted, ``deleted_rows`` how many.
+    Source: Delta protocol, Add File and Remove File.
+    """
+
+    path: str
+    size: int
+    partition_values: Mapping[str, str | None] = field(default_factory=dict)
+    stats: str | None = None
+    deletion_vector: bool = False
+    deleted_rows: int = 0
+    spelled: str | None = None
+
+    @property
+    def live_rows(self) -> int | None:
+        """The rows that a reader sees, by the statistics; None where there are none."""
+        rows = json.loads(self.stats or "{}").get("numRecords")
+        return None if rows is None else int(rows) - self.deleted_rows
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        return cls(**json.loads(text))
+
+
+def counted_rows(files: Iterable[ScanFile]) -> int | None:
+    """The rows that readers see in data files, by their statistics; None where one has none."""
+    total = 0
+    for file in files:
+        rows = file.live_rows
+        if rows is None:
+            return None
+        total += rows
+    return total
+
+
+@dataclass(frozen=True)
+class StagedFile(ScanFile):
+    """A data file that is written and waits for its commit, perhaps by another process.
+
+    ``rows`` is its count of rows, ``schema`` the Arrow schema of the table's rows (IPC message, base64).
+    """
+
+    rows: int = 0
+    schema: str = ""
+
+
+@dataclass(frozen=True)
+class MemoryShares:
+    """Bytes that a job was given: DuckDB's limit, and what delta_rs may hold before it spills."""
+
+    limit: int
+    duckdb: int
+    spill: int = 0
+
+
+@dataclass(frozen=True)
+class Commit:
+    """What one write did. Rows, files and bytes are counts; ``seconds`` is wall time; ``peak_bytes`` is the
+    highest resident size of this process during the write, sampled. A count is None where the log does not say.
+    """
+
+    table: str
+    location: str
+    version: int
+    mode: str
+    engine: str
+    writer: str
+    reason: str = ""
+    rows_inserted: int | None = None
+    rows_updated: int | None = None
+    rows_deleted: int | None = None
+    files_added: int | None = None
+    files_removed: int | None = None
+    bytes_added: int | None = None
+    seconds: float = 0.0
+    memory: MemoryShares | None = None
+    peak_bytes: int | None = None
+    replayed: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as JSON-ready values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        known = {f.name for f in fields(cls)}
+        kept = {k: v for k, v in values.items() if k in known}
+        if isinstance(kept.get("memory"), dict):
+            kept["memory"] = MemoryShares(**kept["memory"])
+        return cls(**kept)
+
+    def _repr_html_(self) -> str:
+        from duckrun.display.notebook import commit_html
+
+        return commit_html(self)
+
+    def with_(self, **changes: Any) -> Self:
+        return replace(self, **changes)

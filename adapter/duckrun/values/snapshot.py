@@ -1,0 +1,169 @@
+"""Reading in Delta Kernel's words: a Snapshot is a table at one version, a Scan is what to read of it."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Self
+
+import pyarrow as pa
+
+from duckrun.values.names import url_of
+from duckrun.values.rows import ReadSpec, ScanFile
+
+
+@dataclass(frozen=True)
+class TableRef:
+    """A table's name in the lake and the folder that holds it. ``catalog`` names the lake where it is an attached one."""
+
+    schema: str
+    name: str
+    location: str
+    format: str = "delta"
+    catalog: str | None = None
+
+    @property
+    def url(self) -> str:
+        """The location as a percent-encoded URL."""
+        return url_of(self.location)
+
+    def __str__(self) -> str:
+        return ".".join(part for part in (self.catalog, self.schema, self.name) if part)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A table at one version: what its log says, with no data file opened.
+
+    ``schema`` is the Arrow form of the table's schema, comments as field metadata; ``properties`` are the table
+    properties. The list of files is read when it is asked for.
+    """
+
+    ref: TableRef
+    version: int
+    table_id: str
+    schema: pa.Schema
+    partition_columns: tuple[str, ...] = ()
+    properties: dict[str, str] = field(default_factory=dict)
+    reader_features: frozenset[str] = frozenset()
+    writer_features: frozenset[str] = frozenset()
+    description: str | None = None
+    list_files: Callable[[Snapshot], tuple[ScanFile, ...]] | None = field(default=None, repr=False, compare=False)
+    long_log: str | None = field(default=None, compare=False)
+    """Where many commits lie since the last checkpoint, so that it costs seconds to open the table: what tells this version's
+    commit from any other."""
+    find_rounded: Callable[[Snapshot], frozenset[str]] | None = field(default=None, repr=False, compare=False)
+    find_legacy: Callable[[Snapshot], frozenset[str]] | None = field(default=None, repr=False, compare=False)
+
+    def files(self) -> tuple[ScanFile, ...]:
+        """The data files of this version."""
+        assert self.list_files is not None, "a snapshot comes from a format, which knows how to list its files"
+        return self.list_files(self)
+
+    def rounded(self) -> frozenset[str]:
+        """The columns with values that may lie outside the bounds which the log has of them: no file may be left out by those."""
+        return frozenset() if self.find_rounded is None else self.find_rounded(self)
+
+    def legacy(self) -> frozenset[str]:
+        """The columns with lists that lie in some file as they did before Parquet said how."""
+        return frozenset() if self.find_legacy is None else self.find_legacy(self)
+
+    @property
+    def stored_schema(self) -> pa.Schema:
+        """The columns of this version, also where ``schema`` is what they will be."""
+        return self.schema
+
+    def scan(self, spec: ReadSpec | None = None) -> Scan:
+        """What to read, as a value that can go to another process."""
+        return Scan(
+            ref=self.ref,
+            version=self.version,
+            schema=self.schema,
+            partition_columns=self.partition_columns,
+            spec=spec or ReadSpec(),
+            files=self.files(),
+            rounded=tuple(sorted(self.rounded())),
+            legacy=tuple(sorted(self.legacy())),
+        )
+
+
+@dataclass(frozen=True)
+class Scan:
+    """Files of one snapshot, with the columns and the predicate to read them by. Survives pickle and JSON.
+
+    Example: ``parts = table.snapshot().scan().split(4)``, then ``session.open(part)`` in four processes.
+    """
+
+    ref: TableRef
+    version: int
+    schema: pa.Schema
+    partition_columns: tuple[str, ...]
+    spec: ReadSpec
+    files: tuple[ScanFile, ...]
+    rounded: tuple[str, ...] = ()
+    legacy: tuple[str, ...] = ()
+
+    def snapshot(self) -> Snapshot:
+        """What the scan knows of its snapshot: its files are those of the scan."""
+        return Snapshot(
+            ref=self.ref,
+            version=self.version,
+            table_id="",
+            schema=self.schema,
+            partition_columns=self.partition_columns,
+            list_files=lambda _: self.files,
+            find_rounded=lambda _: frozenset(self.rounded),
+            find_legacy=lambda _: frozenset(self.legacy),
+        )
+
+    def split(self, parts: int) -> list[Scan]:
+        """This scan in at most ``parts`` scans of about equal bytes, which together read each file once."""
+        shares: list[list[ScanFile]] = [[] for _ in range(max(1, parts))]
+        sizes = [0] * len(shares)
+        for file in sorted(self.files, key=lambda f: (-f.size, f.path)):
+            smallest = sizes.index(min(sizes))
+            shares[smallest].append(file)
+            sizes[smallest] += file.size
+        return [replace(self, files=tuple(share)) for share in shares if share]
+
+    def to_json(self) -> str:
+        return json.dumps(
+            {
+                "ref": asdict(self.ref),
+                "version": self.version,
+                "schema": schema_to_text(self.schema),
+                "partition_columns": self.partition_columns,
+                "spec": asdict(self.spec),
+                "files": [asdict(f) for f in self.files],
+                "rounded": self.rounded,
+                "legacy": self.legacy,
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        values: dict[str, Any] = json.loads(text)
+        spec = values["spec"]
+        columns = spec.pop("columns")
+        return cls(
+            ref=TableRef(**values["ref"]),
+            version=values["version"],
+            schema=schema_from_text(values["schema"]),
+            partition_columns=tuple(values["partition_columns"]),
+            spec=ReadSpec(columns=None if columns is None else tuple(columns), **spec),
+            files=tuple(ScanFile(**f) for f in values["files"]),
+            rounded=tuple(values["rounded"]),
+            legacy=tuple(values["legacy"]),
+        )
+
+
+def schema_to_text(schema: pa.Schema) -> str:
+    """An Arrow schema as text: its IPC message in base64."""
+    return base64.b64encode(schema.serialize().to_pybytes()).decode()
+
+
+def schema_from_text(text: str) -> pa.Schema:
+    """The schema that schema_to_text wrote."""
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))

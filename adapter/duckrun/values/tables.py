@@ -1,0 +1,256 @@
+"""What is asked of a table as a whole: make it, alter it, keep it in order. Frozen values that know no engine.
+
+What is asked of its rows is in specs.py; the result of both is a Commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from duckrun.errors import InvalidConfig
+from duckrun.values.rows import AppTransaction, refuse_both_layouts
+
+
+@dataclass(frozen=True)
+class ColumnSpec:
+    """A column of a table to make. ``type`` is SQL in the dialect of the spec that holds it."""
+
+    name: str
+    type: str
+    nullable: bool = True
+    comment: str | None = None
+
+
+@dataclass(frozen=True)
+class CreateSpec:
+    """Make a table with no rows. ``checks`` maps the name of a constraint to its SQL.
+
+    ``if_exists`` is what a table that is there already means: an error, nothing to do, or a table to put this one
+    in place of. ``cluster_by`` is liquid clustering, of Spark only and not together with partitions.
+    """
+
+    columns: tuple[ColumnSpec, ...]
+    if_exists: str = "error"  # error | ignore | replace
+    partition_by: tuple[str, ...] = ()
+    sort_by: tuple[str, ...] = ()
+    cluster_by: tuple[str, ...] = ()
+    table_properties: Mapping[str, str] = field(default_factory=dict)
+    checks: Mapping[str, str] = field(default_factory=dict)
+    description: str | None = None
+    app: AppTransaction | None = None
+    dialect: str = "duckdb"
+
+    mode = "create"
+
+    def __post_init__(self) -> None:
+        if not self.columns:
+            raise InvalidConfig("A table needs at least one column.")
+        if self.if_exists not in ("error", "ignore", "replace"):
+            raise InvalidConfig(f"Unknown if_exists {self.if_exists!r}; it is error, ignore or replace.")
+        refuse_both_layouts(self.partition_by, self.cluster_by)
+
+
+@dataclass(frozen=True)
+class AddColumn:
+    """A new column, last; NULL in the rows that are there."""
+
+    column: ColumnSpec
+
+
+@dataclass(frozen=True)
+class DropColumn:
+    name: str
+
+
+@dataclass(frozen=True)
+class RenameColumn:
+    name: str
+    to: str
+
+
+@dataclass(frozen=True)
+class ChangeType:
+    """Another type that holds every value of the present one (Delta protocol, Type Widening)."""
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True)
+class SetNotNull:
+    name: str
+
+
+@dataclass(frozen=True)
+class DropNotNull:
+    name: str
+
+
+@dataclass(frozen=True)
+class AddCheck:
+    """A named condition that every row satisfies, those there included."""
+
+    name: str
+    expression: str
+
+
+@dataclass(frozen=True)
+class DropCheck:
+    name: str
+    if_exists: bool = False
+
+
+@dataclass(frozen=True)
+class SetProperties:
+    properties: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class UnsetProperties:
+    names: tuple[str, ...]
+    if_exists: bool = False
+
+
+@dataclass(frozen=True)
+class ClusterBy:
+    """The columns of liquid clustering; none ends it. The rows that are there are clustered by the next OPTIMIZE."""
+
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SetComment:
+    """The description of the table, or of one column."""
+
+    comment: str | None
+    column: str | None = None
+
+
+Change = (
+    AddColumn
+    | DropColumn
+    | RenameColumn
+    | ChangeType
+    | SetNotNull
+    | DropNotNull
+    | AddCheck
+    | DropCheck
+    | SetProperties
+    | UnsetProperties
+    | ClusterBy
+    | SetComment
+)
+
+
+@dataclass(frozen=True)
+class AlterSpec:
+    """Changes of a table's definition, carried out in their order, in one commit where the engine can."""
+
+    changes: tuple[Change, ...]
+    app: AppTransaction | None = None
+    dialect: str = "duckdb"
+
+    mode = "alter"
+
+    def __post_init__(self) -> None:
+        if not self.changes:
+            raise InvalidConfig("ALTER TABLE names no change.")
+
+
+@dataclass(frozen=True)
+class OptimizeSpec:
+    """Fewer, larger files with the same rows; ``z_order_by`` puts rows that are near in these columns into the same
+    files. ``predicate`` (over partition columns) limits it to some partitions; ``target_file_size`` is in bytes.
+    """
+
+    predicate: str | None = None
+    z_order_by: tuple[str, ...] = ()
+    target_file_size: int | None = None
+    app: AppTransaction | None = None
+    dialect: str = "duckdb"
+
+    mode = "optimize"
+
+
+@dataclass(frozen=True)
+class VacuumSpec:
+    """Remove the files that no version within ``retention_hours`` uses (None: the table's own retention, a week unless
+    it says otherwise). ``dry_run`` only lists them. ``enforce_retention`` refuses less than the table's retention.
+    """
+
+    retention_hours: float | None = None
+    dry_run: bool = False
+    enforce_retention: bool = True
+
+    mode = "vacuum"
+
+
+@dataclass(frozen=True)
+class CheckpointSpec:
+    """Write a checkpoint of the newest version (Delta protocol, Checkpoints)."""
+
+    mode = "checkpoint"
+
+
+@dataclass(frozen=True)
+class CleanupLogSpec:
+    """Remove entries of the log that are older than the table's ``delta.logRetentionDuration`` and covered by a
+    checkpoint.
+    """
+
+    mode = "cleanup_log"
+
+
+@dataclass(frozen=True)
+class RestoreSpec:
+    """Make the table what it was at a version or at a time (ISO 8601), as a new commit."""
+
+    version: int | None = None
+    timestamp: str | None = None
+    app: AppTransaction | None = None
+
+    mode = "restore"
+
+    def __post_init__(self) -> None:
+        if (self.version is None) == (self.timestamp is None):
+            raise InvalidConfig("RESTORE names a version or a timestamp, one of the two.")
+
+
+@dataclass(frozen=True)
+class ConvertSpec:
+    """Make a Delta table of a folder of Parquet files, which stay as they are. ``partition_by`` names the columns,
+    with their types, that the folder's ``name=value`` levels hold.
+    """
+
+    partition_by: tuple[ColumnSpec, ...] = ()
+    app: AppTransaction | None = None
+    dialect: str = "duckdb"
+
+    mode = "convert"
+
+
+@dataclass(frozen=True)
+class MaintenanceResult:
+    """What maintenance did, or would do: counts of files and bytes of the table before and after, the paths that it
+    removed (relative to the table), and the version it made, None where none was needed.
+    """
+
+    table: str
+    mode: str
+    engine: str
+    version: int | None = None
+    files_before: int | None = None
+    files_after: int | None = None
+    bytes_before: int | None = None
+    bytes_after: int | None = None
+    removed: tuple[str, ...] = ()
+    dry_run: bool = False
+    seconds: float = 0.0
+
+
+MaintenanceSpec = OptimizeSpec | VacuumSpec | CheckpointSpec | CleanupLogSpec
+
+TableSpec = (
+    CreateSpec | AlterSpec | OptimizeSpec | VacuumSpec | CheckpointSpec | CleanupLogSpec | RestoreSpec | ConvertSpec
+)

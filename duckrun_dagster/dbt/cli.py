@@ -1,0 +1,305 @@
+"""dbt from Dagster on a duckrun lake: each run tells the adapter its chain, each model's event carries its commit.
+
+The commit comes from dbt's own structured log, in which the adapter's response of every node is written when it ends;
+rows and columns come from the table's log. No second connection is opened and no table is read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from dagster import (
+    AssetExecutionContext,
+    AssetMaterialization,
+    DataVersion,
+    OpExecutionContext,
+    Output,
+    TableColumn,
+    TableSchema,
+)
+from dagster._core.errors import DagsterInvalidPropertyError
+from dagster_dbt import DbtCliInvocation, DbtCliResource, DbtProject
+from dagster_dbt.core.dbt_event_iterator import DbtEventIterator
+from pydantic import Field, PrivateAttr
+
+from duckrun.errors import DuckrunError, TableNotFound
+from duckrun.lake.lake import Lake, ViewDefinition
+from duckrun.values.rows import Commit
+from duckrun_dagster import metadata as meta
+from duckrun_dagster.chain import chain_of
+from duckrun_dagster.data_version import data_version
+from duckrun_dagster.dbt.lineage import column_lineage
+from duckrun_dagster.resources.memory_share import share_of_step
+from duckrun_dagster.resources.profile import lake_of_profile
+
+log = logging.getLogger(__name__)
+
+Context = OpExecutionContext | AssetExecutionContext
+
+# dbt writes the event with a node's response microseconds after the one with its result.
+_PATIENCE_SECONDS = 5.0
+
+_environment_lock = threading.Lock()
+
+
+class DuckrunDbtCliResource(DbtCliResource):
+    """dagster-dbt's DbtCliResource, for profiles of ``type: duckrun``; used in the same way.
+
+    What it adds: dbt gets ``DUCKRUN_RUN_ID``, so that a retried step commits each model once, and the step's part of the
+    memory, where its profile sets no ``memory_limit``; and materializations carry rows, columns, version, location,
+    engine, seconds and peak memory.
+    """
+
+    memory_fraction: float | None = Field(
+        default=None,
+        gt=0,
+        le=1,
+        description="dbt's part of the machine's memory, 0 to 1; if not given, one by the processes that the run may have at once.",
+    )
+
+    _calls: dict[tuple[Any, ...], int] = PrivateAttr(default_factory=dict)
+
+    def __init__(self, project_dir: str | Path | DbtProject, **settings: Any) -> None:
+        # The adapter is in this environment, so dbt is too; another one on PATH (or dbt Fusion) does not have it.
+        beside = shutil.which("dbt", path=str(Path(sys.executable).parent))
+        if beside is not None:
+            settings.setdefault("dbt_executable", beside)
+        super().__init__(project_dir, **settings)
+
+    def cli(self, args: Sequence[str], *, context: Context | None = None, **kwargs: Any) -> DuckrunDbtCliInvocation:
+        """As DbtCliResource.cli: starts dbt, and returns what streams its events."""
+        with _environment(self._environment(args, context)):
+            started = super().cli(args, context=context, **kwargs)
+        return DuckrunDbtCliInvocation(
+            **{each.name: getattr(started, each.name) for each in fields(started) if each.init}, resource=self
+        )
+
+    def lake(self, project_dir: Path | str | None = None) -> Lake:
+        """The lake of the profile. Raises InvalidConfig where the profile names none."""
+        settings = lake_of_profile(project_dir or self.project_dir, self.profile, self.target, self.profiles_dir)
+        return Lake(settings.root_path, schema=settings.schema or "main", storage_options=settings.storage_options)
+
+    def _environment(self, args: Sequence[str], context: Context | None) -> dict[str, str]:
+        # The log that the commits are read from: JSON, complete, and not rolled over to a second file.
+        values = {"DBT_LOG_FORMAT_FILE": "json", "DBT_LOG_LEVEL_FILE": "debug", "DBT_LOG_FILE_MAX_BYTES": "0"}
+        if context is not None:
+            values["DUCKRUN_RUN_ID"] = self._run_id(args, context)
+        fraction = self.memory_fraction or (1.0 if context is None else _share_of(context))
+        if fraction < 1:  # else what the environment says holds
+            values["DUCKRUN_MEMORY_FRACTION"] = str(fraction)
+        return values
+
+    def _run_id(self, args: Sequence[str], context: Context) -> str:
+        """The chain and which of its dbt commands this is.
+
+        A step may call dbt several times, for one day after another or for the same models twice: each is work of its
+        own. A retried step makes the same calls in the same order, and gets the same ids.
+        """
+        digest = hashlib.sha256("\0".join(args).encode()).hexdigest()[:12]
+        step = context.op_execution_context if isinstance(context, AssetExecutionContext) else context
+        call = (context.run_id, str(step.op_handle), step.retry_number, digest)
+        self._calls[call] = count = self._calls.get(call, -1) + 1
+        return f"{chain_of(step.run, step.instance)}:{step.op_handle}:{digest}:{count}"
+
+
+def _share_of(context: Context) -> float:
+    """The part of the machine's memory that the step of a context has; all of it outside of a run."""
+    try:
+        step = context.get_step_execution_context()
+    except DagsterInvalidPropertyError:  # a context that a test has built
+        return 1.0
+    return share_of_step(step)
+
+
+@dataclass
+class DuckrunDbtCliInvocation(DbtCliInvocation):
+    """A running dbt command whose events carry the commits."""
+
+    resource: DuckrunDbtCliResource | None = field(default=None, repr=False)
+    _columns: dict[str, list[str]] = field(default_factory=dict, init=False, repr=False)
+
+    def stream(self) -> DbtEventIterator[Any]:
+        """As DbtCliInvocation.stream, with the commit of each model in the metadata of its event."""
+        return DbtEventIterator(self._with_commits(super().stream()), self)
+
+    def _with_commits(self, events: Iterator[Any]) -> Iterator[Any]:
+        responses = _Responses(self.target_path / "dbt.log", self.process)
+        lake: Lake | None = None
+        for event in events:
+            if not isinstance(event, Output | AssetMaterialization) or "unique_id" not in event.metadata:
+                yield event
+                continue
+            unique_id = str(event.metadata["unique_id"].value)
+            response = responses.of(unique_id)
+            lake = lake or self._lake()
+            added = self._metadata(unique_id, response, lake)
+            yield event.with_metadata({**event.metadata, **added}) if added else event
+
+    def _lake(self) -> Lake | None:
+        try:
+            return None if self.resource is None else self.resource.lake(self.project_dir)
+        except DuckrunError as error:
+            log.warning("Rows and columns are missing from the events of dbt: %s", error)
+            return None
+
+    def _metadata(self, unique_id: str, response: Mapping[str, Any] | None, lake: Lake | None) -> meta.Metadata:
+        """What one node did, from its response, and what its table is now, from the table's log."""
+        props = self.manifest.get("nodes", {}).get(unique_id, {})
+        commit = commit_of(response)
+        try:
+            if commit is None:
+                return {} if lake is None else self._with_lineage(_view_metadata(lake, props), props, lake)
+            values = meta.commit_metadata(commit)
+            if lake is not None:
+                ref = lake.at(commit.location, schema=props.get("schema"), name=props.get("alias"))
+                snapshot = lake.snapshot(ref, commit.version)
+                described = {name: column.get("description") for name, column in props.get("columns", {}).items()}
+                values |= meta.table_metadata(snapshot, {name: text for name, text in described.items() if text})
+                self._set_data_version(unique_id, data_version(lake, snapshot, commit=commit))
+                values = self._with_lineage(values, props, lake)
+            return values
+        except DuckrunError as error:
+            # dbt has written the table: what only decorates the event may not fail the step.
+            log.warning("Metadata of %s is incomplete: %s", unique_id, error)
+            return {} if commit is None else meta.commit_metadata(commit)
+
+    def _with_lineage(self, values: meta.Metadata, props: Mapping[str, Any], lake: Lake) -> meta.Metadata:
+        schema = values.get("dagster/column_schema")
+        if schema is None:
+            return values
+        own = [column.name for column in schema.columns]
+        self._columns[str(props.get("relation_name"))] = own
+        lineage = column_lineage(
+            props,
+            own,
+            lambda parent: self._columns_of(parent, lake),
+            manifest=self.manifest,
+            translator=self.dagster_dbt_translator,
+            target_path=self.target_path,
+            project=self.project,
+        )
+        return {**values, **lineage}
+
+    def _columns_of(self, parent: Mapping[str, Any], lake: Lake) -> list[str]:
+        """The columns of a parent, looked up once a command; none of one that is not in the lake."""
+        relation = str(parent.get("relation_name"))
+        if relation not in self._columns:
+            name = parent.get("identifier") or parent.get("alias") or parent["name"]
+            ref = lake.resolve(str(parent["schema"]), str(name))
+            definition = lake.definition(ref)
+            try:
+                if isinstance(definition, ViewDefinition):
+                    self._columns[relation] = [column for column, _ in definition.columns]
+                else:
+                    self._columns[relation] = list(lake.snapshot(ref).schema.names)
+            except TableNotFound:  # an external source, a table of another lake
+                self._columns[relation] = []
+        return self._columns[relation]
+
+    def _set_data_version(self, unique_id: str, version: str) -> None:
+        if isinstance(self.context, AssetExecutionContext) and self.context.has_assets_def:
+            key = self.dagster_dbt_translator.get_asset_spec(self.manifest, unique_id, self.project).key
+            self.context.set_data_version(key, DataVersion(version))
+
+
+def commit_of(response: Mapping[str, Any] | None) -> Commit | None:
+    """The Commit in an adapter's response; None for a node that committed nothing, a view for one."""
+    if not response or response.get("version") is None or not response.get("location"):
+        return None
+    # The response has passed through protobuf, which knows one kind of number only.
+    whole = {
+        k: int(v) if isinstance(v, float) and v.is_integer() and k != "seconds" else v for k, v in response.items()
+    }
+    memory = whole.get("memory")
+    if isinstance(memory, Mapping):
+        whole["memory"] = {k: int(v) for k, v in memory.items()}
+    names = {each.name for each in fields(Commit)}
+    required = {"table": "", "mode": "", "engine": "", "writer": ""}
+    return Commit.from_dict({**required, **{k: v for k, v in whole.items() if k in names}})
+
+
+def _view_metadata(lake: Lake, props: Mapping[str, Any]) -> meta.Metadata:
+    """The columns of a persisted view."""
+    schema, name = props.get("schema"), props.get("alias")
+    if not schema or not name:
+        return {}
+    ref = lake.resolve(str(schema), str(name))
+    definition = lake.definition(ref)
+    if not isinstance(definition, ViewDefinition):
+        return {}
+    columns = [TableColumn(name=column, type=kind) for column, kind in definition.columns]
+    named = meta.name_metadata(ref)
+    return {
+        "dagster/table_name": named["dagster/table_name"],
+        **({"dagster/column_schema": TableSchema(columns=columns)} if columns else {}),
+    }
+
+
+class _Responses:
+    """The adapter's response of each finished node, read from dbt's log file as it grows."""
+
+    def __init__(self, path: Path, process: Any) -> None:
+        self._path = path
+        self._process = process
+        self._offset = 0
+        self._rest = b""
+        self._found: dict[str, Mapping[str, Any]] = {}
+
+    def of(self, unique_id: str) -> Mapping[str, Any] | None:
+        """The response of a node whose result has been streamed; None if the log never says."""
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while True:
+            ended = self._process.poll() is not None
+            self._read()
+            if unique_id in self._found:
+                return self._found[unique_id]
+            if ended or time.monotonic() > deadline:
+                log.warning("The log of dbt (%s) says nothing of how %s was written.", self._path, unique_id)
+                return None
+            time.sleep(0.01)
+
+    def _read(self) -> None:
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                new = file.read()
+        except OSError:
+            return
+        self._offset += len(new)
+        *lines, self._rest = (self._rest + new).split(b"\n")
+        for line in lines:
+            if b'"NodeFinished"' not in line:
+                continue
+            try:
+                data = json.loads(line)["data"]
+                self._found[data["node_info"]["unique_id"]] = data["run_result"].get("adapter_response") or {}
+            except (ValueError, KeyError, TypeError):
+                continue
+
+
+@contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Set variables while a process is started, which inherits them: dagster-dbt has no argument for its environment."""
+    with _environment_lock:
+        before = {name: os.environ.get(name) for name in values}
+        os.environ.update(values)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value

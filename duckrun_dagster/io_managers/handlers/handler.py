@@ -1,0 +1,105 @@
+"""What one type of value needs to know: how an engine writes it, and how it comes out of a scan. Nothing else."""
+
+from __future__ import annotations
+
+import types
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar, Union, get_args, get_origin
+
+from duckrun.errors import InvalidConfig
+from duckrun.frame import Frame
+from duckrun.lake.lake import ViewDefinition
+from duckrun.session import Session
+from duckrun.sql.names import quote_identifier
+from duckrun.values.rows import EngineName, ReadSpec
+from duckrun.values.snapshot import Snapshot, TableRef
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class TableScan:
+    """What an input reads: one table or view of a session that holds its version, and nothing of it read yet.
+
+    ``asked`` is what the input's metadata says, ``partitions`` the predicate of the step's partitions.
+    """
+
+    session: Session
+    ref: TableRef
+    asked: ReadSpec
+    partitions: str | None = None
+
+    @property
+    def is_view(self) -> bool:
+        return isinstance(self.session.lake.definition(self.ref), ViewDefinition)
+
+    @property
+    def spec(self) -> ReadSpec:
+        """Both predicates in one."""
+        both = [f"({each})" for each in (self.partitions, self.asked.predicate) if each is not None]
+        predicate = " AND ".join(both) if len(both) == 2 else self.partitions or self.asked.predicate
+        return ReadSpec(self.asked.columns, predicate, self.asked.version, self.asked.timestamp, self.asked.dialect)
+
+    def frame(self) -> Frame:
+        """The rows: lazy."""
+        spec = self.spec
+        if not self.is_view:
+            return self.session.scan(self.ref, spec)
+        if spec.version is not None or spec.timestamp is not None:
+            raise InvalidConfig(f"{self.ref} is a view, which has no versions: leave out 'version' and 'timestamp'.")
+        columns = "*" if spec.columns is None else ", ".join(quote_identifier(column) for column in spec.columns)
+        where = "" if spec.predicate is None else f" WHERE {spec.predicate}"
+        return self.session.sql(f"SELECT {columns} FROM {quote_identifier(self.ref.schema, self.ref.name)}{where}")
+
+    def snapshot(self, as_type: str) -> Snapshot:
+        """The version that is read, for a type that is no rows but the table. Raises InvalidConfig for a view."""
+        if self.is_view:
+            raise InvalidConfig(f"{self.ref} is a view, which has no files: it cannot be loaded as a {as_type}.")
+        return self.session.snapshot(self.ref, self.asked)
+
+    def whole(self, as_type: str) -> Snapshot:
+        """The same, for a type that cannot leave out rows or columns. Raises InvalidConfig where some were to be."""
+        narrowed = [key for key in ("columns", "predicate") if getattr(self.asked, key) is not None]
+        if narrowed:
+            raise InvalidConfig(
+                f"a {as_type} is a handle of the whole table {self.ref}, which metadata {' and '.join(map(repr, narrowed))} "
+                "cannot narrow. Leave it out, or load a frame."
+            )
+        return self.snapshot(as_type)
+
+
+class TypeHandler(ABC, Generic[Value]):
+    """One family of types. A handler knows nothing of partitions, modes, metadata or engines.
+
+    The types are those between the brackets::
+
+        class PolarsHandler(TypeHandler[pl.DataFrame | pl.LazyFrame]): ...
+
+    ``names`` are what ``default_type`` of the IO manager calls them. ``engine`` is set by a type that only one engine
+    can read or write.
+    """
+
+    types: ClassVar[tuple[type, ...]] = ()
+    names: ClassVar[dict[str, type]] = {}
+    engine: ClassVar[EngineName | None] = None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for base in getattr(cls, "__orig_bases__", ()):
+            if get_origin(base) is TypeHandler:
+                declared = get_args(base)[0]
+                union = get_origin(declared) in (Union, types.UnionType)
+                cls.types = tuple(t for t in (get_args(declared) if union else (declared,)) if isinstance(t, type))
+
+    def handles(self, declared: Any) -> bool:
+        """Whether values of this type are this handler's."""
+        return isinstance(declared, type) and issubclass(declared, self.types)
+
+    @abstractmethod
+    def to_source(self, value: Value) -> Any:
+        """A value as what an engine can write: an Arrow table or stream, a lazy frame, SQL, a Spark frame."""
+
+    @abstractmethod
+    def from_scan(self, scan: TableScan, as_type: type) -> Value:
+        """A pinned and pruned scan as the type that was asked for; ``scan.frame()`` is its rows."""

@@ -1,0 +1,23 @@
+"""PySpark DataFrames, classic or Connect: read and written by Spark's workers, never collected."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from duckrun_dagster.compat import is_spark_frame_type
+from duckrun_dagster.io_managers.handlers.handler import TableScan, TypeHandler
+
+
+class PySparkHandler(TypeHandler[Any]):
+    """Spark's DataFrame is two classes, classic and Connect, known by their name."""
+
+    engine = "spark"
+
+    def handles(self, declared: Any) -> bool:
+        return is_spark_frame_type(declared)
+
+    def to_source(self, value: Any) -> Any:
+        return value
+
+    def from_scan(self, scan: TableScan, as_type: type) -> Any:
+        return scan.frame().native

@@ -1,0 +1,80 @@
+"""Which handler knows a type. A handler, and the library of its types, is imported for the first value of one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from pkgutil import resolve_name
+from typing import Any
+
+from duckrun.errors import InvalidConfig
+from duckrun_dagster.io_managers.handlers.handler import TypeHandler
+
+_HERE = "duckrun_dagster.io_managers"
+# The package that defines a type -> its handler. A class of somebody else's is known by the first of its bases that is here.
+_HANDLERS = {
+    "pyarrow": f"{_HERE}.pyarrow_handler:PyArrowHandler",
+    "pandas": f"{_HERE}.pandas_handler:PandasHandler",
+    "polars": f"{_HERE}.polars_handler:PolarsHandler",
+    "duckdb": f"{_HERE}.duckdb_handler:DuckDBHandler",
+    "_duckdb": f"{_HERE}.duckdb_handler:DuckDBHandler",
+    "pyspark": f"{_HERE}.pyspark_handler:PySparkHandler",
+    "deltalake": f"{_HERE}.table_handler:DeltaTableHandler",
+    "duckrun": f"{_HERE}.table_handler:DuckrunHandler",
+}
+_NAMES = {
+    "pyarrow": "pyarrow:Table",
+    "pyarrow_reader": "pyarrow:RecordBatchReader",
+    "pyarrow_dataset": "pyarrow.dataset:Dataset",
+    "pandas": "pandas:DataFrame",
+    "polars": "polars:DataFrame",
+    "polars_lazy": "polars:LazyFrame",
+    "duckdb": "duckdb:DuckDBPyRelation",
+    "pyspark": "pyspark.sql:DataFrame",
+    "deltalake": "deltalake:DeltaTable",
+    "duckrun": "duckrun:Frame",
+    "duckrun_table": "duckrun:Table",
+}
+
+
+def handler_of(declared: Any, own: Sequence[TypeHandler[Any]], what: str) -> TypeHandler[Any]:
+    """The handler of a type; those in ``own`` come first. Raises InvalidConfig with the types that are known."""
+    for handler in own:
+        if handler.handles(declared):
+            return handler
+    for base in declared.__mro__ if isinstance(declared, type) else ():
+        path = _HANDLERS.get(base.__module__.partition(".")[0])
+        if path is not None and (handler := _made(path)).handles(declared):
+            return handler
+    known = [type_name(each) for handler in own for each in handler.types]
+    known += [path.replace(":", ".") for path in _NAMES.values()]
+    raise InvalidConfig(
+        f"{what} has type {type_name(declared)}, which DeltaIOManager does not know. "
+        f"It knows {', '.join([*known, 'duckrun.SQL'])}."
+    )
+
+
+def named_type(name: str, own: Sequence[TypeHandler[Any]], what: str) -> Any:
+    """The type of a name. Raises InvalidConfig, naming ``what``, with the names that there are."""
+    names = {each: as_type for handler in own for each, as_type in handler.names.items()}
+    if name in names:
+        return names[name]
+    if name not in _NAMES:
+        raise InvalidConfig(f"{what} is {name!r}; it takes one of {', '.join([*names, *_NAMES])}.")
+    try:
+        return resolve_name(_NAMES[name])
+    except ImportError as error:
+        raise InvalidConfig(f"{what} {name!r} cannot be imported: {error}.") from error
+
+
+def type_name(declared: Any) -> str:
+    """A type as a user writes it."""
+    if not isinstance(declared, type):
+        return str(declared)
+    module = declared.__module__.split(".")[0].lstrip("_")
+    return declared.__name__ if module == "builtins" else f"{module}.{declared.__name__}"
+
+
+@cache
+def _made(path: str) -> TypeHandler[Any]:
+    return resolve_name(path)()

@@ -1,0 +1,257 @@
+"""Partitions of an asset as rows of its table: which ones a step writes or reads, as one SQL predicate.
+
+A time window ``[start, end)`` becomes ``column >= start AND column < end`` in the type of the column. A timestamp with
+a time zone is compared as an instant; a date, a timestamp without a zone and a text are compared with the wall clock of
+the partition's own time zone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+from dagster import (
+    AllPartitionMapping,
+    DagsterInvariantViolationError,
+    InputContext,
+    MultiPartitionKey,
+    MultiPartitionsDefinition,
+    OutputContext,
+    PartitionsDefinition,
+    TimeWindow,
+    TimeWindowPartitionsDefinition,
+)
+
+from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
+from duckrun.sql.names import quote_identifier, quote_literal
+from duckrun_dagster.config import TableConfig
+
+# Most significant part first, so that the order of the texts is the order of the times.
+_SORTABLE_FORMAT = re.compile(r"%Y([-/.]?%m([-/.]?%d([ T_-]?%H(:?%M(:?%S)?)?)?)?)?")
+
+
+@dataclass(frozen=True)
+class PartitionSlice:
+    """The partitions of one asset that one step writes or reads."""
+
+    definition: PartitionsDefinition
+    keys: tuple[str, ...]
+
+    @property
+    def label(self) -> str:
+        """A short name that is the same whenever the partitions are the same."""
+        if len(self.keys) == 1:
+            return self.keys[0]
+        digest = hashlib.sha256("\n".join(self.keys).encode()).hexdigest()[:12]
+        return f"{self.keys[0]}...{self.keys[-1]}#{len(self.keys)}-{digest}"
+
+    @property
+    def each(self) -> list[PartitionSlice]:
+        """One slice a partition."""
+        return [PartitionSlice(self.definition, (key,)) for key in self.keys]
+
+    def predicate(self, config: TableConfig, schema: pa.Schema, asset: str) -> str:
+        """The SQL (DuckDB's) that is true for exactly the rows of these partitions.
+
+        No partition has no row. Raises InvalidConfig without ``partition_expr``, SchemaMismatch where its column is missing from ``schema``,
+        UnsupportedFeature for a column type that cannot hold the partition.
+        """
+        if not self.keys:
+            return "false"
+        if isinstance(self.definition, MultiPartitionsDefinition):
+            return _multi_predicate(self.definition, self.keys, config, schema, asset)
+        return _predicate(self.definition, self.keys, config, None, schema, asset)
+
+    def table_partitioning(self, config: TableConfig, schema: pa.Schema) -> tuple[str, ...] | None:
+        """The columns to lay a new table out by: those that hold a partition each, not those that hold instants."""
+        columns = [_column(schema, column) for column in config.partition_expr.values()]
+        if any(column is None or pa.types.is_timestamp(_value_type(schema.field(column))) for column in columns):
+            return None
+        chosen = tuple(column for column in columns if column is not None)
+        # Delta keeps partition columns out of the files, and a file needs a column.
+        return chosen if chosen and len(chosen) < len(schema.names) else None
+
+
+def written_partitions(context: OutputContext) -> PartitionSlice | None:
+    """The partitions that this step writes; None for an asset without partitions."""
+    if not context.has_asset_key or not context.has_asset_partitions:
+        return None
+    # Dagster may give a range as a set, whose order is another in each process; a retry has to make the same label.
+    return PartitionSlice(context.asset_partitions_def, tuple(sorted(context.asset_partition_keys)))
+
+
+def read_partitions(context: InputContext) -> PartitionSlice | None:
+    """The partitions that this step reads of an upstream asset; None for the whole table.
+
+    An asset without partitions reads the whole table, also rows that no partition claims, unless its partition mapping
+    says which partitions; so does whoever loads all partitions of an asset outside of a run.
+    """
+    if not context.has_asset_key or not context.has_asset_partitions:
+        return None
+    try:
+        step = context.step_context
+    except DagsterInvariantViolationError:
+        step = None
+    if step is not None:
+        reader = step.job_def.asset_layer.get_assets_def_for_node(step.node_handle)
+        mapping = None if reader is None else reader.get_partition_mapping_for_dep(context.asset_key)
+        if (reader is None or step.entity_partitions_def is None) and isinstance(mapping, AllPartitionMapping | None):
+            return None
+    wanted = PartitionSlice(context.asset_partitions_def, tuple(sorted(context.asset_partition_keys)))
+    if step is not None or context.has_partition_key:
+        return wanted
+    existing = wanted.definition.get_partition_keys(dynamic_partitions_store=context.instance)
+    return None if set(wanted.keys) >= set(existing) else wanted
+
+
+def _multi_predicate(
+    definition: MultiPartitionsDefinition, keys: Sequence[str], config: TableConfig, schema: pa.Schema, asset: str
+) -> str:
+    """A term for each set of keys of the second dimension, over all of the first that have it: DuckDB takes minutes to plan
+    a term for each of some thousand partitions.
+    """
+    first, second = definition.partitions_defs
+    seconds: dict[str, list[str]] = {}
+    for key in keys:
+        parsed = key if isinstance(key, MultiPartitionKey) else definition.get_partition_key_from_str(key)
+        seconds.setdefault(parsed.keys_by_dimension[first.name], []).append(parsed.keys_by_dimension[second.name])
+    firsts: dict[tuple[str, ...], list[str]] = {}
+    for one, others in seconds.items():
+        firsts.setdefault(tuple(sorted(others)), []).append(one)
+    terms = []
+    for shared, ones in firsts.items():
+        sides = [
+            _predicate(dimension.partitions_def, chosen, config, dimension.name, schema, asset)
+            for dimension, chosen in ((first, ones), (second, shared))
+        ]
+        terms.append(" AND ".join(f"({side})" if " OR " in side else side for side in sides))
+    return terms[0] if len(terms) == 1 else " OR ".join(f"({term})" for term in terms)
+
+
+def _predicate(
+    definition: PartitionsDefinition,
+    keys: Sequence[str],
+    config: TableConfig,
+    dimension: str | None,
+    schema: pa.Schema,
+    asset: str,
+) -> str:
+    named = config.partition_column(dimension)
+    if named is None:
+        example = "'partition_expr': 'day'" if dimension is None else f"'partition_expr': {{{dimension!r}: 'day'}}"
+        raise InvalidConfig(
+            f"Asset {asset} has partitions{f' (dimension {dimension})' if dimension else ''}, but its metadata names no "
+            f"column that holds them. Set metadata {{{example}}}."
+        )
+    column = _column(schema, named)
+    if column is None:
+        raise SchemaMismatch(
+            f"Asset {asset}: its partition column {named!r} (metadata 'partition_expr') is missing from the columns "
+            f"{', '.join(schema.names)} of table {config.name}. Add the column, or correct 'partition_expr'."
+        )
+    field = schema.field(column)
+    name = quote_identifier(column)
+    if isinstance(definition, TimeWindowPartitionsDefinition):
+        ranges = []
+        for window in _windows(definition, keys):
+            start, end = (_boundary(moment, field, definition.fmt, asset) for moment in (window.start, window.end))
+            ranges.append(f"{name} >= {start} AND {name} < {end}")
+        return ranges[0] if len(ranges) == 1 else " OR ".join(f"({each})" for each in ranges)
+    values = [_value(key, field, asset) for key in keys]
+    return f"{name} = {values[0]}" if len(values) == 1 else f"{name} IN ({', '.join(values)})"
+
+
+def _windows(definition: TimeWindowPartitionsDefinition, keys: Sequence[str]) -> list[TimeWindow]:
+    """The windows of some partitions, those that touch joined to one."""
+    windows = sorted((definition.time_window_for_partition_key(key) for key in keys), key=lambda w: w.start.timestamp())
+    joined = windows[:1]
+    for window in windows[1:]:
+        if window.start.timestamp() <= joined[-1].end.timestamp():
+            joined[-1] = TimeWindow(joined[-1].start, window.end)
+        else:
+            joined.append(window)
+    return joined
+
+
+def _boundary(moment: datetime, field: pa.Field, fmt: str, asset: str) -> str:
+    """One end of a window as a literal of the column's type."""
+    kind = _value_type(field)
+    if pa.types.is_timestamp(kind):
+        if kind.tz is not None:
+            return f"TIMESTAMPTZ {quote_literal(moment.astimezone(UTC).strftime('%Y-%m-%d %H:%M:%S+00:00'))}"
+        _refuse_repeated_time(moment, field, asset)
+        return f"TIMESTAMP {quote_literal(moment.strftime('%Y-%m-%d %H:%M:%S'))}"
+    if pa.types.is_date(kind):
+        if (moment.hour, moment.minute, moment.second) != (0, 0, 0):
+            raise UnsupportedFeature(
+                f"Asset {asset}: column {field.name} holds dates, which cannot tell partitions that start at "
+                f"{moment:%H:%M} apart. Name a timestamp column in metadata 'partition_expr'."
+            )
+        return f"DATE {quote_literal(moment.strftime('%Y-%m-%d'))}"
+    if _is_text(kind):
+        if not _SORTABLE_FORMAT.fullmatch(fmt):
+            raise UnsupportedFeature(
+                f"Asset {asset}: texts of the partition format {fmt!r} do not sort by time, so column {field.name} cannot "
+                "hold a range of them. Use a date or timestamp column, or a format such as '%Y-%m-%d'."
+            )
+        # The key of an hour that happens for the second time has its offset at the end, and so sorts after the first.
+        return quote_literal(moment.strftime(f"{fmt}%z" if moment.fold and _is_ambiguous(moment) else fmt))
+    if pa.types.is_integer(kind) and moment.strftime(fmt).isdigit() and _SORTABLE_FORMAT.fullmatch(fmt):
+        _refuse_repeated_time(moment, field, asset)
+        return str(int(moment.strftime(fmt)))
+    raise UnsupportedFeature(
+        f"Asset {asset}: column {field.name} is {field.type}; time partitions need a date, timestamp or text column"
+        + (f" (a whole number needs a partition format of digits, not {fmt!r})." if pa.types.is_integer(kind) else ".")
+    )
+
+
+def _refuse_repeated_time(moment: datetime, field: pa.Field, asset: str) -> None:
+    """Raise UnsupportedFeature where a clock without a zone cannot tell what is before a moment from what is after it.
+
+    Clocks that go back from 2:00 to 1:00 can be divided at the first 1:00 (whatever follows is at least 1:00), not at
+    the second one, nor at half past.
+    """
+    if _is_ambiguous(moment) and (moment.fold or _is_ambiguous(moment - timedelta(microseconds=1))):
+        raise UnsupportedFeature(
+            f"Asset {asset}: {moment:%Y-%m-%d %H:%M} happens twice in the partition's time zone ({moment.tzinfo}), and "
+            f"column {field.name} has no time zone to tell which. Use a timestamp with a time zone, or partitions in UTC."
+        )
+
+
+def _value(key: str, field: pa.Field, asset: str) -> str:
+    """A partition key as a literal of the column's type."""
+    kind = _value_type(field)
+    if _is_text(kind):
+        return quote_literal(key)
+    if pa.types.is_integer(kind) and re.fullmatch(r"-?\d+", key):
+        return key
+    if pa.types.is_date(kind) and re.fullmatch(r"\d{4}-\d\d-\d\d", key):
+        return f"DATE {quote_literal(key)}"
+    raise UnsupportedFeature(
+        f"Asset {asset}: partition {key!r} cannot be a value of column {field.name}, which is {field.type}. "
+        "Use a text column for these partitions."
+    )
+
+
+def _is_ambiguous(moment: datetime) -> bool:
+    return moment.replace(fold=0).utcoffset() != moment.replace(fold=1).utcoffset()
+
+
+def _value_type(field: pa.Field) -> pa.DataType:
+    return field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+
+
+def _column(schema: pa.Schema, named: str) -> str | None:
+    """The column of that name; letter case counts only where two columns differ in nothing else."""
+    if named in schema.names:
+        return named
+    alike = [name for name in schema.names if name.lower() == named.lower()]
+    return alike[0] if len(alike) == 1 else None

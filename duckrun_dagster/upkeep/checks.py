@@ -1,0 +1,238 @@
+"""Asset checks of a Delta table: its columns and its age from the log, its rows by the engine in one query."""
+
+# No "from __future__ import annotations" here: Dagster must see the class of a check's context, not its name.
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from dagster import (
+    AssetCheckExecutionContext,
+    AssetCheckKey,
+    AssetCheckResult,
+    AssetChecksDefinition,
+    AssetCheckSeverity,
+    AssetCheckSpec,
+    AssetKey,
+    MetadataValue,
+    TableSchema,
+    multi_asset_check,
+)
+
+from duckrun.errors import InvalidConfig
+from duckrun.lake.lake import Lake
+from duckrun.session import Session
+from duckrun.sql.names import quote_identifier
+from duckrun.values.rows import EngineName
+from duckrun.values.snapshot import Snapshot, TableRef
+from duckrun_dagster import metadata as meta
+from duckrun_dagster.config import parse_table, table_of
+from duckrun_dagster.data_version import LogBackwards, changes_rows
+from duckrun_dagster.resources import DuckrunResource
+
+SCHEMA, ROWS, FRESH = "schema_is_unchanged", "row_count_is_within_bounds", "is_fresh"
+
+
+@dataclass(frozen=True)
+class TableChecks:
+    """What is checked of one table. ``unique`` holds keys, each a column or several together; NULL is no duplicate.
+
+    ``max_age`` is measured from the last commit that changed rows, not from the last run that looked.
+    """
+
+    key: AssetKey
+    schema_change: bool = True
+    min_rows: int | None = None
+    max_rows: int | None = None
+    not_null: tuple[str, ...] = ()
+    unique: tuple[tuple[str, ...], ...] = ()
+    max_age: timedelta | None = None
+
+    def names(self) -> dict[str, str]:
+        """The name of each check -> what it says."""
+        found: dict[str, str] = {}
+        if self.schema_change:
+            found[SCHEMA] = "The columns are those of the last look."
+        if self.min_rows is not None or self.max_rows is not None:
+            low, high = self.min_rows or 0, "any number of" if self.max_rows is None else f"{self.max_rows:,}"
+            found[ROWS] = f"The table has {low:,} to {high} rows."
+        found |= {_name("not_null", (column,)): f"{column} is never NULL." for column in self.not_null}
+        found |= {_name("unique", key): f"No two rows have the same {', '.join(key)}." for key in self.unique}
+        if self.max_age is not None:
+            found[FRESH] = f"Its rows changed within {self.max_age}."
+        return found
+
+
+def table_checks(
+    asset: AssetKey | str | Sequence[str],
+    *,
+    schema_change: bool = True,
+    min_rows: int | None = None,
+    max_rows: int | None = None,
+    not_null: Sequence[str] = (),
+    unique: Sequence[str | Sequence[str]] = (),
+    max_age: timedelta | None = None,
+    blocking: bool = False,
+    engine: EngineName = "duckdb",
+    metadata: dict[str, Any] | None = None,
+    resource_key: str = "duckrun",
+) -> AssetChecksDefinition:
+    """Checks of the table of an asset, all in one step; ``metadata`` is the asset's own, where that names the table.
+
+    A changed schema and an old table are warnings, the rest are errors; with ``blocking`` an error stops what is
+    downstream in the run. Raises InvalidConfig where nothing is checked.
+
+    Example::
+
+        table_checks(["sales", "orders"], min_rows=1, not_null=["id"], unique=["id", ["day", "till"]],
+                     max_age=timedelta(days=1))
+    """
+    key = AssetKey.from_coercible(asset)
+    keys = tuple((each,) if isinstance(each, str) else tuple(each) for each in unique)
+    checks = TableChecks(key, schema_change, min_rows, max_rows, tuple(not_null), keys, max_age)
+    names = checks.names()
+    if not names:
+        raise InvalidConfig(
+            f"table_checks of {key.to_user_string()} checks nothing; give it a bound, a column or an age."
+        )
+    soft = (SCHEMA, FRESH)
+    specs = [
+        AssetCheckSpec(name, asset=key, description=text, blocking=blocking and name not in soft)
+        for name, text in names.items()
+    ]
+
+    @multi_asset_check(
+        name=f"{'__'.join(key.path)}__table_checks",
+        specs=specs,
+        can_subset=True,
+        required_resource_keys={resource_key},
+    )
+    def check(context: AssetCheckExecutionContext) -> Iterator[AssetCheckResult]:
+        resource: DuckrunResource = getattr(context.resources, resource_key)
+        spark = getattr(context.resources, "spark", None) if engine == "spark" else None
+        lake = resource.lake()
+        ref = table_of(lake, parse_table(key, metadata or {}, default_schema=lake.default_schema))
+        session = resource.session(engine, spark=spark)
+        selected = {each.name for each in context.selected_asset_check_keys}
+        yield from evaluate(checks, session, ref, selected, context)
+
+    return check
+
+
+def evaluate(
+    checks: TableChecks, session: Session, ref: TableRef, selected: set[str], context: AssetCheckExecutionContext
+) -> Iterator[AssetCheckResult]:
+    """The results of the selected checks, all of one version. Raises TableNotFound, InvalidConfig."""
+    snapshot = session.snapshot(ref)
+    if SCHEMA in selected:
+        yield _schema(checks, snapshot, context)
+    counted = _counted(checks, session, snapshot, selected)
+    if ROWS in selected:
+        rows = counted["rows"]
+        within = (checks.min_rows or 0) <= rows and (checks.max_rows is None or rows <= checks.max_rows)
+        yield _result(checks, ROWS, within, snapshot, {"rows": rows})
+    for kind, keys in (("not_null", tuple((c,) for c in checks.not_null)), ("unique", checks.unique)):
+        for key in keys:
+            if (name := _name(kind, key)) in selected:
+                yield _result(checks, name, counted[name] == 0, snapshot, {"rows": counted[name]})
+    if FRESH in selected:
+        yield _fresh(checks, session.lake, snapshot)
+
+
+def _counted(checks: TableChecks, session: Session, snapshot: Snapshot, selected: set[str]) -> dict[str, int]:
+    """Rows, NULLs and rows that share a key: each check's count, by its name."""
+    columns = set(checks.not_null) | {column for key in checks.unique for column in key}
+    missing = sorted(columns - set(snapshot.schema.names))
+    if missing:
+        raise InvalidConfig(
+            f"Checks of {checks.key.to_user_string()}: table {snapshot.ref} has no column {', '.join(missing)}; it has "
+            f"{', '.join(snapshot.schema.names)}."
+        )
+    table = quote_identifier(snapshot.ref.schema, snapshot.ref.name)
+    wanted = {_name("not_null", (column,)): column for column in checks.not_null}
+    counts = [
+        f"coalesce(sum(CASE WHEN {quote_identifier(column)} IS NULL THEN 1 ELSE 0 END), 0) AS {quote_identifier(name)}"
+        for name, column in wanted.items()
+        if name in selected
+    ]
+    found: dict[str, int] = {}
+    if counts or ROWS in selected:
+        row = session.sql(
+            f"SELECT count(*) AS {quote_identifier('rows')}{''.join(f', {c}' for c in counts)} FROM {table}"
+        )
+        found |= {name: int(value) for name, value in row.collect()[0].items()}
+    for key in checks.unique:
+        if (name := _name("unique", key)) in selected:
+            quoted = [quote_identifier(column) for column in key]
+            known = " AND ".join(f"{column} IS NOT NULL" for column in quoted)
+            repeated = (
+                f"SELECT count(*) AS n FROM {table} WHERE {known} GROUP BY {', '.join(quoted)} HAVING count(*) > 1"
+            )
+            row = session.sql(f"SELECT coalesce(sum(n), 0) AS n FROM ({repeated}) AS repeated")
+            found[name] = int(row.collect()[0]["n"])
+    return found
+
+
+def _schema(checks: TableChecks, snapshot: Snapshot, context: AssetCheckExecutionContext) -> AssetCheckResult:
+    """Compared with the columns that the last look wrote into its own result, so that no old version has to be readable."""
+    now = {field.name: str(field.type) for field in snapshot.schema}
+    before = _last_columns(AssetCheckKey(checks.key, SCHEMA), context)
+    changes: dict[str, Any] = {}
+    if before is not None:
+        changes = {
+            "added": sorted(set(now) - set(before)),
+            "removed": sorted(set(before) - set(now)),
+            "changed": sorted(f"{c}: {before[c]} -> {now[c]}" for c in set(now) & set(before) if now[c] != before[c]),
+        }
+    metadata = {
+        "dagster/column_schema": meta.column_schema(snapshot),
+        **{what: MetadataValue.json(names) for what, names in changes.items() if names},
+    }
+    return _result(checks, SCHEMA, not any(changes.values()), snapshot, metadata)
+
+
+def _last_columns(key: AssetCheckKey, context: AssetCheckExecutionContext) -> dict[str, str] | None:
+    for each in context.instance.event_log_storage.get_asset_check_execution_history(key, limit=25):
+        event = each.event.dagster_event if each.event else None
+        data = event.event_specific_data if event is not None else None
+        schema = getattr(data, "metadata", {}).get("dagster/column_schema")
+        if schema is not None and isinstance(schema.value, TableSchema):
+            return {column.name: column.type for column in schema.value.columns}
+    return None
+
+
+def _fresh(checks: TableChecks, lake: Lake, snapshot: Snapshot) -> AssetCheckResult:
+    """By the clock of who committed."""
+    assert checks.max_age is not None
+    changed = next((each for each in LogBackwards(lake, snapshot) if changes_rows(each)), None)
+    if changed is None:
+        return _result(checks, FRESH, False, snapshot, {"last_change": "before the oldest commit in the log"})
+    millis = changed.info.get("inCommitTimestamp") or changed.info.get("timestamp")
+    if millis is None:
+        return _result(checks, FRESH, False, snapshot, {"last_change": f"version {changed.version}, which has no time"})
+    moment = datetime.fromtimestamp(millis / 1000, UTC)
+    age = datetime.now(UTC) - moment
+    found = {"last_change": MetadataValue.timestamp(moment), "age_seconds": round(age.total_seconds(), 1)}
+    return _result(checks, FRESH, age <= checks.max_age, snapshot, found)
+
+
+def _result(
+    checks: TableChecks, name: str, passed: bool, snapshot: Snapshot, metadata: dict[str, Any]
+) -> AssetCheckResult:
+    severity = AssetCheckSeverity.WARN if name in (SCHEMA, FRESH) else AssetCheckSeverity.ERROR
+    return AssetCheckResult(
+        passed=bool(passed),
+        asset_key=checks.key,
+        check_name=name,
+        severity=severity,
+        metadata={"version": snapshot.version, **metadata},
+    )
+
+
+def _name(kind: str, columns: Sequence[str]) -> str:
+    """A name of letters, digits and underscores, as Dagster wants it; other characters become their code."""
+    plain = "__".join(
+        "".join(c if c.isalnum() and c.isascii() or c == "_" else f"x{ord(c):x}" for c in col) for col in columns
+    )
+    return f"{kind}_{plain}"

@@ -1,0 +1,174 @@
+"""Tables kept in order, as assets: compaction and z-order, checkpoint, log cleanup and vacuum, on a schedule.
+
+Every operation is one commit of its own, or none, made by the code of the lake: a writer that commits in between is met
+as any other writer is, and no reader of a version within the retention loses a file.
+"""
+
+# No "from __future__ import annotations" here: Dagster must see the class of an asset's configuration, not its name.
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from dagster import (
+    AssetExecutionContext,
+    AssetKey,
+    AssetsDefinition,
+    AssetSelection,
+    Config,
+    Definitions,
+    MaterializeResult,
+    Resolvable,
+    ResolvedAssetKey,
+    ScheduleDefinition,
+    asset,
+    define_asset_job,
+)
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass
+
+from duckrun.errors import InvalidConfig
+from duckrun.session import Session
+from duckrun.values.rows import EngineName
+from duckrun.values.snapshot import TableRef
+from duckrun.values.tables import (
+    CheckpointSpec,
+    CleanupLogSpec,
+    MaintenanceResult,
+    MaintenanceSpec,
+    OptimizeSpec,
+    VacuumSpec,
+)
+from duckrun_dagster.config import parse_table, table_of
+from duckrun_dagster.resources import DuckrunResource
+
+_MB = 1024 * 1024
+_SMALL_FILE = 100 * _MB
+
+
+@dataclass(frozen=True, config=ConfigDict(arbitrary_types_allowed=True, extra="forbid"))
+class MaintainedTable(Resolvable):
+    """A table and what is done to it, in this order: optimize, checkpoint, cleanup_log, vacuum.
+
+    ``key`` is the key of the asset whose table it is, ``location`` a folder other than the key says. ``z_order_by`` and
+    ``predicate`` (over partition columns) go with optimize; ``retention_hours`` with vacuum: None is the table's own
+    retention, a week unless it says otherwise, and less than that is refused. The same settings are written in YAML, where
+    ``key`` is a text with slashes.
+    """
+
+    key: ResolvedAssetKey
+    optimize: bool = True
+    z_order_by: tuple[str, ...] = ()
+    predicate: str | None = None
+    target_file_size: int | None = None
+    checkpoint: bool = True
+    cleanup_log: bool = True
+    vacuum: bool = True
+    retention_hours: float | None = None
+    engine: EngineName = "duckdb"
+    location: str | None = None
+
+    @classmethod
+    def of(cls, table: "MaintainedTable | AssetKey | str | Sequence[str]", **settings: Any) -> "MaintainedTable":
+        """The table of an asset key, with these settings."""
+        return table if isinstance(table, MaintainedTable) else cls(AssetKey.from_coercible(table), **settings)
+
+    def specs(self, *, dry_run: bool) -> Iterator[MaintenanceSpec]:
+        if self.optimize and not dry_run:
+            yield OptimizeSpec(self.predicate, self.z_order_by, self.target_file_size)
+        if self.checkpoint and not dry_run:
+            yield CheckpointSpec()
+        if self.cleanup_log and not dry_run:
+            yield CleanupLogSpec()
+        if self.vacuum:
+            yield VacuumSpec(self.retention_hours, dry_run=dry_run)
+
+
+class MaintenanceConfig(Config):
+    """What one run may say: only look."""
+
+    dry_run: bool = Field(
+        default=False, description="List what vacuum would remove and count small files; change nothing."
+    )
+
+
+def maintenance(
+    tables: Sequence[MaintainedTable | AssetKey | str | Sequence[str]],
+    *,
+    cron_schedule: str | None = None,
+    execution_timezone: str | None = None,
+    name: str = "maintenance",
+    group_name: str = "maintenance",
+    resource_key: str = "duckrun",
+) -> Definitions:
+    """An asset for each table that keeps it in order, a job over them, and its schedule where ``cron_schedule`` is given.
+
+    The asset of table ``sales.orders`` is ``maintenance/sales/orders``, downstream of ``sales/orders``; its metadata has files
+    and bytes before and after. ``dry_run: true`` in the configuration of a run changes nothing.
+
+    Raises InvalidConfig for a table that is named twice.
+
+    Example::
+
+        defs = Definitions.merge(mine, maintenance([["sales", "orders"]], cron_schedule="0 3 * * *"))
+    """
+    wanted = [MaintainedTable.of(table) for table in tables]
+    keys = [table.key for table in wanted]
+    twice = sorted({key.to_user_string() for key in keys if keys.count(key) > 1})
+    if twice:
+        raise InvalidConfig(f"{name}: {', '.join(twice)} is named twice; one asset keeps a table in order.")
+    assets = [_asset(table, name, group_name, resource_key) for table in wanted]
+    job = define_asset_job(name, AssetSelection.assets(*assets), description="Keeps tables in order.")
+    schedules = []
+    if cron_schedule is not None:
+        schedules.append(
+            ScheduleDefinition(job=job, cron_schedule=cron_schedule, execution_timezone=execution_timezone)
+        )
+    return Definitions(assets=assets, jobs=[job], schedules=schedules)
+
+
+def _asset(table: MaintainedTable, name: str, group_name: str, resource_key: str) -> AssetsDefinition:
+    @asset(
+        key=[name, *table.key.path],
+        deps=[table.key],
+        group_name=group_name,
+        kinds={"delta", table.engine},
+        required_resource_keys={resource_key},
+        description=f"Keeps the table of {table.key.to_user_string()} in order.",
+    )
+    def kept(context: AssetExecutionContext, config: MaintenanceConfig) -> MaterializeResult:
+        resource: DuckrunResource = getattr(context.resources, resource_key)
+        spark = getattr(context.resources, "spark", None) if table.engine == "spark" else None
+        lake = resource.lake()
+        own = {"location": table.location} if table.location else {}
+        ref = table_of(lake, parse_table(table.key, own, default_schema=lake.default_schema))
+        session = resource.session(table.engine, spark=spark)  # the step's own, which it closes
+        results = [session.execute(ref, spec) for spec in table.specs(dry_run=config.dry_run)]
+        return MaterializeResult(metadata=_metadata(session, ref, results, dry_run=config.dry_run))
+
+    return kept
+
+
+def _metadata(
+    session: Session, ref: TableRef, results: Sequence[MaintenanceResult], *, dry_run: bool
+) -> dict[str, Any]:
+    """Files and bytes before the first operation and after the last, and what each did."""
+    snapshot = session.lake.snapshot(ref)
+    files = snapshot.files()
+    before = [result for result in results if result.files_before is not None]
+    values: dict[str, Any] = {
+        "dagster/table_name": str(ref),
+        "version": snapshot.version,
+        "dry_run": dry_run,
+        "files_before": before[0].files_before if before else len(files),
+        "files_after": len(files),
+        "bytes_before": before[0].bytes_before if before else sum(file.size for file in files),
+        "bytes_after": sum(file.size for file in files),
+        "small_files": sum(file.size < _SMALL_FILE for file in files),
+    }
+    for result in results:
+        values[f"{result.mode}_seconds"] = result.seconds
+        if result.version is not None:
+            values[f"{result.mode}_version"] = result.version
+        if result.mode in ("vacuum", "cleanup_log"):
+            values[f"{result.mode}_removed"] = len(result.removed)
+    return {key: value for key, value in values.items() if value is not None}

@@ -1,0 +1,103 @@
+"""Tables that others write, as observable source assets: what Dagster sees of them is their log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dagster import (
+    AssetKey,
+    DagsterInstance,
+    DataVersion,
+    DataVersionsByPartition,
+    ObserveResult,
+    OpExecutionContext,
+    PartitionsDefinition,
+    SourceAsset,
+    observable_source_asset,
+)
+from dagster._core.definitions.data_version import extract_data_version_from_entry
+
+from duckrun.lake.lake import Lake
+from duckrun_dagster import metadata as meta
+from duckrun_dagster.config import TableConfig, parse_table, table_of
+from duckrun_dagster.data_version import LogBackwards, data_version
+from duckrun_dagster.partitions.partitions import PartitionSlice
+from duckrun_dagster.resources import DuckrunResource
+
+
+def observable_table(
+    key: str | Sequence[str],
+    *,
+    partitions_def: PartitionsDefinition | None = None,
+    metadata: dict[str, Any] | None = None,
+    resource_key: str = "duckrun",
+    **arguments: Any,
+) -> SourceAsset:
+    """A table that no asset of yours writes. Its observation says the rows, the columns and the version; its data version
+    is that of the last commit that changed rows, of each partition where it has some.
+
+    ``key`` and ``metadata`` (``schema``, ``table``, ``location``, ``partition_expr``) name the table as an asset's do,
+    ``resource_key`` the DuckrunResource of its lake; the rest is ``observable_source_asset``'s.
+
+    Example::
+
+        orders = observable_table(["sales", "orders"], automation_condition=AutomationCondition.on_cron("@hourly"))
+    """
+    asset_key = AssetKey(key)
+    described = {**(metadata or {}), "dagster/storage_kind": "delta"}
+
+    @observable_source_asset(
+        key=asset_key,
+        partitions_def=partitions_def,
+        metadata=described,
+        required_resource_keys={resource_key},
+        **{"kinds": {"delta"}, **arguments},
+    )
+    def observe(context: OpExecutionContext) -> Any:
+        resource: DuckrunResource = getattr(context.resources, resource_key)
+        lake = resource.lake()
+        config = parse_table(asset_key, described, default_schema=lake.default_schema)
+        return observed(lake, asset_key, config, context.instance, partitions_def)
+
+    assert isinstance(observe, SourceAsset)
+    return observe
+
+
+def observed(
+    lake: Lake,
+    asset_key: AssetKey,
+    config: TableConfig,
+    instance: DagsterInstance,
+    partitions_def: PartitionsDefinition | None,
+) -> ObserveResult | DataVersionsByPartition:
+    """What the log of a table says now. Raises TableNotFound with the nearest names."""
+    ref = table_of(lake, config)
+    snapshot = lake.snapshot(ref)
+    if partitions_def is None:
+        known = _last(instance, asset_key, None)
+        return ObserveResult(
+            data_version=DataVersion(data_version(lake, snapshot, known=known)),
+            metadata={**meta.table_metadata(snapshot), "version": snapshot.version},
+        )
+    column, log = config.partition_column(), LogBackwards(lake, snapshot)
+    return DataVersionsByPartition(
+        {
+            key: data_version(
+                lake,
+                snapshot,
+                partition=PartitionSlice(partitions_def, (key,)),
+                column=column,
+                log=log,
+                known=_last(instance, asset_key, key),
+            )
+            for key in partitions_def.get_partition_keys(dynamic_partitions_store=instance)
+        }
+    )
+
+
+def _last(instance: DagsterInstance, asset_key: AssetKey, partition: str | None) -> str | None:
+    """The data version of the last observation."""
+    record = instance.get_latest_data_version_record(asset_key, is_source=True, partition_key=partition)
+    version = extract_data_version_from_entry(record.event_log_entry) if record is not None else None
+    return version.value if version is not None else None
