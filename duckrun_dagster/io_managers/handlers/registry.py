@@ -10,7 +10,7 @@ from typing import Any
 from duckrun.errors import InvalidConfig
 from duckrun_dagster.io_managers.handlers.handler import TypeHandler
 
-_HERE = "duckrun_dagster.io_managers"
+_HERE = "duckrun_dagster.io_managers.handlers"
 # The package that defines a type -> its handler. A class of somebody else's is known by the first of its bases that is here.
 _HANDLERS = {
     "pyarrow": f"{_HERE}.pyarrow_handler:PyArrowHandler",
