@@ -214,7 +214,7 @@ def measure(engine: Any, lake: Path, parts: list[str], repeat: int, known: set[s
     started = time.perf_counter()
     spark = None
     if engine == "spark":
-        from duckrun.engines.spark.process.session import spark_session
+        from duckrun.spark import spark_session
 
         spark = spark_session(master="local[2]", conf={"spark.driver.memory": "6g"})
     with duckrun.connect(lake, engine=engine, spark=spark) as session:

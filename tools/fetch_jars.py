@@ -14,7 +14,8 @@ import zipfile
 from importlib.metadata import version
 from pathlib import Path
 
-from duckrun.engines.spark.process.jars import AWS_SDK, HADOOP, STORE_PACKAGES
+from duckrun.engines.spark.process.jars import AWS_SDK, HADOOP
+from duckrun.spark import STORE_PACKAGES, spark_session, stop_spark_session
 
 TRIES = 4  # the first download of a jar fails now and then; what a try brought is kept for the next one
 TRY_SECONDS = 600
@@ -39,8 +40,6 @@ def present() -> bool:
 
 def start_spark() -> None:
     """A session on one core, one Delta table written and read."""
-    from duckrun.engines.spark.process.session import spark_session, stop_spark_session
-
     with tempfile.TemporaryDirectory() as scratch:
         spark = spark_session(master="local[1]", packages=STORE_PACKAGES["s3"], app_name="fetch-jars")
         spark.range(3).write.format("delta").save(f"{scratch}/table")

@@ -18,8 +18,7 @@ from duckrun_dagster.resources.run_worker import Worker, worker_of_run
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from duckrun.engines.spark.process.connect import RunServer
-    from duckrun.engines.spark.process.progress import Watch
+    from duckrun.spark import RunServer, Watch
 
 CONNECT_SERVER = ("auto", "always", "never")
 
@@ -87,7 +86,7 @@ class SparkResource(ConfigurableResource):
         """
         require_pyspark("SparkResource")
         self._check()
-        from duckrun.engines.spark.process.session import spark_session
+        from duckrun.spark import spark_session
 
         server = self._server(storage) if self._shares_spark() else None
         if server is not None:
@@ -157,8 +156,7 @@ class SparkResource(ConfigurableResource):
         worker = self._worker()
         if self._run is None or worker is None:
             return None
-        from duckrun.engines.spark.process.connect import RunServer
-        from duckrun.engines.spark.process.jars import store_packages
+        from duckrun.spark import RunServer, store_packages
 
         return RunServer.of_process(
             self._run.run_id,
@@ -172,16 +170,15 @@ class SparkResource(ConfigurableResource):
         return None if self.remote is None else written({"remote": self.remote}, self._secrets)["remote"]
 
     def _conf(self) -> dict[str, str]:
-        from duckrun.engines.spark.process.progress import page_settings
+        from duckrun.spark import page_settings
 
         return {**(page_settings() if self.progress and not self.remote else {}), **written(self.conf, self._secrets)}
 
     def _report_progress(self, session: SparkSession) -> None:
         if self.progress and self._run is not None and self._log is not None and self._run.run_id not in _watches:
-            from duckrun.engines.spark.process.progress import Watch
+            from duckrun.spark import watch
 
-            watch = Watch(session, self._log.info, nearby=self.remote is None)
-            _watches[self._run.run_id] = (id(self), watch)
+            _watches[self._run.run_id] = (id(self), watch(session, self._log.info, nearby=self.remote is None))
 
 
 def _gives_dbt_spark(definition: Any) -> bool:

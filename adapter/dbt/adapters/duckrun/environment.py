@@ -32,7 +32,7 @@ from duckrun.values.rows import AppTransaction
 from duckrun.values.snapshot import TableRef
 
 if TYPE_CHECKING:
-    from duckrun.engines.spark.engine import SparkEngine
+    from duckrun.spark import SparkEngine
 
 RUN_ID_VARIABLE = "DUCKRUN_RUN_ID"
 # The part of this machine's memory, 0 to 1, that whoever starts dbt beside other processes has for it.

@@ -19,8 +19,8 @@ from duckrun.values.rows import Commit
 if TYPE_CHECKING:
     from dbt.adapters.duckrun.environment import LakeEnvironment
 
-    from duckrun.engines.spark.engine import SparkEngine
     from duckrun.lake.lake import Lake
+    from duckrun.spark import SparkEngine
 
 SPARK_KEYS = ("master", "remote", "conf", "packages")
 _UNKNOWN_ROUTINE = re.compile(r"UNRESOLVED_ROUTINE\S*\s+Cannot resolve routine (`[^ ]+`)")
@@ -30,8 +30,7 @@ def start_engine(lake: Lake, options: Mapping[str, Any]) -> SparkEngine:
     """The engine of an invocation: on the Spark that the profile's ``spark`` names, else on the one that this process
     has or is told of (spark_session() says in which order). Raises InvalidConfig where there is none.
     """
-    from duckrun.engines.spark.engine import SparkEngine
-    from duckrun.engines.spark.process.session import spark_session
+    from duckrun.spark import SparkEngine, spark_session
 
     return SparkEngine(lake, spark_session(**options, storage=lake.storage))
 

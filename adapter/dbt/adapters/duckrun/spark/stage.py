@@ -19,9 +19,8 @@ from dbt_common.exceptions import DbtRuntimeError
 from sqlglot import exp
 
 from duckrun.engines.engine import Engine
-from duckrun.engines.spark.sql import quote
-from duckrun.engines.spark.types import as_utc
 from duckrun.frame import Frame
+from duckrun.spark import as_utc, quote
 from duckrun.sql.names import parse_query, quote_identifier
 from duckrun.sql.written import loose
 from duckrun.statements.reading import Reading

@@ -13,7 +13,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,12 +41,20 @@ def bar(done: int, tasks: int) -> str:
     return f"[{'#' * filled}{'.' * (_BAR - filled)}] {done} of {tasks} tasks"
 
 
-class Watch:
-    """Reports the long jobs of a session until ``stop()``.
+def watch(session: SparkSession, report: Callable[[str], Any], *, nearby: bool = True) -> Watch:
+    """A Watch that reports the long jobs of a session, from now until its ``stop()`` or the end of its ``with``.
 
-    ``report`` takes a line of text, and is called from a thread of its own. ``nearby`` says that the session's driver is
-    on this machine. Example: ``Watch(spark, print)``.
+    ``report`` takes a line of text, and is called from a thread of its own. ``nearby`` says that the session's driver is on
+    this machine, which then serves a page to ask. Example::
+
+        with watch(spark, print):
+            s.sql("create table sales.big as select * from sales.orders cross join sales.days")
     """
+    return Watch(session, report, nearby=nearby)
+
+
+class Watch:
+    """Reports the long jobs of a session: those of more than ``long_seconds``, each every ``every_seconds``."""
 
     def __init__(
         self,
@@ -73,8 +81,14 @@ class Watch:
             self._session = session
             session.registerProgressHandler(self._heard)
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
     def stop(self) -> None:
-        """Say nothing more."""
+        """Report nothing more."""
         self._done.set()
         if self._thread is not None:
             self._thread.join(timeout=5)
