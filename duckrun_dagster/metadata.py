@@ -20,7 +20,7 @@ from dagster import (
     TimeWindowPartitionsDefinition,
 )
 
-from duckrun.formats.delta.partition_values import typed
+from duckrun.values.partition_values import typed
 from duckrun.values.rows import Commit, ScanFile, counted_rows
 from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun_dagster.partitions.partitions import PartitionSlice

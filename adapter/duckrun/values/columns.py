@@ -1,8 +1,10 @@
-"""Names of columns: a table has each of them once, in whatever case, as Delta has it."""
+"""Names and types of columns: a table has each name once, in whatever case, as Delta has it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+
+import pyarrow as pa
 
 from duckrun.errors import SchemaMismatch
 
@@ -34,3 +36,14 @@ def told_apart(names: Sequence[str]) -> list[str]:
             taken.add(name)
         found.append(name)
     return found
+
+
+def holds(kind: pa.DataType, test: Callable[[pa.DataType], bool]) -> bool:
+    """True if a type, or one inside of it, passes a test."""
+    inner = [kind.field(i).type for i in range(kind.num_fields)] if pa.types.is_nested(kind) else []
+    return test(kind) or any(holds(child, test) for child in inner)
+
+
+def outside_years(column: str) -> str:
+    """What is wrong with a date or time that not every reader has, for a message."""
+    return f"column {column} holds a date or time outside of the years 1 to 9999, which not every reader has (NULL, or 9999-12-31, for never)"

@@ -1,15 +1,29 @@
 """What is asked of a table as a whole: make it, alter it, keep it in order. Frozen values that know no engine.
 
-What is asked of its rows is in specs.py; the result of both is a Commit.
+What is asked of its rows is in rows.py; the result of both is a Commit.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from duckrun.errors import InvalidConfig
 from duckrun.values.rows import AppTransaction, refuse_both_layouts
+
+SORT_BY = "duckrun.sortBy"
+"""The table property that holds the columns by which every write sorts, as a JSON list."""
+CLUSTERING = "liquid clustering (cluster_by) is Spark's. Run this with engine: spark"
+
+
+def sort_order(properties: Mapping[str, str]) -> tuple[str, ...]:
+    """The columns by which every write sorts. Raises InvalidConfig for a property that is no JSON list."""
+    try:
+        found = json.loads(properties.get(SORT_BY, "[]"))
+        return tuple(str(name) for name in found)
+    except (ValueError, TypeError) as error:
+        raise InvalidConfig(f"The table property {SORT_BY} is no JSON list of columns: {error}.") from error
 
 
 @dataclass(frozen=True)

@@ -23,13 +23,13 @@ from duckrun.engines.duckdb.writers import staged
 from duckrun.engines.duckdb.writers.reads import EVERYTHING, Read, equal, has_subquery, joined, matching, partitions
 from duckrun.engines.tables import REWRITTEN
 from duckrun.errors import DuplicateSourceKeys, InvalidConfig, LostRows, repeated_keys
-from duckrun.formats.delta.data_paths import place
-from duckrun.formats.delta.definition import sort_order
 from duckrun.formats.delta.operations import changed
-from duckrun.formats.delta.partition_values import partition_key
 from duckrun.sql.names import columns_of, fresh_name, quote_identifier, quote_literal, transpile
+from duckrun.values.data_files import place
+from duckrun.values.partition_values import partition_key
 from duckrun.values.rows import Commit, DeleteInsertSpec, ScanFile, counted_rows
 from duckrun.values.snapshot import Snapshot
+from duckrun.values.tables import sort_order
 
 if TYPE_CHECKING:
     from duckrun.engines.duckdb.write import Job

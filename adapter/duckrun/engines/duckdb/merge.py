@@ -18,12 +18,13 @@ from duckrun.engines.duckdb.target import definition_of
 from duckrun.engines.duckdb.writers import delta_rs
 from duckrun.engines.duckdb.writers.reads import EVERYTHING, has_subquery, joined
 from duckrun.errors import DuplicateSourceKeys, InvalidConfig, repeated_keys
-from duckrun.formats.delta.cautions import holds
 from duckrun.formats.delta.data_paths import RESPELLED, respelled
-from duckrun.formats.delta.definition import CHECK, sort_order
+from duckrun.formats.delta.definition import CHECK
 from duckrun.sql.names import columns_of, fresh_name, quote_identifier, transpile
+from duckrun.values.columns import holds
 from duckrun.values.rows import Commit, MergeClause, MergeSpec
 from duckrun.values.snapshot import Snapshot, TableRef
+from duckrun.values.tables import sort_order
 
 if TYPE_CHECKING:
     from duckrun.engines.duckdb.write import Job

@@ -22,14 +22,13 @@ from duckrun.engines.tables import nothing
 from duckrun.errors import InvalidConfig
 from duckrun.formats.delta import operations
 from duckrun.formats.delta.commit import refuse_unknown_features
-from duckrun.formats.delta.definition import sort_order
-from duckrun.formats.delta.partition_values import partition_key
 from duckrun.run.memory import parse_bytes
 from duckrun.run.transaction import Transaction
 from duckrun.sql.names import fresh_name, quote_identifier, transpile
+from duckrun.values.partition_values import partition_key
 from duckrun.values.rows import Commit, ScanFile, StagedFile
 from duckrun.values.snapshot import Snapshot
-from duckrun.values.tables import OptimizeSpec
+from duckrun.values.tables import OptimizeSpec, sort_order
 
 _TARGET = 128 * 1024 * 1024
 _SMALL = 0.75  # a file of this share of the target is large enough

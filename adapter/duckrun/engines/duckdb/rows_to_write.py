@@ -13,18 +13,19 @@ from duckrun.engines.duckdb.alter import order_by
 from duckrun.engines.duckdb.source import Rows, schema_of_types, without_type
 from duckrun.engines.duckdb.types import fits, whole_microseconds
 from duckrun.errors import InvalidConfig, RowsOutsidePartition, SchemaMismatch, UnsupportedFeature
-from duckrun.formats.delta.definition import CHECK, Definition, sort_order
-from duckrun.formats.delta.types import (
+from duckrun.formats.delta.definition import CHECK, Definition
+from duckrun.sql.names import quote_identifier, quote_literal, transpile
+from duckrun.sql.raising import raising
+from duckrun.values.columns import outside_years
+from duckrun.values.partition_values import (
     LONGEST_PARTITION,
     NO_PARTITION_VALUES,
     no_partition_value,
-    outside_years,
     refuse_partition_type,
 )
-from duckrun.sql.names import quote_identifier, quote_literal, transpile
-from duckrun.sql.raising import raising
 from duckrun.values.rows import WriteSpec
 from duckrun.values.snapshot import Snapshot, TableRef
+from duckrun.values.tables import sort_order
 
 Filled = dict[str, tuple[str | None, str]]
 """Column of the table -> the source's column (None: NULL) and the type to cast it to."""

@@ -10,9 +10,9 @@ import pyarrow as pa
 from duckrun.engines.duckdb.sql import attached, delta_scan
 from duckrun.errors import StorageError, UnsupportedFeature
 from duckrun.formats.delta.cautions import physical
-from duckrun.formats.delta.data_paths import place as place_in
 from duckrun.sql.names import fresh_name, quote_identifier, quote_literal
 from duckrun.sql.raising import raising
+from duckrun.values.data_files import place as place_in
 from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot
 

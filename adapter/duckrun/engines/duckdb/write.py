@@ -36,7 +36,6 @@ from duckrun.errors import (
 from duckrun.formats.delta import operations
 from duckrun.formats.delta.data_paths import RESPELLED, respelled
 from duckrun.formats.delta.definition import (
-    CLUSTERING,
     Definition,
     asks_features,
     constrained_anew,
@@ -62,6 +61,7 @@ from duckrun.values.rows import (
     counted_rows,
 )
 from duckrun.values.snapshot import Snapshot, TableRef, schema_from_text
+from duckrun.values.tables import CLUSTERING
 
 if TYPE_CHECKING:
     from duckrun.engines.duckdb.engine import DuckDBEngine

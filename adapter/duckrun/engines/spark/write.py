@@ -30,19 +30,15 @@ from duckrun.errors import (
 )
 from duckrun.formats.delta.alteration import Alteration, evolved
 from duckrun.formats.delta.commit import NewCommit, only_spark, refuse_unknown_features
-from duckrun.formats.delta.definition import Definition, constrained_anew, overwritten, sort_order
+from duckrun.formats.delta.definition import Definition, constrained_anew, overwritten
 from duckrun.formats.delta.operations import changed, created
 from duckrun.formats.delta.protocol import COMPUTED
-from duckrun.formats.delta.types import (
-    NO_PARTITION_VALUES,
-    holds,
-    no_partition_value,
-    outside_years,
-    refuse_partition_type,
-)
+from duckrun.formats.delta.types import holds
 from duckrun.run.transaction import Transaction
-from duckrun.values.columns import refuse_twins
+from duckrun.values.columns import outside_years, refuse_twins
+from duckrun.values.partition_values import NO_PARTITION_VALUES, no_partition_value, refuse_partition_type
 from duckrun.values.rows import Commit, DeleteInsertSpec, DeleteSpec, MergeSpec, Spec, UpdateSpec, WriteSpec
+from duckrun.values.tables import sort_order
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -13,18 +13,17 @@ from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
 from duckrun.formats.delta import types
 from duckrun.formats.delta.definition import (
     CHECK,
-    CLUSTERING,
     PLAIN,
     Definition,
     field_of,
     property_value,
     refuse_known,
-    sort_order,
     with_check,
 )
 from duckrun.formats.delta.types import DeltaType
 from duckrun.values.rows import SchemaMode
 from duckrun.values.tables import (
+    CLUSTERING,
     AddCheck,
     AddColumn,
     AlterSpec,
@@ -39,6 +38,7 @@ from duckrun.values.tables import (
     SetNotNull,
     SetProperties,
     UnsetProperties,
+    sort_order,
 )
 
 

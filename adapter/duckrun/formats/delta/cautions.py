@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from duckrun.errors import StorageError
-from duckrun.formats.delta.data_paths import is_absolute, place
 from duckrun.formats.delta.dataset import filesystem
+from duckrun.values.columns import holds
+from duckrun.values.data_files import is_absolute, place
 from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot
 
@@ -84,12 +85,6 @@ def _is_long(kind: pa.DataType) -> bool:
 
 def _is_list(kind: pa.DataType) -> bool:
     return pa.types.is_list(kind) or pa.types.is_large_list(kind)
-
-
-def holds(kind: pa.DataType, test: Callable[[pa.DataType], bool]) -> bool:
-    """True if a type, or one inside of it, passes a test."""
-    inner = [kind.field(i).type for i in range(kind.num_fields)] if pa.types.is_nested(kind) else []
-    return test(kind) or any(holds(child, test) for child in inner)
 
 
 # -- bounds of long decimals, and of floats that became doubles

@@ -1,4 +1,4 @@
-"""The path of a data file: as the log spells it, as it is, and as DuckDB calls it.
+"""The path of a data file as the log spells it.
 
 A log's path is a URI, relative to the table's folder or absolute (Delta protocol, Add File and Remove File). Writers escape
 different characters of it, and a remove counts only if it is spelled as the add was, letter by letter.
@@ -10,11 +10,10 @@ import re
 from collections.abc import Iterable
 from urllib.parse import quote, unquote
 
+from duckrun.values.data_files import is_absolute
 from duckrun.values.rows import ScanFile
-from duckrun.values.snapshot import TableRef
 
 _SAFE = "/!$&'()*+,;=:@~"
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 # What deltalake spells as it found it (measured with 1.6.6): of all else its removes may miss their files.
 _KEPT = re.compile(r"(?:[A-Za-z0-9_.=/+,;:@&$!()'~-]|%(?:2[0235A]|3[CEF]|5[BCDE]|60|7[BCD]|[89A-F][0-9A-F]))*")
 
@@ -34,22 +33,6 @@ def decoded(path: str) -> str:
 def spelled(file: ScanFile) -> str:
     """How the log calls a file: its own letters, for one that is in it."""
     return file.spelled or encoded(file.path)
-
-
-def is_absolute(path: str) -> bool:
-    """True for a file that the log names by more than its place in the table's folder, as shallow clones do.
-
-    >>> is_absolute("/data/a.parquet"), is_absolute("file:/data/a.parquet"), is_absolute("p=a:b/a.parquet")
-    (True, True, False)
-    """
-    return path.startswith("/") or _SCHEME.match(path) is not None
-
-
-def place(ref: TableRef, file: ScanFile) -> str:
-    """What DuckDB's ``filename`` says of the rows of a file."""
-    if not is_absolute(file.path):
-        return f"{ref.location}/{file.path}"
-    return re.sub(r"^file:/+", "/", file.path)
 
 
 def respelled(files: Iterable[ScanFile]) -> ScanFile | None:

@@ -19,15 +19,13 @@ from deltalake import Schema
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
 from duckrun.formats.delta import types
 from duckrun.sql.names import columns_of, transpile
+from duckrun.values.partition_values import refuse_partition_type
 from duckrun.values.rows import TableConstraints, WriteSpec
-from duckrun.values.tables import AddCheck, ColumnSpec, CreateSpec
+from duckrun.values.tables import CLUSTERING, SORT_BY, AddCheck, ColumnSpec, CreateSpec, sort_order
 
-SORT_BY = "duckrun.sortBy"
-"""The table property that holds the columns by which every write of ours sorts, as a JSON list."""
 CHECK = "delta.constraints."
 GIVEN = "duckrun.constraints"
 """The table property that says, as JSON, which constraints a write gave the table: another one may give others."""
-CLUSTERING = "liquid clustering (cluster_by) is Spark's. Run this with engine: spark"
 _BOOLEAN = {
     "delta.appendOnly": "appendOnly",
     "delta.enableChangeDataFeed": "changeDataFeed",
@@ -147,15 +145,6 @@ class Definition:
         return users
 
 
-def sort_order(properties: Mapping[str, str]) -> tuple[str, ...]:
-    """The columns by which every write of ours sorts. Raises InvalidConfig for a property that is no JSON list."""
-    try:
-        found = json.loads(properties.get(SORT_BY, "[]"))
-        return tuple(str(name) for name in found)
-    except (ValueError, TypeError) as error:
-        raise InvalidConfig(f"The table property {SORT_BY} is no JSON list of columns: {error}.") from error
-
-
 # -- making a table
 
 
@@ -173,7 +162,7 @@ def created(spec: CreateSpec) -> Definition:
         if unknown:
             raise SchemaMismatch(f"{what} names {', '.join(unknown)}; the columns are {', '.join(made.names)}")
     for name in spec.partition_by:
-        types.refuse_partition_type(name, types.spelled(next(f["type"] for f in fields if f["name"] == name)))
+        refuse_partition_type(name, types.spelled(next(f["type"] for f in fields if f["name"] == name)))
     if len(set(spec.partition_by)) == len(fields):
         raise SchemaMismatch("every column is a partition column; a table needs one that it is not partitioned by")
     properties = {name: property_value(name, value) for name, value in spec.table_properties.items()}

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from duckrun.errors import VersionNotReadable
 from duckrun.formats.delta.adds import adds_of
 from duckrun.formats.delta.commit import NewCommit
-from duckrun.formats.delta.data_paths import is_absolute, place, spelled
+from duckrun.formats.delta.data_paths import spelled
 from duckrun.formats.delta.operations import restore as operation
+from duckrun.values.data_files import is_absolute, place
 from duckrun.values.rows import AppTransaction, ScanFile
 from duckrun.values.snapshot import Snapshot
 

@@ -72,34 +72,6 @@ def _of(parsed: Any, dialect: str, column: str, text: str) -> DeltaType:
     raise SchemaMismatch(f"column {column!r} has the type {text}, which Delta cannot store")
 
 
-NO_PARTITION_VALUES = ("", "NULL", "__HIVE_DEFAULT_PARTITION__")
-"""Texts that some reader or writer takes for NULL where they are a partition value."""
-LONGEST_PARTITION = 255
-"""Bytes of a folder's name on every file system, ``column=value``."""
-
-
-def no_partition_value(column: str) -> str:
-    """What is wrong with one of NO_PARTITION_VALUES, for a message."""
-    return f"partition column {column} holds an empty string, the string NULL or __HIVE_DEFAULT_PARTITION__, which Delta readers take for NULL"
-
-
-def outside_years(column: str) -> str:
-    """What is wrong with a date or time that not every reader has, for a message."""
-    return f"column {column} holds a date or time outside of the years 1 to 9999, which not every reader has (NULL, or 9999-12-31, for never)"
-
-
-def refuse_partition_type(column: str, kind: str) -> None:
-    """Raise SchemaMismatch if a column of this type, in any spelling, can be no partition column."""
-    head = kind.lower().partition("(")[0].partition("<")[0]
-    if head in ("blob", "binary"):
-        raise SchemaMismatch(
-            f"column {column!r} is binary, and no two readers agree on the text of a binary partition value: partition by a text made of it, "
-            "such as hex()"
-        )
-    if head.endswith("[]") or head in ("array", "list", "map", "struct"):
-        raise SchemaMismatch(f"column {column!r} has the type {kind}, by which no table can be partitioned")
-
-
 def field(name: str, kind: DeltaType, nullable: bool = True, comment: str | None = None) -> dict[str, Any]:
     """A column as the log's schema has it."""
     return {"name": name, "type": kind, "nullable": nullable, "metadata": {"comment": comment} if comment else {}}

@@ -13,7 +13,6 @@ from typing import Any
 from sqlglot import exp
 
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
-from duckrun.formats.delta.definition import SORT_BY
 from duckrun.frame import Frame
 from duckrun.run.pins import Reads
 from duckrun.sql.dialects import text_in
@@ -34,6 +33,7 @@ from duckrun.statements.reading import Reading
 from duckrun.statements.values import CreateTableAs, Delete, Insert, Update
 from duckrun.values.rows import AppTransaction, DeleteSpec, SchemaMode, Spec, UpdateSpec, WriteSpec
 from duckrun.values.snapshot import Snapshot, TableRef
+from duckrun.values.tables import SORT_BY
 
 
 @dataclass(frozen=True)

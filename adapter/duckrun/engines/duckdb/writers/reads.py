@@ -20,9 +20,9 @@ from duckrun.engines.duckdb.steady import is_steady
 from duckrun.errors import DuckrunError
 from duckrun.formats.delta.data_paths import spelled
 from duckrun.formats.delta.log import CommitActions
-from duckrun.formats.delta.partition_values import partition_key
 from duckrun.run.transaction import Transaction
 from duckrun.sql.names import quote_identifier, tree_in
+from duckrun.values.partition_values import partition_key
 from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot
 

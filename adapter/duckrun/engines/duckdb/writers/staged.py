@@ -14,12 +14,12 @@ from duckrun.engines.duckdb.writers.reads import EVERYTHING, NOTHING, Read, may_
 from duckrun.engines.duckdb.writers.statistics import delta_stats
 from duckrun.errors import StorageError, UnsupportedFeature
 from duckrun.formats.delta.commit import NewCommit
-from duckrun.formats.delta.data_paths import is_absolute
 from duckrun.formats.delta.definition import Definition
 from duckrun.formats.delta.log import CommitTaken
 from duckrun.formats.delta.operations import Operation
 from duckrun.run.transaction import Transaction
 from duckrun.sql.names import quote_identifier, quote_literal
+from duckrun.values.data_files import is_absolute
 from duckrun.values.rows import ScanFile, StagedFile
 from duckrun.values.snapshot import Snapshot, TableRef, schema_to_text
 

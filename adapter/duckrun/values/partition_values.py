@@ -1,4 +1,4 @@
-"""Partition values as values: the log holds texts, and each writer spells one number or moment in its own way.
+"""Which values a partition can have, and what their texts stand for: each writer spells one number or moment in its own way.
 
 Source: Delta protocol, Partition Value Serialization.
 """
@@ -13,6 +13,8 @@ from decimal import Decimal, InvalidOperation
 
 import pyarrow as pa
 
+from duckrun.errors import SchemaMismatch
+
 _MOMENT = re.compile(
     r"(?P<year>[+-]?\d+)-(?P<month>\d{1,2})-(?P<day>\d{1,2})"
     r"(?:[ T](?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2})(?:\.(?P<fraction>\d{1,9}))?)?)?"
@@ -20,6 +22,28 @@ _MOMENT = re.compile(
     re.IGNORECASE,
 )
 _NAN = "NaN"
+
+NO_PARTITION_VALUES = ("", "NULL", "__HIVE_DEFAULT_PARTITION__")
+"""Texts that some reader or writer takes for NULL where they are a partition value."""
+LONGEST_PARTITION = 255
+"""Bytes of a folder's name on every file system, ``column=value``."""
+
+
+def no_partition_value(column: str) -> str:
+    """What is wrong with one of NO_PARTITION_VALUES, for a message."""
+    return f"partition column {column} holds an empty string, the string NULL or __HIVE_DEFAULT_PARTITION__, which Delta readers take for NULL"
+
+
+def refuse_partition_type(column: str, kind: str) -> None:
+    """Raise SchemaMismatch if a column of this type, in any spelling, can be no partition column."""
+    head = kind.lower().partition("(")[0].partition("<")[0]
+    if head in ("blob", "binary"):
+        raise SchemaMismatch(
+            f"column {column!r} is binary, and no two readers agree on the text of a binary partition value: partition by a text made of it, "
+            "such as hex()"
+        )
+    if head.endswith("[]") or head in ("array", "list", "map", "struct"):
+        raise SchemaMismatch(f"column {column!r} has the type {kind}, by which no table can be partitioned")
 
 
 def partition_key(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from duckrun.formats.delta.partition_values import typed
+from duckrun.values.partition_values import typed
 
 NTZ, TZ = pa.timestamp("us"), pa.timestamp("us", "UTC")
 

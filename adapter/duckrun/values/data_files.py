@@ -1,0 +1,26 @@
+"""Where a data file lies: in the folder of its table, or elsewhere, as those of a shallow clone do."""
+
+from __future__ import annotations
+
+import re
+
+from duckrun.values.rows import ScanFile
+from duckrun.values.snapshot import TableRef
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
+
+
+def is_absolute(path: str) -> bool:
+    """True for a file that the log names by more than its place in the table's folder, as shallow clones do.
+
+    >>> is_absolute("/data/a.parquet"), is_absolute("file:/data/a.parquet"), is_absolute("p=a:b/a.parquet")
+    (True, True, False)
+    """
+    return path.startswith("/") or _SCHEME.match(path) is not None
+
+
+def place(ref: TableRef, file: ScanFile) -> str:
+    """What DuckDB's ``filename`` says of the rows of a file."""
+    if not is_absolute(file.path):
+        return f"{ref.location}/{file.path}"
+    return re.sub(r"^file:/+", "/", file.path)
