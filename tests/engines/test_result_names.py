@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import duckdb
 import pyarrow as pa
 import pytest
 
@@ -63,3 +66,42 @@ def test_a_name_for_a_result_holds_both_columns(duck: Session) -> None:
     assert duck.sql("select 1 as a, 2 as a").collect() == [{"a": 1, "a_1": 2}]
     duck.sql("create temp table kept as select 1 as a, 2 as a")
     assert duck.sql("select a_1 from kept").collect() == [{"a_1": 2}]
+
+
+UNNAMED = [
+    "select (select max(x) from t), x + 1, exists(select 1 from t) from t",
+    'select (select max(a.x) from t a, "odd t" b where a.x = b.x), (select max(x) from main.t as u)',
+    "select * from (select (select max(x) from t) from t)",
+    "with q as (select (select max(x) from t)) from q",
+    "select x in (select x from t) from t",
+    "select (select max(x) from v)",
+    'select x, (select sum(x) from t z where z.x = t.x) from t join "odd t" o using (x)',
+    "select (select count(*) from (select * from t) q), array(select x from t)",
+]
+
+
+@pytest.mark.parametrize("query", UNNAMED)
+def test_an_expression_over_a_table_has_the_name_that_duckdb_gives_it(duck: Session, query: str) -> None:
+    plain = duckdb.connect()
+    for run in (duck.sql, plain.execute):
+        run("create table t as select 1 as x")
+        run('create table "odd t" as select 1 as x')
+        run("create view v as select x from t")
+    assert duck.sql(query).columns == plain.sql(query).columns
+    duck.sql(f"create table made as {query}")
+    assert duck.scan("main.made").columns == plain.sql(query).columns
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ("update t set x = 9 where v in (select v from given)", [(1, "a"), (9, "b")]),
+        ("update t set x = (select count(*) from given) + 5 where v = 'a'", [(2, "b"), (6, "a")]),
+        ("delete from t where v in (select v from given)", [(1, "a")]),
+    ],
+)
+def test_a_change_of_rows_reads_values_of_the_session(duck: Session, statement: str, expected: list[Any]) -> None:
+    duck.sql("create table t as select 1 as x, 'a' as v union all select 2, 'b'")
+    duck.register("given", pa.table({"v": ["b"]}))
+    duck.sql(statement)
+    assert sorted(rows_of(duck.scan("t"))) == expected

@@ -165,6 +165,22 @@ def text_of(piece: exp.Expr, generate: Generate) -> str:
     return "".join([*found, text[at : end + 1]])
 
 
+def put_names(tree: exp.Expr, generate: Generate) -> Iterator[tuple[str, str]]:
+    """What stands in the texts of a tree for the name of a table, and that name as it was written; the longest first."""
+    found: dict[str, str] = {}
+    for node in tree.walk():
+        original = node.meta.get(_ORIGINAL)
+        if original is None:
+            continue
+        text = node.meta[_PIECE][0]
+        for put in node.walk():
+            if _PLACE in put.meta and isinstance(put, exp.Subquery):
+                start, end, aliased, _ = put.meta[_PLACE]
+                alias = f" AS {put.args['alias'].sql(put.meta[_READ])}" if aliased else ""
+                found[_name(put, aliased, generate) + alias] = text[start : end + 1] + alias
+    yield from sorted(found.items(), key=lambda pair: -len(pair[0]))
+
+
 def _is_as_read(now: Any, then: Any) -> bool:
     """True if nothing but what has a place in the text is other than it was: any other change would be lost."""
     if isinstance(now, list) or isinstance(then, list):

@@ -34,6 +34,7 @@ from duckrun.run.pins import NOTHING, Reads, together
 from duckrun.run.transaction import Transaction
 from duckrun.sql.dialects import text_in
 from duckrun.sql.names import dotted_names, quote_identifier, quote_literal
+from duckrun.sql.written import put_names
 from duckrun.storage.storage import Storage
 from duckrun.values.columns import refuse_twins
 from duckrun.values.rows import Commit, ReadSpec, Spec, StagedFile, WriteSpec
@@ -217,7 +218,24 @@ class DuckDBEngine:
 
     def select(self, query: exp.Expr) -> Frame:
         """A query whose tables are pinned(): lazy."""
-        return self._frame(text_in(query, "duckdb"))
+        frame = self._frame(text_in(query, "duckdb"))
+        if any(scans_in(name) for name in frame.columns):
+            return frame.named(self._names_as_written(frame.columns, query))
+        return frame
+
+    def _names_as_written(self, columns: Sequence[str], query: exp.Expr) -> list[str]:
+        """Names of columns as DuckDB makes them of the query that was written: an expression without a name has its own text
+        for one, so that of a subquery would hold our scan.
+        """
+        cursor, names = self.connection.cursor(), list(columns)
+        normal = "SELECT json_deserialize_sql(json_serialize_sql('SELECT * FROM ' || $1))"
+        for put, original in put_names(query, text_in):
+            new, old = (
+                cursor.execute(normal, [text]).fetchall()[0][0].removeprefix("SELECT * FROM ")
+                for text in (put, original)
+            )
+            names = [name.replace(new, old) for name in names]
+        return names
 
     def explain(self, query: exp.Expr, *, analyze: bool = False) -> str:
         """DuckDB's plan of a query; with ``analyze`` it runs, and the plan has its times."""
@@ -323,7 +341,7 @@ class DuckDBEngine:
         """Carry out one spec as one commit."""
         if isinstance(spec, TableSpec):
             return carry_out(self, spec, transaction)
-        cursor = self.cursor()
+        cursor = self._cursor_with_values()
         job = write.Job(self, spec, transaction)
         with errors_about(f"table {transaction.ref}, {spec.mode}"):
             if source is None:
