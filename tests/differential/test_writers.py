@@ -104,8 +104,13 @@ class Table:
 
     def _check(self, when: str) -> None:
         expected = multiset(self.case.model)
-        for name, read in self.readers.items():
-            found = multiset(read(self.location, self.spark))
+        for name, read in list(self.readers.items()):
+            try:
+                found = multiset(read(self.location, self.spark))
+            except NotImplementedError as error:
+                self.case.log.append(f"{name} is asked no more: {error}")
+                del self.readers[name]
+                continue
             assert found == expected, f"{when}, {name}:\n  {disagreement(found, expected)}"
         for name, session in self.sessions.items():
             try:

@@ -177,10 +177,12 @@ def by_deltalake(location: Path, spark: Any) -> list[Row]:
     table = DeltaTable(str(location))
     if "deletionVectors" in (table.protocol().reader_features or ()):
         raise NotImplementedError("to_pyarrow_table reads no vectors")
-    schema = pa.schema(table.schema().to_arrow())
-    if any(pa.types.is_decimal(schema.field(name).type) for name in table.metadata().partition_columns):
-        raise NotImplementedError("to_pyarrow_table takes a partition value of -1.10 for -1.-10 (docs/types.md)")
-    return table.to_pyarrow_table().to_pylist()
+    try:
+        return table.to_pyarrow_table().to_pylist()
+    except pa.ArrowInvalid as error:
+        if "is not a valid decimal128 number" in str(error):
+            raise NotImplementedError("to_pyarrow_table takes -1.10 for -1.-10 (docs/types.md)") from error
+        raise
 
 
 def by_spark(location: Path, spark: Any) -> list[Row]:
