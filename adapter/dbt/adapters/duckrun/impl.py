@@ -286,7 +286,7 @@ class DuckrunAdapter(DuckDBAdapter):
         """Write the rows of a DuckDB relation to a model's or seed's table, as one commit, and drop that relation."""
         with self._dbt_errors():
             try:
-                build = self._build(relation, {**model, "config": {**(model.get("config") or {}), "sql_header": None}})
+                build = self._build(relation, model, header=False)
                 return build.table(strategy, f"select * from {staging.render()}")
             finally:
                 self._drop_staging(staging)
@@ -324,9 +324,11 @@ class DuckrunAdapter(DuckDBAdapter):
             finally:
                 self._drop_staging(staging)
 
-    def _build(self, relation: BaseRelation, model: Mapping[str, Any]) -> Build:
+    def _build(self, relation: BaseRelation, model: Mapping[str, Any], *, header: bool = True) -> Build:
+        """A node's write; without ``header``, its rows are there, and no SQL of the node runs any more."""
         ref = self._target(relation, str(model.get("unique_id", relation)))
-        return Build(self.env, self._stage(), ref, model)
+        config = parse_model(model)
+        return Build(self.env, self._stage(), ref, config if header else replace(config, sql_header=None))
 
     def _spark_stage(self) -> SparkStage:
         with self._dbt_errors():

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
 
 from dbt.adapters.duckrun.environment import LakeEnvironment
 from dbt.adapters.duckrun.materialize.response import DuckrunResponse
 from dbt.adapters.duckrun.materialize.stage import Stage
 from dbt.adapters.duckrun.materialize.strategy import CREATE, OVERWRITE, Write, plan_write, rows_that_stay
-from dbt.adapters.duckrun.model.config import ModelConfig, column_comments, parse_model
+from dbt.adapters.duckrun.model.config import ModelConfig, column_comments
 from dbt.adapters.duckrun.model.constraints import kept
 from dbt.adapters.duckrun.model.values import match
 from dbt.adapters.events.logging import AdapterLogger
@@ -41,10 +40,10 @@ _STAGING_SUFFIX = "__duckrun_staging"
 class Build:
     """One node's write: its rows are staged on its engine, and the write's own query takes them from there."""
 
-    def __init__(self, env: LakeEnvironment, stage: Stage, ref: TableRef, model: Mapping[str, Any]) -> None:
+    def __init__(self, env: LakeEnvironment, stage: Stage, ref: TableRef, config: ModelConfig) -> None:
         self.env = env
         self.stage = stage
-        self.config: ModelConfig = parse_model(model)
+        self.config = config
         self._transactions: dict[str, Transaction] = {}
         self.lake = env.lakes.of(ref)
         self.named = ref
