@@ -23,6 +23,21 @@ if TYPE_CHECKING:
     from duckrun.engines.spark.streams import stream_table
     from duckrun.engines.spark.types import as_utc
 
+else:
+    __getattr__ = names_from(
+        __name__,
+        {
+            "duckrun.engines.spark.engine": ("SparkEngine",),
+            "duckrun.engines.spark.process.connect": ("RunServer",),
+            "duckrun.engines.spark.process.jars": ("STORE_PACKAGES", "store_packages"),
+            "duckrun.engines.spark.process.progress": ("Watch", "page_settings", "watch"),
+            "duckrun.engines.spark.process.session": ("spark_session", "stop_spark_session"),
+            "duckrun.engines.spark.sql": ("quote",),
+            "duckrun.engines.spark.streams": ("stream_table",),
+            "duckrun.engines.spark.types": ("as_utc",),
+        },
+    )
+
 __all__ = [
     "STORE_PACKAGES",
     "RunServer",
@@ -37,26 +52,6 @@ __all__ = [
     "stream_table",
     "watch",
 ]
-
-_ENGINE = "duckrun.engines.spark"
-
-__getattr__ = names_from(
-    __name__,
-    {
-        "RunServer": f"{_ENGINE}.process.connect",
-        "STORE_PACKAGES": f"{_ENGINE}.process.jars",
-        "SparkEngine": f"{_ENGINE}.engine",
-        "Watch": f"{_ENGINE}.process.progress",
-        "as_utc": f"{_ENGINE}.types",
-        "page_settings": f"{_ENGINE}.process.progress",
-        "quote": f"{_ENGINE}.sql",
-        "spark_session": f"{_ENGINE}.process.session",
-        "stop_spark_session": f"{_ENGINE}.process.session",
-        "store_packages": f"{_ENGINE}.process.jars",
-        "stream_table": f"{_ENGINE}.streams",
-        "watch": f"{_ENGINE}.process.progress",
-    },
-)
 
 
 def __dir__() -> list[str]:

@@ -7,13 +7,21 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 from duckrun.errors import InvalidConfig, UnsupportedFeature
+from duckrun.former import names_now_in
 from duckrun.frame import Frame
 from duckrun.merge_builder import DeltaMergeBuilder, column_of, parsed
 from duckrun.sql.dialects import text_in
 from duckrun.statements.plan.sides import Sides
 from duckrun.values.rows import Commit, DeleteSpec, ReadSpec, UpdateSpec
 from duckrun.values.snapshot import Snapshot, TableRef
-from duckrun.values.tables import MaintenanceResult, OptimizeSpec, RestoreSpec, VacuumSpec
+from duckrun.values.tables import (
+    CheckpointSpec,
+    CleanupLogSpec,
+    MaintenanceResult,
+    OptimizeSpec,
+    RestoreSpec,
+    VacuumSpec,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -124,8 +132,23 @@ class Table:
         return DeltaOptimizeBuilder(self)
 
     def vacuum(self, retentionHours: float | None = None) -> MaintenanceResult:
-        """Remove the files that no version younger than ``retentionHours`` uses (None: the table's own retention)."""
+        """Remove the files that no version younger than ``retentionHours`` uses (None: the table's own retention, a week).
+
+        The result's ``removed`` names them; versions older than that can no longer be read. Raises InvalidConfig for less
+        than the table's retention, which VacuumSpec can lift, and ReadOnlyLake.
+        """
         return self.session.execute(self.ref, VacuumSpec(retentionHours))
+
+    def checkpoint(self) -> MaintenanceResult:
+        """Write a checkpoint of the newest version, from which readers start. Raises ReadOnlyLake."""
+        return self.session.execute(self.ref, CheckpointSpec())
+
+    def cleanup_log(self) -> MaintenanceResult:
+        """Remove entries of the log older than ``delta.logRetentionDuration`` (30 days) that a checkpoint covers.
+
+        Raises ReadOnlyLake.
+        """
+        return self.session.execute(self.ref, CleanupLogSpec())
 
     def restoreToVersion(self, version: int) -> Commit:
         """Make the table what it was at a version, as a new commit. Raises VersionNotReadable, ReadOnlyLake."""
@@ -172,3 +195,6 @@ class DeltaOptimizeBuilder:
 
 
 DeltaTable = Table
+
+if not TYPE_CHECKING:
+    __getattr__ = names_now_in("duckrun", old=__name__)

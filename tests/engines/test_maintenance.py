@@ -11,11 +11,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from duckrun import SQL, ReadOnlyLake, WriteSpec, connect, maintenance
+from duckrun import SQL, ReadOnlyLake, WriteSpec, connect
 from duckrun.errors import InvalidConfig, TableNotFound, UnsupportedFeature
 from duckrun.session import Session
 from duckrun.values.rows import DeleteSpec, ReadSpec
-from duckrun.values.tables import AlterSpec, ColumnSpec, CreateSpec, SetProperties
+from duckrun.values.tables import AlterSpec, ColumnSpec, CreateSpec, OptimizeSpec, SetProperties, VacuumSpec
 from tests.rows import rows_of
 
 WEEK = 7 * 24 * 3600
@@ -41,31 +41,32 @@ def small(session: Session) -> Session:
 
 def test_compaction_gives_fewer_files_and_the_same_rows(small: Session) -> None:
     before = rows_of(small.scan("main.t"))
-    result = maintenance.compact(small, "main.t")
+    result = small.table("main.t").optimize().executeCompaction()
     assert (result.files_before, result.files_after, result.version) == (6, 2, 3)
     assert result.bytes_before and result.bytes_after and result.bytes_after < result.bytes_before
     assert rows_of(small.scan("main.t")) == before
     actions = [a for line in log_of(small, 3) for a in (line.get("add"), line.get("remove")) if a]
     assert len(actions) == 8 and not any(action["dataChange"] for action in actions)
-    again = maintenance.compact(small, "main.t")
+    again = small.table("main.t").optimize().executeCompaction()
     assert (again.files_after, again.version) == (2, None)
 
 
 def test_compaction_of_some_partitions(small: Session) -> None:
-    assert maintenance.compact(small, "main.t", predicate="day = 'c'").files_after == 4
+    assert small.table("main.t").optimize().where("day = 'c'").executeCompaction().files_after == 4
     with pytest.raises(InvalidConfig, match=r"main\.t"):
-        maintenance.compact(small, "main.t", predicate="id = 1")
+        small.table("main.t").optimize().where("id = 1").executeCompaction()
 
 
 def test_what_cannot_be_compacted_is_said(small: Session) -> None:
     with pytest.raises(TableNotFound, match=r"main\.t"):
-        maintenance.compact(small, "main.tt")
+        small.execute("main.tt", OptimizeSpec())
     with pytest.raises(InvalidConfig, match=r"(?s)main\.t.*nothing"):
-        maintenance.z_order(small, "main.t", "nothing")
+        small.table("main.t").optimize().executeZOrderBy("nothing")
     with connect(small.lake.root, read_only=True) as reading:
-        for work in (maintenance.compact, maintenance.vacuum, maintenance.checkpoint, maintenance.cleanup_log):
+        table = reading.table("main.t")
+        for work in (table.optimize().executeCompaction, table.vacuum, table.checkpoint, table.cleanup_log):
             with pytest.raises(ReadOnlyLake, match=r"main\.t"):
-                work(reading, "main.t")
+                work()
     assert small.table("main.t").snapshot().version == 2
 
 
@@ -75,7 +76,7 @@ def test_z_order_puts_near_rows_into_the_same_files(duck: Session) -> None:
     )
     duck.execute("main.grid", WriteSpec("error"), grid)
     before = rows_of(duck.scan("main.grid", ReadSpec(columns=("x", "y"))))
-    result = maintenance.z_order(duck, "main.grid", "x", "y", target_file_size=150_000)
+    result = duck.execute("main.grid", OptimizeSpec(z_order_by=("x", "y"), target_file_size=150_000))
     assert result.files_after and result.files_after >= 4
     assert rows_of(duck.scan("main.grid", ReadSpec(columns=("x", "y")))) == before
     spans = [json.loads(line["add"]["stats"]) for line in log_of(duck, 1, "grid") if "add" in line]
@@ -89,7 +90,7 @@ def test_compaction_keeps_the_order_of_a_sorted_table(duck: Session) -> None:
     duck.execute("main.t", CreateSpec((ColumnSpec("id", "BIGINT"),), sort_by=("id",)))
     for ids in ([5, 1], [4, 2], [3, 0]):
         duck.execute("main.t", WriteSpec("append"), pa.table({"id": ids}))
-    maintenance.compact(duck, "main.t")
+    duck.table("main.t").optimize().executeCompaction()
     assert duck.scan("main.t").toArrow()["id"].to_pylist() == [0, 1, 2, 3, 4, 5]
 
 
@@ -110,9 +111,9 @@ def test_appends_beside_a_compaction_are_all_kept(duck: Session) -> None:
     writer.start()
     compactions = 0
     while not stop.is_set():
-        compactions += maintenance.compact(duck, "main.t").version is not None
+        compactions += duck.table("main.t").optimize().executeCompaction().version is not None
     writer.join()
-    maintenance.compact(duck, "main.t")
+    duck.table("main.t").optimize().executeCompaction()
     assert not failed and compactions
     assert rows_of(duck.scan("main.t"), "id") == sorted([(n,) for n in range(16)], key=repr)
     assert len(duck.table("main.t").snapshot().files()) == 1
@@ -137,7 +138,7 @@ def test_a_writer_that_commits_within_a_compaction_goes_below_it(
         return real(transaction, *args, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(optimize.staged, "commit", commit)
-    result = maintenance.compact(duck, "main.t")
+    result = duck.table("main.t").optimize().executeCompaction()
     assert (result.version, result.files_after) == (4, 2)
     assert rows_of(duck.scan("main.t"), "id") == [(0,), (1,), (2,), (99,)]
 
@@ -151,14 +152,14 @@ def test_vacuum_removes_what_no_version_within_the_retention_uses(small: Session
     definition = Path(small.lake.root, "main", "_duckrun", "view.json")
     definition.parent.mkdir(exist_ok=True)
     definition.write_text("{}")
-    maintenance.compact(small, "main.t")
+    small.table("main.t").optimize().executeCompaction()
     _age(small, 2 * WEEK)
-    kept = maintenance.vacuum(small, "main.t")
+    kept = small.table("main.t").vacuum()
     assert kept.removed == ()  # taken out of the table a moment ago, so a reader may be at work with them
     assert small.scan("main.t", ReadSpec(version=2)).count() == 6
     with pytest.raises(InvalidConfig, match=r"(?s)main\.t.*enforce_retention"):
-        maintenance.vacuum(small, "main.t", retention_hours=1)
-    listed = maintenance.vacuum(small, "main.t", retention_hours=0.001, dry_run=True, enforce_retention=False)
+        small.execute("main.t", VacuumSpec(retention_hours=1))
+    listed = small.execute("main.t", VacuumSpec(retention_hours=0.001, dry_run=True, enforce_retention=False))
     assert listed.dry_run and listed.version is None and listed.removed == ()
 
 
@@ -169,25 +170,25 @@ def test_vacuum_removes_old_files_and_keeps_staged_ones(duck: Session) -> None:
     stray.write_bytes(b"killed write")
     _age(duck, 2 * WEEK)
     staged = duck.stage("main.t", rows("c", 77))
-    assert maintenance.vacuum(duck, "main.t", dry_run=True).removed == ("part-stray.parquet",)
+    assert duck.execute("main.t", VacuumSpec(dry_run=True)).removed == ("part-stray.parquet",)
     assert stray.exists()
-    assert maintenance.vacuum(duck, "main.t").removed == ("part-stray.parquet",)
+    assert duck.table("main.t").vacuum().removed == ("part-stray.parquet",)
     assert duck.commit_staged("main.t", staged, WriteSpec("append")).rows_inserted == 1
-    gone = maintenance.vacuum(duck, "main.t", retention_hours=0, enforce_retention=False)
+    gone = duck.execute("main.t", VacuumSpec(retention_hours=0, enforce_retention=False))
     assert len(gone.removed) == 1 and rows_of(duck.scan("main.t"), "id") == [(2,), (77,)]
 
 
 def test_a_checkpoint_and_a_clean_log_read_the_same(small: Session) -> None:
     before = rows_of(small.scan("main.t"))
-    assert maintenance.checkpoint(small, "main.t").version is None
+    assert small.table("main.t").checkpoint().version is None
     log = Path(small.lake.root, "main", "t", "_delta_log")
     assert (log / f"{2:020d}.checkpoint.parquet").exists()
-    assert maintenance.cleanup_log(small, "main.t").removed == ()
+    assert small.table("main.t").cleanup_log().removed == ()
     small.execute("main.t", AlterSpec((SetProperties({"delta.logRetentionDuration": "interval 0 days"}),)))
-    maintenance.checkpoint(small, "main.t")
+    small.table("main.t").checkpoint()
     for path in log.glob("*.json"):
         os.utime(path, (time.time() - WEEK, time.time() - WEEK))
-    assert maintenance.cleanup_log(small, "main.t").removed
+    assert small.table("main.t").cleanup_log().removed
     assert rows_of(small.scan("main.t")) == before
 
 
@@ -222,12 +223,12 @@ def test_files_with_deletion_vectors_are_written_anew_by_duckdb(duck: Session, s
             other.execute("main.t", WriteSpec("append"), rows("a", *ids))
         other.execute("main.t", DeleteSpec("id % 50 = 0"))
         assert any(f.deletion_vector for f in duck.table("main.t").snapshot().files())
-        maintenance.compact(duck, "main.t")
+        duck.table("main.t").optimize().executeCompaction()
         assert not any(f.deletion_vector for f in duck.table("main.t").snapshot().files())
         assert other.scan("main.t").count() == duck.scan("main.t").count() == 196
         with pytest.raises(UnsupportedFeature, match=r"(?s)main\.t.*engine: spark"):
-            maintenance.vacuum(duck, "main.t")
-        gone = maintenance.vacuum(other, "main.t", retention_hours=0, enforce_retention=False)
+            duck.table("main.t").vacuum()
+        gone = other.execute("main.t", VacuumSpec(retention_hours=0, enforce_retention=False))
         assert gone.removed and other.scan("main.t").count() == 196
 
 

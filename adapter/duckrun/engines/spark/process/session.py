@@ -103,7 +103,7 @@ def spark_session(
                 raise InvalidConfig(
                     f"Spark was asked for at {shown(asked)}, but this process has a session at {shown(held)}; a process "
                     "holds one. Use that address, or stop the session first "
-                    "(duckrun.engines.spark.process.session.stop_spark_session)."
+                    "(duckrun.spark.stop_spark_session)."
                 )
             apply_storage(existing, storage)
             return existing
