@@ -2,14 +2,12 @@
 
 import dagster as dg
 
-from duckrun.sql.names import quote_identifier
 from duckrun_dagster import DuckrunResource
 from example_project import landing
 
 
 def _rows(duckrun: DuckrunResource, schema: str, table: str) -> int:
-    query = f"select count(*) as n from {quote_identifier(schema)}.{quote_identifier(table)}"
-    return int(duckrun.session().sql(query).toArrow()["n"][0].as_py())
+    return duckrun.session().table(f"{schema}.{table}").toDF().count()
 
 
 def _holds_what_landed(key: list[str], name: str) -> dg.AssetChecksDefinition:

@@ -14,7 +14,7 @@ import dagster as dg
 from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph, BaseAssetNode
 from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
 
-from duckrun.lake.lake import Lake
+from duckrun import Lake
 from example_project import settings
 
 INGEST, TRANSFORM = "ingest", "transform"
