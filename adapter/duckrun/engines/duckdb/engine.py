@@ -228,12 +228,20 @@ class DuckDBEngine:
         for one, so that of a subquery would hold our scan.
         """
         cursor, names = self.connection.cursor(), list(columns)
-        normal = "SELECT json_deserialize_sql(json_serialize_sql('SELECT * FROM ' || $1))"
+
+        def normal(text: str) -> str:
+            """A table as DuckDB writes it down; as it is where that is Spark's, such as a version behind its name."""
+            prefix = "SELECT * FROM "
+            try:
+                found = cursor.execute(
+                    "SELECT json_deserialize_sql(json_serialize_sql($1))", [prefix + text]
+                ).fetchall()
+            except duckdb.ParserException:
+                return text
+            return str(found[0][0]).removeprefix(prefix)
+
         for put, original in put_names(query, text_in):
-            new, old = (
-                cursor.execute(normal, [text]).fetchall()[0][0].removeprefix("SELECT * FROM ")
-                for text in (put, original)
-            )
+            new, old = normal(put), normal(original)
             names = [name.replace(new, old) for name in names]
         return names
 
