@@ -52,13 +52,13 @@ images: $(STAMP) ## README's pictures, from the page of `make ui` (after `make d
 	@$(WITH_JAVA) $(PY) tools/screenshots.py docs/images
 
 test: $(STAMP) ## the tests for every day (ARGS="-k merge" narrows)
-	@$(WITH_JAVA) $(PY) -m pytest -n $(WORKERS) --dist loadgroup -m "not ($(LONG))" $(ARGS)
+	@$(WITH_JAVA) $(PY) -m pytest -n $(WORKERS) --dist loadgroup --durations=10 -m "not ($(LONG))" $(ARGS)
 
 test-ci: $(STAMP) ## the long suites, each within its budget (SUITES="kills ui" narrows)
 	@$(WITH_JAVA) $(PY) tools/suites.py $(SUITES)
 
 test-all: $(STAMP) ## every case of every suite, also those that a run draws only a part of: hours
-	@DUCKRUN_TEST_ALL=1 $(WITH_JAVA) $(PY) -m pytest -n $(WORKERS) --dist loadgroup -m "not ($(LONG))" $(ARGS)
+	@DUCKRUN_TEST_ALL=1 $(WITH_JAVA) $(PY) -m pytest -n $(WORKERS) --dist loadgroup --durations=10 -m "not ($(LONG))" $(ARGS)
 	@DUCKRUN_TEST_ALL=1 $(WITH_JAVA) $(PY) tools/suites.py $(SUITES)
 
 conformance: $(STAMP) ## dbt's own suite for adapters (ENGINE=spark), and its table in docs/conformance.md

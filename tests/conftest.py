@@ -19,23 +19,30 @@ os.environ.setdefault(
     "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Djdk.lang.Process.launchMechanism=VFORK",
 )
 
-pytest_plugins = ["tests.drawing", "tests.fixtures_azure", "tests.fixtures_s3", "tests.fixtures_spark"]
+pytest_plugins = ["tests.drawing", "tests.figures", "tests.fixtures_azure", "tests.fixtures_s3", "tests.fixtures_spark"]
 
 
-# The markers of the long suites (LONG in the Makefile), each of which has its own way to stay within its time.
+# The markers of the long suites (LONG in the Makefile).
 LONG = ("kills", "conformance", "differential", "cluster", "ui", "slow", "matrix")
+# Of how many parts a run takes one, of tests that do not say it themselves. The other suites have budgets or matrices of their own.
+PARTS = {"slow": 5, "cluster": 3}
+PARTS_ON_SPARK = 5  # every day: half a second for each statement adds up
 
 
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups in this same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With several workers (pytest-xdist), one of them runs all that needs Spark: one Spark session a test run. Of the tests for
-    every day a run draws a third of those, since half a second for each statement adds up.
-    """
+    """With several workers (pytest-xdist), one of them runs all that needs Spark: one Spark session a test run."""
     for item in items:
-        if item.get_closest_marker("spark") or "spark" in getattr(item, "fixturenames", ()):
+        marks = {mark.name for mark in item.iter_markers()}
+        spark = "spark" in marks or "spark" in getattr(item, "fixturenames", ())
+        if spark:
             item.add_marker(pytest.mark.xdist_group("spark"))
-            if not any(map(item.get_closest_marker, (*LONG, "drawn", "whole"))):
-                item.add_marker(pytest.mark.drawn(3))
+        if marks & {"drawn", "whole"}:
+            continue
+        if parts := next((PARTS[name] for name in LONG if name in PARTS and name in marks), None):
+            item.add_marker(pytest.mark.drawn(parts))
+        elif spark and not marks & set(LONG):
+            item.add_marker(pytest.mark.drawn(PARTS_ON_SPARK))
 
 
 @pytest.fixture

@@ -1,10 +1,12 @@
 """Which part of the large matrices a run takes, by its seed (a pytest plugin: conftest.py names it in pytest_plugins).
 
-``@pytest.mark.drawn(5)`` on a test leaves a fifth of its cases to each run. The cases of one test take turns, and with
-``whole_classes=True`` the classes of a folder do: as many runs with seeds in a row as there are parts see every case.
-``@pytest.mark.whole`` is for a test about all cases of a matrix together, which runs where all of them do. The seed is DUCKRUN_TEST_SEED, else the number of the run where the CI counts
-them (GITHUB_RUN_NUMBER), else random; each run prints it. All cases run with DUCKRUN_TEST_ALL=1 (`make test-all`), with full
-counts (DUCKRUN_SOAK), and where the call names tests itself (``::`` or ``-k``).
+``@pytest.mark.drawn(5)`` on a test leaves a fifth of its cases to each run. The drawn cases of a file take turns in their
+order, and with ``whole_classes=True`` the classes of a folder do: as many runs with seeds in a row as there are parts see
+every case. ``@pytest.mark.whole`` is for a test about all cases of a matrix together, which runs where all of them do.
+
+The seed is DUCKRUN_TEST_SEED, else the number of the run where the CI counts them (GITHUB_RUN_NUMBER), else random; each run
+prints it. All cases run with DUCKRUN_TEST_ALL=1 (`make test-all`), with full counts (DUCKRUN_SOAK), and where the call names
+tests itself (``::`` or ``-k``).
 """
 
 from __future__ import annotations
@@ -57,7 +59,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 class _Turns:
-    """Whose turn it is: the cases of a test, or the classes of a folder, are counted as they come."""
+    """Whose turn it is: the cases of a file, or the classes of a folder, are counted as they come."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, dict[str, int]] = {}
@@ -68,11 +70,12 @@ class _Turns:
         marker = item.get_closest_marker("drawn")
         if marker is None:
             return True
+        parts, case = int(marker.args[0]), item.nodeid
+        within = f"{item.path.parent.name}/{item.path.name}"
         if marker.kwargs.get("whole_classes"):
-            matrix, case = str(item.path.parent.name), item.nodeid.rpartition("::")[0]
-        else:
-            matrix, case = item.nodeid.partition("[")[0], item.nodeid
-        numbers = self._numbers.setdefault(matrix, {})
+            within, case = item.path.parent.name, case.rpartition("::")[0]
+        # Cases of one number of parts are counted apart from others, so that each is drawn evenly.
+        numbers = self._numbers.setdefault(f"{within} {parts}", {})
         number = numbers.setdefault(case, len(numbers))
-        # Tests with a single case each must not all come up in the same run.
-        return (zlib.crc32(matrix.encode()) + number + seed()) % int(marker.args[0]) == 0
+        # Files with a single case each must not all come up in the same run.
+        return (zlib.crc32(within.encode()) + number + seed()) % parts == 0

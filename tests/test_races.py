@@ -16,8 +16,6 @@ from duckrun.values.rows import DeleteInsertSpec
 from tests import races
 from tests.races import CONSTANT_SOURCE, FOREIGN, MOMENTS, SOURCES, Foreign, LetIn, Rows, Source
 
-pytestmark = pytest.mark.drawn(7)
-
 SPECS: dict[str, Any] = {
     "append": WriteSpec("append"),
     "overwrite": WriteSpec("overwrite"),
@@ -96,6 +94,7 @@ def race(
         assert session.sql(f"select count(*) as n from {table}").collect() == [{"n": races.held(location).total()}]
 
 
+@pytest.mark.drawn(5)
 @pytest.mark.parametrize("foreign", FOREIGN, ids=races.named(FOREIGN))
 @pytest.mark.parametrize("source", SOURCES, ids=races.named(SOURCES))
 @pytest.mark.parametrize("mode", SPECS)
@@ -144,6 +143,7 @@ CHANGES: dict[str, tuple[str, Callable[[Rows], Rows], bool]] = {
 }
 
 
+@pytest.mark.drawn(5)
 @pytest.mark.parametrize("foreign", FOREIGN, ids=races.named(FOREIGN))
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_commit_in_between_is_before_or_after_a_statement(
@@ -157,7 +157,6 @@ def test_a_commit_in_between_is_before_or_after_a_statement(
     race(opened, let_in, lake, foreign, prepare)
 
 
-@pytest.mark.whole
 def test_sql_that_lost_its_race_is_computed_again_and_a_frame_is_refused(
     opened: Session, let_in: LetIn, lake: Path
 ) -> None:
@@ -221,7 +220,6 @@ def carried_by(session: Session) -> dict[str, Callable[[], Any]]:
 WAYS = list(carried_by(None))  # type: ignore[arg-type]
 
 
-@pytest.mark.whole
 @pytest.mark.parametrize("way", WAYS)
 def test_whatever_the_rows_went_through_they_know_what_they_were_made_of(opened: Session, lake: Path, way: str) -> None:
     races.make(lake / "main" / "t")
@@ -234,7 +232,6 @@ def test_whatever_the_rows_went_through_they_know_what_they_were_made_of(opened:
     assert races.held(lake / "main" / "t") == races.counted([*races.START, *races.UNRELATED])
 
 
-@pytest.mark.whole
 def test_a_version_that_was_asked_for_is_the_same_at_any_time(opened: Session, lake: Path) -> None:
     races.make(lake / "main" / "t")
     first = opened.sql("select * from t at (version => 0)")
@@ -245,7 +242,6 @@ def test_a_version_that_was_asked_for_is_the_same_at_any_time(opened: Session, l
     assert races.held(lake / "main" / "t") == races.counted(races.START)
 
 
-@pytest.mark.whole
 def test_commits_of_the_session_itself_are_in_its_own_order(opened: Session, lake: Path) -> None:
     races.make(lake / "main" / "t")
     frame = frame_of(opened)
@@ -259,7 +255,6 @@ def test_commits_of_the_session_itself_are_in_its_own_order(opened: Session, lak
     assert races.held(lake / "main" / "t") == races.counted(races.START[1:] * 2)
 
 
-@pytest.mark.whole
 def test_a_table_that_is_not_the_one_that_was_read_is_not_written(opened: Session, lake: Path) -> None:
     races.make(lake / "main" / "t")
     opened.sql("create temp table kept as select * from t")
@@ -270,7 +265,6 @@ def test_a_table_that_is_not_the_one_that_was_read_is_not_written(opened: Sessio
         opened.sql("create or replace table t as select * from kept")
 
 
-@pytest.mark.whole
 def test_nothing_of_the_log_is_read_again_where_the_version_stands(
     opened: Session, lake: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,7 +23,7 @@ import duckrun
 from duckrun.engines.duckdb.engine import extension_path
 from duckrun.values.rows import WriteSpec
 
-pytestmark = [pytest.mark.differential, pytest.mark.spark, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.differential, pytest.mark.spark, pytest.mark.drawn(3), pytest.mark.timeout(1200)]
 
 SCALE = 0.01
 EXAMPLE = Path(__file__).parents[2] / "example_project" / "dbt"

@@ -11,6 +11,7 @@ import os
 import random
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +122,7 @@ class Table:
             assert found == expected, f"{when}, session on {name}:\n  {disagreement(found, expected)}"
 
 
-def test_what_one_wrote_the_other_changes(tmp_path: Path, spark: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_one_wrote_the_other_changes(tmp_path: Path, spark: Any, figures: Callable[[str], None]) -> None:
     started, number, outcomes = time.monotonic(), 0, Counter[str]()
     root = tmp_path / "lake"
     with duckrun.connect(root, memory_limit="2GB") as duck, duckrun.connect(root, engine="spark", spark=spark) as other:
@@ -138,7 +139,6 @@ def test_what_one_wrote_the_other_changes(tmp_path: Path, spark: Any, capsys: py
             elif number > int(ONLY):
                 break
             number += 1
-    with capsys.disabled():
-        print(f"\n{number} tables, {dict(outcomes)}, seed {seed()}, {time.monotonic() - started:.0f} s")
+    figures(f"{number} tables, {dict(outcomes)}, seed {seed()}, {time.monotonic() - started:.0f} s")
     if ONLY is None:
         assert outcomes["carried out"] > outcomes["refused"]

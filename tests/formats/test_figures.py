@@ -40,10 +40,10 @@ CHANGES: dict[str, Work] = {
 }
 
 
-@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("name", CHANGES)
 @pytest.mark.parametrize("fault", ["rows are missing", "rows are doubled"])
 def test_a_change_that_reads_other_rows_than_its_files_hold_is_not_committed(
-    held: Session, monkeypatch: pytest.MonkeyPatch, change: str, fault: str
+    held: Session, monkeypatch: pytest.MonkeyPatch, name: str, fault: str
 ) -> None:
     """A reader that leaves out a row of a file, or gives all of its rows twice."""
     stage = change.staged.stage
@@ -62,7 +62,7 @@ def test_a_change_that_reads_other_rows_than_its_files_hold_is_not_committed(
     )
     monkeypatch.setattr(change.staged, "stage", strange)
     with pytest.raises(LostRows, match=r"main\.t.*not committed"):
-        CHANGES[change](held)
+        CHANGES[name](held)
     monkeypatch.undo()
     assert held.snapshot("t").version == 1
     assert rows_of(held.table("t").toDF(), "id", "p") == sorted(ROWS)

@@ -97,7 +97,7 @@ def test_what_spark_refuses_is_refused_by_name(duck: Session, tables: Path, name
 
 
 @pytest.mark.differential
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(5)
 @pytest.mark.spark
 @pytest.mark.parametrize("name", COMPARED)
 def test_rows_are_those_of_plain_spark(duck: Session, sparks: Session, spark: Any, tables: Path, name: str) -> None:
@@ -109,7 +109,7 @@ def test_rows_are_those_of_plain_spark(duck: Session, sparks: Session, spark: An
 
 
 @pytest.mark.differential
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(5)
 @pytest.mark.spark
 @pytest.mark.parametrize("name", REFUSED)
 def test_spark_refuses_by_name_too(sparks: Session, spark: Any, tables: Path, name: str) -> None:

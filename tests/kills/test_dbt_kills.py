@@ -10,7 +10,7 @@ import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +104,7 @@ def expected(rounds: int) -> dict[str, Counter[tuple[Any, ...]]]:
 
 @pytest.mark.parametrize("named", [True, False], ids=["with DUCKRUN_RUN_ID", "without"])
 def test_a_build_that_is_killed_finishes_when_it_is_run_again(
-    tmp_path: Path, builders: Writers, named: bool, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, builders: Writers, named: bool, figures: Callable[[str], None]
 ) -> None:
     project, rng = make_project(tmp_path / "project", MODELS), random.Random(SEED + named)
     leave = [] if named else ["--exclude", "appended"]  # which without a name appends again: see below
@@ -127,8 +127,7 @@ def test_a_build_that_is_killed_finishes_when_it_is_run_again(
         with duckrun.connect(project / "lake") as session:
             assert session.tables() == sorted(f"main.{name}" for name in ["feed", "staged", "changing", *tables])
             assert session.sql("select count(*) as n from main.changing").collect() == [{"n": len(IDS)}]
-    with capsys.disabled():
-        print(f"\n{kills} kills in {number} rounds, seed {SEED}, {time.monotonic() - started:.0f} s")
+    figures(f"{kills} kills in {number} rounds, seed {SEED}, {time.monotonic() - started:.0f} s")
 
 
 # -- one moment that is known: the append has committed, and the model after it has not

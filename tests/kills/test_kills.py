@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -124,7 +124,7 @@ def reader() -> duckdb.DuckDBPyConnection:
 
 
 def test_chains_of_writes_that_are_killed_commit_every_step_exactly_once(
-    tmp_path: Path, writers: Writers, reader: duckdb.DuckDBPyConnection, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, writers: Writers, reader: duckdb.DuckDBPyConnection, figures: Callable[[str], None]
 ) -> None:
     lake, rng = tmp_path / "lake", random.Random(SEED)
     (tmp_path / "scratch").mkdir()
@@ -151,8 +151,7 @@ def test_chains_of_writes_that_are_killed_commit_every_step_exactly_once(
                 changed.append(number)
         check_after(lake, reader, model, chain, changed)
         chain += 1
-    with capsys.disabled():
-        print(f"\n{kills} kills in {chain} chains, seed {SEED}, {time.monotonic() - started:.0f} s")
+    figures(f"{kills} kills in {chain} chains, seed {SEED}, {time.monotonic() - started:.0f} s")
 
 
 def rows_of(table: pa.Table) -> Counter[Row]:

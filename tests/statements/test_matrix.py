@@ -29,7 +29,7 @@ def _cells() -> Iterator[object]:
             marks = []
             if engine == "spark":
                 daily = [] if case.daily else [pytest.mark.slow]
-                marks = [pytest.mark.spark, pytest.mark.drawn(3), *daily]
+                marks = [pytest.mark.spark, *daily]
             yield pytest.param(case, engine, id=f"{case.id} [{engine}]", marks=marks)
 
 

@@ -73,6 +73,15 @@ def test_a_test_that_is_named_runs_whole(ran):
     assert len(ran(MATRIX, "-k", "test_case")) == 12
 
 
+ALONE = "import pytest\n" + "".join(f"\n@pytest.mark.drawn(5)\ndef test_{n}(): pass\n" for n in range(10))
+
+
+def test_tests_of_one_file_take_turns(ran):
+    runs = [ran(ALONE, DUCKRUN_TEST_SEED=str(seed)) for seed in range(5)]
+    assert [len(names) for names in runs] == [2] * 5
+    assert sorted(name for names in runs for name in names) == sorted(f"test_{n}" for n in range(10))
+
+
 def test_classes_are_drawn_whole(ran):
     drawn = [ran(CLASSES, DUCKRUN_TEST_SEED=str(seed)) for seed in (1, 2)]
     assert sorted(drawn) == [["TestOne::test_a", "TestOne::test_b"], ["TestTwo::test_a", "TestTwo::test_b"]]
