@@ -101,8 +101,8 @@ def _manager(resource: Any) -> DeltaIOManager | None:
 def _lake(duckrun: Any) -> tuple[str | None, str]:
     """The address of a lake, or what stands for it before it is known, and its default schema."""
     if not isinstance(duckrun, DuckrunResource):  # configured at launch
-        given = getattr(duckrun, "data", {})
-        return f"lake {id(duckrun)}", given.get("schema") or "main"
+        fields = getattr(duckrun, "data", {})
+        return f"lake {id(duckrun)}", fields.get("schema") or "main"
     root, schema = duckrun.address()
     if root is not None:
         return normalise_root(root), schema

@@ -1,4 +1,4 @@
-"""What the configuration of one run says of our resources: read as it was given, and refused where nothing would read it."""
+"""What the configuration of one run says of our resources: read as it was resolved, and refused where nothing would read it."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from duckrun_dagster.config import RUN_KEYS
 
 
 def configured_by_field(resource: ConfigurableResourceFactory[Any]) -> None:
-    """Let a run's configuration of a resource change what it names, and leave the rest as the resource was given it.
+    """Let a run's configuration of a resource change what it names, and leave the rest as the resource was resolved it.
 
     Dagster takes the defaults of the class for all that such a configuration does not name (1.13: ``_curry_config_schema``
     sets a default for the resource as a whole, none for each field), so that another root or schema would be another table.
     """
     state = resource._state__internal__
-    given = state.resolved_config_dict
+    resolved = state.resolved_config_dict
     fields = {
-        name: Field(field.config_type, default_value=given[name], description=field.description)
-        if name in given
+        name: Field(field.config_type, default_value=resolved[name], description=field.description)
+        if name in resolved
         else field
         for name, field in state.schema.config_type.fields.items()  # type: ignore[attr-defined]
     }
-    schema = DefinitionConfigSchema(Field(Shape(fields), default_value=given, description=state.schema.description))
+    schema = DefinitionConfigSchema(Field(Shape(fields), default_value=resolved, description=state.schema.description))
     resource._state__internal__ = state._replace(config_schema=schema)
 
 

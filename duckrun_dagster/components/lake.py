@@ -13,7 +13,7 @@ from duckrun_dagster.resources import DuckrunResource, SparkResource
 
 
 class LakeScaffoldParams(BaseModel):
-    """What `dg scaffold defs` may be told."""
+    """What `dg scaffold defs` takes."""
 
     root_path: str | None = Field(default=None, description="A folder, or an s3://, az://, abfss:// or gs:// URL.")
     project_dir: str | None = Field(default=None, description="A dbt project whose profile is of type duckrun.")
@@ -21,7 +21,7 @@ class LakeScaffoldParams(BaseModel):
 
 
 class LakeScaffolder(dg.Scaffolder[LakeScaffoldParams]):
-    """Writes a defs.yaml with a lake beside the project, unless told of another one."""
+    """Writes a defs.yaml with a lake beside the project, unless its parameters name another one."""
 
     @classmethod
     def get_scaffold_params(cls) -> type[LakeScaffoldParams]:

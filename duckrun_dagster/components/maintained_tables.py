@@ -10,7 +10,7 @@ from duckrun_dagster.upkeep.maintenance import MaintainedTable, maintenance
 
 
 class TablesScaffoldParams(BaseModel):
-    """What `dg scaffold defs` may be told."""
+    """What `dg scaffold defs` takes."""
 
     table: str = Field(default="main/my_table", description="The asset key of a table to keep in order.")
     cron_schedule: str = Field(default="0 3 * * *", description="When.")

@@ -1,4 +1,4 @@
-"""dbt from Dagster on a duckrun lake: each run tells the adapter its chain, each model's event carries its commit.
+"""dbt from Dagster on a duckrun lake: each run passes the adapter its chain, each model's event carries its commit.
 
 The commit comes from dbt's own structured log, in which the adapter's response of every node is written when it ends;
 rows and columns come from the table's log. No second connection is opened and no table is read.

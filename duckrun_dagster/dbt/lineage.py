@@ -42,12 +42,12 @@ def column_lineage(
         },
     )
     # sqlglot has no dialect of our adapter's name.
-    told = {**manifest, "metadata": {**manifest["metadata"], "adapter_type": dialect}}
+    with_dialect = {**manifest, "metadata": {**manifest["metadata"], "adapter_type": dialect}}
     try:
         return _build_column_lineage_metadata(
             event_history_metadata=known,
             dbt_resource_props=dict(props),
-            manifest=told,
+            manifest=with_dialect,
             dagster_dbt_translator=translator,
             target_path=target_path,
             project=project,

@@ -12,7 +12,7 @@ _WALL, _INSTANT = "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M:%S+00:00"
 
 
 def partition_vars(context: AssetExecutionContext) -> dict[str, Any]:
-    """What ``--vars`` tells dbt of the partitions of a run; empty for a run without.
+    """What ``--vars`` passes to dbt of the partitions of a run; empty for a run without.
 
     ``partition_keys`` is the list of them. Partitions in time have ``partition_start`` and ``partition_end``, which is
     outside, by the clock of their time zone, and both again with ``_utc`` as instants. Several dimensions have a list

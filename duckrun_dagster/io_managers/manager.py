@@ -194,7 +194,7 @@ class DeltaIOManager(ConfigurableIOManager):
             scan = TableScan(session, ref, read)
             partitions = read_partitions(context)
             if partitions is not None:
-                whole = replace(scan, asked=ReadSpec(version=read.version, timestamp=read.timestamp))
+                whole = replace(scan, requested=ReadSpec(version=read.version, timestamp=read.timestamp))
                 with unnoted():  # the value is made of none of these rows
                     schema = whole.frame().schema
                     if not allows_missing_partitions(context.definition_metadata or {}, what=what):

@@ -37,8 +37,8 @@ def refuse_missing(
 
 
 def _has_rows(scan: TableScan, predicate: str) -> bool:
-    one = ReadSpec(predicate=predicate, version=scan.asked.version, timestamp=scan.asked.timestamp)
-    return replace(scan, asked=one).frame().limit(1).count() > 0
+    one = ReadSpec(predicate=predicate, version=scan.requested.version, timestamp=scan.requested.timestamp)
+    return replace(scan, requested=one).frame().limit(1).count() > 0
 
 
 def _listed(keys: list[str]) -> str:

@@ -61,10 +61,10 @@ def lake_of_profile(
     )
 
 
-def _profiles_dir(project: Path, given: str | os.PathLike[str] | None) -> Path:
-    """Where dagster-dbt and dbt look: as told, the environment, the project, the home folder."""
-    if given is not None:
-        return Path(given).expanduser().absolute()
+def _profiles_dir(project: Path, chosen: str | os.PathLike[str] | None) -> Path:
+    """Where dagster-dbt and dbt look: the argument, the environment, the project, the home folder."""
+    if chosen is not None:
+        return Path(chosen).expanduser().absolute()
     candidates = [project, Path.home() / ".dbt"]
     if os.environ.get("DBT_PROFILES_DIR"):
         candidates.insert(0, Path(os.environ["DBT_PROFILES_DIR"]))

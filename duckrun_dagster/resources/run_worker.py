@@ -1,4 +1,4 @@
-"""The process that works a run off, as Dagster's own event log tells it."""
+"""The process that works a run off, by Dagster's own event log."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Worker:
 def worker_of_run(instance: DagsterInstance | None, run_id: str) -> Worker | None:
     """The worker of a run that this process is part of: this process, or the one that started it for a step.
 
-    None where the log does not tell, or tells of a process on another machine (steps in containers of their own).
+    None where the log names none, or names a process on another machine (steps in containers of their own).
     """
     if instance is None:
         return None

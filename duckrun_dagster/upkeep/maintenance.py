@@ -135,7 +135,7 @@ def _asset(table: MaintainedTable, name: str, group_name: str, resource_key: str
         required_resource_keys={resource_key},
         description=f"Keeps the table of {table.key.to_user_string()} in order.",
     )
-    def kept(context: AssetExecutionContext, config: MaintenanceConfig) -> MaterializeResult:
+    def maintain(context: AssetExecutionContext, config: MaintenanceConfig) -> MaterializeResult:
         resource: DuckrunResource = getattr(context.resources, resource_key)
         spark = getattr(context.resources, "spark", None) if table.engine == "spark" else None
         lake = resource.lake()
@@ -145,7 +145,7 @@ def _asset(table: MaintainedTable, name: str, group_name: str, resource_key: str
         results = [session.execute(ref, spec) for spec in table.specs(dry_run=config.dry_run)]
         return MaterializeResult(metadata=_metadata(session, ref, results, dry_run=config.dry_run))
 
-    return kept
+    return maintain
 
 
 def _metadata(

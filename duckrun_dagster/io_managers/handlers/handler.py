@@ -22,12 +22,12 @@ Value = TypeVar("Value")
 class TableScan:
     """What an input reads: one table or view of a session that holds its version, and nothing of it read yet.
 
-    ``asked`` is what the input's metadata says, ``partitions`` the predicate of the step's partitions.
+    ``requested`` is what the input's metadata says, ``partitions`` the predicate of the step's partitions.
     """
 
     session: Session
     ref: TableRef
-    asked: ReadSpec
+    requested: ReadSpec
     partitions: str | None = None
 
     @property
@@ -37,9 +37,11 @@ class TableScan:
     @property
     def spec(self) -> ReadSpec:
         """Both predicates in one."""
-        both = [f"({each})" for each in (self.partitions, self.asked.predicate) if each is not None]
-        predicate = " AND ".join(both) if len(both) == 2 else self.partitions or self.asked.predicate
-        return ReadSpec(self.asked.columns, predicate, self.asked.version, self.asked.timestamp, self.asked.dialect)
+        both = [f"({each})" for each in (self.partitions, self.requested.predicate) if each is not None]
+        predicate = " AND ".join(both) if len(both) == 2 else self.partitions or self.requested.predicate
+        return ReadSpec(
+            self.requested.columns, predicate, self.requested.version, self.requested.timestamp, self.requested.dialect
+        )
 
     def frame(self) -> Frame:
         """The rows: lazy."""
@@ -56,11 +58,11 @@ class TableScan:
         """The version that is read, for a type that is no rows but the table. Raises InvalidConfig for a view."""
         if self.is_view:
             raise InvalidConfig(f"{self.ref} is a view, which has no files: it cannot be loaded as a {as_type}.")
-        return self.session.snapshot(self.ref, self.asked)
+        return self.session.snapshot(self.ref, self.requested)
 
     def whole(self, as_type: str) -> Snapshot:
         """The same, for a type that cannot leave out rows or columns. Raises InvalidConfig where some were to be."""
-        narrowed = [key for key in ("columns", "predicate") if getattr(self.asked, key) is not None]
+        narrowed = [key for key in ("columns", "predicate") if getattr(self.requested, key) is not None]
         if narrowed:
             raise InvalidConfig(
                 f"a {as_type} is a handle of the whole table {self.ref}, which metadata {' and '.join(map(repr, narrowed))} "
@@ -102,4 +104,4 @@ class TypeHandler(ABC, Generic[Value]):
 
     @abstractmethod
     def from_scan(self, scan: TableScan, as_type: type) -> Value:
-        """A pinned and pruned scan as the type that was asked for; ``scan.frame()`` is its rows."""
+        """A pinned and pruned scan as the type that was requested for; ``scan.frame()`` is its rows."""

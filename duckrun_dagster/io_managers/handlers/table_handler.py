@@ -27,7 +27,7 @@ class DuckrunHandler(TypeHandler[SQL | Frame | Table]):
                 "A table is not loaded as duckrun.SQL. Name the table in the query itself (and the asset in deps=[...]), "
                 "or ask for a frame: pyarrow.Table, pandas.DataFrame, polars.LazyFrame, duckdb.DuckDBPyRelation."
             )
-        if scan.asked.version is not None or scan.asked.timestamp is not None:
+        if scan.requested.version is not None or scan.requested.timestamp is not None:
             raise InvalidConfig(
                 f"a duckrun.Table is {scan.ref} at every version; leave 'version' and 'timestamp' out of the metadata, and "
                 "ask it: table.toDF(version=…)."

@@ -123,14 +123,14 @@ class DuckrunCredentials(DuckDBCredentials):
 
         dbt-duckdb repeats ``settings`` on every new cursor, which would undo the shares that the arbiter hands out.
         """
-        given = [] if self.memory_limit is None else [self.memory_limit]
+        limits = [] if self.memory_limit is None else [self.memory_limit]
         for name in ("settings", "config_options"):
             place = getattr(self, name)
             if place and any(limit in place for limit in _DUCKDB_LIMITS):
-                given += [place[limit] for limit in _DUCKDB_LIMITS if limit in place]
+                limits += [place[limit] for limit in _DUCKDB_LIMITS if limit in place]
                 setattr(self, name, {k: v for k, v in place.items() if k not in _DUCKDB_LIMITS})
         try:
-            self.memory_limit = min((parse_bytes(limit) for limit in given), default=None)
+            self.memory_limit = min((parse_bytes(limit) for limit in limits), default=None)
         except DuckrunError as error:
             raise DbtRuntimeError(f"memory_limit: {error}") from error
 

@@ -41,7 +41,7 @@ FRACTION_VARIABLE = "DUCKRUN_MEMORY_FRACTION"
 # measured with four merging threads and 2 GB, 0.1 to 0.3 GB above the sum of the shares.
 _OF_THE_LIMIT = 0.8
 _CANCEL_SECONDS = 0.2  # between two interrupts of a connection that is cancelled
-# The extensions that come in wheels of ours; a profile that names one gets that, not a download.
+# The extensions that come as wheels; a profile that names one gets that, not a download.
 _WHEELS = ("delta", "httpfs", "azure")
 
 
@@ -232,13 +232,13 @@ def _arbiter(limit: str | int | None) -> Arbiter:
     """
     if limit is not None:
         return Arbiter(int(parse_bytes(limit) * _OF_THE_LIMIT))
-    given = os.environ.get(FRACTION_VARIABLE)
-    if not given:
+    fraction = os.environ.get(FRACTION_VARIABLE)
+    if not fraction:
         return Arbiter()
     try:
-        return Arbiter(fraction=float(given))
+        return Arbiter(fraction=float(fraction))
     except (ValueError, InvalidConfig):
-        raise InvalidConfig(f"{FRACTION_VARIABLE} is {given!r}; set it to a number above 0 and at most 1.") from None
+        raise InvalidConfig(f"{FRACTION_VARIABLE} is {fraction!r}; set it to a number above 0 and at most 1.") from None
 
 
 class InvocationPins(Pins):

@@ -123,7 +123,7 @@ class DuckrunAdapter(DuckDBAdapter):
         return current() or Node("", self.config.credentials.engine)
 
     def execute_macro(self, macro_name: str, *args: Any, **kwargs: Any) -> Any:
-        """What the adapter itself asks by a macro is about names and columns (and seeds' CSV), which DuckDB tells for every
+        """What the adapter itself asks by a macro is about names and columns (and seeds' CSV), which DuckDB knows for every
         node; only freshness looks at rows.
         """
         node = self._node()
@@ -190,11 +190,11 @@ class DuckrunAdapter(DuckDBAdapter):
             return super().list_relations_without_caching(schema_relation)
         with self._dbt_errors():
             schema = schema_relation.schema
-            kinds, made = views.names(schema, fresh=True), views.made(schema)
+            kinds, views_made = views.names(schema, fresh=True), views.made(schema)
         others = [
             r
             for r in super().list_relations_without_caching(schema_relation)
-            if r.identifier not in kinds and r.identifier not in made
+            if r.identifier not in kinds and r.identifier not in views_made
         ]
         return others + [
             self.Relation.create(

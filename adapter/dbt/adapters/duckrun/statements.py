@@ -151,9 +151,9 @@ def _dropped_schema(env: LakeEnvironment, source: Source) -> tuple[ViewCatalog, 
     if views is None or not views.lake.is_name(name[-1]):
         return None
     schema = views.schema(name[-1])
-    if source.words[-1] != "CASCADE" and (held := views.names(schema, fresh=True)):
+    if source.words[-1] != "CASCADE" and (names := views.names(schema, fresh=True)):
         raise InvalidConfig(
-            f"Schema {schema} holds {', '.join(sorted(held)[:3])}; drop them, or DROP SCHEMA … CASCADE."
+            f"Schema {schema} holds {', '.join(sorted(names)[:3])}; drop them, or DROP SCHEMA … CASCADE."
         )
     return views, schema
 

@@ -32,5 +32,7 @@ def documented(snapshot: Snapshot, description: str | None, comments: Mapping[st
     """Whether a table says already what its model says."""
     if description is not None and description != snapshot.description:
         return False
-    held = {field.name.lower(): (field.metadata or {}).get(b"comment", b"").decode() for field in snapshot.schema}
-    return all(held.get(name.lower(), comment) == comment for name, comment in comments.items())
+    comments_now = {
+        field.name.lower(): (field.metadata or {}).get(b"comment", b"").decode() for field in snapshot.schema
+    }
+    return all(comments_now.get(name.lower(), comment) == comment for name, comment in comments.items())

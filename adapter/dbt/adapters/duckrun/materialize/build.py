@@ -10,7 +10,7 @@ from dbt.adapters.duckrun.materialize.response import DuckrunResponse
 from dbt.adapters.duckrun.materialize.stage import Stage
 from dbt.adapters.duckrun.materialize.strategy import CREATE, OVERWRITE, Write, plan_write, rows_that_stay
 from dbt.adapters.duckrun.model.config import ModelConfig, column_comments
-from dbt.adapters.duckrun.model.constraints import kept
+from dbt.adapters.duckrun.model.constraints import kept_in_table
 from dbt.adapters.duckrun.model.values import match
 from dbt.adapters.events.logging import AdapterLogger
 
@@ -66,7 +66,7 @@ class Build:
                 source=source,
                 target=target,
                 fenced=self.can_fence,
-                kept=self._kept(source) if target is None else None,
+                constraints=self._constraints(source) if target is None else None,
             )
             self._refuse_doubled_keys(strategy, staging, source, target)
             return write
@@ -78,13 +78,13 @@ class Build:
         """Whether this node's engine can fence a write of its table."""
         return self.stage.engine.can_fence(self.lake.storage)
 
-    def _kept(self, source: list[str]) -> TableConstraints:
+    def _constraints(self, source: list[str]) -> TableConstraints:
         """What the table will hold every writer to; nothing where its features are such that only Spark writes its log."""
         special = special_properties(self.config.table_properties)
         if self.config.constraints and (special or (self.lake.exists(self.ref) and only_spark(self.target()))):
             logger.debug(f"{self.config.node}: the contract's constraints are held by this model's writes alone.")
             return TableConstraints()
-        return kept(self.config.node, self.config.constraints, source)
+        return kept_in_table(self.config.node, self.config.constraints, source)
 
     def target(self) -> Snapshot:
         """The table at the version that this run reads: what the node's SQL saw as ``{{ this }}``."""

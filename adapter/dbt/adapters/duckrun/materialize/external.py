@@ -39,12 +39,12 @@ class ExternalFile:
         cls, model: Mapping[str, Any], location: str, written: str, read_location: str, options: Mapping[str, Any]
     ) -> ExternalFile:
         node, config = str(model.get("unique_id", "model")), model.get("config") or {}
-        asked = config.get("format")
-        found = one_of(node, "format", asked, FORMATS) if asked else str(options.get("format", "")).lower()
+        format_ = config.get("format")
+        found = one_of(node, "format", format_, FORMATS) if format_ else str(options.get("format", "")).lower()
         format_ = found if found in FORMATS else "parquet"
         read = dict(mapping(node, f"{format_}_read_options", config.get(f"{format_}_read_options")))
         read = read or dict(_READ_DEFAULTS[format_])
-        # DuckDB tells compression from a lower-case extension only, so what was written with is said to the reader.
+        # DuckDB knows a compression by a lower-case extension only, so what was written with is said to the reader.
         if options.get("compression") and format_ != "parquet":
             read.setdefault("compression", options["compression"])
         return cls(_absolute(location), written, _absolute(read_location), format_, read)

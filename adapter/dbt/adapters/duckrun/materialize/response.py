@@ -1,4 +1,4 @@
-"""What dbt is told about a node: the Commit, in run_results.json and in the log line."""
+"""What dbt reports of a node: the Commit, in run_results.json and in the log line."""
 
 from __future__ import annotations
 

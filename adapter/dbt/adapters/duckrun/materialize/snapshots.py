@@ -50,12 +50,12 @@ def snapshot_merge(build: Build, sql: str, columns: SnapshotColumns) -> DuckrunR
                 "snapshot, or its columns had other names. Rename it or drop it."
             )
         helpers = {_CHANGE, "dbt_unique_key"}
-        kept = [c for c in source if c.lower() not in helpers and not c.lower().startswith("dbt_unique_key_")]
+        columns_kept = [c for c in source if c.lower() not in helpers and not c.lower().startswith("dbt_unique_key_")]
         change, end = f"source.{quote_identifier(_CHANGE)}", f"target.{quote_identifier(valid_to)}"
         open_row = f"{end} is null"
         if columns.open_until is not None:
             open_row = f"({open_row} or {end} = ({columns.open_until}))"
-        values = {match(c, target.schema.names) or c: f"source.{quote_identifier(c)}" for c in kept} | {
+        values = {match(c, target.schema.names) or c: f"source.{quote_identifier(c)}" for c in columns_kept} | {
             scd_id: f"source.{quote_identifier(_NEW_ID)}"
         }
         spec = MergeSpec(
@@ -77,15 +77,15 @@ def snapshot_merge(build: Build, sql: str, columns: SnapshotColumns) -> DuckrunR
             cast = quote_identifier(name) if known is None else f"cast({quote_identifier(name)} as {types[known]})"
             return f"{cast} as {quote_identifier(name)}"
 
-        id_, listed = quote_identifier(scd_id), ", ".join(typed(c) for c in kept if c.lower() != scd_id.lower())
+        id_, listed = quote_identifier(scd_id), ", ".join(typed(c) for c in columns_kept if c.lower() != scd_id.lower())
         select = (
             f"select {listed}, {quote_identifier(_CHANGE)}, {id_} as {quote_identifier(_NEW_ID)}, "
             f"case when {quote_identifier(_CHANGE)} <> 'insert' then {id_} end as {id_} from {quote_identifier(staging)}"
         )
-        new = [c for c in kept if match(c, target.schema.names) is None]
+        new = [c for c in columns_kept if match(c, target.schema.names) is None]
         if not new:
             return Write(spec, select)
-        widened = ", ".join(typed(c) for c in kept)
+        widened = ", ".join(typed(c) for c in columns_kept)
         widen = WriteSpec(mode="append", schema_mode="append_new_columns")
         return Write(
             spec, select, widen=widen, widen_select=f"select {widened} from {quote_identifier(staging)} limit 0"

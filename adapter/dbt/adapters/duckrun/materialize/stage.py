@@ -100,8 +100,8 @@ class DuckDBStage:
 
     def _as_utc(self, name: str, sql: str, kind: str) -> str:
         rows = self.cursor.sql(f"select * from {_temporary(name)}")
-        made = {c: as_utc(quote_identifier(c), t) for c, t in zip(rows.columns, rows.types, strict=True)}
-        replaced = ", ".join(f"{made[c]} as {quote_identifier(c)}" for c in made if made[c] is not None)
+        casts = {c: as_utc(quote_identifier(c), t) for c, t in zip(rows.columns, rows.types, strict=True)}
+        replaced = ", ".join(f"{casts[c]} as {quote_identifier(c)}" for c in casts if casts[c] is not None)
         if not replaced:
             return kind
         self.cursor.execute(f"drop {kind} {_temporary(name)}")

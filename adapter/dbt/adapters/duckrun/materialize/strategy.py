@@ -81,12 +81,12 @@ def plan_write(
     target: Snapshot | None,
     app: AppTransaction | None = None,
     fenced: bool = True,
-    kept: TableConstraints | None = None,
+    constraints: TableConstraints | None = None,
 ) -> Write:
     """The spec of one write, and the SELECT over ``staging`` that feeds it.
 
     ``target`` is the table as it is, or None where it is written whole; ``fenced`` says whether the engine can fence a
-    write there; ``kept`` are the constraints that a table written whole keeps. Raises InvalidConfig and SchemaMismatch,
+    write there; ``constraints`` are the constraints that a table written whole keeps. Raises InvalidConfig and SchemaMismatch,
     which name the table, before anything is written.
     """
     whole_write = strategy in (OVERWRITE, CREATE) or target is None
@@ -103,7 +103,7 @@ def plan_write(
             target_file_size=config.target_file_size,
             description=config.description,
             column_comments=column_comments(config.documented, source),
-            constraints=kept,
+            constraints=constraints,
             app=app,
         )
         return Write(spec, selected(source, config.constraints, staging))
@@ -176,18 +176,18 @@ def rows_that_stay(
 
 def selected(columns: Sequence[str], constraints: Constraints, staging: str) -> str:
     """SELECT of some columns of the staged rows; the first row that breaks a constraint fails the write."""
-    made = {name: quote_identifier(name) for name in columns}
+    values = {name: quote_identifier(name) for name in columns}
     for name in constraints.not_null:
         column = match(name, columns)
         if column is not None:
             error = raising(SchemaMismatch, quote_literal(f"NOT NULL constraint failed: {column} has a NULL in it"))
-            made[column] = f"case when {made[column]} is null then {error} else {made[column]} end"
+            values[column] = f"case when {values[column]} is null then {error} else {values[column]} end"
     for name, check in constraints.checks:
         error = raising(SchemaMismatch, quote_literal(f"CHECK constraint failed: {name}, {check}"))
         anchor = columns[0]
-        made[anchor] = f"case when ({check}) is false then {error} else {made[anchor]} end"
+        values[anchor] = f"case when ({check}) is false then {error} else {values[anchor]} end"
     listed = ", ".join(
-        sql if sql == quote_identifier(name) else f"{sql} as {quote_identifier(name)}" for name, sql in made.items()
+        sql if sql == quote_identifier(name) else f"{sql} as {quote_identifier(name)}" for name, sql in values.items()
     )
     return f"select {listed} from {quote_identifier(staging)}"
 
@@ -277,9 +277,9 @@ def _require_columns(config: ModelConfig, table: str, source: Sequence[str], *, 
 
 
 def _refuse_other_partitions(config: ModelConfig, table: str, target: Snapshot) -> None:
-    present, asked = target.partition_columns, config.partition_by
-    if asked is not None and [c.lower() for c in asked] != [c.lower() for c in present]:
+    present, wanted = target.partition_columns, config.partition_by
+    if wanted is not None and [c.lower() for c in wanted] != [c.lower() for c in present]:
         raise InvalidConfig(
-            f"{config.node}: table {table} is partitioned by {', '.join(present) or 'nothing'}, not by {', '.join(asked)}; "
+            f"{config.node}: table {table} is partitioned by {', '.join(present) or 'nothing'}, not by {', '.join(wanted)}; "
             "nothing was written. Run with --full-refresh to write it anew with these partitions, or set partition_by back."
         )

@@ -65,7 +65,7 @@ _ALIKE = (
 )  # fmt: skip
 
 
-def kept(node: str, constraints: Constraints, source: Sequence[str]) -> TableConstraints:
+def kept_in_table(node: str, constraints: Constraints, source: Sequence[str]) -> TableConstraints:
     """The constraints that the Delta table can hold every writer to, with its columns as they are spelled in it."""
     checks = {}
     for name, check in constraints.checks:

@@ -155,7 +155,7 @@ def clauses_of(
     """The clauses of a merge of a source with these columns. ``target`` is the table's columns in their order, which
     the positions of `by_position` and `star` count (DuckDB: `UPDATE SET *` is by position).
     """
-    made: list[MergeClause] = []
+    clauses: list[MergeClause] = []
     ended: dict[str, list[str]] = {}  # conditions of the do_nothing clauses so far: their rows are decided
     for action in actions:
         before = ended.setdefault(action.side, [])
@@ -165,9 +165,9 @@ def clauses_of(
         if action.action == "do_nothing":
             before.append(action.condition or "true")
             continue
-        made.append(_clause(action, condition or None, columns, target))
+        clauses.append(_clause(action, condition or None, columns, target))
     # A merge that does nothing at all is one whose only clause never applies.
-    return tuple(made) or (MergeClause("matched_update", condition="false"),)
+    return tuple(clauses) or (MergeClause("matched_update", condition="false"),)
 
 
 def _clause(action: MergeAction, condition: str | None, columns: Sequence[str], target: Sequence[str]) -> MergeClause:

@@ -55,15 +55,15 @@ class SparkStage:
             query: Any = parse_query(sql, self.dialect)
             fields = self._reading().frame(query).native.schema.fields
         self.session.temp_views[name.lower()] = query
-        made: dict[str, str] = {}
+        casts: dict[str, str] = {}
         if not as_view:
             # As DuckDB stores a column of bare NULLs; Delta has no type for it.
-            made = {f.name: f"CAST({quote(f.name)} AS INT)" for f in fields if f.dataType.typeName() == "void"}
+            casts = {f.name: f"CAST({quote(f.name)} AS INT)" for f in fields if f.dataType.typeName() == "void"}
         if naive_as_utc:
             instants = {f.name: as_utc(quote(f.name), f.dataType) for f in fields}
-            made |= {column: sql for column, sql in instants.items() if sql is not None}
-        if made:
-            columns = ", ".join(f"{made.get(f.name, quote(f.name))} AS {quote(f.name)}" for f in fields)
+            casts |= {column: sql for column, sql in instants.items() if sql is not None}
+        if casts:
+            columns = ", ".join(f"{casts.get(f.name, quote(f.name))} AS {quote(f.name)}" for f in fields)
             outer: Any = loose(parse_query(f"SELECT {columns}", "spark"))
             alias = exp.TableAlias(this=exp.to_identifier("staged"))
             self.session.temp_views[name.lower()] = outer.from_(exp.Subquery(this=query, alias=alias))
