@@ -1,4 +1,4 @@
-"""Every page under docs/ runs: its Python blocks, one after the other, in an empty folder."""
+"""Every page under docs/ runs: its Python blocks, one after the other, in an empty folder. And pages read well."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-PAGES = sorted((Path(__file__).parent.parent / "docs").glob("*.md"))
+ROOT = Path(__file__).parent.parent
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+PROSE = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 NEEDS = re.compile(r"<!-- needs: (\w+) -->")
 
@@ -39,3 +41,19 @@ def test_the_page_runs(
 
 def test_there_are_pages_to_run() -> None:
     assert {"session", "writing", "dagster", "dbt", "spark"} <= {path.stem for path in RUNNABLE}
+
+
+@pytest.mark.parametrize("page", PROSE, ids=lambda path: path.stem)
+def test_lines_of_prose_end_at_100(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+    long = [line for line in prose.splitlines() if len(line) > 100 and not line.startswith(("|", "![", "<"))]
+    assert not long
+
+
+def test_contributing_names_what_is_there() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    table = text[text.index("## Where do I put") : text.index("## How code looks")]
+    paths = re.findall(r"`((?:adapter|duckrun_dagster|tests|docs)/[\w/.]*)`", table)
+    assert len(paths) > 15
+    assert not [path for path in paths if not (ROOT / path).exists()]
