@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 PROSE = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+SHOWN = re.compile(r"^<!-- rows: (\S+) -->\n\n((?:\|.*\n)+)", re.MULTILINE)
 NEEDS = re.compile(r"<!-- needs: (\w+) -->")
 
 
@@ -34,9 +36,21 @@ def test_the_page_runs(
     if "s3" in NEEDS.findall(text):
         names["endpoint"] = request.getfixturevalue("s3_endpoint")
         request.getfixturevalue("s3_bucket")("docs")
-    for block in BLOCK.finditer(text):
+    for block in sorted([*BLOCK.finditer(text), *SHOWN.finditer(text)], key=lambda found: found.start()):
+        if block.re is SHOWN:
+            shows_the_rows(names["s"], block[1], block[2])
+            continue
         line = text[: block.start()].count("\n") + 1
         exec(compile("\n" * line + block[1], str(page), "exec", dont_inherit=True), names)
+
+
+def shows_the_rows(session: Any, name: str, table: str) -> None:
+    """A table under the comment ``<!-- rows: sales.orders -->`` is what the page's session ``s`` has in that table there."""
+    columns, _, *rows = [[cell.strip() for cell in line.strip("|\n").split("|")] for line in table.splitlines()]
+    found = session.table(name).toDF()
+    assert columns == found.columns
+    actual = [["NULL" if cell is None else str(cell) for cell in row.values()] for row in found.collect()]
+    assert sorted(rows) == sorted(actual)
 
 
 def test_there_are_pages_to_run() -> None:
