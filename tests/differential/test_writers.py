@@ -102,6 +102,8 @@ class Table:
                 assert self.case.maker.startswith("plain") or name != "plain spark", "plain Spark reads what we make"
                 del self.readers[name]
         self._check("as it was made")
+        if self.case.wraps:
+            self.readers.pop("plain deltalake", None)
 
     def _check(self, when: str) -> None:
         expected = multiset(self.case.model)

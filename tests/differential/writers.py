@@ -100,6 +100,12 @@ class Case:
         years = any(isinstance(value, datetime) and value.year in (1, 9999) for value in self.values)
         return self.partitioned and (odd or years)
 
+    @property
+    def wraps(self) -> bool:
+        """True where Spark writes instants that do not fit nanoseconds, as INT96: plain pyarrow reads those as others."""
+        years = {value.year for value in self.values if isinstance(value, datetime)}
+        return self.engine == "spark" and not self.partitioned and any(not 1678 <= year <= 2261 for year in years)
+
     # -- rows
 
     def rows(self, ids: Sequence[int]) -> pa.Table:
