@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from duckrun.engines.spark.process.connect import RunServer
     from duckrun.engines.spark.process.jars import STORE_PACKAGES, store_packages
     from duckrun.engines.spark.process.progress import Watch, page_settings, watch
-    from duckrun.engines.spark.process.session import spark_session, stop_spark_session
+    from duckrun.engines.spark.process.session import PYTHON_DAEMON, spark_session, stop_spark_session
     from duckrun.engines.spark.sql import quote
     from duckrun.engines.spark.streams import stream_table
     from duckrun.engines.spark.types import as_utc
@@ -31,7 +31,7 @@ else:
             "duckrun.engines.spark.process.connect": ("RunServer",),
             "duckrun.engines.spark.process.jars": ("STORE_PACKAGES", "store_packages"),
             "duckrun.engines.spark.process.progress": ("Watch", "page_settings", "watch"),
-            "duckrun.engines.spark.process.session": ("spark_session", "stop_spark_session"),
+            "duckrun.engines.spark.process.session": ("PYTHON_DAEMON", "spark_session", "stop_spark_session"),
             "duckrun.engines.spark.sql": ("quote",),
             "duckrun.engines.spark.streams": ("stream_table",),
             "duckrun.engines.spark.types": ("as_utc",),
@@ -39,6 +39,7 @@ else:
     )
 
 __all__ = [
+    "PYTHON_DAEMON",
     "STORE_PACKAGES",
     "RunServer",
     "SparkEngine",

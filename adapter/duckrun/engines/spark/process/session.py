@@ -45,7 +45,8 @@ _DELTA_CONF = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
-_DAEMON = "spark_daemon"
+PYTHON_DAEMON = Path(__file__).with_name("spark_daemon.py")
+"""The program that runs Python functions for Spark's executors, for ``spark.files`` where duckrun cannot send it."""
 
 
 @dataclass
@@ -261,14 +262,13 @@ def _settings(master: str, conf: Mapping[str, Any], storage: Storage | None) -> 
 def _python_daemon(master: str, conf: Mapping[str, Any]) -> dict[str, str]:
     """That executors run Python functions by our program, which tells what a function was called with when it raised; nothing
     where they would not find it."""
-    module = f"{__package__}.{_DAEMON}"
+    module = f"{__package__}.{PYTHON_DAEMON.stem}"
     if master.startswith("local"):
         own_python = os.environ.get("PYSPARK_PYTHON") == sys.executable and "spark.pyspark.python" not in conf
         return {"spark.python.daemon.module": module} if own_python and _is_installed() else {}
     if master.startswith("spark://"):
         # An executor puts the files of a classic session into its working directory, from which it starts Python.
-        own = Path(__file__).with_name(f"{_DAEMON}.py")
-        return {"spark.python.daemon.module": _DAEMON, "spark.files": own.as_uri()}
+        return {"spark.python.daemon.module": PYTHON_DAEMON.stem, "spark.files": PYTHON_DAEMON.as_uri()}
     return {}
 
 
