@@ -13,6 +13,7 @@ from duckrun.engines.duckdb.engine import DuckDBEngine
 from duckrun.engines.duckdb.source import SQL
 from duckrun.engines.duckdb.writers.reads import matching, meets_commit
 from duckrun.engines.engine import Engine
+from duckrun.engines.tabular import is_of_spark
 from duckrun.errors import InvalidConfig, SourceOutdated
 from duckrun.formats.delta.log import CommitActions
 from duckrun.frame import Frame
@@ -89,17 +90,23 @@ class Session:
         arbiter: Arbiter | None = None,
         pins: Pins | None = None,
         lakes: Lakes | None = None,
+        engines: dict[str, Engine] | None = None,
+        temp_views: dict[str, exp.Query] | None = None,
+        log: WorkLog | None = None,
     ) -> None:
+        """``lakes`` has those that are attached; ``engines`` are used as they are, and others made at first use;
+        ``temp_views`` and ``log`` are those of a session that this one is a part of.
+        """
         self.lake = lake
         self._lakes = lakes or Lakes(lake)
         self.closed = False
         self.arbiter = arbiter or Arbiter()
         self.engine_name: EngineName = engine
         self._spark = spark
-        self._engines: dict[str, Engine] = {}
+        self._engines: dict[str, Engine] = {} if engines is None else engines
         self._pins = pins
-        self._log = WorkLog() if pins is None else None
-        self.temp_views: dict[str, exp.Query] = {}
+        self._log = WorkLog() if pins is None and log is None else log
+        self.temp_views: dict[str, exp.Query] = {} if temp_views is None else temp_views
 
     def __enter__(self) -> Session:
         return self
@@ -122,10 +129,6 @@ class Session:
         """The session's own lake and those attached. Raises InvalidConfig if it is closed."""
         self.ensure_open()
         return self._lakes
-
-    @lakes.setter
-    def lakes(self, lakes: Lakes) -> None:
-        self._lakes = lakes
 
     @property
     def pins(self) -> Pins:
@@ -347,7 +350,7 @@ class Session:
         return engine
 
     def _writing_engine(self, name: EngineName, source: Any, ref: TableRef) -> Engine:
-        if _is_spark(source):
+        if is_of_spark(source):
             if self._spark is None and "spark" not in self._engines and name != "spark":
                 raise InvalidConfig(
                     f"Table {ref}: a Spark DataFrame is written by Spark, and this session has none; "
@@ -364,8 +367,10 @@ class Session:
             arbiter=self.arbiter,
             spark=self._spark,
             lakes=self.lakes,
+            engines=self._engines,
+            temp_views=self.temp_views,
+            log=self._log,
         )
-        own._engines, own.temp_views, own._log = self._engines, self.temp_views, self._log
         found = own.sql(source.text, dialect=source.dialect or "duckdb")
         if not isinstance(found, Frame):
             raise InvalidConfig(f"duckrun.SQL is a query whose rows are written, not {source.text[:60]!r}.")
@@ -373,7 +378,7 @@ class Session:
 
     def schema_of(self, source: Any, *, engine: EngineName | None = None) -> pa.Schema:
         """The Arrow schema with which a value would be stored; a stream is not consumed."""
-        chosen = self.engine_of("spark") if _is_spark(source) else self.engine_of(engine or self.engine_name)
+        chosen = self.engine_of("spark") if is_of_spark(source) else self.engine_of(engine or self.engine_name)
         if isinstance(source, SQL):
             with unnoted():
                 return self._selected(source, chosen).schema
@@ -428,9 +433,3 @@ class Session:
         for engine in self._engines.values():
             engine.close()
         self._engines.clear()
-
-
-def _is_spark(value: Any) -> bool:
-    if isinstance(value, Frame):
-        return value.engine == "spark"
-    return type(value).__module__.startswith("pyspark.sql") and type(value).__name__ == "DataFrame"

@@ -18,6 +18,7 @@ import pytest
 
 from duckrun.engines.spark.engine import SparkEngine
 from duckrun.engines.spark.process.session import java_version, spark_session
+from duckrun.engines.tabular import is_of_spark
 from duckrun.errors import (
     CommitConflict,
     DuplicateSourceKeys,
@@ -593,7 +594,7 @@ def test_every_kind_of_value_is_written(orders: Workbench, kind: str) -> None:
         "spark": lambda: orders.spark.createDataFrame(table),
         "frame": lambda: orders.engine.select(parse_query("select 3L as id, 'c' as day, 3.0D as v", "spark")),
     }[kind]()
-    assert orders.engine.accepts(value) is (kind in ("spark", "frame"))
+    assert is_of_spark(value) is (kind in ("spark", "frame"))
     assert orders.engine.schema_of(value).names == ["id", "day", "v"]
     assert orders.run(WriteSpec("append"), value).rows_inserted == 1
     assert orders.rows()[-1] == (3, "c", 3.0)

@@ -16,7 +16,7 @@ from duckrun import WriteSpec
 from duckrun.engines.spark.errors import errors_about
 from duckrun.engines.spark.process.trouble import trouble
 from duckrun.errors import DuckrunError, FunctionFailed, InvalidConfig, StorageError
-from duckrun.run.transaction import Conflict
+from duckrun.formats.delta.log import CommitTaken
 
 JAVA = "\n\tat org.apache.spark.scheduler.DAGScheduler.abortStage(DAGScheduler.scala:2935)\n\t... 26 more"
 
@@ -26,7 +26,7 @@ def test_a_table_that_another_writer_made_meanwhile_is_a_conflict(root: Any, spa
     """As the Spark of a killed process does, which ends what it began: the work is then looked for, and found committed."""
     target = f"delta.`{root.as_posix()}/main/t`"
     spark.range(3).writeTo(target).using("delta").create()
-    with pytest.raises(Conflict), errors_about("error", "main.t", analysis=InvalidConfig):
+    with pytest.raises(CommitTaken), errors_about("error", "main.t", analysis=InvalidConfig):
         spark.range(3).writeTo(target).using("delta").create()
     assert spark.table(target).count() == 3
 

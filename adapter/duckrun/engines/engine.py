@@ -5,18 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     import pyarrow as pa
     from sqlglot import exp
 
+    from duckrun.formats.delta.alteration import Alteration
     from duckrun.frame import Frame
     from duckrun.run.pins import Reads
     from duckrun.run.transaction import Transaction
     from duckrun.storage.storage import Storage
-    from duckrun.values.rows import Commit, ReadSpec, Spec
+    from duckrun.values.rows import Commit, ReadSpec, Spec, StagedFile
     from duckrun.values.snapshot import Scan, Snapshot
-    from duckrun.values.tables import MaintenanceResult, TableSpec
+    from duckrun.values.tables import MaintenanceResult, OptimizeSpec, TableSpec, VacuumSpec
 
 
 @runtime_checkable
@@ -56,9 +58,6 @@ class Engine(Protocol):
     def reach(self, storage: Storage) -> None:
         """Take the credentials of another lake, so that its tables can be read and written. Again is fine."""
 
-    def accepts(self, value: Any) -> bool:
-        """True if this engine must be the one that writes this value."""
-
     def can_fence(self, storage: Storage) -> bool:
         """Whether a write can be fenced to the version that it was computed from (``read_version``)."""
 
@@ -66,6 +65,29 @@ class Engine(Protocol):
         self, spec: Spec | TableSpec, source: Any | None, transaction: Transaction
     ) -> Commit | MaintenanceResult:
         """Carry out one spec as one commit. ``source`` is any value the session accepts, or None."""
+
+    # -- a table as a whole: what tables.carry_out() asks for, where rows are needed
+
+    def instead(
+        self, spec: TableSpec, snapshot: Snapshot | None, transaction: Transaction
+    ) -> Callable[[], Commit] | None:
+        """The engine's own statement for this, where a commit of ours cannot say it; None where one can."""
+
+    def count_breaking(self, snapshot: Snapshot, alteration: Alteration, condition: str) -> int:
+        """How many rows, as they are after an alteration, a condition in Spark SQL is not true for."""
+
+    def rewritten(
+        self, snapshot: Snapshot, alteration: Alteration, transaction: Transaction
+    ) -> AbstractContextManager[Sequence[StagedFile]]:
+        """All rows as they are after an alteration, in files that are the table's if the block commits them."""
+
+    def optimize(self, spec: OptimizeSpec, snapshot: Snapshot, transaction: Transaction) -> Commit:
+        """Write small files together, or all in z-order: one commit that changes no row."""
+
+    def vacuum(self, spec: VacuumSpec, snapshot: Snapshot, transaction: Transaction) -> tuple[str, ...] | None:
+        """The engine's own vacuum, for tables whose files deltalake does not know; None where it does."""
+
+    # -- values and their names
 
     def schema_of(self, source: Any) -> pa.Schema:
         """The schema a source would be written with."""

@@ -6,18 +6,19 @@ An engine is asked only for what needs rows: to count those that break a conditi
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
+from duckrun.engines.engine import Engine
 from duckrun.errors import CommitConflict, DuckrunError, SchemaMismatch
 from duckrun.formats.delta import maintenance, operations
-from duckrun.formats.delta.alteration import Alteration, altered
+from duckrun.formats.delta.alteration import altered
 from duckrun.formats.delta.commit import NewCommit, refuse_unknown_features
 from duckrun.formats.delta.definition import created
 from duckrun.run.transaction import Transaction
-from duckrun.values.rows import Commit, StagedFile, counted_rows
+from duckrun.values.rows import Commit, counted_rows
 from duckrun.values.snapshot import Snapshot
 from duckrun.values.tables import (
     AlterSpec,
@@ -35,38 +36,13 @@ from duckrun.values.tables import (
 REWRITTEN = "the table was written anew in one commit: Parquet files know their columns by name and type"
 
 
-class TableEngine(Protocol):
-    """What this work asks of an engine."""
-
-    name: str
-
-    def count_breaking(self, snapshot: Snapshot, alteration: Alteration, condition: str) -> int:
-        """How many rows, as they are after an alteration, a condition in Spark SQL is not true for."""
-
-    def rewritten(
-        self, snapshot: Snapshot, alteration: Alteration, transaction: Transaction
-    ) -> AbstractContextManager[Sequence[StagedFile]]:
-        """All rows as they are after an alteration, in files that are the table's if the block commits them."""
-
-    def optimize(self, spec: OptimizeSpec, snapshot: Snapshot, transaction: Transaction) -> Commit:
-        """Write small files together, or all in z-order: one commit that changes no row."""
-
-    def vacuum(self, spec: VacuumSpec, snapshot: Snapshot, transaction: Transaction) -> tuple[str, ...] | None:
-        """The engine's own vacuum, for tables whose files deltalake does not know; None where it does."""
-
-    def instead(
-        self, spec: TableSpec, snapshot: Snapshot | None, transaction: Transaction
-    ) -> Callable[[], Commit] | None:
-        """The engine's own statement for this, where a commit of ours cannot say it; None where one can."""
-
-
 @dataclass(frozen=True)
 class Sizes:
     files: int
     size: int
 
 
-def carry_out(engine: TableEngine, spec: TableSpec, transaction: Transaction) -> Commit | MaintenanceResult:
+def carry_out(engine: Engine, spec: TableSpec, transaction: Transaction) -> Commit | MaintenanceResult:
     """Carry out one spec. Raises CommitConflict, TableNotFound, SchemaMismatch, InvalidConfig, UnsupportedFeature; the table is
     then as it was.
     """
@@ -76,7 +52,7 @@ def carry_out(engine: TableEngine, spec: TableSpec, transaction: Transaction) ->
 class TableJob:
     """One spec on one table."""
 
-    def __init__(self, engine: TableEngine, transaction: Transaction) -> None:
+    def __init__(self, engine: Engine, transaction: Transaction) -> None:
         self.engine = engine
         self.transaction = transaction
         self.ref = transaction.ref

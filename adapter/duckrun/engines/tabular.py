@@ -9,11 +9,19 @@ import pyarrow as pa
 
 from duckrun.engines.pandas_values import arrow_of_pandas
 from duckrun.errors import InvalidConfig
+from duckrun.frame import Frame
 
 
 def is_dataset(value: Any) -> bool:
     """True for a pyarrow Dataset; its module is not imported to find out."""
     return type(value).__module__ == "pyarrow._dataset" and hasattr(value, "to_table")
+
+
+def is_of_spark(value: Any) -> bool:
+    """True for rows that Spark holds, and writes itself: a PySpark DataFrame, classic or Connect, or a Frame of that engine."""
+    if isinstance(value, Frame):
+        return value.engine == "spark"
+    return type(value).__module__.startswith("pyspark.sql") and type(value).__name__ == "DataFrame"
 
 
 def arrow_table(value: Any) -> pa.Table:

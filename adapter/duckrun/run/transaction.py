@@ -25,9 +25,6 @@ from duckrun.values.snapshot import Snapshot, TableRef
 
 log = logging.getLogger(__name__)
 
-Conflict = CommitTaken
-"""Raised by an attempt whose version was taken; the transaction runs it again from the new snapshot."""
-
 MAX_ATTEMPTS = 12
 
 
@@ -68,7 +65,7 @@ class Transaction:
         """Commit exactly once and say what was done.
 
         ``attempt`` gets the newest snapshot (None: no table yet) and commits at the version after it, or raises
-        Conflict. If the application transaction is in the table already, the commit made then comes back as replayed.
+        CommitTaken. If the application transaction is in the table already, the commit made then comes back as replayed.
         Raises SourceOutdated before any attempt whose rows were computed from what others have changed since,
         CommitConflict after MAX_ATTEMPTS lost races, ReadOnlyLake and StorageError before any work. ``over_files`` lets a
         new table be made where files of somebody else's lie.

@@ -22,6 +22,7 @@ from duckrun.sql.dialects import tree_in
 from duckrun.statements.parse.parsing import parse
 from duckrun.statements.parse.tokens import TokenReader, split
 from duckrun.statements.values import Query
+from duckrun.values.rows import EngineName
 
 
 @dataclass(frozen=True)
@@ -136,12 +137,9 @@ class Project:
         statements = parse(compiled.text, compiled.node.dialect)
         if len(statements) != 1 or not isinstance(statements[0], Query):
             raise UnsupportedFeature("A project is read only here: give one query.")
-        session = Session(env.lake, engine=compiled.node.engine, arbiter=env.arbiter, lakes=env.lakes)  # type: ignore[arg-type]
-        session._engines = (
-            {"spark": env.spark}
-            if compiled.node.engine == "spark"
-            else {"duckdb": NodeEngine(env, env.engine.cursor())}
-        )
+        name: EngineName = compiled.node.engine  # type: ignore[assignment]
+        engine = env.spark if name == "spark" else NodeEngine(env, env.engine.cursor())
+        session = Session(env.lake, engine=name, arbiter=env.arbiter, lakes=env.lakes, engines={name: engine})
         found = session.sql(compiled.text, dialect=compiled.node.dialect)
         assert isinstance(found, Frame), "a query gives a Frame"
         return found

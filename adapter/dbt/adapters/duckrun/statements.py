@@ -103,8 +103,7 @@ def carry_out(env: LakeEnvironment, cursor: duckdb.DuckDBPyConnection, part: Par
     assert part.target is not None, "the statement is for a lake"
     engine = NodeEngine(env, cursor)
     try:
-        session = Session(env.lake, arbiter=env.arbiter, pins=env.pins, lakes=env.lakes)
-        session._engines = {"duckdb": engine}
+        session = Session(env.lake, arbiter=env.arbiter, pins=env.pins, lakes=env.lakes, engines={"duckdb": engine})
         found = session.sql(part.text)
     finally:
         engine.close()

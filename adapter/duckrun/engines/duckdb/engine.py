@@ -328,10 +328,6 @@ class DuckDBEngine:
         """Everywhere: a commit is put at its version, or not at all."""
         return True
 
-    def accepts(self, value: Any) -> bool:
-        """True for a value that only DuckDB can write: a DuckDB relation."""
-        return isinstance(value, duckdb.DuckDBPyRelation)
-
     def schema_of(self, source: Any) -> pa.Schema:
         """The Arrow schema with which a value would be stored, null for a column that has no type of its own.
         A stream is not consumed.
@@ -357,7 +353,7 @@ class DuckDBEngine:
             with rows_of(source, cursor, self._scratch.name) as rows:
                 return job.run(rows, rows.cursor)
 
-    # -- a table as a whole (see table_job.py)
+    # -- a table as a whole (see engines/tables.py)
 
     def instead(self, spec: TableSpec, snapshot: Snapshot | None, transaction: Transaction) -> None:
         """DuckDB has no statement of its own for a table as a whole."""
@@ -383,7 +379,7 @@ class DuckDBEngine:
         with errors_about(f"table {snapshot.ref}, optimize"):
             return optimize.optimize(spec, snapshot, transaction, self.cursor())
 
-    # -- rows that N processes stage
+    # -- rows that N processes stage: DuckDB's alone, whatever engine a session has
 
     def stage(
         self, source: Any, transaction: Transaction, partition_by: Sequence[str] | None = None

@@ -11,7 +11,8 @@ from duckrun.engines.spark.errors import errors_about
 from duckrun.engines.spark.sql import table_at
 from duckrun.engines.tables import nothing
 from duckrun.errors import CommitConflict, InvalidConfig
-from duckrun.run.transaction import Conflict, Transaction
+from duckrun.formats.delta.log import CommitTaken
+from duckrun.run.transaction import Transaction
 from duckrun.values.rows import Commit, Spec
 from duckrun.values.tables import TableSpec
 
@@ -75,7 +76,7 @@ class SparkCommit:
 
     def committed(self) -> Commit:
         """The commit that carries our token. Spark skips a repeated application version without a word: that must not
-        look like success, so it becomes a Conflict, upon which the transaction finds the earlier commit."""
+        look like success, so it becomes a CommitTaken, upon which the transaction finds the earlier commit."""
         form = self.transaction.lake.format
         wanted = 0 if self.snapshot is None else self.snapshot.version + 1
         version = wanted
@@ -89,10 +90,10 @@ class SparkCommit:
             version += 1
         app = self.transaction.app
         if self.snapshot is None:
-            raise Conflict(f"Spark made no commit on table {self.ref}, which does not exist yet")
+            raise CommitTaken(f"Spark made no commit on table {self.ref}, which does not exist yet")
         held = None if app is None else form.app_version(self.ref, app.app_id)
         if app is not None and held is not None and held >= app.version:
-            raise Conflict(f"Spark skipped {app.app_id} version {app.version}, which another writer has committed")
+            raise CommitTaken(f"Spark skipped {app.app_id} version {app.version}, which another writer has committed")
         return self.nothing("no row was touched, so Spark made no commit")
 
     def _passed(self, version: int) -> None:

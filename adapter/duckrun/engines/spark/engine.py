@@ -9,7 +9,6 @@ import threading
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -19,13 +18,13 @@ from duckrun.engines.spark import alter
 from duckrun.engines.spark.errors import errors_about
 from duckrun.engines.spark.foreign_servers import refuse_what_it_would_get_wrong
 from duckrun.engines.spark.process.checks import check_workers_see
-from duckrun.engines.spark.process.session import apply_storage, is_spark_frame, spark_session
+from duckrun.engines.spark.process.session import apply_storage, spark_session
 from duckrun.engines.spark.scratch import scratch
 from duckrun.engines.spark.sql import quote, to_spark
 from duckrun.engines.spark.types import storable_table
 from duckrun.engines.spark.write import Attempt
 from duckrun.engines.tables import carry_out
-from duckrun.engines.tabular import arrow_table
+from duckrun.engines.tabular import arrow_table, is_of_spark
 from duckrun.errors import InvalidConfig, SchemaMismatch, StorageError, UnsupportedFeature
 from duckrun.formats.delta.alteration import Alteration
 from duckrun.frame import Frame, without_arrow_form
@@ -44,34 +43,6 @@ if TYPE_CHECKING:
     from duckrun.values.snapshot import Scan, Snapshot
 
 _FILES_AS_LIST = 1000  # a longer list of paths is joined instead
-
-
-@dataclass(frozen=True)
-class Capabilities:
-    """What an engine can do on a Delta table; what is False raises UnsupportedFeature and names the other engine."""
-
-    modes: frozenset[str]
-    schema_modes: frozenset[str]
-    deletion_vectors: bool = True
-
-
-CAPABILITIES = Capabilities(
-    modes=frozenset(
-        (
-            "error",
-            "overwrite",
-            "append",
-            "ignore",
-            "replace",
-            "safeappend",
-            "merge",
-            "delete+insert",
-            "delete",
-            "update",
-        )
-    ),
-    schema_modes=frozenset(("fail", "append_new_columns", "sync_all_columns")),
-)
 
 
 class SparkFrame:
@@ -155,7 +126,6 @@ class SparkEngine:
     name = "spark"
     temp_tables = False
     subqueries_in_changes = False  # DELTA_UNSUPPORTED_SUBQUERY
-    capabilities = CAPABILITIES
 
     def __init__(self, lake: Lake, spark: SparkSession | None = None) -> None:
         self.lake = lake
@@ -260,10 +230,6 @@ class SparkEngine:
         schema = self.read_at(snapshot.ref.location, snapshot.version).schema
         return {field.name: field.dataType.simpleString() for field in schema.fields}
 
-    def accepts(self, value: Any) -> bool:
-        """True for PySpark DataFrames, classic and Connect, and for frames of this engine."""
-        return is_spark_frame(value) or (isinstance(value, Frame) and value.engine == self.name)
-
     def register(self, name: str, value: Any, reads: Reads = NOTHING) -> None:
         """Give a Frame or a local table a name that later queries can read, as a temp view."""
         self._native(value).createOrReplaceTempView(name)
@@ -293,7 +259,7 @@ class SparkEngine:
 
     def schema_of(self, source: Any) -> pa.Schema:
         """The schema a source would be written with; nothing is computed for a Spark DataFrame."""
-        if self.accepts(source):
+        if is_of_spark(source):
             return arrow_schema(self._native(source))
         if isinstance(source, pa.RecordBatchReader):
             source = source.schema.empty_table()  # a stream is not consumed
@@ -319,8 +285,6 @@ class SparkEngine:
         """
         if isinstance(spec, TableSpec):
             return carry_out(self, spec, transaction)
-        if spec.mode not in self.capabilities.modes:
-            raise UnsupportedFeature(f"The spark engine has no mode {spec.mode!r}; run this with engine: duckdb.")
         fenced = getattr(spec, "read_version", None) is not None
         if fenced and not self.can_fence(transaction.lake.storage):
             raise UnsupportedFeature(
@@ -339,7 +303,7 @@ class SparkEngine:
             lambda snapshot: Attempt(self, spec, frame, transaction, snapshot).run(), mode=spec.mode, engine=self.name
         )
 
-    # -- a table as a whole (see table_job.py)
+    # -- a table as a whole (see engines/tables.py)
 
     def instead(
         self, spec: TableSpec, snapshot: Snapshot | None, transaction: Transaction
@@ -393,10 +357,10 @@ class SparkEngine:
     def _native(self, value: Any) -> DataFrame:
         """Any tabular value as a Spark DataFrame. Local values travel through the driver as Arrow; staging large ones
         as Parquet files that the executors read is later work."""
-        if is_spark_frame(value):
-            return value
+        if is_of_spark(value):
+            return value.native if isinstance(value, Frame) else value
         if isinstance(value, Frame):
-            return value.native if value.engine == self.name else self._from_arrow(value.toArrow())
+            return self._from_arrow(value.toArrow())
         return self._from_arrow(arrow_table(value))
 
     def _from_arrow(self, table: pa.Table) -> DataFrame:

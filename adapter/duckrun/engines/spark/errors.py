@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from duckrun.engines.spark.process.trouble import trouble
 from duckrun.errors import DuckrunError, DuplicateSourceKeys, InvalidConfig, SchemaMismatch
-from duckrun.run.transaction import Conflict
+from duckrun.formats.delta.log import CommitTaken
 from duckrun.sql.raising import raised
 
 RAISED = "duckrun: "
@@ -19,7 +19,7 @@ def errors_about(mode: str, table: str, *, analysis: type[DuckrunError]) -> Iter
     """Translate what Spark raises; ``analysis`` is the error for a statement that Spark cannot analyse."""
     try:
         yield
-    except (DuckrunError, Conflict):
+    except (DuckrunError, CommitTaken):
         raise
     except Exception as error:
         translated = _translated(error, mode, table, analysis)
@@ -41,7 +41,7 @@ def _translated(error: Exception, mode: str, table: str, analysis: type[DuckrunE
     text = text_of(error)
     line = next((part.strip() for part in text.splitlines() if part.strip()), type(error).__name__)
     module = type(error).__module__
-    if isinstance(error, Conflict) or not module.startswith(("pyspark", "py4j", "grpc", "delta")):
+    if isinstance(error, CommitTaken) or not module.startswith(("pyspark", "py4j", "grpc", "delta")):
         return error
     name = type(error).__name__
     ours = raised(text, f"{mode} on table {table}")
@@ -56,7 +56,7 @@ def _translated(error: Exception, mode: str, table: str, analysis: type[DuckrunE
         or "DELTA_METADATA_CHANGED" in text
         or "DELTA_PROTOCOL_CHANGED" in text
     ):
-        return Conflict(line)
+        return CommitTaken(line)
     if "DELTA_VIOLATE_CONSTRAINT" in text or "DELTA_NOT_NULL_CONSTRAINT" in text:
         broken = next(part.strip() for part in text.splitlines() if "_CONSTRAINT" in part)
         return SchemaMismatch(f"{mode} on table {table}: a row breaks a constraint: {broken}. Nothing was written.")
@@ -71,7 +71,7 @@ def _translated(error: Exception, mode: str, table: str, analysis: type[DuckrunE
     # Another writer made the table meanwhile: it may be the Spark of a process that was killed, which ends what it began.
     made = ("DELTA_PATH_EXISTS", "DELTA_TABLE_ALREADY_EXISTS", "TABLE_OR_VIEW_ALREADY_EXISTS")
     if any(condition in text for condition in made):
-        return Conflict(line)
+        return CommitTaken(line)
     if "DELTA_CANNOT_MODIFY_APPEND_ONLY" in text:
         return InvalidConfig(
             f"{mode} on table {table}: it is append-only (delta.appendOnly), and rows of it would go. Nothing was written."

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from duckrun.storage.storage import Storage
 
-__all__ = ["apply_storage", "is_spark_frame", "java_version", "spark_session", "stop_spark_session"]
+__all__ = ["apply_storage", "java_version", "spark_session", "stop_spark_session"]
 
 _DELTA_CONF = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -128,12 +128,6 @@ def stop_spark_session() -> None:
         if _shared is not None:
             _shared.session.stop()
         _shared = None
-
-
-def is_spark_frame(value: Any) -> bool:
-    """True for a PySpark DataFrame, classic or Connect; PySpark is not imported to find out."""
-    module = type(value).__module__
-    return module.startswith("pyspark.sql") and type(value).__name__ == "DataFrame"
 
 
 def apply_storage(session: SparkSession, storage: Storage | None) -> None:
