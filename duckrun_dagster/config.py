@@ -15,6 +15,7 @@ from dagster import AssetKey, MetadataValue
 
 from duckrun.errors import InvalidConfig
 from duckrun.lake.lake import Lake
+from duckrun.values.layout import Layout
 from duckrun.values.rows import (
     SCHEMA_MODES,
     UPSERT,
@@ -26,8 +27,8 @@ from duckrun.values.rows import (
     MergeClause,
     MergeSpec,
     ReadSpec,
+    RowSpec,
     SchemaMode,
-    Spec,
     WriteMode,
     WriteSpec,
 )
@@ -61,7 +62,7 @@ _NEAR = 0.8
 
 
 @dataclass(frozen=True)
-class TableConfig:
+class TableConfig(Layout):
     """Where an asset's table is and how it is written: the asset's metadata, parsed."""
 
     schema: str
@@ -72,11 +73,7 @@ class TableConfig:
     merge_keys: tuple[str, ...] = ()
     merge_clauses: tuple[MergeClause, ...] = ()
     partition_expr: Mapping[str | None, str] = field(default_factory=dict)
-    partition_by: tuple[str, ...] | None = None
     schema_mode: SchemaMode = "fail"
-    sort_by: tuple[str, ...] = ()
-    cluster_by: tuple[str, ...] | None = None
-    table_properties: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -94,13 +91,14 @@ class TableConfig:
         partition_by: tuple[str, ...] | None = None,
         description: str | None = None,
         column_comments: Mapping[str, str] | None = None,
-    ) -> Spec:
+    ) -> RowSpec:
         """What the engine is asked to do. ``predicate`` is the partition being written, None for the whole table.
 
         Raises InvalidConfig for a combination that cannot be carried out.
         """
         mode = self.mode or ("merge" if self.merge_keys else "replace" if predicate is not None else "overwrite")
-        created = self.partition_by if self.partition_by is not None or self.cluster_by else partition_by
+        own = self.partition_by is not None or self.cluster_by
+        layout = self.layout if own else {**self.layout, "partition_by": partition_by}
         if mode == "merge":
             return MergeSpec(
                 keys=self.merge_keys,
@@ -108,10 +106,7 @@ class TableConfig:
                 within=predicate,
                 schema_mode=self.schema_mode,
                 app=app,
-                partition_by=created,
-                sort_by=self.sort_by,
-                cluster_by=self.cluster_by,
-                table_properties=self.table_properties,
+                **layout,
             )
         if mode == "delete+insert":
             return DeleteInsertSpec(
@@ -119,10 +114,7 @@ class TableConfig:
                 within=predicate,
                 schema_mode=self.schema_mode,
                 app=app,
-                partition_by=created,
-                sort_by=self.sort_by,
-                cluster_by=self.cluster_by,
-                table_properties=self.table_properties,
+                **layout,
             )
         if predicate is not None and mode == "overwrite":
             raise InvalidConfig(
@@ -133,14 +125,11 @@ class TableConfig:
             mode=cast(WriteMode, mode),
             predicate=predicate if mode == "replace" else None,
             within=None if mode == "replace" else predicate,
-            partition_by=created,
             schema_mode=self.schema_mode,
-            sort_by=self.sort_by,
-            cluster_by=self.cluster_by,
-            table_properties=self.table_properties,
             description=description,
             column_comments=column_comments or {},
             app=app,
+            **layout,
         )
 
 

@@ -26,7 +26,7 @@ from duckrun.run.transaction import MAX_ATTEMPTS, Transaction
 from duckrun.sql.names import transpile
 from duckrun.statements.run import run
 from duckrun.table import Table
-from duckrun.values.rows import AppTransaction, Commit, EngineName, ReadSpec, SchemaMode, Spec, StagedFile, WriteSpec
+from duckrun.values.rows import AppTransaction, Commit, EngineName, ReadSpec, RowSpec, SchemaMode, StagedFile, WriteSpec
 from duckrun.values.snapshot import Scan, Snapshot
 from duckrun.values.tables import (
     AlterSpec,
@@ -248,7 +248,7 @@ class Session:
     def execute(
         self,
         name: str | TableRef,
-        spec: Spec | CreateSpec | AlterSpec | RestoreSpec | ConvertSpec,
+        spec: RowSpec | CreateSpec | AlterSpec | RestoreSpec | ConvertSpec,
         source: Any | None = None,
         *,
         engine: EngineName | None = None,
@@ -263,7 +263,7 @@ class Session:
     def execute(
         self,
         name: str | TableRef,
-        spec: Spec | TableSpec,
+        spec: RowSpec | TableSpec,
         source: Any | None = None,
         *,
         engine: EngineName | None = None,
@@ -287,9 +287,8 @@ class Session:
         def work() -> Commit | MaintenanceResult:
             given = self._selected(source, chosen) if isinstance(source, SQL) else source
             read = None if isinstance(spec, TableSpec) else together(reads, self._reads(given))
-            app = getattr(spec, "app", None)
             transaction = Transaction(
-                lake, ref, app=app, pins=self._pins, reads=read, log=self._log, sees=self._commit_meets
+                lake, ref, app=spec.app, pins=self._pins, reads=read, log=self._log, sees=self._commit_meets
             )
             return chosen.execute(spec, given, transaction)
 

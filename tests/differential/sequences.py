@@ -17,7 +17,7 @@ import duckdb
 import pyarrow as pa
 
 from duckrun import MergeClause, MergeSpec, WriteSpec
-from duckrun.values.rows import DeleteInsertSpec, DeleteSpec, Spec, UpdateSpec
+from duckrun.values.rows import DeleteInsertSpec, DeleteSpec, RowSpec, UpdateSpec
 
 SCHEMA = pa.schema(
     [
@@ -103,7 +103,7 @@ class Operation:
     """One step: a spec with its rows, or a restore, or files staged in parts."""
 
     kind: str
-    spec: Spec | None = None
+    spec: RowSpec | None = None
     rows: pa.Table | None = None
     parts: int = 0
     version: int = 0

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from duckrun.run.pins import Reads
     from duckrun.run.transaction import Transaction
     from duckrun.storage.storage import Storage
-    from duckrun.values.rows import Commit, ReadSpec, Spec, StagedFile
+    from duckrun.values.rows import Commit, ReadSpec, RowSpec, StagedFile
     from duckrun.values.snapshot import Scan, Snapshot
     from duckrun.values.tables import MaintenanceResult, OptimizeSpec, TableSpec, VacuumSpec
 
@@ -62,7 +62,7 @@ class Engine(Protocol):
         """Whether a write can be fenced to the version that it was computed from (``read_version``)."""
 
     def execute(
-        self, spec: Spec | TableSpec, source: Any | None, transaction: Transaction
+        self, spec: RowSpec | TableSpec, source: Any | None, transaction: Transaction
     ) -> Commit | MaintenanceResult:
         """Carry out one spec as one commit. ``source`` is any value the session accepts, or None."""
 

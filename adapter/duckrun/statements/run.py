@@ -174,7 +174,7 @@ class _Run:
             if not changes:
                 return self._done("ALTER TABLE", ref, "nothing is left to change")
             spec = replace(spec, changes=changes)
-        if self.asked.app is not None and hasattr(spec, "app"):
+        if self.asked.app is not None:
             spec = replace(spec, app=self.asked.app)
         return self.session.execute(ref, spec)
 

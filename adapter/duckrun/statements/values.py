@@ -7,6 +7,7 @@ from typing import Literal
 
 from sqlglot import exp
 
+from duckrun.values.layout import Layout
 from duckrun.values.rows import DeleteSpec
 from duckrun.values.tables import Change, CreateSpec, TableSpec
 
@@ -49,16 +50,12 @@ class CreateTable:
 
 
 @dataclass(frozen=True)
-class CreateTableAs:
+class CreateTableAs(Layout):
     """A table of the rows of a query. ``if_exists`` is what a table that is there already means."""
 
     target: Parts
     query: exp.Query
     if_exists: Literal["error", "ignore", "replace"] = "error"
-    partition_by: Parts = ()
-    sort_by: Parts = ()
-    cluster_by: Parts = ()
-    properties: tuple[tuple[str, str], ...] = ()
     description: str | None = None
 
 

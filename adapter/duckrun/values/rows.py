@@ -7,11 +7,12 @@ that edge looks into a dict. All of them survive pickle.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, Self
 
 from duckrun.errors import InvalidConfig
+from duckrun.values.layout import Layout
 
 EngineName = Literal["duckdb", "spark"]
 WriteMode = Literal["error", "overwrite", "append", "ignore", "replace", "safeappend"]
@@ -42,6 +43,19 @@ class AppTransaction:
     version: int = 0
 
 
+@dataclass(frozen=True, kw_only=True)
+class Spec:
+    """What every spec has: the application transaction of its commit, the version that it was computed from, and the dialect
+    of its SQL.
+
+    ``read_version`` fences the commit to that version plus one (NO_TABLE: to a table that is not there yet).
+    """
+
+    app: AppTransaction | None = None
+    read_version: int | None = None
+    dialect: str = "duckdb"
+
+
 @dataclass(frozen=True)
 class ReadSpec:
     """What to read of one table.
@@ -61,15 +75,6 @@ class ReadSpec:
             raise InvalidConfig("A read names a version or a timestamp, not both.")
 
 
-def refuse_both_layouts(partition_by: Sequence[str] | None, cluster_by: Sequence[str] | None) -> None:
-    """Raise InvalidConfig for a table with partitions and clustering. Source: Delta protocol, Clustered Table."""
-    if partition_by and cluster_by:
-        raise InvalidConfig(
-            f"A table is partitioned (partition_by: {', '.join(partition_by)}) or clustered (cluster_by: {', '.join(cluster_by)}), "
-            "not both."
-        )
-
-
 @dataclass(frozen=True)
 class TableConstraints:
     """What a table holds all its rows to, whoever writes them: columns without NULL, and conditions (SQL in the dialect of
@@ -84,39 +89,29 @@ class TableConstraints:
 
 
 @dataclass(frozen=True)
-class WriteSpec:
+class WriteSpec(Layout, Spec):
     """A write of whole rows.
 
     ``within`` (SQL in ``dialect``) is what every row of the source, as the table stores it, must satisfy, in any mode; one
     that does not fails the write. ``predicate`` is what mode ``replace`` replaces: every row of the table for which it is true goes, and
     every row of the source must satisfy it. ``replace`` with no predicate replaces exactly the
-    partitions that the source holds rows of. ``read_version`` fences the commit to that version plus one (NO_TABLE: to
-    a table that is not there yet). An overwrite
-    with ``redefine`` makes another table in the place of one: its properties, constraints and description go too.
-    ``cluster_by`` (Spark only) are the columns of liquid clustering of the table that this write makes or overwrites; with
-    None it stays as it is, and an empty tuple ends it.
+    partitions that the source holds rows of. An overwrite with ``redefine`` makes another table in the place of one: its
+    properties, constraints and description go too.
     ``constraints`` are kept in the table that this write makes or overwrites, in the place of those that an earlier write
     gave it; with None, and for all that ALTER TABLE gave it, the table has the constraints that it had.
     """
 
     mode: WriteMode
-    partition_by: tuple[str, ...] | None = None
     predicate: str | None = None
     schema_mode: SchemaMode = "fail"
-    sort_by: tuple[str, ...] = ()
-    cluster_by: tuple[str, ...] | None = None
-    table_properties: Mapping[str, str] = field(default_factory=dict)
     description: str | None = None
     column_comments: Mapping[str, str] = field(default_factory=dict)
-    target_file_size: int | None = None
-    read_version: int | None = None
     within: str | None = None
     redefine: bool = False
     constraints: TableConstraints | None = None
-    app: AppTransaction | None = None
-    dialect: str = "duckdb"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.mode not in WRITE_MODES:
             raise InvalidConfig(f"Unknown write mode {self.mode!r}; the modes are {', '.join(WRITE_MODES)}.")
         if self.schema_mode not in SCHEMA_MODES:
@@ -127,7 +122,6 @@ class WriteSpec:
             raise InvalidConfig(f"redefine goes with mode 'overwrite', not with {self.mode!r}.")
         if self.mode == "safeappend" and self.read_version is None:
             raise InvalidConfig("Mode 'safeappend' needs the version that was read (read_version).")
-        refuse_both_layouts(self.partition_by, self.cluster_by)
 
 
 @dataclass(frozen=True)
@@ -154,13 +148,13 @@ UPSERT = (MergeClause("matched_update"), MergeClause("not_matched_insert"))
 
 
 @dataclass(frozen=True)
-class MergeSpec:
+class MergeSpec(Layout, Spec):
     """A merge by key equality: the first clause of a row's kind whose condition holds decides.
 
     NULL keys never match. ``on`` adds a condition over ``source`` and ``target`` to the equality of ``keys``. ``within``
     (over bare column names) bounds both sides: the merge is one into a table of nothing but those rows of the target for
     which it is true, and a row that it is not true for fails the merge, be it one of the source or one that a clause makes.
-    ``read_version`` fences the commit.
+    The layout is that of the table, if this merge has to create it.
     """
 
     keys: tuple[str, ...]
@@ -168,27 +162,19 @@ class MergeSpec:
     on: str | None = None
     within: str | None = None
     schema_mode: SchemaMode = "fail"
-    read_version: int | None = None
-    app: AppTransaction | None = None
-    dialect: str = "duckdb"
-    # what the table is given if this merge has to create it
-    partition_by: tuple[str, ...] | None = None
-    sort_by: tuple[str, ...] = ()
-    cluster_by: tuple[str, ...] | None = None
-    table_properties: Mapping[str, str] = field(default_factory=dict)
 
     mode = "merge"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.keys:
             raise InvalidConfig("A merge needs at least one key column.")
         if not self.clauses:
             raise InvalidConfig("A merge needs at least one clause.")
-        refuse_both_layouts(self.partition_by, self.cluster_by)
 
 
 @dataclass(frozen=True)
-class DeleteInsertSpec:
+class DeleteInsertSpec(Layout, Spec):
     """Delete the rows whose key is in the source, then insert the source, in one commit. Keys may repeat.
 
     ``predicate`` limits what is deleted; ``within`` does too, and a row of the source for which it is not true fails the
@@ -199,52 +185,39 @@ class DeleteInsertSpec:
     schema_mode: SchemaMode = "fail"
     predicate: str | None = None
     within: str | None = None
-    app: AppTransaction | None = None
-    dialect: str = "duckdb"
-    partition_by: tuple[str, ...] | None = None
-    sort_by: tuple[str, ...] = ()
-    cluster_by: tuple[str, ...] | None = None
-    table_properties: Mapping[str, str] = field(default_factory=dict)
 
     mode = "delete+insert"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.keys:
             raise InvalidConfig("delete+insert needs at least one key column.")
-        refuse_both_layouts(self.partition_by, self.cluster_by)
 
 
 @dataclass(frozen=True)
-class DeleteSpec:
+class DeleteSpec(Spec):
     """Delete the rows for which ``predicate`` is true; None deletes all.
 
     ``predicate`` is over the table's columns, as they are or as ``target.column``. With a source of rows, it is over the
-    aliases ``target`` and ``source``, and a row goes if it is true with any row of the source. ``read_version`` fences
-    the commit to that version plus one.
+    aliases ``target`` and ``source``, and a row goes if it is true with any row of the source.
     """
 
     predicate: str | None = None
-    read_version: int | None = None
-    app: AppTransaction | None = None
-    dialect: str = "duckdb"
 
     mode = "delete"
 
 
 @dataclass(frozen=True)
-class UpdateSpec:
+class UpdateSpec(Spec):
     """Set columns to expressions over the table's own columns, where ``predicate`` is true.
 
     Columns are named as they are or as ``target.column``. With a source of rows, all is over the aliases ``target`` and
     ``source``, and a row for which the predicate is true with several rows of the source is an error
-    (DuplicateSourceKeys). ``read_version`` fences the commit to that version plus one.
+    (DuplicateSourceKeys).
     """
 
     set: Mapping[str, str]
     predicate: str | None = None
-    read_version: int | None = None
-    app: AppTransaction | None = None
-    dialect: str = "duckdb"
 
     mode = "update"
 
@@ -253,7 +226,7 @@ class UpdateSpec:
             raise InvalidConfig("An update sets at least one column.")
 
 
-Spec = WriteSpec | MergeSpec | DeleteInsertSpec | DeleteSpec | UpdateSpec
+RowSpec = WriteSpec | MergeSpec | DeleteInsertSpec | DeleteSpec | UpdateSpec
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from duckrun.errors import InvalidConfig
-from duckrun.values.rows import AppTransaction, refuse_both_layouts
+from duckrun.values.layout import Layout
+from duckrun.values.rows import Spec
 
 SORT_BY = "duckrun.sortBy"
 """The table property that holds the columns by which every write sorts, as a JSON list."""
@@ -37,32 +38,26 @@ class ColumnSpec:
 
 
 @dataclass(frozen=True)
-class CreateSpec:
+class CreateSpec(Layout, Spec):
     """Make a table with no rows. ``checks`` maps the name of a constraint to its SQL.
 
     ``if_exists`` is what a table that is there already means: an error, nothing to do, or a table to put this one
-    in place of. ``cluster_by`` is liquid clustering, of Spark only and not together with partitions.
+    in place of.
     """
 
     columns: tuple[ColumnSpec, ...]
     if_exists: str = "error"  # error | ignore | replace
-    partition_by: tuple[str, ...] = ()
-    sort_by: tuple[str, ...] = ()
-    cluster_by: tuple[str, ...] = ()
-    table_properties: Mapping[str, str] = field(default_factory=dict)
     checks: Mapping[str, str] = field(default_factory=dict)
     description: str | None = None
-    app: AppTransaction | None = None
-    dialect: str = "duckdb"
 
     mode = "create"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.columns:
             raise InvalidConfig("A table needs at least one column.")
         if self.if_exists not in ("error", "ignore", "replace"):
             raise InvalidConfig(f"Unknown if_exists {self.if_exists!r}; it is error, ignore or replace.")
-        refuse_both_layouts(self.partition_by, self.cluster_by)
 
 
 @dataclass(frozen=True)
@@ -158,12 +153,10 @@ Change = (
 
 
 @dataclass(frozen=True)
-class AlterSpec:
+class AlterSpec(Spec):
     """Changes of a table's definition, carried out in their order, in one commit where the engine can."""
 
     changes: tuple[Change, ...]
-    app: AppTransaction | None = None
-    dialect: str = "duckdb"
 
     mode = "alter"
 
@@ -173,7 +166,7 @@ class AlterSpec:
 
 
 @dataclass(frozen=True)
-class OptimizeSpec:
+class OptimizeSpec(Spec):
     """Fewer, larger files with the same rows; ``z_order_by`` puts rows that are near in these columns into the same
     files. ``predicate`` (over partition columns) limits it to some partitions; ``target_file_size`` is in bytes.
     """
@@ -181,14 +174,12 @@ class OptimizeSpec:
     predicate: str | None = None
     z_order_by: tuple[str, ...] = ()
     target_file_size: int | None = None
-    app: AppTransaction | None = None
-    dialect: str = "duckdb"
 
     mode = "optimize"
 
 
 @dataclass(frozen=True)
-class VacuumSpec:
+class VacuumSpec(Spec):
     """Remove the files that no version within ``retention_hours`` uses (None: the table's own retention, a week unless
     it says otherwise). ``dry_run`` only lists them. ``enforce_retention`` refuses less than the table's retention.
     """
@@ -201,14 +192,14 @@ class VacuumSpec:
 
 
 @dataclass(frozen=True)
-class CheckpointSpec:
+class CheckpointSpec(Spec):
     """Write a checkpoint of the newest version (Delta protocol, Checkpoints)."""
 
     mode = "checkpoint"
 
 
 @dataclass(frozen=True)
-class CleanupLogSpec:
+class CleanupLogSpec(Spec):
     """Remove entries of the log that are older than the table's ``delta.logRetentionDuration`` and covered by a
     checkpoint.
     """
@@ -217,12 +208,11 @@ class CleanupLogSpec:
 
 
 @dataclass(frozen=True)
-class RestoreSpec:
+class RestoreSpec(Spec):
     """Make the table what it was at a version or at a time (ISO 8601), as a new commit."""
 
     version: int | None = None
     timestamp: str | None = None
-    app: AppTransaction | None = None
 
     mode = "restore"
 
@@ -232,14 +222,12 @@ class RestoreSpec:
 
 
 @dataclass(frozen=True)
-class ConvertSpec:
+class ConvertSpec(Spec):
     """Make a Delta table of a folder of Parquet files, which stay as they are. ``partition_by`` names the columns,
     with their types, that the folder's ``name=value`` levels hold.
     """
 
     partition_by: tuple[ColumnSpec, ...] = ()
-    app: AppTransaction | None = None
-    dialect: str = "duckdb"
 
     mode = "convert"
 

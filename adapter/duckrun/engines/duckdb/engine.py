@@ -37,7 +37,7 @@ from duckrun.sql.names import dotted_names, quote_identifier, quote_literal
 from duckrun.sql.written import put_names
 from duckrun.storage.storage import Storage
 from duckrun.values.columns import refuse_twins
-from duckrun.values.rows import Commit, ReadSpec, Spec, StagedFile, WriteSpec
+from duckrun.values.rows import Commit, ReadSpec, RowSpec, StagedFile, WriteSpec
 from duckrun.values.snapshot import Scan, Snapshot
 from duckrun.values.tables import MaintenanceResult, OptimizeSpec, TableSpec, VacuumSpec
 
@@ -340,7 +340,7 @@ class DuckDBEngine:
             return pa.schema([f if types[f.name] is rows.types[f.name] else f.with_type(pa.null()) for f in schema])
 
     def execute(
-        self, spec: Spec | TableSpec, source: Any | None, transaction: Transaction
+        self, spec: RowSpec | TableSpec, source: Any | None, transaction: Transaction
     ) -> Commit | MaintenanceResult:
         """Carry out one spec as one commit."""
         if isinstance(spec, TableSpec):

@@ -46,6 +46,7 @@ from duckrun.formats.delta.definition import (
 from duckrun.formats.delta.operations import created
 from duckrun.run.transaction import Transaction
 from duckrun.sql.names import transpile
+from duckrun.values.layout import Layout
 from duckrun.values.names import writable_by_delta_rs
 from duckrun.values.rows import (
     Commit,
@@ -53,8 +54,8 @@ from duckrun.values.rows import (
     DeleteSpec,
     MemoryShares,
     MergeSpec,
+    RowSpec,
     SchemaMode,
-    Spec,
     StagedFile,
     UpdateSpec,
     WriteSpec,
@@ -70,7 +71,7 @@ if TYPE_CHECKING:
 class Job:
     """One spec on one table."""
 
-    def __init__(self, engine: DuckDBEngine, spec: Spec, transaction: Transaction) -> None:
+    def __init__(self, engine: DuckDBEngine, spec: RowSpec, transaction: Transaction) -> None:
         self.engine = engine
         self.spec = spec
         self.transaction = transaction
@@ -84,8 +85,8 @@ class Job:
         def attempt(snapshot: Snapshot | None) -> Commit:
             if snapshot is not None:
                 check_features(snapshot)
-            transaction.check_fence(snapshot, getattr(spec, "read_version", None))
-            if getattr(spec, "cluster_by", None):
+            transaction.check_fence(snapshot, spec.read_version)
+            if isinstance(spec, Layout) and spec.cluster_by:
                 raise UnsupportedFeature(f"{spec.mode} on table {transaction.ref}: {CLUSTERING}. Nothing was written.")
             if isinstance(spec, WriteSpec):
                 assert rows is not None, "a write has a source"
@@ -243,7 +244,7 @@ class Job:
             files,
             operation=operations.write("Append", snapshot.partition_columns),
             read=NOTHING,
-            fenced=getattr(self.spec, "read_version", None) is not None,
+            fenced=self.spec.read_version is not None,
             definition=definition_of(snapshot),
             writer="staged",
             reason=reason,
@@ -383,15 +384,7 @@ class Job:
                 within = transpile(spec.within, spec.dialect, "duckdb")
                 refuse_outside(self.transaction.ref, rows, within, spec.within)
             sql = merge.inserted_alone(spec, rows)
-        created = WriteSpec(
-            "error",
-            partition_by=spec.partition_by,
-            sort_by=spec.sort_by,
-            table_properties=spec.table_properties,
-            within=spec.within,
-            app=spec.app,
-            dialect=spec.dialect,
-        )
+        created = WriteSpec("error", within=spec.within, app=spec.app, dialect=spec.dialect, **spec.layout)
         relation = rows.cursor.sql(sql)
         return self._write(
             created, Rows(rows.cursor, sql, dict(zip(relation.columns, relation.types, strict=True))), None

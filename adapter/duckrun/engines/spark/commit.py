@@ -13,7 +13,7 @@ from duckrun.engines.tables import nothing
 from duckrun.errors import CommitConflict, InvalidConfig
 from duckrun.formats.delta.log import CommitTaken
 from duckrun.run.transaction import Transaction
-from duckrun.values.rows import Commit, Spec
+from duckrun.values.rows import Commit, RowSpec
 from duckrun.values.tables import TableSpec
 
 if TYPE_CHECKING:
@@ -34,12 +34,12 @@ class SparkCommit:
     reason = "Spark writes its own frames and runs its own statements"
 
     def __init__(
-        self, engine: SparkEngine, spec: Spec | TableSpec, transaction: Transaction, snapshot: Snapshot | None
+        self, engine: SparkEngine, spec: RowSpec | TableSpec, transaction: Transaction, snapshot: Snapshot | None
     ) -> None:
         self.engine = engine
         self.spark = engine.spark
         self.mode = spec.mode
-        self.fence: int | None = getattr(spec, "read_version", None)
+        self.fence: int | None = spec.read_version
         self.transaction = transaction
         self.snapshot = snapshot
         self.ref = transaction.ref

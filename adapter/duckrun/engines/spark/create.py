@@ -6,14 +6,14 @@ Source: Delta protocol, Clustered Table.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from duckrun.engines.spark.errors import text_of
 from duckrun.engines.spark.sql import properties_list, quote, table_at, text_literal
 from duckrun.engines.spark.types import check_new_table
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
+from duckrun.values.layout import Layout
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -26,26 +26,16 @@ if TYPE_CHECKING:
 _OF_ONE_TABLE = ("delta.columnMapping.maxColumnId", "delta.rowTracking.materialized")
 
 
-@dataclass(frozen=True)
-class Made:
-    """What a table is to be beside its rows and columns."""
-
-    partition_by: Sequence[str] = ()
-    cluster_by: Sequence[str] = ()
-    properties: Mapping[str, str] = field(default_factory=dict)
-    description: str | None = None
-
-
-def new_table(attempt: Attempt, rows: DataFrame, made: Made) -> None:
+def new_table(attempt: Attempt, rows: DataFrame, layout: Layout, description: str | None) -> None:
     """Make a table that is not there yet."""
     try:
-        _make(attempt, rows, made, replaces=False)
+        _make(attempt, rows, layout, description, replaces=False)
     except Exception as error:
         # Before it runs anything, Spark takes whatever is in the folder for a table, such as files that a killed job left; the
         # log alone says whether there is one.
         if "TABLE_OR_VIEW_ALREADY_EXISTS" not in text_of(error) or attempt.transaction.lake.format.exists(attempt.ref):
             raise
-        _make(attempt, rows, made, replaces=True)
+        _make(attempt, rows, layout, description, replaces=True)
 
 
 def in_place_of(
@@ -75,7 +65,8 @@ def in_place_of(
     properties = {**kept, **{str(k): str(v) for k, v in spec.table_properties.items()}}
     description = spec.description if spec.redefine or spec.description is not None else snapshot.description
     rows = attempt.arranged(attempt.checked(frame, partition_by), partition_by, spec.sort_by)
-    _make(attempt, rows, Made(partition_by, cluster_by, properties, description), replaces=True)
+    layout = Layout(partition_by=partition_by, cluster_by=tuple(cluster_by), table_properties=properties)
+    _make(attempt, rows, layout, description, replaces=True)
 
 
 def clustering_after(spec: WriteSpec, clustered: Sequence[str]) -> Sequence[str]:
@@ -117,37 +108,37 @@ def same_names(some: Sequence[str], others: Sequence[str]) -> bool:
     return [name.lower() for name in some] == [name.lower() for name in others]
 
 
-def _make(attempt: Attempt, rows: DataFrame, made: Made, *, replaces: bool) -> None:
+def _make(attempt: Attempt, rows: DataFrame, layout: Layout, description: str | None, *, replaces: bool) -> None:
     """One commit, with its note and application id, by the writer of frames; clustering has a word in SQL only, whose parser
     in turn takes no property by a name that Spark has a meaning for, such as ``owner``."""
     from pyspark.sql import functions as F
 
-    if made.cluster_by:
+    if layout.cluster_by:
         what = "CREATE OR REPLACE TABLE" if replaces else "CREATE TABLE"
         with attempt.engine.view(rows) as view:
-            attempt.statement(f"{what} {attempt.target} {_clauses(rows, made)} AS SELECT * FROM {view}")
+            attempt.statement(f"{what} {attempt.target} {_clauses(rows, layout, description)} AS SELECT * FROM {view}")
         return
     with attempt.engine.settings(attempt.statement_settings()):
         writer = rows.writeTo(attempt.target).using("delta")
-        for key, value in made.properties.items():
+        for key, value in layout.table_properties.items():
             writer = writer.tableProperty(key, value)
-        if made.description is not None:
-            writer = writer.tableProperty("comment", made.description)
-        if made.partition_by:
-            writer = writer.partitionedBy(*[F.col(quote(column)) for column in made.partition_by])
+        if description is not None:
+            writer = writer.tableProperty("comment", description)
+        if layout.partition_by:
+            writer = writer.partitionedBy(*[F.col(quote(column)) for column in layout.partition_by])
         if replaces:
             writer.createOrReplace()
         else:
             writer.create()
 
 
-def _clauses(rows: DataFrame, made: Made) -> str:
+def _clauses(rows: DataFrame, layout: Layout, description: str | None) -> str:
     """What stands between the name of a clustered table and AS."""
-    clauses = ["USING delta", clause(rows.columns, made.cluster_by)]
-    if made.description is not None:
-        clauses.append(f"COMMENT {text_literal(made.description)}")
-    if made.properties:
-        clauses.append(f"TBLPROPERTIES ({properties_list(made.properties)})")
+    clauses = ["USING delta", clause(rows.columns, layout.cluster_by or ())]
+    if description is not None:
+        clauses.append(f"COMMENT {text_literal(description)}")
+    if layout.table_properties:
+        clauses.append(f"TBLPROPERTIES ({properties_list(layout.table_properties)})")
     return " ".join(clauses)
 
 

@@ -31,7 +31,7 @@ from duckrun.frame import Frame, without_arrow_form
 from duckrun.run.pins import NOTHING, Reads
 from duckrun.sql.dialects import text_in
 from duckrun.sql.names import fresh_name
-from duckrun.values.rows import Commit, DeleteSpec, ReadSpec, Spec, StagedFile, UpdateSpec
+from duckrun.values.rows import Commit, DeleteSpec, ReadSpec, RowSpec, StagedFile, UpdateSpec
 from duckrun.values.tables import MaintenanceResult, OptimizeSpec, TableSpec, VacuumSpec
 
 if TYPE_CHECKING:
@@ -276,7 +276,7 @@ class SparkEngine:
         return storage.is_local
 
     def execute(
-        self, spec: Spec | TableSpec, source: Any | None, transaction: Transaction
+        self, spec: RowSpec | TableSpec, source: Any | None, transaction: Transaction
     ) -> Commit | MaintenanceResult:
         """Carry out one spec as one commit of Spark's.
 
@@ -285,7 +285,7 @@ class SparkEngine:
         """
         if isinstance(spec, TableSpec):
             return carry_out(self, spec, transaction)
-        fenced = getattr(spec, "read_version", None) is not None
+        fenced = spec.read_version is not None
         if fenced and not self.can_fence(transaction.lake.storage):
             raise UnsupportedFeature(
                 f"{spec.mode} on table {transaction.ref}: a write fenced to the version that was read needs a commit at "

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from duckrun.errors import UnsupportedFeature
-from duckrun.values.rows import Spec, WriteSpec
+from duckrun.values.rows import RowSpec, WriteSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,7 +25,7 @@ def other_implementation(session: SparkSession) -> str | None:
     return _known[session]
 
 
-def refuse_what_it_would_get_wrong(session: SparkSession, spec: Spec, table: str, exists: bool) -> None:
+def refuse_what_it_would_get_wrong(session: SparkSession, spec: RowSpec, table: str, exists: bool) -> None:
     """Raise UnsupportedFeature for a write that such a server carries out as another one.
 
     Measured with Sail 0.7.2: it overwrites the whole table where the partitions of the source are to be replaced, takes rows

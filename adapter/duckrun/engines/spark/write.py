@@ -36,8 +36,9 @@ from duckrun.formats.delta.protocol import COMPUTED
 from duckrun.formats.delta.types import holds
 from duckrun.run.transaction import Transaction
 from duckrun.values.columns import outside_years, refuse_twins
+from duckrun.values.layout import Layout
 from duckrun.values.partition_values import NO_PARTITION_VALUES, no_partition_value, refuse_partition_type
-from duckrun.values.rows import Commit, DeleteInsertSpec, DeleteSpec, MergeSpec, Spec, UpdateSpec, WriteSpec
+from duckrun.values.rows import Commit, DeleteInsertSpec, DeleteSpec, MergeSpec, RowSpec, UpdateSpec, WriteSpec
 from duckrun.values.tables import sort_order
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class Attempt(SparkCommit):
     def __init__(
         self,
         engine: SparkEngine,
-        spec: Spec,
+        spec: RowSpec,
         frame: DataFrame | None,
         transaction: Transaction,
         snapshot: Snapshot | None,
@@ -84,10 +85,10 @@ class Attempt(SparkCommit):
         return self.committed() if done is None else done
 
     def _dispatch(self) -> Commit | None:
-        self.transaction.check_fence(self.snapshot, getattr(self.spec, "read_version", None))
+        self.transaction.check_fence(self.snapshot, self.spec.read_version)
         if self.frame is not None:
             refuse_twins(self.frame.columns)
-            fixed = self.snapshot is not None and not getattr(self.spec, "redefine", False)
+            fixed = self.snapshot is not None and not (isinstance(self.spec, WriteSpec) and self.spec.redefine)
             if fixed and holds_untyped(self.frame.schema):
                 self.frame = taking_types(self.frame, self.target_schema())
         if isinstance(self.spec, MergeSpec | DeleteInsertSpec) and other_implementation(self.spark) is None:
@@ -176,7 +177,7 @@ class Attempt(SparkCommit):
         assert self.snapshot is not None and not isinstance(self.spec, DeleteSpec | UpdateSpec)
         lake, snapshot = self.transaction.lake, self.snapshot
         refuse_unknown_features(snapshot)
-        spec: Spec = replace(self.spec, schema_mode="fail", app=None)
+        spec: RowSpec = replace(self.spec, schema_mode="fail", app=None)
         if isinstance(spec, WriteSpec):
             spec = replace(spec, mode="append" if spec.mode == "safeappend" else spec.mode, read_version=None)
         with scratch(self.engine, lake, snapshot, alteration) as copy:
@@ -260,7 +261,7 @@ class Attempt(SparkCommit):
                 return self._defined(frame, spec, None)
             frame, description = self._commented(frame, spec), spec.description
         other = other_implementation(self.spark)
-        if cluster_by and (other is not None or getattr(spec, "constraints", None)):
+        if cluster_by and (other is not None or isinstance(spec, WriteSpec) and spec.constraints):
             what = f"{other}, which has none" if other is not None else "constraints: add them by ALTER TABLE"
             raise UnsupportedFeature(f"liquid clustering (cluster_by) of table {self.ref} together with {what}")
         plain = description is None and not cluster_by and all(key.startswith("delta.") for key in properties)
@@ -268,7 +269,7 @@ class Attempt(SparkCommit):
         if plain or other is not None:
             return self.save(frame, "error", properties, partition_by, spec)
         rows = self.arranged(self.checked(frame, partition_by), partition_by, spec.sort_by)
-        create.new_table(self, rows, create.Made(partition_by, cluster_by, properties, description))
+        create.new_table(self, rows, replace(Layout(**spec.layout), table_properties=properties), description)
         return None
 
     def save(
@@ -279,7 +280,7 @@ class Attempt(SparkCommit):
         partition_by: Sequence[str],
         spec: WriteSpec | MergeSpec | DeleteInsertSpec,
     ) -> Commit | None:
-        app, size = self.transaction.app, spec.target_file_size if isinstance(spec, WriteSpec) else None
+        app, size = self.transaction.app, spec.target_file_size
         frame = self.arranged(self.checked(frame, partition_by), partition_by, spec.sort_by, gather=size is not None)
         writer = frame.write.format("delta").mode(mode).option("userMetadata", self.note())
         for key, value in options.items():

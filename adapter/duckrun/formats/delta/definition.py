@@ -156,19 +156,19 @@ def created(spec: CreateSpec) -> Definition:
     for column in spec.columns:
         refuse_known(column.name, [f["name"] for f in fields])
         fields.append(field_of(column, spec.dialect))
-    made = Definition(tuple(fields))
-    for what, columns in (("partition_by", spec.partition_by), ("sort_by", spec.sort_by)):
+    made, partition_by = Definition(tuple(fields)), spec.partition_by or ()
+    for what, columns in (("partition_by", partition_by), ("sort_by", spec.sort_by)):
         unknown = [c for c in columns if c not in made.names]
         if unknown:
             raise SchemaMismatch(f"{what} names {', '.join(unknown)}; the columns are {', '.join(made.names)}")
-    for name in spec.partition_by:
+    for name in partition_by:
         refuse_partition_type(name, types.spelled(next(f["type"] for f in fields if f["name"] == name)))
-    if len(set(spec.partition_by)) == len(fields):
+    if len(set(partition_by)) == len(fields):
         raise SchemaMismatch("every column is a partition column; a table needs one that it is not partitioned by")
     properties = {name: property_value(name, value) for name, value in spec.table_properties.items()}
     if spec.sort_by:
         properties[SORT_BY] = json.dumps(list(spec.sort_by), ensure_ascii=False)
-    made = replace(made, partition_columns=spec.partition_by, properties=properties, description=spec.description)
+    made = replace(made, partition_columns=partition_by, properties=properties, description=spec.description)
     for name, condition in spec.checks.items():
         made = with_check(made, AddCheck(name, condition), spec.dialect)
     return made

@@ -16,8 +16,8 @@ from duckrun.values.rows import (
     DeleteInsertSpec,
     DeleteSpec,
     MergeSpec,
+    RowSpec,
     ScanFile,
-    Spec,
     UpdateSpec,
     WriteSpec,
     counted_rows,
@@ -56,7 +56,7 @@ def created(definition: Definition, name: str) -> Operation:
     return Operation(name, {**parameters, **said})
 
 
-def changed(spec: Spec, partition_by: Sequence[str]) -> Operation:
+def changed(spec: RowSpec, partition_by: Sequence[str]) -> Operation:
     """The operation of a spec on a table that is there."""
     match spec:
         case WriteSpec():

@@ -21,6 +21,7 @@ from duckrun.statements.values import (
     Parts,
     Statement,
 )
+from duckrun.values.layout import Layout
 from duckrun.values.tables import (
     AddCheck,
     AddColumn,
@@ -51,6 +52,18 @@ class _Properties:
     table_properties: dict[str, str] = field(default_factory=dict)
     temporary: bool = False
 
+    def __bool__(self) -> bool:
+        return bool(self.partition_by or self.cluster_by or self.table_properties)
+
+    def layout(self, sorted_by: Parts) -> Layout:
+        """The layout of a table that is made with these properties."""
+        return Layout(
+            partition_by=self.partition_by,
+            sort_by=sorted_by,
+            cluster_by=self.cluster_by,
+            table_properties=self.table_properties,
+        )
+
 
 def create(tree: exp.Expr, source: Source, sorted_by: Parts) -> Statement:
     """CREATE TABLE, CREATE VIEW, and their temporary forms."""
@@ -74,39 +87,23 @@ def create(tree: exp.Expr, source: Source, sorted_by: Parts) -> Statement:
     if properties.temporary:
         return _temporary(kind, target, query, listed, if_exists, properties, dialect)
     if kind == "VIEW":
-        if (
-            query is None
-            or properties.partition_by
-            or properties.cluster_by
-            or properties.table_properties
-            or sorted_by
-        ):
+        if query is None or properties or sorted_by:
             raise unsupported("CREATE VIEW with anything but names of columns, a comment and a query")
         return CreateView(target, query, if_exists, _names_only(listed, "CREATE VIEW"), properties.description)
+    layout = properties.layout(sorted_by).layout
     if query is None:
         columns, named = _columns(listed, dialect, checks)
         spec = CreateSpec(
             columns=tuple(columns),
             if_exists=if_exists,
-            partition_by=properties.partition_by,
-            sort_by=sorted_by,
-            cluster_by=properties.cluster_by,
-            table_properties=properties.table_properties,
             checks=named,
             description=properties.description,
             dialect=dialect,
+            **layout,
         )
         return CreateTable(target, spec)
-    return CreateTableAs(
-        target,
-        _renamed(query, _names_only(listed, "CREATE TABLE AS")),
-        if_exists,
-        properties.partition_by,
-        sorted_by,
-        properties.cluster_by,
-        tuple(properties.table_properties.items()),
-        properties.description,
-    )
+    rows = _renamed(query, _names_only(listed, "CREATE TABLE AS"))
+    return CreateTableAs(target, rows, if_exists, properties.description, **layout)
 
 
 def _temporary(
@@ -120,7 +117,7 @@ def _temporary(
 ) -> Statement:
     if len(target) != 1:
         raise InvalidConfig(f"A temporary {kind.lower()} has a name of one part, not {'.'.join(target)}.")
-    if properties.partition_by or properties.cluster_by or properties.table_properties or properties.description:
+    if properties or properties.description:
         raise unsupported(f"CREATE TEMP {kind} with properties")
     if query is not None:
         query = _renamed(query, _names_only(listed, f"CREATE TEMP {kind}"))

@@ -31,7 +31,7 @@ from duckrun.statements.plan.sides import (
 )
 from duckrun.statements.reading import Reading
 from duckrun.statements.values import CreateTableAs, Delete, Insert, Update
-from duckrun.values.rows import AppTransaction, DeleteSpec, SchemaMode, Spec, UpdateSpec, WriteSpec
+from duckrun.values.rows import AppTransaction, DeleteSpec, RowSpec, SchemaMode, UpdateSpec, WriteSpec
 from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun.values.tables import SORT_BY
 
@@ -40,7 +40,7 @@ from duckrun.values.tables import SORT_BY
 class Work:
     """What a session carries out on a table for one statement."""
 
-    spec: Spec
+    spec: RowSpec
     source: Frame | None = None
     reads: Reads = field(default_factory=dict)
     """What the spec's own expressions and the source were computed from."""
@@ -58,19 +58,16 @@ def create_as(statement: CreateTableAs, ref: TableRef, reading: Reading, asked: 
     """A new table of the rows of a query, or another in the place of one."""
     frame = reading.frame(statement.query)
     mode = {"error": "error", "ignore": "ignore", "replace": "overwrite"}[statement.if_exists]
-    properties = dict(statement.properties)
+    properties = dict(statement.table_properties)
     if statement.sort_by:
         properties[SORT_BY] = json.dumps(list(statement.sort_by), ensure_ascii=False)
     spec = WriteSpec(
         mode,  # type: ignore[arg-type]
-        partition_by=statement.partition_by,
-        sort_by=statement.sort_by,
-        cluster_by=statement.cluster_by,
         redefine=mode == "overwrite",
-        table_properties=properties,
         description=statement.description,
         app=asked.app,
         dialect=reading.engine.name,
+        **{**statement.layout, "table_properties": properties},
     )
     return Work(spec, frame, reading.reads)
 

@@ -20,8 +20,8 @@ from duckrun.values.rows import (
     DeleteInsertSpec,
     MergeClause,
     MergeSpec,
+    RowSpec,
     SchemaMode,
-    Spec,
     TableConstraints,
     WriteSpec,
 )
@@ -43,7 +43,7 @@ _NEEDS_KEY = ("merge", "insert", "delete+insert")
 class Write:
     """A spec, and the query over the staging relation whose rows it writes."""
 
-    spec: Spec
+    spec: RowSpec
     select: str
     widen: WriteSpec | None = None
     """Goes first, with the columns of ``widen_select`` and no row: adds those that the spec's own mode cannot add."""
@@ -91,60 +91,51 @@ def plan_write(
     """
     whole_write = strategy in (OVERWRITE, CREATE) or target is None
     _require_columns(config, table, source, keys=not whole_write)  # a first write matches nothing
-    spec: Spec
+    spec: RowSpec
     if strategy in (OVERWRITE, CREATE) or target is None:
         spec = WriteSpec(
             mode="overwrite",
             read_version=NO_TABLE if strategy == CREATE and fenced else None,
-            partition_by=config.partition_by,
-            sort_by=config.sort_by,
-            cluster_by=config.cluster_by,
-            table_properties=config.table_properties,
-            target_file_size=config.target_file_size,
             description=config.description,
             column_comments=column_comments(config.documented, source),
             constraints=constraints,
             app=app,
+            **config.layout,
         )
         return Write(spec, selected(source, config.constraints, staging))
     _refuse_other_partitions(config, table, target)
     columns, schema_mode = _columns_to_write(config, table, source, target.schema.names)
-    shared: dict[str, Any] = {
-        "schema_mode": schema_mode,
-        "app": app,
-        "partition_by": config.partition_by,
-        "cluster_by": config.cluster_by,
-    }
-    whole: dict[str, Any] = {**shared, "sort_by": config.sort_by, "target_file_size": config.target_file_size}
+    shared: dict[str, Any] = {**config.layout, "schema_mode": schema_mode, "app": app}
+    del shared["table_properties"]  # they are those of a table that is made
     keys = tuple(match(key, columns) or key for key in config.unique_key)
     select = selected(columns, config.constraints, staging)
     if strategy == "append":
-        return Write(WriteSpec(mode="append", **whole), select)
+        return Write(WriteSpec(mode="append", **shared), select)
     if strategy == "safeappend":
-        return Write(WriteSpec(mode="safeappend", read_version=target.version, **whole), select)
+        return Write(WriteSpec(mode="safeappend", read_version=target.version, **shared), select)
     if strategy == "merge":
         clauses, on = clauses_of(config.merge, columns, target.schema.names), _merge_on(config)
         mentioned = source_columns([on, *_texts_of(clauses)])
         beside = [c for c in source if c not in columns and match(c, mentioned)]
         if beside:
             clauses = tuple(_limited(clause, columns) for clause in clauses)
-        spec = MergeSpec(keys=keys, clauses=clauses, on=on, sort_by=config.sort_by, **shared)
+        spec = MergeSpec(keys=keys, clauses=clauses, on=on, **shared)
         return Write(spec, selected([*columns, *beside], config.constraints, staging))
     if strategy == "insert":
         spec = MergeSpec(keys=keys, clauses=(MergeClause("not_matched_insert"),), on=_merge_on(config), **shared)
         return Write(spec, select)
     if strategy == "delete+insert":
         predicate = _all_of(_target_predicates(config))
-        spec = DeleteInsertSpec(keys=keys, predicate=predicate, sort_by=config.sort_by, **shared)
+        spec = DeleteInsertSpec(keys=keys, predicate=predicate, **shared)
     elif strategy == "insert_overwrite":
         predicate = _all_of(_target_predicates(config))
         if predicate is None and not target.partition_columns:
-            spec = WriteSpec(mode="overwrite", **{**whole, "schema_mode": "fail"})
+            spec = WriteSpec(mode="overwrite", **{**shared, "schema_mode": "fail"})
         else:
-            spec = WriteSpec(mode="replace", predicate=predicate, **whole)
+            spec = WriteSpec(mode="replace", predicate=predicate, **shared)
     elif strategy == "microbatch":
         slice_ = _slice(config, source)
-        spec = WriteSpec(mode="replace", predicate=_all_of([slice_, *_target_predicates(config)]), **whole)
+        spec = WriteSpec(mode="replace", predicate=_all_of([slice_, *_target_predicates(config)]), **shared)
         select = f"{select} where {slice_}"
     else:
         raise InvalidConfig(f"{config.node}: unknown write strategy {strategy!r}.")

@@ -12,6 +12,7 @@ from dbt.adapters.duckrun.model.values import match, names, one_of, properties, 
 
 from duckrun.errors import InvalidConfig
 from duckrun.run.memory import parse_bytes
+from duckrun.values.layout import Layout
 
 STRATEGIES = ("append", "safeappend", "merge", "insert", "delete+insert", "insert_overwrite", "microbatch")
 # dbt-duckdb's own default, so that a project that changes its profile keeps its meaning.
@@ -31,7 +32,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class ModelConfig:
+class ModelConfig(Layout):
     """What one node asks of the lake. Its name is in every error."""
 
     node: str
@@ -41,12 +42,7 @@ class ModelConfig:
     predicates: tuple[str, ...] = ()
     batch: Batch | None = None
     on_schema_change: str = "ignore"
-    partition_by: tuple[str, ...] | None = None
-    sort_by: tuple[str, ...] = ()
-    cluster_by: tuple[str, ...] | None = None
     z_order_by: tuple[str, ...] = ()
-    table_properties: Mapping[str, str] = field(default_factory=dict)
-    target_file_size: int | None = None
     location: str | None = None
     naive_timestamps: str | None = None
     """None: what the profile says."""
@@ -55,6 +51,12 @@ class ModelConfig:
     description: str | None = None
     documented: Mapping[str, Any] = field(default_factory=dict)
     """The columns as dbt describes them, where the descriptions are to be kept (see column_comments)."""
+
+    def __post_init__(self) -> None:
+        try:
+            super().__post_init__()
+        except InvalidConfig as error:
+            raise InvalidConfig(f"{self.node}: {error}") from None
 
 
 def parse_model(model: Mapping[str, Any]) -> ModelConfig:
