@@ -1,4 +1,4 @@
-"""Spark's merge, clause by clause: its condition and expressions become one MergeSpec."""
+"""Spark's merge, clause by clause: the same statement as a MERGE in SQL, of rows at hand."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from sqlglot.errors import SqlglotError
 
 from duckrun.errors import InvalidConfig
 from duckrun.frame import Frame
-from duckrun.sql.dialects import text_in, tree_in
+from duckrun.sql.dialects import tree_in
 from duckrun.sql.names import plain_error
-from duckrun.statements.plan.sides import SOURCE, TARGET, Item, Sides, all_of, conjuncts, equality, has_subquery
-from duckrun.values.rows import ClauseKind, Commit, MergeClause, MergeSpec
+from duckrun.statements.plan.rows import Asked
+from duckrun.statements.plan.sides import SOURCE, TARGET, has_subquery
+from duckrun.statements.run import change
+from duckrun.statements.values import Given, Merge, When
+from duckrun.values.rows import ClauseKind, Commit
 
 if TYPE_CHECKING:
     from duckrun.table import Table
@@ -77,37 +80,19 @@ class DeltaMergeBuilder:
         what = f"The merge into table {table.ref}"
         if not self._clauses:
             raise InvalidConfig(f"{what} has no clause; add whenMatchedUpdateAll(), whenNotMatchedInsertAll(), ...")
-        condition = parsed(self._condition, what)
+        condition = expression_tree(self._condition, what)
         target = table.alias_name or TARGET
-        columns = table.session.schema_of(source).names
-        item = Item(_source_alias(source, condition, target), {column: column for column in columns})
-        sides = Sides(str(table.ref), target, table.snapshot().schema.names, [item])
-        keys, rest = split_condition(condition, sides, what)
-        renamed = [(theirs, ours) for ours, theirs in keys.items() if ours.lower() != theirs.lower()]
-
-        def clause(kind: ClauseKind, condition: str | None, set: Mapping[str, str] | None) -> MergeClause:
-            visible = SOURCE if kind == "not_matched_insert" else TARGET if "by_source" in kind else None
-
-            def text(expression: str) -> str:
-                return text_in(sides.rewritten(parsed(expression, what), visible), "duckdb")
-
-            values = None if set is None else {column_of(c, sides): text(v) for c, v in set.items()}
-            return MergeClause(kind, None if condition is None else text(condition), set=values)
-
-        spec = MergeSpec(
-            keys=tuple(keys),
-            on=None if rest is None else text_in(rest, "duckdb"),
-            clauses=tuple(clause(*given) for given in self._clauses),
-            schema_mode="append_new_columns" if self._evolves else "fail",
-        )
-        return table.session.execute(table.ref, spec, _with_keys(source, renamed, columns, what) if renamed else source)
+        given = Given(source, _source_alias(source, condition, target), tuple(table.session.schema_of(source).names))
+        whens = tuple(When(kind, _tree(only, what), _trees(set, what)) for kind, only, set in self._clauses)
+        asked = Asked("append_new_columns" if self._evolves else "fail")
+        return change(table.session, table.ref, Merge((), target, given, condition, (), whens), asked)
 
     def _add(self, kind: ClauseKind, condition: str | None, set: Mapping[str, str] | None = None) -> Self:
         self._clauses.append((kind, condition, set))
         return self
 
 
-def parsed(expression: str, what: str) -> exp.Expr:
+def expression_tree(expression: str, what: str) -> exp.Expr:
     """The tree of one expression of DuckDB's SQL. Raises InvalidConfig."""
     if not isinstance(expression, str):
         raise InvalidConfig(f"{what}: {expression!r} is a {type(expression).__name__}; give SQL as text.")
@@ -120,42 +105,12 @@ def parsed(expression: str, what: str) -> exp.Expr:
     return tree
 
 
-def column_of(name: str, sides: Sides) -> str:
-    """A column of the target that is set, as the table spells it; its alias may stand before it."""
-    spelled = {column.lower(): column for column in sides.columns}
-    found = spelled.get(name.lower()) or spelled.get(name.lower().removeprefix(f"{sides.alias.lower()}."))
-    if found is None:
-        raise InvalidConfig(f"Table {sides.table} has no column {name!r} to set; it has {', '.join(sides.columns)}.")
-    return found
+def _tree(expression: str | None, what: str) -> exp.Expr | None:
+    return None if expression is None else expression_tree(expression, what)
 
 
-def split_condition(condition: exp.Expr, sides: Sides, what: str) -> tuple[dict[str, str], exp.Expr | None]:
-    """The equalities of a merge's condition, as target's column -> source's, and what else it says, over ``target`` and
-    ``source``. Raises InvalidConfig where there is no equality.
-    """
-    keys: dict[str, str] = {}
-    rest: list[exp.Expr] = []
-    for part in conjuncts(condition):
-        pair = _key(part, sides)
-        if pair is not None and pair[0] not in keys:
-            keys[pair[0]] = pair[1]
-        else:
-            rest.append(sides.rewritten(part))
-    if not keys:
-        raise InvalidConfig(
-            f"{what} has no key: its condition ({text_in(condition, 'duckdb')}) needs at least one equality of a column "
-            "of the target and a column of the source, such as target.id = source.id."
-        )
-    return keys, all_of(rest) if rest else None
-
-
-def _key(part: exp.Expr, sides: Sides) -> tuple[str, str] | None:
-    found = equality(part)
-    if found is None:
-        return None
-    columns = [sides.rewritten(side) for side in found]
-    named = {side.table: side.name for side in columns if isinstance(side, exp.Column)}
-    return (named[TARGET], named[SOURCE]) if {*named} == {TARGET, SOURCE} else None
+def _trees(values: Mapping[str, str] | None, what: str) -> tuple[tuple[str, exp.Expr], ...] | None:
+    return None if values is None else tuple((c, expression_tree(v, what)) for c, v in values.items())
 
 
 def _source_alias(source: Any, condition: exp.Expr, target: str) -> str:
@@ -167,19 +122,6 @@ def _source_alias(source: Any, condition: exp.Expr, target: str) -> str:
     used = {column.table.lower(): column.table for column in condition.find_all(exp.Column) if column.table}
     used.pop(target.lower(), None)
     return used.popitem()[1] if len(used) == 1 else SOURCE
-
-
-def _with_keys(source: Any, renamed: list[tuple[str, str]], columns: list[str], what: str) -> Frame:
-    """The source with its keys under the target's names too."""
-    pairs = ", ".join(f"{theirs} AS {ours}" for theirs, ours in renamed)
-    if not isinstance(source, Frame):
-        raise InvalidConfig(f"{what}: its keys have other names in the source; give a Frame, or rename them ({pairs}).")
-    taken = [ours for _, ours in renamed if ours.lower() in {column.lower() for column in columns}]
-    if taken:
-        raise InvalidConfig(
-            f"{what}: the source has a column {', '.join(taken)} that is not the key; rename it, and the key ({pairs})."
-        )
-    return source.renamed([*((column, column) for column in columns), *renamed])
 
 
 def _needed(given: Mapping[str, str] | None, method: str, argument: str) -> Mapping[str, str]:

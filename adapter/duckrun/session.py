@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, overload
 
 import pyarrow as pa
 from sqlglot import exp
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _ENGINES = ("duckdb", "spark")
-Result = TypeVar("Result")
 
 
 def connect(
@@ -284,33 +284,31 @@ class Session:
         chosen = self._writing_engine(engine or self.engine_name, source, ref)
         chosen.reach(lake.storage)
 
-        def work() -> Commit | MaintenanceResult:
-            given = self._selected(source, chosen) if isinstance(source, SQL) else source
-            read = None if isinstance(spec, TableSpec) else together(reads, self._reads(given))
-            transaction = Transaction(
-                lake, ref, app=spec.app, pins=self._pins, reads=read, log=self._log, sees=self._commit_meets
-            )
-            return chosen.execute(spec, given, transaction)
+        for attempt in self.attempts(ref) if isinstance(source, SQL) else (nullcontext(),):
+            with attempt:
+                given = self._selected(source, chosen) if isinstance(source, SQL) else source
+                read = None if isinstance(spec, TableSpec) else together(reads, self._reads(given))
+                transaction = Transaction(
+                    lake, ref, app=spec.app, pins=self._pins, reads=read, log=self._log, sees=self._commit_meets
+                )
+                return chosen.execute(spec, given, transaction)
+        raise AssertionError("the last attempt returns or raises")
 
-        return self.recomputed(ref, work) if isinstance(source, SQL) else work()
+    def attempts(self, ref: TableRef) -> Iterator[AbstractContextManager[None]]:
+        """Blocks in which the rows of a write are computed and committed: the next one works on the newest version, where
+        others have changed what the rows of this one were computed from.
 
-    def recomputed(self, ref: TableRef, work: Callable[[], Result]) -> Result:
-        """What ``work`` gives, which computes the rows of a write and commits them: done again from the newest version
-        while others change what it was computed from.
+        There is one only where something else of the run has read the table before: the work may follow from that.
 
-        Not where something else of the run has read the table before: the work may follow from that.
+        Example: ``for attempt in session.attempts(ref): with attempt: …``.
         """
-        before = self.log.read(ref.location) if self._pins is not None else None
-        last: int | None = None
-        for _ in range(MAX_ATTEMPTS - 1):
-            try:
-                return work()
-            except SourceOutdated as error:
-                if before is not None or error.version in (None, last):  # the same again: of a value, not of the query
-                    raise
-                last = error.version
-                self.pins.renew(ref)
-        return work()
+        again = _Again(last=self._pins is not None and self.log.read(ref.location) is not None)
+        for number in range(1, MAX_ATTEMPTS + 1):
+            again.last = again.last or number == MAX_ATTEMPTS
+            yield again
+            if not again.outdated:
+                return
+            self.pins.renew(ref)
 
     def _commit_meets(self, transaction: Transaction, other: CommitActions, predicate: str) -> bool:
         """Whether a commit of another writer's changed rows for which a predicate (DuckDB's SQL) is true; in doubt it did."""
@@ -432,3 +430,21 @@ class Session:
         for engine in self._engines.values():
             engine.close()
         self._engines.clear()
+
+
+class _Again(AbstractContextManager[None]):
+    """An attempt that lets SourceOutdated pass as ``outdated``, once for each version that was read, and never the ``last``."""
+
+    def __init__(self, *, last: bool) -> None:
+        self.last = last
+        self.outdated = False
+        self._version: int | None = None
+
+    def __enter__(self) -> None:
+        self.outdated = False
+
+    def __exit__(self, kind: object, error: object, trace: object) -> bool:
+        if not isinstance(error, SourceOutdated) or self.last or error.version in (None, self._version):
+            return False  # the same version again: the rows are a value's, not a query's
+        self._version, self.outdated = error.version, True
+        return True

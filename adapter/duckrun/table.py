@@ -6,13 +6,15 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 
+from sqlglot import exp
+
 from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.former import names_now_in
 from duckrun.frame import Frame
-from duckrun.merge_builder import DeltaMergeBuilder, column_of, parsed
-from duckrun.sql.dialects import text_in
-from duckrun.statements.plan.sides import Sides
-from duckrun.values.rows import Commit, DeleteSpec, ReadSpec, UpdateSpec
+from duckrun.merge_builder import DeltaMergeBuilder, expression_tree
+from duckrun.statements.run import change
+from duckrun.statements.values import Delete, Update
+from duckrun.values.rows import Commit, ReadSpec
 from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun.values.tables import (
     CheckpointSpec,
@@ -108,22 +110,17 @@ class Table:
         """Set columns, by ``{column: expression}``, where the condition is true. Raises InvalidConfig, SchemaMismatch."""
         if not set:
             raise InvalidConfig(f"update() of table {self.ref} needs set, a mapping of column to expression.")
-        sides = self._sides()
-        assigned = {column_of(column, sides): self._own(value, sides) for column, value in set.items()}
-        predicate = None if condition is None else self._own(condition, sides)
-        return self.session.execute(self.ref, UpdateSpec(assigned, predicate))
+        assigned = tuple((column, self._tree(value)) for column, value in set.items())
+        where = None if condition is None else self._tree(condition)
+        return change(self.session, self.ref, Update((), self.alias_name or self.ref.name, assigned, where))
 
     def delete(self, condition: str | None = None) -> Commit:
         """Delete the rows for which the condition is true; all of them where there is none."""
-        predicate = None if condition is None else self._own(condition, self._sides())
-        return self.session.execute(self.ref, DeleteSpec(predicate))
+        where = None if condition is None else self._tree(condition)
+        return change(self.session, self.ref, Delete((), self.alias_name or self.ref.name, where))
 
-    def _sides(self) -> Sides:
-        return Sides(str(self.ref), self.alias_name or self.ref.name, self.snapshot().schema.names)
-
-    def _own(self, expression: str, sides: Sides) -> str:
-        """An expression over this table alone."""
-        return text_in(sides.rewritten(parsed(expression, f"Table {self.ref}")), "duckdb")
+    def _tree(self, expression: str) -> exp.Expr:
+        return expression_tree(expression, f"Table {self.ref}")
 
     # -- keeping it in order
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -65,22 +66,41 @@ def run(
     result: Result | None = None
     for number, statement in enumerate(statements, 1):
         with numbered(number, len(statements)):
-            result = _carried_out(session, dialect, Asked(schema_mode, app), statement)
+            for attempt in _attempts(session, statement):
+                with attempt:
+                    result = _Run(session, dialect, Asked(schema_mode, app)).carry_out(statement)
         if app is not None and not isinstance(statement, Reads):
             app = replace(app, version=app.version + 1)
     assert result is not None, "a text without statements is refused"
     return result
 
 
-def _carried_out(session: Session, dialect: str, asked: Asked, statement: Statement) -> Result:
-    """One statement, from the beginning again where others have changed what it was computed from."""
+def change(
+    session: Session, ref: TableRef, statement: Insert | Update | Delete | Merge, asked: Asked = Asked()
+) -> Commit:
+    """The commit of one change of a table's rows that no text says: a builder's."""
+    reading = Reading(session.lakes, session.engine, session.pins, session.temp_views)
+    work = _planned(statement, ref, reading, asked)
+    return session.execute(ref, work.spec, work.source, reads=work.reads)
 
-    def work() -> Result:
-        return _Run(session, dialect, asked).carry_out(statement)
 
+def _planned(statement: Insert | Update | Delete | Merge, ref: TableRef, reading: Reading, asked: Asked) -> Work:
+    match statement:
+        case Insert():
+            return rows.insert(statement, ref, reading, asked)
+        case Update():
+            return rows.update(statement, ref, reading, asked)
+        case Delete():
+            return rows.delete(statement, ref, reading, asked)
+        case Merge():
+            return merge.merge(statement, ref, reading, asked)
+
+
+def _attempts(session: Session, statement: Statement) -> Iterable[AbstractContextManager[Any]]:
+    """One attempt; more for rows that were computed from what others have changed since."""
     if isinstance(statement, Reads | CreateTemporary | CreateView | Drop | OnTable):
-        return work()
-    return session.recomputed(locate(session.lakes, statement.target)[1], work)
+        return (nullcontext(),)
+    return session.attempts(locate(session.lakes, statement.target)[1])
 
 
 def _check(session: Session, statement: Statement) -> None:
@@ -136,22 +156,9 @@ class _Run:
         if is_view:
             raise InvalidConfig(f"{ref} is a view; only tables can be changed.")
         if not isinstance(statement, OnTable):
-            return self._execute(ref, self._lowered(statement, ref))
+            work = _planned(statement, ref, self.reading, self.asked)
+            return self.session.execute(ref, work.spec, work.source, reads=work.reads)
         return self._on_table(statement, lake, ref)
-
-    def _lowered(self, statement: Insert | Update | Delete | Merge, ref: TableRef) -> Work:
-        match statement:
-            case Insert():
-                return rows.insert(statement, ref, self.reading, self.asked)
-            case Update():
-                return rows.update(statement, ref, self.reading, self.asked)
-            case Delete():
-                return rows.delete(statement, ref, self.reading, self.asked)
-            case Merge():
-                return merge.merge(statement, ref, self.reading, self.asked)
-
-    def _execute(self, ref: TableRef, work: Work) -> Commit:
-        return self.session.execute(ref, work.spec, work.source, reads=work.reads)
 
     def _on_table(self, statement: OnTable, lake: Lake, ref: TableRef) -> Result:
         spec: Any = statement.spec
@@ -252,7 +259,8 @@ class _Run:
         if isinstance(statement, CreateTable):
             commit = self.session.execute(ref, replace(statement.spec, app=self.asked.app))
         else:
-            commit = self._execute(ref, rows.create_as(statement, ref, self.reading, self.asked))
+            work = rows.create_as(statement, ref, self.reading, self.asked)
+            commit = self.session.execute(ref, work.spec, work.source, reads=work.reads)
         if is_view:
             lake.remove_definition(ref)
         return commit

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from sqlglot import exp
 
@@ -126,6 +126,15 @@ class Delete:
 
 
 @dataclass(frozen=True)
+class Given:
+    """Rows at hand as the source of a merge: any tabular value, the name that expressions have for it, and its columns."""
+
+    rows: Any
+    alias: str
+    columns: Parts
+
+
+@dataclass(frozen=True)
 class When:
     """One WHEN of a merge. ``assigned`` None is every column of the source, by its name."""
 
@@ -148,7 +157,7 @@ class When:
 class Merge:
     target: Parts
     alias: str
-    source: exp.Expr
+    source: exp.Expr | Given
     on: exp.Expr | None
     using: Parts
     whens: tuple[When, ...]

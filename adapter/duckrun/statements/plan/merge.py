@@ -1,4 +1,6 @@
-"""MERGE as a MergeSpec: the keys out of its ON, the clauses, and a source that has the keys under the table's names."""
+"""MERGE, in SQL or by Spark's builder, as a MergeSpec: the keys out of its condition, the clauses, and a source that has the keys
+under the table's names.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +10,23 @@ from typing import Any
 from sqlglot import exp
 
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
+from duckrun.frame import Frame
 from duckrun.sql.names import fresh_name
 from duckrun.statements.parse.parts import with_ctes
 from duckrun.statements.plan.rows import Asked, Work, source_items
-from duckrun.statements.plan.sides import SOURCE, TARGET, Sides, all_of, conjuncts, equality, has_subquery, names_side
+from duckrun.statements.plan.sides import (
+    SOURCE,
+    TARGET,
+    Item,
+    Sides,
+    all_of,
+    conjuncts,
+    equality,
+    has_subquery,
+    names_side,
+)
 from duckrun.statements.reading import Reading
-from duckrun.statements.values import Merge, When
+from duckrun.statements.values import Given, Merge, When
 from duckrun.values.rows import MergeClause, MergeSpec
 from duckrun.values.snapshot import Snapshot, TableRef
 
@@ -28,7 +41,8 @@ def merge(statement: Merge, ref: TableRef, reading: Reading, asked: Asked) -> Wo
 class _Merge:
     def __init__(self, statement: Merge, snapshot: Snapshot, reading: Reading, asked: Asked) -> None:
         self.statement, self.snapshot, self.reading, self.asked = statement, snapshot, reading, asked
-        self.items = source_items([statement.source], statement.with_, reading)
+        self.given = statement.source if isinstance(statement.source, Given) else None
+        self.items = _items(statement, reading)
         self.names = {name.lower(): name for name in self.items[0].columns}
         self.sides = Sides(str(snapshot.ref), statement.alias, snapshot.schema.names, self.items)
         self.spelled = {name.lower(): name for name in snapshot.schema.names}
@@ -36,7 +50,8 @@ class _Merge:
         self.on: list[exp.Expr] = []
         self._find_keys()
         self.whens = self._with_lists(_without_nothing(statement.whens))
-        self.whole = any(_takes_all(when) for when in self.whens)
+        # Rows at hand go as they are, under the names that they have.
+        self.whole = self.given is not None or any(_takes_all(when) for when in self.whens)
         self.projected: dict[str, exp.Expr] = dict(self.keys)
 
     def work(self) -> Work:
@@ -45,6 +60,22 @@ class _Merge:
             raise InvalidConfig(f"MERGE into table {self.snapshot.ref} has no clause that does anything.")
         clauses = tuple(self._clause(when) for when in self.whens)
         on = None if not self.on else self._text(all_of(self.on))
+        source = self._queried() if self.given is None else self._renamed(self.given)
+        spec = MergeSpec(
+            keys=tuple(self.keys),
+            clauses=clauses,
+            on=on,
+            schema_mode=self.asked.schema_mode,
+            app=self.asked.app,
+            dialect=self.reading.engine.name,
+        )
+        return Work(spec, source, self.reading.reads)
+
+    # -- the source
+
+    def _queried(self) -> Frame:
+        """The query of the source, with the keys and the values that the clauses name."""
+        assert isinstance(self.statement.source, exp.Expr)
         columns = [exp.alias_(tree, name, quoted=True) for name, tree in self.projected.items()]
         if self.whole:
             present = {name.lower() for name in self.projected}
@@ -56,16 +87,24 @@ class _Merge:
         rows: Any = exp.select("*").from_(self.statement.source.copy())
         source = exp.Subquery(this=rows, alias=exp.TableAlias(this=exp.to_identifier(SOURCE)))
         query: Any = exp.select(*columns).from_(source)
-        frame = self.reading.frame(with_ctes(query, self.statement.with_))
-        spec = MergeSpec(
-            keys=tuple(self.keys),
-            clauses=clauses,
-            on=on,
-            schema_mode=self.asked.schema_mode,
-            app=self.asked.app,
-            dialect=self.reading.engine.name,
-        )
-        return Work(spec, frame, self.reading.reads)
+        return self.reading.frame(with_ctes(query, self.statement.with_))
+
+    def _renamed(self, given: Given) -> Any:
+        """Rows at hand, with their keys under the table's names too. Raises InvalidConfig for a value that is no Frame."""
+        renamed = [(value.name, key) for key, value in self.keys.items() if not self._is_same(key, value)]
+        if not renamed:
+            return given.rows
+        what, pairs = f"MERGE into table {self.snapshot.ref}", ", ".join(f"{old} AS {new}" for old, new in renamed)
+        if not isinstance(given.rows, Frame):
+            raise InvalidConfig(
+                f"{what}: its keys have other names in the source; give a Frame, or rename them ({pairs})."
+            )
+        taken = [new for _, new in renamed if new.lower() in self.names]
+        if taken:
+            raise InvalidConfig(
+                f"{what}: the source has a column {', '.join(taken)} that is not the key; rename it, and the key ({pairs})."
+            )
+        return given.rows.renamed([*((column, column) for column in given.columns), *renamed])
 
     # -- ON
 
@@ -82,8 +121,8 @@ class _Merge:
                 self.keys[key[0]] = key[1]
         if not self.keys:
             raise InvalidConfig(
-                f"MERGE into table {self.snapshot.ref}: ON needs at least one equality of a column of {self.statement.alias} "
-                "with the source (AND-ed with whatever else)."
+                f"MERGE into table {self.snapshot.ref} has no key: its condition needs at least one equality of a column of "
+                f"{self.statement.alias} with the source (AND-ed with whatever else), such as target.id = source.id."
             )
 
     def _key(self, condition: exp.Expr) -> tuple[str, exp.Expr] | None:
@@ -94,6 +133,8 @@ class _Merge:
         left, right = (self.sides.rewritten(side) for side in found)
         for column, value in ((left, right), (right, left)):
             of_target = isinstance(column, exp.Column) and column.table == TARGET and column.name not in self.keys
+            if self.given is not None and not isinstance(value, exp.Column):
+                continue
             if of_target and names_side(value, SOURCE) and not names_side(value, TARGET):
                 return column.name, value
         return None
@@ -113,7 +154,7 @@ class _Merge:
                         f"{self.snapshot.ref} ({', '.join(names)})."
                     )
                 when = When(when.kind, when.condition, tuple(zip(names, when.positional, strict=True)))
-            elif _takes_all(when) and changed:
+            elif _takes_all(when) and changed and self.given is None:
                 if self.asked.schema_mode != "fail":
                     raise UnsupportedFeature(
                         f"MERGE into table {self.snapshot.ref}: with schema_mode {self.asked.schema_mode} the source calls its "
@@ -146,7 +187,7 @@ class _Merge:
             condition = self._text(self.sides.rewritten(when.condition, visible))
         if when.assigned is None:
             return MergeClause(when.kind, condition)  # type: ignore[arg-type]
-        values = {self._target(name): self.sides.rewritten(value, visible) for name, value in when.assigned}
+        values = {self.sides.assigned(name): self.sides.rewritten(value, visible) for name, value in when.assigned}
         if len(values) < len(when.assigned):
             raise InvalidConfig(f"MERGE into table {self.snapshot.ref} sets a column twice.")
         side = TARGET if when.kind == "not_matched_insert" else SOURCE if "by_source" in when.kind else None
@@ -160,13 +201,6 @@ class _Merge:
                 self.projected.setdefault(name, value)
             return MergeClause(when.kind, condition, columns=tuple(values))  # type: ignore[arg-type]
         return MergeClause(when.kind, condition, set={name: self._text(value) for name, value in values.items()})  # type: ignore[arg-type]
-
-    def _target(self, name: str) -> str:
-        if name.lower() not in self.spelled:
-            raise InvalidConfig(
-                f"Table {self.snapshot.ref} has no column {name}, which the MERGE sets; it has {', '.join(self.spelled.values())}."
-            )
-        return self.spelled[name.lower()]
 
     def _is_plain(self, name: str, value: exp.Expr) -> bool:
         """A source's column that goes into the column of its own name, as the key does if it is one."""
@@ -198,6 +232,12 @@ class _Merge:
                 self.projected.setdefault(given, _column(name))
             column.set("this", exp.to_identifier(given, quoted=True))
         return self.reading.text(root.this)
+
+
+def _items(statement: Merge, reading: Reading) -> list[Item]:
+    if isinstance(statement.source, Given):
+        return [Item(statement.source.alias, {column: column for column in statement.source.columns})]
+    return source_items([statement.source], statement.with_, reading)
 
 
 def _takes_all(when: When) -> bool:

@@ -38,10 +38,10 @@ from duckrun.values.tables import SORT_BY
 
 @dataclass(frozen=True)
 class Work:
-    """What a session carries out on a table for one statement."""
+    """What a session carries out on a table for one statement. ``source`` is a Frame, or the rows that a builder was given."""
 
     spec: RowSpec
-    source: Frame | None = None
+    source: Any | None = None
     reads: Reads = field(default_factory=dict)
     """What the spec's own expressions and the source were computed from."""
 
@@ -174,10 +174,8 @@ def _own_columns(where: exp.Expr, snapshot: Snapshot, reading: Reading) -> str:
 def update(statement: Update, ref: TableRef, reading: Reading, asked: Asked) -> Work:
     """New values for some rows; with FROM, out of the one row of the source that meets the condition."""
     snapshot = reading.snapshot(ref)
-    assigned = [(_column_of(name, snapshot), value) for name, value in statement.assigned]
-    values = [value for _, value in assigned]
-    change = _Change(statement, values, snapshot, reading)
-    texts = {name: text for (name, _), text in zip(assigned, change.values, strict=True)}
+    change = _Change(statement, statement.assigned, snapshot, reading)
+    texts = dict(zip(change.columns, change.values, strict=True))
     spec = UpdateSpec(texts, change.predicate, app=asked.app, dialect=reading.engine.name)
     return Work(spec, change.source, reading.reads)
 
@@ -189,10 +187,6 @@ def delete(statement: Delete, ref: TableRef, reading: Reading, asked: Asked) -> 
     return Work(spec, change.source, reading.reads)
 
 
-def _column_of(name: str, snapshot: Snapshot) -> str:
-    return _spelled(name, {column.lower(): column for column in snapshot.schema.names}, snapshot)
-
-
 class _Change:
     """The condition and the values of an UPDATE or DELETE, over the aliases target and source, and the source."""
 
@@ -200,9 +194,15 @@ class _Change:
     predicate: str | None = None
 
     def __init__(
-        self, statement: Update | Delete, values: Sequence[exp.Expr], snapshot: Snapshot, reading: Reading
+        self,
+        statement: Update | Delete,
+        assigned: Sequence[tuple[str, exp.Expr]],
+        snapshot: Snapshot,
+        reading: Reading,
     ) -> None:
         self.snapshot, self.reading = snapshot, reading
+        self.columns = [self._sides(statement).assigned(name) for name, _ in assigned]
+        values = [value for _, value in assigned]
         if statement.with_ is not None and not statement.sources:
             raise UnsupportedFeature(
                 f"Table {snapshot.ref}: WITH before UPDATE or DELETE needs a FROM or USING that reads it; put the query in "

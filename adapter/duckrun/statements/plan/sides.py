@@ -58,6 +58,14 @@ class Sides:
             put_in_place(found, column)
         return root.this
 
+    def assigned(self, name: str) -> str:
+        """The column of the target that is set, as the table spells it; its alias may stand before it. Raises InvalidConfig."""
+        lower = name.lower()
+        found = self._of_target.get(lower) or self._of_target.get(lower.removeprefix(f"{self.alias.lower()}."))
+        if found is None:
+            raise InvalidConfig(f"Table {self.table} has no column {name!r} to set; it has {', '.join(self.columns)}.")
+        return found
+
     def _resolved(self, column: exp.Column, inner: set[str], visible: str | None) -> exp.Expr | None:
         parts = [part for part in (column.catalog, column.db, column.table, column.name) if part]
         nested = column.find_ancestor(exp.Select) is not None
