@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from duckrun.engines.duckdb.alter import order_by
 from duckrun.engines.duckdb.source import Rows, schema_of_types, without_type
-from duckrun.engines.duckdb.types import fits, whole_microseconds
+from duckrun.engines.duckdb.types import kind_of, whole_microseconds
+from duckrun.engines.fit import fits
 from duckrun.errors import InvalidConfig, RowsOutsidePartition, SchemaMismatch, UnsupportedFeature
 from duckrun.formats.delta.definition import CHECK, Definition
 from duckrun.sql.names import quote_identifier, quote_literal, transpile
@@ -69,9 +70,13 @@ def taking_types(rows: Rows, kinds: Mapping[str, Any]) -> Rows:
     """The same rows; a column of nothing but NULL, which has no type of its own, takes that of the table's column."""
     targets = {name.lower(): kind for name, kind in kinds.items()}
     types = {name: (kind, targets[name.lower()]) for name, kind in rows.types.items() if name.lower() in targets}
-    if any("INTEGER" in str(kind) and not fits(kind, target) for kind, target in types.values()):
+    if any("INTEGER" in str(kind) and not fits(kind_of(kind), kind_of(target)) for kind, target in types.values()):
         types |= {name: (kind, types[name][1]) for name, kind in without_type(rows).items() if name in types}
-    taken = {n: target for n, (kind, target) in types.items() if '"NULL"' in str(kind) and fits(kind, target)}
+    taken = {
+        name: target
+        for name, (kind, target) in types.items()
+        if '"NULL"' in str(kind) and fits(kind_of(kind), kind_of(target))
+    }
     if not taken:
         return rows
     casts = ", ".join(

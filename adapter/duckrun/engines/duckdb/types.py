@@ -8,7 +8,9 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from duckrun.errors import SchemaMismatch, unfitting_columns, without_type
+from duckrun.engines import fit
+from duckrun.engines.fit import Kind
+from duckrun.errors import SchemaMismatch, without_type
 from duckrun.sql.names import quote_identifier, quote_literal
 from duckrun.sql.raising import raising
 from duckrun.values.columns import refuse_twins
@@ -30,7 +32,6 @@ _STORED_AS = {
     "timestamp_ns": "TIMESTAMP",  # value by value: one that is no whole number of microseconds is an error
 }
 _REFUSED = {"time", "time with time zone", "interval", "union", "bignum", "varint"}
-_INTEGERS = ("tinyint", "smallint", "integer", "bigint")
 _NAIVE = ("timestamp", "timestamp_s", "timestamp_ms")
 
 Types = Mapping[str, Any]
@@ -121,31 +122,33 @@ def _fields_as_utc(value: str, children: Sequence[tuple[str, Any]], depth: int) 
     return f"CASE WHEN {value} IS NOT NULL THEN struct_pack({packed}) END"
 
 
-def fits(source: Any, target: Any) -> bool:
-    """True if every value of a source type, or an error at run time, becomes one value of the target type."""
-    a, b = source.id, target.id
-    if a == "null" or str(source) == str(target) or _STORED_AS.get(a) == str(target) or a == b == "varchar":
-        return True
-    numbers = (*_INTEGERS, "utinyint", "usmallint", "uinteger", "ubigint", "hugeint", "uhugeint")
-    if a in numbers:  # a narrower integer raises at run time where the value does not fit
-        return b in (*_INTEGERS, "float", "double", "decimal")
-    if a == "float":
-        return b == "double"
-    if a == "decimal":
-        if b == "decimal":
-            return int(dict(target.children)["scale"]) >= int(dict(source.children)["scale"])
-        return b in ("double", "float")
-    if a == "date":
-        return b == "timestamp"
-    if a in ("list", "array") and b == "list":
-        return fits(dict(source.children)["child"], dict(target.children)["child"])
-    if a == "map" and b == "map":
-        s, t = dict(source.children), dict(target.children)
-        return fits(s["key"], t["key"]) and fits(s["value"], t["value"])
-    if a == "struct" and b == "struct":
-        s, t = dict(source.children), dict(target.children)
-        return list(s) == list(t) and all(fits(s[n], t[n]) for n in s)
-    return False
+_KINDS = {
+    "null": "null",
+    "tinyint": "int8",
+    "smallint": "int16",
+    "integer": "int32",
+    "bigint": "int64",
+    "utinyint": "uint8",
+    "usmallint": "uint16",
+    "uinteger": "uint32",
+    "ubigint": "uint64",
+    "hugeint": "int128",
+    "uhugeint": "uint128",
+    "timestamp": "naive",
+    "varchar": "text",
+    "array": "list",
+}
+
+
+def kind_of(kind: Any) -> Kind:
+    """A DuckDB type as the rule of what fits knows it."""
+    name, spelled = _KINDS.get(kind.id, kind.id), str(kind)
+    if kind.id == "decimal":
+        digits = dict(kind.children)
+        return Kind(name, spelled, precision=int(digits["precision"]), scale=int(digits["scale"]))
+    parts = kind.children if kind.id in ("list", "array", "map", "struct") else ()
+    inner = tuple((part, kind_of(each)) for part, each in parts if part != "size" or kind.id != "array")
+    return Kind(name, spelled, _STORED_AS.get(kind.id, spelled), inner)
 
 
 def store_all(source: Types) -> dict[str, str]:
@@ -157,33 +160,13 @@ def store_all(source: Types) -> dict[str, str]:
 
 
 def fit_all(
-    source: Types, target: Types, schema_mode: SchemaMode, *, optional: Sequence[str] | None = None
+    source: Types, target: Types, schema_mode: SchemaMode
 ) -> tuple[dict[str, tuple[str | None, str]], list[str]]:
     """How each column of a table is filled: target column -> (source column or None for NULL, type), and the new ones.
 
-    Raises SchemaMismatch that lists the missing, the new and the differently typed columns. ``optional`` columns may
-    be missing; None lets every column be missing once the schema may change.
+    Raises SchemaMismatch that lists the missing, the new and the differently typed columns.
     """
-    by_name = {name.lower(): name for name in source}
-    filled: dict[str, tuple[str | None, str]] = {}
-    missing, other = [], []
-    may_miss = set(target) if optional is None and schema_mode != "fail" else set(optional or ())
-    for name, kind in target.items():
-        found = name if name in source else by_name.get(name.lower())
-        if found is None:
-            if name in may_miss:
-                filled[name] = (None, str(kind))
-            else:
-                missing.append(name)
-        elif fits(source[found], kind):
-            filled[name] = (found, str(kind))
-        else:
-            other.append(f"{name} is {kind} in the table and {source[found]} in the data")
-    used = {found for found, _ in filled.values()}
-    lower = {name.lower() for name in target}
-    new = [name for name in source if name not in used and name.lower() not in lower]
-    if problem := unfitting_columns(missing, new, other, may_grow=schema_mode != "fail"):
-        raise SchemaMismatch(problem)
-    for name in new:
-        filled[name] = (name, storable(name, source[name]))
-    return filled, new
+    theirs, ours = ({name: kind_of(kind) for name, kind in types.items()} for types in (source, target))
+    found, new = fit.fit_all(theirs, ours, schema_mode)
+    filled = {name: (column, str(target[name])) for name, column in found.items()}
+    return filled | {name: (name, storable(name, source[name])) for name in new}, new

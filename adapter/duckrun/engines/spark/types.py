@@ -7,12 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from duckrun.engines import fit
+from duckrun.engines.fit import Kind, fits
 from duckrun.engines.spark.sql import quote
-from duckrun.errors import SchemaMismatch, unfitting_columns, without_type
+from duckrun.errors import SchemaMismatch, without_type
 from duckrun.values.columns import refuse_twins
 from duckrun.values.rows import SchemaMode
-
-_INTEGERS = ("byte", "short", "integer", "long")
 
 
 def storable_arrow(name: str, kind: pa.DataType) -> pa.DataType:
@@ -100,40 +100,33 @@ def as_utc(value: str, kind: Any, depth: int = 0) -> str | None:
     return None
 
 
-def fits(source: Any, target: Any, *, checked: bool) -> bool:
-    """True if every value of a Spark type becomes one value of the target type.
+_KINDS = {
+    "void": "null",
+    "byte": "int8",
+    "short": "int16",
+    "integer": "int32",
+    "long": "int64",
+    "timestamp_ntz": "naive",
+    "string": "text",
+    "varchar": "text",
+    "char": "text",
+    "array": "list",
+}
 
-    ``checked``: the session is ANSI, so that a narrowing cast raises where a value does not fit.
-    """
-    if source.simpleString() == target.simpleString() or source.typeName() == "void":
-        return True
-    a, b = source.typeName(), target.typeName()
-    if a in _INTEGERS:
-        if b in _INTEGERS:
-            return checked or _INTEGERS.index(a) <= _INTEGERS.index(b)
-        return b in ("float", "double", "decimal")
-    if a == "float":
-        return b == "double"
-    if a == "decimal":
-        if b == "decimal":
-            wide = target.precision - target.scale >= source.precision - source.scale
-            return target.scale >= source.scale and (checked or wide)
-        return b in ("float", "double")
-    if a == "date":
-        return b in ("timestamp_ntz",)
-    if a in ("varchar", "char", "string"):
-        return b == "string"
-    if a == b == "array":
-        return fits(source.elementType, target.elementType, checked=checked)
-    if a == b == "map":
-        return fits(source.keyType, target.keyType, checked=checked) and fits(
-            source.valueType, target.valueType, checked=checked
-        )
-    if a == b == "struct":
-        return source.names == target.names and all(
-            fits(source[n].dataType, target[n].dataType, checked=checked) for n in source.names
-        )
-    return False
+
+def kind_of(kind: Any) -> Kind:
+    """A Spark type as the rule of what fits knows it."""
+    word, spelled = kind.typeName(), kind.simpleString()
+    parts: dict[str, Any] = {}
+    if word == "array":
+        parts = {"child": kind.elementType}
+    elif word == "map":
+        parts = {"key": kind.keyType, "value": kind.valueType}
+    elif word == "struct":
+        parts = {field.name: field.dataType for field in kind.fields}
+    elif word == "decimal":
+        return Kind(word, spelled, precision=kind.precision, scale=kind.scale)
+    return Kind(_KINDS.get(word, word), spelled, inner=tuple((part, kind_of(inner)) for part, inner in parts.items()))
 
 
 def holds_untyped(kind: Any) -> bool:
@@ -152,7 +145,7 @@ def taking_types(frame: Any, target: Any) -> Any:
     targets = {field.name.lower(): field.dataType for field in target.fields}
     for field in frame.schema.fields:
         kind = targets.get(field.name.lower())
-        if kind is not None and holds_untyped(field.dataType) and fits(field.dataType, kind, checked=True):
+        if kind is not None and holds_untyped(field.dataType) and fits(kind_of(field.dataType), kind_of(kind)):
             frame = frame.withColumn(field.name, F.col(quote(field.name)).cast(kind))
     return frame
 
@@ -178,31 +171,13 @@ def check_new_table(schema: Any, partition_by: Sequence[str] = ()) -> None:
 def fit_all(
     source: Any, target: Any, schema_mode: SchemaMode, *, checked: bool, optional: Sequence[str] | None = None
 ) -> tuple[dict[str, str | None], list[str]]:
-    """Target column -> source column (None: NULL), and the new columns, for two Spark schemas.
+    """Target column -> source column (None: NULL), and the new columns, for two Spark schemas. ``checked``: the session is
+    ANSI, so that a narrowing cast raises where a value does not fit.
 
-    Raises SchemaMismatch that lists the missing, the new and the differently typed columns. ``optional`` columns may
-    be missing; None lets every column be missing once the schema may change.
+    Raises SchemaMismatch that lists the missing, the new and the differently typed columns.
     """
-    by_name = {name.lower(): name for name in source.names}
-    may_miss = set(target.names) if optional is None and schema_mode != "fail" else set(optional or ())
-    filled: dict[str, str | None] = {}
-    missing, other = [], []
-    for name in target.names:
-        found = by_name.get(name.lower())
-        if found is None:
-            if name in may_miss:
-                filled[name] = None
-            else:
-                missing.append(name)
-        elif fits(source[found].dataType, target[name].dataType, checked=checked):
-            filled[name] = found
-        else:
-            kinds = target[name].dataType.simpleString(), source[found].dataType.simpleString()
-            other.append(f"{name} is {kinds[0]} in the table and {kinds[1]} in the data")
-    lower = {name.lower() for name in target.names}
-    new = [name for name in source.names if name.lower() not in lower]
-    if problem := unfitting_columns(missing, new, other, may_grow=schema_mode != "fail"):
-        raise SchemaMismatch(problem)
+    theirs, ours = ({field.name: kind_of(field.dataType) for field in schema.fields} for schema in (source, target))
+    filled, new = fit.fit_all(theirs, ours, schema_mode, checked=checked, optional=optional)
     for name in new:
         if holds_untyped(source[name].dataType):
             raise without_type(name)
