@@ -8,7 +8,8 @@ import tempfile
 import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from sqlglot import exp
 from duckrun.display.notebook import is_interactive
 from duckrun.engines.duckdb import alter, optimize, scan, write
 from duckrun.engines.duckdb.advice import advise
+from duckrun.engines.duckdb.places import one_moment
 from duckrun.engines.duckdb.rows_to_write import types_of
 from duckrun.engines.duckdb.source import SqlOnCursor, rows_of, schema_of_types
 from duckrun.engines.duckdb.sql import attach_again, errors_about, files_sql, scans_in, select_sql
@@ -347,11 +349,12 @@ class DuckDBEngine:
             return carry_out(self, spec, transaction)
         cursor = self._cursor_with_values()
         job = write.Job(self, spec, transaction)
-        with errors_about(f"table {transaction.ref}, {spec.mode}"):
-            if source is None:
-                return job.run(None, cursor)
-            with rows_of(source, cursor, self._scratch.name) as rows:
-                return job.run(rows, rows.cursor)
+        given = nullcontext() if source is None else rows_of(source, cursor, self._scratch.name)
+        with errors_about(f"table {transaction.ref}, {spec.mode}"), given as rows:
+            cursor = cursor if rows is None else rows.cursor
+            with one_moment(cursor):
+                commit = transaction.run(partial(job.attempt, rows, cursor), mode=spec.mode, engine=self.name)
+        return commit if commit.replayed else commit.with_(memory=job.shares)
 
     # -- a table as a whole (see engines/tables.py)
 

@@ -10,7 +10,7 @@ import duckdb
 import pyarrow as pa
 
 from duckrun.engines.duckdb import change, merge
-from duckrun.engines.duckdb.places import computed, one_moment
+from duckrun.engines.duckdb.places import computed
 from duckrun.engines.duckdb.rows_to_write import (
     Filled,
     check_features,
@@ -79,28 +79,23 @@ class Job:
         self._staged: dict[tuple[str, ...], tuple[StagedFile, ...]] = {}
         self._spooled: dict[str, Rows] = {}
 
-    def run(self, rows: Rows | None, cursor: duckdb.DuckDBPyConnection) -> Commit:
+    def attempt(self, rows: Rows | None, cursor: duckdb.DuckDBPyConnection, snapshot: Snapshot | None) -> Commit:
+        """One try, from the snapshot that the transaction read."""
         spec, transaction = self.spec, self.transaction
-
-        def attempt(snapshot: Snapshot | None) -> Commit:
-            if snapshot is not None:
-                check_features(snapshot)
-            transaction.check_fence(snapshot, spec.read_version)
-            if isinstance(spec, Layout) and spec.cluster_by:
-                raise UnsupportedFeature(f"{spec.mode} on table {transaction.ref}: {CLUSTERING}. Nothing was written.")
-            if isinstance(spec, WriteSpec):
-                assert rows is not None, "a write has a source"
-                return self._write(spec, self._typed(rows, None if spec.redefine else snapshot), snapshot)
-            if isinstance(spec, MergeSpec | DeleteInsertSpec):
-                assert rows is not None, "a merge has a source"
-                return self._merge(spec, self._typed(rows, snapshot), snapshot)
-            if snapshot is None:
-                raise TableNotFound(f"There is no table {transaction.ref} to {spec.mode} rows of.")
-            return self._change(spec, snapshot, rows, cursor)
-
-        with one_moment(cursor):
-            commit = transaction.run(attempt, mode=spec.mode, engine="duckdb")
-        return commit if commit.replayed else commit.with_(memory=self.shares)
+        if snapshot is not None:
+            check_features(snapshot)
+        transaction.check_fence(snapshot, spec.read_version)
+        if isinstance(spec, Layout) and spec.cluster_by:
+            raise UnsupportedFeature(f"{spec.mode} on table {transaction.ref}: {CLUSTERING}. Nothing was written.")
+        if isinstance(spec, WriteSpec):
+            assert rows is not None, "a write has a source"
+            return self._write(spec, self._typed(rows, None if spec.redefine else snapshot), snapshot)
+        if isinstance(spec, MergeSpec | DeleteInsertSpec):
+            assert rows is not None, "a merge has a source"
+            return self._merge(spec, self._typed(rows, snapshot), snapshot)
+        if snapshot is None:
+            raise TableNotFound(f"There is no table {transaction.ref} to {spec.mode} rows of.")
+        return self._change(spec, snapshot, rows, cursor)
 
     def _typed(self, rows: Rows, snapshot: Snapshot | None) -> Rows:
         return rows if snapshot is None else taking_types(rows, types_of(snapshot, rows.cursor))
