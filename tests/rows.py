@@ -7,12 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from duckrun.frame import Frame
+from duckrun.engines.frame import LazyRows
 
 
-def rows_of(value: Frame | pa.Table, *columns: str) -> list[tuple[Any, ...]]:
+def rows_of(value: LazyRows | pa.Table, *columns: str) -> list[tuple[Any, ...]]:
     """The rows as sorted tuples; NaN becomes a string, so that it equals itself."""
-    table = value.toArrow() if isinstance(value, Frame) else value
+    table = value.toArrow() if isinstance(value, LazyRows) else value
     table = table.select(list(columns)) if columns else table
     return sorted((tuple(_plain(v) for v in row.values()) for row in table.to_pylist()), key=repr)
 

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pytest
 
 from duckrun import InvalidConfig, WriteSpec
-from duckrun.display.history_plot import sizes
-from duckrun.display.notebook import is_interactive, readable_bytes
+from duckrun.display.notebook import is_interactive
+from duckrun.display.units import readable_bytes
+from duckrun.history import sizes
 from duckrun.session import Session
 
 # What does not depend on the engine: Spark takes seconds for each of its commits.
@@ -91,5 +92,5 @@ def test_progress_is_for_a_terminal_or_a_notebook(duck: Session, monkeypatch: py
 
 def test_bytes_are_said_in_a_unit_that_people_read() -> None:
     assert [readable_bytes(n) for n in (0, 1023, 1536, 5 * 2**30, 3 * 2**50)] == [
-        "0 bytes", "1,023 bytes", "1.5 KiB", "5.0 GiB", "3,072.0 TiB",
+        "0 B", "1023 B", "1.5 KiB", "5.0 GiB", "3.0 PiB",
     ]  # fmt: skip

@@ -14,7 +14,8 @@ from duckrun.engines.duckdb.engine import DuckDBEngine
 from duckrun.engines.duckdb.source import SQL
 from duckrun.engines.duckdb.writers.reads import matching, meets_commit
 from duckrun.engines.engine import Engine
-from duckrun.engines.tabular import is_of_spark
+from duckrun.engines.frame import LazyRows
+from duckrun.engines.tabular.values import is_of_spark
 from duckrun.errors import InvalidConfig, SourceOutdated
 from duckrun.formats.delta.log import CommitActions
 from duckrun.frame import Frame
@@ -232,10 +233,9 @@ class Session:
         self.engine.reach(self.lakes.of(self.lake.at(path)).storage)
         return self.own(self.engine.read_files(format, path, options))
 
-    def own(self, frame: Frame) -> Frame:
-        """A frame of an engine, which now knows the session that its ``write`` goes to."""
-        frame.session = self
-        return frame
+    def own(self, rows: LazyRows) -> Frame:
+        """An engine's rows as a Frame, whose ``write`` goes to this session."""
+        return Frame(rows.source, rows.engine, self, rows.alias_name, rows.reads)
 
     @property
     def read(self) -> DataFrameReader:
@@ -316,7 +316,7 @@ class Session:
 
     def _reads(self, source: Any) -> Reads:
         """What a source was computed from, as far as it can be known."""
-        if isinstance(source, Frame):
+        if isinstance(source, LazyRows):
             return source.reads
         found = together(*(engine.reads_of(source) for engine in self._engines.values()))
         return {location: read for location, read in found.items() if self.log.has_seen(location, read.version)}

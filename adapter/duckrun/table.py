@@ -8,9 +8,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 from sqlglot import exp
 
+from duckrun.display.history_plot import plot
+from duckrun.display.notebook import facts_html
+from duckrun.display.units import readable_bytes
 from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.former import names_now_in
 from duckrun.frame import Frame
+from duckrun.history import sizes
 from duckrun.merge_builder import DeltaMergeBuilder, expression_tree
 from duckrun.statements.run import change
 from duckrun.statements.values import Delete, Update
@@ -65,9 +69,16 @@ class Table:
         return f"Table({self.ref} at {self.ref.location})"
 
     def _repr_html_(self) -> str:
-        from duckrun.display.notebook import table_html
-
-        return table_html(self)
+        detail = self.detail()
+        facts = {
+            "location": detail["location"],
+            "version": detail["version"],
+            "partitioned by": ", ".join(detail["partitionColumns"]) or "nothing",
+            "files": detail["numFiles"],
+            "size": readable_bytes(detail["sizeInBytes"]),
+            "description": detail["description"],
+        }
+        return facts_html(str(self.ref), facts) + self.toDF(version=detail["version"])._repr_html_()
 
     def alias(self, aliasName: str) -> Table:
         """The same table, known by a name in the condition and the clauses of a merge."""
@@ -96,8 +107,6 @@ class Table:
 
         Raises InvalidConfig where matplotlib is not installed.
         """
-        from duckrun.display.history_plot import plot, sizes
-
         return plot(str(self.ref), sizes(self, limit))
 
     # -- changing rows

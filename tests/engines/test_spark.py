@@ -18,7 +18,7 @@ import pytest
 
 from duckrun.engines.spark.engine import SparkEngine
 from duckrun.engines.spark.process.session import java_version, spark_session
-from duckrun.engines.tabular import is_of_spark
+from duckrun.engines.tabular.values import is_of_spark
 from duckrun.errors import (
     CommitConflict,
     DuplicateSourceKeys,

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from sqlglot import exp
 
+    from duckrun.engines.frame import LazyRows
     from duckrun.formats.delta.alteration import Alteration
-    from duckrun.frame import Frame
     from duckrun.run.pins import Reads
     from duckrun.run.transaction import Transaction
     from duckrun.storage.storage import Storage
@@ -31,28 +31,28 @@ class Engine(Protocol):
     subqueries_in_changes: bool
     """Whether the predicates and values of updates, deletes and merges may hold subqueries."""
 
-    def scan(self, snapshot: Snapshot, spec: ReadSpec) -> Frame:
+    def scan(self, snapshot: Snapshot, spec: ReadSpec) -> LazyRows:
         """The rows of one snapshot, pruned by columns and predicate: lazy."""
 
-    def open(self, scan: Scan) -> Frame:
+    def open(self, scan: Scan) -> LazyRows:
         """The rows of the files of a scan, which may come from another process."""
 
     def pinned(self, snapshot: Snapshot) -> exp.Expr:
         """A table at a version, as it stands in the syntax tree of a query for select()."""
 
-    def select(self, query: exp.Expr) -> Frame:
+    def select(self, query: exp.Expr) -> LazyRows:
         """A query whose tables are pinned(), in any dialect's tree: lazy."""
 
     def explain(self, query: exp.Expr, *, analyze: bool = False) -> str:
         """How the engine would compute a query; with ``analyze`` it does, and says how long each step took."""
 
-    def local(self, rows: pa.Table) -> Frame:
-        """Rows of this process as a Frame of the engine."""
+    def local(self, rows: pa.Table) -> LazyRows:
+        """Rows of this process as rows of the engine."""
 
     def column_types(self, snapshot: Snapshot) -> dict[str, str]:
         """A table's columns with their types, in the engine's SQL."""
 
-    def read_files(self, format: str, path: str, options: Mapping[str, Any]) -> Frame:
+    def read_files(self, format: str, path: str, options: Mapping[str, Any]) -> LazyRows:
         """The rows of ``parquet`` or ``csv`` files, by Spark's options: lazy."""
 
     def reach(self, storage: Storage) -> None:
@@ -95,7 +95,7 @@ class Engine(Protocol):
     def register(self, name: str, value: Any, reads: Reads = ...) -> None:
         """Give a Frame or a local table a name that later queries can read; ``reads`` is what it was computed from."""
 
-    def keep(self, name: str, rows: Frame) -> None:
+    def keep(self, name: str, rows: LazyRows) -> None:
         """Compute rows and keep them under a name that later queries of this session can read."""
 
     def forget(self, name: str) -> None:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
+from duckrun.engines.frame import LazyRows
 from duckrun.errors import InvalidConfig
-from duckrun.frame import Frame
 from duckrun.lake.lake import ViewDefinition
 from duckrun.lake.lakes import OWN_CATALOGS
 from duckrun.run.pins import Read, Reads, together
@@ -41,7 +41,7 @@ class Reading:
     reads: Reads = field(default_factory=dict)
     _open: list[str] = field(default_factory=list)
 
-    def frame(self, query: exp.Expr) -> Frame:
+    def frame(self, query: exp.Expr) -> LazyRows:
         """The rows of a query over the lakes: lazy. Raises TableNotFound with the nearest names."""
         frame = self.engine.select(self.pinned(query))
         frame.reads = self.reads

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 from sqlglot import exp
 
+from duckrun.engines.engine import Engine
+from duckrun.engines.frame import LazyRows
 from duckrun.errors import InvalidConfig, TableNotFound, UnsupportedFeature
-from duckrun.frame import Frame
 from duckrun.lake.lake import Lake, ViewDefinition
-from duckrun.lake.lakes import OWN_CATALOGS
+from duckrun.lake.lakes import OWN_CATALOGS, Lakes
+from duckrun.run.pins import Pins
+from duckrun.run.pins import Reads as VersionsRead
 from duckrun.sql.dialects import text_in
 from duckrun.sql.names import replace_tables
 from duckrun.statements.parse.parsing import numbered, parse
@@ -46,14 +49,32 @@ from duckrun.values.rows import AppTransaction, Commit, SchemaMode
 from duckrun.values.snapshot import TableRef
 from duckrun.values.tables import AddColumn, AlterSpec, DropColumn, MaintenanceResult
 
-if TYPE_CHECKING:
-    from duckrun.session import Session
+Result = LazyRows | Commit | MaintenanceResult | Done
 
-Result = Frame | Commit | MaintenanceResult | Done
+
+class StatementSession(Protocol):
+    """What a statement needs of the session that it is carried out in."""
+
+    temp_views: dict[str, exp.Query]
+
+    @property
+    def lakes(self) -> Lakes: ...
+    @property
+    def pins(self) -> Pins: ...
+    @property
+    def engine(self) -> Engine: ...
+    def own(self, rows: LazyRows) -> LazyRows: ...
+    def attempts(self, ref: TableRef) -> Iterator[AbstractContextManager[None]]: ...
+    def execute(self, name: TableRef, spec: Any, source: Any | None = None, *, reads: VersionsRead = ...) -> Any: ...
 
 
 def run(
-    session: Session, text: str, *, dialect: str, schema_mode: SchemaMode = "fail", app: AppTransaction | None = None
+    session: StatementSession,
+    text: str,
+    *,
+    dialect: str,
+    schema_mode: SchemaMode = "fail",
+    app: AppTransaction | None = None,
 ) -> Result:
     """The result of the last statement of a text. All are read and checked before the first of them runs.
 
@@ -76,7 +97,7 @@ def run(
 
 
 def change(
-    session: Session, ref: TableRef, statement: Insert | Update | Delete | Merge, asked: Asked = Asked()
+    session: StatementSession, ref: TableRef, statement: Insert | Update | Delete | Merge, asked: Asked = Asked()
 ) -> Commit:
     """The commit of one change of a table's rows that no text says: a builder's."""
     reading = Reading(session.lakes, session.engine, session.pins, session.temp_views)
@@ -96,14 +117,14 @@ def _planned(statement: Insert | Update | Delete | Merge, ref: TableRef, reading
             return merge.merge(statement, ref, reading, asked)
 
 
-def _attempts(session: Session, statement: Statement) -> Iterable[AbstractContextManager[Any]]:
+def _attempts(session: StatementSession, statement: Statement) -> Iterable[AbstractContextManager[Any]]:
     """One attempt; more for rows that were computed from what others have changed since."""
     if isinstance(statement, Reads | CreateTemporary | CreateView | Drop | OnTable):
         return (nullcontext(),)
     return session.attempts(locate(session.lakes, statement.target)[1])
 
 
-def _check(session: Session, statement: Statement) -> None:
+def _check(session: StatementSession, statement: Statement) -> None:
     """Refuse what can be known to fail before anything runs: a read-only lake, what the engine does not have."""
     if isinstance(statement, Reads):
         return
@@ -120,14 +141,14 @@ def _check(session: Session, statement: Statement) -> None:
     lake.ensure_writable(ref)
 
 
-def _is_temporary(session: Session, target: Parts) -> bool:
+def _is_temporary(session: StatementSession, target: Parts) -> bool:
     return len(target) == 1 and (target[0].lower() in session.temp_views or session.engine.has_name(target[0]))
 
 
 class _Run:
     """One statement."""
 
-    def __init__(self, session: Session, dialect: str, asked: Asked) -> None:
+    def __init__(self, session: StatementSession, dialect: str, asked: Asked) -> None:
         self.session, self.dialect, self.asked = session, dialect, asked
         self.engine = session.engine
         self.reading = Reading(session.lakes, self.engine, session.pins, session.temp_views)
@@ -187,10 +208,10 @@ class _Run:
 
     # -- reading
 
-    def _frame(self, tree: exp.Expr) -> Frame:
+    def _frame(self, tree: exp.Expr) -> LazyRows:
         return self.session.own(self.reading.frame(tree))
 
-    def _local(self, rows: pa.Table) -> Frame:
+    def _local(self, rows: pa.Table) -> LazyRows:
         return self.session.own(self.engine.local(rows))
 
     def _names(self, statement: Show) -> pa.Table:
@@ -359,7 +380,7 @@ class _Run:
         return Done(what, str(ref), self.engine.name, reason)
 
 
-def column_types(frame: Frame) -> list[tuple[str, str]]:
+def column_types(frame: LazyRows) -> list[tuple[str, str]]:
     """The columns of a frame with their types in its engine's SQL."""
     kinds: Sequence[Any] = frame.native.dtypes  # DuckDB: types; Spark: pairs of name and type
     return [

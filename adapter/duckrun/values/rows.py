@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, Self
 
+from duckrun.display.notebook import facts_html
 from duckrun.errors import InvalidConfig
 from duckrun.values.layout import Layout
 
@@ -330,9 +331,22 @@ class Commit:
         return cls(**kept)
 
     def _repr_html_(self) -> str:
-        from duckrun.display.notebook import commit_html
+        from duckrun.display.units import readable_bytes
 
-        return commit_html(self)
+        facts = {
+            "mode": self.mode,
+            "engine": self.engine,
+            "writer": f"{self.writer}: {self.reason}" if self.reason else self.writer,
+            "rows inserted": self.rows_inserted,
+            "rows updated": self.rows_updated,
+            "rows deleted": self.rows_deleted,
+            "files added": self.files_added,
+            "files removed": self.files_removed,
+            "bytes added": None if self.bytes_added is None else readable_bytes(self.bytes_added),
+            "seconds": self.seconds,
+            "replayed": "yes: this was committed before" if self.replayed else None,
+        }
+        return facts_html(f"{self.table}, version {self.version}", facts)
 
     def with_(self, **changes: Any) -> Self:
         return replace(self, **changes)

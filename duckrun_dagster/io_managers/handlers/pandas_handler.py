@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from duckrun.engines.pandas_values import arrow_of_pandas
+from duckrun.engines.tabular.pandas_values import arrow_of_pandas
 from duckrun_dagster.io_managers.handlers.handler import TableScan, TypeHandler
 
 

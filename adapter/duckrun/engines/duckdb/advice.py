@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from duckrun.display.units import readable_bytes
 from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot
 
@@ -63,20 +64,8 @@ def advise(snapshot: Snapshot, memory: int, scratch: str) -> None:
             "(docs/scaling.md).",
             snapshot.ref,
             f"{found.files:,}",
-            size(found.stored),
-            size(found.needed),
-            size(found.memory),
-            size(found.disk),
+            readable_bytes(found.stored, decimal=True),
+            readable_bytes(found.needed, decimal=True),
+            readable_bytes(found.memory, decimal=True),
+            readable_bytes(found.disk, decimal=True),
         )
-
-
-def size(number: float) -> str:
-    """
-    >>> size(3_400_000_000)
-    '3.4 GB'
-    """
-    for unit in ("bytes", "kB", "MB", "GB", "TB"):
-        if number < 1000 or unit == "TB":
-            return f"{number:.0f} {unit}" if unit == "bytes" else f"{number:.1f} {unit}"
-        number /= 1000
-    raise AssertionError

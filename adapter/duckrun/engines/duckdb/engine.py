@@ -25,11 +25,11 @@ from duckrun.engines.duckdb.rows_to_write import types_of
 from duckrun.engines.duckdb.source import SqlOnCursor, rows_of, schema_of_types
 from duckrun.engines.duckdb.sql import attach_again, errors_about, files_sql, scans_in, select_sql
 from duckrun.engines.duckdb.types import store_all
+from duckrun.engines.frame import LazyRows, without_arrow_form
 from duckrun.engines.tables import carry_out
-from duckrun.engines.tabular import arrow_table
+from duckrun.engines.tabular.values import arrow_table
 from duckrun.errors import StorageError
 from duckrun.formats.delta.alteration import Alteration
-from duckrun.frame import Frame, without_arrow_form
 from duckrun.lake.lake import Lake
 from duckrun.run.memory import Arbiter, threads_within
 from duckrun.run.pins import NOTHING, Reads, together
@@ -189,7 +189,7 @@ class DuckDBEngine:
             cursor.execute("SET enable_progress_bar = true")
         return cursor
 
-    def read_files(self, format: str, path: str, options: Mapping[str, Any]) -> Frame:
+    def read_files(self, format: str, path: str, options: Mapping[str, Any]) -> LazyRows:
         """The rows of Parquet or CSV files: a file, a folder or a pattern: lazy."""
         return self._frame(files_sql(format, path, options))
 
@@ -201,14 +201,14 @@ class DuckDBEngine:
 
     # -- reading
 
-    def scan(self, snapshot: Snapshot, spec: ReadSpec) -> Frame:
+    def scan(self, snapshot: Snapshot, spec: ReadSpec) -> LazyRows:
         """The rows of one snapshot, pruned by columns and predicate: lazy."""
         advise(snapshot, self.arbiter.limit(), self._scratch.name)
         return self._frame(
             select_sql(scan.scan(snapshot, on=self.connection), spec, snapshot.schema.names, str(snapshot.ref))
         )
 
-    def open(self, planned: Scan) -> Frame:
+    def open(self, planned: Scan) -> LazyRows:
         """The rows of a scan's files: lazy. The files may be some of the table's only."""
         source = scan.scan(planned.snapshot(), files=planned.files)
         return self._frame(select_sql(source, planned.spec, planned.schema.names, str(planned.ref)))
@@ -218,7 +218,7 @@ class DuckDBEngine:
         advise(snapshot, self.arbiter.limit(), self._scratch.name)
         return exp.Subquery(this=exp.var(scan.scan(snapshot, on=self.connection)[1:-1]))
 
-    def select(self, query: exp.Expr) -> Frame:
+    def select(self, query: exp.Expr) -> LazyRows:
         """A query whose tables are pinned(): lazy."""
         frame = self._frame(text_in(query, "duckdb"))
         if any(scans_in(name) for name in frame.columns):
@@ -255,19 +255,19 @@ class DuckDBEngine:
             )
             return "\n".join(str(row[1]) for row in found.fetchall())
 
-    def local(self, rows: pa.Table) -> Frame:
-        """Rows of this process as a Frame."""
+    def local(self, rows: pa.Table) -> LazyRows:
+        """Rows of this process as rows of the engine."""
         cursor, name = self.cursor(), f"__duckrun_local_{uuid.uuid4().hex}"
         cursor.register(name, rows)
-        return Frame(DuckDBFrame(self, cursor, f"SELECT * FROM {quote_identifier(name)}"), self.name)
+        return LazyRows(DuckDBFrame(self, cursor, f"SELECT * FROM {quote_identifier(name)}"), self.name)
 
     def column_types(self, snapshot: Snapshot) -> dict[str, str]:
         """A table's columns with their DuckDB types."""
         return {name: str(kind) for name, kind in types_of(snapshot, self.cursor()).items()}
 
-    def _frame(self, sql: str) -> Frame:
+    def _frame(self, sql: str) -> LazyRows:
         with errors_about(self.lake.root):
-            return Frame(DuckDBFrame(self, self._cursor_with_values(), sql), self.name)
+            return LazyRows(DuckDBFrame(self, self._cursor_with_values(), sql), self.name)
 
     def _cursor_with_values(self) -> duckdb.DuckDBPyConnection:
         cursor = self.cursor()
@@ -277,7 +277,7 @@ class DuckDBEngine:
 
     def register(self, name: str, value: Any, reads: Reads = NOTHING) -> None:
         """Give a frame or any Arrow-like value a name that later queries can read. Raises InvalidConfig."""
-        if isinstance(value, Frame):
+        if isinstance(value, LazyRows):
             value.createOrReplaceTempView(name)
             return
         table = arrow_table(value)
@@ -285,7 +285,7 @@ class DuckDBEngine:
         self._registered[name] = table
         self.temp_names[name] = reads
 
-    def keep(self, name: str, rows: Frame) -> None:
+    def keep(self, name: str, rows: LazyRows) -> None:
         """Compute rows and keep them under a name, in a table of this instance, which every cursor sees."""
         assert isinstance(rows.source, DuckDBFrame), "rows of this engine"
         self.forget(name)
@@ -316,7 +316,7 @@ class DuckDBEngine:
 
     def reads_of(self, value: Any) -> Reads:
         """What a value was computed from, as far as that can be known: a Frame says it, a relation's query names it."""
-        if isinstance(value, Frame):
+        if isinstance(value, LazyRows):
             return value.reads
         if not isinstance(value, duckdb.DuckDBPyRelation):
             return NOTHING

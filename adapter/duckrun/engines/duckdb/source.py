@@ -16,9 +16,9 @@ import pyarrow as pa
 from pyarrow.dataset import dataset
 
 from duckrun.engines.duckdb.types import untyped
-from duckrun.engines.tabular import arrow_table, is_dataset
+from duckrun.engines.frame import LazyRows
+from duckrun.engines.tabular.values import arrow_table, is_dataset
 from duckrun.errors import InvalidConfig, SchemaMismatch
-from duckrun.frame import Frame
 from duckrun.sql.names import quote_identifier, quote_literal
 from duckrun.sql.raising import marked
 from duckrun.values.columns import refuse_twins
@@ -62,7 +62,7 @@ def rows_of(value: Any, cursor: duckdb.DuckDBPyConnection, scratch: str) -> Iter
 
     Raises InvalidConfig for a value that is no table, SchemaMismatch for one that has no Arrow form.
     """
-    if isinstance(value, Frame) and hasattr(value.source, "as_source"):
+    if isinstance(value, LazyRows) and hasattr(value.source, "as_source"):
         value = value.source.as_source()
     if isinstance(value, SqlOnCursor):
         yield _select(value.cursor, value.text)
@@ -84,7 +84,7 @@ def _select(cursor: duckdb.DuckDBPyConnection, sql: str, one_shot: bool = False)
 
 
 def _rows_of(value: Any, cursor: duckdb.DuckDBPyConnection, name: str, folder: Path) -> Rows:
-    if isinstance(value, Frame):
+    if isinstance(value, LazyRows):
         value = value.reader()
     if isinstance(value, duckdb.DuckDBPyRelation):
         # It lives on another cursor or instance, whose temporary objects this one does not see: its rows come as a stream.

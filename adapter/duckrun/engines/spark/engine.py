@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from sqlglot import exp
 
+from duckrun.engines.frame import LazyRows, without_arrow_form
 from duckrun.engines.spark import alter
 from duckrun.engines.spark.errors import errors_about
 from duckrun.engines.spark.foreign_servers import refuse_what_it_would_get_wrong
@@ -24,10 +25,9 @@ from duckrun.engines.spark.sql import quote, to_spark
 from duckrun.engines.spark.types import storable_table
 from duckrun.engines.spark.write import Attempt
 from duckrun.engines.tables import carry_out
-from duckrun.engines.tabular import arrow_table, is_of_spark
+from duckrun.engines.tabular.values import arrow_table, is_of_spark
 from duckrun.errors import InvalidConfig, SchemaMismatch, StorageError, UnsupportedFeature
 from duckrun.formats.delta.alteration import Alteration
-from duckrun.frame import Frame, without_arrow_form
 from duckrun.run.pins import NOTHING, Reads
 from duckrun.sql.dialects import text_in
 from duckrun.sql.names import fresh_name
@@ -46,7 +46,7 @@ _FILES_AS_LIST = 1000  # a longer list of paths is joined instead
 
 
 class SparkFrame:
-    """What a Frame asks of a Spark DataFrame."""
+    """What LazyRows asks of a Spark DataFrame."""
 
     def __init__(self, native: DataFrame, named: dict[str, Reads], root: str) -> None:
         self.native = native
@@ -142,7 +142,7 @@ class SparkEngine:
             self._spark = spark_session(storage=self.lake.storage)
         return self._spark
 
-    def read_files(self, format: str, path: str, options: Mapping[str, Any]) -> Frame:
+    def read_files(self, format: str, path: str, options: Mapping[str, Any]) -> LazyRows:
         """The rows of Parquet or CSV files: a file, a folder or a pattern: lazy."""
         with errors_about("read", path, analysis=StorageError):
             frame = self.spark.read.format(format).options(**options).load(self.location_of(path))
@@ -169,12 +169,12 @@ class SparkEngine:
 
     # -- reading
 
-    def scan(self, snapshot: Snapshot, spec: ReadSpec) -> Frame:
+    def scan(self, snapshot: Snapshot, spec: ReadSpec) -> LazyRows:
         """The rows of one snapshot: Spark prunes files by the predicate and reads the columns asked for."""
         frame = unbounded(self.read_at(snapshot.ref.location, snapshot.version), snapshot.rounded())
         return self._frame(self._select(frame, spec, str(snapshot.ref)))
 
-    def open(self, scan: Scan) -> Frame:
+    def open(self, scan: Scan) -> LazyRows:
         """The rows of the files of a scan; deleted rows of a file stay deleted."""
         from pyspark.sql import functions as F
 
@@ -205,7 +205,7 @@ class SparkEngine:
         columns = [unseen(name) if name in rounded else quote(name) for name in snapshot.schema.names]
         return exp.Subquery(this=exp.var(f"SELECT {', '.join(columns)} FROM {table.sql(dialect='spark')}"))
 
-    def select(self, query: exp.Expr) -> Frame:
+    def select(self, query: exp.Expr) -> LazyRows:
         """A query whose tables are pinned(): lazy. Other names are Spark's own (temp views)."""
         with errors_about("query", self.lake.root, analysis=InvalidConfig):
             frame = self.spark.sql(text_in(query, "spark"))
@@ -221,8 +221,8 @@ class SparkEngine:
         with errors_about("explain", self.lake.root, analysis=InvalidConfig):
             return str(self.spark.sql(f"EXPLAIN EXTENDED {text_in(query, 'spark')}").collect()[0][0])
 
-    def local(self, rows: pa.Table) -> Frame:
-        """Rows of this process as a Frame."""
+    def local(self, rows: pa.Table) -> LazyRows:
+        """Rows of this process as rows of the engine."""
         return self._frame(self._from_arrow(rows))
 
     def column_types(self, snapshot: Snapshot) -> dict[str, str]:
@@ -233,9 +233,9 @@ class SparkEngine:
     def register(self, name: str, value: Any, reads: Reads = NOTHING) -> None:
         """Give a Frame or a local table a name that later queries can read, as a temp view."""
         self._native(value).createOrReplaceTempView(name)
-        self.temp_names[name] = value.reads if isinstance(value, Frame) else reads
+        self.temp_names[name] = value.reads if isinstance(value, LazyRows) else reads
 
-    def keep(self, name: str, rows: Frame) -> None:
+    def keep(self, name: str, rows: LazyRows) -> None:
         """Spark has no temporary tables."""
         raise UnsupportedFeature(f"{name}: Spark has no temporary tables; make a temporary view.")
 
@@ -255,7 +255,7 @@ class SparkEngine:
 
     def reads_of(self, value: Any) -> Reads:
         """What a value was computed from: a Frame says it. A Spark DataFrame does not say which version it reads."""
-        return value.reads if isinstance(value, Frame) else NOTHING
+        return value.reads if isinstance(value, LazyRows) else NOTHING
 
     def schema_of(self, source: Any) -> pa.Schema:
         """The schema a source would be written with; nothing is computed for a Spark DataFrame."""
@@ -351,15 +351,15 @@ class SparkEngine:
             frame.schema  # noqa: B018
         return frame
 
-    def _frame(self, native: DataFrame) -> Frame:
-        return Frame(SparkFrame(native, self.temp_names, self.lake.root), self.name)
+    def _frame(self, native: DataFrame) -> LazyRows:
+        return LazyRows(SparkFrame(native, self.temp_names, self.lake.root), self.name)
 
     def _native(self, value: Any) -> DataFrame:
         """Any tabular value as a Spark DataFrame. Local values travel through the driver as Arrow; staging large ones
         as Parquet files that the executors read is later work."""
         if is_of_spark(value):
-            return value.native if isinstance(value, Frame) else value
-        if isinstance(value, Frame):
+            return value.native if isinstance(value, LazyRows) else value
+        if isinstance(value, LazyRows):
             return self._from_arrow(value.toArrow())
         return self._from_arrow(arrow_table(value))
 

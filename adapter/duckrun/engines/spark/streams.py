@@ -10,24 +10,37 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from duckrun.engines.spark.engine import SparkEngine
 from duckrun.engines.spark.errors import errors_about
 from duckrun.errors import InvalidConfig, StorageError
 from duckrun.lake.lake import Lake
-from duckrun.session import Session
-from duckrun.values.rows import AppTransaction, Commit, DeleteInsertSpec, MergeSpec, WriteSpec
+from duckrun.lake.lakes import Lakes
+from duckrun.run.transaction import Transaction
+from duckrun.values.rows import AppTransaction, Commit, DeleteInsertSpec, EngineName, MergeSpec, WriteSpec
+from duckrun.values.snapshot import Snapshot, TableRef
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from duckrun.engines.spark.engine import SparkEngine
-
 BatchSpec = WriteSpec | MergeSpec | DeleteInsertSpec
 
 
+class StreamSession(Protocol):
+    """What a stream needs of the session that it is started from."""
+
+    engine_name: EngineName
+
+    @property
+    def lakes(self) -> Lakes: ...
+    def engine_of(self, name: EngineName) -> Any: ...
+    def ref(self, name: str) -> TableRef: ...
+    def snapshot(self, name: str) -> Snapshot: ...
+
+
 def stream_table(
-    session: Session,
+    session: StreamSession,
     source: str,
     target: str,
     transform: Callable[[DataFrame], DataFrame] | None = None,
@@ -58,7 +71,7 @@ def stream_table(
         raise InvalidConfig(
             f"A stream into table {target} commits batch after batch: mode append, replace or a merge, not {spec.mode}."
         )
-    engine: SparkEngine = session.engine_of("spark")  # type: ignore[assignment]
+    engine: SparkEngine = session.engine_of("spark")
     into, origin = session.ref(target), session.snapshot(source).ref
     lake = session.lakes.of(into)
     lake.ensure_writable(into)
@@ -123,9 +136,9 @@ class _BatchWriter:
             written = rows if self.transform is None else self.transform(rows)
             lake = Lake(self.root, storage_options=self.storage_options)
             app = AppTransaction(self.app_id(lake), number)
-            with Session(lake, engine="spark", spark=rows.sparkSession) as session:
-                ref = lake.at(self.location, schema=self.target.split(".")[0], name=self.target.split(".")[1])
-                session.execute(ref, replace(self.spec, app=app), written)
+            schema, name = self.target.split(".")[:2]
+            transaction = Transaction(lake, lake.at(self.location, schema=schema, name=name), app=app)
+            SparkEngine(lake, rows.sparkSession).execute(replace(self.spec, app=app), written, transaction)
         except Exception as error:
             self.raised.append(error)
             raise

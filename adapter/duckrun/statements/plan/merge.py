@@ -9,8 +9,8 @@ from typing import Any
 
 from sqlglot import exp
 
+from duckrun.engines.frame import LazyRows
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
-from duckrun.frame import Frame
 from duckrun.sql.names import fresh_name
 from duckrun.statements.parse.parts import with_ctes
 from duckrun.statements.plan.rows import Asked, Work, source_items
@@ -73,7 +73,7 @@ class _Merge:
 
     # -- the source
 
-    def _queried(self) -> Frame:
+    def _queried(self) -> LazyRows:
         """The query of the source, with the keys and the values that the clauses name."""
         assert isinstance(self.statement.source, exp.Expr)
         columns = [exp.alias_(tree, name, quoted=True) for name, tree in self.projected.items()]
@@ -95,7 +95,7 @@ class _Merge:
         if not renamed:
             return given.rows
         what, pairs = f"MERGE into table {self.snapshot.ref}", ", ".join(f"{old} AS {new}" for old, new in renamed)
-        if not isinstance(given.rows, Frame):
+        if not isinstance(given.rows, LazyRows):
             raise InvalidConfig(
                 f"{what}: its keys have other names in the source; give a Frame, or rename them ({pairs})."
             )

@@ -12,8 +12,8 @@ from typing import Any
 
 from sqlglot import exp
 
+from duckrun.engines.frame import LazyRows
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
-from duckrun.frame import Frame
 from duckrun.run.pins import Reads
 from duckrun.sql.dialects import text_in
 from duckrun.sql.names import fresh_name
@@ -190,7 +190,7 @@ def delete(statement: Delete, ref: TableRef, reading: Reading, asked: Asked) -> 
 class _Change:
     """The condition and the values of an UPDATE or DELETE, over the aliases target and source, and the source."""
 
-    source: Frame | None = None
+    source: LazyRows | None = None
     predicate: str | None = None
 
     def __init__(

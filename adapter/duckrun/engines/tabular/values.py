@@ -7,9 +7,9 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from duckrun.engines.pandas_values import arrow_of_pandas
+from duckrun.engines.frame import LazyRows
+from duckrun.engines.tabular.pandas_values import arrow_of_pandas
 from duckrun.errors import InvalidConfig
-from duckrun.frame import Frame
 
 
 def is_dataset(value: Any) -> bool:
@@ -19,7 +19,7 @@ def is_dataset(value: Any) -> bool:
 
 def is_of_spark(value: Any) -> bool:
     """True for rows that Spark holds, and writes itself: a PySpark DataFrame, classic or Connect, or a Frame of that engine."""
-    if isinstance(value, Frame):
+    if isinstance(value, LazyRows):
         return value.engine == "spark"
     return type(value).__module__.startswith("pyspark.sql") and type(value).__name__ == "DataFrame"
 

@@ -1,0 +1,157 @@
+"""LazyRows: what an engine gives for a query, the same on both engines. A session makes a Frame of it."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+import pyarrow as pa
+
+from duckrun.display.notebook import ROWS, rows_html
+from duckrun.engines.tabular.pandas_values import pandas_frame
+from duckrun.errors import UnsupportedFeature
+from duckrun.run.pins import NOTHING, Reads
+from duckrun.values.columns import told_apart
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pandas as pd
+    import polars as pl
+
+
+def without_arrow_form(column: str, kind: str) -> UnsupportedFeature:
+    """The error about a column that is to be read as Arrow, and cannot."""
+    return UnsupportedFeature(
+        f"column {column} has the type {kind.upper()}, which has no Arrow form: cast it in the query, leave it out, or read it as a "
+        "PySpark DataFrame or a DuckDB relation (native)."
+    )
+
+
+class FrameSource(Protocol):
+    """What an engine gives for one query. Nothing is computed before a method that needs rows is called."""
+
+    native: Any
+
+    def schema(self) -> pa.Schema: ...
+    def reader(self) -> pa.RecordBatchReader: ...
+    def polars_lazy(self) -> pl.LazyFrame: ...
+    def count(self) -> int: ...
+    def limit(self, rows: int) -> FrameSource: ...
+    def renamed(self, columns: Sequence[tuple[str, str]]) -> FrameSource: ...
+    def named(self, names: Sequence[str]) -> FrameSource: ...
+    def create_view(self, name: str, reads: Reads) -> None: ...
+
+
+class LazyRows:
+    """Rows that are computed when they are asked for, from tables pinned at one version each. Transforms are SQL;
+    ``native`` is the DuckDB relation or Spark DataFrame underneath, for everything else.
+    """
+
+    def __init__(self, source: FrameSource, engine: str, alias: str | None = None, reads: Reads = NOTHING) -> None:
+        self._source = source
+        self.engine = engine
+        self.alias_name = alias
+        self.reads = reads
+        """The tables that the rows are computed from, at the version that was their newest."""
+
+    @property
+    def source(self) -> FrameSource:
+        """The query of an engine."""
+        return self._source
+
+    @property
+    def native(self) -> Any:
+        """The DuckDB relation or the Spark DataFrame."""
+        return self.source.native
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns and their Arrow types; nothing is computed."""
+        return self.source.schema()
+
+    @property
+    def columns(self) -> list[str]:
+        return list(self.schema.names)
+
+    def reader(self) -> pa.RecordBatchReader:
+        """The rows as a stream of Arrow record batches; memory does not grow with their number."""
+        return self.source.reader()
+
+    def toArrow(self) -> pa.Table:
+        """All rows as one Arrow table."""
+        return self.reader().read_all()
+
+    def arrow(self) -> pa.Table:
+        """The same as toArrow()."""
+        return self.toArrow()
+
+    def toPandas(self) -> pd.DataFrame:
+        """All rows as a pandas DataFrame. Integers with NULLs are float64, or Int64 where that would change a value."""
+        return pandas_frame(self.toArrow())
+
+    def df(self) -> pd.DataFrame:
+        """The same as toPandas()."""
+        return self.toPandas()
+
+    def pl(self, lazy: bool = False) -> pl.DataFrame | pl.LazyFrame:
+        """All rows as a polars DataFrame; with ``lazy`` a LazyFrame whose filters and columns reach the scan."""
+        import polars
+
+        if lazy:
+            return self.source.polars_lazy()
+        frame = polars.from_arrow(self._told_apart())
+        assert isinstance(frame, polars.DataFrame)
+        return frame
+
+    def collect(self) -> list[dict[str, Any]]:
+        """All rows as dictionaries. Of two columns with one name the second has a number behind it: ``x``, ``x_1``."""
+        return self._told_apart().to_pylist()
+
+    def _told_apart(self) -> pa.Table:
+        rows = self.toArrow()
+        return rows.rename_columns(told_apart(rows.column_names))
+
+    def count(self) -> int:
+        """The number of rows."""
+        return self.source.count()
+
+    def limit(self, rows: int) -> Self:
+        """The first ``rows`` rows of it."""
+        return self._with(self.source.limit(rows))
+
+    def renamed(self, columns: Sequence[tuple[str, str]]) -> Self:
+        """Some columns under other names, as pairs (column, name), in that order."""
+        return self._with(self.source.renamed(columns))
+
+    def named(self, names: Sequence[str]) -> Self:
+        """All columns under other names, by position."""
+        return self._with(self.source.named(names))
+
+    def alias(self, name: str) -> Self:
+        """The same rows, known by a name in the condition and the clauses of a merge."""
+        return self._with(self.source, name)
+
+    def _with(self, source: FrameSource, alias: str | None = None) -> Self:
+        """Rows of another query, computed from the same tables."""
+        other = copy.copy(self)
+        other._source, other.alias_name = source, alias
+        return other
+
+    def show(self, rows: int = 20) -> None:
+        """Print the first rows as a table."""
+        import polars
+
+        head = self.limit(rows).pl()
+        with polars.Config(tbl_rows=rows, tbl_hide_dataframe_shape=True):
+            print(head)  # noqa: T201 - the reason to call show()
+
+    def createOrReplaceTempView(self, name: str) -> None:
+        """Give the frame a name that later statements of this session can read."""
+        self.source.create_view(name, self.reads)
+
+    def _repr_html_(self) -> str:
+        return rows_html(self.limit(ROWS + 1).toArrow())
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}[{', '.join(f'{f.name}: {f.type}' for f in self.schema)}] on {self.engine}"
