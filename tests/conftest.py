@@ -33,6 +33,10 @@ PARTS_ON_SPARK = 5  # every day: half a second for each statement adds up
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """With several workers (pytest-xdist), one of them runs all that needs Spark: one Spark session a test run."""
     for item in items:
+        for lack in item.iter_markers("lacks"):
+            engine, error, why = lack.args
+            if getattr(item, "callspec", None) and item.callspec.params.get("engine") == engine:
+                item.add_marker(pytest.mark.xfail(raises=error, reason=why, strict=True))
         marks = {mark.name for mark in item.iter_markers()}
         spark = "spark" in marks or "spark" in getattr(item, "fixturenames", ())
         if spark:

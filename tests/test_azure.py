@@ -13,7 +13,7 @@ from duckrun.lake.lake import ViewDefinition
 from duckrun.storage.storage import Storage
 from duckrun.values.rows import DeleteSpec, UpdateSpec
 from tests.fixtures_azure import Container
-from tests.rows import rows_of
+from tests.lake import rows_of
 
 ROWS = pa.table({"id": [1, 2], "day": ["mon", "o'x/y %"]})
 NAMED = {"AZURE_STORAGE_ACCOUNT_NAME": "me"}

@@ -20,7 +20,7 @@ from duckrun import (
     WriteSpec,
 )
 from duckrun.session import Session
-from tests.rows import rows_of
+from tests.lake import rows_of
 
 # What does not depend on the engine: Spark takes seconds for each of its commits.
 once = pytest.mark.parametrize("engine", ["duckdb"])

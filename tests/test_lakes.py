@@ -13,7 +13,7 @@ from duckrun import InvalidConfig, ReadOnlyLake, TableNotFound, WriteSpec
 from duckrun.lake.lake import ViewDefinition
 from duckrun.session import Session
 from duckrun.storage.storage import Storage
-from tests.rows import rows_of
+from tests.lake import rows_of
 
 # What does not depend on the engine: Spark takes seconds for each of its commits.
 once = pytest.mark.parametrize("engine", ["duckdb"])

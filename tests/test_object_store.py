@@ -13,7 +13,7 @@ import duckrun
 from duckrun import AppTransaction, Lake, MergeClause, MergeSpec, WriteSpec
 from duckrun.lake.lake import ViewDefinition
 from duckrun.values.rows import DeleteSpec, UpdateSpec
-from tests.rows import rows_of
+from tests.lake import rows_of
 
 pytestmark = pytest.mark.s3
 

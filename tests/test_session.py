@@ -16,7 +16,7 @@ from duckrun import InvalidConfig, ReadOnlyLake, ReadSpec, TableNotFound, Versio
 from duckrun.lake.lake import LocationDefinition, ViewDefinition
 from duckrun.session import Session
 from duckrun.values.snapshot import Scan
-from tests.rows import rows_of
+from tests.lake import rows_of
 
 ORDERS = pa.table({"id": [1, 2], "item": ["fig", "kiwi"]})
 

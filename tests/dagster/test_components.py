@@ -94,6 +94,7 @@ def test_a_setting_that_does_not_exist_is_refused(component: Any, attributes: di
     assert any(told in cause for cause in causes)
 
 
+@pytest.mark.drawn(3)
 def test_a_dbt_project_in_yaml_has_the_keys_and_commits_of_the_lake(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -131,12 +131,18 @@ def graph(parsed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Grap
 
 
 @pytest.fixture(scope="module")
-def once(parsed: Path, tmp_path_factory: pytest.TempPathFactory) -> dg.ExecuteInProcessResult:
-    """A run of the graph on an empty lake, for tests that only look at what it told."""
+def made(parsed: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dg.ExecuteInProcessResult]:
+    """A lake that was empty before a run of the graph, to be copied, and the run."""
     root = tmp_path_factory.mktemp("once") / "lake"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SHOP_LAKE", str(root))
-        return Graph(parsed, root).run()
+        return root, Graph(parsed, root).run()
+
+
+@pytest.fixture
+def once(made: tuple[Path, dg.ExecuteInProcessResult]) -> dg.ExecuteInProcessResult:
+    """A run of the graph on an empty lake, for tests that only look at what it told."""
+    return made[1]
 
 
 def found(result: dg.ExecuteInProcessResult, *key: str) -> dict[str, Any]:
@@ -145,14 +151,15 @@ def found(result: dg.ExecuteInProcessResult, *key: str) -> dict[str, Any]:
     return {name: value.value for name, value in events[-1].materialization.metadata.items()}
 
 
-def test_python_feeds_dbt_and_dbt_feeds_python(graph: Graph) -> None:
-    result = graph.run()
+def test_python_feeds_dbt_and_dbt_feeds_python(graph: Graph, made: tuple[Path, dg.ExecuteInProcessResult]) -> None:
+    root, result = made
+    shutil.copytree(root, graph.root)
     assert graph.rows("select price from report") == [(3.0,)]
     assert graph.rows("select * from through_a_view") == [(1,)]
 
     daily = found(result, "marts", "daily")
     assert (daily["version"], daily["engine"], daily["dagster/row_count"]) == (0, "duckdb", 2)
-    assert daily["location"] == str(graph.root / "marts" / "daily")
+    assert daily["location"] == str(root / "marts" / "daily")
     assert daily["dagster/table_name"] == "marts.daily"
     assert daily["seconds"] > 0 and daily["peak_memory_mb"] > 0
     assert [column.name for column in daily["dagster/column_schema"].columns] == ["day", "price", "n"]
@@ -174,6 +181,7 @@ def test_python_feeds_dbt_and_dbt_feeds_python(graph: Graph) -> None:
     assert graph.rows("select count(*) from appended") == [(2,)]
 
 
+@pytest.mark.drawn(3)
 def test_a_retried_dbt_step_commits_each_model_once(graph: Graph) -> None:
     graph.broken = True
     first = graph.run(fails=True)

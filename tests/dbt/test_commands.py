@@ -111,6 +111,7 @@ def with_state(make_project, files, **profile):
     return project
 
 
+@pytest.mark.drawn(3)
 def test_defer_and_clone_take_what_is_not_there_from_another_schema(make_project):
     project = with_state(make_project, SHOP, schema="prod")
     project.profile["schema"] = "dev"
@@ -138,6 +139,7 @@ def test_defer_and_clone_take_what_is_not_there_from_another_schema(make_project
     assert project.run("test", "--select", "facts").success
 
 
+@pytest.mark.drawn(3)
 def test_defer_reads_the_tables_of_another_lake(make_project, tmp_path):
     project_file = """
         name: shop
@@ -179,6 +181,7 @@ def test_a_sample_takes_the_rows_of_a_time(make_project):
     assert project.rows("main.late") == [(3,)]
 
 
+@pytest.mark.drawn(3)
 def test_retry_runs_what_failed_and_what_was_skipped_and_nothing_else(make_project):
     project = make_project(
         {**SHOP, "models/facts.sql": "{{ config(materialized='table') }} select id, gone from {{ ref('staged') }}"}

@@ -36,6 +36,7 @@ def test_merge_updates_known_keys_and_inserts_new_ones(make_project):
     assert project.version("main.orders") == response["version"] == 1
 
 
+@pytest.mark.drawn(3)
 def test_a_second_merge_in_a_fresh_process_reads_what_the_first_wrote(make_project):
     project = project_of(make_project, "incremental_strategy='merge', unique_key='id'")
     project.run("build", fresh=True)

@@ -51,6 +51,7 @@ ODD = {
 }
 
 
+@pytest.mark.drawn(2)
 def test_odd_names_of_schemas_tables_and_columns(make_project: Callable[..., Any]) -> None:
     project = make_project(ODD, schema="Haupt Büro", name="Mein Projekt ü")
     project.run("build")
@@ -94,6 +95,7 @@ def test_names_that_spark_takes_mean_the_same_there(make_project: Callable[..., 
     assert project.rows("table") == [("Ä", "x1"), ("ß", "x2")] and project.rows("third") == [("x1",), ("x2",)]
 
 
+@pytest.mark.drawn(2)
 def test_windows_separators_in_paths(make_project: Callable[..., Any]) -> None:
     project = make_project({})
     windows = str(project.lake).replace("/", "\\") + "\\"

@@ -37,7 +37,7 @@ NEXT = "id,day,price\n1,2026-01-01,1.5\n2,2026-01-02,9.5\n3,2026-01-03,3.5\n"
 
 @pytest.fixture(
     params=[
-        pytest.param("s3", marks=pytest.mark.s3),
+        pytest.param("s3", marks=[pytest.mark.slow, pytest.mark.s3]),
         pytest.param("az", marks=[pytest.mark.slow, pytest.mark.xdist_group("azure")]),
         pytest.param("abfss", marks=[pytest.mark.slow, pytest.mark.xdist_group("azure")]),
     ]

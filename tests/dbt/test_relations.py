@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import duckdb
+import pytest
 
 import duckrun
 
@@ -315,6 +316,7 @@ def test_what_a_lake_cannot_hold_is_refused_before_it_is_lost(make_project):
     assert "not supported" in result.text
 
 
+@pytest.mark.drawn(3)
 def test_the_session_is_in_utc_unless_the_profile_names_a_zone(make_project):
     files = {"models/z.sql": "{{ config(materialized='table') }} select current_setting('TimeZone') as zone"}
     project = make_project(files)

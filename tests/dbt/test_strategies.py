@@ -150,6 +150,7 @@ def test_hooks_and_operations_change_a_table_by_one_commit_a_statement(make_proj
     assert project.table("main.kept").schema().to_arrow().names == ["id", "name", "extra"]
 
 
+@pytest.mark.drawn(3)
 def test_two_lakes_in_a_project(make_project, tmp_path):
     project = make_project(
         {
@@ -169,6 +170,7 @@ def test_two_lakes_in_a_project(make_project, tmp_path):
     assert not result.success and "read-only" in result.message("a")
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("kind", ["parquet", "csv"])
 def test_an_external_model_is_there_in_a_later_process(make_project, tmp_path, kind):
     file = tmp_path / f"out.{kind}"

@@ -9,7 +9,7 @@ import pytest
 from duckrun import DuckrunError, UnsupportedFeature
 from duckrun.sql.names import transpile
 from tests.differential.corpus import Both, calls, over_all_tables, queries
-from tests.rows import rows_of
+from tests.lake import rows_of
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def test_a_query_gives_what_duckdb_gives(both: Both, query: str) -> None:
 PARTS = 20
 
 
-@pytest.mark.drawn(10)
+@pytest.mark.drawn(5)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_calls_of_every_function_give_what_duckdb_gives(both: Both, part: int) -> None:
     made = calls(both.plain)[part::PARTS]

@@ -50,7 +50,6 @@ def _compared() -> list[str]:
     return [query for query in queries() if not any(part in query for part in known)]
 
 
-@pytest.mark.drawn(12)
 @pytest.mark.parametrize("query", _compared())
 def test_a_query_on_spark_gives_the_rows_of_duckdb_or_an_error(both: Both, on_spark: Session, query: str) -> None:
     expected = _rows(both.session.sql(query).toArrow())

@@ -24,7 +24,7 @@ import duckrun
 from duckrun import WriteSpec
 from duckrun.session import Session
 from tests.differential.statements import NOT_IN_SPARK, Statement, rows, statements
-from tests.rows import rows_of
+from tests.lake import rows_of
 
 pytestmark = pytest.mark.differential
 

@@ -14,7 +14,7 @@ from duckrun import AppTransaction, DeltaTable, InvalidConfig, MergeSpec, Schema
 from duckrun.session import Session
 from duckrun.values.rows import DeleteInsertSpec, DeleteSpec, TableConstraints, UpdateSpec
 from duckrun.values.tables import AlterSpec, ClusterBy, ColumnSpec, CreateSpec, OptimizeSpec
-from tests.rows import rows_of
+from tests.lake import rows_of
 
 COLUMNS = (ColumnSpec("id", "BIGINT"), ColumnSpec("name", "VARCHAR"))
 

@@ -12,7 +12,7 @@ from duckrun import InvalidConfig, SchemaMismatch, WriteSpec
 from duckrun.session import Session
 from duckrun.values.rows import TableConstraints
 from duckrun.values.tables import AddCheck, AlterSpec, SetComment, SetNotNull
-from tests.rows import rows_of
+from tests.lake import rows_of
 
 ROWS = pa.table({"id": [1, 2], "Amount": [10, None]})
 HELD = TableConstraints(("id",), {"positive": 'coalesce("Amount" > 0, true)'})

@@ -36,7 +36,7 @@ from duckrun.values.tables import (
     SetProperties,
     UnsetProperties,
 )
-from tests.rows import rows_of
+from tests.lake import rows_of
 
 ORDERS = CreateSpec(
     (

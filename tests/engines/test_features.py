@@ -23,7 +23,7 @@ from duckrun.errors import InvalidConfig
 from duckrun.values.rows import DeleteSpec, UpdateSpec
 from duckrun.values.tables import OptimizeSpec
 from tests.engines.feature_cases import APPENDS_ONLY, ENGINES, FEATURES, OTHER, PAGE, STEPS, YES, Feature, page
-from tests.rows import rows_of
+from tests.lake import rows_of
 
 pytestmark = pytest.mark.spark
 CASES = [pytest.param(feature, engine, id=f"{feature.name}-{engine}") for feature in FEATURES for engine in ENGINES]

@@ -14,7 +14,7 @@ import pytest
 import duckrun
 from duckrun import MergeSpec, SchemaMismatch, Session, WriteSpec
 from duckrun.values.rows import DeleteInsertSpec
-from tests.rows import rows_of
+from tests.lake import rows_of
 
 LIBRARIES = ("arrow", "stream", "pandas", "polars", "lazy", "relation", "sql", "native")
 

@@ -13,7 +13,7 @@ from duckrun.sql.names import quote_identifier
 from duckrun.values.rows import DeleteInsertSpec, MergeClause
 from duckrun.values.tables import OptimizeSpec
 from tests.alphabet import INTERNAL_COLUMNS
-from tests.rows import rows_of
+from tests.lake import rows_of
 
 NAMES = (
     *INTERNAL_COLUMNS,

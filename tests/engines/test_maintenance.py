@@ -16,7 +16,7 @@ from duckrun.errors import InvalidConfig, TableNotFound, UnsupportedFeature
 from duckrun.session import Session
 from duckrun.values.rows import DeleteSpec, ReadSpec
 from duckrun.values.tables import AlterSpec, ColumnSpec, CreateSpec, OptimizeSpec, SetProperties, VacuumSpec
-from tests.rows import rows_of
+from tests.lake import rows_of
 
 WEEK = 7 * 24 * 3600
 

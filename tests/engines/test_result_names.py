@@ -11,7 +11,7 @@ import pytest
 import duckrun
 from duckrun import SchemaMismatch, WriteSpec
 from duckrun.session import Session
-from tests.rows import rows_of
+from tests.lake import rows_of
 
 QUERIES = (
     "select 1 as a, 2 as a",

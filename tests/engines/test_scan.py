@@ -20,7 +20,7 @@ from duckrun.engines.duckdb.views import ViewCatalog
 from duckrun.run.pins import Pins
 from duckrun.values.snapshot import Scan
 from duckrun.values.tables import OptimizeSpec
-from tests.rows import rows_of
+from tests.lake import rows_of
 
 # ---------------------------------------------------------------- tables that plain Spark makes
 

@@ -14,7 +14,7 @@ from duckrun.errors import InvalidConfig
 from duckrun.session import Session
 from duckrun.values.rows import DeleteInsertSpec
 from duckrun.values.tables import AddCheck, AlterSpec, SetComment, SetNotNull, SetProperties
-from tests.rows import rows_of
+from tests.lake import rows_of
 
 OLD = pa.table(
     {

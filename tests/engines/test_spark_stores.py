@@ -14,7 +14,7 @@ from duckrun.engines.spark.process.jars import STORE_PACKAGES, store_packages, w
 from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.storage.storage import Storage
 from duckrun.values.rows import DeleteSpec
-from tests.rows import rows_of
+from tests.lake import rows_of
 
 ROWS = pa.table({"id": [1, 2, 3], "day": ["mon", "o'x %", "mon"]})
 

@@ -21,7 +21,7 @@ from duckrun import MergeSpec, WriteSpec
 from duckrun.engines.spark.streams import stream_table
 from duckrun.errors import InvalidConfig, SchemaMismatch
 from duckrun.session import Session
-from tests.rows import rows_of
+from tests.lake import rows_of
 
 pytestmark = pytest.mark.spark
 

@@ -77,6 +77,7 @@ def check(session: Session, name: str, expected: pa.Table, *, of_spark: bool = F
         assert rows(DeltaTable(location).to_pyarrow_table()) == wanted
 
 
+@pytest.mark.drawn(5)
 @pytest.mark.parametrize("source", ["table", "stream"])
 @pytest.mark.parametrize(("kind", "layout"), CASES)
 def test_every_reader_finds_every_value_and_changes_it_by_itself(
@@ -103,7 +104,6 @@ def test_every_reader_finds_every_value_and_changes_it_by_itself(
 
 
 @pytest.mark.spark
-@pytest.mark.drawn(6)
 @pytest.mark.parametrize(("kind", "layout"), CASES)
 def test_both_engines_agree_on_every_value(duck: Session, spark: Any, kind: str, layout: str) -> None:
     partition_by = ("v",) if layout == "partition" else None

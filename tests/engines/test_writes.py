@@ -13,18 +13,15 @@ import pytest
 from duckrun import (
     SQL,
     AppTransaction,
-    CommitConflict,
-    DuplicateSourceKeys,
     MergeClause,
     MergeSpec,
     RowsOutsidePartition,
-    SchemaMismatch,
     TableNotFound,
     WriteSpec,
 )
 from duckrun.session import Session
 from duckrun.values.rows import DeleteInsertSpec, DeleteSpec, ReadSpec, TableConstraints, UpdateSpec
-from tests.rows import rows_of
+from tests.lake import rows_of
 
 NAN = float("nan")
 FRUIT = pa.table({"id": [1, 2, 3], "day": ["mon", "mon", "tue"], "price": [1.5, None, NAN]})
@@ -46,12 +43,6 @@ def fruits(session: Session) -> Session:
 def test_a_new_table_holds_what_was_written(fruits: Session) -> None:
     assert rows_of(fruits.scan("main.fruit")) == [(1, "mon", 1.5), (2, "mon", None), (3, "tue", "NaN")]
     assert fruits.table("main.fruit").snapshot().partition_columns == ("day",)
-
-
-def test_mode_error_leaves_an_existing_table_as_it_is(fruits: Session) -> None:
-    with pytest.raises(CommitConflict, match=r"main\.fruit"):
-        fruits.execute("main.fruit", WriteSpec("error"), FRUIT)
-    assert fruits.table("main.fruit").snapshot().version == 0
 
 
 def test_mode_ignore_writes_once(fruits: Session) -> None:
@@ -107,14 +98,6 @@ def test_replacing_without_a_predicate_replaces_the_partitions_of_the_rows(fruit
     assert rows_of(fruits.scan("main.fruit"), "id") == [(1,), (2,), (8,), (9,)]
 
 
-def test_rows_outside_the_replaced_part_are_refused_and_nothing_is_written(fruits: Session) -> None:
-    with pytest.raises(RowsOutsidePartition, match=r"main\.fruit"):
-        fruits.execute(
-            "main.fruit", WriteSpec("replace", predicate="day = 'mon'"), fruit((7, "mon", 7.0), (8, "tue", 8.0))
-        )
-    assert fruits.table("main.fruit").snapshot().version == 0
-
-
 def test_replace_creates_the_table_and_still_checks_its_rows(session: Session) -> None:
     spec = WriteSpec("replace", predicate="day = 'mon'", partition_by=("day",))
     with pytest.raises(RowsOutsidePartition):
@@ -142,28 +125,6 @@ def test_in_any_mode_rows_can_be_held_to_the_part_that_is_written(
     assert fruits.execute("main.fruit", spec, fruit((7, "mon", 7.0))).rows_inserted == 1
 
 
-def test_safeappend_needs_the_version_that_was_read(fruits: Session) -> None:
-    fruits.execute("main.fruit", WriteSpec("safeappend", read_version=0), fruit((4, "wed", 4.0)))
-    with pytest.raises(CommitConflict, match=r"main\.fruit.*version 0"):
-        fruits.execute("main.fruit", WriteSpec("safeappend", read_version=0), fruit((4, "wed", 4.0)))
-    assert fruits.scan("main.fruit").count() == 4
-
-
-@pytest.mark.parametrize(
-    ("data", "says"),
-    [
-        (pa.table({"id": [1], "day": ["mon"]}), "price"),
-        (FRUIT.append_column("taste", pa.array(["a", "b", "c"])), "taste"),
-        (pa.table({"id": ["one"], "day": ["mon"], "price": [1.0]}), "id"),
-    ],
-    ids=["missing", "new", "other type"],
-)
-def test_rows_that_do_not_fit_the_table_are_refused_by_column(fruits: Session, data: pa.Table, says: str) -> None:
-    with pytest.raises(SchemaMismatch, match=rf"(?s)main\.fruit.*{says}"):
-        fruits.execute("main.fruit", WriteSpec("append"), data)
-    assert fruits.table("main.fruit").snapshot().version == 0
-
-
 def test_new_columns_are_added_when_asked_for(fruits: Session) -> None:
     data = FRUIT.append_column("taste", pa.array(["a", "b", "c"]))
     fruits.execute("main.fruit", WriteSpec("append", schema_mode="append_new_columns"), data)
@@ -186,12 +147,6 @@ def test_any_tabular_value_can_be_written(fruits: Session, kind: str) -> None:
     commit = fruits.execute("main.fruit", WriteSpec("append"), values[kind]())
     added = {"relation": 1, "sql": 2}.get(kind, 3)
     assert (commit.rows_inserted, fruits.scan("main.fruit").count()) == (added, before + added)
-
-
-def test_a_partition_column_that_the_data_has_not_is_refused(session: Session) -> None:
-    with pytest.raises(SchemaMismatch, match=r"(?s)main\.new.*week"):
-        session.execute("main.new", WriteSpec("error", partition_by=("week",)), FRUIT)
-    assert not session.lake.exists(session.lake.parse("main.new"))
 
 
 # -- merge
@@ -230,42 +185,16 @@ def test_merge_can_delete_what_the_source_does_not_have(fruits: Session) -> None
     assert rows_of(fruits.scan("main.fruit")) == [(1, "mon", 10.0)]
 
 
-def test_null_keys_never_match_and_may_repeat(session: Session) -> None:
-    session.execute("main.fruit", WriteSpec("error"), fruit((None, "mon", 1.0), (1, "mon", 1.0)))
-    session.execute("main.fruit", MergeSpec(("id",)), fruit((None, "tue", 2.0), (None, "wed", 3.0), (1, "tue", 4.0)))
-    assert rows_of(session.scan("main.fruit"), "day", "price") == [
-        ("mon", 1.0),
-        ("tue", 2.0),
-        ("tue", 4.0),
-        ("wed", 3.0),
-    ]
-
-
 def test_merge_by_a_floating_key_takes_nan_for_equal(session: Session) -> None:
     session.execute("main.fruit", WriteSpec("error"), fruit((1, "mon", NAN), (2, "mon", 0.0)))
     session.execute("main.fruit", MergeSpec(("price",)), fruit((10, "mon", NAN), (20, "mon", -0.0)))
     assert rows_of(session.scan("main.fruit"), "id") == [(10,), (20,)]
 
 
-@pytest.mark.parametrize("exists", [True, False], ids=["existing table", "new table"])
-def test_duplicate_source_keys_are_refused_also_when_nothing_matches(fruits: Session, exists: bool) -> None:
-    name = "main.fruit" if exists else "main.new"
-    with pytest.raises(DuplicateSourceKeys, match=rf"(?s){name}.*id.*77"):
-        fruits.execute(name, MergeSpec(("id",)), fruit((77, "mon", 1.0), (77, "tue", 2.0)))
-    assert fruits.table("main.fruit").snapshot().version == 0
-    assert not fruits.lake.exists(fruits.lake.parse("main.new"))
-
-
 def test_merge_creates_the_table(session: Session) -> None:
     session.execute("main.new", MergeSpec(("id",), partition_by=("day",)), FRUIT)
     assert session.scan("main.new").count() == 3
     assert session.table("main.new").snapshot().partition_columns == ("day",)
-
-
-def test_delete_and_insert_by_key_is_one_commit_and_keys_may_repeat(fruits: Session) -> None:
-    commit = fruits.execute("main.fruit", DeleteInsertSpec(("id",)), fruit((1, "mon", 10.0), (1, "sun", 11.0)))
-    assert commit.version == 1
-    assert rows_of(fruits.scan("main.fruit"), "id", "day") == [(1, "mon"), (1, "sun"), (2, "mon"), (3, "tue")]
 
 
 # -- delete, update
@@ -307,25 +236,6 @@ def test_the_same_application_transaction_commits_once_and_comes_back_as_replaye
     assert fruits.scan("main.fruit").count() == 4
     following = fruits.execute("main.fruit", WriteSpec("append", app=AppTransaction("nightly/fruit", 1)), FRUIT)
     assert not following.replayed
-
-
-@pytest.mark.parametrize(
-    "spec",
-    [
-        MergeSpec(("id",), app=AppTransaction("w")),
-        DeleteSpec("id = 1", app=AppTransaction("w")),
-        UpdateSpec({"price": "price + 1"}, "id = 1", app=AppTransaction("w")),
-        WriteSpec("replace", predicate="id = 1", app=AppTransaction("w")),
-        DeleteInsertSpec(("id",), app=AppTransaction("w")),
-    ],
-    ids=lambda spec: spec.mode,
-)
-def test_every_kind_of_write_is_replayed(fruits: Session, spec: MergeSpec) -> None:
-    source = None if spec.mode in ("delete", "update") else fruit((1, "mon", 5.0))
-    first = fruits.execute("main.fruit", spec, source)
-    again = fruits.execute("main.fruit", spec, source)
-    assert (again.replayed, again.version) == (True, first.version)
-    assert fruits.table("main.fruit").snapshot().version == first.version
 
 
 def test_restore_brings_an_older_version_back_as_a_new_one(fruits: Session) -> None:

@@ -13,7 +13,7 @@ from duckrun import Session
 from duckrun.engines.duckdb import alter, change, optimize
 from duckrun.errors import LostRows
 from duckrun.values.rows import DeleteInsertSpec, DeleteSpec, MergeSpec, UpdateSpec, WriteSpec
-from tests.rows import rows_of
+from tests.lake import rows_of
 
 ROWS = [(n, n % 2) for n in range(10)]
 Work = Callable[[Session], Any]

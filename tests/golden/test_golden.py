@@ -17,7 +17,7 @@ import pytest
 import duckrun
 from duckrun import DuckrunError, Session
 from duckrun.frame import Frame
-from tests.rows import rows_of
+from tests.lake import rows_of
 
 HERE = Path(__file__).parent
 EXPECTED: dict[str, int | None] = json.loads((HERE / "expected.json").read_text())
@@ -119,6 +119,7 @@ def test_spark_refuses_by_name_too(sparks: Session, spark: Any, tables: Path, na
         _load(sparks, tables / name).toArrow()
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("name", [name for name in READ if 0 < (EXPECTED[name] or 0) <= MANY])
 def test_a_filter_on_any_column_finds_what_is_there(duck: Session, tables: Path, name: str) -> None:
     """By the bounds that each writer left in the log."""

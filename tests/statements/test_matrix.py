@@ -10,7 +10,7 @@ import pytest
 
 import duckrun
 from duckrun import DuckrunError, Frame, Session
-from tests.rows import rows_of
+from tests.lake import rows_of
 from tests.statements.cases import CASES, ENGINES, Case, make_lake, matrix
 from tools.statement_matrix import PAGE, with_matrix
 

@@ -23,7 +23,7 @@ from duckrun import (
 from duckrun.session import Session
 from duckrun.statements.parse.parsing import parse
 from duckrun.statements.parse.tokens import split
-from tests.rows import rows_of
+from tests.lake import rows_of
 
 ORDERS = pa.table({"id": [1, 2], "item": ["fig", "kiwi"]})
 

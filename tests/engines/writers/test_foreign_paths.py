@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from duckrun import Session, UnsupportedFeature
 from duckrun.errors import VersionNotReadable
 from duckrun.values.rows import DeleteInsertSpec, DeleteSpec, MergeSpec, UpdateSpec, WriteSpec
-from tests.rows import rows_of
+from tests.lake import rows_of
 
 VALUES = ["é", "日本", "a'b", "a%b", "a b", "a`b", "100%", "x=y", "a/b", "a+b", "a:b"]
 Work = Callable[[Session], Any]

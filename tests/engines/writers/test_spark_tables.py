@@ -16,7 +16,7 @@ import duckrun
 from duckrun import Session
 from duckrun.values.rows import DeleteSpec, UpdateSpec, WriteSpec
 from tests.engines.writers.test_foreign_paths import CHANGES, VALUES, removed_paths
-from tests.rows import rows_of
+from tests.lake import rows_of
 
 pytestmark = pytest.mark.spark
 ROWS = [(n, value) for n, value in enumerate(VALUES)]

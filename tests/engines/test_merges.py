@@ -1,0 +1,119 @@
+"""Merge, delete+insert, delete and update on both engines."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from duckrun.errors import (
+    DuplicateSourceKeys,
+    InvalidConfig,
+)
+from duckrun.values.rows import (
+    DeleteInsertSpec,
+    DeleteSpec,
+    MergeClause,
+    MergeSpec,
+    UpdateSpec,
+    WriteSpec,
+)
+from tests.lake import ORDERS, OneTable
+
+
+def test_merge_clauses_with_conditions_in_duckdbs_dialect(orders: OneTable) -> None:
+    spec = MergeSpec(
+        ("id",),
+        (
+            MergeClause("matched_delete", condition="source.v < 0"),
+            MergeClause(
+                "matched_update",
+                condition="source.v > target.v AND source.id // 2 = 1",
+                set={"v": "target.v + source.v"},
+            ),
+            MergeClause("not_matched_insert", condition="length(source.day) = 1", columns=("id", "day")),
+            MergeClause("not_matched_by_source_update", condition="target.v > 40", set={"v": "0.0"}),
+            MergeClause("not_matched_by_source_delete", condition="target.day = 'd'"),
+        ),
+    )
+    orders.run(WriteSpec("append"), [{"id": 4, "day": "d", "v": 1.0}, {"id": 5, "day": "e", "v": 50.0}])
+    orders.run(
+        spec,
+        [
+            {"id": 1, "day": "a", "v": -1.0},
+            {"id": 2, "day": "b", "v": 100.0},
+            {"id": 8, "day": "h", "v": 8.0},
+            {"id": 9, "day": "long", "v": 9.0},
+        ],
+    )
+    assert orders.rows() == [(2, "b", 120.0), (5, "e", 0.0), (8, "h", None)]
+
+
+def test_null_keys_never_match(bench: OneTable) -> None:
+    schema = pa.schema([("id", pa.int64()), ("v", pa.int64())])
+    bench.run(MergeSpec(("id",)), pa.table({"id": [None, 1], "v": [1, 1]}, schema=schema))
+    commit = bench.run(MergeSpec(("id",)), pa.table({"id": [None, None, 1], "v": [2, 3, 9]}, schema=schema))
+    assert (commit.rows_inserted, commit.rows_updated) == (2, 1)
+    assert bench.rows() == [(1, 9), (None, 1), (None, 2), (None, 3)]
+
+
+@pytest.mark.parametrize("keys", [(1, 1), (77, 77)], ids=["matching", "matching nothing"])
+def test_duplicate_source_keys_are_refused_with_examples(orders: OneTable, keys: tuple[int, int]) -> None:
+    rows = [{"id": key, "day": "a", "v": float(i)} for i, key in enumerate(keys)]
+    with pytest.raises(DuplicateSourceKeys, match=rf"sales\.orders.* 1 keys .*id = {keys[0]} \(2 times\)"):
+        orders.run(MergeSpec(("id",)), rows)
+    assert orders.version == 0
+
+
+def test_duplicate_source_keys_are_refused_for_a_table_that_does_not_exist_yet(bench: OneTable) -> None:
+    rows = [{"id": i % 5, "v": i} for i in range(10)]
+    with pytest.raises(DuplicateSourceKeys, match="5 keys .*more than once"):
+        bench.run(MergeSpec(("id",)), rows)
+    assert bench.version is None
+
+
+def test_merge_creates_the_table_of_the_rows_that_its_clauses_insert(bench: OneTable) -> None:
+    spec = MergeSpec(
+        ("id",), (MergeClause("not_matched_insert", condition="source.v > 0"),), partition_by=("day",),
+        table_properties={"delta.appendOnly": "false"},
+    )  # fmt: skip
+    assert bench.run(spec, [*ORDERS, {"id": 3, "day": "c", "v": -1.0}]).version == 0
+    assert bench.rows() == [(1, "a", 10.0), (2, "b", 20.0)]
+    assert bench.snapshot().partition_columns == ("day",)
+
+
+def test_an_expression_that_the_engine_does_not_know_names_the_table(orders: OneTable) -> None:
+    with pytest.raises(InvalidConfig, match="sales.orders"):
+        orders.run(MergeSpec(("id",), (MergeClause("matched_update", set={"v": "nonsense(source.v)"}),)), ORDERS)
+    with pytest.raises(InvalidConfig, match="sales.orders"):
+        orders.run(UpdateSpec({"v": "w + 1"}))
+    assert orders.version == 0
+
+
+def test_a_key_that_neither_side_has_is_named(orders: OneTable) -> None:
+    with pytest.raises(InvalidConfig, match="nr"):
+        orders.run(MergeSpec(("nr",)), ORDERS)
+
+
+# -- delete+insert, delete, update
+
+
+def test_delete_insert_replaces_by_key_in_one_commit_and_keys_may_repeat(orders: OneTable) -> None:
+    rows = [{"id": 1, "day": "x", "v": 1.0}, {"id": 1, "day": "y", "v": 2.0}, {"id": 5, "day": "z", "v": 3.0}]
+    commit = orders.run(DeleteInsertSpec(("id",)), rows)
+    assert (commit.version, commit.rows_inserted, commit.rows_deleted) == (1, 3, 1)
+    assert orders.rows() == [(1, "x", 1.0), (1, "y", 2.0), (2, "b", 20.0), (5, "z", 3.0)]
+
+
+def test_delete_insert_deletes_only_where_its_predicate_holds(orders: OneTable) -> None:
+    orders.run(DeleteInsertSpec(("id",), predicate="day <> 'a'"), [{"id": i, "day": "n", "v": 0.0} for i in (1, 2)])
+    assert orders.rows() == [(1, "a", 10.0), (1, "n", 0.0), (2, "n", 0.0)]
+
+
+def test_delete_and_update_by_predicate(orders: OneTable) -> None:
+    commit = orders.run(UpdateSpec({"v": "v * 2", "day": "upper(day)"}, predicate="id = 1"))
+    assert (commit.version, commit.rows_updated) == (1, 1)
+    commit = orders.run(DeleteSpec("v = 20 AND id = 2"))
+    assert (commit.version, commit.rows_deleted) == (2, 1)
+    assert orders.rows() == [(1, "A", 20.0)]
+    orders.run(DeleteSpec())
+    assert orders.rows() == []
