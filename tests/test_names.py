@@ -48,7 +48,7 @@ def rows(session: Session, table: str) -> list[dict[str, Any]]:
     return session.sql(f"select id, p from {table} order by id").collect()
 
 
-@pytest.mark.drawn(4)
+@pytest.mark.drawn(5)
 @pytest.mark.parametrize("name", CARRIED)
 def test_a_name_is_written_read_listed_and_dropped(
     name: str, duck: Session, root: Path, plain: duckdb.DuckDBPyConnection
@@ -173,6 +173,7 @@ def test_folders_that_somebody_else_made_block_nothing(duck: Session, root: Path
         duck.table("tt")
 
 
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("folder", ["100% é", "a[b]", "a|b ^", "a?b*", "a#b", "日本", "{a}", "a:b"])
 def test_a_root_and_an_attached_root_of_an_odd_name(folder: str, duck: Session, tmp_path: Path) -> None:
     with duckrun.connect(tmp_path / folder) as session:

@@ -125,6 +125,7 @@ print(s.sql("select count(*) as n from kept").collect())
 """
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("source", ["stream", "table"])
 @pytest.mark.parametrize("layout", ["partitioned", "flat"])
 def test_a_full_disk_leaves_nothing_of_the_write_that_met_it(source: str, layout: str, root: Path) -> None:

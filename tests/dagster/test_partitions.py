@@ -196,6 +196,7 @@ DOUBLED = dg.HourlyPartitionsDefinition("2023-11-05-00:00", end_date="2023-11-05
 MISSING = dg.HourlyPartitionsDefinition("2024-03-10-00:00", end_date="2024-03-10-05:00", timezone=NEW_YORK)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     ("kind", "key_of"),
     [
@@ -238,6 +239,7 @@ def test_a_clock_without_a_zone_holds_the_hours_that_it_can_tell_apart(shop: Any
     assert shop.rows("select count(*) from hours") == [(8,)]
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(("zone", "day"), [("America/Havana", "2024-11-03"), ("Africa/Cairo", "2024-04-26")])
 @pytest.mark.parametrize("kind", [pa.date32(), pa.timestamp("us"), pa.string(), pa.timestamp("us", "UTC")])
 def test_a_day_whose_midnight_happens_twice_or_never_is_a_day(shop: Any, zone: str, day: str, kind: Any) -> None:

@@ -112,7 +112,7 @@ def test_modes_that_know_no_partition_leave_the_table_as_it_is(tmp_path: Path, m
     assert slices.version("t") == 0
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(5)
 @pytest.mark.parametrize("kind", KINDS, **BY_NAME)
 def test_each_partition_is_read_as_the_rows_that_were_made_for_it(tmp_path: Path, kind: Kind) -> None:
     """One, a range, all that exist, and the whole table: which rows of no partition are in it, too."""

@@ -79,6 +79,7 @@ def test_a_key_that_is_not_there_is_refused_and_nothing_is_written(make_project,
     assert everything(project.lake) == before
 
 
+@pytest.mark.drawn(5)
 @pytest.mark.parametrize("kind", ["table", "view", "seed", "snapshot", "located"])
 def test_files_that_are_no_table_are_left_alone_by_every_materialization(make_project, engine, kind, tmp_path):
     place = tmp_path / "elsewhere" if kind == "located" else tmp_path / "lake" / "main" / "t"

@@ -119,6 +119,7 @@ CHANGES: dict[str, tuple[Work, Callable[[list[tuple[int, str]]], list[tuple[int,
 }
 
 
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("clone", [False, True], ids=["inside", "with files elsewhere"])
 def test_every_change_of_a_table_that_spark_spelled_takes_out_what_it_should(
