@@ -6,17 +6,16 @@ rows, and so makes nothing downstream stale. Source: Delta protocol, Add File an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
 
-from duckrun.formats.delta.log import CommitActions
+from duckrun.formats.format import CommitRecord, FileChange
 from duckrun.lake.lake import Lake
 from duckrun.values.rows import Commit
 from duckrun.values.snapshot import Snapshot
 from duckrun_dagster.metadata import key_finder
 from duckrun_dagster.partitions.partitions import PartitionSlice
 
-Touches = Callable[[Mapping[str, Any]], bool]
+Touches = Callable[[FileChange], bool]
 
 
 def data_version(
@@ -27,7 +26,7 @@ def data_version(
     partition: PartitionSlice | None = None,
     column: str | None = None,
     known: str | None = None,
-    log: Iterable[CommitActions] | None = None,
+    log: Iterable[CommitRecord] | None = None,
 ) -> str:
     """``<table id>@<version>`` of the newest commit up to ``snapshot`` that changed rows.
 
@@ -41,11 +40,11 @@ def data_version(
     touches = _touching(snapshot, partition, column)
     since = _version_of(known, snapshot)
     oldest = snapshot.version
-    for actions in log if log is not None else lake.format.actions_back(snapshot.ref, snapshot.version):
-        if since is not None and actions.version <= since:
+    for record in log if log is not None else lake.format.records_back(snapshot.ref, snapshot.version):
+        if since is not None and record.version <= since:
             break
-        oldest = actions.version
-        if changes_rows(actions, touches):
+        oldest = record.version
+        if changes_rows(record, touches):
             return f"{snapshot.table_id}@{oldest}"
     return f"{snapshot.table_id}@{oldest if since is None else since}"
 
@@ -54,19 +53,19 @@ class LogBackwards:
     """The commits of a table from a snapshot back, each read once and when it is first needed."""
 
     def __init__(self, lake: Lake, snapshot: Snapshot) -> None:
-        self._rest = lake.format.actions_back(snapshot.ref, snapshot.version)
-        self._read: list[CommitActions] = []
+        self._rest = lake.format.records_back(snapshot.ref, snapshot.version)
+        self._read: list[CommitRecord] = []
 
-    def __iter__(self) -> Iterator[CommitActions]:
+    def __iter__(self) -> Iterator[CommitRecord]:
         yield from self._read
-        for actions in self._rest:
-            self._read.append(actions)
-            yield actions
+        for record in self._rest:
+            self._read.append(record)
+            yield record
 
 
-def changes_rows(actions: CommitActions, touches: Touches = lambda file: True) -> bool:
+def changes_rows(record: CommitRecord, touches: Touches = lambda file: True) -> bool:
     """Whether a commit added or removed rows, in files that ``touches`` names."""
-    return any(file.get("dataChange", True) and touches(file) for file in (*actions.adds, *actions.removes))
+    return any(file.changes_rows and touches(file) for file in (*record.added, *record.removed))
 
 
 def _touching(snapshot: Snapshot, partition: PartitionSlice | None, column: str | None) -> Touches:
@@ -76,12 +75,11 @@ def _touching(snapshot: Snapshot, partition: PartitionSlice | None, column: str 
         return lambda file: True
     key_of = key_finder(partition, snapshot.schema.field(name).type)
 
-    def touches(file: Mapping[str, Any]) -> bool:
-        values = file.get("partitionValues")
-        if not values:
+    def touches(file: FileChange) -> bool:
+        if not file.partition_values:
             return True
         try:
-            return key_of(values.get(name)) is not None
+            return key_of(file.partition_values.get(name)) is not None
         except ValueError:
             return True
 

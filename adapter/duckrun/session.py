@@ -17,7 +17,7 @@ from duckrun.engines.engine import Engine
 from duckrun.engines.frame import LazyRows
 from duckrun.engines.tabular.values import is_of_spark
 from duckrun.errors import InvalidConfig, SourceOutdated
-from duckrun.formats.delta.log import CommitActions
+from duckrun.formats.format import CommitRecord
 from duckrun.frame import Frame
 from duckrun.lake.lake import Lake, TableRef, ViewDefinition
 from duckrun.lake.lakes import Lakes
@@ -310,7 +310,7 @@ class Session:
                 return
             self.pins.renew(ref)
 
-    def _commit_meets(self, transaction: Transaction, other: CommitActions, predicate: str) -> bool:
+    def _commit_meets(self, transaction: Transaction, other: CommitRecord, predicate: str) -> bool:
         """Whether a commit of another writer's changed rows for which a predicate (DuckDB's SQL) is true; in doubt it did."""
         return meets_commit(transaction, other, matching(self._embedded.cursor(), predicate))
 

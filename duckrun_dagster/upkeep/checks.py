@@ -208,10 +208,9 @@ def _fresh(checks: TableChecks, lake: Lake, snapshot: Snapshot) -> AssetCheckRes
     changed = next((each for each in LogBackwards(lake, snapshot) if changes_rows(each)), None)
     if changed is None:
         return _result(checks, FRESH, False, snapshot, {"last_change": "before the oldest commit in the log"})
-    millis = changed.info.get("inCommitTimestamp") or changed.info.get("timestamp")
-    if millis is None:
+    if changed.timestamp is None:
         return _result(checks, FRESH, False, snapshot, {"last_change": f"version {changed.version}, which has no time"})
-    moment = datetime.fromtimestamp(millis / 1000, UTC)
+    moment = datetime.fromtimestamp(changed.timestamp / 1000, UTC)
     age = datetime.now(UTC) - moment
     found = {"last_change": MetadataValue.timestamp(moment), "age_seconds": round(age.total_seconds(), 1)}
     return _result(checks, FRESH, age <= checks.max_age, snapshot, found)

@@ -127,10 +127,11 @@ def test_a_writer_that_commits_within_a_compaction_goes_below_it(
         duck.execute("main.t", WriteSpec("append"), rows("a", number))
     from duckrun.engines.duckdb import optimize
     from duckrun.run.transaction import Transaction
+    from duckrun.values.rows import Commit
 
     real = optimize.staged.commit
 
-    def commit(transaction: Transaction, *args: object, **options: object) -> int:
+    def commit(transaction: Transaction, *args: object, **options: object) -> Commit:
         monkeypatch.setattr(optimize.staged, "commit", real)
         import deltalake
 

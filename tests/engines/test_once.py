@@ -46,4 +46,4 @@ def test_the_same_application_version_commits_once(orders: OneTable, spec: Any) 
     assert orders.lake.format.app_version(orders.ref, "run-1/orders") == 3
     # and the id does not leak into what runs after it
     assert orders.run(WriteSpec("append"), ORDERS).version == 2
-    assert not orders.lake.format.actions(orders.ref, 2).transactions  # type: ignore[union-attr]
+    assert not orders.lake.format.record(orders.ref, 2).transactions  # type: ignore[union-attr]

@@ -137,7 +137,7 @@ def test_application_ids_do_not_leak_between_writes_that_run_at_once(bench: Work
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(work, range(4)))
-    committed = [bench.lake.format.actions(ref, 1).transactions for ref in refs]  # type: ignore[union-attr]
+    committed = [bench.lake.format.record(ref, 1).transactions for ref in refs]  # type: ignore[union-attr]
     assert committed == [() if app is None else (app,) for app in apps]
 
 

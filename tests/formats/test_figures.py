@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 from duckrun import Session
-from duckrun.engines.duckdb import alter, change, optimize
+from duckrun.engines.duckdb import alter, optimize
+from duckrun.engines.duckdb import change as changes
 from duckrun.errors import LostRows
 from duckrun.values.rows import DeleteInsertSpec, DeleteSpec, MergeSpec, UpdateSpec, WriteSpec
 from tests.lake import rows_of
@@ -46,7 +47,7 @@ def test_a_change_that_reads_other_rows_than_its_files_hold_is_not_committed(
     held: Session, monkeypatch: pytest.MonkeyPatch, name: str, fault: str
 ) -> None:
     """A reader that leaves out a row of a file, or gives all of its rows twice."""
-    stage = change.staged.stage
+    stage = changes.staged.stage
 
     def strange(rows: Any, *args: Any, **options: Any) -> Any:
         sql = f"SELECT * FROM ({rows.sql}) WHERE id <> 5"
@@ -54,13 +55,13 @@ def test_a_change_that_reads_other_rows_than_its_files_hold_is_not_committed(
             sql = f"SELECT * FROM ({rows.sql}) UNION ALL SELECT * FROM ({rows.sql}) WHERE id = 5"
         return stage(replace(rows, sql=sql), *args, **options)
 
-    real, more = change.counted, 1 if fault == "rows are doubled" else -1
+    real, more = changes.counted, 1 if fault == "rows are doubled" else -1
     monkeypatch.setattr(
-        change,
+        changes,
         "counted",  # also of the rows of the files
         lambda cursor, rows, *where: real(cursor, rows, *where) + (more if ".parquet" in rows else 0),
     )
-    monkeypatch.setattr(change.staged, "stage", strange)
+    monkeypatch.setattr(changes.staged, "stage", strange)
     with pytest.raises(LostRows, match=r"main\.t.*not committed"):
         CHANGES[name](held)
     monkeypatch.undo()
@@ -94,12 +95,12 @@ def test_a_remove_of_a_file_that_is_not_in_the_table_is_not_committed(
     held: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As by a name that is spelled in another way than the log's: the file would stay."""
-    real = change.whole_files
+    real = changes.whole_files
 
     def respelled(*args: Any) -> Any:
         return [replace(file, spelled=f"{file.spelled}?") for file in real(*args) or ()]
 
-    monkeypatch.setattr(change, "whole_files", respelled)
+    monkeypatch.setattr(changes, "whole_files", respelled)
     with pytest.raises(LostRows, match=r"main\.t.*does not have"):
         held.execute("t", DeleteSpec("p = 1"))
     monkeypatch.undo()
@@ -109,7 +110,7 @@ def test_a_remove_of_a_file_that_is_not_in_the_table_is_not_committed(
 def test_rows_read_from_a_file_that_the_log_does_not_name_are_not_rewritten(
     held: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(change, "place", lambda ref, file: f"/elsewhere/{file.path}")
+    monkeypatch.setattr(changes, "place", lambda ref, file: f"/elsewhere/{file.path}")
     with pytest.raises(LostRows, match=r"main\.t.*no file of its log"):
         held.execute("t", DeleteSpec("id = 3"))
     monkeypatch.undo()

@@ -8,15 +8,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from duckrun.engines.engine import Engine
 from duckrun.errors import CommitConflict, DuckrunError, SchemaMismatch
-from duckrun.formats.delta import maintenance, operations
-from duckrun.formats.delta.alteration import altered
-from duckrun.formats.delta.commit import NewCommit, refuse_unknown_features
-from duckrun.formats.delta.definition import created
+from duckrun.formats.format import NewCommit
 from duckrun.run.transaction import Transaction
 from duckrun.values.rows import Commit, counted_rows
 from duckrun.values.snapshot import Snapshot
@@ -102,76 +99,44 @@ class TableJob:
         if snapshot is not None and spec.if_exists == "error":
             raise CommitConflict(f"Table {self.ref} exists already, at version {snapshot.version}; nothing was made.")
         if snapshot is not None and spec.if_exists == "ignore":
-            return self._nothing(snapshot, spec, "the table exists already")
-        definition = created(spec)
-        if snapshot is None:
-            return self._commit(
-                spec,
-                None,
-                NewCommit(operations.created(definition, "CREATE TABLE"), {}, definition),
-                "a table with no rows",
-            )
-        before = self.form.definition(snapshot)
-        definition = replace(definition, id=before.id, name=before.name, created_time=before.created_time)
-        new = NewCommit(
-            operations.created(definition, "CREATE OR REPLACE TABLE"), {}, definition, removes=snapshot.files()
-        )
-        rows = counted_rows(snapshot.files())
-        return self._commit(spec, snapshot, new, "a table with no rows in place of the one before", rows_deleted=rows)
+            return self.transaction.nothing(snapshot, "the table exists already")
+        definition, gone = self.form.created(spec, snapshot), () if snapshot is None else snapshot.files()
+        reason = "a table with no rows" + ("" if snapshot is None else " in place of the one before")
+        rows = (0, 0, counted_rows(gone))
+        new = NewCommit(spec, definition, removes=gone, rows=rows, reason=reason, anew=True)
+        return self.transaction.commit(snapshot, new)
 
     def _alter(self, spec: AlterSpec, snapshot: Snapshot) -> Commit:
-        refuse_unknown_features(snapshot)
-        alteration = altered(self.form.definition(snapshot), spec)
+        self.form.refuse_unknown_features(snapshot)
+        alteration = self.form.altered(snapshot, spec)
         if not alteration.changed:
-            return self._nothing(snapshot, spec, "the table is so already")
+            return self.transaction.nothing(snapshot, "the table is so already")
         for condition, meaning in alteration.tests():
             breaking = self.engine.count_breaking(snapshot, alteration, condition)
             if breaking:
                 raise SchemaMismatch(f"{meaning}, and {breaking} rows at version {snapshot.version} break it")
         if not alteration.rewrites:
-            new = NewCommit(operations.Operation(alteration.operation), {}, alteration.after)
-            return self._commit(spec, snapshot, new, "only the log says it; no file was written")
+            reason = "only the log says it; no file was written"
+            return self.transaction.commit(snapshot, NewCommit(spec, alteration.after, reason=reason))
         with self.engine.rewritten(snapshot, alteration, self.transaction) as files:
-            new = NewCommit(operations.Operation(alteration.operation), {}, alteration.after, files, snapshot.files())
-            return self._commit(spec, snapshot, new, REWRITTEN, writer="staged")
+            new = NewCommit(spec, alteration.after, files, snapshot.files(), writer="staged", reason=REWRITTEN)
+            return self.transaction.commit(snapshot, new)
 
     def _restore(self, spec: RestoreSpec, snapshot: Snapshot) -> Commit:
         version = self.lake.snapshot(self.ref, spec.version, spec.timestamp).version
         if version == snapshot.version:
-            return self._nothing(snapshot, spec, "the table is at that version")
+            return self.transaction.nothing(snapshot, "the table is at that version")
         note = self.transaction.note(reason=f"restored to version {version}", writer="delta_rs")
         new = self.form.restore(snapshot, version, note, self.transaction.app)
-        return self.form.commit_at(self.ref, new, mode="restore", engine=self.engine.name, writer="delta_rs")
-
-    def _commit(
-        self,
-        spec: TableSpec,
-        snapshot: Snapshot | None,
-        new: NewCommit,
-        reason: str,
-        *,
-        writer: str = "none",
-        **counts: Any,
-    ) -> Commit:
-        counted = {"rows_inserted": 0, "rows_updated": 0, "rows_deleted": 0, **counts}
-        note = self.transaction.note(writer=writer, reason=reason, **counted)
-        version = self.form.commit(self.ref, snapshot, replace(new, note=note, app=self.transaction.app))
-        return self.form.commit_at(
-            self.ref, version, mode=spec.mode, engine=self.engine.name, writer=writer, reason=reason
-        )
-
-    def _nothing(self, snapshot: Snapshot, spec: TableSpec, reason: str) -> Commit:
-        return nothing(snapshot, spec.mode, self.engine.name, reason)
+        return self.transaction.committed(new, writer="delta_rs")
 
     def _convert(self, spec: ConvertSpec) -> Commit:
         reason = "the Parquet files stay as they are"
 
         def attempt(snapshot: Snapshot | None) -> Commit:
             note = self.transaction.note(reason=reason, writer="delta_rs")
-            maintenance.convert(self.form, self.ref, spec, note, self.transaction.app)
-            return self.form.commit_at(
-                self.ref, 0, mode=spec.mode, engine=self.engine.name, writer="delta_rs", reason=reason
-            )
+            self.form.convert(self.ref, spec, note, self.transaction.app)
+            return self.transaction.committed(0, writer="delta_rs", reason=reason)
 
         return self.transaction.run(attempt, mode=spec.mode, engine=self.engine.name, over_files=True)
 
@@ -200,11 +165,11 @@ class TableJob:
             match spec:
                 case VacuumSpec():
                     own = self.engine.vacuum(spec, before, self.transaction)
-                    removed = maintenance.vacuum(self.form, before, spec) if own is None else own
+                    removed = self.form.vacuum(before, spec) if own is None else own
                 case CheckpointSpec():
-                    maintenance.checkpoint(self.form, before)
+                    self.form.checkpoint(before)
                 case CleanupLogSpec():
-                    removed = maintenance.cleanup_log(self.form, before)
+                    removed = self.form.cleanup_log(before)
             after = self.lake.snapshot(self.ref)
         made = None if after.version == before.version else after.version
         seconds = round(time.perf_counter() - started, 3)
@@ -225,14 +190,6 @@ class TableJob:
             seconds=seconds,
             **said,
         )
-
-
-def nothing(snapshot: Snapshot, mode: str, engine: str, reason: str) -> Commit:
-    """No commit was made, since none was needed."""
-    return Commit(
-        str(snapshot.ref), snapshot.ref.location, snapshot.version, mode, engine, "none", reason,
-        rows_inserted=0, rows_updated=0, rows_deleted=0, files_added=0, files_removed=0, bytes_added=0,
-    )  # fmt: skip
 
 
 def sizes(snapshot: Snapshot) -> Sizes:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import difflib
 import json
 import os
-import shutil
-import uuid
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -14,19 +12,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import obstore
-
 from duckrun.errors import InvalidConfig, ReadOnlyLake, StorageError, TableNotFound
-from duckrun.formats.delta.delta import DeltaFormat
-from duckrun.storage.locks import table_lock
+from duckrun.formats.factory import format_of
 from duckrun.storage.storage import Storage, normalise_root, refuse_location
 from duckrun.values.names import folder_of, name_of, why_no_name
-from duckrun.values.snapshot import Snapshot, TableRef
+from duckrun.values.snapshot import DELTA, Snapshot, TableRef
 
 __all__ = ["Lake", "LocationDefinition", "TableRef", "ViewDefinition"]
 
 _RESERVED = "_duckrun"
-_DROPPED = "_duckrun_dropped_"
 
 
 @dataclass(frozen=True)
@@ -52,7 +46,7 @@ class LocationDefinition:
     location: str
 
 
-Definition = ViewDefinition | LocationDefinition
+NameDefinition = ViewDefinition | LocationDefinition
 
 
 class Lake:
@@ -76,7 +70,7 @@ class Lake:
         self.read_only = read_only
         self.name = name
         """The name by which a session has attached this lake."""
-        self.format = DeltaFormat(self.storage, read_only=read_only)
+        self.format = format_of(DELTA, self.storage, read_only=read_only)
 
     def __repr__(self) -> str:
         return f"Lake({self.root!r})"
@@ -158,7 +152,7 @@ class Lake:
         """The persisted views of a schema."""
         return sorted(n for n, d in self._definitions(schema).items() if isinstance(d, ViewDefinition))
 
-    def _ref(self, schema: str, name: str, definition: Definition | None) -> TableRef:
+    def _ref(self, schema: str, name: str, definition: NameDefinition | None) -> TableRef:
         if isinstance(definition, LocationDefinition):
             return TableRef(schema, name, definition.location, catalog=self.name)
         return TableRef(schema, name, f"{self.root}/{self._folder(schema, name)}", catalog=self.name)
@@ -187,11 +181,11 @@ class Lake:
 
     # -- definition files
 
-    def definition(self, ref: TableRef) -> Definition | None:
+    def definition(self, ref: TableRef) -> NameDefinition | None:
         """The definition file of a name: a view, a table with a location of its own, or None."""
         return self._read_definition(ref.schema, ref.name)
 
-    def put_definition(self, ref: TableRef, definition: Definition) -> None:
+    def put_definition(self, ref: TableRef, definition: NameDefinition) -> None:
         """Write a definition, atomically. A definition wins over a folder of that name."""
         self.ensure_writable(ref)
         kind = "view" if isinstance(definition, ViewDefinition) else "location"
@@ -207,13 +201,13 @@ class Lake:
     def _definition_path(self, schema: str, name: str) -> str:
         return f"{folder_of(schema)}/{_RESERVED}/{folder_of(name)}.json"
 
-    def _definitions(self, schema: str) -> dict[str, Definition]:
+    def _definitions(self, schema: str) -> dict[str, NameDefinition]:
         files = self.storage.list_names(f"{self._folder(schema)}/{_RESERVED}")[1]
         names = self._named(f.removesuffix(".json") for f in files if f.endswith(".json"))
         found = {name: self._read_definition(schema, name) for name in names}
         return {name: definition for name, definition in found.items() if definition is not None}
 
-    def _read_definition(self, schema: str, name: str) -> Definition | None:
+    def _read_definition(self, schema: str, name: str) -> NameDefinition | None:
         path = self._definition_path(schema, name)
         raw = self.storage.read(path)
         if raw is None:
@@ -239,26 +233,9 @@ class Lake:
         self.storage.check_writable(ref.location)
 
     def drop_table(self, ref: TableRef) -> None:
-        """Remove a table's folder. A reader sees the whole table or none; a table that is not there is fine.
-
-        On a local path the folder leaves its name in one rename, then it is removed; so are the remains of drops that
-        were killed in between.
-        """
+        """Remove a table's folder. A reader sees the whole table or none; a table that is not there is fine."""
         self.ensure_writable(ref)
-        if self.storage.is_local:
-            folder = Path(ref.location)
-            if folder.is_dir():
-                with table_lock(ref, True), suppress(FileNotFoundError):
-                    folder.rename(folder.with_name(f"{_DROPPED}{uuid.uuid4().hex}"))
-            for doomed in folder.parent.glob(f"{_DROPPED}*"):
-                shutil.rmtree(doomed, ignore_errors=True)  # another drop may be removing it too
-            return
-        store = self.storage.store_at(ref.location)
-        paths = [key["path"] for key in self.storage.keys(ref.location)]
-        log = [path for path in paths if path.startswith("_delta_log/")]
-        for batch in (log, [path for path in paths if not path.startswith("_delta_log/")]):
-            if batch:
-                obstore.delete(store, batch)
+        self.format.drop(ref)
 
     def drop_schema(self, schema: str) -> None:
         """Remove what is left of a schema without tables and views: its empty folders. Other files stay, and keep it."""

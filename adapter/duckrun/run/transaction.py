@@ -15,17 +15,21 @@ from pathlib import Path
 from typing import Any
 
 from duckrun.errors import CommitConflict, SourceOutdated, VersionNotReadable
-from duckrun.formats.delta.log import CommitActions, CommitTaken
+from duckrun.formats.format import CommitRecord, CommitTaken, NewCommit
 from duckrun.lake.lake import Lake
 from duckrun.run.memory import PeakSampler
 from duckrun.run.pins import NOTHING, Pins, Read, Reads, WorkLog
 from duckrun.storage.locks import table_lock
-from duckrun.values.rows import NO_TABLE, AppTransaction, Commit
+from duckrun.values.rows import NO_TABLE, AppTransaction, Commit, WriterName
 from duckrun.values.snapshot import Snapshot, TableRef
 
 log = logging.getLogger(__name__)
 
 MAX_ATTEMPTS = 12
+
+
+def _counts(new: NewCommit) -> dict[str, int | None]:
+    return dict(zip(("rows_inserted", "rows_updated", "rows_deleted"), new.rows, strict=True))
 
 
 class Transaction:
@@ -47,7 +51,7 @@ class Transaction:
         pins: Pins | None = None,
         reads: Reads | None = NOTHING,
         log: WorkLog | None = None,
-        sees: Callable[[Transaction, CommitActions, str], bool] | None = None,
+        sees: Callable[[Transaction, CommitRecord, str], bool] | None = None,
     ) -> None:
         self.lake = lake
         self.ref = ref
@@ -142,13 +146,61 @@ class Transaction:
             values |= {"app_id": self.app.app_id, "app_version": self.app.version}
         return {k: v for k, v in values.items() if v is not None}
 
+    # -- what an attempt commits
+
+    def commit(
+        self,
+        snapshot: Snapshot | None,
+        new: NewCommit,
+        on_top: Callable[[Sequence[CommitRecord]], bool] | None = None,
+    ) -> Commit:
+        """The commit at the version after a snapshot (None: of a new table); all that it says is in ``new``, so no log is read.
+
+        If that version is taken, the same files go on top of the commits of others for which ``on_top`` is true. Raises
+        CommitTaken where they may not, upon which the attempt runs again.
+        """
+        note = self.note(writer=new.writer, reason=new.reason, **_counts(new))
+        at = snapshot
+        while True:
+            try:
+                version = self.lake.format.commit(self.ref, at, new, note, self.app)
+                return self._made(
+                    version, new.writer, new.reason, len(new.adds), len(new.removes), sum(f.size for f in new.adds)
+                ).with_(**_counts(new))
+            except CommitTaken:
+                others = self.commits_after(at.version) if at is not None and on_top is not None else []
+                if not others or on_top is None or not on_top(others):
+                    raise
+                log.info(
+                    "table %s: version %s was taken, committing the same files on top", self.ref, others[0].version
+                )
+                at = self.lake.format.snapshot(self.ref, others[-1].version)
+
+    def committed(self, version: int, *, writer: WriterName, reason: str = "") -> Commit:
+        """The commit of a version that another library made for this transaction, as the log has it."""
+        record = self.lake.format.record(self.ref, version)
+        if record is None:
+            raise VersionNotReadable(f"Version {version} of table {self.ref} is not in its log any more.")
+        return record.as_commit(self.ref, mode=self.mode, engine=self.engine, writer=writer, reason=reason)
+
+    def nothing(self, snapshot: Snapshot, reason: str) -> Commit:
+        """No commit was made, since none was needed."""
+        return self._made(snapshot.version, "none", reason, 0, 0, 0)
+
+    def _made(
+        self, version: int, writer: WriterName, reason: str, files_added: int, files_removed: int, bytes_added: int
+    ) -> Commit:
+        return Commit(
+            str(self.ref), self.ref.location, version, self.mode, self.engine, writer, reason,
+            rows_inserted=0, rows_updated=0, rows_deleted=0,
+            files_added=files_added, files_removed=files_removed, bytes_added=bytes_added,
+        )  # fmt: skip
+
     # -- the fence
 
-    def commits_after(self, version: int) -> list[CommitActions]:
+    def commits_after(self, version: int) -> list[CommitRecord]:
         """The commits that others made after a version, oldest first."""
-        newest = self.lake.format.latest_version(self.ref)
-        found = [self.lake.format.actions(self.ref, v) for v in range(version + 1, (newest or 0) + 1)]
-        return [actions for actions in found if actions is not None]
+        return self.lake.format.records_after(self.ref, version)
 
     @property
     def log(self) -> WorkLog:
@@ -163,7 +215,7 @@ class Transaction:
         given = self.reads.get(self.ref.location)
         return ran if given is None else given.with_(ran)
 
-    def outdated_by(self, others: Sequence[CommitActions]) -> bool:
+    def outdated_by(self, others: Sequence[CommitRecord]) -> bool:
         """True if commits of others changed rows that the ones to write were computed from.
 
         A commit that leaves all rows as they are (a compaction, a property) is none of them.
@@ -171,7 +223,7 @@ class Transaction:
         read = self.read()
         return read is not None and bool(self._changes(read, others))
 
-    def _changes(self, read: Read, others: Sequence[CommitActions]) -> list[CommitActions]:
+    def _changes(self, read: Read, others: Sequence[CommitRecord]) -> list[CommitRecord]:
         return [
             other
             for other in others
@@ -180,7 +232,7 @@ class Transaction:
             and self._is_seen(read, other)
         ]
 
-    def _is_seen(self, read: Read, other: CommitActions) -> bool:
+    def _is_seen(self, read: Read, other: CommitRecord) -> bool:
         if read.predicates is None or self._sees is None:
             return True
         return any(self._sees(self, other, predicate) for predicate in sorted(read.predicates))
@@ -202,7 +254,7 @@ class Transaction:
         others = [other for other in commits if not self.log.is_own(self.ref.location, other.version)]
         changes = self._changes(read, others)
         if changes:
-            named = ", ".join(f"{other.version} ({other.info.get('operation', 'unknown')})" for other in changes[:5])
+            named = ", ".join(f"{other.version} ({other.operation})" for other in changes[:5])
             raise self._outdated(read, f"version {named} has changed its rows since")
         if len(commits) < newest - since:
             raise self._outdated(read, f"the log no longer says what changed since, up to version {newest}")

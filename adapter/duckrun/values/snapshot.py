@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
@@ -12,6 +12,9 @@ import pyarrow as pa
 
 from duckrun.values.names import url_of
 from duckrun.values.rows import ReadSpec, ScanFile
+
+DELTA = "delta"
+"""The name of the one table format."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +24,7 @@ class TableRef:
     schema: str
     name: str
     location: str
-    format: str = "delta"
+    format: str = DELTA
     catalog: str | None = None
 
     @property
@@ -38,7 +41,7 @@ class Snapshot:
     """A table at one version: what its log says, with no data file opened.
 
     ``schema`` is the Arrow form of the table's schema, comments as field metadata; ``properties`` are the table
-    properties. The list of files is read when it is asked for.
+    properties, ``checks`` the conditions of its constraints (Spark SQL) by their names. The list of files is read when it is asked for.
     """
 
     ref: TableRef
@@ -49,6 +52,7 @@ class Snapshot:
     properties: dict[str, str] = field(default_factory=dict)
     reader_features: frozenset[str] = frozenset()
     writer_features: frozenset[str] = frozenset()
+    checks: Mapping[str, str] = field(default_factory=dict)
     description: str | None = None
     list_files: Callable[[Snapshot], tuple[ScanFile, ...]] | None = field(default=None, repr=False, compare=False)
     long_log: str | None = field(default=None, compare=False)

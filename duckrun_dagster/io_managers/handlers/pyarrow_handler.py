@@ -8,7 +8,6 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from duckrun.errors import InvalidConfig
-from duckrun.formats.delta.dataset import arrow_dataset
 from duckrun_dagster.io_managers.arrow_predicate import arrow_predicate
 from duckrun_dagster.io_managers.handlers.handler import TableScan, TypeHandler
 
@@ -40,7 +39,7 @@ def _dataset(scan: TableScan) -> ds.Dataset:
     """The table's files, filtered by the scan's predicate, which prunes them too."""
     snapshot = scan.snapshot("pyarrow.dataset.Dataset")
     scan.session.reading(snapshot, scan.spec)
-    dataset = arrow_dataset(scan.session.lake.format, snapshot)
+    dataset = scan.session.lake.format.arrow_dataset(snapshot)
     if scan.spec.predicate is not None:
         dataset = dataset.filter(arrow_predicate(scan.spec.predicate, dataset.schema))
     if scan.spec.columns is None:

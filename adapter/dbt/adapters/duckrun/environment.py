@@ -19,8 +19,7 @@ from dbt.adapters.duckrun.model.node import Node, current, reading
 from dbt.adapters.duckrun.spark.cursor import SparkCursor
 from dbt.adapters.duckrun.spark.session import SparkNodeSession, start_engine
 
-from duckrun.engines.duckdb.engine import UNSIGNED, DuckDBEngine, extension_path, instance_config, load_extensions
-from duckrun.engines.duckdb.views import ViewCatalog
+from duckrun.engines.duckdb import UNSIGNED, DuckDBEngine, ViewCatalog, extension_path, instance_config, load_extensions
 from duckrun.errors import InvalidConfig
 from duckrun.lake.lake import Lake
 from duckrun.lake.lakes import Lakes

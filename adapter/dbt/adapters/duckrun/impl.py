@@ -33,7 +33,7 @@ from dbt_common.contracts.constraints import ConstraintType
 from dbt_common.contracts.metadata import CatalogTable
 from dbt_common.exceptions import CompilationError, DbtRuntimeError
 
-from duckrun.engines.duckdb.views import ViewCatalog
+from duckrun.engines.duckdb import ViewCatalog
 from duckrun.errors import DuckrunError, InvalidConfig, UnsupportedFeature
 from duckrun.lake.lake import TableRef, ViewDefinition
 from duckrun.run.pins import unnoted

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import duckdb
 from dbt.adapters.duckrun.environment import LakeEnvironment
 
-from duckrun.engines.duckdb.engine import DuckDBEngine
-from duckrun.engines.duckdb.views import ViewCatalog
+from duckrun.engines.duckdb import DuckDBEngine, ViewCatalog
 from duckrun.errors import InvalidConfig
 from duckrun.lake.lake import ViewDefinition
 from duckrun.session import Session

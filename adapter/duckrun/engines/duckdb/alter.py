@@ -9,14 +9,13 @@ import duckdb
 from duckrun.engines.duckdb.scan import scan
 from duckrun.engines.duckdb.source import Rows
 from duckrun.engines.duckdb.writers import staged
-from duckrun.formats.delta.alteration import Alteration
-from duckrun.formats.delta.definition import Definition
+from duckrun.formats.format import Alteration, TableDefinition
 from duckrun.sql.names import quote_identifier, transpile
 from duckrun.values.rows import StagedFile
 from duckrun.values.snapshot import Snapshot
 
 
-def column_types(definition: Definition, cursor: duckdb.DuckDBPyConnection) -> dict[str, Any]:
+def column_types(definition: TableDefinition, cursor: duckdb.DuckDBPyConnection) -> dict[str, Any]:
     """The DuckDB types of a definition's columns."""
     relation = cursor.from_arrow(definition.schema.empty_table())
     return dict(zip(relation.columns, relation.types, strict=True))

@@ -23,7 +23,7 @@ from duckrun.engines.duckdb.writers import staged
 from duckrun.engines.duckdb.writers.reads import EVERYTHING, Read, equal, has_subquery, joined, matching, partitions
 from duckrun.engines.tables import REWRITTEN
 from duckrun.errors import DuplicateSourceKeys, InvalidConfig, LostRows, repeated_keys
-from duckrun.formats.delta.operations import changed
+from duckrun.formats.format import NewCommit, RowCounts
 from duckrun.sql.names import columns_of, fresh_name, quote_identifier, quote_literal, transpile
 from duckrun.values.data_files import place
 from duckrun.values.partition_values import partition_key
@@ -210,7 +210,7 @@ def _without(
     hits: str,
     added: Rows | None,
     reason: str,
-    counts: Sequence[int | None],
+    counts: RowCounts,
     read: Read,
 ) -> Commit:
     """rewrite() without the rows that a query finds."""
@@ -226,7 +226,7 @@ def rewrite(
     changes: str,
     added: Rows | None,
     reason: str,
-    counts: Sequence[int | None],
+    counts: RowCounts,
     read: Read,
 ) -> Commit:
     """Write anew the files that hold some rows, without those rows, and add others: one commit. ``read`` says which rows of
@@ -248,7 +248,7 @@ def rewrite(
     if added is not None:
         selects.append(f"SELECT {names} FROM ({added.sql})")
     if not selects:
-        return job.nothing(snapshot, "no row was concerned")
+        return job.transaction.nothing(snapshot, "no row was concerned")
     sql = f"SELECT * FROM ({' UNION ALL '.join(selects)}){order_by(sort_order(snapshot.properties))}"
     one_shot = added is not None and added.one_shot
     files = staged.stage(
@@ -286,26 +286,11 @@ def _swap(
     files: Sequence[staged.StagedFile],
     gone: Sequence[ScanFile],
     reason: str,
-    counts: Sequence[int | None],
+    counts: RowCounts,
     read: Read,
 ) -> Commit:
     definition = definition_of(snapshot)
     if not files and not gone and definition is None:
-        return job.nothing(snapshot, "no row was concerned")
-    inserted, updated, deleted = counts
-    version = staged.commit(
-        job.transaction,
-        snapshot,
-        files,
-        gone,
-        operation=changed(job.spec, snapshot.partition_columns),
-        read=read,
-        fenced=getattr(job.spec, "read_version", None) is not None,
-        definition=definition,
-        writer="staged",
-        reason=reason,
-        rows_inserted=inserted,
-        rows_updated=updated,
-        rows_deleted=deleted,
-    )
-    return job.done(version, "staged", reason)
+        return job.transaction.nothing(snapshot, "no row was concerned")
+    new = NewCommit(job.spec, definition, files, gone, counts, "staged", reason)
+    return staged.commit(job.transaction, snapshot, new, read, fence=job.spec.read_version)

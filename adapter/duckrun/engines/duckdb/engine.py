@@ -29,7 +29,7 @@ from duckrun.engines.frame import LazyRows, without_arrow_form
 from duckrun.engines.tables import carry_out
 from duckrun.engines.tabular.values import arrow_table
 from duckrun.errors import StorageError
-from duckrun.formats.delta.alteration import Alteration
+from duckrun.formats.format import Alteration
 from duckrun.lake.lake import Lake
 from duckrun.run.memory import Arbiter, threads_within
 from duckrun.run.pins import NOTHING, Reads, together

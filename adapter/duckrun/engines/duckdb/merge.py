@@ -18,8 +18,6 @@ from duckrun.engines.duckdb.target import definition_of
 from duckrun.engines.duckdb.writers import delta_rs
 from duckrun.engines.duckdb.writers.reads import EVERYTHING, has_subquery, joined
 from duckrun.errors import DuplicateSourceKeys, InvalidConfig, repeated_keys
-from duckrun.formats.delta.data_paths import RESPELLED, respelled
-from duckrun.formats.delta.definition import CHECK
 from duckrun.sql.names import columns_of, fresh_name, quote_identifier, transpile
 from duckrun.values.columns import holds
 from duckrun.values.rows import Commit, MergeClause, MergeSpec
@@ -129,9 +127,7 @@ def _why_staged(spec: MergeSpec, snapshot: Snapshot, rows: Rows) -> str | None:
     files = snapshot.files()
     if any(f.deletion_vector for f in files):
         return "files have deletion vectors"
-    if respelled(files):
-        return RESPELLED
-    return None
+    return delta_rs.why_not_these(files)
 
 
 def _is_instant(kind: pa.DataType) -> bool:
@@ -154,7 +150,7 @@ def _is_constrained(snapshot: Snapshot) -> bool:
     texts = (snapshot.schema.field(c).type for c in snapshot.partition_columns)
     return (
         any(not field.nullable for field in snapshot.schema)
-        or any(name.startswith(CHECK) for name in snapshot.properties)
+        or bool(snapshot.checks)
         or any(pa.types.is_string(kind) or pa.types.is_large_string(kind) for kind in texts)
     )
 
@@ -234,8 +230,8 @@ def _checked(chosen: Sequence[str], columns: Sequence[str], ref: TableRef) -> Se
 
 def _merged(job: Job, snapshot: Snapshot, version: int, reason: str) -> Commit:
     if version == snapshot.version:
-        return job.nothing(snapshot, "no row matched and none was to be inserted")
-    return job.done(version, "delta_rs", reason)
+        return job.transaction.nothing(snapshot, "no row matched and none was to be inserted")
+    return job.transaction.committed(version, writer="delta_rs", reason=reason)
 
 
 def _merge_actions(job: Job, spec: MergeSpec, clauses: Sequence[MergeClause], snapshot: Snapshot, rows: Rows) -> Commit:
@@ -253,7 +249,7 @@ def _merge_actions(job: Job, spec: MergeSpec, clauses: Sequence[MergeClause], sn
         decided = Rows(cursor, select, dict(zip(relation.columns, relation.types, strict=True)))
         count = relation.count("*").fetchone()
         if not count or not count[0]:
-            return job.nothing(snapshot, "no clause applied to any row")
+            return job.transaction.nothing(snapshot, "no clause applied to any row")
         updates: list[tuple[str | None, Mapping[str, str]]] = []
         deletes: list[str | None] = []
         inserts: list[tuple[str | None, Mapping[str, str]]] = []

@@ -18,10 +18,8 @@ from duckrun.engines.duckdb.scan import scan
 from duckrun.engines.duckdb.source import Rows
 from duckrun.engines.duckdb.writers import staged
 from duckrun.engines.duckdb.writers.reads import NOTHING
-from duckrun.engines.tables import nothing
 from duckrun.errors import InvalidConfig
-from duckrun.formats.delta import operations
-from duckrun.formats.delta.commit import refuse_unknown_features
+from duckrun.formats.format import NewCommit
 from duckrun.run.memory import parse_bytes
 from duckrun.run.transaction import Transaction
 from duckrun.sql.names import fresh_name, quote_identifier, transpile
@@ -43,7 +41,7 @@ def optimize(
 
     Raises InvalidConfig for a predicate that is not over partition columns.
     """
-    refuse_unknown_features(snapshot)
+    transaction.lake.format.refuse_unknown_features(snapshot)
     chosen = _chosen(spec, snapshot, cursor)
     target = spec.target_file_size or _target(snapshot)
     _check_columns(spec, snapshot)
@@ -53,25 +51,10 @@ def optimize(
         added += _together(group, snapshot, spec.z_order_by, cursor, target)
         gone += group
     if not gone:
-        return nothing(snapshot, spec.mode, "duckdb", "no two files are small enough to be written together")
+        return transaction.nothing(snapshot, "no two files are small enough to be written together")
     reason = f"{len(gone)} files were written as {len(added)}" + (", in z-order" if spec.z_order_by else "")
-    version = staged.commit(
-        transaction,
-        snapshot,
-        added,
-        gone,
-        operation=operations.optimize(spec.predicate, spec.z_order_by),
-        read=NOTHING,
-        data_change=False,
-        writer="staged",
-        reason=reason,
-        rows_inserted=0,
-        rows_updated=0,
-        rows_deleted=0,
-    )
-    return transaction.lake.format.commit_at(
-        transaction.ref, version, mode=spec.mode, engine="duckdb", writer="staged", reason=reason
-    )
+    new = NewCommit(spec, None, added, gone, writer="staged", reason=reason, data_change=False, blind=True)
+    return staged.commit(transaction, snapshot, new, NOTHING)
 
 
 def _chosen(spec: OptimizeSpec, snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection) -> Sequence[ScanFile]:

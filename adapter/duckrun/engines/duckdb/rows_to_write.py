@@ -14,7 +14,7 @@ from duckrun.engines.duckdb.source import Rows, schema_of_types, without_type
 from duckrun.engines.duckdb.types import kind_of, whole_microseconds
 from duckrun.engines.fit import fits
 from duckrun.errors import InvalidConfig, RowsOutsidePartition, SchemaMismatch, UnsupportedFeature
-from duckrun.formats.delta.definition import CHECK, Definition
+from duckrun.formats.format import TableDefinition
 from duckrun.sql.names import quote_identifier, quote_literal, transpile
 from duckrun.sql.raising import raising
 from duckrun.values.columns import outside_years
@@ -98,7 +98,7 @@ def fitted(
     *,
     spec: WriteSpec | None = None,
     snapshot: Snapshot | None = None,
-    definition: Definition | None = None,
+    definition: TableDefinition | None = None,
 ) -> Rows:
     """The SELECT that is written: cast, checked row by row as it streams, sorted. A ``definition`` is that of the table as
     it will be; without one, the constraints and the sort order of the snapshot hold.
@@ -109,16 +109,18 @@ def fitted(
         f"{_cast(name, source, kind, rows)} AS {quote_identifier(name)}" for name, (source, kind) in filled.items()
     )
     if definition is None and snapshot is not None:
-        not_null, properties = [f.name for f in snapshot.schema if not f.nullable], snapshot.properties
+        not_null, checks = [f.name for f in snapshot.schema if not f.nullable], snapshot.checks
+        table_order = sort_order(snapshot.properties)
     elif definition is not None:
-        not_null, properties = [f["name"] for f in definition.fields if not f["nullable"]], dict(definition.properties)
+        not_null, checks = [f["name"] for f in definition.fields if not f["nullable"]], definition.checks
+        table_order = definition.sort_by
     else:
-        not_null, properties = [], {}
-    checked = _checks(filled, partition_by, spec, not_null, properties)
+        not_null, checks, table_order = [], {}, ()
+    checked = _checks(filled, partition_by, spec, not_null, checks)
     columns = ", ".join(
         f"{checked[name]} AS {quote_identifier(name)}" if name in checked else quote_identifier(name) for name in filled
     )
-    order = order_by(_sort_order(ref, filled, spec, properties))
+    order = order_by(_sort_order(ref, filled, spec, table_order))
     sql = f"SELECT {columns} FROM (SELECT {casts} FROM ({rows.sql})) AS {_ROWS}{order}"
     if rows.one_shot:  # binding it must not read it
         types = {name: _type(rows.cursor, kind) for name, (_, kind) in filled.items()}
@@ -143,16 +145,14 @@ def _cast(name: str, source: str | None, kind: str, rows: Rows) -> str:
     return f"CASE WHEN {column} IS NULL OR {tried} IS NOT NULL THEN {tried} ELSE CAST({raising(SchemaMismatch, message)} AS {kind}) END"
 
 
-def _sort_order(
-    ref: TableRef, filled: Filled, spec: WriteSpec | None, properties: Mapping[str, str]
-) -> tuple[str, ...]:
+def _sort_order(ref: TableRef, filled: Filled, spec: WriteSpec | None, table_order: Sequence[str]) -> tuple[str, ...]:
     """The columns to sort by: those of the spec, else those that the table says."""
     if spec is not None and spec.sort_by:
         unknown = [c for c in spec.sort_by if c not in filled]
         if unknown:
             raise InvalidConfig(f"Table {ref}: sort_by names {', '.join(unknown)}, which is no column.")
         return spec.sort_by
-    return tuple(c for c in sort_order(properties) if c in filled)
+    return tuple(c for c in table_order if c in filled)
 
 
 def refuse_outside(ref: TableRef, rows: Rows, within: str, asked: str) -> None:
@@ -181,7 +181,7 @@ def _checks(
     partition_by: Sequence[str],
     spec: WriteSpec | None,
     not_null: Sequence[str],
-    properties: Mapping[str, str],
+    checks: Mapping[str, str],
 ) -> dict[str, str]:
     """Column -> expression that raises for a row that may not be written, and is the column otherwise."""
     tests: list[tuple[str, str, type, str]] = []
@@ -208,12 +208,11 @@ def _checks(
         if name in filled:
             message = quote_literal(f"column {name} is NOT NULL, and the data has a NULL in it")
             tests.append((name, f"{quote_identifier(name)} IS NOT NULL", SchemaMismatch, message))
-    for key, condition in properties.items():
-        if key.startswith(CHECK):
-            message = quote_literal(f"a row breaks the constraint {key.removeprefix(CHECK)} ({condition})")
-            # Spark takes a condition that is NULL for broken, unlike SQL's own CHECK.
-            test = transpile(condition, "spark", "duckdb")
-            tests.append((next(iter(filled)), f"({test}) IS TRUE", SchemaMismatch, message))
+    for key, condition in checks.items():
+        message = quote_literal(f"a row breaks the constraint {key} ({condition})")
+        # Spark takes a condition that is NULL for broken, unlike SQL's own CHECK.
+        test = transpile(condition, "spark", "duckdb")
+        tests.append((next(iter(filled)), f"({test}) IS TRUE", SchemaMismatch, message))
     checked: dict[str, str] = {}
     for name, test, kind, message in tests:
         inner = checked.get(name, quote_identifier(name))

@@ -11,9 +11,7 @@ from duckrun.engines.duckdb.alter import projection
 from duckrun.engines.duckdb.scan import scan
 from duckrun.engines.duckdb.source import Rows, schema_of_types
 from duckrun.engines.duckdb.types import store_all
-from duckrun.formats.delta.alteration import Alteration, evolved
-from duckrun.formats.delta.definition import Definition, fields_of
-from duckrun.formats.delta.delta import DeltaFormat
+from duckrun.formats.format import Alteration, Format, TableDefinition
 from duckrun.sql.names import quote_identifier
 from duckrun.values.rows import SchemaMode
 from duckrun.values.snapshot import Snapshot
@@ -30,19 +28,19 @@ class Target(Snapshot):
         return self.schema if self.alteration is None else self.alteration.before.schema
 
 
-def target_of(snapshot: Snapshot, rows: Rows, mode: SchemaMode, form: DeltaFormat) -> Snapshot:
+def target_of(snapshot: Snapshot, rows: Rows, mode: SchemaMode, form: Format) -> Snapshot:
     """The snapshot itself, or a Target that takes the columns of some rows. Raises SchemaMismatch, InvalidConfig."""
     if mode == "fail":
         return snapshot
-    incoming = fields_of(schema_of_types(store_all(rows.types), rows.cursor))
-    alteration = evolved(form.definition(snapshot), incoming, mode)
+    incoming = form.fields_of(schema_of_types(store_all(rows.types), rows.cursor))
+    alteration = form.evolved(snapshot, incoming, mode)
     if not alteration.changed:
         return snapshot
     values = {f.name: getattr(snapshot, f.name) for f in fields(Snapshot)}
     return Target(**{**values, "schema": alteration.after.schema}, alteration=alteration)
 
 
-def definition_of(snapshot: Snapshot) -> Definition | None:
+def definition_of(snapshot: Snapshot) -> TableDefinition | None:
     """The definition to commit with the rows; None where it stays."""
     alteration = getattr(snapshot, "alteration", None)
     return None if alteration is None else alteration.after

@@ -25,7 +25,7 @@ from duckrun.engines.duckdb.source import Rows, arrow_schema, spool
 from duckrun.engines.duckdb.target import definition_of, target_of, written_anew
 from duckrun.engines.duckdb.types import fit_all, store_all
 from duckrun.engines.duckdb.writers import delta_rs, staged
-from duckrun.engines.duckdb.writers.reads import NOTHING
+from duckrun.engines.duckdb.writers.reads import EVERYTHING, NOTHING
 from duckrun.errors import (
     CommitConflict,
     InvalidConfig,
@@ -33,17 +33,7 @@ from duckrun.errors import (
     TableNotFound,
     UnsupportedFeature,
 )
-from duckrun.formats.delta import operations
-from duckrun.formats.delta.data_paths import RESPELLED, respelled
-from duckrun.formats.delta.definition import (
-    Definition,
-    asks_features,
-    constrained_anew,
-    fields_of,
-    overwritten,
-    special_properties,
-)
-from duckrun.formats.delta.operations import created
+from duckrun.formats.format import NewCommit, TableDefinition
 from duckrun.run.transaction import Transaction
 from duckrun.sql.names import transpile
 from duckrun.values.layout import Layout
@@ -75,6 +65,7 @@ class Job:
         self.engine = engine
         self.spec = spec
         self.transaction = transaction
+        self.form = transaction.lake.format
         self.shares: MemoryShares = engine.arbiter.write(engine.duckdb_limit)
         self._staged: dict[tuple[str, ...], tuple[StagedFile, ...]] = {}
         self._spooled: dict[str, Rows] = {}
@@ -105,7 +96,7 @@ class Job:
     def _write(self, spec: WriteSpec, rows: Rows, snapshot: Snapshot | None) -> Commit:
         transaction, mode = self.transaction, spec.mode
         if snapshot is not None and mode == "ignore":
-            return self.nothing(snapshot, "the table exists already")
+            return transaction.nothing(snapshot, "the table exists already")
         if snapshot is not None and mode == "error":
             raise CommitConflict(
                 f"Table {transaction.ref} exists already, at version {snapshot.version}; mode 'error' writes new tables only."
@@ -148,7 +139,7 @@ class Job:
         whole: bool,
     ) -> Commit:
         repartitioned = snapshot is not None and tuple(partition_by) != snapshot.partition_columns
-        if rows.one_shot and (repartitioned or (whole and special_properties(spec.table_properties))):
+        if rows.one_shot and (repartitioned or (whole and self.form.special_properties(spec.table_properties))):
             rows = self.kept(rows)
         reason = _why_staged(self.transaction.ref, rows, snapshot, whole)
         if reason is not None:
@@ -174,19 +165,19 @@ class Job:
             writer="delta_rs",
             reason=reason,
         )
-        return self.done(version, "delta_rs", reason)
+        return self.transaction.committed(version, writer="delta_rs", reason=reason)
 
     def _own_definition(
         self, spec: WriteSpec, rows: Rows, filled: Filled, partition_by: Sequence[str], snapshot: Snapshot | None
-    ) -> Definition | None:
+    ) -> TableDefinition | None:
         """The definition of a table whose rows are all written anew, where delta_rs does not write it: another one,
         properties of our own, those that need a table feature, constraints. None where it does.
         """
         own = any(not name.startswith("delta.") for name in spec.table_properties)
-        if snapshot is not None and constrained_anew(snapshot.properties, snapshot.schema, spec):
+        if snapshot is not None and self.form.constrained_anew(snapshot, spec):
             own = True
-        if snapshot is None and not special_properties(spec.table_properties):
-            own = own or asks_features(spec.table_properties)
+        if snapshot is None and not self.form.special_properties(spec.table_properties):
+            own = own or self.form.asks_features(spec.table_properties)
         schema = empty(filled, rows.cursor)
         if not (own or spec.redefine or spec.constraints or delta_rs.misspells(schema, partition_by)):
             return None
@@ -194,11 +185,10 @@ class Job:
 
     def _definition(
         self, spec: WriteSpec, schema: pa.Schema, partition_by: Sequence[str], snapshot: Snapshot | None
-    ) -> Definition:
-        before = None if snapshot is None else self.transaction.lake.format.definition(snapshot)
-        return overwritten(spec, fields_of(schema), tuple(partition_by), before)
+    ) -> TableDefinition:
+        return self.form.overwritten(spec, self.form.fields_of(schema), partition_by, snapshot)
 
-    def _defined(self, spec: WriteSpec, rows: Rows, snapshot: Snapshot | None, definition: Definition) -> Commit:
+    def _defined(self, spec: WriteSpec, rows: Rows, snapshot: Snapshot | None, definition: TableDefinition) -> Commit:
         """All rows of a table and its definition."""
         files = self.staged(rows, definition.partition_columns, spec.target_file_size)
         return self._all(spec, files, snapshot, definition, "rows and definition of the table in one commit")
@@ -208,43 +198,22 @@ class Job:
         spec: WriteSpec,
         files: Sequence[StagedFile],
         snapshot: Snapshot | None,
-        definition: Definition | None,
+        definition: TableDefinition | None,
         reason: str,
     ) -> Commit:
         """All rows of a table, in place of those before."""
         gone = () if snapshot is None else snapshot.files()
-        if definition is not None and (snapshot is None or spec.redefine):
-            operation = created(definition, f"CREATE {'' if snapshot is None else 'OR REPLACE '}TABLE AS SELECT")
-        else:
-            partition_by = (definition or snapshot).partition_columns  # type: ignore[union-attr]
-            operation = operations.write("Overwrite", partition_by)
-        version = staged.commit(
-            self.transaction,
-            snapshot,
-            files,
-            gone,
-            operation=operation,
-            definition=definition,
-            rows_deleted=counted_rows(gone),
-            writer="staged",
-            reason=reason,
+        rows = (sum(file.rows for file in files), 0, counted_rows(gone))
+        new = NewCommit(
+            spec, definition, files, gone, rows, "staged", reason, anew=definition is not None and spec.redefine
         )
-        return self.done(version, "staged", reason)
+        return staged.commit(self.transaction, snapshot, new, EVERYTHING)
 
     def _added(self, files: Sequence[StagedFile], snapshot: Snapshot, reason: str) -> Commit:
-        """Rows beside those that are there."""
-        version = staged.commit(
-            self.transaction,
-            snapshot,
-            files,
-            operation=operations.write("Append", snapshot.partition_columns),
-            read=NOTHING,
-            fenced=self.spec.read_version is not None,
-            definition=definition_of(snapshot),
-            writer="staged",
-            reason=reason,
-        )
-        return self.done(version, "staged", reason)
+        """Rows beside those that the table has."""
+        rows = (sum(file.rows for file in files), 0, 0)
+        new = NewCommit(self.spec, definition_of(snapshot), files, (), rows, "staged", reason, blind=True)
+        return staged.commit(self.transaction, snapshot, new, NOTHING, fence=self.spec.read_version)
 
     def _replace(self, spec: WriteSpec, rows: Rows, snapshot: Snapshot) -> Commit:
         reason = "the files of the replaced rows and the new ones change places in one commit"
@@ -402,7 +371,7 @@ class Job:
 
     def target(self, snapshot: Snapshot, rows: Rows, mode: SchemaMode) -> Snapshot:
         """The table as it will be: with the columns of the rows, as far as the schema mode takes them."""
-        return target_of(snapshot, rows, mode, self.transaction.lake.format)
+        return target_of(snapshot, rows, mode, self.form)
 
     def finished(
         self, rows: Rows, snapshot: Snapshot, *, schema_mode: Any = "fail", checked: bool = True
@@ -427,22 +396,6 @@ class Job:
             f"{', '.join(asked) or 'nothing'}; only mode overwrite changes that."
         )
 
-    # -- results
-
-    def nothing(self, snapshot: Snapshot, reason: str) -> Commit:
-        """No row was concerned: no commit was made."""
-        ref = self.transaction.ref
-        return Commit(
-            str(ref), ref.location, snapshot.version, self.spec.mode, "duckdb", "none", reason,
-            rows_inserted=0, rows_updated=0, rows_deleted=0, files_added=0, files_removed=0, bytes_added=0,
-        )  # fmt: skip
-
-    def done(self, version: int, writer: str, reason: str) -> Commit:
-        """What the commit of that version did."""
-        return self.transaction.lake.format.commit_at(
-            self.transaction.ref, version, mode=self.spec.mode, engine="duckdb", writer=writer, reason=reason
-        )
-
 
 def _why_staged(ref: TableRef, rows: Rows, snapshot: Snapshot | None, whole: bool) -> str | None:
     """Why delta_rs does not write all rows of a table, or more of them; None where it does."""
@@ -452,8 +405,8 @@ def _why_staged(ref: TableRef, rows: Rows, snapshot: Snapshot | None, whole: boo
         return "a stream can be read once, staged files can be committed again"
     if snapshot is not None and delta_rs.misspells(snapshot.schema, snapshot.partition_columns):
         return delta_rs.MISSPELT
-    if snapshot is not None and whole and respelled(snapshot.files()):
-        return RESPELLED
+    if snapshot is not None and whole and (reason := delta_rs.why_not_these(snapshot.files())) is not None:
+        return reason
     if not writable_by_delta_rs(ref.location):
         return "delta_rs writes no rows below a folder with one of [ ] ^ |"
     return None

@@ -12,10 +12,7 @@ from duckrun.engines.spark.errors import errors_about, text_of
 from duckrun.engines.spark.scratch import altered_rows
 from duckrun.engines.spark.sql import properties_list, quote, table_at, text_literal, to_spark
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
-from duckrun.formats.delta import maintenance, types
-from duckrun.formats.delta.alteration import Alteration
-from duckrun.formats.delta.commit import only_spark
-from duckrun.formats.delta.definition import Definition, created, special_properties
+from duckrun.formats.format import Alteration, Format, TableDefinition, below_retention
 from duckrun.run.transaction import Transaction
 from duckrun.values.rows import Commit
 from duckrun.values.snapshot import Snapshot
@@ -101,17 +98,18 @@ def instead(
     engine: SparkEngine, spec: TableSpec, snapshot: Snapshot | None, transaction: Transaction
 ) -> Callable[[], Commit] | None:
     """Spark's own statement, where a commit of ours would not keep what the table's features ask for."""
+    form = transaction.lake.format
     if isinstance(spec, CreateSpec) and (snapshot is None or spec.if_exists == "replace"):
-        special = special_properties(spec.table_properties)
-        if special or spec.cluster_by or (snapshot is not None and only_spark(snapshot)):
-            text = _create(spec, special, replaces=snapshot is not None)
+        special = form.special_properties(spec.table_properties)
+        if special or spec.cluster_by or (snapshot is not None and form.only_spark(snapshot)):
+            text = _create(form, spec, special, replaces=snapshot is not None)
             return lambda: _statement(engine, spec, snapshot, _without_app(transaction), text, _OWN)
     if isinstance(spec, AlterSpec) and snapshot is not None:
         asked = any(
-            isinstance(c, ClusterBy) or (isinstance(c, SetProperties) and special_properties(c.properties))
+            isinstance(c, ClusterBy) or (isinstance(c, SetProperties) and form.special_properties(c.properties))
             for c in spec.changes
         )
-        if asked or only_spark(snapshot):
+        if asked or form.only_spark(snapshot):
             return lambda: _alter(engine, spec, snapshot, _without_app(transaction))
     return None
 
@@ -125,10 +123,10 @@ def _without_app(transaction: Transaction) -> Transaction:
     return transaction
 
 
-def _create(spec: CreateSpec, special: Mapping[str, str], *, replaces: bool) -> Callable[[str], str]:
+def _create(form: Format, spec: CreateSpec, special: Mapping[str, str], *, replaces: bool) -> Callable[[str], str]:
     plain = {k: v for k, v in spec.table_properties.items() if k not in special}
-    made = created(replace(spec, table_properties=plain, cluster_by=()))
-    parts = [f"({_columns(made)}) USING DELTA"]
+    made = form.created(replace(spec, table_properties=plain, cluster_by=()), None)
+    parts = [f"({_columns(form, made)}) USING DELTA"]
     if made.partition_columns:
         parts.append(f"PARTITIONED BY ({', '.join(map(quote, made.partition_columns))})")
     if spec.cluster_by:
@@ -140,9 +138,9 @@ def _create(spec: CreateSpec, special: Mapping[str, str], *, replaces: bool) -> 
     return lambda table: f"CREATE {'OR REPLACE ' if replaces else ''}TABLE {table} {' '.join(parts)}"
 
 
-def _columns(made: Definition) -> str:
+def _columns(form: Format, made: TableDefinition) -> str:
     return ", ".join(
-        f"{quote(f['name'])} {types.spelled(f['type'])}{'' if f['nullable'] else ' NOT NULL'}"
+        f"{quote(f['name'])} {form.spelled(f['type'])}{'' if f['nullable'] else ' NOT NULL'}"
         + (f" COMMENT {text_literal(f['metadata']['comment'])}" if "comment" in f["metadata"] else "")
         for f in made.fields
     )
@@ -154,18 +152,18 @@ def _alter(engine: SparkEngine, spec: AlterSpec, snapshot: Snapshot, transaction
             f"table {transaction.ref} has features that only Spark knows, and there each change is a commit of its own: give the "
             f"{len(spec.changes)} changes one by one"
         )
-    change = _change(spec.changes[0], spec.dialect, snapshot.schema.names)
+    change = _change(transaction.lake.format, spec.changes[0], spec.dialect, snapshot.schema.names)
     return _statement(engine, spec, snapshot, transaction, lambda table: f"ALTER TABLE {table} {change}", _OWN)
 
 
-def _change(change: Change, dialect: str, columns: Sequence[str]) -> str:
+def _change(form: Format, change: Change, dialect: str, columns: Sequence[str]) -> str:
     match change:
         case ClusterBy(names):
             return clause(columns, names)
         case AddColumn(column):
             if not column.nullable:
                 raise SchemaMismatch(f"column {column.name!r} is to be NOT NULL, and the rows that are there have none")
-            kind = types.spelled(types.delta_type(column.type, dialect, column.name))
+            kind = form.spark_type(column.type, dialect, column.name)
             comment = f" COMMENT {text_literal(column.comment)}" if column.comment else ""
             return f"ADD COLUMNS ({quote(column.name)} {kind}{comment})"
         case DropColumn(name):
@@ -173,7 +171,7 @@ def _change(change: Change, dialect: str, columns: Sequence[str]) -> str:
         case RenameColumn(name, to):
             return f"RENAME COLUMN {quote(name)} TO {quote(to)}"
         case ChangeType(name, kind):
-            spelled = types.spelled(types.delta_type(kind, dialect, name))
+            spelled = form.spark_type(kind, dialect, name)
             return f"ALTER COLUMN {quote(name)} TYPE {spelled}"
         case DropNotNull(name):
             return f"ALTER COLUMN {quote(name)} DROP NOT NULL"
@@ -196,7 +194,7 @@ def vacuum(
     engine: SparkEngine, spec: VacuumSpec, snapshot: Snapshot, transaction: Transaction
 ) -> tuple[str, ...] | None:
     """VACUUM, for a table with deletion vectors; None where deltalake's knows all its files."""
-    if "deletionVectors" not in snapshot.reader_features and not only_spark(snapshot):
+    if "deletionVectors" not in snapshot.reader_features and not transaction.lake.format.only_spark(snapshot):
         return None
     storage, place = transaction.lake.storage, snapshot.ref.location
     retain = "" if spec.retention_hours is None else f" RETAIN {float(spec.retention_hours)} HOURS"
@@ -208,7 +206,7 @@ def vacuum(
             listed = engine.spark.sql(f"{text}{' DRY RUN' if spec.dry_run else ''}").collect()
         except Exception as error:
             if "RETENTION" in text_of(error).upper():
-                raise maintenance.below_retention(snapshot, spec) from error
+                raise below_retention(snapshot, spec) from error
             raise
     if spec.dry_run:
         folder = place.partition("://")[2] if "://" in place else place

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 from duckrun.engines.spark.errors import errors_about
 from duckrun.engines.spark.sql import table_at
-from duckrun.engines.tables import nothing
 from duckrun.errors import CommitConflict, InvalidConfig
-from duckrun.formats.delta.log import CommitTaken
+from duckrun.formats.format import CommitTaken
 from duckrun.run.transaction import Transaction
 from duckrun.values.rows import Commit, RowSpec
 from duckrun.values.tables import TableSpec
@@ -72,7 +71,7 @@ class SparkCommit:
     def nothing(self, reason: str) -> Commit:
         """No commit was needed."""
         assert self.snapshot is not None
-        return nothing(self.snapshot, self.mode, self.engine.name, reason)
+        return self.transaction.nothing(self.snapshot, reason)
 
     def committed(self) -> Commit:
         """The commit that carries our token. Spark skips a repeated application version without a word: that must not
@@ -80,13 +79,11 @@ class SparkCommit:
         form = self.transaction.lake.format
         wanted = 0 if self.snapshot is None else self.snapshot.version + 1
         version = wanted
-        while (actions := form.actions(self.ref, version)) is not None:
-            if actions.note.get("token") == self.token:
+        while (record := form.record(self.ref, version)) is not None:
+            if record.note.get("token") == self.token:
                 if version != wanted:
                     self._passed(version)
-                return form.commit_at(
-                    self.ref, version, mode=self.mode, engine="spark", writer="spark", reason=self.reason
-                )
+                return record.as_commit(self.ref, mode=self.mode, engine="spark", writer="spark", reason=self.reason)
             version += 1
         app = self.transaction.app
         if self.snapshot is None:

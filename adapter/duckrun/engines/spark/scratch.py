@@ -8,22 +8,14 @@ statistics. The commit that shows the files is fenced and holds the whole defini
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from duckrun.engines.spark.foreign_servers import other_implementation
 from duckrun.engines.spark.sql import quote
-from duckrun.formats.delta.alteration import Alteration
-from duckrun.formats.delta.commit import NewCommit
-from duckrun.formats.delta.data_paths import decoded
-from duckrun.formats.delta.definition import Definition
-from duckrun.formats.delta.log import COPY
-from duckrun.formats.delta.operations import Operation
+from duckrun.formats.format import Alteration, ScratchCopy, TableDefinition
 from duckrun.lake.lake import Lake
-from duckrun.values.rows import StagedFile
 from duckrun.values.snapshot import Snapshot, TableRef
 
 if TYPE_CHECKING:
@@ -31,51 +23,9 @@ if TYPE_CHECKING:
 
     from duckrun.engines.spark.engine import SparkEngine
 
-_NOT_HERE = ("delta.enableDeletionVectors", "delta.enableChangeDataFeed", "delta.appendOnly")
-
-
-class Scratch:
-    """The copy. ``files()`` are what it holds now, as files of the table."""
-
-    def __init__(self, lake: Lake, owner: TableRef) -> None:
-        self.lake = lake
-        self.folder = f"{COPY}{uuid.uuid4()}"
-        self.ref = replace(owner, location=f"{owner.location}/{self.folder}")
-
-    def create(self, definition: Definition) -> None:
-        properties = {k: v for k, v in definition.properties.items() if k not in _NOT_HERE}
-        own = replace(definition, id=str(uuid.uuid4()), properties=properties)
-        self.lake.format.commit(self.ref, None, NewCommit(Operation("CREATE TABLE"), {}, own))
-
-    def files(self) -> tuple[StagedFile, ...]:
-        found: dict[str, StagedFile] = {}
-        version = 0
-        while (actions := self.lake.format.actions(self.ref, version)) is not None:
-            for remove in actions.removes:
-                found.pop(decoded(remove["path"]), None)
-            for add in actions.adds:
-                path = decoded(add["path"])
-                found[path] = StagedFile(
-                    path=f"{self.folder}/{path}",
-                    size=add["size"],
-                    partition_values=add["partitionValues"],
-                    stats=add.get("stats"),
-                    rows=json.loads(add.get("stats") or "{}").get("numRecords", 0),
-                )
-            version += 1
-        return tuple(found.values())
-
-    def remove(self, keep: tuple[StagedFile, ...] = ()) -> None:
-        """Remove the copy, but for the files that are the table's now."""
-        kept = {file.path.removeprefix(f"{self.folder}/") for file in keep}
-        self.lake.storage.remove_below(self.ref.location, [k["path"] for k in self._keys() if k["path"] not in kept])
-
-    def _keys(self) -> list[dict[str, Any]]:
-        return list(self.lake.storage.keys(self.ref.location))
-
 
 @contextmanager
-def scratch(engine: SparkEngine, lake: Lake, snapshot: Snapshot, alteration: Alteration) -> Iterator[Scratch]:
+def scratch(engine: SparkEngine, lake: Lake, snapshot: Snapshot, alteration: Alteration) -> Iterator[ScratchCopy]:
     """A copy that holds all rows in their new form. If the block raises nothing of it stays."""
     with filled(engine, lake, snapshot.ref, alteration.after, altered_rows(engine, snapshot, alteration)) as copy:
         yield copy
@@ -86,27 +36,21 @@ def filled(
     engine: SparkEngine,
     lake: Lake,
     owner: TableRef,
-    definition: Definition,
+    definition: TableDefinition,
     frame: DataFrame,
     *,
     sort_by: tuple[str, ...] = (),
     gather: bool = False,
-) -> Iterator[Scratch]:
+) -> Iterator[ScratchCopy]:
     """A copy of another definition that holds the rows of a frame, with ``gather`` in files as large as Spark is told to
     make them. If the block raises nothing of it stays."""
-    copy = Scratch(lake, owner)
-    kept: tuple[StagedFile, ...] = ()
-    try:
-        copy.create(definition)
+    with lake.format.scratch(owner, definition) as copy:
         partition_by, sort_by = definition.partition_columns, sort_by or definition.sort_by
         writer = arranged(frame, partition_by, sort_by, gather=gather).write.format("delta").mode("append")
         if gather:
             writer = writer.option("optimizeWrite", "true")
         writer.save(engine.location_of(copy.ref.location))
         yield copy
-        kept = copy.files()
-    finally:
-        copy.remove(kept)
 
 
 def altered_rows(engine: SparkEngine, snapshot: Snapshot, alteration: Alteration) -> DataFrame:

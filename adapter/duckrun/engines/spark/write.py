@@ -28,17 +28,21 @@ from duckrun.errors import (
     SchemaMismatch,
     UnsupportedFeature,
 )
-from duckrun.formats.delta.alteration import Alteration, evolved
-from duckrun.formats.delta.commit import NewCommit, only_spark, refuse_unknown_features
-from duckrun.formats.delta.definition import Definition, constrained_anew, overwritten
-from duckrun.formats.delta.operations import changed, created
-from duckrun.formats.delta.protocol import COMPUTED
-from duckrun.formats.delta.types import holds
+from duckrun.formats.format import Alteration, NewCommit
 from duckrun.run.transaction import Transaction
 from duckrun.values.columns import outside_years, refuse_twins
 from duckrun.values.layout import Layout
 from duckrun.values.partition_values import NO_PARTITION_VALUES, no_partition_value, refuse_partition_type
-from duckrun.values.rows import Commit, DeleteInsertSpec, DeleteSpec, MergeSpec, RowSpec, UpdateSpec, WriteSpec
+from duckrun.values.rows import (
+    Commit,
+    DeleteInsertSpec,
+    DeleteSpec,
+    MergeSpec,
+    RowSpec,
+    UpdateSpec,
+    WriteSpec,
+    counted_rows,
+)
 from duckrun.values.tables import sort_order
 
 if TYPE_CHECKING:
@@ -70,6 +74,7 @@ class Attempt(SparkCommit):
         super().__init__(engine, spec, transaction, snapshot)
         self.spec = spec
         self.frame = frame
+        self.form = transaction.lake.format
 
     def run(self) -> Commit:
         try:
@@ -161,22 +166,20 @@ class Attempt(SparkCommit):
             return None
         if spec.mode in ("error", "ignore", "overwrite"):
             return None
-        before = self.transaction.lake.format.definition(self.snapshot)
-        return evolved(before, json.loads(self.rows().schema.json())["fields"], spec.schema_mode)
+        return self.form.evolved(self.snapshot, json.loads(self.rows().schema.json())["fields"], spec.schema_mode)
 
     def _asks_more(self, fields: Sequence[Mapping[str, Any]]) -> bool:
         """True for columns with a type whose table feature Spark turns on in a new table only (Delta 4.4:
         DELTA_FEATURES_REQUIRE_MANUAL_ENABLEMENT); a commit of ours brings it along."""
         assert self.snapshot is not None
-        naive = any(holds(field["type"], "timestamp_ntz") for field in fields)
-        return naive and "timestampNtz" not in self.snapshot.writer_features
+        return self.form.lacks_feature(self.snapshot, fields)
 
     def _anew(self, alteration: Alteration) -> Commit:
         """Columns go or change their type with the rows: Spark does the write on a copy in the new form, whose files
         become the table's in one commit of ours."""
         assert self.snapshot is not None and not isinstance(self.spec, DeleteSpec | UpdateSpec)
         lake, snapshot = self.transaction.lake, self.snapshot
-        refuse_unknown_features(snapshot)
+        self.form.refuse_unknown_features(snapshot)
         spec: RowSpec = replace(self.spec, schema_mode="fail", app=None)
         if isinstance(spec, WriteSpec):
             spec = replace(spec, mode="append" if spec.mode == "safeappend" else spec.mode, read_version=None)
@@ -184,30 +187,19 @@ class Attempt(SparkCommit):
             inner = Transaction(lake, copy.ref)
             inner.mode, inner.engine = self.spec.mode, self.engine.name
             done = Attempt(self.engine, spec, self.frame, inner, lake.snapshot(copy.ref)).run()
-            counts = {name: getattr(done, name) for name in ("rows_inserted", "rows_updated", "rows_deleted")}
-            note = self.transaction.note(writer="spark", reason=REWRITTEN, **counts)
-            new = NewCommit(
-                changed(self.spec, snapshot.partition_columns),
-                note,
-                alteration.after,
-                copy.files(),
-                snapshot.files(),
-                self.transaction.app,
-            )
-            version = lake.format.commit(self.ref, snapshot, new)
-        return lake.format.commit_at(
-            self.ref, version, mode=self.spec.mode, engine=self.engine.name, writer="spark", reason=REWRITTEN
-        )
+            rows = (done.rows_inserted, done.rows_updated, done.rows_deleted)
+            new = NewCommit(self.spec, alteration.after, copy.files(), snapshot.files(), rows, "spark", REWRITTEN)
+            return self.transaction.commit(snapshot, new)
 
     def _overwrite(self, frame: DataFrame, spec: WriteSpec) -> Commit | None:
         assert self.snapshot is not None
         clustered = create.clustered_by(self.engine, self.snapshot)
         cluster_by = create.clustering_after(spec, clustered)
-        if cluster_by or (spec.redefine and only_spark(self.snapshot)):
+        if cluster_by or (spec.redefine and self.form.only_spark(self.snapshot)):
             stays = create.same_names(cluster_by, clustered)
             create.in_place_of(self, self._commented(frame, spec), spec, self.snapshot, cluster_by, stays=stays)
             return None  # the commit is looked up
-        own = constrained_anew(self.snapshot.properties, self.snapshot.schema, spec) and not only_spark(self.snapshot)
+        own = self.form.constrained_anew(self.snapshot, spec) and not self.form.only_spark(self.snapshot)
         own = own or self._asks_more(json.loads(frame.schema.json())["fields"])
         if own or spec.redefine or spec.constraints:
             return self._defined(frame, spec, self.snapshot)
@@ -219,35 +211,26 @@ class Attempt(SparkCommit):
         """All rows of a table and its definition, constraints included: Spark's own REPLACE leaves out properties at a
         location, so that Spark writes the rows beside it, and a commit of ours shows them with the definition."""
         lake, partition_by = self.transaction.lake, tuple(spec.partition_by or ())
-        before: Definition | None = None
         if snapshot is not None:
-            refuse_unknown_features(snapshot)
-            before = lake.format.definition(snapshot)
+            self.form.refuse_unknown_features(snapshot)
             if spec.partition_by is None and not spec.redefine:
                 partition_by = snapshot.partition_columns
         check_new_table(frame.schema, partition_by)
         frame = self._commented(frame, spec)
         fields = tuple({**field, "nullable": True} for field in json.loads(frame.schema.json())["fields"])
-        definition = overwritten(spec, fields, partition_by, before)
+        definition = self.form.overwritten(spec, fields, partition_by, snapshot)
         reason = "rows and definition of the table in one commit"
-        rows, size = self.checked(frame, partition_by), spec.target_file_size
+        arriving, size = self.checked(frame, partition_by), spec.target_file_size
         with (
             nullcontext() if size is None else self.engine.settings({_FILE_SIZE: f"{size}b"}),
             filled(
-                self.engine, lake, self.ref, definition, rows, sort_by=spec.sort_by, gather=size is not None
+                self.engine, lake, self.ref, definition, arriving, sort_by=spec.sort_by, gather=size is not None
             ) as copy,
         ):
-            files = copy.files()
-            note = self.transaction.note(writer="spark", reason=reason, rows_inserted=sum(file.rows for file in files))
-            operation = created(
-                definition, "CREATE TABLE AS SELECT" if snapshot is None else "CREATE OR REPLACE TABLE AS SELECT"
-            )
-            removed = () if snapshot is None else snapshot.files()
-            new = NewCommit(operation, note, definition, files, removed, self.transaction.app)
-            version = lake.format.commit(self.ref, snapshot, new)
-        return lake.format.commit_at(
-            self.ref, version, mode=spec.mode, engine=self.engine.name, writer="spark", reason=reason
-        )
+            files, gone = copy.files(), () if snapshot is None else snapshot.files()
+            rows = (sum(file.rows for file in files), 0, counted_rows(gone))
+            new = NewCommit(spec, definition, files, gone, rows, "spark", reason, anew=True)
+            return self.transaction.commit(snapshot, new)
 
     def create(self, frame: DataFrame, spec: WriteSpec | MergeSpec | DeleteInsertSpec) -> Commit | None:
         partition_by, cluster_by = spec.partition_by or (), spec.cluster_by or ()
@@ -390,7 +373,7 @@ class Attempt(SparkCommit):
     def computed(self) -> set[str]:
         """The columns that Delta computes where the rows come without them: generated and identity columns."""
         assert self.snapshot is not None
-        return {column.name for column in self.snapshot.schema if COMPUTED & set(column.metadata or {})}
+        return self.form.computed_columns(self.snapshot)
 
     def optional(self, schema_mode: str) -> list[str] | None:
         """The columns that the rows may lack, as fit_all() takes them."""

@@ -6,7 +6,7 @@ Engine-free. Rows are looked at by an engine, which gets from here what must hol
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
@@ -14,13 +14,14 @@ from duckrun.formats.delta import types
 from duckrun.formats.delta.definition import (
     CHECK,
     PLAIN,
-    Definition,
+    DeltaDefinition,
     field_of,
     property_value,
     refuse_known,
     with_check,
 )
 from duckrun.formats.delta.types import DeltaType
+from duckrun.formats.format import Alteration
 from duckrun.values.rows import SchemaMode
 from duckrun.values.tables import (
     CLUSTERING,
@@ -42,74 +43,18 @@ from duckrun.values.tables import (
 )
 
 
-@dataclass(frozen=True)
-class Alteration:
-    """A definition after some changes. ``columns`` says how the columns are filled: new name -> old one, or None."""
-
-    before: Definition
-    after: Definition
-    columns: Mapping[str, str | None]
-    operation: str = "ALTER TABLE"
-
-    @property
-    def changed(self) -> bool:
-        return self.before != self.after
-
-    @property
-    def rewrites(self) -> bool:
-        """True if the data files do not hold the rows in their new form: Parquet files know columns by name and type."""
-        if set(self.before.names) - set(self.columns.values()):
-            return True
-        return any(
-            old is not None and (old != new or self.before.column(old)["type"] != self.after.column(new)["type"])
-            for new, old in self.columns.items()
-        )
-
-    @property
-    def widened(self) -> bool:
-        return any(
-            old is not None and self.before.column(old)["type"] != self.after.column(new)["type"]
-            for new, old in self.columns.items()
-        )
-
-    def tests(self) -> list[tuple[str, str]]:
-        """What must hold of every row that is there, as (condition in Spark SQL, what it means)."""
-        found = []
-        for column in self.after.fields:
-            old = self.columns[column["name"]]
-            if not column["nullable"] and (old is None or self.before.column(old)["nullable"]):
-                name = "`" + column["name"].replace("`", "``") + "`"
-                found.append((f"{name} IS NOT NULL", f"column {column['name']} is to be NOT NULL"))
-        for name, condition in self.after.checks.items():
-            if self.before.checks.get(name) != condition:
-                found.append((condition, f"the constraint {name} is {condition}"))
-        return found
-
-
-_OPERATIONS = {
-    AddColumn: "ADD COLUMNS",
-    DropColumn: "DROP COLUMNS",
-    RenameColumn: "RENAME COLUMN",
-    AddCheck: "ADD CONSTRAINT",
-    DropCheck: "DROP CONSTRAINT",
-    SetProperties: "SET TBLPROPERTIES",
-    UnsetProperties: "UNSET TBLPROPERTIES",
-}
-
-
-def altered(before: Definition, spec: AlterSpec) -> Alteration:
+def altered(before: DeltaDefinition, spec: AlterSpec) -> Alteration:
     """A definition after the changes of a spec, in their order. Raises SchemaMismatch, InvalidConfig, UnsupportedFeature."""
     after = before
     columns: dict[str, str | None] = {name: name for name in before.names}
     for change in spec.changes:
         after, columns = _apply(after, columns, change, spec.dialect)
-    kinds = {_OPERATIONS.get(type(change), "CHANGE COLUMN") for change in spec.changes}
-    return Alteration(before, after, columns, kinds.pop() if len(kinds) == 1 else "ALTER TABLE")
+    return Alteration(before, after, columns)
 
 
 def _apply(
-    now: Definition, columns: dict[str, str | None], change: Change, dialect: str
-) -> tuple[Definition, dict[str, str | None]]:
+    now: DeltaDefinition, columns: dict[str, str | None], change: Change, dialect: str
+) -> tuple[DeltaDefinition, dict[str, str | None]]:
     match change:
         case AddColumn(column):
             refuse_known(column.name, now.names)
@@ -162,17 +107,19 @@ def _apply(
     raise InvalidConfig(f"{change!r} is no change of a table")
 
 
-def _without(now: Definition, properties: Iterable[str]) -> Definition:
+def _without(now: DeltaDefinition, properties: Iterable[str]) -> DeltaDefinition:
     return replace(now, properties={k: v for k, v in now.properties.items() if k not in set(properties)})
 
 
-def _refuse_used(now: Definition, name: str, done: str) -> None:
+def _refuse_used(now: DeltaDefinition, name: str, done: str) -> None:
     users = now.users_of(name)
     if users:
         raise InvalidConfig(f"column {name!r} cannot be {done}: it is used by {' and by '.join(users)}")
 
 
-def _drop(now: Definition, columns: dict[str, str | None], name: str) -> tuple[Definition, dict[str, str | None]]:
+def _drop(
+    now: DeltaDefinition, columns: dict[str, str | None], name: str
+) -> tuple[DeltaDefinition, dict[str, str | None]]:
     old = now.column(name)
     _refuse_used(now, old["name"], "dropped")
     if len(now.fields) - 1 <= len(now.partition_columns):
@@ -181,7 +128,7 @@ def _drop(now: Definition, columns: dict[str, str | None], name: str) -> tuple[D
     return replace(now, fields=kept), {new: source for new, source in columns.items() if new != old["name"]}
 
 
-def _retype(now: Definition, name: str, kind: DeltaType) -> Definition:
+def _retype(now: DeltaDefinition, name: str, kind: DeltaType) -> DeltaDefinition:
     old = now.column(name)
     if old["type"] == kind:
         return now
@@ -196,7 +143,7 @@ def _retype(now: Definition, name: str, kind: DeltaType) -> Definition:
 # -- following the rows that are written
 
 
-def evolved(before: Definition, source: Sequence[Mapping[str, Any]], mode: SchemaMode) -> Alteration:
+def evolved(before: DeltaDefinition, source: Sequence[Mapping[str, Any]], mode: SchemaMode) -> Alteration:
     """A definition that takes the columns of a source, given as the log would have them.
 
     ``append_new_columns`` adds the new ones; ``sync_all_columns`` also drops those that the source has not, and widens

@@ -10,9 +10,8 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import obstore
 from obstore.exceptions import AlreadyExistsError
@@ -20,11 +19,12 @@ from obstore.exceptions import AlreadyExistsError
 from duckrun.errors import LostRows, UnsupportedFeature
 from duckrun.formats.delta.adds import adds_of
 from duckrun.formats.delta.data_paths import encoded, spelled
-from duckrun.formats.delta.definition import Definition
-from duckrun.formats.delta.log import LOG, NOTE_KEY, CommitTaken, append_only
-from duckrun.formats.delta.operations import Operation, RowCounts, metrics
+from duckrun.formats.delta.definition import DeltaDefinition
+from duckrun.formats.delta.log import LOG, NOTE_KEY, append_only
+from duckrun.formats.delta.operations import Operation, metrics, operation_of
 from duckrun.formats.delta.protocol import Protocol
-from duckrun.values.rows import AppTransaction, ScanFile, StagedFile, counted_rows
+from duckrun.formats.format import CommitTaken, NewCommit
+from duckrun.values.rows import AppTransaction, StagedFile, counted_rows
 from duckrun.values.snapshot import Snapshot, TableRef
 
 if TYPE_CHECKING:
@@ -38,49 +38,42 @@ _OF_THE_ADD = ("partitionValues", "tags", "deletionVector", "baseRowId", "defaul
 """What a remove repeats of the action that added its file."""
 
 
-@dataclass(frozen=True)
-class NewCommit:
-    """What a commit is to say. ``definition`` None leaves it as it is; ``removes`` are files of the version before.
+def write_commit(
+    form: DeltaFormat,
+    ref: TableRef,
+    snapshot: Snapshot | None,
+    new: NewCommit,
+    note: Mapping[str, Any],
+    app: AppTransaction | None,
+    *,
+    operation: Operation | None = None,
+    returns: Sequence[Mapping[str, Any]] = (),
+) -> int:
+    """The version committed, the one after a snapshot (None: version 0, a new table). ``note`` is the entry of our own.
 
-    ``note`` is our own entry. Its counts (``rows_inserted``, ``rows_updated``, ``rows_deleted``) are held against the files: a
-    commit whose rows do not add up is not made. ``blind``: nothing of the table was read for it.
+    ``returns`` are add actions of files that an older version had, as the log holds them: they come back. ``operation`` is the
+    one of ``new.spec`` unless it is given. Raises CommitTaken if another writer has the version, UnsupportedFeature for a table
+    that such a commit would break, InvalidConfig where rows of an append-only table would go, LostRows where the figures say
+    that rows would be lost.
     """
-
-    operation: Operation
-    note: Mapping[str, Any]
-    definition: Definition | None = None
-    adds: Sequence[StagedFile] = ()
-    removes: Sequence[ScanFile] = ()
-    app: AppTransaction | None = None
-    data_change: bool = True
-    blind: bool = False
-    returns: Sequence[Mapping[str, Any]] = ()
-    """Add actions of files that an older version had, as the log holds them: they come back."""
-
-    @property
-    def rows(self) -> RowCounts:
-        return self.note.get("rows_inserted"), self.note.get("rows_updated"), self.note.get("rows_deleted")
-
-
-def write_commit(form: DeltaFormat, ref: TableRef, snapshot: Snapshot | None, new: NewCommit) -> int:
-    """Commit at the version after a snapshot (None: version 0, a new table). Returns the version.
-
-    Raises CommitTaken if another writer has it, UnsupportedFeature for a table that such a commit would break,
-    InvalidConfig where rows of an append-only table would go, LostRows where the figures say that rows would be lost.
-    """
-    _check_files(ref, snapshot, new)
-    _check_rows(ref, new)
+    operation = operation or operation_of(new, snapshot)
+    _check_files(ref, snapshot, new, operation, returns)
+    _check_rows(ref, new, operation)
     version = 0 if snapshot is None else snapshot.version + 1
     now = int(time.time() * 1000)
-    actions = [{"commitInfo": _info(form, snapshot, new, now)}]
+    info = _info(form, snapshot, new, now)
+    info["operation"], info["operationParameters"] = operation.name, dict(operation.parameters)
+    info["operationMetrics"] = metrics(operation.name, new.adds, new.removes, new.rows, returns)
+    actions: list[dict[str, Any]] = [{"commitInfo": {**info, NOTE_KEY: dict(note)}}]
     actions += _table(form, snapshot, new)
-    if new.app is not None:
-        actions.append({"txn": {"appId": new.app.app_id, "version": new.app.version, "lastUpdated": now}})
+    if app is not None:
+        # Without lastUpdated Spark forgets the entry at once where the table has a retention of them.
+        actions.append({"txn": {"appId": app.app_id, "version": app.version, "lastUpdated": now}})
     if new.removes:
         assert snapshot is not None
         actions += [{"remove": action} for action in _removes(form, snapshot, new, now)]
     actions += [{"add": _add(file, now, new.data_change)} for file in new.adds]
-    actions += [{"add": {**add, "modificationTime": now, "dataChange": new.data_change}} for add in new.returns]
+    actions += [{"add": {**add, "modificationTime": now, "dataChange": new.data_change}} for add in returns]
     body = "\n".join(json.dumps(action, ensure_ascii=False) for action in actions)
     if form.storage.is_local:
         Path(ref.location).mkdir(parents=True, exist_ok=True)
@@ -92,33 +85,25 @@ def write_commit(form: DeltaFormat, ref: TableRef, snapshot: Snapshot | None, ne
     return version
 
 
+def unknown_features(snapshot: Snapshot) -> frozenset[str]:
+    """The features of a table that ask of a commit what ours do not do."""
+    return (snapshot.reader_features | snapshot.writer_features) - _KNOWN
+
+
 def refuse_unknown_features(snapshot: Snapshot) -> None:
-    """Raise UnsupportedFeature for a table that asks of a commit what ours do not do."""
-    unknown = (snapshot.reader_features | snapshot.writer_features) - _KNOWN
+    """Raise UnsupportedFeature for a table with unknown_features()."""
+    unknown = unknown_features(snapshot)
     if unknown:
         raise UnsupportedFeature(
             f"Table {snapshot.ref} uses {', '.join(sorted(unknown))}, which only Spark can alter. Run this with engine: spark."
         )
 
 
-def only_spark(snapshot: Snapshot) -> bool:
-    """True for a table that asks of a commit what ours do not do."""
-    try:
-        refuse_unknown_features(snapshot)
-    except UnsupportedFeature:
-        return True
-    return False
-
-
 def _info(form: DeltaFormat, snapshot: Snapshot | None, new: NewCommit, now: int) -> dict[str, Any]:
     info: dict[str, Any] = {
         "timestamp": now,
-        "operation": new.operation.name,
-        "operationParameters": dict(new.operation.parameters),
-        "operationMetrics": metrics(new.operation.name, new.adds, new.removes, new.rows, new.returns),
         "isBlindAppend": new.blind and not new.removes,
         "engineInfo": "duckrun",
-        NOTE_KEY: dict(new.note),
     }
     if snapshot is not None and snapshot.properties.get("delta.enableInCommitTimestamps") == "true":
         before = form.actions(snapshot.ref, snapshot.version)
@@ -129,38 +114,46 @@ def _info(form: DeltaFormat, snapshot: Snapshot | None, new: NewCommit, now: int
 def _table(form: DeltaFormat, snapshot: Snapshot | None, new: NewCommit) -> list[dict[str, Any]]:
     if snapshot is None:
         assert new.definition is not None, "a new table has a definition"
-        protocol = Protocol().supporting(new.definition.features())
-        return [{"protocol": protocol.action()}, {"metaData": new.definition.action()}]
+        definition = cast(DeltaDefinition, new.definition)
+        protocol = Protocol().supporting(definition.features())
+        return [{"protocol": protocol.action()}, {"metaData": definition.action()}]
     refuse_unknown_features(snapshot)
     if new.definition is None or new.definition == form.definition(snapshot):
         return []
+    definition = cast(DeltaDefinition, new.definition)
     present = form.protocol(snapshot)
-    needed = present.supporting(new.definition.features())
+    needed = present.supporting(definition.features())
     protocols = [] if needed == present else [{"protocol": needed.action()}]
-    return [*protocols, {"metaData": new.definition.action()}]
+    return [*protocols, {"metaData": definition.action()}]
 
 
-def _check_files(ref: TableRef, snapshot: Snapshot | None, new: NewCommit) -> None:
+def _check_files(
+    ref: TableRef,
+    snapshot: Snapshot | None,
+    new: NewCommit,
+    operation: Operation,
+    returns: Sequence[Mapping[str, Any]],
+) -> None:
     """Raise LostRows unless the live files after the commit are those before, less what it removes, and what it adds."""
     adds, removes = [spelled(f) for f in new.adds], [(spelled(f), f.deletion_vector) for f in new.removes]
-    if not removes and not new.returns:
+    if not removes and not returns:
         live: set[tuple[str, bool]] = set()
     else:
         assert snapshot is not None, "only a table that is there has files to remove, or had others"
         live = {(spelled(f), f.deletion_vector) for f in snapshot.files()}
     missed = [path for path, _ in set(removes) - live]
     twice = [path for path, n in Counter([*adds, *(path for path, _ in removes)]).items() if n > 1]
-    twice += [path for path, _ in live - set(removes) if path in adds or any(a["path"] == path for a in new.returns)]
+    twice += [path for path, _ in live - set(removes) if path in adds or any(a["path"] == path for a in returns)]
     if missed or twice:
         raise LostRows(
-            f"Table {ref}: {new.operation.name} was not committed. "
+            f"Table {ref}: {operation.name} was not committed. "
             + (f"It would remove files that version {snapshot and snapshot.version} does not have, such as {missed[0]}, so that "
                f"{len(missed)} files stayed" if missed else f"It would name one file twice, {twice[0]}")
             + ". The table is as it was; run this with engine: spark, and report it."
         )  # fmt: skip
 
 
-def _check_rows(ref: TableRef, new: NewCommit) -> None:
+def _check_rows(ref: TableRef, new: NewCommit, operation: Operation) -> None:
     """Raise LostRows unless the rows of the files that come are those of the files that go, less what was deleted, and what was
     inserted. Where a count or a statistic is missing nothing can be held against it.
     """
@@ -171,7 +164,7 @@ def _check_rows(ref: TableRef, new: NewCommit) -> None:
     if before is None or after is None or after == before - deleted + inserted:
         return
     raise LostRows(
-        f"Table {ref}: {new.operation.name} was not committed: the {len(new.removes)} files that it writes anew hold {before} rows by their "
+        f"Table {ref}: {operation.name} was not committed: the {len(new.removes)} files that it writes anew hold {before} rows by their "
         f"statistics; with {deleted} rows deleted and {inserted} inserted {before - deleted + inserted} would be left, and it wrote "
         f"{after}. The table is as it was. Run this with engine: spark; if that finds {before} rows in those files too, report it."
     )

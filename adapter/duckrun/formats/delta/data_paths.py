@@ -17,8 +17,6 @@ _SAFE = "/!$&'()*+,;=:@~"
 # What deltalake spells as it found it (measured with 1.6.6): of all else its removes may miss their files.
 _KEPT = re.compile(r"(?:[A-Za-z0-9_.=/+,;:@&$!()'~-]|%(?:2[0235A]|3[CEF]|5[BCDE]|60|7[BCD]|[89A-F][0-9A-F]))*")
 
-RESPELLED = "the log spells paths otherwise than delta_rs, whose removes would leave those files in the table"
-
 
 def encoded(path: str) -> str:
     """How a new file is called in the log."""

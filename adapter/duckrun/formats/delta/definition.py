@@ -52,7 +52,7 @@ PLAIN = {
 
 
 @dataclass(frozen=True)
-class Definition:
+class DeltaDefinition:
     """The ``metaData`` action of a table, as a value. ``fields`` are columns as the log's schema has them."""
 
     fields: tuple[dict[str, Any], ...]
@@ -83,7 +83,7 @@ class Definition:
     @property
     def checks(self) -> dict[str, str]:
         """The CHECK constraints: name -> Spark SQL."""
-        return {key.removeprefix(CHECK): text for key, text in self.properties.items() if key.startswith(CHECK)}
+        return checks_of(self.properties)
 
     def action(self) -> dict[str, Any]:
         return {
@@ -108,7 +108,7 @@ class Definition:
             needed.add("timestampNtz")
         return needed
 
-    def in_place_of(self, other: Definition, *, keep: bool) -> Self:
+    def in_place_of(self, other: DeltaDefinition, *, keep: bool) -> Self:
         """This definition for the table that another one was of; with ``keep`` what only that one says stays."""
         properties = {**other.properties, **self.properties} if keep else self.properties
         description = self.description if self.description is not None or not keep else other.description
@@ -145,10 +145,15 @@ class Definition:
         return users
 
 
+def checks_of(properties: Mapping[str, str]) -> dict[str, str]:
+    """The CHECK constraints among table properties: name -> Spark SQL. Source: Delta protocol, CHECK Constraints."""
+    return {key.removeprefix(CHECK): text for key, text in properties.items() if key.startswith(CHECK)}
+
+
 # -- making a table
 
 
-def created(spec: CreateSpec) -> Definition:
+def created(spec: CreateSpec) -> DeltaDefinition:
     """The definition that a CreateSpec asks for. Raises SchemaMismatch, InvalidConfig, UnsupportedFeature."""
     if spec.cluster_by:
         raise UnsupportedFeature(CLUSTERING)
@@ -156,7 +161,7 @@ def created(spec: CreateSpec) -> Definition:
     for column in spec.columns:
         refuse_known(column.name, [f["name"] for f in fields])
         fields.append(field_of(column, spec.dialect))
-    made, partition_by = Definition(tuple(fields)), spec.partition_by or ()
+    made, partition_by = DeltaDefinition(tuple(fields)), spec.partition_by or ()
     for what, columns in (("partition_by", partition_by), ("sort_by", spec.sort_by)):
         unknown = [c for c in columns if c not in made.names]
         if unknown:
@@ -179,15 +184,15 @@ def defined(
     partition_by: tuple[str, ...],
     properties: Mapping[str, Any],
     description: str | None,
-) -> Definition:
+) -> DeltaDefinition:
     """The definition of a table of rows, whose columns are as the log has them. Raises InvalidConfig, UnsupportedFeature for a property."""
     values = {name: property_value(name, value) for name, value in properties.items()}
-    return Definition(tuple(fields), partition_by, values, description)
+    return DeltaDefinition(tuple(fields), partition_by, values, description)
 
 
 def overwritten(
-    spec: WriteSpec, fields: Iterable[dict[str, Any]], partition_by: tuple[str, ...], before: Definition | None
-) -> Definition:
+    spec: WriteSpec, fields: Iterable[dict[str, Any]], partition_by: tuple[str, ...], before: DeltaDefinition | None
+) -> DeltaDefinition:
     """The definition of a table whose rows are all written anew. Raises InvalidConfig, SchemaMismatch, UnsupportedFeature."""
     made = defined(fields, partition_by, spec.table_properties, spec.description)
     if before is not None:
@@ -216,7 +221,7 @@ def _given(properties: Mapping[str, str]) -> TableConstraints:
     return TableConstraints(tuple(found.get("not_null", ())), dict.fromkeys(found.get("checks", ()), ""))
 
 
-def _as_before(made: Definition, before: Definition, less: TableConstraints | None) -> Definition:
+def _as_before(made: DeltaDefinition, before: DeltaDefinition, less: TableConstraints | None) -> DeltaDefinition:
     """The comments and the NOT NULL of the columns that were there already, and all constraints less some."""
     gone = less or TableConstraints()
     given = {name.lower() for name in gone.not_null}
@@ -274,10 +279,10 @@ def special_properties(properties: Mapping[str, str]) -> dict[str, str]:
 
 def asks_features(properties: Mapping[str, Any]) -> bool:
     """True if some property of a new table needs a table feature."""
-    return bool(Definition((), properties={k: str(v) for k, v in properties.items()}).features())
+    return bool(DeltaDefinition((), properties={k: str(v) for k, v in properties.items()}).features())
 
 
-def with_check(now: Definition, change: AddCheck, dialect: str) -> Definition:
+def with_check(now: DeltaDefinition, change: AddCheck, dialect: str) -> DeltaDefinition:
     key = CHECK + change.name.lower()
     if not change.name or key in now.properties:
         raise InvalidConfig(

@@ -7,45 +7,43 @@ References: https://github.com/delta-io/delta/blob/master/PROTOCOL.md
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
-import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, Transaction
+import pyarrow.dataset as ds
+from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from duckrun.errors import StorageError, TableNotFound, UnsupportedFeature, VersionNotReadable
-from duckrun.formats.delta import cautions, maintenance, restore
-from duckrun.formats.delta.adds import adds_of
-from duckrun.formats.delta.commit import NewCommit, write_commit
-from duckrun.formats.delta.data_paths import decoded, respelled
-from duckrun.formats.delta.definition import Definition
-from duckrun.formats.delta.log import COPY, LOG, NOTE_KEY, CommitActions, CommitTaken, parse_commit, partition_string
+from duckrun.formats.delta import alteration, cautions, definition, maintenance, restore, types
+from duckrun.formats.delta.commit import refuse_unknown_features, unknown_features, write_commit
+from duckrun.formats.delta.data_paths import respelled
+from duckrun.formats.delta.dataset import arrow_dataset
+from duckrun.formats.delta.definition import DeltaDefinition
+from duckrun.formats.delta.files import files_of
+from duckrun.formats.delta.log import COPY, LOG, CommitActions, commit_properties, parse_commit
 from duckrun.formats.delta.long_logs import LongLogs
-from duckrun.formats.delta.operations import Operation
-from duckrun.formats.delta.protocol import Protocol, refused_feature, unlisted
+from duckrun.formats.delta.protocol import COMPUTED, Protocol, refused_feature, unlisted
+from duckrun.formats.delta.scratch import Scratch, scratch
+from duckrun.formats.format import Alteration, CommitRecord, CommitTaken, NewCommit, TableDefinition
 from duckrun.sql.raising import panicked
 from duckrun.storage.storage import Storage
 from duckrun.storage.trouble import said, storage_error
-from duckrun.values.rows import AppTransaction, Commit, ScanFile
-from duckrun.values.snapshot import Snapshot, TableRef
-
-
-def _without_statistics(adds: pa.Table) -> pa.Table:
-    """The add actions without the bounds of columns, among which may be years that Python has no date for."""
-    return adds.drop_columns([name for name in ("min", "max", "null_count") if name in adds.column_names])
+from duckrun.values.rows import AppTransaction, Commit, SchemaMode, WriteSpec
+from duckrun.values.snapshot import DELTA, Snapshot, TableRef
+from duckrun.values.tables import AlterSpec, ConvertSpec, CreateSpec, VacuumSpec
 
 
 class DeltaFormat:
     """Discovery, snapshots, history and the commits that no engine is needed for."""
 
-    name = "delta"
+    name = DELTA
 
     def __init__(self, storage: Storage, *, read_only: bool = False) -> None:
         self.storage = storage
@@ -141,13 +139,14 @@ class DeltaFormat:
             properties=properties,
             reader_features=frozenset(protocol.reader_features or ()),
             writer_features=frozenset(protocol.writer_features or ()) | unlisted(schema, properties),
+            checks=definition.checks_of(properties),
             description=metadata.description,
-            list_files=self._files,
+            list_files=partial(files_of, self),
             find_rounded=partial(cautions.rounded, self),
             find_legacy=partial(cautions.legacy, self),
         )
         asked = version if timestamp is None else table.version()
-        return self._long_logs.keep(snapshot, asked, partial(self._files, table=table))
+        return self._long_logs.keep(snapshot, asked, partial(files_of, self, table=table))
 
     def _at(self, ref: TableRef, table: DeltaTable, timestamp: str) -> DeltaTable:
         try:
@@ -162,32 +161,9 @@ class DeltaFormat:
             raise VersionNotReadable(f"Table {ref} has no version at {timestamp}; the oldest in its log is of {first}.")
         return self.handle(ref, max(before))
 
-    def _files(self, snapshot: Snapshot, table: DeltaTable | None = None) -> tuple[ScanFile, ...]:
-        table = table or self.handle(snapshot.ref, snapshot.version)
-        rows = _without_statistics(pa.table(table.get_add_actions(flatten=False))).to_pylist()
-        marked = "deletionVectors" in snapshot.reader_features
-        deleted = self._deleted(snapshot, table, [row["path"] for row in rows]) if marked else {}
-        return tuple(
-            ScanFile(
-                path=(path := decoded(row["path"])),
-                size=row["size_bytes"],
-                partition_values={k: partition_string(v) for k, v in (row.get("partition") or {}).items()},
-                stats=None if row["num_records"] is None else json.dumps({"numRecords": row["num_records"]}),
-                deletion_vector=path in deleted,
-                deleted_rows=deleted.get(path, 0),
-                spelled=row["path"],
-            )
-            for row in rows
-        )
-
-    def _deleted(self, snapshot: Snapshot, table: DeltaTable, paths: list[str]) -> dict[str, int]:
-        try:
-            return _deleted_rows(table, {decoded(path) for path in paths})
-        except DeltaError:
-            # deltalake does not read the vectors of a table with features that it could not write (type widening).
-            adds = adds_of(self, snapshot, set(paths))
-            vectors = {path: add.get("deletionVector") for path, add in adds.items()}
-            return {decoded(path): int(vector["cardinality"]) for path, vector in vectors.items() if vector}
+    def arrow_dataset(self, snapshot: Snapshot) -> ds.Dataset:
+        """The files of a snapshot as a Dataset; no data file is opened. Raises UnsupportedFeature."""
+        return arrow_dataset(self, snapshot)
 
     # -- history
 
@@ -230,29 +206,20 @@ class DeltaFormat:
                 return
             yield found
 
-    def commit_at(
-        self, ref: TableRef, version: int, *, mode: str, engine: str, writer: str, reason: str = ""
-    ) -> Commit:
-        """What the commit of one version did, from its actions and its own metrics."""
+    def record(self, ref: TableRef, version: int) -> CommitRecord | None:
+        """What the commit of a version changed, or None where the log does not hold it (any more, or yet)."""
         found = self.actions(ref, version)
-        if found is None:
-            raise VersionNotReadable(f"Version {version} of table {ref} is not in its log any more.")
-        note, counts = found.note, found.counts()
-        return Commit(
-            table=str(ref),
-            location=ref.location,
-            version=version,
-            mode=note.get("mode", mode),
-            engine=note.get("engine", engine),
-            writer=note.get("writer", writer),
-            reason=note.get("reason", reason),
-            rows_inserted=note.get("rows_inserted", counts[0]),
-            rows_updated=note.get("rows_updated", counts[1]),
-            rows_deleted=note.get("rows_deleted", counts[2]),
-            files_added=len(found.adds),
-            files_removed=len(found.removes),
-            bytes_added=sum(add.get("size") or 0 for add in found.adds),
-        )
+        return None if found is None else found.record()
+
+    def records_back(self, ref: TableRef, newest: int) -> Iterator[CommitRecord]:
+        """What the commits changed, from ``newest`` backwards, as far as the log holds them."""
+        return (found.record() for found in self.actions_back(ref, newest))
+
+    def records_after(self, ref: TableRef, version: int) -> list[CommitRecord]:
+        """What the commits after a version changed, oldest first."""
+        newest = self.latest_version(ref)
+        found = [self.record(ref, each) for each in range(version + 1, (newest or 0) + 1)]
+        return [record for record in found if record is not None]
 
     # -- exactly once
 
@@ -271,14 +238,7 @@ class DeltaFormat:
             return None
         for found in self.actions_back(ref, table.version()):
             if app in found.transactions:
-                note = found.note
-                return self.commit_at(
-                    ref,
-                    found.version,
-                    mode=note.get("mode", "unknown"),
-                    engine=note.get("engine", "unknown"),
-                    writer=note.get("writer", "none"),
-                )
+                return found.record().as_commit(ref)
         return Commit(
             table=str(ref),
             location=ref.location,
@@ -289,13 +249,73 @@ class DeltaFormat:
             reason=f"the commit of {app.app_id} is no longer in the log; this is the newest version",
         )
 
-    # -- commits without an engine
+    # -- commits
 
-    def definition(self, snapshot: Snapshot) -> Definition:
+    def commit(
+        self,
+        ref: TableRef,
+        snapshot: Snapshot | None,
+        new: NewCommit,
+        note: Mapping[str, Any],
+        app: AppTransaction | None,
+    ) -> int:
+        """The version committed: the one after a snapshot (None: a new table). Raises CommitTaken, UnsupportedFeature,
+        InvalidConfig, LostRows.
+        """
+        return write_commit(self, ref, snapshot, new, note, app)
+
+    def checkpoint_if_due(self, before: Snapshot | None, ref: TableRef, version: int) -> None:
+        """Keep the log short to read: a checkpoint every so many commits. Never fails the commit that was made."""
+        maintenance.checkpoint_if_due(self, before, ref, version)
+
+    def restore(self, snapshot: Snapshot, version: int, note: dict[str, Any], app: AppTransaction | None) -> int:
+        """The version committed, whose state is that of an older one. Raises CommitTaken, VersionNotReadable."""
+        then = self.snapshot(snapshot.ref, version)
+        if respelled([*snapshot.files(), *then.files()]):
+            return restore.restore(self, snapshot, then, note, app)
+        table = self.handle(snapshot.ref, snapshot.version)
+        try:
+            table.restore(version, protocol_downgrade_allowed=False, commit_properties=commit_properties(app, note))
+        except CommitFailedError as error:
+            raise CommitTaken(str(error)) from error
+        except DeltaError as error:
+            raise VersionNotReadable(
+                f"Cannot restore table {snapshot.ref} to version {version}: {str(error).rstrip(chr(46))}. "
+                "Files that vacuum removed cannot come back; choose a newer version."
+            ) from error
+        return table.version()
+
+    def convert(self, ref: TableRef, spec: ConvertSpec, note: dict[str, Any], app: AppTransaction | None) -> None:
+        """Make a table, at version 0, of a folder's Parquet files. Raises CommitConflict, CommitTaken, StorageError, InvalidConfig."""
+        maintenance.convert(self, ref, spec, note, app)
+
+    def drop(self, ref: TableRef) -> None:
+        """Remove a table's folder. A reader sees the whole table or none; a table that is not there is fine."""
+        maintenance.drop(self, ref)
+
+    def vacuum(self, snapshot: Snapshot, spec: VacuumSpec) -> tuple[str, ...]:
+        """The paths removed, or listed. Raises InvalidConfig, UnsupportedFeature."""
+        return maintenance.vacuum(self, snapshot, spec)
+
+    def checkpoint(self, snapshot: Snapshot) -> None:
+        """Write a checkpoint of a version."""
+        maintenance.checkpoint(self, snapshot)
+
+    def cleanup_log(self, snapshot: Snapshot) -> tuple[str, ...]:
+        """The paths removed: entries of the log older than its retention and covered by a checkpoint."""
+        return maintenance.cleanup_log(self, snapshot)
+
+    def scratch(self, owner: TableRef, definition: TableDefinition) -> AbstractContextManager[Scratch]:
+        """A copy of a table, empty and of some definition. Its files stay at the end of the block; all else of it goes."""
+        return scratch(self, owner, cast(DeltaDefinition, definition))
+
+    # -- definitions
+
+    def definition(self, snapshot: Snapshot) -> DeltaDefinition:
         """A table's columns, partitions, properties and description, as its log has them."""
         table = self.handle(snapshot.ref, snapshot.version)
         metadata = table.metadata()
-        return Definition(
+        return DeltaDefinition(
             fields=tuple(json.loads(table.schema().to_json())["fields"]),
             partition_columns=tuple(metadata.partition_columns),
             properties=dict(metadata.configuration),
@@ -315,63 +335,87 @@ class DeltaFormat:
             frozenset(found.writer_features or ()),
         )
 
-    def commit(self, ref: TableRef, snapshot: Snapshot | None, new: NewCommit) -> int:
-        """Commit at the version after a snapshot (None: a new table). Raises CommitTaken, UnsupportedFeature."""
-        return write_commit(self, ref, snapshot, new)
+    def created(self, spec: CreateSpec, snapshot: Snapshot | None) -> DeltaDefinition:
+        """The definition that a CreateSpec asks for. Raises SchemaMismatch, InvalidConfig, UnsupportedFeature."""
+        made = definition.created(spec)
+        if snapshot is None:
+            return made
+        before = self.definition(snapshot)
+        return replace(made, id=before.id, name=before.name, created_time=before.created_time)
 
-    def checkpoint_if_due(self, before: Snapshot | None, ref: TableRef, version: int) -> None:
-        """Keep the log short to read: a checkpoint every so many commits. Never fails the commit that was made."""
-        maintenance.checkpoint_if_due(self, before, ref, version)
-
-    def properties(self, app: AppTransaction | None, note: dict[str, Any]) -> CommitProperties:
-        """Fenced commit properties: the version read plus one, or CommitFailedError."""
-        now = int(
-            time.time() * 1000
-        )  # without it Spark forgets the entry at once where the table has a retention of them
-        return CommitProperties(
-            custom_metadata={NOTE_KEY: note},
-            max_commit_retries=0,
-            app_transactions=[Transaction(app.app_id, app.version, now)] if app else None,
-        )
-
-    def restore(self, snapshot: Snapshot, version: int, note: dict[str, Any], app: AppTransaction | None = None) -> int:
-        """Make the newest state that of an older version, as one commit. Returns the new version."""
-        then = self.snapshot(snapshot.ref, version)
-        if respelled([*snapshot.files(), *then.files()]):
-            return restore.restore(self, snapshot, then, note, app)
-        table = self.handle(snapshot.ref, snapshot.version)
-        try:
-            table.restore(version, protocol_downgrade_allowed=False, commit_properties=self.properties(app, note))
-        except CommitFailedError as error:
-            raise CommitTaken(str(error)) from error
-        except DeltaError as error:
-            raise VersionNotReadable(
-                f"Cannot restore table {snapshot.ref} to version {version}: {str(error).rstrip(chr(46))}. "
-                "Files that vacuum removed cannot come back; choose a newer version."
-            ) from error
-        return table.version()
-
-    def describe(
+    def overwritten(
         self,
-        snapshot: Snapshot,
-        *,
-        description: str | None = None,
-        column_comments: Mapping[str, str] | None = None,
-        note: dict[str, Any] | None = None,
-    ) -> int | None:
-        """Bring a table's description and the comments of its columns up to date, in one metadata commit.
+        spec: WriteSpec,
+        fields: Sequence[Mapping[str, Any]],
+        partition_by: Sequence[str],
+        snapshot: Snapshot | None,
+    ) -> DeltaDefinition:
+        """The definition of a table whose rows are all written anew. Raises InvalidConfig, SchemaMismatch, UnsupportedFeature."""
+        before = None if snapshot is None else self.definition(snapshot)
+        return definition.overwritten(spec, map(dict, fields), tuple(partition_by), before)
 
-        Returns the new version, or None where nothing differs: then nothing is committed. Raises CommitTaken.
-        """
+    def altered(self, snapshot: Snapshot, spec: AlterSpec) -> Alteration:
+        """The definition after the changes of a spec, in their order. Raises SchemaMismatch, InvalidConfig, UnsupportedFeature."""
+        return alteration.altered(self.definition(snapshot), spec)
+
+    def evolved(self, snapshot: Snapshot, fields: Sequence[Mapping[str, Any]], mode: SchemaMode) -> Alteration:
+        """The definition that takes the columns of a source. Raises SchemaMismatch, InvalidConfig for a column that must stay."""
+        return alteration.evolved(self.definition(snapshot), fields, mode)
+
+    def described(
+        self, snapshot: Snapshot, description: str | None, column_comments: Mapping[str, str]
+    ) -> DeltaDefinition | None:
+        """The definition with other descriptions, None of the table's leaving it; None where nothing differs."""
         before = self.definition(snapshot)
         after = before if description is None else replace(before, description=description)
         for column in before.fields:
-            comment = (column_comments or {}).get(column["name"])
+            comment = column_comments.get(column["name"])
             if comment is not None:
                 after = after.with_column(column["name"], metadata={**column["metadata"], "comment": comment})
-        if after == before:
-            return None
-        return self.commit(snapshot.ref, snapshot, NewCommit(Operation("SET TBLPROPERTIES"), note or {}, after))
+        return None if after == before else after
+
+    def fields_of(self, schema: pa.Schema) -> list[dict[str, Any]]:
+        """Arrow columns as the log would have them."""
+        return definition.fields_of(schema)
+
+    # -- what features, properties and types allow
+
+    def refuse_unknown_features(self, snapshot: Snapshot) -> None:
+        """Raise UnsupportedFeature for a table that asks of a commit what ``commit`` does not do."""
+        refuse_unknown_features(snapshot)
+
+    def only_spark(self, snapshot: Snapshot) -> bool:
+        """True for a table that asks of a commit what ``commit`` does not do."""
+        return bool(unknown_features(snapshot))
+
+    def special_properties(self, properties: Mapping[str, str]) -> dict[str, str]:
+        """Those that may ask for more of a table than metadata."""
+        return definition.special_properties(properties)
+
+    def asks_features(self, properties: Mapping[str, Any]) -> bool:
+        """True if some property of a new table needs a table feature."""
+        return definition.asks_features(properties)
+
+    def lacks_feature(self, snapshot: Snapshot, fields: Sequence[Mapping[str, Any]]) -> bool:
+        """True for columns with a type that needs a table feature which the table does not have."""
+        naive = any(types.holds(field["type"], "timestamp_ntz") for field in fields)
+        return naive and "timestampNtz" not in snapshot.writer_features
+
+    def constrained_anew(self, snapshot: Snapshot, spec: WriteSpec) -> bool:
+        """True if an overwrite keeps or changes the constraints of a table."""
+        return definition.constrained_anew(snapshot.properties, snapshot.schema, spec)
+
+    def computed_columns(self, snapshot: Snapshot) -> set[str]:
+        """The generated and identity columns."""
+        return {column.name for column in snapshot.schema if COMPUTED & set(column.metadata or {})}
+
+    def spark_type(self, text: str, dialect: str, column: str) -> str:
+        """A type of some dialect's SQL in Spark's, as the table would store it. Raises SchemaMismatch, InvalidConfig."""
+        return types.spelled(types.delta_type(text, dialect, column))
+
+    def spelled(self, kind: Any) -> str:
+        """The ``type`` of a field in Spark's SQL."""
+        return types.spelled(kind)
 
     # -- wording
 
@@ -389,20 +433,3 @@ class DeltaFormat:
             f"{ref.location} is not a Delta table: it holds files (such as {first['path']}), but no commit in "
             f"{LOG}. Convert it, or give table {ref} another location."
         )
-
-
-def _deleted_rows(table: DeltaTable, paths: set[str]) -> dict[str, int]:
-    """How many rows the deletion vector of a file deletes, by the file's path; files without one are left out."""
-    vectors = pa.RecordBatchReader.from_stream(table.deletion_vectors()).read_all()
-    location = table.table_uri.removeprefix("file://").rstrip("/") + "/"
-    found = {}
-    for uri, kept in zip(vectors.column("filepath"), vectors.column("selection_vector"), strict=True):
-        whole = decoded(str(uri.as_py()).removeprefix("file://"))
-        beyond = (whole.removeprefix(decoded(location)), whole.removeprefix(location), whole, f"file:{whole}")
-        path = next((path for path in beyond if path in paths), None)
-        if path is None:
-            raise StorageError(
-                f"The table at {table.table_uri} has a deletion vector of {uri}, which is none of its files."
-            )
-        found[path] = int(pc.sum(pc.invert(kept.values)).as_py() or 0)
-    return found

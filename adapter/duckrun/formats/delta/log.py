@@ -6,12 +6,17 @@ Reference: https://github.com/delta-io/delta/blob/master/PROTOCOL.md
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
+from deltalake import CommitProperties, Transaction
+
 from duckrun.errors import DuckrunError, InvalidConfig
+from duckrun.formats.format import CommitRecord, CommitTaken, FileChange, RowCounts
 from duckrun.values.rows import AppTransaction
 
 NOTE_KEY = "duckrun"
@@ -20,8 +25,14 @@ COPY = "rewrite-"
 """How the folder inside a table begins where an engine fills a copy of it, whose files one commit makes the table's."""
 
 
-class CommitTaken(Exception):
-    """The version that a commit wanted was taken by another writer."""
+def commit_properties(app: AppTransaction | None, note: Mapping[str, Any]) -> CommitProperties:
+    """Fenced properties of a commit by delta_rs: the version read plus one, or CommitFailedError."""
+    now = int(time.time() * 1000)  # without it Spark forgets the entry at once where the table has a retention of them
+    return CommitProperties(
+        custom_metadata={NOTE_KEY: dict(note)},
+        max_commit_retries=0,
+        app_transactions=[Transaction(app.app_id, app.version, now)] if app else None,
+    )
 
 
 def append_only(table: object) -> InvalidConfig:
@@ -48,13 +59,6 @@ class CommitActions:
     changes_metadata: bool
 
     @property
-    def changes_rows(self) -> bool:
-        """Whether rows came or went; False where the same rows lie in other files, or only the definition changed.
-        Source: Delta protocol, Add File and Remove File (dataChange).
-        """
-        return any(action.get("dataChange", True) for action in (*self.adds, *self.removes))
-
-    @property
     def note(self) -> dict[str, Any]:
         """Our own entry, wherever the engine that committed could put it."""
         if isinstance(self.info.get(NOTE_KEY), dict):
@@ -66,7 +70,21 @@ class CommitActions:
         note = found.get(NOTE_KEY) if isinstance(found, dict) else None
         return note if isinstance(note, dict) else {}
 
-    def counts(self) -> tuple[int | None, int | None, int | None]:
+    def record(self) -> CommitRecord:
+        """What the commit changed, in no format's words."""
+        return CommitRecord(
+            version=self.version,
+            operation=str(self.info.get("operation", "unknown")),
+            added=tuple(_change(add) for add in self.adds),
+            removed=tuple(_change(remove) for remove in self.removes),
+            transactions=self.transactions,
+            changes_metadata=self.changes_metadata,
+            rows=self.counts(),
+            timestamp=self.info.get("inCommitTimestamp") or self.info.get("timestamp"),
+            note=self.note,
+        )
+
+    def counts(self) -> RowCounts:
         """Rows inserted, updated and deleted, by the metrics of delta_rs (snake_case) or of Spark (camelCase)."""
         metrics = self.info.get("operationMetrics") or {}
 
@@ -91,6 +109,13 @@ class CommitActions:
         ):  # Spark counts the rows that replaceWhere kept as output
             return inserted - (of("numCopiedRows") or 0), 0, of("numDeletedRows")
         return inserted, None if inserted is None else 0, None if self.removes else 0
+
+
+def _change(action: Mapping[str, Any]) -> FileChange:
+    """Source: Delta protocol, Add File and Remove File (dataChange)."""
+    return FileChange(
+        action["path"], action.get("size") or 0, action.get("partitionValues"), action.get("dataChange", True)
+    )
 
 
 def parse_commit(version: int, raw: bytes) -> CommitActions:

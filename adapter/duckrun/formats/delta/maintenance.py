@@ -5,6 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import math
+import shutil
+import uuid
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import obstore
@@ -17,8 +21,10 @@ from obstore.exceptions import BaseError as ObstoreError
 from duckrun.errors import CommitConflict, DuckrunError, InvalidConfig, StorageError, UnsupportedFeature
 from duckrun.formats.delta import types
 from duckrun.formats.delta.definition import fields_of
-from duckrun.formats.delta.log import LOG, CommitTaken
+from duckrun.formats.delta.log import LOG, commit_properties
 from duckrun.formats.delta.long_logs import last_checkpoint
+from duckrun.formats.format import CommitTaken, below_retention
+from duckrun.storage.locks import table_lock
 from duckrun.storage.trouble import said, storage_error
 from duckrun.values.rows import AppTransaction
 from duckrun.values.snapshot import Snapshot, TableRef
@@ -29,6 +35,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_DROPPED = "_duckrun_dropped_"
 _PARTITION = "="
 _INTERVAL = 10
 """Commits between two checkpoints where the table does not say (Delta's own default)."""
@@ -57,14 +64,6 @@ def vacuum(form: DeltaFormat, snapshot: Snapshot, spec: VacuumSpec) -> tuple[str
             raise below_retention(snapshot, spec) from error
         raise StorageError(f"vacuum of table {snapshot.ref}: {error}") from error
     return tuple(sorted(removed))
-
-
-def below_retention(snapshot: Snapshot, spec: VacuumSpec) -> InvalidConfig:
-    """The error about a vacuum that would remove files which the table still keeps."""
-    return InvalidConfig(
-        f"vacuum of table {snapshot.ref}: {spec.retention_hours} hours are less than the table keeps. Readers of older versions "
-        "and writers at work need those files; enforce_retention=False removes them all the same."
-    )
 
 
 def checkpoint(form: DeltaFormat, snapshot: Snapshot) -> None:
@@ -118,6 +117,28 @@ def forget_lost_checkpoint(form: DeltaFormat, ref: TableRef) -> bool:
     return True
 
 
+def drop(form: DeltaFormat, ref: TableRef) -> None:
+    """Remove a table's folder. A reader sees the whole table or none; a table that is not there is fine.
+
+    On a local path the folder leaves its name in one rename, then it is removed; so are the remains of drops that were killed in
+    between.
+    """
+    if form.storage.is_local:
+        folder = Path(ref.location)
+        if folder.is_dir():
+            with table_lock(ref, True), suppress(FileNotFoundError):
+                folder.rename(folder.with_name(f"{_DROPPED}{uuid.uuid4().hex}"))
+        for doomed in folder.parent.glob(f"{_DROPPED}*"):
+            shutil.rmtree(doomed, ignore_errors=True)  # another drop may be removing it too
+        return
+    store = form.storage.store_at(ref.location)
+    paths = [key["path"] for key in form.storage.keys(ref.location)]
+    log = [path for path in paths if path.startswith(f"{LOG}/")]
+    for batch in (log, [path for path in paths if not path.startswith(f"{LOG}/")]):
+        if batch:
+            obstore.delete(store, batch)
+
+
 def cleanup_log(form: DeltaFormat, snapshot: Snapshot) -> tuple[str, ...]:
     """Remove entries of the log that are older than its retention and covered by a checkpoint. Returns their paths."""
     before = _log(form, snapshot.ref)
@@ -126,7 +147,7 @@ def cleanup_log(form: DeltaFormat, snapshot: Snapshot) -> tuple[str, ...]:
 
 
 def _log(form: DeltaFormat, ref: TableRef) -> set[str]:
-    return {key["path"] for key in form.storage.keys(ref.location, "_delta_log")}
+    return {key["path"] for key in form.storage.keys(ref.location, LOG)}
 
 
 def _run(snapshot: Snapshot, mode: str, work: Any) -> None:
@@ -166,7 +187,7 @@ def convert(
             storage_options=form.storage.delta_options(),
             # Parquet's bounds leave NaN out, and readers that skip files by them would lose the rows with it.
             collect_stats=not _has_floats(schema),
-            commit_properties=form.properties(app, note),
+            commit_properties=commit_properties(app, note),
         )
     except CommitFailedError as error:
         raise CommitTaken(str(error)) from error

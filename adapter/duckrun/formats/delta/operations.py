@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from duckrun.formats.delta.definition import Definition
+from duckrun.formats.format import NewCommit, RowCounts, TableDefinition
 from duckrun.values.rows import (
     DeleteInsertSpec,
     DeleteSpec,
@@ -22,9 +22,19 @@ from duckrun.values.rows import (
     WriteSpec,
     counted_rows,
 )
-
-RowCounts = tuple[int | None, int | None, int | None]
-"""Inserted, updated and deleted; None where it is not known."""
+from duckrun.values.snapshot import Snapshot
+from duckrun.values.tables import (
+    AddCheck,
+    AddColumn,
+    AlterSpec,
+    CreateSpec,
+    DropCheck,
+    DropColumn,
+    OptimizeSpec,
+    RenameColumn,
+    SetProperties,
+    UnsetProperties,
+)
 
 
 @dataclass(frozen=True)
@@ -35,17 +45,36 @@ class Operation:
     parameters: Mapping[str, str] = field(default_factory=dict)
 
 
+def operation_of(new: NewCommit, snapshot: Snapshot | None) -> Operation:
+    """What the log says that a commit did."""
+    match new.spec:
+        case None:
+            return Operation("SET TBLPROPERTIES")
+        case AlterSpec():
+            kinds = {_ALTERED.get(type(change), "CHANGE COLUMN") for change in new.spec.changes}
+            return Operation(kinds.pop() if len(kinds) == 1 else "ALTER TABLE")
+        case OptimizeSpec():
+            return _optimize(new.spec.predicate, new.spec.z_order_by)
+    if snapshot is None or new.anew:
+        assert new.definition is not None, "a table that is made has a definition"
+        how = "CREATE TABLE" if snapshot is None else "CREATE OR REPLACE TABLE"
+        return _created(new.definition, how if isinstance(new.spec, CreateSpec) else f"{how} AS SELECT")
+    assert isinstance(new.spec, RowSpec), "of all that is done to a table as a whole, the rest is not committed here"
+    partition_by = snapshot.partition_columns if new.definition is None else new.definition.partition_columns
+    return _changed(new.spec, partition_by)
+
+
 def listed(values: Sequence[str]) -> str:
     return json.dumps(list(values), ensure_ascii=False)
 
 
-def write(mode: str, partition_by: Sequence[str], predicate: str | None = None) -> Operation:
+def _write(mode: str, partition_by: Sequence[str], predicate: str | None = None) -> Operation:
     """Whole rows, added (``Append``) or in place of others (``Overwrite``)."""
     parameters = {"mode": mode, "partitionBy": listed(partition_by)}
     return Operation("WRITE", parameters if predicate is None else {**parameters, "predicate": predicate})
 
 
-def created(definition: Definition, name: str) -> Operation:
+def _created(definition: TableDefinition, name: str) -> Operation:
     """A table made by a statement or with its first rows."""
     parameters = {
         "isManaged": "false",
@@ -56,15 +85,15 @@ def created(definition: Definition, name: str) -> Operation:
     return Operation(name, {**parameters, **said})
 
 
-def changed(spec: RowSpec, partition_by: Sequence[str]) -> Operation:
+def _changed(spec: RowSpec, partition_by: Sequence[str]) -> Operation:
     """The operation of a spec on a table that is there."""
     match spec:
         case WriteSpec():
             mode = "Append" if spec.mode in ("append", "safeappend") else "Overwrite"
             if spec.mode == "replace" and spec.predicate is None:
-                found = write(mode, partition_by)
+                found = _write(mode, partition_by)
                 return Operation(found.name, {**found.parameters, "isDynamicPartitionOverwrite": "true"})
-            return write(mode, partition_by, spec.predicate)
+            return _write(mode, partition_by, spec.predicate)
         case MergeSpec():
             return _merge(spec)
         case DeleteInsertSpec():
@@ -76,7 +105,7 @@ def changed(spec: RowSpec, partition_by: Sequence[str]) -> Operation:
             return Operation("UPDATE", {"predicate": listed([spec.predicate])} if spec.predicate else {})
 
 
-def optimize(predicate: str | None, z_order_by: Sequence[str]) -> Operation:
+def _optimize(predicate: str | None, z_order_by: Sequence[str]) -> Operation:
     parameters = {"predicate": listed([predicate] if predicate else []), "zOrderBy": listed(z_order_by)}
     return Operation("OPTIMIZE", {**parameters, "clusterBy": "[]", "auto": "false"})
 
@@ -107,6 +136,17 @@ def _merged(on: str, *clauses: Sequence[Mapping[str, str]]) -> Operation:
 
 def restore(version: int) -> Operation:
     return Operation("RESTORE", {"version": str(version)})
+
+
+_ALTERED = {
+    AddColumn: "ADD COLUMNS",
+    DropColumn: "DROP COLUMNS",
+    RenameColumn: "RENAME COLUMN",
+    AddCheck: "ADD CONSTRAINT",
+    DropCheck: "DROP CONSTRAINT",
+    SetProperties: "SET TBLPROPERTIES",
+    UnsetProperties: "UNSET TBLPROPERTIES",
+}
 
 
 def metrics(

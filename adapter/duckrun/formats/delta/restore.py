@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from duckrun.errors import VersionNotReadable
 from duckrun.formats.delta.adds import adds_of
-from duckrun.formats.delta.commit import NewCommit
+from duckrun.formats.delta.commit import write_commit
 from duckrun.formats.delta.data_paths import spelled
 from duckrun.formats.delta.operations import restore as operation
+from duckrun.formats.format import NewCommit
 from duckrun.values.data_files import is_absolute, place
 from duckrun.values.rows import AppTransaction, ScanFile
 from duckrun.values.snapshot import Snapshot
+from duckrun.values.tables import RestoreSpec
 
 if TYPE_CHECKING:
     from duckrun.formats.delta.delta import DeltaFormat
@@ -28,11 +30,10 @@ def restore(form: DeltaFormat, now: Snapshot, then: Snapshot, note: dict[str, An
     missing = [file for key, file in wanted.items() if key not in held]
     _refuse_gone(form, now, then, missing)
     added = adds_of(form, then, {spelled(file) for file in missing})
-    new = NewCommit(
-        operation(then.version), note, form.definition(then), (), removes, app,
-        returns=[added[spelled(file)] for file in missing],
-    )  # fmt: skip
-    return form.commit(now.ref, now, new)
+    spec = RestoreSpec(then.version)
+    new = NewCommit(spec, form.definition(then), removes=removes, rows=(None, None, None), writer="delta_rs")
+    returns = [added[spelled(file)] for file in missing]
+    return write_commit(form, now.ref, now, new, note, app, operation=operation(then.version), returns=returns)
 
 
 def _named(form: DeltaFormat, snapshot: Snapshot) -> dict[tuple[str, str], ScanFile]:

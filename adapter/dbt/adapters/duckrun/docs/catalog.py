@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dbt.adapters.duckrun.environment import LakeEnvironment
 from dbt_common.contracts.metadata import CatalogTable, ColumnMetadata, StatsItem, TableMetadata
 
-from duckrun.engines.duckdb.views import ViewCatalog
+from duckrun.engines.duckdb import ViewCatalog
 from duckrun.lake.lake import TableRef, ViewDefinition
 from duckrun.values.snapshot import Snapshot
 

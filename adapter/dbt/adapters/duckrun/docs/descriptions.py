@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from dbt.adapters.duckrun.environment import LakeEnvironment
 
+from duckrun.formats.format import NewCommit
 from duckrun.values.rows import Commit
 from duckrun.values.snapshot import Snapshot, TableRef
 
@@ -19,10 +20,10 @@ def describe(env: LakeEnvironment, ref: TableRef, description: str | None, comme
 
     def attempt(snapshot: Snapshot | None) -> Commit:
         assert snapshot is not None, "the table was there a moment ago, and this process holds its lock"
-        note = transaction.note(writer="none")
-        version = lake.format.describe(snapshot, description=description, column_comments=comments, note=note)
-        at = snapshot.version if version is None else version
-        return lake.format.commit_at(ref, at, mode="describe", engine="none", writer="none")
+        definition = lake.format.described(snapshot, description, comments)
+        if definition is None:
+            return transaction.nothing(snapshot, "the table says so already")
+        return transaction.commit(snapshot, NewCommit(None, definition))
 
     transaction.run(attempt, mode="describe", engine="none")
     env.views_of(ref).moved(ref)

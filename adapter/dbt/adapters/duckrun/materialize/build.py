@@ -22,8 +22,6 @@ from duckrun.errors import (
     VersionNotReadable,
     repeated_keys,
 )
-from duckrun.formats.delta.commit import only_spark
-from duckrun.formats.delta.definition import special_properties
 from duckrun.lake.lake import LocationDefinition, TableRef, ViewDefinition
 from duckrun.run.transaction import MAX_ATTEMPTS, Transaction
 from duckrun.sql.names import quote_identifier
@@ -80,8 +78,9 @@ class Build:
 
     def _constraints(self, source: list[str]) -> TableConstraints:
         """What the table will hold every writer to; nothing where its features are such that only Spark writes its log."""
-        special = special_properties(self.config.table_properties)
-        if self.config.constraints and (special or (self.lake.exists(self.ref) and only_spark(self.target()))):
+        form = self.lake.format
+        special = form.special_properties(self.config.table_properties)
+        if self.config.constraints and (special or (self.lake.exists(self.ref) and form.only_spark(self.target()))):
             logger.debug(f"{self.config.node}: the contract's constraints are held by this model's writes alone.")
             return TableConstraints()
         return kept_in_table(self.config.node, self.config.constraints, source)

@@ -10,8 +10,7 @@ import duckdb
 from dbt.adapters.duckrun.environment import LakeEnvironment
 from dbt_common.exceptions import DbtRuntimeError
 
-from duckrun.engines.duckdb.source import SqlOnCursor
-from duckrun.engines.duckdb.types import as_utc
+from duckrun.engines.duckdb import SqlOnCursor, as_utc
 from duckrun.engines.engine import Engine
 from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.sql.names import quote_identifier

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -12,19 +12,28 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from duckrun.engines.duckdb.source import Rows, arrow_reader
 from duckrun.errors import DuckrunError
 from duckrun.formats.delta.cautions import EXACT_DIGITS
-from duckrun.formats.delta.log import CommitTaken, refused
+from duckrun.formats.delta.data_paths import respelled
+from duckrun.formats.delta.log import commit_properties, refused
+from duckrun.formats.format import CommitTaken
 from duckrun.run.transaction import Transaction
 from duckrun.sql.names import quote_identifier
-from duckrun.values.rows import MemoryShares
+from duckrun.values.rows import MemoryShares, ScanFile
 from duckrun.values.snapshot import Snapshot
 
 MISSPELT = "delta_rs spells decimals and floating numbers among partition values so that not every reader finds them"
+
+RESPELLED = "the log spells paths otherwise than delta_rs, whose removes would leave those files in the table"
 
 
 def misspells(schema: pa.Schema, partition_by: Sequence[str]) -> bool:
     """True for partition columns whose values delta_rs writes wrongly into the log: -1.10 as -1.-10, 1e300 with all of its digits."""
     kinds = [schema.field(column).type for column in partition_by]
     return any(pa.types.is_decimal(kind) or pa.types.is_floating(kind) for kind in kinds)
+
+
+def why_not_these(files: Iterable[ScanFile]) -> str | None:
+    """Why delta_rs may not remove some files of a table; None where it may."""
+    return RESPELLED if respelled(files) else None
 
 
 def write(
@@ -43,11 +52,11 @@ def write(
     """Stream rows into new files and commit them. Returns the version; raises CommitTaken if it was taken."""
     ref, form = transaction.ref, transaction.lake.format
     reader = arrow_reader(rows)
-    commit_properties = form.properties(transaction.app, transaction.note(**counts))
+    fenced = commit_properties(transaction.app, transaction.note(**counts))
     common: dict[str, Any] = {
         "target_file_size": target_file_size,
         "writer_properties": _files(reader.schema, snapshot),
-        "commit_properties": commit_properties,
+        "commit_properties": fenced,
     }
     try:
         if snapshot is None:
@@ -153,7 +162,7 @@ def merge(
         max_spill_size=shares.spill,
         streamed_exec=True,
         writer_properties=_files(reader.schema, snapshot),
-        commit_properties=transaction.lake.format.properties(transaction.app, transaction.note(**counts)),
+        commit_properties=commit_properties(transaction.app, transaction.note(**counts)),
     )
 
     def assigned(columns: Mapping[str, str]) -> dict[str, str]:

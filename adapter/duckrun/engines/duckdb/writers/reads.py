@@ -18,8 +18,7 @@ from sqlglot.errors import SqlglotError
 from duckrun.engines.duckdb.scan import scan
 from duckrun.engines.duckdb.steady import is_steady
 from duckrun.errors import DuckrunError
-from duckrun.formats.delta.data_paths import spelled
-from duckrun.formats.delta.log import CommitActions
+from duckrun.formats.format import CommitRecord
 from duckrun.run.transaction import Transaction
 from duckrun.sql.names import quote_identifier, tree_in
 from duckrun.values.partition_values import partition_key
@@ -96,7 +95,7 @@ def has_subquery(*expressions: str) -> bool:
 
 
 def may_go_on_top(
-    transaction: Transaction, others: Iterable[CommitActions], removed: Iterable[ScanFile], read: Read
+    transaction: Transaction, others: Iterable[CommitRecord], removed: Iterable[ScanFile], read: Read
 ) -> bool:
     """False if a commit between changed the table's definition, is of the same application, removed a file of ours, or changed rows
     that the write depends on.
@@ -104,30 +103,30 @@ def may_go_on_top(
     others = list(others)
     if transaction.outdated_by(others):
         return False
-    ours = {spelled(f) for f in removed}
+    ours = {file.spelled for file in removed}
     for other in others:
         if other.changes_metadata or (
             transaction.app is not None and any(t.app_id == transaction.app.app_id for t in other.transactions)
         ):
             return False
-        if any(remove["path"] in ours for remove in other.removes):
+        if any(file.name in ours for file in other.removed):
             return False
         if read is not NOTHING and meets_commit(transaction, other, read):
             return False
     return True
 
 
-def meets_commit(transaction: Transaction, other: CommitActions, read: Read) -> bool:
+def meets_commit(transaction: Transaction, other: CommitRecord, read: Read) -> bool:
     """Whether the rows that a commit added or removed fall in what was read; a commit that only moves rows changes none."""
-    for version, actions in ((other.version, other.adds), (other.version - 1, other.removes)):
-        named = {action["path"] for action in actions if action.get("dataChange", True)}
+    for version, changes in ((other.version, other.added), (other.version - 1, other.removed)):
+        named = {file.name for file in changes if file.changes_rows}
         if not named:
             continue
         if read is EVERYTHING:
             return True
         try:
             snapshot = transaction.lake.format.snapshot(transaction.ref, version)
-            files = [f for f in snapshot.files() if spelled(f) in named]
+            files = [f for f in snapshot.files() if f.spelled in named]
             if len(files) < len(named) or read.meets(snapshot, files):
                 return True
         except (DuckrunError, duckdb.Error) as error:

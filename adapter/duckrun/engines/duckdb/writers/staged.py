@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -10,20 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from duckrun.engines.duckdb.source import Rows, arrow_schema
-from duckrun.engines.duckdb.writers.reads import EVERYTHING, NOTHING, Read, may_go_on_top
+from duckrun.engines.duckdb.writers.reads import Read, may_go_on_top
 from duckrun.engines.duckdb.writers.statistics import delta_stats
 from duckrun.errors import StorageError, UnsupportedFeature
-from duckrun.formats.delta.commit import NewCommit
-from duckrun.formats.delta.definition import Definition
-from duckrun.formats.delta.log import CommitTaken
-from duckrun.formats.delta.operations import Operation
+from duckrun.formats.format import CommitRecord, NewCommit
 from duckrun.run.transaction import Transaction
 from duckrun.sql.names import quote_identifier, quote_literal
 from duckrun.values.data_files import is_absolute
-from duckrun.values.rows import ScanFile, StagedFile
+from duckrun.values.rows import Commit, ScanFile, StagedFile
 from duckrun.values.snapshot import Snapshot, TableRef, schema_to_text
-
-log = logging.getLogger(__name__)
 
 
 def stage(
@@ -128,37 +122,16 @@ def _relative(file: str, location: str) -> str:
 
 
 def commit(
-    transaction: Transaction,
-    snapshot: Snapshot | None,
-    staged: Sequence[StagedFile],
-    removed: Sequence[ScanFile] = (),
-    *,
-    operation: Operation,
-    read: Read = EVERYTHING,
-    definition: Definition | None = None,
-    fenced: bool = False,
-    data_change: bool = True,
-    **counts: Any,
-) -> int:
-    """Make staged files visible, and remove what they replace, in one commit. Returns its version.
+    transaction: Transaction, snapshot: Snapshot | None, new: NewCommit, read: Read, *, fence: int | None = None
+) -> Commit:
+    """Make staged files visible, and remove what they replace, in one commit.
 
-    If the version is taken, the same files go on top as long as no commit between changed what this write ``read``; else
-    CommitTaken, and the transaction runs again. ``definition`` changes the table in the same commit, or makes a new one.
+    If the version is taken, the same files go on top as long as no commit between changed what this write ``read``; never those of
+    a write that changes the table's definition, or that a ``fence`` holds to one version. Else CommitTaken is raised, and the
+    transaction runs again.
     """
-    ref, form = transaction.ref, transaction.lake.format
-    note = transaction.note(**{"rows_inserted": sum(f.rows for f in staged), **counts})
-    new = NewCommit(
-        operation, note, definition, staged, removed, transaction.app, data_change=data_change, blind=read is NOTHING
-    )
-    if snapshot is None:
-        return form.commit(ref, None, new)
-    at = snapshot
-    while True:
-        try:
-            return form.commit(ref, at, new)
-        except CommitTaken:
-            others = transaction.commits_after(at.version)
-            if fenced or definition is not None or not others or not may_go_on_top(transaction, others, removed, read):
-                raise
-            log.info("table %s: version %s was taken, committing the same files on top", ref, at.version + 1)
-            at = form.snapshot(ref, others[-1].version)
+
+    def on_top(others: Sequence[CommitRecord]) -> bool:
+        return may_go_on_top(transaction, others, new.removes, read)
+
+    return transaction.commit(snapshot, new, on_top if fence is None and new.definition is None else None)

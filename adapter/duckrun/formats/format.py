@@ -1,0 +1,355 @@
+"""What a table format does for everything above it: it finds tables, says what they are and were, and commits.
+
+Delta is the one format; ``formats/factory.py`` makes it by its name. The values here know neither a format's files nor an engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from duckrun.errors import InvalidConfig
+from duckrun.values.rows import AppTransaction, Commit, RowSpec, ScanFile, SchemaMode, StagedFile, WriterName, WriteSpec
+from duckrun.values.snapshot import Snapshot, TableRef
+from duckrun.values.tables import AlterSpec, ConvertSpec, CreateSpec, TableSpec, VacuumSpec
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+
+RowCounts = tuple[int | None, int | None, int | None]
+"""Rows inserted, updated and deleted; None where a count is not known."""
+
+
+class CommitTaken(Exception):
+    """The version that a commit wanted was taken by another writer."""
+
+
+# -- what a commit is to do, and what one did
+
+
+@dataclass(frozen=True)
+class NewCommit:
+    """What a commit is to say.
+
+    ``spec`` is what was asked for; None where only descriptions change. ``definition`` is the table's new one; None leaves it as
+    it is. ``anew``: it makes another table in the place of one. ``removes`` are files of the version before. ``rows`` are held
+    against the files: a commit whose rows do not add up is not made. ``data_change``: rows come or go, where False only moves
+    them to other files. ``blind``: nothing of the table was read for it.
+    """
+
+    spec: RowSpec | TableSpec | None
+    definition: TableDefinition | None = None
+    adds: Sequence[StagedFile] = ()
+    removes: Sequence[ScanFile] = ()
+    rows: RowCounts = (0, 0, 0)
+    writer: WriterName = "none"
+    reason: str = ""
+    anew: bool = False
+    data_change: bool = True
+    blind: bool = False
+
+
+@dataclass(frozen=True)
+class FileChange:
+    """One file that a commit added or removed. ``name`` is the file as the log spells it; ``size`` is in bytes, 0 where the log
+    has none.
+    """
+
+    name: str
+    size: int = 0
+    partition_values: Mapping[str, str | None] | None = None
+    changes_rows: bool = True
+
+
+@dataclass(frozen=True)
+class CommitRecord:
+    """What one commit changed, as the log has it. ``timestamp`` is in milliseconds since 1970, by the clock of who committed;
+    ``note`` is what the engine wrote into it of its own, empty for other writers."""
+
+    version: int
+    operation: str
+    added: tuple[FileChange, ...]
+    removed: tuple[FileChange, ...]
+    transactions: tuple[AppTransaction, ...]
+    changes_metadata: bool
+    rows: RowCounts
+    timestamp: int | None
+    note: Mapping[str, Any]
+
+    @property
+    def changes_rows(self) -> bool:
+        """Whether rows came or went; False where the same rows lie in other files, or only the definition changed."""
+        return any(file.changes_rows for file in (*self.added, *self.removed))
+
+    def as_commit(
+        self, ref: TableRef, *, mode: str = "unknown", engine: str = "unknown", writer: str = "none", reason: str = ""
+    ) -> Commit:
+        """The Commit that whoever made it got; what it did not note of itself is as given here."""
+        counts = zip(("rows_inserted", "rows_updated", "rows_deleted"), self.rows, strict=True)
+        return Commit(
+            table=str(ref),
+            location=ref.location,
+            version=self.version,
+            mode=self.note.get("mode", mode),
+            engine=self.note.get("engine", engine),
+            writer=self.note.get("writer", writer),
+            reason=self.note.get("reason", reason),
+            files_added=len(self.added),
+            files_removed=len(self.removed),
+            bytes_added=sum(file.size for file in self.added),
+            **{name: self.note.get(name, count) for name, count in counts},
+        )
+
+
+# -- what a table is apart from its rows
+
+
+class TableDefinition(Protocol):
+    """Columns, partitions, properties and constraints of a table.
+
+    ``fields`` are the columns as ``name``, ``type``, ``nullable`` and ``metadata``, with types as Spark's JSON has them;
+    ``checks`` maps the name of a constraint to its condition in Spark SQL.
+    """
+
+    @property
+    def fields(self) -> tuple[dict[str, Any], ...]: ...
+    @property
+    def partition_columns(self) -> tuple[str, ...]: ...
+    @property
+    def properties(self) -> Mapping[str, str]: ...
+    @property
+    def description(self) -> str | None: ...
+    @property
+    def names(self) -> list[str]: ...
+    @property
+    def schema(self) -> pa.Schema: ...
+    @property
+    def schema_json(self) -> str: ...
+    @property
+    def sort_by(self) -> tuple[str, ...]: ...
+    @property
+    def checks(self) -> Mapping[str, str]: ...
+
+    def column(self, name: str) -> dict[str, Any]:
+        """A column by its name in any case. Raises SchemaMismatch."""
+
+
+@dataclass(frozen=True)
+class Alteration:
+    """A definition after some changes. ``columns`` says how the columns are filled: new name -> old one, or None."""
+
+    before: TableDefinition
+    after: TableDefinition
+    columns: Mapping[str, str | None]
+
+    @property
+    def changed(self) -> bool:
+        return self.before != self.after
+
+    @property
+    def rewrites(self) -> bool:
+        """True if the data files do not hold the rows in their new form: Parquet files know columns by name and type."""
+        if set(self.before.names) - set(self.columns.values()):
+            return True
+        return any(
+            old is not None and (old != new or self.before.column(old)["type"] != self.after.column(new)["type"])
+            for new, old in self.columns.items()
+        )
+
+    def tests(self) -> list[tuple[str, str]]:
+        """What must hold of every row of the table, as (condition in Spark SQL, what it means)."""
+        found = []
+        for column in self.after.fields:
+            old = self.columns[column["name"]]
+            if not column["nullable"] and (old is None or self.before.column(old)["nullable"]):
+                name = "`" + column["name"].replace("`", "``") + "`"
+                found.append((f"{name} IS NOT NULL", f"column {column['name']} is to be NOT NULL"))
+        for name, condition in self.after.checks.items():
+            if self.before.checks.get(name) != condition:
+                found.append((condition, f"the constraint {name} is {condition}"))
+        return found
+
+
+class ScratchCopy(Protocol):
+    """A table inside the folder of another, unknown to readers, whose files one commit can make the other's."""
+
+    @property
+    def ref(self) -> TableRef: ...
+
+    def files(self) -> tuple[StagedFile, ...]:
+        """What the copy holds now, as files of the table around it."""
+
+
+def below_retention(snapshot: Snapshot, spec: VacuumSpec) -> InvalidConfig:
+    """The error about a vacuum that would remove files which the table still keeps."""
+    return InvalidConfig(
+        f"vacuum of table {snapshot.ref}: {spec.retention_hours} hours are less than the table keeps. Readers of older versions "
+        "and writers at work need those files; enforce_retention=False removes them all the same."
+    )
+
+
+# -- the seam
+
+
+class Format(Protocol):
+    """All that engines, lakes, transactions, dbt and Dagster ask of a table format. One object serves one lake, from any thread.
+
+    Reading raises TableNotFound, VersionNotReadable, UnsupportedFeature (a table that cannot be read at all) and StorageError.
+    """
+
+    name: str
+
+    # -- tables and their versions
+
+    def exists(self, ref: TableRef) -> bool:
+        """True if there is a table. One listing; nothing is opened."""
+
+    def refuse_other_files(self, ref: TableRef) -> None:
+        """Raise StorageError where a new table's folder holds files of somebody else's."""
+
+    def latest_version(self, ref: TableRef) -> int | None:
+        """The newest version, or None where there is no table."""
+
+    def snapshot(self, ref: TableRef, version: int | None = None, timestamp: str | None = None) -> Snapshot:
+        """A table at a version, at a time (ISO 8601), or now."""
+
+    def handle(self, ref: TableRef, version: int | None = None) -> Any:
+        """The table as the format's own library opens it."""
+
+    def arrow_dataset(self, snapshot: Snapshot) -> ds.Dataset:
+        """The files of a snapshot as a Dataset; no data file is opened. Raises UnsupportedFeature where files alone are not the
+        table.
+        """
+
+    # -- history
+
+    def history(self, ref: TableRef, limit: int | None = None) -> list[dict[str, Any]]:
+        """The commits, newest first: version, timestamp (ms), operation, operationParameters, ..."""
+
+    def detail(self, ref: TableRef) -> dict[str, Any]:
+        """What Spark's DESCRIBE DETAIL gives: format, id, name, location, partitionColumns, numFiles, ..."""
+
+    def record(self, ref: TableRef, version: int) -> CommitRecord | None:
+        """What the commit of a version changed, or None where the log does not hold it (any more, or yet)."""
+
+    def records_back(self, ref: TableRef, newest: int) -> Iterator[CommitRecord]:
+        """What the commits changed, from ``newest`` backwards, as far as the log holds them."""
+
+    def records_after(self, ref: TableRef, version: int) -> list[CommitRecord]:
+        """What the commits after a version changed, oldest first."""
+
+    def app_version(self, ref: TableRef, app_id: str) -> int | None:
+        """The newest version that an application id has committed, or None."""
+
+    def find_commit(self, ref: TableRef, app: AppTransaction) -> Commit | None:
+        """The commit that an application transaction made; None where it made none."""
+
+    # -- commits
+
+    def commit(
+        self,
+        ref: TableRef,
+        snapshot: Snapshot | None,
+        new: NewCommit,
+        note: Mapping[str, Any],
+        app: AppTransaction | None,
+    ) -> int:
+        """The version committed: the one after a snapshot (None: of a new table).
+
+        Raises CommitTaken where another writer has that version, UnsupportedFeature for a table that such a commit would break,
+        InvalidConfig where rows of an append-only table would go, LostRows where the figures say that rows would be lost.
+        """
+
+    def checkpoint_if_due(self, before: Snapshot | None, ref: TableRef, version: int) -> None:
+        """Keep the log short to read, after a commit. Never fails the commit that was made."""
+
+    def restore(self, snapshot: Snapshot, version: int, note: dict[str, Any], app: AppTransaction | None) -> int:
+        """The version committed, whose state is that of an older one. Raises CommitTaken, VersionNotReadable."""
+
+    def convert(self, ref: TableRef, spec: ConvertSpec, note: dict[str, Any], app: AppTransaction | None) -> None:
+        """Make a table, at version 0, of a folder's Parquet files. Raises CommitConflict, CommitTaken, StorageError, InvalidConfig."""
+
+    def drop(self, ref: TableRef) -> None:
+        """Remove a table's folder. A reader sees the whole table or none; a table that is not there is fine."""
+
+    # -- maintenance
+
+    def vacuum(self, snapshot: Snapshot, spec: VacuumSpec) -> tuple[str, ...]:
+        """The paths removed, or listed: files that no version within the retention uses. Raises InvalidConfig for a retention
+        below the table's, UnsupportedFeature for a table that only Spark can vacuum.
+        """
+
+    def checkpoint(self, snapshot: Snapshot) -> None:
+        """Write a checkpoint of a version."""
+
+    def cleanup_log(self, snapshot: Snapshot) -> tuple[str, ...]:
+        """The paths removed: entries of the log that are older than its retention and not needed."""
+
+    # -- definitions
+
+    def created(self, spec: CreateSpec, snapshot: Snapshot | None) -> TableDefinition:
+        """The definition that a CreateSpec asks for, in the place of a table or of none. Raises SchemaMismatch, InvalidConfig,
+        UnsupportedFeature.
+        """
+
+    def overwritten(
+        self,
+        spec: WriteSpec,
+        fields: Sequence[Mapping[str, Any]],
+        partition_by: Sequence[str],
+        snapshot: Snapshot | None,
+    ) -> TableDefinition:
+        """The definition of a table whose rows are all written anew. Raises InvalidConfig, SchemaMismatch, UnsupportedFeature."""
+
+    def altered(self, snapshot: Snapshot, spec: AlterSpec) -> Alteration:
+        """The definition after the changes of a spec, in their order. Raises SchemaMismatch, InvalidConfig, UnsupportedFeature."""
+
+    def evolved(self, snapshot: Snapshot, fields: Sequence[Mapping[str, Any]], mode: SchemaMode) -> Alteration:
+        """The definition that takes the columns of a source. Raises SchemaMismatch, InvalidConfig for a column that must stay."""
+
+    def described(
+        self, snapshot: Snapshot, description: str | None, column_comments: Mapping[str, str]
+    ) -> TableDefinition | None:
+        """The definition with other descriptions, None of the table's leaving it; None where nothing differs."""
+
+    def fields_of(self, schema: pa.Schema) -> list[dict[str, Any]]:
+        """Arrow columns as ``fields`` of a definition."""
+
+    # -- what a table's features, properties and types allow
+
+    def refuse_unknown_features(self, snapshot: Snapshot) -> None:
+        """Raise UnsupportedFeature for a table that asks of a commit what ``commit`` does not do."""
+
+    def only_spark(self, snapshot: Snapshot) -> bool:
+        """True for a table that asks of a commit what ``commit`` does not do."""
+
+    def special_properties(self, properties: Mapping[str, str]) -> dict[str, str]:
+        """Those that may ask for more of a table than metadata, which ``commit`` does not set."""
+
+    def asks_features(self, properties: Mapping[str, Any]) -> bool:
+        """True if some property of a new table needs a table feature."""
+
+    def lacks_feature(self, snapshot: Snapshot, fields: Sequence[Mapping[str, Any]]) -> bool:
+        """True for columns with a type that needs a table feature which the table does not have."""
+
+    def constrained_anew(self, snapshot: Snapshot, spec: WriteSpec) -> bool:
+        """True if an overwrite keeps or changes the constraints of a table, which ``commit`` can and other writers cannot."""
+
+    def computed_columns(self, snapshot: Snapshot) -> set[str]:
+        """The columns that writers compute where rows come without them: generated and identity columns."""
+
+    def spark_type(self, text: str, dialect: str, column: str) -> str:
+        """A type of some dialect's SQL in Spark's, as the table would store it. Raises SchemaMismatch, InvalidConfig."""
+
+    def spelled(self, kind: Any) -> str:
+        """The ``type`` of a field in Spark's SQL."""
+
+    # -- scratch copies
+
+    def scratch(self, owner: TableRef, definition: TableDefinition) -> AbstractContextManager[ScratchCopy]:
+        """A copy of a table, empty and of some definition, to be filled by an engine. Its files stay at the end of the block; all
+        else of it goes, and everything if the block raises.
+        """
