@@ -64,8 +64,9 @@ class DataFrameReader:
         Raises TableNotFound, VersionNotReadable, StorageError, InvalidConfig for an unknown option.
         """
         if self._format == "delta":
-            return self._session.scan(self._session.lakes.at(path)[1], self._read_spec())
-        lake, ref = self._session.lakes.at(path)
+            return self._session.scan(self._session.lakes.at(path).ref, self._read_spec())
+        found = self._session.lakes.at(path)
+        lake, ref = found.lake, found.ref
         if lake.exists(ref):
             raise InvalidConfig(
                 f"{ref.location} is a Delta table, whose folder holds files of older versions too; read it by format('delta')."

@@ -19,7 +19,7 @@ from duckrun.engines.tabular.values import is_of_spark
 from duckrun.errors import InvalidConfig, SourceOutdated
 from duckrun.formats.format import CommitRecord
 from duckrun.frame import Frame
-from duckrun.lake.lake import Lake, TableRef, ViewDefinition
+from duckrun.lake.lake import Lake, TableRef
 from duckrun.lake.lakes import Lakes
 from duckrun.reader import DataFrameReader
 from duckrun.run.memory import Arbiter
@@ -280,17 +280,14 @@ class Session:
         """
         ref = self.ref(name)
         lake = self.lakes.of(ref)
-        lake.ensure_writable(ref)
+        transaction = Transaction(lake, ref, app=spec.app, pins=self._pins, log=self._log, sees=self._commit_meets)
         chosen = self._writing_engine(engine or self.engine_name, source, ref)
         chosen.reach(lake.storage)
 
         for attempt in self.attempts(ref) if isinstance(source, SQL) else (nullcontext(),):
             with attempt:
                 given = self._selected(source, chosen) if isinstance(source, SQL) else source
-                read = None if isinstance(spec, TableSpec) else together(reads, self._reads(given))
-                transaction = Transaction(
-                    lake, ref, app=spec.app, pins=self._pins, reads=read, log=self._log, sees=self._commit_meets
-                )
+                transaction.reads = None if isinstance(spec, TableSpec) else together(reads, self._reads(given))
                 return chosen.execute(spec, given, transaction)
         raise AssertionError("the last attempt returns or raises")
 
@@ -328,11 +325,10 @@ class Session:
         JSON, so that N processes stage and one commits.
         """
         ref = self.ref(name)
-        lake = self.lakes.of(ref)
-        lake.ensure_writable(ref)
+        transaction = Transaction(self.lakes.of(ref), ref)
         if isinstance(source, SQL):
             source = self._selected(source, self._embedded)
-        return self._embedded.stage(source, Transaction(lake, ref), partition_by)
+        return self._embedded.stage(source, transaction, partition_by)
 
     def commit_staged(self, name: str | TableRef, files: Sequence[StagedFile], spec: WriteSpec) -> Commit:
         """Make staged files visible in one commit (append, overwrite, or error for a new table)."""
@@ -392,8 +388,9 @@ class Session:
         """
         if isinstance(name, TableRef):
             return name
-        lake, ref = self.lakes.locate(name)
-        if isinstance(lake.definition(ref), ViewDefinition):
+        found = self.lakes.locate(name)
+        ref = found.ref
+        if found.view is not None:
             raise InvalidConfig(
                 f"{ref} is a view: read it by read.table() or sql(); it has no versions and takes no rows."
             )

@@ -57,12 +57,13 @@ class Table:
     @classmethod
     def forPath(cls, session: Session, path: str | os.PathLike[str]) -> Table:
         """The table in a folder, which need not lie in a lake. Raises TableNotFound."""
-        return session.table(session.lakes.at(path)[1])
+        return session.table(session.lakes.at(path).ref)
 
     @classmethod
     def isDeltaTable(cls, session: Session, identifier: str | os.PathLike[str]) -> bool:
         """True if a folder holds a Delta table."""
-        lake, ref = session.lakes.at(identifier)
+        found = session.lakes.at(identifier)
+        lake, ref = found.lake, found.ref
         return lake.exists(ref)
 
     def __repr__(self) -> str:

@@ -96,7 +96,7 @@ class DataFrameWriter:
 
     def save(self, path: str | os.PathLike[str]) -> Commit:
         """Write the Delta table in a folder, which need not lie in a lake. Raises as saveAsTable()."""
-        return self._session.execute(self._session.lakes.at(path)[1], self._spec(), self._frame)
+        return self._session.execute(self._session.lakes.at(path).ref, self._spec(), self._frame)
 
     def insertInto(self, tableName: str, overwrite: bool | None = None) -> Commit:
         """Add the rows to a table that exists, or put them in place of its rows. As in Spark, columns go by their

@@ -107,7 +107,7 @@ def test_a_twin_that_commits_first_does_not_make_a_skipped_write_look_done(order
     original = orders.lake.format.find_commit
     calls = []
 
-    def blind_once(ref: Any, wanted: AppTransaction) -> Commit | None:
+    def blind_once(ref: Any, wanted: AppTransaction, newest: Any = None) -> Commit | None:
         calls.append(wanted)
         if len(calls) == 1:  # the twin commits between the check and Spark's own
             frame = orders.spark.createDataFrame([(8, "t", 8.0)], "id long, day string, v double")

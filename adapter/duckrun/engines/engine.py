@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
     from duckrun.engines.frame import LazyRows
-    from duckrun.formats.delta.alteration import Alteration
+    from duckrun.formats.format import Alteration
     from duckrun.run.pins import Reads
     from duckrun.run.transaction import Transaction
     from duckrun.storage.storage import Storage

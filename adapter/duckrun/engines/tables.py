@@ -156,7 +156,6 @@ class TableJob:
         return self._result(spec, before[0] if before else None, after, commit.seconds, version=made)
 
     def _keep(self, spec: VacuumSpec | CheckpointSpec | CleanupLogSpec) -> MaintenanceResult:
-        self.lake.ensure_writable(self.ref)
         started = time.perf_counter()
         removed: tuple[str, ...] = ()
         dry_run = isinstance(spec, VacuumSpec) and spec.dry_run

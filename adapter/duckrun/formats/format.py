@@ -216,6 +216,9 @@ class Format(Protocol):
     def snapshot(self, ref: TableRef, version: int | None = None, timestamp: str | None = None) -> Snapshot:
         """A table at a version, at a time (ISO 8601), or now."""
 
+    def begin(self, ref: TableRef) -> Snapshot | None:
+        """The newest version of a table, for the one write that begins from it: its log stays open. None where there is no table."""
+
     def handle(self, ref: TableRef, version: int | None = None) -> Any:
         """The table as the format's own library opens it."""
 
@@ -244,8 +247,8 @@ class Format(Protocol):
     def app_version(self, ref: TableRef, app_id: str) -> int | None:
         """The newest version that an application id has committed, or None."""
 
-    def find_commit(self, ref: TableRef, app: AppTransaction) -> Commit | None:
-        """The commit that an application transaction made; None where it made none."""
+    def find_commit(self, ref: TableRef, app: AppTransaction, newest: Snapshot | None = None) -> Commit | None:
+        """The commit that an application transaction made; None where it made none. ``newest`` is what the table is, if known."""
 
     # -- commits
 

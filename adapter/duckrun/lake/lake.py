@@ -79,9 +79,16 @@ class Lake:
 
     def resolve(self, schema: str, name: str) -> TableRef:
         """The table of a name, whether it exists or not. Raises InvalidConfig for a name that leaves the root."""
+        return self.find(schema, name)[0]
+
+    def find(self, schema: str, name: str) -> tuple[TableRef, NameDefinition | None]:
+        """The table of a name, whether it exists or not, and its definition file, which says whether it is a view. Raises
+        InvalidConfig for a name that leaves the root.
+        """
         self._check_name(schema)
         self._check_name(name)
-        return self._ref(schema, name, self._read_definition(schema, name))
+        definition = self._read_definition(schema, name)
+        return self._ref(schema, name, definition), definition
 
     def parse(self, dotted: str) -> TableRef:
         """The table of ``name`` (in the default schema) or ``schema.name``."""
@@ -98,11 +105,11 @@ class Lake:
         refuse_location(f"The location of table {schema or self.default_schema}.{name or '(unnamed)'}", root)
         return TableRef(schema or self.default_schema, name or root.rsplit("/", 1)[-1], root, catalog=self.name)
 
-    def within(self, location: str) -> TableRef | None:
-        """The table of this lake whose folder, by its name, is at a location; None for any other location."""
+    def within(self, location: str) -> tuple[TableRef, NameDefinition | None] | None:
+        """The table of this lake whose folder, by its name, is at a location, and its definition file; None for any other location."""
         inside = location.removeprefix(f"{self.root}/").split("/")
         names = [name for folder in inside if (name := name_of(folder)) is not None]
-        return self.resolve(*names) if len(inside) == len(names) == 2 and location.startswith(f"{self.root}/") else None
+        return self.find(*names) if len(inside) == len(names) == 2 and location.startswith(f"{self.root}/") else None
 
     def _folder(self, schema: str, name: str = "") -> str:
         """The folder of a schema or of one of its tables, as a path below the root."""
@@ -141,12 +148,30 @@ class Lake:
         One listing for the names, then the first key of each log, in parallel; no log is opened.
         """
         folders = self._named(self.storage.list_names(self._folder(schema))[0])
-        defined = self._definitions(schema)
+        return self._present(schema, folders, self._definitions(schema))
+
+    def _present(self, schema: str, folders: Iterable[str], defined: Mapping[str, NameDefinition]) -> list[str]:
         located = {n for n, d in defined.items() if isinstance(d, LocationDefinition)}
         candidates = sorted(({*folders} - {*defined}) | located)
         with ThreadPoolExecutor(max_workers=16) as pool:
             found = pool.map(lambda name: self.format.exists(self._ref(schema, name, defined.get(name))), candidates)
             return [name for name, exists in zip(candidates, found, strict=True) if exists]
+
+    def named_like(self, schema: str, name: str) -> list[tuple[str, str]]:
+        """The tables and views whose names differ from a name in case only."""
+        schemas = [found for found in self.schemas() if found.lower() == schema.lower()]
+        return [(found, same) for found in schemas for same in self._like(found, name)]
+
+    def _like(self, schema: str, name: str) -> list[str]:
+        defined = self._definitions(schema, name)
+        folders = [
+            each
+            for each in self._named(self.storage.list_names(self._folder(schema))[0])
+            if each.lower() == name.lower()
+        ]
+        return self._present(schema, folders, defined) + sorted(
+            n for n, d in defined.items() if isinstance(d, ViewDefinition)
+        )
 
     def views(self, schema: str) -> list[str]:
         """The persisted views of a schema."""
@@ -201,10 +226,10 @@ class Lake:
     def _definition_path(self, schema: str, name: str) -> str:
         return f"{folder_of(schema)}/{_RESERVED}/{folder_of(name)}.json"
 
-    def _definitions(self, schema: str) -> dict[str, NameDefinition]:
+    def _definitions(self, schema: str, like: str | None = None) -> dict[str, NameDefinition]:
         files = self.storage.list_names(f"{self._folder(schema)}/{_RESERVED}")[1]
         names = self._named(f.removesuffix(".json") for f in files if f.endswith(".json"))
-        found = {name: self._read_definition(schema, name) for name in names}
+        found = {n: self._read_definition(schema, n) for n in names if like is None or n.lower() == like.lower()}
         return {name: definition for name, definition in found.items() if definition is not None}
 
     def _read_definition(self, schema: str, name: str) -> NameDefinition | None:

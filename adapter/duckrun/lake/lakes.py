@@ -5,10 +5,11 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from duckrun.errors import InvalidConfig, TableNotFound
-from duckrun.lake.lake import Lake
+from duckrun.lake.lake import Lake, NameDefinition, ViewDefinition
 from duckrun.storage.storage import Storage, normalise_root
 from duckrun.values.snapshot import Snapshot, TableRef
 
@@ -16,6 +17,19 @@ OWN_CATALOGS = ("lake", "memory")
 """Catalogs by which a statement may name the session's own lake."""
 
 _RESERVED = {*OWN_CATALOGS, "system", "temp", "main", "delta", "parquet", "csv", "json", "spark_catalog"}
+
+
+@dataclass(frozen=True)
+class Located:
+    """What a name stands for: a table of a lake, there or not, or a persisted ``view``."""
+
+    lake: Lake
+    ref: TableRef
+    definition: NameDefinition | None = None
+
+    @property
+    def view(self) -> ViewDefinition | None:
+        return self.definition if isinstance(self.definition, ViewDefinition) else None
 
 
 class Lakes:
@@ -75,11 +89,12 @@ class Lakes:
 
     # -- names and paths
 
-    def locate(self, name: str | Sequence[str]) -> tuple[Lake, TableRef]:
+    def locate(self, name: str | Sequence[str]) -> Located:
         """The lake and the table of a name, whether it exists or not: ``name``, ``schema.name`` or ``lake.schema.name``,
         as one string or as its parts. A table or view whose name differs in case only is found, if it is the only one.
 
-        Raises InvalidConfig for a name of another form, TableNotFound for a lake that is not attached.
+        One definition is read, and one log listed. Raises InvalidConfig for a name of another form, TableNotFound for a lake that
+        is not attached.
         """
         parts = name.split(".") if isinstance(name, str) else [part for part in name if part]
         if not 1 <= len(parts) <= 3 or not all(parts):
@@ -88,7 +103,7 @@ class Lakes:
                 "lake.schema.name for an attached lake."
             )
         lake = self.named(parts[0], ".".join(parts)) if len(parts) == 3 else self.own
-        return lake, self._spelled(lake, parts[-2] if len(parts) > 1 else lake.default_schema, parts[-1])
+        return _spelled(lake, parts[-2] if len(parts) > 1 else lake.default_schema, parts[-1])
 
     def named(self, catalog: str, asked: str) -> Lake:
         """The lake that a catalog names. Raises TableNotFound."""
@@ -101,15 +116,7 @@ class Lakes:
             )
         return found
 
-    def _spelled(self, lake: Lake, schema: str, name: str) -> TableRef:
-        ref = lake.resolve(schema, name)
-        if lake.exists(ref) or lake.definition(ref) is not None:
-            return ref
-        schemas = [s for s in lake.schemas() if s.lower() == schema.lower()]
-        same = [(s, n) for s in schemas for n in (*lake.tables(s), *lake.views(s)) if n.lower() == name.lower()]
-        return lake.resolve(*same[0]) if len(same) == 1 else ref
-
-    def at(self, path: str | os.PathLike[str]) -> tuple[Lake, TableRef]:
+    def at(self, path: str | os.PathLike[str]) -> Located:
         """The lake and the table of a folder, wherever it is. A folder in a lake belongs to that lake, which says whether
         it may be written; any other is reached with the credentials of the session's own lake where they fit.
         """
@@ -117,9 +124,10 @@ class Lakes:
         around = [lake for lake in self if f"{location}/".startswith(f"{lake.root}/")]
         if not around:
             ref = self.own.at(location)
-            return self.of(ref), ref
+            return Located(self.of(ref), ref)
         lake = max(around, key=lambda lake: len(lake.root))
-        return lake, lake.within(location) or lake.at(location)
+        within = lake.within(location)
+        return Located(lake, lake.at(location)) if within is None else Located(lake, *within)
 
     def of(self, ref: TableRef) -> Lake:
         """The lake that a table belongs to, which has the credentials for its location."""
@@ -144,3 +152,15 @@ class Lakes:
             for schema in lake.schemas()
             for name in sorted({*lake.tables(schema), *lake.views(schema)})
         ]
+
+
+def _spelled(lake: Lake, schema: str, name: str) -> Located:
+    """What a name stands for, in the case in which the lake has it. The lists of names are read only where the name as it is given
+    has nothing.
+    """
+    ref, definition = lake.find(schema, name)
+    if definition is None and not lake.exists(ref):
+        same = lake.named_like(schema, name)
+        if len(same) == 1:
+            ref, definition = lake.find(*same[0])
+    return Located(lake, ref, definition)

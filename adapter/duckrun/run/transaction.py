@@ -37,7 +37,8 @@ class Transaction:
 
     ``reads`` is what the rows to write were computed from, None where none are (a table is altered or kept in order);
     what the run has read, whose ``pins`` these are, counts with it. ``log`` has the commits that are not somebody else's;
-    ``sees`` says whether a commit changed rows for which a condition holds (without it, any may).
+    ``sees`` says whether a commit changed rows for which a condition holds (without it, any may). None is begun for a table that may
+    not be written: ReadOnlyLake and StorageError are raised here, before any work.
 
     Example: ``Transaction(lake, ref, app=AppTransaction("nightly/orders")).run(attempt, mode="append", engine="duckdb")``.
     """
@@ -53,6 +54,7 @@ class Transaction:
         log: WorkLog | None = None,
         sees: Callable[[Transaction, CommitRecord, str], bool] | None = None,
     ) -> None:
+        lake.ensure_writable(ref)
         self.lake = lake
         self.ref = ref
         self.app = app
@@ -71,11 +73,10 @@ class Transaction:
         ``attempt`` gets the newest snapshot (None: no table yet) and commits at the version after it, or raises
         CommitTaken. If the application transaction is in the table already, the commit made then comes back as replayed.
         Raises SourceOutdated before any attempt whose rows were computed from what others have changed since,
-        CommitConflict after MAX_ATTEMPTS lost races, ReadOnlyLake and StorageError before any work. ``over_files`` lets a
+        CommitConflict after MAX_ATTEMPTS lost races, StorageError where files lie in a new table's folder. ``over_files`` lets a
         new table be made where files of somebody else's lie.
         """
         self.mode, self.engine = mode, engine
-        self.lake.ensure_writable(self.ref)
         started = time.perf_counter()
         with PeakSampler() as sampler:
             commit = self._run(attempt, over_files)
@@ -96,14 +97,13 @@ class Transaction:
     def _run(self, attempt: Callable[[Snapshot | None], Commit], over_files: bool) -> Commit:
         for tried in range(1, MAX_ATTEMPTS + 1):
             with self.locked():
-                exists = self.lake.format.exists(self.ref)
-                if not exists and not over_files:
+                snapshot = self.lake.format.begin(self.ref)
+                if snapshot is None and not over_files:
                     self.lake.format.refuse_other_files(self.ref)
-                elif exists and self.app is not None:
-                    earlier = self.lake.format.find_commit(self.ref, self.app)
+                elif snapshot is not None and self.app is not None:
+                    earlier = self.lake.format.find_commit(self.ref, self.app, snapshot)
                     if earlier is not None:
                         return earlier.with_(replayed=True)
-                snapshot = self.lake.snapshot(self.ref) if exists else None
                 self._refuse_outdated(snapshot)
                 try:
                     with self._nothing_left(snapshot):

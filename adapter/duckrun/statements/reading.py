@@ -12,7 +12,6 @@ from sqlglot import exp
 
 from duckrun.engines.frame import LazyRows
 from duckrun.errors import InvalidConfig
-from duckrun.lake.lake import ViewDefinition
 from duckrun.lake.lakes import OWN_CATALOGS
 from duckrun.run.pins import Read, Reads, together
 from duckrun.sql.dialects import text_in
@@ -21,8 +20,7 @@ from duckrun.values.snapshot import Snapshot, TableRef
 
 if TYPE_CHECKING:
     from duckrun.engines.engine import Engine
-    from duckrun.lake.lake import Lake
-    from duckrun.lake.lakes import Lakes
+    from duckrun.lake.lakes import Lakes, Located
     from duckrun.run.pins import Pins
 
 
@@ -69,13 +67,13 @@ class Reading:
             _refuse_travel(name, "a value of this session", version, timestamp)
             self.reads = together(self.reads, self.engine.named_reads(name))
             return None
-        lake, ref = locate(self.lakes, parts_of(table))
+        found = locate(self.lakes, parts_of(table))
+        ref, view = found.ref, found.view
         self._refuse_circle(str(ref))
-        definition = lake.definition(ref)
-        if isinstance(definition, ViewDefinition):
+        if view is not None:
             _refuse_travel(name, "a view", version, timestamp)
-            query = parse_query(definition.sql, definition.dialect)
-            return self._expanded(str(ref), qualified_view(query, ref, definition.catalog))
+            query = parse_query(view.sql, view.dialect)
+            return self._expanded(str(ref), qualified_view(query, ref, view.catalog))
         if version is None and timestamp is None:
             snapshot = self.snapshot(ref)
             self.note(snapshot)
@@ -145,7 +143,7 @@ def dotted(table: exp.Table) -> str:
     return ".".join(parts_of(table))
 
 
-def locate(lakes: Lakes, parts: tuple[str, ...]) -> tuple[Lake, TableRef]:
+def locate(lakes: Lakes, parts: tuple[str, ...]) -> Located:
     """The lake and the table of a name, or of a folder: ``delta.`/a/path```."""
     if len(parts) == 2 and parts[0].lower() == "delta" and "/" in parts[1]:
         return lakes.at(parts[1])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -16,7 +16,7 @@ from duckrun.engines.engine import Engine
 from duckrun.engines.frame import LazyRows
 from duckrun.errors import InvalidConfig, TableNotFound, UnsupportedFeature
 from duckrun.lake.lake import Lake, ViewDefinition
-from duckrun.lake.lakes import OWN_CATALOGS, Lakes
+from duckrun.lake.lakes import OWN_CATALOGS, Lakes, Located
 from duckrun.run.pins import Pins
 from duckrun.run.pins import Reads as VersionsRead
 from duckrun.sql.dialects import text_in
@@ -43,6 +43,7 @@ from duckrun.statements.values import (
     Reads,
     Show,
     Statement,
+    TableStatement,
     Update,
 )
 from duckrun.values.rows import AppTransaction, Commit, SchemaMode
@@ -81,15 +82,15 @@ def run(
     With ``app``, each statement that writes takes the next version of it.
     """
     statements = parse(text, dialect)
+    target: Located | None = None
     for number, statement in enumerate(statements, 1):
         with numbered(number, len(statements)):
-            _check(session, statement)
+            target = _checked(session, statement)
     result: Result | None = None
     for number, statement in enumerate(statements, 1):
         with numbered(number, len(statements)):
-            for attempt in _attempts(session, statement):
-                with attempt:
-                    result = _Run(session, dialect, Asked(schema_mode, app)).carry_out(statement)
+            looked_up = target if len(statements) == 1 else None  # a statement before may have made its table
+            result = _carried_out(session, dialect, Asked(schema_mode, app), statement, looked_up)
         if app is not None and not isinstance(statement, Reads):
             app = replace(app, version=app.version + 1)
     assert result is not None, "a text without statements is refused"
@@ -117,28 +118,39 @@ def _planned(statement: Insert | Update | Delete | Merge, ref: TableRef, reading
             return merge.merge(statement, ref, reading, asked)
 
 
-def _attempts(session: StatementSession, statement: Statement) -> Iterable[AbstractContextManager[Any]]:
-    """One attempt; more for rows that were computed from what others have changed since."""
-    if isinstance(statement, Reads | CreateTemporary | CreateView | Drop | OnTable):
-        return (nullcontext(),)
-    return session.attempts(locate(session.lakes, statement.target)[1])
+def _carried_out(
+    session: StatementSession, dialect: str, asked: Asked, statement: Statement, target: Located | None
+) -> Result:
+    """One statement, from the beginning again where others have changed what it was computed from. ``target`` is what its name
+    stands for, where that has been looked up.
+    """
+    if isinstance(statement, Reads | CreateTemporary | CreateView | Drop):
+        return _Run(session, dialect, asked).carry_out(statement)
+    found = target or locate(session.lakes, statement.target)
+    for attempt in (nullcontext(),) if isinstance(statement, OnTable) else session.attempts(found.ref):
+        with attempt:
+            return _Run(session, dialect, asked).change(statement, found)
+    raise AssertionError("the last attempt returns or raises")
 
 
-def _check(session: StatementSession, statement: Statement) -> None:
-    """Refuse what can be known to fail before anything runs: a read-only lake, what the engine does not have."""
+def _checked(session: StatementSession, statement: Statement) -> Located | None:
+    """What the name of the table that a statement writes stands for. Refuses what can be known to fail before anything runs: a
+    read-only lake, what the engine does not have.
+    """
     if isinstance(statement, Reads):
-        return
+        return None
     if isinstance(statement, CreateTemporary):
         if statement.kind == "table" and not session.engine.temp_tables:
             raise UnsupportedFeature(
                 f"CREATE TEMP TABLE {statement.name}: {session.engine.name} has no temporary tables. CREATE TEMP VIEW, or "
                 "connect with engine: duckdb."
             )
-        return
+        return None
     if isinstance(statement, Drop) and _is_temporary(session, statement.target):
-        return
-    lake, ref = locate(session.lakes, statement.target)
-    lake.ensure_writable(ref)
+        return None
+    found = locate(session.lakes, statement.target)
+    found.lake.ensure_writable(found.ref)
+    return found
 
 
 def _is_temporary(session: StatementSession, target: Parts) -> bool:
@@ -153,7 +165,7 @@ class _Run:
         self.engine = session.engine
         self.reading = Reading(session.lakes, self.engine, session.pins, session.temp_views)
 
-    def carry_out(self, statement: Statement) -> Result:
+    def carry_out(self, statement: Reads | CreateTemporary | CreateView | Drop) -> Result:
         match statement:
             case Query():
                 return self._frame(statement.tree)
@@ -170,8 +182,10 @@ class _Run:
                 return self._create_view(statement)
             case Drop():
                 return self._drop(statement)
-        lake, ref = locate(self.session.lakes, statement.target)
-        is_view = isinstance(lake.definition(ref), ViewDefinition)
+
+    def change(self, statement: TableStatement, target: Located) -> Result:
+        """Carry out a statement that changes a table: its rows or what it is."""
+        lake, ref, is_view = target.lake, target.ref, target.view is not None
         if isinstance(statement, CreateTable | CreateTableAs):
             return self._create(statement, lake, ref, is_view)
         if is_view:
@@ -240,21 +254,23 @@ class _Run:
         )
 
     def _description(self, statement: Describe) -> pa.Table:
-        lake, ref = None, None
+        found = None
         if not _is_temporary(self.session, statement.target):
-            lake, ref = locate(self.session.lakes, statement.target)
+            found = locate(self.session.lakes, statement.target)
+        table = None if found is None or found.view is not None else found.ref
         if statement.what == "columns":
-            return self._columns(statement.target, lake, ref)
-        if lake is None or ref is None or isinstance(lake.definition(ref), ViewDefinition):
+            return self._columns(statement.target, table)
+        if found is None or table is None:
             raise InvalidConfig(f"{'.'.join(statement.target)} is a view, which has no {statement.what}.")
+        lake, ref = found.lake, table
         self.reading.snapshot(ref)  # raises TableNotFound with the nearest names
         if statement.what == "detail":
             return _rows([lake.format.detail(ref)])
         commits = lake.format.history(ref, statement.limit)
         return _rows([{"version": c["version"], "timestamp": _moment(c["timestamp"]), **_but(c)} for c in commits])
 
-    def _columns(self, target: Parts, lake: Lake | None, ref: TableRef | None) -> pa.Table:
-        if lake is not None and ref is not None and not isinstance(lake.definition(ref), ViewDefinition):
+    def _columns(self, target: Parts, ref: TableRef | None) -> pa.Table:
+        if ref is not None:
             snapshot = self.reading.snapshot(ref)
             types = self.engine.column_types(snapshot)
             rows = [
@@ -287,10 +303,11 @@ class _Run:
         return commit
 
     def _create_view(self, statement: CreateView) -> Result:
-        lake, ref = locate(self.session.lakes, statement.target)
+        located = locate(self.session.lakes, statement.target)
+        lake, ref = located.lake, located.ref
         if lake.exists(ref):
             raise InvalidConfig(f"{ref} is a table; a view takes its name only once it is dropped.")
-        if isinstance(lake.definition(ref), ViewDefinition):
+        if located.view is not None:
             if statement.if_exists == "ignore":
                 return self._done("CREATE VIEW", ref, "the view exists already")
             if statement.if_exists == "error":
@@ -326,7 +343,8 @@ class _Run:
             raise InvalidConfig(f"View {view} reads {name}, which only this session knows; make it a table first.")
         if table.args.get("when") or table.args.get("version"):
             raise UnsupportedFeature(f"View {view} reads {name} at a version; a view in the lake reads the newest one.")
-        found, ref = locate(self.session.lakes, tuple(p for p in (table.catalog, table.db, table.name) if p))
+        located = locate(self.session.lakes, tuple(p for p in (table.catalog, table.db, table.name) if p))
+        found, ref = located.lake, located.ref
         if found is not lake and not (
             found.name is None and table.catalog.lower() in OWN_CATALOGS and lake.name is None
         ):
@@ -360,9 +378,9 @@ class _Run:
             self.session.temp_views.pop(statement.target[0].lower(), None)
             self.engine.forget(statement.target[0])
             return Done(f"DROP {statement.kind.upper()}", statement.target[0], self.engine.name, "it was temporary")
-        lake, ref = locate(self.session.lakes, statement.target)
+        found = locate(self.session.lakes, statement.target)
+        lake, ref, is_view = found.lake, found.ref, found.view is not None
         what = f"DROP {statement.kind.upper()}"
-        is_view = isinstance(lake.definition(ref), ViewDefinition)
         if not is_view and not lake.exists(ref):
             if statement.if_exists:
                 return self._done(what, ref, f"there is no such {statement.kind}")

@@ -179,6 +179,7 @@ class OnTable:
 
 
 Reads = Query | Explain | Show | Describe
+TableStatement = Insert | Update | Delete | Merge | CreateTable | CreateTableAs | OnTable
 Statement = (
     Reads
     | CreateTable

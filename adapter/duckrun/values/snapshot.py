@@ -58,6 +58,8 @@ class Snapshot:
     long_log: str | None = field(default=None, compare=False)
     """Where many commits lie since the last checkpoint, so that it costs seconds to open the table: what tells this version's
     commit from any other."""
+    opened: Any = field(default=None, repr=False, compare=False)
+    """The format's own handle of this version, where a write begins from it; of no use to anybody but the format."""
     find_rounded: Callable[[Snapshot], frozenset[str]] | None = field(default=None, repr=False, compare=False)
     find_legacy: Callable[[Snapshot], frozenset[str]] | None = field(default=None, repr=False, compare=False)
 

@@ -49,7 +49,7 @@ def rounded(form: DeltaFormat, snapshot: Snapshot) -> frozenset[str]:
         return widened
 
     def look() -> frozenset[str]:
-        adds = pa.table(form.handle(snapshot.ref, snapshot.version).get_add_actions(flatten=False))
+        adds = pa.table(form.handle_of(snapshot).get_add_actions(flatten=False))
         return frozenset(f.name for f in long if _is_rounded(f, adds))
 
     return widened | _once("rounded", snapshot, look)

@@ -12,15 +12,14 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.exceptions import CommitFailedError, DeltaError
 
-from duckrun.errors import StorageError, TableNotFound, UnsupportedFeature, VersionNotReadable
+from duckrun.errors import StorageError, VersionNotReadable
 from duckrun.formats.delta import alteration, cautions, definition, maintenance, restore, types
 from duckrun.formats.delta.commit import refuse_unknown_features, unknown_features, write_commit
 from duckrun.formats.delta.data_paths import respelled
@@ -29,12 +28,11 @@ from duckrun.formats.delta.definition import DeltaDefinition
 from duckrun.formats.delta.files import files_of
 from duckrun.formats.delta.log import COPY, LOG, CommitActions, commit_properties, parse_commit
 from duckrun.formats.delta.long_logs import LongLogs
-from duckrun.formats.delta.protocol import COMPUTED, Protocol, refused_feature, unlisted
+from duckrun.formats.delta.opening import opened
+from duckrun.formats.delta.protocol import COMPUTED, Protocol, unlisted
 from duckrun.formats.delta.scratch import Scratch, scratch
 from duckrun.formats.format import Alteration, CommitRecord, CommitTaken, NewCommit, TableDefinition
-from duckrun.sql.raising import panicked
 from duckrun.storage.storage import Storage
-from duckrun.storage.trouble import said, storage_error
 from duckrun.values.rows import AppTransaction, Commit, SchemaMode, WriteSpec
 from duckrun.values.snapshot import DELTA, Snapshot, TableRef
 from duckrun.values.tables import AlterSpec, ConvertSpec, CreateSpec, VacuumSpec
@@ -53,41 +51,8 @@ class DeltaFormat:
     # -- snapshots
 
     def handle(self, ref: TableRef, version: int | None = None) -> DeltaTable:
-        """A deltalake handle, with errors that name the table."""
-        try:
-            return self._opened(ref, version)
-        except TableNotFoundError:
-            if version is not None and self.exists(ref):
-                raise self._unreadable(ref, version) from None
-            raise TableNotFound(self._why_no_table(ref)) from None
-        except BaseException as error:
-            if not (isinstance(error, DeltaError | OSError | ValueError) or panicked(error)):
-                raise
-            if version is not None:
-                latest = self.latest_version(ref)
-                if latest is not None and (version > latest or "version" in str(error).lower()):
-                    raise self._unreadable(ref, version) from error
-            if (feature := refused_feature(str(error))) is not None:
-                raise UnsupportedFeature(
-                    f"Table {ref} at {ref.location} has the {feature}, which neither engine of this release can read: nothing "
-                    "was read or written. Read it with the engine that made it, or let that one take the feature out "
-                    "(ALTER TABLE … DROP FEATURE …)."
-                ) from error
-            told, what = self.storage.redacted(error), f"Cannot open table {ref} at {ref.location}"
-            if self.storage.is_local and Path(ref.location).is_file():
-                raise StorageError(f"{what}: that is a file, and not the folder of a table.") from None
-            raise storage_error(told, what) or StorageError(
-                f"{what}: {said(told)}. Nothing was read or written. If a file of its log is missing or damaged, put it back from a copy; "
-                "else check that the location and the storage_options are right."
-            ) from None
-
-    def _opened(self, ref: TableRef, version: int | None) -> DeltaTable:
-        try:
-            return DeltaTable(ref.url, version=version, storage_options=self.storage.delta_options())
-        except DeltaError as error:
-            if "_last_checkpoint hint" not in str(error) or not maintenance.forget_lost_checkpoint(self, ref):
-                raise
-        return DeltaTable(ref.url, version=version, storage_options=self.storage.delta_options())
+        """A deltalake handle. Raises TableNotFound, VersionNotReadable, UnsupportedFeature, StorageError, which name the table."""
+        return opened(self, ref, version)
 
     def exists(self, ref: TableRef) -> bool:
         """True if the log of the table holds a commit. One listing; no log file is read."""
@@ -116,8 +81,10 @@ class DeltaFormat:
             return None
         return self.handle(ref).version()
 
-    def snapshot(self, ref: TableRef, version: int | None = None, timestamp: str | None = None) -> Snapshot:
-        """A table at a version, at a time (ISO 8601), or now.
+    def snapshot(
+        self, ref: TableRef, version: int | None = None, timestamp: str | None = None, *, keep: bool = False
+    ) -> Snapshot:
+        """A table at a version, at a time (ISO 8601), or now. ``keep`` leaves its log open.
 
         Raises TableNotFound, VersionNotReadable, UnsupportedFeature.
         """
@@ -146,7 +113,23 @@ class DeltaFormat:
             find_legacy=partial(cautions.legacy, self),
         )
         asked = version if timestamp is None else table.version()
-        return self._long_logs.keep(snapshot, asked, partial(files_of, self, table=table))
+        found = self._long_logs.keep(snapshot, asked, partial(files_of, self, table=table))
+        # One that is kept lists its files by this very handle, which no write may then move to another version.
+        return replace(found, opened=[table]) if keep and found.long_log is None else found
+
+    def begin(self, ref: TableRef) -> Snapshot | None:
+        """The newest version of a table, for the one write that begins from it: its log stays open. None where there is no table."""
+        return self.snapshot(ref, keep=True) if self.exists(ref) else None
+
+    def handle_of(self, snapshot: Snapshot) -> DeltaTable:
+        """A handle of a snapshot's version, to look at; nothing may move it to another version."""
+        held: list[DeltaTable] = snapshot.opened or []
+        return held[0] if held else self.handle(snapshot.ref, snapshot.version)
+
+    def take_handle(self, snapshot: Snapshot) -> DeltaTable:
+        """A handle of a snapshot's version, of which the caller may make another version."""
+        held: list[DeltaTable] = snapshot.opened or []
+        return held.pop() if held else self.handle(snapshot.ref, snapshot.version)
 
     def _at(self, ref: TableRef, table: DeltaTable, timestamp: str) -> DeltaTable:
         try:
@@ -227,12 +210,12 @@ class DeltaFormat:
         """The newest version that an application id has committed, or None."""
         return self.handle(ref).transaction_version(app_id)
 
-    def find_commit(self, ref: TableRef, app: AppTransaction) -> Commit | None:
+    def find_commit(self, ref: TableRef, app: AppTransaction, newest: Snapshot | None = None) -> Commit | None:
         """The commit that an application transaction made; None where it made none.
 
         Where the log has been cleaned up since, the commit says so instead of its counts.
         """
-        table = self.handle(ref)
+        table = self.handle(ref) if newest is None else self.handle_of(newest)
         committed = table.transaction_version(app.app_id)
         if committed is None or committed < app.version:
             return None
@@ -273,7 +256,7 @@ class DeltaFormat:
         then = self.snapshot(snapshot.ref, version)
         if respelled([*snapshot.files(), *then.files()]):
             return restore.restore(self, snapshot, then, note, app)
-        table = self.handle(snapshot.ref, snapshot.version)
+        table = self.take_handle(snapshot)
         try:
             table.restore(version, protocol_downgrade_allowed=False, commit_properties=commit_properties(app, note))
         except CommitFailedError as error:
@@ -313,7 +296,7 @@ class DeltaFormat:
 
     def definition(self, snapshot: Snapshot) -> DeltaDefinition:
         """A table's columns, partitions, properties and description, as its log has them."""
-        table = self.handle(snapshot.ref, snapshot.version)
+        table = self.handle_of(snapshot)
         metadata = table.metadata()
         return DeltaDefinition(
             fields=tuple(json.loads(table.schema().to_json())["fields"]),
@@ -327,7 +310,7 @@ class DeltaFormat:
 
     def protocol(self, snapshot: Snapshot) -> Protocol:
         """What readers and writers of a table must know."""
-        found = self.handle(snapshot.ref, snapshot.version).protocol()
+        found = self.handle_of(snapshot).protocol()
         return Protocol(
             found.min_reader_version,
             found.min_writer_version,
@@ -416,20 +399,3 @@ class DeltaFormat:
     def spelled(self, kind: Any) -> str:
         """The ``type`` of a field in Spark's SQL."""
         return types.spelled(kind)
-
-    # -- wording
-
-    def _unreadable(self, ref: TableRef, version: int) -> VersionNotReadable:
-        versions = [entry["version"] for entry in self.history(ref)]
-        return VersionNotReadable(
-            f"Version {version} of table {ref} is not in its log; versions {min(versions)} to {max(versions)} are."
-        )
-
-    def _why_no_table(self, ref: TableRef) -> str:
-        first = next(iter(self.storage.keys(ref.location)), None)
-        if first is None:
-            return f"There is no table {ref}: nothing is at {ref.location}."
-        return (
-            f"{ref.location} is not a Delta table: it holds files (such as {first['path']}), but no commit in "
-            f"{LOG}. Convert it, or give table {ref} another location."
-        )

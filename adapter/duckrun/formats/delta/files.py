@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def files_of(form: DeltaFormat, snapshot: Snapshot, table: DeltaTable | None = None) -> tuple[ScanFile, ...]:
     """The data files of a version, with what their deletion vectors delete; no data file is opened."""
-    table = table or form.handle(snapshot.ref, snapshot.version)
+    table = table or form.handle_of(snapshot)
     rows = _without_statistics(pa.table(table.get_add_actions(flatten=False))).to_pylist()
     marked = "deletionVectors" in snapshot.reader_features
     deleted = _deleted(form, snapshot, table, [row["path"] for row in rows]) if marked else {}

@@ -60,7 +60,7 @@ class SparkNodeSession(Session):
         """The result of SQL statements: a Frame, or what the last one did."""
         result = self.sql(text, dialect=dialect)
         if isinstance(result, Done) and result.name.lower() not in self.temp_views:
-            ref = self.lakes.locate(result.name)[1]
+            ref = self.lakes.locate(result.name).ref
             self.env.views_of(ref).changed(ref)
         return result
 

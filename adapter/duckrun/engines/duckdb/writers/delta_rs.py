@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-from deltalake import ColumnProperties, WriterProperties, write_deltalake
+from deltalake import ColumnProperties, DeltaTable, WriterProperties, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from duckrun.engines.duckdb.source import Rows, arrow_reader
 from duckrun.errors import DuckrunError
 from duckrun.formats.delta.cautions import EXACT_DIGITS
 from duckrun.formats.delta.data_paths import respelled
+from duckrun.formats.delta.delta import DeltaFormat
 from duckrun.formats.delta.log import commit_properties, refused
 from duckrun.formats.format import CommitTaken
 from duckrun.run.transaction import Transaction
@@ -71,7 +72,7 @@ def write(
                 **common,
             )
             return 0
-        table = form.handle(ref, snapshot.version)
+        table = _handle(transaction, snapshot)
         if overwrite:
             keep = list(snapshot.partition_columns if partition_by is None else partition_by)
             changed = new_schema or keep != list(snapshot.partition_columns)
@@ -94,6 +95,12 @@ def write(
             raise CommitTaken(str(error)) from error
         raise
     return 0 if snapshot is None else snapshot.version + 1
+
+
+def _handle(transaction: Transaction, snapshot: Snapshot) -> DeltaTable:
+    form = transaction.lake.format
+    assert isinstance(form, DeltaFormat), "delta_rs writes Delta tables"
+    return form.take_handle(snapshot)
 
 
 def _files(schema: pa.Schema, snapshot: Snapshot | None) -> WriterProperties:
@@ -151,7 +158,7 @@ def merge(
     None, target column -> source column). delta_rs always gets a ``max_spill_size``: without it a merge takes
     eight times the memory for the same time.
     """
-    table = transaction.lake.format.handle(transaction.ref, snapshot.version)
+    table = _handle(transaction, snapshot)
     on = " AND ".join(f"target.{quote_identifier(t)} = source.{quote_identifier(s)}" for t, s in keys)
     reader = arrow_reader(rows)
     builder = table.merge(
