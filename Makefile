@@ -39,14 +39,14 @@ $(STAMP): requirements.lock pyproject.toml tools/setup_java.py tools/fetch_jars.
 	@$(WITH_JAVA) $(PY) tools/fetch_jars.py
 	@touch $@
 
-demo: $(STAMP) ## the example: January to November 2013 through Spark, dbt and Python, then what was made
-	@$(WITH_JAVA) $(PY) -m example_project demo
+demo: $(STAMP) ## the example: January to November 2013 through Spark, dbt and Python (ENGINE=spark: all by Spark), then what was made
+	@$(WITH_JAVA) $(PY) -m example_project $(if $(ENGINE),--engine $(ENGINE)) demo
 
 demo-next: $(STAMP) ## December arrives: only its partitions and keys are touched
-	@$(WITH_JAVA) $(PY) -m example_project demo-next
+	@$(WITH_JAVA) $(PY) -m example_project $(if $(ENGINE),--engine $(ENGINE)) demo-next
 
 ui: $(STAMP) ## dagster dev on the example's graph
-	@$(WITH_JAVA) $(PY) -m example_project ui
+	@$(WITH_JAVA) $(PY) -m example_project $(if $(ENGINE),--engine $(ENGINE)) ui
 
 images: $(STAMP) ## README's pictures, from the page of `make ui` (after `make demo`; needs Chromium)
 	@$(WITH_JAVA) $(PY) tools/screenshots.py docs/images
@@ -89,6 +89,6 @@ lock: ## requirements.lock from pyproject.toml
 	@$(BIN)/uv pip compile --quiet --no-header --no-emit-index-url --no-emit-find-links --python $(PY) --all-extras $(LOCK_ARGS) pyproject.toml -o requirements.lock
 
 clean: ## what the example, the tests and the builds left (the environment stays)
-	@rm -rf example_project/.lake example_project/.landing example_project/.dagster example_project/report example_project/dbt/target example_project/dbt/logs
+	@rm -rf example_project/.lake example_project/.landing example_project/.dagster example_project/.spark example_project/report example_project/dbt/target example_project/dbt/logs
 	@rm -rf dist build spark-warehouse metastore_db derby.log .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	@find . -path ./$(VENV) -prune -o -name __pycache__ -type d -exec rm -rf {} +

@@ -1,8 +1,9 @@
-"""python -m example_project demo | demo-next | ui | status"""
+"""python -m example_project [--engine spark] demo | demo-next | ui | status"""
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 
 
@@ -14,9 +15,15 @@ def main() -> int:
     commands.add_parser("status", help="what is made, and what is to do")
     ui = commands.add_parser("ui", help="dagster dev on this graph")
     ui.add_argument("-p", "--port", type=int, default=3000)
+    parser.add_argument(
+        "--engine", choices=("duckdb", "spark"), help="spark: every table by Spark, in a lake of its own"
+    )
     given = parser.parse_args()
+    if given.engine:
+        os.environ["DUCKRUN_EXAMPLE_ENGINE"] = given.engine
 
-    from example_project import demo, settings
+    from example_project import settings
+    from example_project.runner import demo
 
     if given.command == "demo":
         return demo.demo(settings.FIRST_MONTHS)

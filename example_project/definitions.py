@@ -3,7 +3,8 @@
 import dagster as dg
 
 from duckrun_dagster import DeltaIOManager, DuckrunDbtCliResource, DuckrunResource, SparkResource, check_definitions
-from example_project import checks, dbt_assets, landing, plan, python_assets, report, settings, spark_assets
+from example_project import checks, dbt_assets, landing, python_assets, report, settings, spark_assets
+from example_project.runner import plan
 
 # The lake is named once, in dbt's profile.
 duckrun = DuckrunResource(project_dir=str(settings.DBT_FOLDER))
@@ -11,7 +12,6 @@ spark = SparkResource(
     master="local[2]",
     conf={"spark.sql.shuffle.partitions": "4", "spark.ui.showConsoleProgress": "true"},
 )
-
 # Every job runs its steps in its own process, one after the other: so a run starts Spark at most once. With Dagster's default,
 # a process for each step, each PySpark asset would start a Spark of its own, and two of them would want the machine's memory at once.
 executor = dg.in_process_executor
@@ -34,8 +34,7 @@ transform = dg.define_asset_job(
 def every_morning(context: dg.ScheduleEvaluationContext):
     """What landed since yesterday; `after_ingest` goes on from there."""
     landing.report(context.instance)
-    assert context.repository_def is not None
-    runs = plan.plan(context.instance, context.repository_def.asset_graph, duckrun.lake())
+    runs = plan.plan(context.instance, defs, duckrun.lake())
     requests = [run.request() for run in runs if run.job == plan.INGEST]
     return requests or dg.SkipReason("Nothing has landed that is not in the lake.")
 
@@ -47,8 +46,7 @@ def every_morning(context: dg.ScheduleEvaluationContext):
 )
 def after_ingest(context: dg.RunStatusSensorContext):
     """The rest of the graph, when Spark's part is done."""
-    assert context.repository_def is not None
-    runs = plan.plan(context.instance, context.repository_def.asset_graph, duckrun.lake())
+    runs = plan.plan(context.instance, defs, duckrun.lake())
     if not runs or runs[0].job != plan.TRANSFORM:
         return dg.SkipReason("Nothing to do yet.")
     return [run.request() for run in runs]
@@ -72,7 +70,7 @@ defs = check_definitions(
         resources={
             "duckrun": duckrun,
             "spark": spark,
-            "io_manager": DeltaIOManager(duckrun=duckrun, spark=spark),
+            "io_manager": DeltaIOManager(duckrun=duckrun, spark=spark, engine=settings.ENGINE),
             "dbt": DuckrunDbtCliResource(project_dir=dbt_assets.project),
         },
     )

@@ -85,7 +85,7 @@ def delay_by_weather(flights) -> Any:
 def plane_months(flights: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
     """What each plane did in a month, as a DuckDB relation; merged by plane and month."""
     return flights.aggregate(
-        """flight_month, tailnum, any_value(carrier) as carrier, any_value(plane_year) as built, count(*) as flights,
+        """flight_month, tailnum, min(carrier) as carrier, min(plane_year) as built, count(*) as flights,
         sum(air_time) / 60.0 as hours, sum(distance) as miles, avg(dep_delay) as dep_delay""",
         "flight_month, tailnum",
     )

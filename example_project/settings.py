@@ -6,6 +6,7 @@ import os
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 # Dagster calls single_run() beta at every asset that has it.
 warnings.filterwarnings("ignore", message=".*backfill_policy.*currently in beta")
@@ -13,8 +14,16 @@ warnings.filterwarnings("ignore", message=".*backfill_policy.*currently in beta"
 PACKAGE = Path(__file__).resolve().parent
 DBT_FOLDER = PACKAGE / "dbt"
 
-# Set here once, because dbt's profile reads it too: the profile is what says where the lake is.
-HOME = Path(os.environ.setdefault("DUCKRUN_EXAMPLE_HOME", str(PACKAGE))).expanduser().resolve()
+# duckdb: PySpark assets are written by Spark, everything else by DuckDB. spark: everything by Spark, into a lake beside the other.
+ENGINE: Any = os.environ.setdefault("DUCKRUN_EXAMPLE_ENGINE", "duckdb")
+if ENGINE not in ("duckdb", "spark"):
+    raise SystemExit(
+        f"DUCKRUN_EXAMPLE_ENGINE is {ENGINE!r}; the example runs on duckdb (Spark where an asset asks for it) or on spark."
+    )
+
+# Set here once, because dbt's profile reads both: the profile is what says where the lake is.
+_HOME = PACKAGE if ENGINE == "duckdb" else PACKAGE / ".spark"
+HOME = Path(os.environ.setdefault("DUCKRUN_EXAMPLE_HOME", str(_HOME))).expanduser().resolve()
 os.environ["DUCKRUN_EXAMPLE_HOME"] = str(HOME)
 
 LAKE = HOME / ".lake"

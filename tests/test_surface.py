@@ -328,3 +328,13 @@ def test_errors_name_no_inner_module() -> None:
         if isinstance(text, ast.Constant) and isinstance(text.value, str) and NAMED.search(text.value)
     ]
     assert not named
+
+
+def test_dbt_takes_of_the_spark_engine_what_its_public_face_lists() -> None:
+    imported = [
+        module
+        for path in (ROOT / "adapter" / "dbt").rglob("*.py")
+        for module, _ in _imports(path.read_text(encoding="utf-8"))
+        if module.startswith("duckrun.engines.spark")
+    ]
+    assert not imported

@@ -2,6 +2,7 @@
 
     python tools/check_demo.py eleven-months OUTPUT     # after make demo
     python tools/check_demo.py year OUTPUT              # after make demo-next
+    python tools/check_demo.py spark OUTPUT             # after make demo and make demo ENGINE=spark: the same rows
 
 OUTPUT is a file with what the command printed.
 """
@@ -15,12 +16,16 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pandas as pd
+import polars as pl
+import polars.selectors as cs
 from deltalake import DeltaTable
+from polars.testing import assert_frame_equal
 
 import duckrun
 
 ROOT = Path(__file__).resolve().parent.parent
 LAKE = ROOT / "example_project" / ".lake"
+ON_SPARK = ROOT / "example_project" / ".spark" / ".lake"
 MONTHS = {"eleven-months": 11, "year": 12}
 ALL_FLIGHTS = 336_776
 Figures = tuple[int, int, int]  # flights, miles flown, flights without an arrival delay
@@ -53,7 +58,26 @@ def through_duckrun() -> Figures:
     return int(row["n"]), int(row["miles"]), int(row["missing"])
 
 
-def check_output(output: str) -> list[str]:
+def other_rows(one: Path, other: Path) -> list[str]:
+    """How the tables of two lakes differ: as multisets of rows, floating numbers within 1e-9 of each other."""
+    tables, others = (
+        sorted(log.parent.relative_to(lake) for log in lake.glob("*/*/_delta_log")) for lake in (one, other)
+    )
+    wrong = [] if tables == others and tables else [f"the lakes have {len(tables)} and {len(others)} tables"]
+    for table in tables if not wrong else ():
+        # Floating numbers last: rows are put in order column by column, and two sums may differ in their last digit.
+        left, right = (
+            frame.select(sorted(frame.select(~cs.float()).columns) + sorted(frame.select(cs.float()).columns))
+            for frame in (pl.DataFrame(DeltaTable(str(lake / table)).to_pyarrow_table()) for lake in (one, other))
+        )
+        try:
+            assert_frame_equal(left, right, check_row_order=False, check_dtypes=False, rel_tol=1e-9, abs_tol=0)
+        except AssertionError as error:
+            wrong.append(f"{table} has other rows on Spark: {str(error).splitlines()[0]}")
+    return wrong
+
+
+def check_output(output: str, lake: Path) -> list[str]:
     """Every table of the lake is named, all checks passed, and the report is there and needs no network."""
     wrong = []
     checks = re.search(r"(\d+) of (\d+) checks passed", output)
@@ -61,7 +85,7 @@ def check_output(output: str) -> list[str]:
         wrong.append(f"the output says of checks: {checks[0] if checks else 'nothing'}")
     if "not made yet" in output:
         wrong.append("an asset is not made yet")
-    for log in sorted(LAKE.glob("*/*/_delta_log")):
+    for log in sorted(lake.glob("*/*/_delta_log")):
         if log.parent.name not in output:
             wrong.append(f"the output does not name {log.parent.parent.name}.{log.parent.name}")
     reports = [path for found in re.findall(r"[\w./~-]+\.html\b", output) if (path := ROOT / found).is_file()]
@@ -85,20 +109,26 @@ def older_days_touched() -> list[str]:
 
 
 def main() -> int:
-    if len(sys.argv) != 3 or sys.argv[1] not in MONTHS:
+    if len(sys.argv) != 3 or sys.argv[1] not in (*MONTHS, "spark"):
         print(__doc__, file=sys.stderr)
         return 2
-    expected = in_the_files(MONTHS[sys.argv[1]])
-    wrong = check_output(Path(sys.argv[2]).read_text(encoding="utf-8"))
-    for name, figures in (("deltalake", through_deltalake()), ("DuckDB", through_duckrun())):
-        if figures != expected:
-            wrong.append(f"raw.flights read through {name}: {figures}; in the files: {expected}")
-    if sys.argv[1] == "year" and (older := older_days_touched()):
+    what, output = sys.argv[1], Path(sys.argv[2]).read_text(encoding="utf-8")
+    wrong = check_output(output, ON_SPARK if what == "spark" else LAKE)
+    if what == "spark":
+        said = "every table has the same rows on Spark"
+        wrong += other_rows(LAKE, ON_SPARK)
+    else:
+        expected = in_the_files(MONTHS[what])
+        said = "{:,} flights, {:,} miles, {:,} without an arrival delay, as in the files".format(*expected)
+        for name, figures in (("deltalake", through_deltalake()), ("DuckDB", through_duckrun())):
+            if figures != expected:
+                wrong.append(f"raw.flights read through {name}: {figures}; in the files: {expected}")
+    if what == "year" and (older := older_days_touched()):
         wrong.append(f"December's commit of raw.flights touched {len(older)} other files: {', '.join(older[:3])}")
     for line in wrong:
         print(f"check: {line}", file=sys.stderr)
     if not wrong:
-        print("check: {:,} flights, {:,} miles, {:,} without an arrival delay, as in the files".format(*expected))
+        print(f"check: {said}")
     return 1 if wrong else 0
 
 

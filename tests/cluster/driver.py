@@ -37,8 +37,9 @@ def assets(lake: str, address: str, empty: str = "") -> Any:
 
     from duckrun_dagster import DeltaIOManager, DuckrunResource, SparkResource
     from example_project import landing, settings, spark_assets
+    from example_project.runner import arrivals
 
-    for file in landing.arrive(settings.FIRST_MONTHS):
+    for file in arrivals.arrive(settings.FIRST_MONTHS):
         if empty:
             pl.read_csv(file.path, infer_schema=False, null_values=landing.NULL).write_csv(file.path)
     landing.NULL = "" if empty else landing.NULL

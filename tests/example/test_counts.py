@@ -13,6 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 import duckrun
+from tools.check_demo import other_rows
 
 pytestmark = pytest.mark.spark
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,13 +24,14 @@ Figures = tuple[int, int, int]  # flights, miles flown, flights without an arriv
 class Example:
     """The example with a home of its own. `sample`: every n-th flight of January and February, March comes next."""
 
-    def __init__(self, home: Path, sample: int = 1) -> None:
+    def __init__(self, home: Path, sample: int = 1, engine: str = "duckdb") -> None:
         self.lake = home / ".lake"
         self.landing = home / ".landing"
         self.environment = {
             **os.environ,
             "DUCKRUN_EXAMPLE_HOME": str(home),
             "DUCKRUN_EXAMPLE_SAMPLE": str(sample),
+            "DUCKRUN_EXAMPLE_ENGINE": engine,
         }
 
     def run(self, command: str, timeout: int = 500) -> str:
@@ -50,6 +52,12 @@ class Example:
             f"{log.parent.parent.name}.{log.parent.name}": max(int(commit.stem) for commit in log.glob("*.json"))
             for log in self.lake.glob("*/*/_delta_log")
         }
+
+    def engines(self) -> set[str]:
+        """The engines that wrote the newest versions of the tables."""
+        with duckrun.connect(str(self.lake)) as lake:
+            newest = [lake.table(table).history(1)[0] for table in self.versions()]
+        return {"spark" if "Spark" in commit["engineInfo"] else "duckdb" for commit in newest}
 
     def in_the_files(self) -> Figures:
         flights = pl.read_csv(self.landing / "flights" / "*.csv", null_values="NA", columns=["distance", "arr_delay"])
@@ -110,6 +118,18 @@ def test_the_demo_lands_makes_and_adds_what_comes_next(tmp_path: Path) -> None:
         "marts.dim_plane",
     }
     assert {table for table in after if after[table] == before[table]} == untouched | {"seeds.other_airports"}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+def test_all_of_it_on_spark_gives_the_same_rows(tmp_path: Path) -> None:
+    mixed, spark = Example(tmp_path / "mixed", sample=40), Example(tmp_path / "spark", sample=40, engine="spark")
+    mixed.run("demo")
+    spark.run("demo", timeout=800)
+    assert other_rows(mixed.lake, spark.lake) == []
+    assert spark.engines() == {"spark"}
+    assert mixed.engines() == {"duckdb", "spark"}
+    assert "nothing to do" in spark.run("demo")
 
 
 @pytest.mark.slow

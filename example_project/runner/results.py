@@ -1,0 +1,102 @@
+"""The table of assets and checks: what was made, by what, and this time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import dagster as dg
+from rich.table import Table
+
+from example_project import settings
+from example_project.runner.console import LOG, say
+from example_project.runner.plan import Graph
+
+
+def show(dagster: dg.DagsterInstance, definitions: dg.Definitions, runs: Sequence[str]) -> bool:
+    """Print the assets, the checks and the report's path; True if a run or a check failed."""
+    graph = Graph(definitions)
+    table = Table(title="assets", title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for column in ("asset", "made by", "engine"):
+        table.add_column(column, no_wrap=True)
+    for column in ("rows", "version", "seconds"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("this time", no_wrap=True)
+    for key in graph.made_here:
+        table.add_row(*_row(dagster, graph, key, runs))
+    say()
+    say(table)
+    failed = [run for run in runs if (record := dagster.get_run_by_id(run)) is None or not record.is_success]
+    for run in failed:
+        say(f"[red]run {run[:8]} failed[/]: `python -m example_project ui` shows it, {LOG} has what its tools printed")
+    checks_failed = _show_checks(dagster, graph)
+    if settings.REPORT.exists():
+        say(f"report: {settings.REPORT}", soft_wrap=True)
+    return bool(failed) or checks_failed
+
+
+def _row(dagster: dg.DagsterInstance, graph: Graph, key: dg.AssetKey, runs: Sequence[str]) -> list[str]:
+    event = dagster.get_latest_materialization_event(key)
+    made = event.asset_materialization if event else None
+    kinds = " ".join(sorted(graph.specs[key].kinds))
+    if event is None or made is None:
+        return [key.to_user_string(), kinds, "", "", "", "", "[yellow]not made yet[/]"]
+    facts = {name: value.value for name, value in made.metadata.items()}
+    return [
+        key.to_user_string(),
+        kinds,
+        _text(facts.get("engine")),
+        _text(facts.get("dagster/row_count")),
+        _text(facts.get("version")),
+        _text(facts.get("seconds")),
+        _this_time(dagster, key, facts, runs) if event.run_id in runs else "—",
+    ]
+
+
+def _this_time(dagster: dg.DagsterInstance, key: dg.AssetKey, facts: dict[str, Any], runs: Sequence[str]) -> str:
+    said = [
+        f"{facts[name]:,} {name.removeprefix('rows_')}"
+        for name in ("rows_inserted", "rows_updated", "rows_deleted")
+        if facts.get(name)
+    ]
+    partitions = sum(
+        record.partition_key is not None
+        for run in runs
+        for record in dagster.get_records_for_run(run, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION).records
+        if (event := record.event_log_entry.dagster_event) is not None and event.asset_key == key
+    )
+    if partitions:
+        said.append("1 partition" if partitions == 1 else f"{partitions} partitions")
+    what = f"{facts['mode']}: " if facts.get("mode") else "made "
+    return what + ", ".join(said)
+
+
+def _show_checks(dagster: dg.DagsterInstance, graph: Graph) -> bool:
+    table = Table(title="checks", title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for column in ("asset", "check", "result"):
+        table.add_column(column, no_wrap=True)
+    passed, failed = 0, 0
+    for key in graph.checks:
+        last = dagster.get_latest_asset_check_evaluation_record(key)
+        outcome = last.event.dagster_event if last and last.event else None
+        evaluation = (
+            outcome.asset_check_evaluation_data
+            if outcome and outcome.event_type == dg.DagsterEventType.ASSET_CHECK_EVALUATION
+            else None
+        )
+        passed += bool(evaluation and evaluation.passed)
+        failed += not (evaluation and evaluation.passed)
+        result = "not run" if evaluation is None else "passed" if evaluation.passed else "[red]failed[/]"
+        table.add_row(key.asset_key.to_user_string(), key.name, result)
+    say()
+    say(table)
+    say(f"\n{passed} of {passed + failed} checks passed")
+    return failed > 0
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:,.1f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
