@@ -5,7 +5,6 @@ Metadata is open to everybody in Dagster, so a key that is none of ours passes, 
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import date
@@ -16,6 +15,7 @@ from dagster import AssetKey, MetadataValue
 from duckrun.errors import InvalidConfig
 from duckrun.lake.lake import Lake
 from duckrun.values.layout import Layout
+from duckrun.values.nearest import did_you_mean, nearest
 from duckrun.values.rows import (
     SCHEMA_MODES,
     UPSERT,
@@ -264,8 +264,7 @@ def _near_miss(key: str, known: Sequence[str]) -> str | None:
     plain = key.strip().lower().replace("-", "_").replace(" ", "_")
     if plain in _OTHER_WORDS:
         return None
-    near = difflib.get_close_matches(plain, known, n=1, cutoff=_NEAR)
-    return near[0] if near else None
+    return next(iter(nearest(plain, known, cutoff=_NEAR)), None)
 
 
 def _text(value: Any, what: str) -> str:
@@ -277,9 +276,9 @@ def _text(value: Any, what: str) -> str:
 def _one_of(value: Any, allowed: Sequence[str], what: str) -> Any:
     if value is None or value in allowed:
         return value
-    near = difflib.get_close_matches(str(value).lower(), allowed, n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
-    raise InvalidConfig(f"{what} is {value!r}; it takes one of {', '.join(allowed)}.{hint}")
+    raise InvalidConfig(
+        f"{what} is {value!r}; it takes one of {', '.join(allowed)}.{did_you_mean(str(value), allowed)}"
+    )
 
 
 def _names(value: Any, what: str) -> tuple[str, ...] | None:

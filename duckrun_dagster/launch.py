@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +11,7 @@ from dagster._core.definitions.definition_config_schema import DefinitionConfigS
 from dagster._core.execution.context.system import StepExecutionContext
 
 from duckrun.errors import InvalidConfig
+from duckrun.values.nearest import did_you_mean
 from duckrun_dagster.config import RUN_KEYS
 
 
@@ -50,7 +50,7 @@ def written_otherwise(
         for name in writes:
             if name not in known:
                 raise InvalidConfig(
-                    f"This run's configuration of {manager} ('writes') names {name!r}, which is no asset that can be written here.{_nearest(name, known)}"
+                    f"This run's configuration of {manager} ('writes') names {name!r}, which is no asset that can be written here.{did_you_mean(name.replace('.', '/'), known)}"
                 )
             other = graph.get(known[name]).io_manager_key
             if other != manager:
@@ -61,15 +61,7 @@ def written_otherwise(
     own = writes.get(asset.to_user_string(), {})
     for key in own:
         if key not in RUN_KEYS:
-            hint = (
-                _nearest(key, RUN_KEYS) or f" A run may say {', '.join(RUN_KEYS)}; the rest is metadata of the asset."
-            )
+            otherwise = f" A run may say {', '.join(RUN_KEYS)}; the rest is metadata of the asset."
+            hint = did_you_mean(key, RUN_KEYS, otherwise)
             raise InvalidConfig(f"Asset {asset.to_user_string()}, for this run: unknown metadata key {key!r}.{hint}")
     return own
-
-
-def _nearest(name: str, known: Any) -> str:
-    near = difflib.get_close_matches(name, list(known), n=1) or difflib.get_close_matches(
-        name.replace(".", "/"), list(known), n=1
-    )
-    return f" Did you mean {near[0]!r}?" if near else ""

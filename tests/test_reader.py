@@ -180,9 +180,9 @@ def test_a_table_is_saved_to_a_path_and_table_properties_with_it(session: Sessio
     ("build", "message"),
     [
         (lambda w: w.mode("upsert"), "'upsert' is no mode"),
-        (lambda w: w.mode("overwite"), "did you mean 'overwrite'"),
+        (lambda w: w.mode("overwite"), "Did you mean 'overwrite'"),
         (lambda w: w.format("parquet"), "delta, not 'parquet'"),
-        (lambda w: w.option("replacewere", "a").saveAsTable("main.t"), "did you mean 'replaceWhere'"),
+        (lambda w: w.option("replacewere", "a").saveAsTable("main.t"), "Did you mean 'replaceWhere'"),
         (lambda w: w.option("replaceWhere", "id = 1").saveAsTable("main.t"), "goes with mode 'overwrite'"),
         (lambda w: w.option("txnAppId", "a").saveAsTable("main.t"), "go together"),
         (lambda w: w.option("mergeSchema", 1).saveAsTable("main.t"), "true or false"),

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Self, cast
+from typing import Any
 
-from dagster import ConfigurableResource, EnvVar, InitResourceContext, OpExecutionContext
+from dagster import EnvVar, InitResourceContext, OpExecutionContext
 from pydantic import Field, PrivateAttr
 
 from duckrun.errors import DuckrunError, InvalidConfig
@@ -16,14 +15,14 @@ from duckrun.session import Session, connect
 from duckrun.storage.storage import refuse_credentials
 from duckrun.values.rows import EngineName
 from duckrun_dagster.launch import configured_by_field
-from duckrun_dagster.resources.hidden import hide, written
+from duckrun_dagster.resources.hidden import HidesSecrets, hide, written
 from duckrun_dagster.resources.memory_share import share_of_step
 from duckrun_dagster.resources.profile import LakeSettings, lake_of_profile
 from duckrun_dagster.resources.spark_resource import SparkResource
 from duckrun_dagster.resources.steps import StepSessions, close_run, sessions_of, step_id
 
 
-class DuckrunResource(ConfigurableResource):
+class DuckrunResource(HidesSecrets):
     """A lake, from its own arguments or from the dbt profile that names it; nothing is opened before it is used.
 
     Secrets in ``storage_options`` are not shown in Dagster's pages; ``EnvVar`` keeps them out of the code too.
@@ -53,7 +52,6 @@ class DuckrunResource(ConfigurableResource):
         default=None, description="At most this much memory, such as 4GB, for all step processes of a run together."
     )
 
-    _secrets: dict[str, str] = PrivateAttr(default_factory=dict)
     _lake: Lake | None = PrivateAttr(default=None)
 
     def __init__(self, **values: Any) -> None:
@@ -65,12 +63,6 @@ class DuckrunResource(ConfigurableResource):
         super().__init__(**values)
         self._secrets = secrets
         configured_by_field(self)
-
-    def _with_updated_values(self, values: Mapping[str, Any] | None) -> Self:
-        # Dagster builds the copy it runs from the configuration that it shows, where the secrets are hidden.
-        copy = cast(Self, super()._with_updated_values(values))
-        copy._secrets = {**self._secrets, **copy._secrets}
-        return copy
 
     # -- what users call
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self, cast
 
-from dagster import EnvVar
+from dagster import ConfigurableResource, EnvVar
+from pydantic import PrivateAttr
 
 HIDDEN = "********"
 _OF_KEYS = ("secret", "key", "token", "password", "sas", "credential")
@@ -29,3 +30,15 @@ def hide(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
 def written(options: Mapping[str, str], secrets: Mapping[str, str]) -> dict[str, str]:
     """Options as they were written, from those that Dagster shows and what hide() kept."""
     return {key: secrets.get(key, value) if value == HIDDEN else value for key, value in options.items()}
+
+
+class HidesSecrets(ConfigurableResource):
+    """A resource that keeps the secrets of its configuration beside it, for the copies too that Dagster makes of it."""
+
+    _secrets: dict[str, str] = PrivateAttr(default_factory=dict)
+
+    def _with_updated_values(self, values: Mapping[str, Any] | None) -> Self:
+        # Dagster builds the copy it runs from the configuration that it shows, where the secrets are hidden.
+        copy = cast(Self, super()._with_updated_values(values))
+        copy._secrets = {**self._secrets, **copy._secrets}
+        return copy

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any
 
-from dagster import ConfigurableResource, DagsterInstance, DagsterRun, InitResourceContext
+from dagster import DagsterInstance, DagsterRun, InitResourceContext
 from pydantic import Field, PrivateAttr
 
 from duckrun.errors import InvalidConfig
 from duckrun.storage.storage import Storage
 from duckrun_dagster.compat import require_pyspark
 from duckrun_dagster.launch import configured_by_field
-from duckrun_dagster.resources.hidden import hide, written
+from duckrun_dagster.resources.hidden import HidesSecrets, hide, written
 from duckrun_dagster.resources.run_worker import Worker, worker_of_run
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ CONNECT_SERVER = ("auto", "always", "never")
 _watches: dict[str, tuple[int, Watch]] = {}
 
 
-class SparkResource(ConfigurableResource):
+class SparkResource(HidesSecrets):
     """One Spark session a process, shared by every asset; no JVM starts before the first asset that needs it.
 
     Neither ``master`` nor ``remote`` means a session that the process has already, else ``local[*]``. A run whose steps are
@@ -56,7 +55,6 @@ class SparkResource(ConfigurableResource):
     _instance: DagsterInstance | None = PrivateAttr(default=None)
     _log: Any = PrivateAttr(default=None)
     _dbt_may_need_spark: bool = PrivateAttr(default=False)
-    _secrets: dict[str, str] = PrivateAttr(default_factory=dict)
 
     def __init__(self, **values: Any) -> None:
         if isinstance(values.get("connect_server"), bool):  # as YAML and Python have it
@@ -70,12 +68,6 @@ class SparkResource(ConfigurableResource):
         super().__init__(**values)
         self._secrets = secrets
         configured_by_field(self)
-
-    def _with_updated_values(self, values: Mapping[str, Any] | None) -> Self:
-        # Dagster builds the copy it runs from the configuration that it shows, where the secrets are hidden.
-        copy = cast(Self, super()._with_updated_values(values))
-        copy._secrets = {**self._secrets, **copy._secrets}
-        return copy
 
     # -- what users call
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 from collections.abc import Iterable, Mapping
@@ -16,6 +15,7 @@ from duckrun.errors import InvalidConfig, ReadOnlyLake, StorageError, TableNotFo
 from duckrun.formats.factory import format_of
 from duckrun.storage.storage import Storage, normalise_root, refuse_location
 from duckrun.values.names import folder_of, name_of, why_no_name
+from duckrun.values.nearest import nearest
 from duckrun.values.snapshot import DELTA, Snapshot, TableRef
 
 __all__ = ["Lake", "LocationDefinition", "TableRef", "ViewDefinition"]
@@ -196,7 +196,7 @@ class Lake:
     def nearest(self, ref: TableRef) -> str:
         """A sentence with the names that the one asked for may have meant."""
         names = [str(TableRef(s, n, "", catalog=self.name)) for s in self.schemas() for n in self._names(s)]
-        close = difflib.get_close_matches(str(ref), names, n=3, cutoff=0.5)
+        close = nearest(str(ref), names, count=3, cutoff=0.5)
         if close:
             return f" Did you mean {', '.join(close)}?"
         return f" Lake {self.root} holds {', '.join(names[:10]) or 'no tables yet'}."

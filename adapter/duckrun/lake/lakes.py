@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any
 from duckrun.errors import InvalidConfig, TableNotFound
 from duckrun.lake.lake import Lake, NameDefinition, ViewDefinition
 from duckrun.storage.storage import Storage, normalise_root
+from duckrun.values.nearest import nearest
 from duckrun.values.snapshot import Snapshot, TableRef
 
 OWN_CATALOGS = ("lake", "memory")
@@ -82,7 +82,7 @@ class Lakes:
 
     def _attached_names(self, name: str) -> str:
         names = [str(lake.name) for lake in self._attached.values()]
-        close = difflib.get_close_matches(name, names, n=1)
+        close = nearest(name, names)
         if close:
             return f"; did you mean {close[0]!r}"
         return f"; attached are {', '.join(names)}" if names else "; none is attached"

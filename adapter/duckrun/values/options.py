@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from typing import Any
 
 from duckrun.errors import InvalidConfig
+from duckrun.values.nearest import did_you_mean
 
 FORMATS = ("delta", "parquet", "csv")
 
@@ -16,11 +16,8 @@ def known_option(name: str, known: Iterable[str], what: str) -> str:
     spellings = {k.lower(): k for k in known}
     found = spellings.get(name.lower())
     if found is None:
-        close = difflib.get_close_matches(name.lower(), spellings, n=1, cutoff=0.5)
-        hint = (
-            f"did you mean {spellings[close[0]]!r}?" if close else f"the options are {', '.join(spellings.values())}."
-        )
-        raise InvalidConfig(f"{what} has no option {name!r}; {hint}")
+        hint = did_you_mean(name, spellings.values(), f" The options are {', '.join(spellings.values())}.", cutoff=0.5)
+        raise InvalidConfig(f"{what} has no option {name!r}.{hint}")
     return found
 
 
@@ -29,9 +26,8 @@ def known_value(value: str, known: Iterable[str], what: str) -> str:
     words = list(known)
     if str(value).lower() in words:
         return str(value).lower()
-    close = difflib.get_close_matches(str(value).lower(), words, n=1, cutoff=0.5)
-    hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(words)}."
-    raise InvalidConfig(f"{value!r} is no {what}; {hint}")
+    hint = did_you_mean(str(value), words, f" Known are {', '.join(words)}.", cutoff=0.5)
+    raise InvalidConfig(f"{value!r} is no {what}.{hint}")
 
 
 def as_bool(value: Any, option: str) -> bool:

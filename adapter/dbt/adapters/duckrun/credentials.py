@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -16,6 +15,7 @@ from dbt_common.exceptions import DbtRuntimeError
 from duckrun.errors import DuckrunError
 from duckrun.run.memory import parse_bytes
 from duckrun.storage.storage import refuse_credentials
+from duckrun.values.nearest import did_you_mean
 
 REDACTED = "***"
 _LAKE_KEYS = ("root_path", "storage_options", "read_only")
@@ -155,6 +155,5 @@ class DuckrunCredentials(DuckDBCredentials):
 
 def _check_key(what: str, key: Any, known: Sequence[str]) -> None:
     if key not in known:
-        near = difflib.get_close_matches(str(key), known, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else f" The keys are {', '.join(known)}."
+        hint = did_you_mean(str(key), known, f" The keys are {', '.join(known)}.")
         raise DbtRuntimeError(f"{what} {key!r}.{hint}")

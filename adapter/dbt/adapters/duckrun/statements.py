@@ -15,7 +15,7 @@ from duckrun.engines.duckdb import DuckDBEngine, ViewCatalog
 from duckrun.errors import InvalidConfig
 from duckrun.lake.lake import ViewDefinition
 from duckrun.session import Session
-from duckrun.statements.parse.tokens import Source, TokenReader, split
+from duckrun.statements.parse.tokens import StatementText, TokenReader, split
 from duckrun.values.rows import Commit
 from duckrun.values.snapshot import TableRef
 
@@ -44,7 +44,7 @@ _FORMS: tuple[tuple[str, ...], ...] = (
 class Part:
     """One statement of a text, and the table of a lake that it changes; None: it is DuckDB's."""
 
-    source: Source
+    source: StatementText
     target: TableRef | None
 
     @property
@@ -65,7 +65,7 @@ def parts_of(env: LakeEnvironment, cursor: duckdb.DuckDBPyConnection, sql: str) 
     return found if ours else []
 
 
-def _sources(sql: str) -> list[Source]:
+def _sources(sql: str) -> list[StatementText]:
     """The statements of a text; none of one that sqlglot cannot even part into tokens."""
     try:
         return split(sql, "duckdb")
@@ -140,7 +140,7 @@ def drop_schema_of(env: LakeEnvironment, sql: str) -> bool:
     return schema is not None
 
 
-def _dropped_schema(env: LakeEnvironment, source: Source) -> tuple[ViewCatalog, str] | None:
+def _dropped_schema(env: LakeEnvironment, source: StatementText) -> tuple[ViewCatalog, str] | None:
     """The schema of a lake that DROP SCHEMA ... CASCADE names; without CASCADE only an empty one goes, as in DuckDB."""
     name = _name(TokenReader(source), ("DROP", "SCHEMA", "[IF EXISTS]"))
     if name is None or len(name) > 2:
@@ -187,7 +187,7 @@ class NodeEngine(DuckDBEngine):
         return self.env.find(tuple(name.split("."))) is None
 
 
-def _target(env: LakeEnvironment, cursor: duckdb.DuckDBPyConnection, source: Source) -> TableRef | None:
+def _target(env: LakeEnvironment, cursor: duckdb.DuckDBPyConnection, source: StatementText) -> TableRef | None:
     words = source.words
     if words[0] == "WITH":
         start = next((i for i, word in enumerate(words) if word in ("INSERT", "UPDATE", "DELETE", "MERGE")), None)

@@ -6,6 +6,7 @@ from typing import Any
 
 import duckdb
 
+from duckrun.engines.duckdb.rows_to_write import order_by
 from duckrun.engines.duckdb.scan import scan
 from duckrun.engines.duckdb.source import Rows
 from duckrun.engines.duckdb.writers import staged
@@ -28,11 +29,6 @@ def projection(alteration: Alteration, cursor: duckdb.DuckDBPyConnection) -> str
         f"CAST({'NULL' if old is None else quote_identifier(old)} AS {types[new]}) AS {quote_identifier(new)}"
         for new, old in alteration.columns.items()
     )
-
-
-def order_by(columns: tuple[str, ...]) -> str:
-    """An ORDER BY clause, or nothing."""
-    return " ORDER BY " + ", ".join(quote_identifier(c) for c in columns) if columns else ""
 
 
 def altered_rows(snapshot: Snapshot, alteration: Alteration, cursor: duckdb.DuckDBPyConnection) -> str:

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
-from duckrun.engines.duckdb.alter import order_by
 from duckrun.engines.duckdb.places import Numbered, computed, numbered
-from duckrun.engines.duckdb.rows_to_write import refuse_outside, types_of
+from duckrun.engines.duckdb.rows_to_write import order_by, refuse_outside, types_of
 from duckrun.engines.duckdb.scan import partition_literal
 from duckrun.engines.duckdb.source import Rows
 from duckrun.engines.duckdb.steady import is_steady

@@ -11,9 +11,8 @@ from typing import Any
 
 import duckdb
 
-from duckrun.engines.duckdb.alter import order_by
 from duckrun.engines.duckdb.change import whole_files
-from duckrun.engines.duckdb.rows_to_write import types_of
+from duckrun.engines.duckdb.rows_to_write import order_by, types_of
 from duckrun.engines.duckdb.scan import scan
 from duckrun.engines.duckdb.source import Rows
 from duckrun.engines.duckdb.writers import staged

@@ -9,7 +9,6 @@ from urllib.parse import quote
 import duckdb
 import pyarrow as pa
 
-from duckrun.engines.duckdb.alter import order_by
 from duckrun.engines.duckdb.source import Rows, schema_of_types, without_type
 from duckrun.engines.duckdb.types import kind_of, whole_microseconds
 from duckrun.engines.fit import fits
@@ -153,6 +152,11 @@ def _sort_order(ref: TableRef, filled: Filled, spec: WriteSpec | None, table_ord
             raise InvalidConfig(f"Table {ref}: sort_by names {', '.join(unknown)}, which is no column.")
         return spec.sort_by
     return tuple(c for c in table_order if c in filled)
+
+
+def order_by(columns: tuple[str, ...]) -> str:
+    """An ORDER BY clause, or nothing."""
+    return " ORDER BY " + ", ".join(quote_identifier(c) for c in columns) if columns else ""
 
 
 def refuse_outside(ref: TableRef, rows: Rows, within: str, asked: str) -> None:

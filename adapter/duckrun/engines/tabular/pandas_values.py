@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from duckrun.errors import SchemaMismatch
-from duckrun.values.columns import refuse_twins
+from duckrun.values.columns import holds, refuse_twins
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,15 +27,13 @@ def pandas_frame(table: pa.Table) -> pd.DataFrame:
     """
     frame = table.to_pandas()
     for place, column in enumerate(table.columns):
-        if _holds_long(column.type) and _would_change(column.combine_chunks()):
+        if holds(column.type, _is_long) and _would_change(column.combine_chunks()):
             exact = column.to_pandas(integer_object_nulls=True)
             frame.isetitem(place, exact.astype("Int64") if pa.types.is_integer(column.type) else exact)
     return frame
 
 
-def _holds_long(kind: pa.DataType) -> bool:
-    if pa.types.is_nested(kind):
-        return any(_holds_long(kind.field(number).type) for number in range(kind.num_fields))
+def _is_long(kind: pa.DataType) -> bool:
     return kind in (pa.int64(), pa.uint64())
 
 
@@ -48,7 +46,7 @@ def _would_change(values: Any) -> bool:
         return any(_would_change(part) for part in values.flatten())
     if pa.types.is_nested(kind):
         return _would_change(values.flatten())
-    if kind not in (pa.int64(), pa.uint64()) or not values.null_count:
+    if not _is_long(kind) or not values.null_count:
         return False
     bounds = pc.min_max(values).as_py()
     return bounds["max"] is not None and max(-bounds["min"], bounds["max"]) > _EXACT

@@ -8,7 +8,7 @@ from sqlglot import Token, exp
 from sqlglot.tokens import TokenType
 
 from duckrun.sql.written import read_from, unread
-from duckrun.statements.parse.tokens import Source, step_of, word_of
+from duckrun.statements.parse.tokens import StatementText, step_of, word_of
 
 _BEGIN = ("SELECT", "FROM", "WITH", "VALUES", "TABLE", "PIVOT", "UNPIVOT", "(")
 _END_OF_TABLES = frozenset(
@@ -54,7 +54,7 @@ _NO_ALIAS = _END_OF_TABLES | frozenset(
 )
 
 
-def query(source: Source, why: str) -> exp.Expr | None:
+def query(source: StatementText, why: str) -> exp.Expr | None:
     """A tree that holds the query's tables; None for what does not begin as a query."""
     if source.dialect != "duckdb" or source.words[0] not in _BEGIN:
         return None
@@ -65,7 +65,7 @@ def query(source: Source, why: str) -> exp.Expr | None:
     return unread(read_from(tree, source.dialect, source.text, source.tokens), why)
 
 
-def _common_names(source: Source) -> set[str]:
+def _common_names(source: StatementText) -> set[str]:
     """The names of common table expressions: ``name [(columns)] AS [[NOT] MATERIALIZED] (``."""
     words = source.words
     found = set[str]()
@@ -83,7 +83,7 @@ def _common_names(source: Source) -> set[str]:
     return found
 
 
-def _places(source: Source) -> Iterator[tuple[int, int]]:
+def _places(source: StatementText) -> Iterator[tuple[int, int]]:
     """First and last token of each name that stands where a table does: after FROM and JOIN, and after a comma behind it."""
     tokens, words = source.tokens, source.words
     in_tables, opened = [False], [""]

@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from duckrun.errors import InvalidConfig
 from duckrun.statements.parse.parts import query_of, refuse, target_of, unsupported
-from duckrun.statements.parse.tokens import Source, TokenReader
+from duckrun.statements.parse.tokens import StatementText, TokenReader
 from duckrun.statements.values import (
     CreateTable,
     CreateTableAs,
@@ -65,7 +65,7 @@ class _Properties:
         )
 
 
-def create(tree: exp.Expr, source: Source, sorted_by: Parts) -> Statement:
+def create(tree: exp.Expr, source: StatementText, sorted_by: Parts) -> Statement:
     """CREATE TABLE, CREATE VIEW, and their temporary forms."""
     kind, dialect, checks = str(tree.args["kind"]).upper(), source.dialect, checks_of(source)
     if kind == "SCHEMA":
@@ -182,7 +182,7 @@ def renamed(query: exp.Query, names: Sequence[str]) -> exp.Query:
     return exp.select("*").from_(exp.Subquery(this=query.copy(), alias=alias))
 
 
-def _after_as(source: Source) -> Source:
+def _after_as(source: StatementText) -> StatementText:
     """The query of a CREATE … AS."""
     reader = TokenReader(source)
     reader.until("AS")
@@ -190,7 +190,7 @@ def _after_as(source: Source) -> Source:
     return source.with_(reader.left)
 
 
-def checks_of(source: Source) -> list[str]:
+def checks_of(source: StatementText) -> list[str]:
     """The conditions of the CHECKs of a statement, as written, in their order."""
     found: list[str] = []
     reader = TokenReader(source)
@@ -268,7 +268,7 @@ def _words(node: exp.Expr) -> str:
 # -- DROP
 
 
-def drop(tree: exp.Expr, source: Source) -> list[Statement]:
+def drop(tree: exp.Expr, source: StatementText) -> list[Statement]:
     """DROP TABLE and DROP VIEW, of one name or several."""
     kind = str(tree.args["kind"]).upper()
     if kind == "SCHEMA":
@@ -284,7 +284,7 @@ def drop(tree: exp.Expr, source: Source) -> list[Statement]:
 # -- ALTER TABLE
 
 
-def alter(tree: exp.Expr, source: Source) -> list[Statement]:
+def alter(tree: exp.Expr, source: StatementText) -> list[Statement]:
     """ALTER TABLE: changes of columns, constraints, properties."""
     dialect, checks = source.dialect, iter(checks_of(source))
     kind = str(tree.args["kind"]).upper()

@@ -18,14 +18,14 @@ from duckrun.statements.parse.parts import (
     unsupported,
     with_ctes,
 )
-from duckrun.statements.parse.tokens import Source, TokenReader, parted
+from duckrun.statements.parse.tokens import StatementText, TokenReader, parted
 from duckrun.statements.values import Delete, Insert, Merge, OnTable, Statement, Update, When
 from duckrun.values.rows import DeleteSpec
 
 _LATER = ("RETURNING", "ORDER BY", "LIMIT")
 
 
-def insert(tree: exp.Expr, source: Source) -> list[Statement]:
+def insert(tree: exp.Expr, source: StatementText) -> list[Statement]:
     refuse(tree, "INSERT", "alternative", "ignore", "conflict", "returning", "default", "stored", "settings", "source")
     columns: tuple[str, ...] | None = None
     table = tree.this
@@ -47,7 +47,7 @@ def insert(tree: exp.Expr, source: Source) -> list[Statement]:
     return [Insert(target, query, columns, by_name, overwrite, partition, replaced)]
 
 
-def _after_with(source: Source, verb: str) -> tuple[exp.With | None, TokenReader]:
+def _after_with(source: StatementText, verb: str) -> tuple[exp.With | None, TokenReader]:
     """The WITH that stands before a statement, and the statement itself."""
     reader = TokenReader(source)
     if source.words[0] != "WITH":
@@ -56,7 +56,7 @@ def _after_with(source: Source, verb: str) -> tuple[exp.With | None, TokenReader
     return with_, TokenReader(source.with_(reader.left))
 
 
-def _rows(text: Source) -> exp.Query:
+def _rows(text: StatementText) -> exp.Query:
     tree = text.parse()
     if isinstance(tree, exp.Values):
         words = [
@@ -70,7 +70,7 @@ def _rows(text: Source) -> exp.Query:
     return query_of(tree, "INSERT")
 
 
-def _partition(head: Source) -> tuple[tuple[str, exp.Expr | None], ...]:
+def _partition(head: StatementText) -> tuple[tuple[str, exp.Expr | None], ...]:
     """``PARTITION (a = 1, b)``."""
     reader = TokenReader(head)
     reader.at = head.words.index("PARTITION") + 1
@@ -83,7 +83,7 @@ def _partition(head: Source) -> tuple[tuple[str, exp.Expr | None], ...]:
     return tuple(found)
 
 
-def update(tree: exp.Expr, source: Source) -> list[Statement]:
+def update(tree: exp.Expr, source: StatementText) -> list[Statement]:
     refuse(tree, "UPDATE", "returning", "order", "limit")
     target = target_of(tree.this, "UPDATE")
     alias = tree.this.alias_or_name
@@ -97,7 +97,7 @@ def update(tree: exp.Expr, source: Source) -> list[Statement]:
     return [Update(target, alias, assigned, where, sources, with_)]
 
 
-def _assigned(text: Source, alias: str) -> tuple[tuple[str, exp.Expr], ...]:
+def _assigned(text: StatementText, alias: str) -> tuple[tuple[str, exp.Expr], ...]:
     """``SET a = 1, t.b = 2, (c, d) = (3, 4)``."""
     found: list[tuple[str, exp.Expr]] = []
     for part in parted(text, ","):
@@ -129,7 +129,7 @@ def _to_equals(reader: TokenReader) -> tuple[Token, ...]:
     return reader.source.tokens[start : reader.at]
 
 
-def _column(name: Source, alias: str) -> str:
+def _column(name: StatementText, alias: str) -> str:
     """The column that is set, before which the table's alias may stand."""
     reader = TokenReader(name)
     try:
@@ -142,7 +142,7 @@ def _column(name: Source, alias: str) -> str:
     return parts[-1]
 
 
-def delete(tree: exp.Expr, source: Source) -> list[Statement]:
+def delete(tree: exp.Expr, source: StatementText) -> list[Statement]:
     refuse(tree, "DELETE", "returning", "order", "limit", "cluster", "tables")
     target = target_of(tree.this, "DELETE")
     with_, reader = _after_with(source, "DELETE")
@@ -153,7 +153,7 @@ def delete(tree: exp.Expr, source: Source) -> list[Statement]:
     return [Delete(target, tree.this.alias_or_name, where, sources, with_)]
 
 
-def merge(tree: exp.Expr, source: Source) -> list[Statement]:
+def merge(tree: exp.Expr, source: StatementText) -> list[Statement]:
     refuse(tree, "MERGE", "returning")
     target = target_of(tree.this, "MERGE")
     alias = tree.this.alias_or_name
@@ -198,7 +198,7 @@ def _when(when: exp.Expr, reader: TokenReader, alias: str) -> When:
     raise unsupported(f"MERGE … WHEN {kind.upper().replace('_', ' ')} THEN {name}")
 
 
-def _when_insert(then: exp.Expr, condition: exp.Expr | None, action: Source) -> When:
+def _when_insert(then: exp.Expr, condition: exp.Expr | None, action: StatementText) -> When:
     into, values = then.this, then.args.get("expression")
     if isinstance(into, exp.Star):
         return When("not_matched_insert", condition)
@@ -221,11 +221,11 @@ def _when_insert(then: exp.Expr, condition: exp.Expr | None, action: Source) -> 
     )
 
 
-def _values(parts: Sequence[Source]) -> tuple[exp.Expr, ...]:
+def _values(parts: Sequence[StatementText]) -> tuple[exp.Expr, ...]:
     return tuple(exp.null() if part.words == ("DEFAULT",) else part.parse() for part in parts)
 
 
-def truncate(tree: exp.Expr, source: Source) -> list[Statement]:
+def truncate(tree: exp.Expr, source: StatementText) -> list[Statement]:
     refuse(tree, "TRUNCATE", "is_database", "partition", "cluster", "option", "identity")
     if_exists = bool(tree.args.get("exists"))
     return [OnTable(target_of(table, "TRUNCATE"), DeleteSpec(), if_exists) for table in tree.expressions]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from duckrun.errors import InvalidConfig
 from duckrun.statements.parse.parts import unsupported
-from duckrun.statements.parse.tokens import Source, TokenReader
+from duckrun.statements.parse.tokens import StatementText, TokenReader
 from duckrun.statements.values import Describe, OnTable, Show, Statement
 from duckrun.values.tables import (
     AlterSpec,
@@ -21,7 +21,7 @@ from duckrun.values.tables import (
 )
 
 
-def read(source: Source) -> Statement | None:
+def read(source: StatementText) -> Statement | None:
     """The statement, or None for one that sqlglot has a tree for."""
     for words, read_rest in _BY_WORDS.items():
         if source.words[: len(words)] == words:
@@ -156,7 +156,7 @@ _BY_WORDS: dict[tuple[str, ...], Callable[[TokenReader], Statement]] = {
 }
 
 
-def without_sorted_by(source: Source) -> tuple[Source, tuple[str, ...]]:
+def without_sorted_by(source: StatementText) -> tuple[StatementText, tuple[str, ...]]:
     """CREATE TABLE … SORTED BY (a, b), of which sqlglot would make a Command: the clause stands before AS."""
     words, end = source.words, len(source.words)
     if "AS" in words:
@@ -170,7 +170,7 @@ def without_sorted_by(source: Source) -> tuple[Source, tuple[str, ...]]:
     return source, ()
 
 
-def without_by_position(source: Source) -> Source:
+def without_by_position(source: StatementText) -> StatementText:
     """INSERT … BY POSITION, which is what INSERT does anyway."""
     words = source.words
     for at in range(min(len(words) - 1, len(words))):

@@ -14,7 +14,7 @@ from duckrun.errors import DuckrunError, InvalidConfig
 from duckrun.sql.names import DIALECTS
 from duckrun.statements.parse import by_tokens, from_ddl, from_dml, from_tokens
 from duckrun.statements.parse.parts import unsupported
-from duckrun.statements.parse.tokens import Source, TokenReader, split
+from duckrun.statements.parse.tokens import StatementText, TokenReader, split
 from duckrun.statements.reading import parts_of
 from duckrun.statements.values import Describe, Explain, Query, Statement
 
@@ -46,7 +46,7 @@ def numbered(number: int, count: int) -> Iterator[None]:
         raise type(error)(f"Statement {number} of {count}: {error}") from error
 
 
-def _statements(source: Source) -> list[Statement]:
+def _statements(source: StatementText) -> list[Statement]:
     if source.words[0] == "EXPLAIN":
         return [_explain(TokenReader(source))]
     statement = from_tokens.read(source)
@@ -70,7 +70,7 @@ def _statements(source: Source) -> list[Statement]:
     raise unsupported(" ".join(word for word in source.words[:2] if word))
 
 
-def _tree(source: Source) -> exp.Expr:
+def _tree(source: StatementText) -> exp.Expr:
     try:
         return source.parse()
     except InvalidConfig as error:
@@ -99,7 +99,7 @@ def _query(tree: exp.Expr) -> Statement:
     return Query(tree)
 
 
-_BY_TREE: dict[type[exp.Expr], Callable[[exp.Expr, Source], list[Statement]]] = {
+_BY_TREE: dict[type[exp.Expr], Callable[[exp.Expr, StatementText], list[Statement]]] = {
     exp.Insert: from_dml.insert,
     exp.Update: from_dml.update,
     exp.Delete: from_dml.delete,

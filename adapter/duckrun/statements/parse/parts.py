@@ -9,7 +9,7 @@ from sqlglot.tokens import TokenType
 
 from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.sql.written import loose, read_from
-from duckrun.statements.parse.tokens import Source, step_of, tokens_of, word_of
+from duckrun.statements.parse.tokens import StatementText, step_of, tokens_of, word_of
 from duckrun.statements.reading import parts_of
 
 
@@ -58,13 +58,13 @@ def with_ctes(query: exp.Query, outer: exp.With | None) -> exp.Query:
     return whole
 
 
-def ctes_of(source: Source) -> exp.With:
+def ctes_of(source: StatementText) -> exp.With:
     """The WITH of a text that is nothing else."""
     with_: exp.With = _between(source, "", "SELECT 1").args["with_"]
     return read_from(with_, source.dialect, source.text, source.tokens)  # type: ignore[return-value]
 
 
-def from_items(source: Source) -> exp.Expr:
+def from_items(source: StatementText) -> exp.Expr:
     """The first item of a text that may follow FROM; it holds the others as its joins."""
     select = _between(source, "SELECT * FROM", "")
     first: exp.Expr = select.args["from_"].this
@@ -78,7 +78,7 @@ def from_items(source: Source) -> exp.Expr:
     return read_from(first, source.dialect, source.text, source.tokens)
 
 
-def _between(source: Source, before: str, after: str) -> exp.Expr:
+def _between(source: StatementText, before: str, after: str) -> exp.Expr:
     """The tree of a part of a text, with words around it that are not there."""
     around = [
         [Token(t.token_type, t.text, t.line, t.col, -2, -2) for t in tokens_of(words, source.dialect)]

@@ -22,7 +22,7 @@ _CLOSE = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
 
 
 @dataclass(frozen=True)
-class Source:
+class StatementText:
     """The text of a statement (which may be part of a longer one), its dialect and its tokens."""
 
     text: str
@@ -34,8 +34,8 @@ class Source:
         """The tokens in capitals, for keywords; quoted names and strings are none."""
         return tuple(word_of(token) for token in self.tokens)
 
-    def with_(self, tokens: Sequence[Token]) -> Source:
-        return Source(self.text, self.dialect, tuple(tokens))
+    def with_(self, tokens: Sequence[Token]) -> StatementText:
+        return StatementText(self.text, self.dialect, tuple(tokens))
 
     @property
     def written(self) -> str:
@@ -52,7 +52,7 @@ class Source:
             raise InvalidConfig(f"Cannot read this as {self.dialect} SQL: {plain_error(error)}") from error
 
 
-def split(text: str, dialect: str) -> list[Source]:
+def split(text: str, dialect: str) -> list[StatementText]:
     """The statements of a text. Semicolons inside of literals, quoted names and comments part nothing."""
     statements: list[list[Token]] = [[]]
     for token in tokens_of(text, dialect):
@@ -60,7 +60,7 @@ def split(text: str, dialect: str) -> list[Source]:
             statements.append([])
         else:
             statements[-1].append(token)
-    return [_whole(Source(text, dialect, tuple(tokens))) for tokens in statements if tokens]
+    return [_whole(StatementText(text, dialect, tuple(tokens))) for tokens in statements if tokens]
 
 
 def tokens_of(text: str, dialect: str) -> list[Token]:
@@ -71,14 +71,14 @@ def tokens_of(text: str, dialect: str) -> list[Token]:
         raise InvalidConfig(f"Cannot read this as {dialect} SQL: {plain_error(error)}") from error
 
 
-def _whole(source: Source) -> Source:
+def _whole(source: StatementText) -> StatementText:
     """The tokens that sqlglot makes one string of after OPTIMIZE, VACUUM, EXPLAIN, SHOW and the like, one by one."""
     first = source.tokens[0]
     packed = len(source.tokens) == 2 and source.tokens[1].token_type == TokenType.STRING
     if not packed or word_of(first) not in _PACKED:
         return source
     text = source.tokens[1].text
-    return Source(text, source.dialect, (first, *tokens_of(text, source.dialect)))
+    return StatementText(text, source.dialect, (first, *tokens_of(text, source.dialect)))
 
 
 def word_of(token: Token) -> str:
@@ -91,7 +91,7 @@ def word_of(token: Token) -> str:
 class TokenReader:
     """A place in a statement's tokens. Every method raises InvalidConfig that says what was expected there."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: StatementText) -> None:
         self.source = source
         self.at = 0
 
@@ -178,7 +178,7 @@ class TokenReader:
                 return parts
         raise self.error(")")
 
-    def until(self, *words: str) -> Source:
+    def until(self, *words: str) -> StatementText:
         """What comes before a keyword that stands outside of all brackets and of CASE … END, or before the end."""
         start, depth = self.at, 0
         while self.left:
@@ -202,7 +202,7 @@ def step_of(token: Token) -> int:
     return opens - closes
 
 
-def parted(source: Source, *words: str) -> list[Source]:
+def parted(source: StatementText, *words: str) -> list[StatementText]:
     """The parts of a text between keywords or signs that stand outside of all brackets and of CASE … END; some may be empty."""
     parts: list[list[Token]] = [[]]
     depth = 0

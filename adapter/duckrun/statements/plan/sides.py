@@ -12,7 +12,7 @@ from sqlglot import Token, exp
 
 from duckrun.errors import InvalidConfig
 from duckrun.sql.written import dialect_of, put_in_place, written
-from duckrun.statements.parse.tokens import Source, parted, step_of, tokens_of
+from duckrun.statements.parse.tokens import StatementText, parted, step_of, tokens_of
 
 TARGET, SOURCE = "target", "source"
 
@@ -177,18 +177,18 @@ _BESIDE_EQUAL = (
 )
 
 
-def _source_of(tree: exp.Expr) -> Source | None:
+def _source_of(tree: exp.Expr) -> StatementText | None:
     """The text of a piece that nothing was changed in, without brackets around it."""
     text, dialect = written(tree), dialect_of(tree)
     if text is None or dialect is None:
         return None
-    source = Source(text, dialect, tuple(tokens_of(text, dialect)))
+    source = StatementText(text, dialect, tuple(tokens_of(text, dialect)))
     while isinstance(tree, exp.Paren):
         source, tree = source.with_(source.tokens[1:-1]), tree.this
     return source
 
 
-def _and_parts(source: Source) -> list[Source]:
+def _and_parts(source: StatementText) -> list[StatementText]:
     """The parts between AND; that of BETWEEN joins nothing."""
     parts: list[list[Token]] = [[]]
     for part in parted(source, "AND"):
@@ -202,7 +202,7 @@ def _and_parts(source: Source) -> list[Source]:
     return [source.with_(part) for part in parts[1:]]
 
 
-def _outer_words(source: Source) -> list[str]:
+def _outer_words(source: StatementText) -> list[str]:
     """The keywords outside of all brackets."""
     depth, found = 0, []
     for token, word in zip(source.tokens, source.words, strict=True):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ from sqlglot.errors import SqlglotError
 from duckrun.errors import InvalidConfig
 from duckrun.sql.dialects import text_in, tree_in
 from duckrun.sql.written import keep_place
+from duckrun.values.nearest import did_you_mean
 
 # The names by which dbt's and dbt-duckdb's conditions call the two sides of a merge.
 _TARGET_ALIASES = ("dbt_internal_dest", "dbt_internal_target", "dbt_incremental_target", "target")
@@ -22,9 +22,9 @@ def one_of(node: str, key: str, value: Any, known: Sequence[str]) -> str:
     """A value that is one of some words. Raises InvalidConfig with the nearest of them."""
     if value in known:
         return str(value)
-    near = difflib.get_close_matches(str(value), known, n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
-    raise InvalidConfig(f"{node}: unknown {key} {value!r}; known are {', '.join(known)}.{hint}")
+    raise InvalidConfig(
+        f"{node}: unknown {key} {value!r}; known are {', '.join(known)}.{did_you_mean(str(value), known)}"
+    )
 
 
 def texts(node: str, key: str, value: Any) -> tuple[str, ...]:
