@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from duckrun.engines.spark.commit import SparkCommit
 from duckrun.engines.spark.create import clause
-from duckrun.engines.spark.errors import errors_about, text_of
+from duckrun.engines.spark.errors import condition_of, errors_about
 from duckrun.engines.spark.scratch import altered_rows
 from duckrun.engines.spark.sql import properties_list, quote, table_at, text_literal, to_spark
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
@@ -205,7 +205,7 @@ def vacuum(
         try:
             listed = engine.spark.sql(f"{text}{' DRY RUN' if spec.dry_run else ''}").collect()
         except Exception as error:
-            if "RETENTION" in text_of(error).upper():
+            if condition_of(error, "RETENTION", "Retention", "retention"):
                 raise below_retention(snapshot, spec) from error
             raise
     if spec.dry_run:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from duckrun.engines.spark.errors import text_of
+from duckrun.engines.spark.errors import condition_of
 from duckrun.engines.spark.sql import properties_list, quote, table_at, text_literal
 from duckrun.engines.spark.types import check_new_table
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
@@ -33,7 +33,9 @@ def new_table(attempt: Attempt, rows: DataFrame, layout: Layout, description: st
     except Exception as error:
         # Before it runs anything, Spark takes whatever is in the folder for a table, such as files that a killed job left; the
         # log alone says whether there is one.
-        if "TABLE_OR_VIEW_ALREADY_EXISTS" not in text_of(error) or attempt.transaction.lake.format.exists(attempt.ref):
+        if not condition_of(error, "TABLE_OR_VIEW_ALREADY_EXISTS") or attempt.transaction.lake.format.exists(
+            attempt.ref
+        ):
             raise
         _make(attempt, rows, layout, description, replaces=True)
 

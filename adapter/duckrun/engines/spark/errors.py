@@ -36,55 +36,82 @@ def text_of(error: BaseException) -> str:
         return type(error).__name__
 
 
+def condition_of(error: BaseException, *known: str) -> str | None:
+    """The first of some error conditions that a Spark error has: by PySpark's own word for it, else by the text, in which the
+    failure of a job has its cause. None where it has none of them.
+    """
+    for said in (_condition(error), text_of(error)):
+        for condition in known:
+            if condition in said:
+                return condition
+    return None
+
+
+def _condition(error: BaseException) -> str:
+    try:
+        return str(error.getCondition() or "")  # type: ignore[attr-defined]
+    except Exception:  # no error of PySpark's, or one that it cannot build for a condition of Delta's
+        return ""
+
+
+_CONCURRENT = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED")
+_CONSTRAINT = ("DELTA_VIOLATE_CONSTRAINT", "DELTA_NOT_NULL_CONSTRAINT")
+# Another writer made the table meanwhile: it may be the Spark of a process that was killed, which ends what it began.
+_MADE = ("DELTA_PATH_EXISTS", "DELTA_TABLE_ALREADY_EXISTS", "TABLE_OR_VIEW_ALREADY_EXISTS")
+_CONDITIONS = (
+    *_CONCURRENT,
+    *_CONSTRAINT,
+    "NOT_NULL_ASSERT_VIOLATION",
+    "CAST_OVERFLOW_IN_TABLE_",
+    "DELTA_MULTIPLE_SOURCE_ROW_MATCHING",
+    *_MADE,
+    "DELTA_CANNOT_MODIFY_APPEND_ONLY",
+    "DELTA_FAILED_TO_MERGE_FIELDS",
+    "DELTA_SCHEMA",
+)
+
+
 def _translated(error: Exception, mode: str, table: str, analysis: type[DuckrunError]) -> Exception:
     """A Spark error as one of ours that names the table; the error itself, with a note, where it is the user's code."""
-    text = text_of(error)
-    line = next((part.strip() for part in text.splitlines() if part.strip()), type(error).__name__)
-    module = type(error).__module__
-    if isinstance(error, CommitTaken) or not module.startswith(("pyspark", "py4j", "grpc", "delta")):
+    module, name = type(error).__module__, type(error).__name__
+    if not module.startswith(("pyspark", "py4j", "grpc", "delta")):
         return error
-    name = type(error).__name__
-    ours = raised(text, f"{mode} on table {table}")
+    text, what = text_of(error), f"{mode} on table {table}"
+    line = next((part.strip() for part in text.splitlines() if part.strip()), name)
+    ours = raised(text, what)
     if ours is not None:
         return type(ours)(_unwritten(str(ours)))
     if RAISED in text:
         found = text[text.index(RAISED) + len(RAISED) :].splitlines()[0]
-        return SchemaMismatch(_unwritten(f"{mode} on table {table}: {found}"))
-    if (
-        "DELTA_CONCURRENT" in text
-        or name.startswith("Concurrent")
-        or "DELTA_METADATA_CHANGED" in text
-        or "DELTA_PROTOCOL_CHANGED" in text
-    ):
-        return CommitTaken(line)
-    if "DELTA_VIOLATE_CONSTRAINT" in text or "DELTA_NOT_NULL_CONSTRAINT" in text:
-        broken = next(part.strip() for part in text.splitlines() if "_CONSTRAINT" in part)
-        return SchemaMismatch(f"{mode} on table {table}: a row breaks a constraint: {broken}. Nothing was written.")
-    if "NOT_NULL_ASSERT_VIOLATION" in text:
-        return SchemaMismatch(f"{mode} on table {table}: a NULL in a column that is NOT NULL. Nothing was written.")
-    if "CAST_OVERFLOW_IN_TABLE_" in text:
-        return SchemaMismatch(f"{mode} on table {table}: a value does not fit its column: {line}. Nothing was written.")
-    if "DELTA_MULTIPLE_SOURCE_ROW_MATCHING" in text:
-        return DuplicateSourceKeys(
-            f"{mode} on table {table}: several source rows match one row of the table. Nothing was written."
-        )
-    # Another writer made the table meanwhile: it may be the Spark of a process that was killed, which ends what it began.
-    made = ("DELTA_PATH_EXISTS", "DELTA_TABLE_ALREADY_EXISTS", "TABLE_OR_VIEW_ALREADY_EXISTS")
-    if any(condition in text for condition in made):
-        return CommitTaken(line)
-    if "DELTA_CANNOT_MODIFY_APPEND_ONLY" in text:
-        return InvalidConfig(
-            f"{mode} on table {table}: it is append-only (delta.appendOnly), and rows of it would go. Nothing was written."
-        )
-    if "DELTA_FAILED_TO_MERGE_FIELDS" in text or "DELTA_SCHEMA" in text:
-        return SchemaMismatch(f"{mode} on table {table}: {line}. Nothing was written.")
-    troubled = trouble(text, f"{mode} on table {table}")
-    if troubled is not None:
-        return troubled
-    if name in ("AnalysisException", "ParseException") or "DELTA_MERGE_UNRESOLVED" in text:
-        return analysis(f"{mode} on table {table}: Spark cannot run it: {line}")
+        return SchemaMismatch(_unwritten(f"{what}: {found}"))
+    condition = "DELTA_CONCURRENT" if name.startswith("Concurrent") else condition_of(error, *_CONDITIONS)
+    match condition:
+        case None:
+            return trouble(text, what) or _unknown(error, what, line, analysis)
+        case taken if taken in (*_CONCURRENT, *_MADE):
+            return CommitTaken(line)
+        case constraint if constraint in _CONSTRAINT:
+            broken = next((part.strip() for part in text.splitlines() if "_CONSTRAINT" in part), line)
+            return SchemaMismatch(f"{what}: a row breaks a constraint: {broken}. Nothing was written.")
+        case "NOT_NULL_ASSERT_VIOLATION":
+            return SchemaMismatch(f"{what}: a NULL in a column that is NOT NULL. Nothing was written.")
+        case "CAST_OVERFLOW_IN_TABLE_":
+            return SchemaMismatch(f"{what}: a value does not fit its column: {line}. Nothing was written.")
+        case "DELTA_MULTIPLE_SOURCE_ROW_MATCHING":
+            return DuplicateSourceKeys(f"{what}: several source rows match one row of the table. Nothing was written.")
+        case "DELTA_CANNOT_MODIFY_APPEND_ONLY":
+            return InvalidConfig(
+                f"{what}: it is append-only (delta.appendOnly), and rows of it would go. Nothing was written."
+            )
+        case _:
+            return SchemaMismatch(f"{what}: {line}. Nothing was written.")
+
+
+def _unknown(error: Exception, what: str, line: str, analysis: type[DuckrunError]) -> Exception:
+    if type(error).__name__ in ("AnalysisException", "ParseException") or condition_of(error, "DELTA_MERGE_UNRESOLVED"):
+        return analysis(f"{what}: Spark cannot run it: {line}")
     if hasattr(error, "add_note"):
-        error.add_note(f"This was {mode} on table {table}; nothing was committed by it.")
+        error.add_note(f"This was {what}; nothing was committed by it.")
     return error
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from duckrun.engines.spark import create, merge
 from duckrun.engines.spark.commit import SparkCommit
-from duckrun.engines.spark.errors import RAISED, errors_about, text_of
+from duckrun.engines.spark.errors import RAISED, condition_of, errors_about, text_of
 from duckrun.engines.spark.foreign_servers import other_implementation
 from duckrun.engines.spark.scratch import arranged, filled, scratch
 from duckrun.engines.spark.sql import (
@@ -146,7 +146,7 @@ class Attempt(SparkCommit):
             try:
                 return self.save(frame, "overwrite", options, self.snapshot.partition_columns, spec)
             except Exception as error:
-                if "DELTA_REPLACE_WHERE_MISMATCH" in text_of(error):
+                if condition_of(error, "DELTA_REPLACE_WHERE_MISMATCH"):
                     self.refuse_outside(frame, spec.predicate)
                     # Spark says the same of a row that breaks a constraint of the table
                     raise SchemaMismatch(f"a row breaks a constraint: {text_of(error)}") from error
