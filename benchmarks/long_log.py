@@ -24,7 +24,7 @@ from deltalake import write_deltalake
 
 import duckrun
 from duckrun import WriteSpec
-from duckrun.engines.duckdb.engine import extension_path
+from duckrun.engines.duckdb.instance import extension_path
 
 AIM = 1.5
 LIVE = 10

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 
 from duckrun import MergeClause, MergeSpec, Session, WriteSpec
-from duckrun.engines.duckdb.engine import extension_path
+from duckrun.engines.duckdb.instance import extension_path
 from duckrun.values.rows import DeleteInsertSpec, DeleteSpec, UpdateSpec
 from duckrun.values.tables import OptimizeSpec
 from tests.alphabet import TEXTS, VALUES

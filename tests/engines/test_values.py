@@ -15,7 +15,7 @@ from deltalake import DeltaTable, write_deltalake
 
 import duckrun
 from duckrun import SQL, MergeSpec, SchemaMismatch, Session, WriteSpec
-from duckrun.engines.duckdb.engine import open_connection
+from duckrun.engines.duckdb.instance import open_connection
 from duckrun.engines.duckdb.writers.statistics import delta_stats
 from duckrun.values.rows import DeleteInsertSpec
 from tests.alphabet import VALUES

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import tempfile
 import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -20,22 +18,23 @@ from sqlglot import exp
 from duckrun.display.notebook import is_interactive
 from duckrun.engines.duckdb import alter, optimize, scan, write
 from duckrun.engines.duckdb.advice import advise
+from duckrun.engines.duckdb.frame import DuckDBFrame
+from duckrun.engines.duckdb.instance import has_ended, load_extensions, open_connection
 from duckrun.engines.duckdb.places import one_moment
 from duckrun.engines.duckdb.rows_to_write import types_of
-from duckrun.engines.duckdb.source import SqlOnCursor, rows_of, schema_of_types
+from duckrun.engines.duckdb.source import rows_of, schema_of_types
 from duckrun.engines.duckdb.sql import attach_again, errors_about, files_sql, scans_in, select_sql
 from duckrun.engines.duckdb.types import store_all
-from duckrun.engines.frame import LazyRows, without_arrow_form
+from duckrun.engines.frame import LazyRows
 from duckrun.engines.tables import carry_out
 from duckrun.engines.tabular.values import arrow_table
-from duckrun.errors import StorageError
 from duckrun.formats.format import Alteration
 from duckrun.lake.lake import Lake
-from duckrun.run.memory import Arbiter, threads_within
+from duckrun.run.memory import Arbiter
 from duckrun.run.pins import NOTHING, Reads, together
 from duckrun.run.transaction import Transaction
 from duckrun.sql.dialects import text_in
-from duckrun.sql.names import dotted_names, quote_identifier, quote_literal
+from duckrun.sql.names import dotted_names, quote_identifier
 from duckrun.sql.written import put_names
 from duckrun.storage.storage import Storage
 from duckrun.values.columns import refuse_twins
@@ -44,78 +43,6 @@ from duckrun.values.snapshot import Scan, Snapshot
 from duckrun.values.tables import MaintenanceResult, OptimizeSpec, TableSpec, VacuumSpec
 
 log = logging.getLogger(__name__)
-
-UNSIGNED = "allow_unsigned_extensions"
-"""DuckDB reads a whole extension, 80 MB for Delta, to check its signature: a quarter of a second for each instance. The files of
-the wheels are as trusted as the wheels' Python is, so an instance starts with this setting, and loses it once they are loaded;
-DuckDB lets nobody set it again.
-"""
-
-
-def extension_path(name: str) -> Path:
-    """The file of a DuckDB extension in its wheel, of exactly this DuckDB's version. Raises StorageError."""
-    spec = importlib.util.find_spec(f"duckdb_extension_{name}")
-    version = f"v{duckdb.__version__}"
-    if spec is None or spec.origin is None:
-        raise StorageError(
-            f"DuckDB's extension {name} is not installed: pip install duckdb-extension-{name}=={duckdb.__version__}"
-        )
-    path = Path(spec.origin).parent / "extensions" / version / f"{name}.duckdb_extension"
-    if not path.is_file():
-        raise StorageError(
-            f"The wheel duckdb-extension-{name} is not of {version}: install duckdb-extension-{name}=={duckdb.__version__}"
-        )
-    return path
-
-
-def load_extensions(
-    connection: duckdb.DuckDBPyConnection, storages: Sequence[Storage] = (), *, narrow: bool = False
-) -> None:
-    """Load what reading these storages needs from wheels, and set their secrets, for the root alone with ``narrow``.
-    Nothing is downloaded.
-    """
-    needed = ["delta"]
-    kinds = {storage.kind for storage in storages}
-    needed += ["httpfs"] if kinds & {"s3", "gcs"} else []
-    needed += ["azure"] if "azure" in kinds else []
-    for name in needed:
-        connection.execute(f"LOAD {quote_literal(extension_path(name).as_posix())}")
-    for storage in storages:
-        for statement in storage.duckdb_secrets(narrow=narrow):
-            connection.execute(statement)
-
-
-def instance_config(limit: int, scratch: str) -> dict[str, str]:
-    """Settings of a DuckDB instance of ours: its memory in bytes, the threads that this is enough for, and the folder that
-    it spills to.
-
-    A Delta table has no order of rows, and keeping that of the input costs memory; ORDER BY holds all the same.
-    """
-    return {
-        "memory_limit": f"{limit}B",
-        "threads": str(threads_within(limit)),
-        "temp_directory": scratch,
-        "preserve_insertion_order": "false",
-        "autoinstall_known_extensions": "false",
-    }
-
-
-def open_connection(lake: Lake, limit: int, scratch: str) -> duckdb.DuckDBPyConnection:
-    """An in-memory DuckDB with the extensions and the secrets that a lake needs."""
-    connection = duckdb.connect(":memory:", config={**instance_config(limit, scratch), UNSIGNED: "true"})
-    connection.execute("SET GLOBAL TimeZone = 'UTC'")  # without GLOBAL its cursors keep the machine's zone
-    load_extensions(connection, [lake.storage])
-    connection.execute(f"SET GLOBAL {UNSIGNED} = false")
-    return connection
-
-
-def _has_ended(connection: duckdb.DuckDBPyConnection) -> bool:
-    """True for an instance that DuckDB refuses every statement of, since an assertion of its own failed."""
-    try:
-        connection.cursor().execute("SELECT 1")
-    except duckdb.FatalException:
-        return True
-    return False
 
 
 class DuckDBEngine:
@@ -154,7 +81,7 @@ class DuckDBEngine:
         with self._opening:
             if self._opened is None:
                 self._opened = open_connection(self.lake, self.duckdb_limit, self._scratch.name)
-            elif self._owned and _has_ended(self._opened):
+            elif self._owned and has_ended(self._opened):
                 self._opened = self._opened_again()
             return self._opened
 
@@ -408,70 +335,3 @@ class DuckDBEngine:
                 self._opened.close()
                 self._opened = None
         self._scratch.cleanup()
-
-
-class DuckDBFrame:
-    """A query on a cursor of its own. Its text names nothing that only other cursors see, but for registered values."""
-
-    def __init__(self, engine: DuckDBEngine, cursor: duckdb.DuckDBPyConnection, sql: str) -> None:
-        self.engine = engine
-        self.cursor = cursor
-        self.sql = sql
-        self.native = cursor.sql(sql)
-
-    def schema(self) -> pa.Schema:
-        self._check_types()
-        with self._errors():
-            return self.native.limit(0).to_arrow_table().schema
-
-    def reader(self) -> pa.RecordBatchReader:
-        self._check_types()
-        with self._errors():
-            found = self.cursor.sql(self.sql).to_arrow_reader(batch_size=100_000)
-        return pa.RecordBatchReader.from_batches(found.schema, self._batches(found))
-
-    def _batches(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-        with self._errors():
-            yield from reader
-
-    def _errors(self) -> AbstractContextManager[None]:
-        return errors_about(f"reading lake {self.engine.lake.root}")
-
-    def polars_lazy(self) -> Any:
-        self._check_types()
-        return self.native.pl(lazy=True)
-
-    def _check_types(self) -> None:
-        for name, kind in zip(self.native.columns, self.native.types, strict=True):
-            if "VARIANT" in str(kind):
-                raise without_arrow_form(name, str(kind))
-
-    def count(self) -> int:
-        with self._errors():
-            row = self.native.count("*").fetchone()
-        assert row is not None
-        return int(row[0])
-
-    def limit(self, rows: int) -> DuckDBFrame:
-        return DuckDBFrame(self.engine, self.cursor, f"SELECT * FROM ({self.sql}) LIMIT {int(rows)}")
-
-    def renamed(self, columns: Sequence[tuple[str, str]]) -> DuckDBFrame:
-        named = ", ".join(f"{quote_identifier(column)} AS {quote_identifier(name)}" for column, name in columns)
-        return DuckDBFrame(self.engine, self.cursor, f"SELECT {named} FROM ({self.sql})")
-
-    def named(self, names: Sequence[str]) -> DuckDBFrame:
-        listed = ", ".join(quote_identifier(name) for name in names)
-        return DuckDBFrame(self.engine, self.cursor, f"SELECT * FROM ({self.sql}) AS given({listed})")
-
-    def as_source(self) -> SqlOnCursor:
-        """The query itself, which DuckDB can run again to write it."""
-        return SqlOnCursor(self.cursor, self.sql)
-
-    def create_view(self, name: str, reads: Reads) -> None:
-        """A view of the instance where the text says it all, else the rows themselves under the name."""
-        if self.engine._registered:
-            self.engine.register(name, self.native.to_arrow_table())
-        else:
-            self.engine.connection.execute(f"CREATE OR REPLACE VIEW {quote_identifier(name)} AS {self.sql}")
-            self.engine._views[name] = self.sql
-        self.engine.temp_names[name] = reads

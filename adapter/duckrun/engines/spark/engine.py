@@ -8,16 +8,17 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from sqlglot import exp
 
-from duckrun.engines.frame import LazyRows, without_arrow_form
+from duckrun.engines.frame import LazyRows
 from duckrun.engines.spark import alter
 from duckrun.engines.spark.errors import errors_about
 from duckrun.engines.spark.foreign_servers import refuse_what_it_would_get_wrong
+from duckrun.engines.spark.frame import SparkFrame, arrow_schema
 from duckrun.engines.spark.process.checks import check_workers_see
 from duckrun.engines.spark.process.session import apply_storage, spark_session
 from duckrun.engines.spark.scratch import scratch
@@ -45,53 +46,6 @@ if TYPE_CHECKING:
 _FILES_AS_LIST = 1000  # a longer list of paths is joined instead
 
 
-class SparkFrame:
-    """What LazyRows asks of a Spark DataFrame."""
-
-    def __init__(self, native: DataFrame, named: dict[str, Reads], root: str) -> None:
-        self.native = native
-        self._named = named
-        self._root = root
-
-    def schema(self) -> pa.Schema:
-        return arrow_schema(self.native)
-
-    def reader(self) -> pa.RecordBatchReader:
-        for field in self.native.schema.fields:
-            if "variant" in field.dataType.simpleString():
-                raise without_arrow_form(field.name, field.dataType.simpleString())
-        with self._errors():
-            return self.native.toArrow().to_reader()
-
-    def _errors(self) -> AbstractContextManager[None]:
-        return errors_about("read", self._root, analysis=InvalidConfig)
-
-    def polars_lazy(self) -> Any:
-        import polars
-
-        return polars.DataFrame(self.reader().read_all()).lazy()
-
-    def count(self) -> int:
-        with self._errors():
-            return self.native.count()
-
-    def limit(self, rows: int) -> SparkFrame:
-        return SparkFrame(self.native.limit(rows), self._named, self._root)
-
-    def renamed(self, columns: Sequence[tuple[str, str]]) -> SparkFrame:
-        from pyspark.sql import functions as F
-
-        named = [F.col(quote(column)).alias(name) for column, name in columns]
-        return SparkFrame(self.native.select(*named), self._named, self._root)
-
-    def named(self, names: Sequence[str]) -> SparkFrame:
-        return SparkFrame(self.native.toDF(*names), self._named, self._root)
-
-    def create_view(self, name: str, reads: Reads) -> None:
-        self.native.createOrReplaceTempView(name)
-        self._named[name] = reads
-
-
 def unseen(name: str) -> str:
     """A column as the result of an expression that Spark does not see through, so that no filter asks for its bounds."""
     return f"CASE WHEN {quote(name)} IS NULL THEN NULL ELSE {quote(name)} END AS {quote(name)}"
@@ -102,13 +56,6 @@ def unbounded(frame: DataFrame, rounded: Collection[str]) -> DataFrame:
     if not rounded:
         return frame
     return frame.selectExpr(*(unseen(name) if name in rounded else quote(name) for name in frame.columns))
-
-
-def arrow_schema(frame: DataFrame) -> pa.Schema:
-    """The Arrow schema of a Spark DataFrame."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    return to_arrow_schema(frame.schema)
 
 
 # Application ids of SQL statements live in the session's settings, and a process has one session: one statement that

@@ -1,0 +1,86 @@
+"""A query of DuckDB, as LazyRows asks for its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pyarrow as pa
+
+from duckrun.engines.duckdb.source import SqlOnCursor
+from duckrun.engines.duckdb.sql import errors_about
+from duckrun.engines.frame import without_arrow_form
+from duckrun.run.pins import Reads
+from duckrun.sql.names import quote_identifier
+
+if TYPE_CHECKING:
+    from duckrun.engines.duckdb.engine import DuckDBEngine
+
+
+class DuckDBFrame:
+    """A query on a cursor of its own. Its text names nothing that only other cursors see, but for registered values."""
+
+    def __init__(self, engine: DuckDBEngine, cursor: duckdb.DuckDBPyConnection, sql: str) -> None:
+        self.engine = engine
+        self.cursor = cursor
+        self.sql = sql
+        self.native = cursor.sql(sql)
+
+    def schema(self) -> pa.Schema:
+        self._check_types()
+        with self._errors():
+            return self.native.limit(0).to_arrow_table().schema
+
+    def reader(self) -> pa.RecordBatchReader:
+        self._check_types()
+        with self._errors():
+            found = self.cursor.sql(self.sql).to_arrow_reader(batch_size=100_000)
+        return pa.RecordBatchReader.from_batches(found.schema, self._batches(found))
+
+    def _batches(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        with self._errors():
+            yield from reader
+
+    def _errors(self) -> AbstractContextManager[None]:
+        return errors_about(f"reading lake {self.engine.lake.root}")
+
+    def polars_lazy(self) -> Any:
+        self._check_types()
+        return self.native.pl(lazy=True)
+
+    def _check_types(self) -> None:
+        for name, kind in zip(self.native.columns, self.native.types, strict=True):
+            if "VARIANT" in str(kind):
+                raise without_arrow_form(name, str(kind))
+
+    def count(self) -> int:
+        with self._errors():
+            row = self.native.count("*").fetchone()
+        assert row is not None
+        return int(row[0])
+
+    def limit(self, rows: int) -> DuckDBFrame:
+        return DuckDBFrame(self.engine, self.cursor, f"SELECT * FROM ({self.sql}) LIMIT {int(rows)}")
+
+    def renamed(self, columns: Sequence[tuple[str, str]]) -> DuckDBFrame:
+        named = ", ".join(f"{quote_identifier(column)} AS {quote_identifier(name)}" for column, name in columns)
+        return DuckDBFrame(self.engine, self.cursor, f"SELECT {named} FROM ({self.sql})")
+
+    def named(self, names: Sequence[str]) -> DuckDBFrame:
+        listed = ", ".join(quote_identifier(name) for name in names)
+        return DuckDBFrame(self.engine, self.cursor, f"SELECT * FROM ({self.sql}) AS given({listed})")
+
+    def as_source(self) -> SqlOnCursor:
+        """The query itself, which DuckDB can run again to write it."""
+        return SqlOnCursor(self.cursor, self.sql)
+
+    def create_view(self, name: str, reads: Reads) -> None:
+        """A view of the instance where the text says it all, else the rows themselves under the name."""
+        if self.engine._registered:
+            self.engine.register(name, self.native.to_arrow_table())
+        else:
+            self.engine.connection.execute(f"CREATE OR REPLACE VIEW {quote_identifier(name)} AS {self.sql}")
+            self.engine._views[name] = self.sql
+        self.engine.temp_names[name] = reads

@@ -1,0 +1,72 @@
+"""A Spark DataFrame, as LazyRows asks for its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from duckrun.engines.frame import without_arrow_form
+from duckrun.engines.spark.errors import errors_about
+from duckrun.engines.spark.sql import quote
+from duckrun.errors import InvalidConfig
+from duckrun.run.pins import Reads
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class SparkFrame:
+    """What LazyRows asks of a Spark DataFrame."""
+
+    def __init__(self, native: DataFrame, named: dict[str, Reads], root: str) -> None:
+        self.native = native
+        self._named = named
+        self._root = root
+
+    def schema(self) -> pa.Schema:
+        return arrow_schema(self.native)
+
+    def reader(self) -> pa.RecordBatchReader:
+        for field in self.native.schema.fields:
+            if "variant" in field.dataType.simpleString():
+                raise without_arrow_form(field.name, field.dataType.simpleString())
+        with self._errors():
+            return self.native.toArrow().to_reader()
+
+    def _errors(self) -> AbstractContextManager[None]:
+        return errors_about("read", self._root, analysis=InvalidConfig)
+
+    def polars_lazy(self) -> Any:
+        import polars
+
+        return polars.DataFrame(self.reader().read_all()).lazy()
+
+    def count(self) -> int:
+        with self._errors():
+            return self.native.count()
+
+    def limit(self, rows: int) -> SparkFrame:
+        return SparkFrame(self.native.limit(rows), self._named, self._root)
+
+    def renamed(self, columns: Sequence[tuple[str, str]]) -> SparkFrame:
+        from pyspark.sql import functions as F
+
+        named = [F.col(quote(column)).alias(name) for column, name in columns]
+        return SparkFrame(self.native.select(*named), self._named, self._root)
+
+    def named(self, names: Sequence[str]) -> SparkFrame:
+        return SparkFrame(self.native.toDF(*names), self._named, self._root)
+
+    def create_view(self, name: str, reads: Reads) -> None:
+        self.native.createOrReplaceTempView(name)
+        self._named[name] = reads
+
+
+def arrow_schema(frame: DataFrame) -> pa.Schema:
+    """The Arrow schema of a Spark DataFrame."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(frame.schema)
