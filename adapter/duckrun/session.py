@@ -16,15 +16,16 @@ from duckrun.engines.duckdb.writers.reads import matching, meets_commit
 from duckrun.engines.engine import Engine
 from duckrun.engines.frame import LazyRows
 from duckrun.engines.tabular.values import is_of_spark
-from duckrun.errors import InvalidConfig, SourceOutdated
+from duckrun.errors import InvalidConfig
 from duckrun.formats.format import CommitRecord
 from duckrun.frame import Frame
 from duckrun.lake.lake import Lake, TableRef
 from duckrun.lake.lakes import Lakes
 from duckrun.reader import DataFrameReader
+from duckrun.run.attempts import attempts
 from duckrun.run.memory import Arbiter
 from duckrun.run.pins import NOTHING, Pins, Read, Reads, WorkLog, together, unnoted
-from duckrun.run.transaction import MAX_ATTEMPTS, Transaction
+from duckrun.run.transaction import Transaction
 from duckrun.sql.names import transpile
 from duckrun.statements.run import run
 from duckrun.table import Table
@@ -292,20 +293,12 @@ class Session:
         raise AssertionError("the last attempt returns or raises")
 
     def attempts(self, ref: TableRef) -> Iterator[AbstractContextManager[None]]:
-        """Blocks in which the rows of a write are computed and committed: the next one works on the newest version, where
-        others have changed what the rows of this one were computed from.
+        """Blocks in which the rows of a write to a table are computed and committed (see run.attempts).
 
         There is one only where something else of the run has read the table before: the work may follow from that.
-
-        Example: ``for attempt in session.attempts(ref): with attempt: …``.
         """
-        again = _Again(last=self._pins is not None and self.log.read(ref.location) is not None)
-        for number in range(1, MAX_ATTEMPTS + 1):
-            again.last = again.last or number == MAX_ATTEMPTS
-            yield again
-            if not again.outdated:
-                return
-            self.pins.renew(ref)
+        once = self._pins is not None and self.log.read(ref.location) is not None
+        return attempts(ref, self.pins, once=once)
 
     def _commit_meets(self, transaction: Transaction, other: CommitRecord, predicate: str) -> bool:
         """Whether a commit of another writer's changed rows for which a predicate (DuckDB's SQL) is true; in doubt it did."""
@@ -427,21 +420,3 @@ class Session:
         for engine in self._engines.values():
             engine.close()
         self._engines.clear()
-
-
-class _Again(AbstractContextManager[None]):
-    """An attempt that lets SourceOutdated pass as ``outdated``, once for each version that was read, and never the ``last``."""
-
-    def __init__(self, *, last: bool) -> None:
-        self.last = last
-        self.outdated = False
-        self._version: int | None = None
-
-    def __enter__(self) -> None:
-        self.outdated = False
-
-    def __exit__(self, kind: object, error: object, trace: object) -> bool:
-        if not isinstance(error, SourceOutdated) or self.last or error.version in (None, self._version):
-            return False  # the same version again: the rows are a value's, not a query's
-        self._version, self.outdated = error.version, True
-        return True
