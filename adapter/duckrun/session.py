@@ -315,7 +315,7 @@ class Session:
         self, name: str | TableRef, source: Any, *, partition_by: Sequence[str] | None = None
     ) -> tuple[StagedFile, ...]:
         """Write a part of a commit to come: files that no reader sees before commit_staged(). They survive pickle and
-        JSON, so that N processes stage and one commits.
+        JSON, so that N processes stage and one commits. DuckDB writes them, whatever the session's engine.
         """
         ref = self.ref(name)
         transaction = Transaction(self.lakes.of(ref), ref)
