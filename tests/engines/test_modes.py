@@ -39,10 +39,14 @@ def test_a_new_table_has_its_partitions_properties_description_and_comments(benc
     assert bench.run(spec, ORDERS).replayed
 
 
-@pytest.mark.lacks("duckdb", AssertionError, "it drops the comments")
 def test_a_new_table_has_the_comments_of_its_columns(bench: OneTable) -> None:
     bench.run(WriteSpec("error", column_comments={"id": "the key"}), ORDERS)
     assert (bench.snapshot().schema.field("id").metadata or {}).get(b"comment") == b"the key"
+    bench.run(WriteSpec("overwrite", column_comments={"ID": "the key", "v": "euros"}), ORDERS)
+    assert (bench.snapshot().schema.field("v").metadata or {}).get(b"comment") == b"euros"
+    with pytest.raises(SchemaMismatch, match=r"sales\.orders.*'other'"):
+        bench.run(WriteSpec("overwrite", column_comments={"other": "none"}), ORDERS)
+    assert bench.version == 1
 
 
 def test_mode_error_refuses_a_table_that_exists(orders: OneTable) -> None:
@@ -167,10 +171,11 @@ def test_append_new_columns_adds_them_and_fills_what_is_missing(orders: OneTable
     assert orders.version == 1
 
 
-@pytest.mark.lacks("duckdb", AssertionError, "a matched row gets NULL for what the source has not")
 def test_a_merge_that_adds_a_column_leaves_missing_ones_as_they_are(orders: OneTable) -> None:
     orders.run(MergeSpec(("id",), schema_mode="append_new_columns"), [{"id": 1, "day": "a", "w": 5}])
     assert orders.rows("id", "v", "w") == [(1, 10.0, 5), (2, 20.0, None)]
+    orders.run(MergeSpec(("id",), schema_mode="append_new_columns"), [{"id": 2, "day": "b"}, {"id": 3, "day": "c"}])
+    assert orders.rows("id", "v", "w") == [(1, 10.0, 5), (2, 20.0, None), (3, None, None)]
 
 
 def test_sync_all_columns_also_takes_columns_away_in_one_commit(orders: OneTable) -> None:

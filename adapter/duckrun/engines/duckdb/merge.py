@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import duckdb
@@ -50,6 +51,7 @@ def merge(job: Job, spec: MergeSpec, snapshot: Snapshot, rows: Rows) -> Commit:
     clauses = [_translated(clause, spec.dialect) for clause in spec.clauses]
     _refuse_unsteady(spec, clauses, job.transaction.ref, rows.cursor)
     snapshot = job.target(snapshot, rows, spec.schema_mode)
+    clauses = [_of_source(clause, rows, snapshot) for clause in clauses]
     if spec.within is not None:
         bare = _fitted_source(job, spec, snapshot, rows)
         refuse_outside(job.transaction.ref, bare, transpile(spec.within, spec.dialect, "duckdb"), spec.within)
@@ -86,6 +88,15 @@ def _translated(clause: MergeClause, dialect: str) -> MergeClause:
     condition = None if clause.condition is None else transpile(clause.condition, dialect, "duckdb")
     assigned = None if clause.set is None else {c: transpile(v, dialect, "duckdb") for c, v in clause.set.items()}
     return MergeClause(clause.kind, condition, clause.columns, assigned)
+
+
+def _of_source(clause: MergeClause, rows: Rows, snapshot: Snapshot) -> MergeClause:
+    """An update of every column sets those that the source has: the others stay as they are."""
+    if clause.kind != "matched_update" or clause.columns is not None or clause.set is not None:
+        return clause
+    given = {name.lower() for name in rows.types}
+    present = tuple(name for name in snapshot.schema.names if name.lower() in given)
+    return clause if len(present) == len(snapshot.schema.names) else replace(clause, columns=present)
 
 
 def _refuse_unsteady(

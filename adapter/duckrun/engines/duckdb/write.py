@@ -171,13 +171,14 @@ class Job:
         self, spec: WriteSpec, rows: Rows, filled: Filled, partition_by: Sequence[str], snapshot: Snapshot | None
     ) -> TableDefinition | None:
         """The definition of a table whose rows are all written anew, where delta_rs does not write it: another one,
-        properties of our own, those that need a table feature, constraints. None where it does.
+        properties of our own, those that need a table feature, constraints, comments of columns. None where it does.
         """
         own = any(not name.startswith("delta.") for name in spec.table_properties)
         if snapshot is not None and self.form.constrained_anew(snapshot, spec):
             own = True
         if snapshot is None and not self.form.special_properties(spec.table_properties):
             own = own or self.form.asks_features(spec.table_properties)
+        own = own or _comments_anew(spec, list(filled), snapshot)
         schema = empty(filled, rows.cursor)
         if not (own or spec.redefine or spec.constraints or delta_rs.misspells(schema, partition_by)):
             return None
@@ -395,6 +396,14 @@ class Job:
             f"Table {self.transaction.ref} is partitioned by {', '.join(snapshot.partition_columns) or 'nothing'}, not by "
             f"{', '.join(asked) or 'nothing'}; only mode overwrite changes that."
         )
+
+
+def _comments_anew(spec: WriteSpec, columns: Sequence[str], snapshot: Snapshot | None) -> bool:
+    """True where the table, with these columns, has not the comments that the spec gives them."""
+    if snapshot is None or not spec.column_comments or snapshot.schema.names != columns:
+        return bool(spec.column_comments)
+    present = {f.name.lower(): (f.metadata or {}).get(b"comment", b"").decode() for f in snapshot.schema}
+    return any(present.get(name.lower()) != comment for name, comment in spec.column_comments.items())
 
 
 def _why_staged(ref: TableRef, rows: Rows, snapshot: Snapshot | None, whole: bool) -> str | None:

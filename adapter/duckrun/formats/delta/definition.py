@@ -194,7 +194,7 @@ def overwritten(
     spec: WriteSpec, fields: Iterable[dict[str, Any]], partition_by: tuple[str, ...], before: DeltaDefinition | None
 ) -> DeltaDefinition:
     """The definition of a table whose rows are all written anew. Raises InvalidConfig, SchemaMismatch, UnsupportedFeature."""
-    made = defined(fields, partition_by, spec.table_properties, spec.description)
+    made = _commented(defined(fields, partition_by, spec.table_properties, spec.description), spec.column_comments)
     if before is not None:
         made = made.in_place_of(before, keep=not spec.redefine)
         if not spec.redefine:
@@ -207,6 +207,16 @@ def overwritten(
         made = with_check(made, AddCheck(name, condition), spec.dialect)
     names = {"not_null": list(spec.constraints.not_null), "checks": list(spec.constraints.checks)}
     return replace(made, properties={**made.properties, GIVEN: json.dumps(names, ensure_ascii=False)})
+
+
+def _commented(made: DeltaDefinition, comments: Mapping[str, str]) -> DeltaDefinition:
+    names = {field["name"].lower(): field["name"] for field in made.fields}
+    for name, comment in comments.items():
+        if name.lower() not in names:
+            raise SchemaMismatch(f"a comment is for the column {name!r}, which the data does not have")
+        column = made.column(names[name.lower()])
+        made = made.with_column(column["name"], metadata={**column["metadata"], "comment": comment})
+    return made
 
 
 def constrained_anew(properties: Mapping[str, str], schema: pa.Schema, spec: WriteSpec) -> bool:
