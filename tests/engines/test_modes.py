@@ -243,3 +243,10 @@ def test_types_come_back_as_they_were_written(bench: OneTable) -> None:
     assert int(values["u"]) == 2**64 - 1 and values["d"] == "x" and values["raw"] == b"\x00\xff"
     assert values["nested"] == [{"a": 1, "b": [None, "x"]}]
     assert values["zoned"] == dt.datetime(2020, 1, 1, 1, tzinfo=dt.UTC)
+
+
+@pytest.mark.parametrize("value", ["'x'", "cast(1e300 as double)"])
+def test_a_value_of_an_insert_that_cannot_be_cast_is_an_error_of_ours(orders: OneTable, value: str) -> None:
+    with pytest.raises(SchemaMismatch, match="sales.orders"):
+        orders.session.sql(f"insert into sales.orders values ({value}, 'a', 1.0)")
+    assert orders.version == 0

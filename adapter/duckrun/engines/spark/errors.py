@@ -58,16 +58,17 @@ _CONCURRENT = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHA
 _CONSTRAINT = ("DELTA_VIOLATE_CONSTRAINT", "DELTA_NOT_NULL_CONSTRAINT")
 # Another writer made the table meanwhile: it may be the Spark of a process that was killed, which ends what it began.
 _MADE = ("DELTA_PATH_EXISTS", "DELTA_TABLE_ALREADY_EXISTS", "TABLE_OR_VIEW_ALREADY_EXISTS")
+_UNCASTABLE = ("CAST_OVERFLOW", "CAST_INVALID_INPUT", "NUMERIC_VALUE_OUT_OF_RANGE")
 _CONDITIONS = (
     *_CONCURRENT,
     *_CONSTRAINT,
     "NOT_NULL_ASSERT_VIOLATION",
-    "CAST_OVERFLOW_IN_TABLE_",
     "DELTA_MULTIPLE_SOURCE_ROW_MATCHING",
     *_MADE,
     "DELTA_CANNOT_MODIFY_APPEND_ONLY",
     "DELTA_FAILED_TO_MERGE_FIELDS",
     "DELTA_SCHEMA",
+    *_UNCASTABLE,
 )
 
 
@@ -95,7 +96,7 @@ def _translated(error: Exception, mode: str, table: str, analysis: type[DuckrunE
             return SchemaMismatch(f"{what}: a row breaks a constraint: {broken}. Nothing was written.")
         case "NOT_NULL_ASSERT_VIOLATION":
             return SchemaMismatch(f"{what}: a NULL in a column that is NOT NULL. Nothing was written.")
-        case "CAST_OVERFLOW_IN_TABLE_":
+        case value if value in _UNCASTABLE:
             return SchemaMismatch(f"{what}: a value does not fit its column: {line}. Nothing was written.")
         case "DELTA_MULTIPLE_SOURCE_ROW_MATCHING":
             return DuplicateSourceKeys(f"{what}: several source rows match one row of the table. Nothing was written.")
