@@ -24,7 +24,7 @@ from pathlib import Path
 from random import SystemRandom
 
 ROOT = Path(__file__).resolve().parent.parent
-GRACE = 120  # seconds for the round that is under way, and for Spark to stop
+GRACE = 240  # seconds for the round that is under way, and for Spark to stop
 WHOLE_FACTOR, SOAK_FACTOR = 5, 20  # how much longer a suite may take with every case, and with full counts
 
 
