@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.dagster.matrix import KINDS, PAGE, TYPES, Cell, Kind, Type, page
+from tests.pages import wrapped
 
 CONNECT = "DUCKRUN_TEST_MATRIX_RESULTS"
 LOCAL, S3 = "Local disk", "S3 (moto's server)"
@@ -131,7 +132,7 @@ def test_the_page_is_what_ran(found: Any, by_connect: Any) -> None:
     whole = {**found, **by_connect}
     types = len([of for of in TYPES if not of.spark]) + 2
     assert len(whole) == types * (len(KINDS) + len(ON_S3)), "the page is of the whole matrix: run all of this file"
-    text = page(whole)
+    text = wrapped(page(whole))
     if os.environ.get("DUCKRUN_WRITE_PAGES"):
         PAGE.write_text(text, encoding="utf-8")
     assert PAGE.read_text(encoding="utf-8") == text, f"{PAGE.name} differs: run this with DUCKRUN_WRITE_PAGES=1"

@@ -24,6 +24,7 @@ from duckrun.values.rows import DeleteSpec, UpdateSpec
 from duckrun.values.tables import OptimizeSpec
 from tests.engines.feature_cases import APPENDS_ONLY, ENGINES, FEATURES, OTHER, PAGE, STEPS, YES, Feature, page
 from tests.lake import rows_of
+from tests.pages import wrapped
 
 pytestmark = pytest.mark.spark
 CASES = [pytest.param(feature, engine, id=f"{feature.name}-{engine}") for feature in FEATURES for engine in ENGINES]
@@ -198,7 +199,7 @@ def test_features_of_a_protocol_that_lists_none_are_known_by_the_columns(both: d
 def test_the_page_shows_what_was_found(found: Found) -> None:
     cells = len(FEATURES) * len(ENGINES) * (1 + len(STEPS))
     assert len(found) == cells, "the page is of the whole matrix: run all of this file"
-    text = page(found)
+    text = wrapped(page(found))
     if os.environ.get("DUCKRUN_WRITE_PAGES"):
         PAGE.write_text(text, encoding="utf-8")
     assert PAGE.read_text(encoding="utf-8") == text, f"{PAGE.name} differs: run this with DUCKRUN_WRITE_PAGES=1"

@@ -19,6 +19,7 @@ import pytest
 import duckrun
 from duckrun import SchemaMismatch, Session, WriteSpec
 from tests.engines.type_cases import ENGINES, KINDS, ODD, PAGE, REFUSED, Odd, page, table
+from tests.pages import wrapped
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -190,7 +191,8 @@ def test_the_page_shows_what_was_found(both: dict[str, Session]) -> None:
         }
         for kind in KINDS
     }
-    text = page(types, {(odd.name, engine): became(both, odd, engine) for odd in ODD for engine in odd.engines})
+    became_of = {(odd.name, engine): became(both, odd, engine) for odd in ODD for engine in odd.engines}
+    text = wrapped(page(types, became_of))
     if os.environ.get("DUCKRUN_WRITE_PAGES"):
         PAGE.write_text(text, encoding="utf-8")
     assert Path(PAGE).read_text(encoding="utf-8") == text, f"{PAGE.name} differs: run this with DUCKRUN_WRITE_PAGES=1"

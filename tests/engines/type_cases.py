@@ -182,7 +182,7 @@ and read by both into each library; the values are equal in every cell. The same
     middle = """
 - **pandas** has no NULL in integers, booleans and floats: an integer with NULLs is `float64` as everywhere in pandas, unless a value is beyond 2⁵³ and would become another: then it is
   `Int64` (inside of lists, a list of Python's integers). A NULL among floats is NaN, so the two cannot be told apart there: read such a column as Arrow or polars. Booleans with NULLs are objects.
-- **pandas** has no map: it is a list of its pairs. A pandas column of maps is refused as a source, by its name: Arrow cannot tell what it is.
+- **pandas** has no map: it is a list of its pairs. A pandas column of maps is refused as a source, by its name: Arrow does not know what it is.
 - Timestamps are microseconds. A `variant` has no Arrow form: cast it in SQL, keep it in a PySpark DataFrame, or leave it out (`UnsupportedFeature`, which names the column).
 
 ## What Delta has no type for
