@@ -25,7 +25,7 @@ from tests.differential.sequences import PARTITIONS, Model, Operation, multiset,
 SEED = int(os.environ.get("DUCKRUN_TEST_SEED") or random.SystemRandom().randrange(2**31))
 BUDGET = float(os.environ.get("DUCKRUN_TEST_BUDGET") or 180)
 SOAK = bool(os.environ.get("DUCKRUN_SOAK"))
-AT_LEAST = 150
+AT_LEAST = 500
 ENGINES = ("duckdb",)  # a second engine writes the same sequences once it is named here
 
 
