@@ -123,12 +123,12 @@ def test_what_a_function_was_called_with(function: Any, arguments: Any, named: A
 
 
 def test_an_error_of_pyspark_s_own_has_no_arguments() -> None:
-    from pyspark.sql.types import IntegerType
+    from pyspark.sql.types import StructType
 
     from duckrun.engines.spark.process.spark_daemon import called_with
 
-    with pytest.raises(Exception) as raised:
-        IntegerType.fromDDL("")
+    with pytest.raises(KeyError) as raised:
+        StructType([])["price"]
     error = raised.value
     assert error.__traceback__ is not None
     assert called_with(error.with_traceback(error.__traceback__.tb_next)) is None
