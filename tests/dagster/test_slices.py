@@ -21,6 +21,20 @@ SINGLE_RUN = dg.BackfillPolicy.single_run()
 BY_NAME = {"ids": lambda each: each.name}
 
 
+def pairs(*, other: bool) -> list[Any]:
+    """Each way with one kind, so that each kind comes up too; or the pairs beside those."""
+    near = {(KINDS[number % len(KINDS)].name, way.name) for number, way in enumerate(WAYS)}
+    return [
+        pytest.param(kind, way, id=f"{kind.name}-{way.name}")
+        for kind in KINDS
+        for way in WAYS
+        if ((kind.name, way.name) in near) is not other
+    ]
+
+
+PAIRS, OTHER_PAIRS = pairs(other=False), pairs(other=True)
+
+
 class Slices:
     """A lake whose tables hold rows of four partitions and of none."""
 
@@ -84,18 +98,32 @@ def check(slices: Slices, way: Way, *, layouts: Sequence[tuple[bool, int]]) -> N
         assert found == expected, f"{name}, partitions {keys}: lost {expected - found}, beside them {found - expected}"
 
 
-@pytest.mark.drawn(24)
-@pytest.mark.parametrize("way", WAYS, **BY_NAME)
-@pytest.mark.parametrize("kind", KINDS, **BY_NAME)
+@pytest.mark.matrix
+@pytest.mark.drawn(5)
+@pytest.mark.parametrize(("kind", "way"), OTHER_PAIRS)
 def test_what_lies_outside_of_the_run_s_partitions_stays_as_it_was(tmp_path: Path, kind: Kind, way: Way) -> None:
     check(Slices(tmp_path, kind), way, layouts=[(True, 1), (False, 1), (True, 2), (False, 2)])
 
 
+@pytest.mark.drawn(5)
+@pytest.mark.parametrize(("kind", "way"), PAIRS)
+def test_every_day_too_what_lies_outside_stays_as_it_was(tmp_path: Path, kind: Kind, way: Way) -> None:
+    check(Slices(tmp_path, kind), way, layouts=[(True, 1), (False, 1), (True, 2), (False, 2)])
+
+
 @pytest.mark.spark
-@pytest.mark.drawn(96)
-@pytest.mark.parametrize("way", WAYS, **BY_NAME)
-@pytest.mark.parametrize("kind", KINDS, **BY_NAME)
+@pytest.mark.drawn(5)
+@pytest.mark.parametrize(("kind", "way"), PAIRS)
 def test_on_spark_too_what_lies_outside_stays_as_it_was(tmp_path: Path, spark: Any, kind: Kind, way: Way) -> None:
+    slices = Slices(tmp_path, kind, spark=SparkResource(), engine="spark")
+    check(slices, way, layouts=[(True, 1), (False, 2)])
+
+
+@pytest.mark.spark
+@pytest.mark.matrix
+@pytest.mark.whole  # half an hour
+@pytest.mark.parametrize(("kind", "way"), OTHER_PAIRS)
+def test_on_spark_the_other_pairs_stay_as_they_were(tmp_path: Path, spark: Any, kind: Kind, way: Way) -> None:
     slices = Slices(tmp_path, kind, spark=SparkResource(), engine="spark")
     check(slices, way, layouts=[(True, 1), (False, 2)])
 
