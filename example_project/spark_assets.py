@@ -8,9 +8,7 @@ from datetime import date, timedelta
 from typing import Any
 
 import dagster as dg
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
+from pyspark.sql import DataFrame, SparkSession, functions as F, types as T
 
 from duckrun_dagster import SparkResource
 from example_project import landing

@@ -17,8 +17,7 @@ import duckdb
 import hypothesis
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, settings, strategies as st
 
 import duckrun
 from duckrun import WriteSpec

@@ -10,8 +10,7 @@ import pyarrow as pa
 import pytest
 
 from duckrun import Session
-from duckrun.engines.duckdb import alter, optimize
-from duckrun.engines.duckdb import change as changes
+from duckrun.engines.duckdb import alter, change as changes, optimize
 from duckrun.errors import LostRows
 from duckrun.values.rows import DeleteInsertSpec, DeleteSpec, MergeSpec, UpdateSpec, WriteSpec
 from tests.lake import rows_of

@@ -17,8 +17,7 @@ from duckrun.engines.frame import LazyRows
 from duckrun.errors import InvalidConfig, TableNotFound, UnsupportedFeature
 from duckrun.lake.lake import Lake, ViewDefinition
 from duckrun.lake.lakes import OWN_CATALOGS, Lakes, Located
-from duckrun.run.pins import Pins
-from duckrun.run.pins import Reads as VersionsRead
+from duckrun.run.pins import Pins, Reads as VersionsRead
 from duckrun.sql.dialects import text_in
 from duckrun.sql.names import replace_tables
 from duckrun.statements.parse.parsing import numbered, parse

@@ -1,5 +1,4 @@
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as _version
+from importlib.metadata import PackageNotFoundError, version as _version
 
 try:
     version = _version("duckrun-dagster")

@@ -1,0 +1,60 @@
+from .engines.duckdb.source import SQL as SQL
+from .errors import (
+    CommitConflict as CommitConflict,
+    DuckrunError as DuckrunError,
+    DuplicateSourceKeys as DuplicateSourceKeys,
+    InvalidConfig as InvalidConfig,
+    ReadOnlyLake as ReadOnlyLake,
+    RowsOutsidePartition as RowsOutsidePartition,
+    SchemaMismatch as SchemaMismatch,
+    SourceOutdated as SourceOutdated,
+    StorageError as StorageError,
+    TableNotFound as TableNotFound,
+    UnsupportedFeature as UnsupportedFeature,
+    VersionNotReadable as VersionNotReadable,
+)
+from .frame import Frame as Frame
+from .lake.lake import Lake as Lake
+from .session import Session as Session, connect as connect
+from .statements.values import Done as Done
+from .table import DeltaTable as DeltaTable, Table as Table
+from .values.rows import (
+    AppTransaction as AppTransaction,
+    Commit as Commit,
+    DeleteInsertSpec as DeleteInsertSpec,
+    DeleteSpec as DeleteSpec,
+    MemoryShares as MemoryShares,
+    MergeClause as MergeClause,
+    MergeSpec as MergeSpec,
+    ReadSpec as ReadSpec,
+    ScanFile as ScanFile,
+    StagedFile as StagedFile,
+    TableConstraints as TableConstraints,
+    UpdateSpec as UpdateSpec,
+    WriteSpec as WriteSpec,
+)
+from .values.snapshot import Scan as Scan, Snapshot as Snapshot, TableRef as TableRef
+from .values.tables import (
+    AddCheck as AddCheck,
+    AddColumn as AddColumn,
+    AlterSpec as AlterSpec,
+    ChangeType as ChangeType,
+    CheckpointSpec as CheckpointSpec,
+    CleanupLogSpec as CleanupLogSpec,
+    ClusterBy as ClusterBy,
+    ColumnSpec as ColumnSpec,
+    ConvertSpec as ConvertSpec,
+    CreateSpec as CreateSpec,
+    DropCheck as DropCheck,
+    DropColumn as DropColumn,
+    DropNotNull as DropNotNull,
+    MaintenanceResult as MaintenanceResult,
+    OptimizeSpec as OptimizeSpec,
+    RenameColumn as RenameColumn,
+    RestoreSpec as RestoreSpec,
+    SetComment as SetComment,
+    SetNotNull as SetNotNull,
+    SetProperties as SetProperties,
+    UnsetProperties as UnsetProperties,
+    VacuumSpec as VacuumSpec,
+)
