@@ -16,8 +16,11 @@ from deltalake import DeltaTable, write_deltalake
 import duckrun
 from duckrun import SQL, MergeSpec, SchemaMismatch, Session, WriteSpec
 from duckrun.engines.duckdb.instance import open_connection
-from duckrun.engines.duckdb.writers.statistics import delta_stats
-from duckrun.values.rows import DeleteInsertSpec
+from duckrun.engines.duckdb.source import schema_of_types
+from duckrun.engines.duckdb.writers.staged import figures
+from duckrun.formats.delta.statistics import statistics
+from duckrun.values.rows import DeleteInsertSpec, StagedFile
+from duckrun.values.snapshot import schema_to_text
 from tests.alphabet import VALUES
 
 TYPES: dict[str, Any] = {
@@ -206,8 +209,10 @@ def test_a_far_year_is_refused_on_spark_too(session: Session, kind: type) -> Non
 
 
 def bounds(kind: str, low: str, high: str) -> tuple[Any, Any]:
-    figures = {'"c"': {"min": low, "max": high, "null_count": "0"}}
-    found = json.loads(delta_stats(1, figures, {"c": duckdb.type(kind)}))
+    of_duckdb = figures({'"c"': {"min": low, "max": high, "null_count": "0"}}, ["c"])
+    schema = schema_to_text(schema_of_types({"c": kind}, duckdb.connect()))
+    file = StagedFile.from_json(StagedFile("f", 1, rows=1, schema=schema, figures=of_duckdb).to_json())
+    found = json.loads(statistics(file) or "")
     return found["minValues"].get("c"), found["maxValues"].get("c")
 
 

@@ -237,23 +237,23 @@ class ScanFile:
     ``path`` is not URL-encoded: relative to the table's location, or absolute where the log has it so (a shallow clone);
     ``spelled`` is the same letter by letter as the log has it, by which alone a commit may name the file, None for one that
     is not in a log yet. ``partition_values`` are strings as a log has them (None is NULL): two that differ may be one value.
-    ``stats`` is the JSON of the log; ``deletion_vector`` whether some of its rows are deleted, ``deleted_rows`` how many.
+    ``rows`` is their count, None where it is not known; ``deletion_vector`` whether some of them are deleted, ``deleted_rows``
+    how many.
     Source: Delta protocol, Add File and Remove File.
     """
 
     path: str
     size: int
     partition_values: Mapping[str, str | None] = field(default_factory=dict)
-    stats: str | None = None
+    rows: int | None = None
     deletion_vector: bool = False
     deleted_rows: int = 0
     spelled: str | None = None
 
     @property
     def live_rows(self) -> int | None:
-        """The rows that a reader sees, by the statistics; None where there are none."""
-        rows = json.loads(self.stats or "{}").get("numRecords")
-        return None if rows is None else int(rows) - self.deleted_rows
+        """The rows that a reader sees; None where they are not known."""
+        return None if self.rows is None else self.rows - self.deleted_rows
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), sort_keys=True)
@@ -264,25 +264,39 @@ class ScanFile:
 
 
 def counted_rows(files: Iterable[ScanFile]) -> int | None:
-    """The rows that readers see in data files, by their statistics; None where one has none."""
-    total = 0
-    for file in files:
-        rows = file.live_rows
-        if rows is None:
-            return None
-        total += rows
-    return total
+    """The rows that readers see in data files; None where those of one are not known."""
+    counts = [file.live_rows for file in files]
+    return None if None in counts else sum(count for count in counts if count is not None)
+
+
+@dataclass(frozen=True)
+class ColumnFigures:
+    """What a writer found in one column of a file: the least and the greatest value as text, NaN left out (dates and times in
+    ISO form; their types are those of the file's schema), how many are NULL, and whether one is NaN. None is not known.
+    """
+
+    low: str | None = None
+    high: str | None = None
+    nulls: int | None = None
+    nan: bool = False
 
 
 @dataclass(frozen=True)
 class StagedFile(ScanFile):
     """A data file that is written and waits for its commit, perhaps by another process.
 
-    ``rows`` is its count of rows, ``schema`` the Arrow schema of the table's rows (IPC message, base64).
+    ``schema`` is the Arrow schema of the table's rows (IPC message, base64), ``figures`` what is known of columns by their
+    names; ``stats`` are the statistics that the table's format has of the file already.
     """
 
-    rows: int = 0
     schema: str = ""
+    figures: Mapping[str, ColumnFigures] = field(default_factory=dict)
+    stats: str | None = None
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        values = json.loads(text)
+        return cls(**values | {"figures": {name: ColumnFigures(**each) for name, each in values["figures"].items()}})
 
 
 @dataclass(frozen=True)

@@ -141,7 +141,7 @@ def replace(job: Job, snapshot: Snapshot, rows: Rows, predicate: str | None, rea
         schema, columns = snapshot.schema, snapshot.partition_columns
         present = {partition_key(f.partition_values, schema, columns) for f in files}
         gone = [f for f in snapshot.files() if partition_key(f.partition_values, schema, columns) in present]
-        counts = (sum(f.rows for f in files), 0, counted_rows(gone))
+        counts = (counted_rows(files), 0, counted_rows(gone))
         return _swap(job, snapshot, files, gone, reason, counts, partitions(snapshot, files))
     if not is_steady(predicate, cursor):
         raise InvalidConfig(
@@ -152,7 +152,7 @@ def replace(job: Job, snapshot: Snapshot, rows: Rows, predicate: str | None, rea
     read = matching(cursor, predicate)
     if whole is not None:
         files = job.staged(rows, snapshot.partition_columns)
-        return _swap(job, snapshot, files, whole, reason, (sum(f.rows for f in files), 0, counted_rows(whole)), read)
+        return _swap(job, snapshot, files, whole, reason, (counted_rows(files), 0, counted_rows(whole)), read)
     with numbered(snapshot, cursor) as table:
         hits = f"SELECT {table.file}, {table.row} FROM ({table.sql}) WHERE ({predicate}) IS TRUE"
         return _without(job, snapshot, cursor, table, hits, job.kept(rows), reason, (None, 0, None), read)
@@ -257,7 +257,8 @@ def rewrite(
     matched = counted(cursor, changes, f"{table.row} IS NOT NULL")
     if inserted is None:
         before = counted(cursor, f"({inside})") if touched else 0
-        inserted = sum(f.rows for f in files) - (before - matched)
+        written = counted_rows(files)
+        inserted = None if written is None else written - (before - matched)
     if deleted is None:
         deleted = matched
     if written_anew(snapshot) and reason != REWRITTEN:

@@ -204,7 +204,7 @@ class Job:
     ) -> Commit:
         """All rows of a table, in place of those before."""
         gone = () if snapshot is None else snapshot.files()
-        rows = (sum(file.rows for file in files), 0, counted_rows(gone))
+        rows = (counted_rows(files), 0, counted_rows(gone))
         new = NewCommit(
             spec, definition, files, gone, rows, "staged", reason, anew=definition is not None and spec.redefine
         )
@@ -212,7 +212,7 @@ class Job:
 
     def _added(self, files: Sequence[StagedFile], snapshot: Snapshot, reason: str) -> Commit:
         """Rows beside those that the table has."""
-        rows = (sum(file.rows for file in files), 0, 0)
+        rows = (counted_rows(files), 0, 0)
         new = NewCommit(self.spec, definition_of(snapshot), files, (), rows, "staged", reason, blind=True)
         return staged.commit(self.transaction, snapshot, new, NOTHING, fence=self.spec.read_version)
 

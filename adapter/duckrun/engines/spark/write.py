@@ -228,7 +228,7 @@ class Attempt(SparkCommit):
             ) as copy,
         ):
             files, gone = copy.files(), () if snapshot is None else snapshot.files()
-            rows = (sum(file.rows for file in files), 0, counted_rows(gone))
+            rows = (counted_rows(files), 0, counted_rows(gone))
             new = NewCommit(spec, definition, files, gone, rows, "spark", reason, anew=True)
             return self.transaction.commit(snapshot, new)
 

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from duckrun.errors import StorageError
 from duckrun.formats.delta.dataset import filesystem
+from duckrun.formats.delta.statistics import EXACT_DIGITS
 from duckrun.values.columns import holds
 from duckrun.values.data_files import is_absolute, place
 from duckrun.values.rows import ScanFile
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
 
 _PHYSICAL = b"delta.columnMapping.physicalName"
 _CHANGES = b"delta.typeChanges"
-EXACT_DIGITS = 15
-"""A double holds every decimal of so many digits."""
-
 _OURS = re.compile(r"(?:^|/)part-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?:_\d+)?-c000[^/]*\.parquet$")
 """Files of our own writer, whose log entries have no bounds of long decimals, and whose lists are laid out as Parquet says."""
 

@@ -23,6 +23,7 @@ from duckrun.formats.delta.definition import DeltaDefinition
 from duckrun.formats.delta.log import LOG, NOTE_KEY, append_only
 from duckrun.formats.delta.operations import Operation, metrics, operation_of
 from duckrun.formats.delta.protocol import Protocol
+from duckrun.formats.delta.statistics import statistics
 from duckrun.formats.format import CommitTaken, NewCommit
 from duckrun.values.rows import AppTransaction, StagedFile, counted_rows
 from duckrun.values.snapshot import Snapshot, TableRef
@@ -177,7 +178,7 @@ def _add(file: StagedFile, now: int, data_change: bool) -> dict[str, Any]:
         "size": file.size,
         "modificationTime": now,
         "dataChange": data_change,
-        "stats": file.stats,
+        "stats": statistics(file),
     }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -32,7 +31,7 @@ def files_of(form: DeltaFormat, snapshot: Snapshot, table: DeltaTable | None = N
             path=(path := decoded(row["path"])),
             size=row["size_bytes"],
             partition_values={k: partition_string(v) for k, v in (row.get("partition") or {}).items()},
-            stats=None if row["num_records"] is None else json.dumps({"numRecords": row["num_records"]}),
+            rows=row["num_records"],
             deletion_vector=path in deleted,
             deleted_rows=deleted.get(path, 0),
             spelled=row["path"],

@@ -53,7 +53,7 @@ class Scratch:
                     size=add["size"],
                     partition_values=add["partitionValues"],
                     stats=add.get("stats"),
-                    rows=json.loads(add.get("stats") or "{}").get("numRecords", 0),
+                    rows=json.loads(add.get("stats") or "{}").get("numRecords"),
                 )
             version += 1
         return tuple(found.values())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ from dbt_common.contracts.metadata import CatalogTable, ColumnMetadata, StatsIte
 
 from duckrun.engines.duckdb import ViewCatalog
 from duckrun.lake.lake import TableRef, ViewDefinition
+from duckrun.values.rows import counted_rows
 from duckrun.values.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -93,8 +93,9 @@ def _rows(env: LakeEnvironment, views: ViewCatalog, ref: TableRef) -> list[tuple
 def _figures(snapshot: Snapshot) -> dict[str, int]:
     files = snapshot.files()
     figures = {"num_bytes": sum(file.size for file in files), "version": snapshot.version}
-    if all(file.stats and not file.deletion_vector for file in files):
-        figures["num_rows"] = sum(json.loads(file.stats or "{}").get("numRecords", 0) for file in files)
+    rows = None if any(file.deletion_vector for file in files) else counted_rows(files)
+    if rows is not None:
+        figures["num_rows"] = rows
     return figures
 
 

@@ -11,10 +11,10 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from duckrun.engines.duckdb.source import Rows, arrow_reader
 from duckrun.errors import DuckrunError
-from duckrun.formats.delta.cautions import EXACT_DIGITS
 from duckrun.formats.delta.data_paths import respelled
 from duckrun.formats.delta.delta import DeltaFormat
 from duckrun.formats.delta.log import commit_properties, refused
+from duckrun.formats.delta.statistics import EXACT_DIGITS
 from duckrun.formats.format import CommitTaken
 from duckrun.run.transaction import Transaction
 from duckrun.sql.names import quote_identifier

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from duckrun.engines.duckdb.source import Rows, arrow_schema
 from duckrun.engines.duckdb.writers.reads import Read, may_go_on_top
-from duckrun.engines.duckdb.writers.statistics import delta_stats
 from duckrun.errors import StorageError, UnsupportedFeature
 from duckrun.formats.format import CommitRecord, NewCommit
 from duckrun.run.transaction import Transaction
 from duckrun.sql.names import quote_identifier, quote_literal
 from duckrun.values.data_files import is_absolute
-from duckrun.values.rows import Commit, ScanFile, StagedFile
+from duckrun.values.rows import ColumnFigures, Commit, ScanFile, StagedFile
 from duckrun.values.snapshot import Snapshot, TableRef, schema_to_text
 
 
@@ -36,8 +35,8 @@ def stage(
     ``target_file_size``. ``beside``: the rows are of that file's partition, without its columns, and go into the same folder.
     If it fails, as on a full disk, the files of this call on a local path go, and the folder if it was made for them.
     """
-    kinds = {name: kind for name, kind in rows.types.items() if name not in partition_by}
-    if not kinds:
+    columns = [name for name in rows.types if name not in partition_by]
+    if not columns:
         raise UnsupportedFeature(f"Table {ref} needs a column that it is not partitioned by.")
     token = uuid.uuid4().hex[:12]
     schema = schema_to_text(arrow_schema(rows))
@@ -67,7 +66,7 @@ def stage(
         copy = f"COPY ({query}) TO {quote_literal(target)} ({', '.join(options)})"
         written = rows.cursor.execute(copy).fetchall()
     staged = []
-    for file, count, size, _footer, columns, keys in written:
+    for file, count, size, _footer, found, keys in written:
         path = _relative(str(file), ref.location)
         if count:
             staged.append(
@@ -75,14 +74,29 @@ def stage(
                     path=path,
                     size=size,
                     partition_values=dict(beside.partition_values if beside else keys or {}),
-                    stats=delta_stats(count, columns, kinds),
                     rows=count,
                     schema=schema,
+                    figures=figures(found or {}, columns),
                 )
             )
         elif "://" not in ref.location:
             (Path(ref.location) / path).unlink(missing_ok=True)
     return tuple(staged)
+
+
+def figures(found: Mapping[str, Mapping[str, str]], columns: Sequence[str]) -> dict[str, ColumnFigures]:
+    """What RETURN_STATS says of columns (quoted path -> figures, all of them texts); of nested ones it is left out."""
+    present = {name: found.get(quote_identifier(name)) for name in columns}
+    return {
+        name: ColumnFigures(
+            each.get("min"),
+            each.get("max"),
+            int(each["null_count"]) if "null_count" in each else None,
+            each.get("has_nan") == "true",
+        )
+        for name, each in present.items()
+        if each is not None
+    }
 
 
 @contextmanager

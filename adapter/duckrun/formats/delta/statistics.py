@@ -1,65 +1,69 @@
-"""DuckDB's RETURN_STATS as Delta statistics.
+"""The ``stats`` of an add action, of the figures that a writer has of a file.
 
 They are not the same thing: a Delta reader may skip a file by them, so a bound that is not a bound loses rows.
-Source: Delta protocol, Per-file Statistics; Spark orders NaN above every number, DuckDB's figures leave it out.
+Source: Delta protocol, Per-file Statistics; Spark orders NaN above every number, a writer's figures leave it out.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pyarrow as pa
+
+from duckrun.values.rows import StagedFile
+from duckrun.values.snapshot import schema_from_text
+
 _STRING_PREFIX = 32
 _HIGHEST = "\U0010ffff"
-_INTEGERS = ("tinyint", "smallint", "integer", "bigint")
+EXACT_DIGITS = 15
+"""A double holds every decimal of so many digits."""
 
 
-def delta_stats(rows: int, columns: Mapping[str, Mapping[str, str]] | None, types: Mapping[str, Any]) -> str:
-    """The ``stats`` JSON of an add action.
-
-    ``columns`` is RETURN_STATS' column_statistics (quoted path -> figures, all strings), ``types`` the DuckDB type
-    of each top-level column. Nested columns get none, nor do binary ones.
+def statistics(file: StagedFile) -> str | None:
+    """The JSON for one file: as another Delta writer made it, else of the file's figures. Nested columns get no bounds,
+    nor do binary ones.
     """
+    if file.stats is not None or not file.schema:
+        return file.stats
     low: dict[str, Any] = {}
     high: dict[str, Any] = {}
     nulls: dict[str, int] = {}
-    for name, kind in types.items():
-        figures = (columns or {}).get('"' + name.replace('"', '""') + '"')
+    for field in schema_from_text(file.schema):
+        figures = file.figures.get(field.name)
         if figures is None:
             continue
-        if "null_count" in figures:
-            nulls[name] = int(figures["null_count"])
-        if "min" in figures and "max" in figures and figures.get("has_nan") != "true":
-            bounds = _bounds(kind, figures["min"], figures["max"])
+        if figures.nulls is not None:
+            nulls[field.name] = figures.nulls
+        if figures.low is not None and figures.high is not None and not figures.nan:
+            bounds = _bounds(field.type, figures.low, figures.high)
             if bounds is not None:
-                low[name], highest = bounds
+                low[field.name], highest = bounds
                 if highest is not None:
-                    high[name] = highest
-    return json.dumps({"numRecords": rows, "minValues": low, "maxValues": high, "nullCount": nulls}, ensure_ascii=False)
+                    high[field.name] = highest
+    found = {"numRecords": file.rows, "minValues": low, "maxValues": high, "nullCount": nulls}
+    return json.dumps(found, ensure_ascii=False)
 
 
-def _bounds(kind: Any, low: str, high: str) -> tuple[Any, Any] | None:
+def _bounds(kind: pa.DataType, low: str, high: str) -> tuple[Any, Any] | None:
     """A lower and an upper bound as JSON values; None for an upper one, or both, where the type or the value has none that is safe."""
-    if kind.id in _INTEGERS:
+    if pa.types.is_signed_integer(kind):
         return int(low), int(high)
-    if kind.id in ("float", "double"):
+    if pa.types.is_floating(kind):
         # Parquet's rule for zeros, which readers that order -0.0 below 0.0 (delta-kernel) rely on: -0.0 as a lower bound,
         # 0.0 as an upper one. https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift
         bounds = float(low) or -0.0, float(high) or 0.0
         return bounds if all(math.isfinite(b) for b in bounds) else None
-    if kind.id == "decimal":
-        # A JSON number is a double in most readers: exact up to 15 digits, no bound beyond.
-        return (float(low), float(high)) if int(dict(kind.children)["precision"]) <= 15 else None
-    if kind.id == "date":
+    if pa.types.is_decimal(kind):
+        # A JSON number is a double in most readers: no bound beyond what that holds.
+        return (float(low), float(high)) if kind.precision <= EXACT_DIGITS else None
+    if pa.types.is_date(kind):
         return (low, high) if _plain_year(low) and _plain_year(high) else None
-    if kind.id == "timestamp":
-        return _milliseconds(low, high, zone="")
-    if kind.id == "timestamp with time zone":
-        return _milliseconds(low, high, zone="Z")
-    if kind.id == "varchar":
+    if pa.types.is_timestamp(kind):
+        return _milliseconds(low, high, zone="" if kind.tz is None else "Z")
+    if pa.types.is_string(kind):
         return low[:_STRING_PREFIX], _raised(high)
     return None
 
