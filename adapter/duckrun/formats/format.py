@@ -5,7 +5,7 @@ Delta is the one format; ``formats/factory.py`` makes it by its name. The values
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 
 RowCounts = tuple[int | None, int | None, int | None]
 """Rows inserted, updated and deleted; None where a count is not known."""
+
+
+Attach = Callable[[str, int, str], str | None]
+"""Gives the name, in SQL, under which a DuckDB instance has a table at a version, so that its log is replayed there once: of
+a location, a version and what tells this one from others of its number. None where the instance takes no more of them."""
 
 
 class CommitTaken(Exception):
@@ -225,6 +230,22 @@ class Format(Protocol):
     def arrow_dataset(self, snapshot: Snapshot) -> ds.Dataset:
         """The files of a snapshot as a Dataset; no data file is opened. Raises UnsupportedFeature where files alone are not the
         table.
+        """
+
+    def scan_sql(
+        self,
+        snapshot: Snapshot,
+        *,
+        files: Sequence[ScanFile] | None = None,
+        file: str | None = None,
+        row: str | None = None,
+        attach: Attach | None = None,
+    ) -> str:
+        """DuckDB's SQL behind FROM for the rows of a snapshot, or of some of its files: the table's columns, and no other.
+
+        ``file`` and ``row`` are the names of two more columns: the file of each row, and its number in it. No column of the
+        table has these names. ``attach`` is that of the instance which may read the rows more than once. Raises UnsupportedFeature
+        for a table that DuckDB cannot read.
         """
 
     # -- history

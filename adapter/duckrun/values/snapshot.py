@@ -62,6 +62,7 @@ class Snapshot:
     """The format's own handle of this version, where a write begins from it; of no use to anybody but the format."""
     find_rounded: Callable[[Snapshot], frozenset[str]] | None = field(default=None, repr=False, compare=False)
     find_legacy: Callable[[Snapshot], frozenset[str]] | None = field(default=None, repr=False, compare=False)
+    make_scan_sql: Callable[..., str] | None = field(default=None, repr=False, compare=False)
 
     def files(self) -> tuple[ScanFile, ...]:
         """The data files of this version."""
@@ -75,6 +76,11 @@ class Snapshot:
     def legacy(self) -> frozenset[str]:
         """The columns with lists that lie in some file as they did before Parquet said how."""
         return frozenset() if self.find_legacy is None else self.find_legacy(self)
+
+    def scan_sql(self, **options: Any) -> str:
+        """DuckDB's SQL behind FROM for the rows of this version; the options are those of Format.scan_sql()."""
+        assert self.make_scan_sql is not None, "a snapshot comes from a format, which knows how to read its files"
+        return self.make_scan_sql(self, **options)
 
     @property
     def stored_schema(self) -> pa.Schema:

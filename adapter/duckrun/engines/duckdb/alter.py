@@ -7,7 +7,6 @@ from typing import Any
 import duckdb
 
 from duckrun.engines.duckdb.rows_to_write import order_by
-from duckrun.engines.duckdb.scan import scan
 from duckrun.engines.duckdb.source import Rows
 from duckrun.engines.duckdb.writers import staged
 from duckrun.formats.format import Alteration, TableDefinition
@@ -33,7 +32,7 @@ def projection(alteration: Alteration, cursor: duckdb.DuckDBPyConnection) -> str
 
 def altered_rows(snapshot: Snapshot, alteration: Alteration, cursor: duckdb.DuckDBPyConnection) -> str:
     """All rows of a snapshot in their new form."""
-    return f"SELECT {projection(alteration, cursor)} FROM {scan(snapshot)}"
+    return f"SELECT {projection(alteration, cursor)} FROM {snapshot.scan_sql()}"
 
 
 def count_breaking(

@@ -14,7 +14,6 @@ import duckdb
 
 from duckrun.engines.duckdb.places import Numbered, computed, numbered
 from duckrun.engines.duckdb.rows_to_write import order_by, refuse_outside, types_of
-from duckrun.engines.duckdb.scan import partition_literal
 from duckrun.engines.duckdb.source import Rows
 from duckrun.engines.duckdb.steady import is_steady
 from duckrun.engines.duckdb.target import definition_of, written_anew
@@ -24,6 +23,7 @@ from duckrun.engines.tables import REWRITTEN
 from duckrun.errors import DuplicateSourceKeys, InvalidConfig, LostRows, repeated_keys
 from duckrun.formats.format import NewCommit, RowCounts
 from duckrun.sql.names import columns_of, fresh_name, quote_identifier, quote_literal, transpile
+from duckrun.sql.typed import partition_literal
 from duckrun.values.data_files import place
 from duckrun.values.partition_values import partition_key
 from duckrun.values.rows import Commit, DeleteInsertSpec, ScanFile, counted_rows

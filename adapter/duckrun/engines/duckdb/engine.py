@@ -16,14 +16,14 @@ import pyarrow as pa
 from sqlglot import exp
 
 from duckrun.display.notebook import is_interactive
-from duckrun.engines.duckdb import alter, optimize, scan, write
+from duckrun.engines.duckdb import alter, optimize, write
 from duckrun.engines.duckdb.advice import advise
 from duckrun.engines.duckdb.frame import DuckDBFrame
 from duckrun.engines.duckdb.instance import has_ended, load_extensions, open_connection
 from duckrun.engines.duckdb.places import one_moment
 from duckrun.engines.duckdb.rows_to_write import types_of
 from duckrun.engines.duckdb.source import rows_of, schema_of_types
-from duckrun.engines.duckdb.sql import attach_again, errors_about, files_sql, scans_in, select_sql
+from duckrun.engines.duckdb.sql import attach_again, attached, errors_about, files_sql, scans_in, select_sql
 from duckrun.engines.duckdb.types import store_all
 from duckrun.engines.frame import LazyRows
 from duckrun.engines.tables import carry_out
@@ -130,20 +130,20 @@ class DuckDBEngine:
 
     def scan(self, snapshot: Snapshot, spec: ReadSpec) -> LazyRows:
         """The rows of one snapshot, pruned by columns and predicate: lazy."""
-        advise(snapshot, self.arbiter.limit(), self._scratch.name)
-        return self._frame(
-            select_sql(scan.scan(snapshot, on=self.connection), spec, snapshot.schema.names, str(snapshot.ref))
-        )
+        return self._frame(select_sql(self._scan_sql(snapshot), spec, snapshot.schema.names, str(snapshot.ref)))
 
     def open(self, planned: Scan) -> LazyRows:
         """The rows of a scan's files: lazy. The files may be some of the table's only."""
-        source = scan.scan(planned.snapshot(), files=planned.files)
+        source = self.lake.format.scan_sql(planned.snapshot(), files=planned.files)
         return self._frame(select_sql(source, planned.spec, planned.schema.names, str(planned.ref)))
 
     def pinned(self, snapshot: Snapshot) -> exp.Expr:
         """A table at a version, as it stands in the syntax tree of a query for select()."""
+        return exp.Subquery(this=exp.var(self._scan_sql(snapshot)[1:-1]))
+
+    def _scan_sql(self, snapshot: Snapshot) -> str:
         advise(snapshot, self.arbiter.limit(), self._scratch.name)
-        return exp.Subquery(this=exp.var(scan.scan(snapshot, on=self.connection)[1:-1]))
+        return snapshot.scan_sql(attach=partial(attached, self.connection))
 
     def select(self, query: exp.Expr) -> LazyRows:
         """A query whose tables are pinned(): lazy."""

@@ -12,7 +12,6 @@ import pyarrow as pa
 from duckrun.engines.duckdb.change import rewrite
 from duckrun.engines.duckdb.places import Numbered, computed, names_of, numbered
 from duckrun.engines.duckdb.rows_to_write import refuse_outside, types_of
-from duckrun.engines.duckdb.scan import scan
 from duckrun.engines.duckdb.source import Rows
 from duckrun.engines.duckdb.steady import is_steady
 from duckrun.engines.duckdb.target import definition_of
@@ -312,7 +311,7 @@ def _decided(
     """Each source row with the number of the clause that applies (NULL: none), its key, and its new values."""
     on = " AND ".join(f"target.{quote_identifier(k)} = source.{quote_identifier(k)}" for k in spec.keys)
     there = quote_identifier(fresh_name("__duckrun_here", names_of(snapshot)))
-    target = f"(SELECT *, true AS {there} FROM {scan(snapshot)})"
+    target = f"(SELECT *, true AS {there} FROM {snapshot.scan_sql()})"
     whens: list[str] = []
     values: dict[str, list[str]] = {c: [] for c in columns}
     for index, clause in enumerate(clauses):

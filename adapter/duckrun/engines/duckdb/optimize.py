@@ -13,7 +13,6 @@ import duckdb
 
 from duckrun.engines.duckdb.change import whole_files
 from duckrun.engines.duckdb.rows_to_write import order_by, types_of
-from duckrun.engines.duckdb.scan import scan
 from duckrun.engines.duckdb.source import Rows
 from duckrun.engines.duckdb.writers import staged
 from duckrun.engines.duckdb.writers.reads import NOTHING
@@ -121,7 +120,7 @@ def _together(
     """The rows of some files of one partition, in new ones."""
     kept = {n: k for n, k in types_of(snapshot, cursor).items() if n not in snapshot.partition_columns}
     names = ", ".join(quote_identifier(c) for c in kept)
-    source = scan(snapshot, files=files)
+    source = snapshot.scan_sql(files=files)
     rows = f"SELECT {names} FROM {source}"
     if z_order_by:
         ranks = [fresh_name(f"__duckrun_rank_{i}", snapshot.schema.names) for i in range(len(z_order_by))]

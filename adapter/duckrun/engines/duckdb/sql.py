@@ -31,13 +31,6 @@ _ATTACHED = re.compile(r'"(delta (\d+) [0-9a-f]{16} ((?:[^"]|"")*))"')
 _MOST_ATTACHED = 64
 
 
-def delta_scan(location: str, version: int, *, filename: str | None = None, file_row_number: bool = False) -> str:
-    """SQL for the rows of a table at one version; ``filename`` adds a column of that name, ``file_row_number`` one of its own."""
-    extra = "" if filename is None else f", filename => {quote_literal(filename)}"
-    extra += ", file_row_number => true" if file_row_number else ""
-    return f"delta_scan({quote_literal(scanned(location))}, version => {int(version)}{extra})"
-
-
 def attached(connection: duckdb.DuckDBPyConnection, location: str, version: int, mark: str) -> str | None:
     """A name, quoted, for the rows of a table at one version, whose log is then opened once in a DuckDB instance and not by
     each query (it lists the files again for a query with a filter); None where the instance holds as many of them as it may. ``mark`` tells this version from others of its number.
@@ -64,14 +57,9 @@ def attach_again(connection: duckdb.DuckDBPyConnection, query: str) -> None:
 
 def _attach(connection: duckdb.DuckDBPyConnection, name: str, location: str, version: int) -> None:
     connection.execute(
-        f"ATTACH IF NOT EXISTS {quote_literal(scanned(location))} AS {quote_identifier(name)} "
+        f"ATTACH IF NOT EXISTS {quote_literal(url_of(location))} AS {quote_identifier(name)} "
         f"(TYPE delta, READ_ONLY, PIN_SNAPSHOT, VERSION {int(version)})"
     )
-
-
-def scanned(location: str) -> str:
-    """A location as delta_scan() finds it."""
-    return url_of(location)
 
 
 def scans_in(query: str) -> Reads:

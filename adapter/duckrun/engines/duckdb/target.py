@@ -8,7 +8,6 @@ import duckdb
 import pyarrow as pa
 
 from duckrun.engines.duckdb.alter import projection
-from duckrun.engines.duckdb.scan import scan
 from duckrun.engines.duckdb.source import Rows, schema_of_types
 from duckrun.engines.duckdb.types import store_all
 from duckrun.formats.format import Alteration, Format, TableDefinition
@@ -62,4 +61,4 @@ def rows_of(
     else:
         names = [projection(alteration, cursor)]
     names += [quote_identifier(name) for name in (file, row) if name is not None]
-    return f"SELECT {', '.join(names)} FROM {scan(snapshot, file=file, row=row)}"
+    return f"SELECT {', '.join(names)} FROM {snapshot.scan_sql(file=file, row=row)}"

@@ -6,11 +6,12 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import duckdb
 from sqlglot import exp
 
-from duckrun.engines.duckdb.scan import scan
+from duckrun.engines.duckdb.sql import attached
 from duckrun.errors import DuckrunError, InvalidConfig
 from duckrun.lake.lake import Lake, TableRef, ViewDefinition
 from duckrun.run.pins import Pins
@@ -206,7 +207,9 @@ class ViewCatalog:
 
     def _make(self, key: _Key, ref: TableRef) -> None:
         snapshot = self.pins.snapshot(ref)
-        self._create(key, ref, f"SELECT * FROM {scan(snapshot, on=self._cursor)}", shown=snapshot)
+        self._create(
+            key, ref, f"SELECT * FROM {snapshot.scan_sql(attach=partial(attached, self._cursor))}", shown=snapshot
+        )
 
     def _make_view(self, key: _Key, ref: TableRef, definition: ViewDefinition) -> None:
         sql = self._in_this_database(definition, ref.schema)

@@ -30,6 +30,7 @@ from duckrun.formats.delta.log import COPY, LOG, CommitActions, commit_propertie
 from duckrun.formats.delta.long_logs import LongLogs
 from duckrun.formats.delta.opening import opened
 from duckrun.formats.delta.protocol import COMPUTED, Protocol, unlisted
+from duckrun.formats.delta.scan_sql import scan_sql
 from duckrun.formats.delta.scratch import Scratch, scratch
 from duckrun.formats.format import Alteration, CommitRecord, CommitTaken, NewCommit, TableDefinition
 from duckrun.storage.storage import Storage
@@ -111,6 +112,7 @@ class DeltaFormat:
             list_files=partial(files_of, self),
             find_rounded=partial(cautions.rounded, self),
             find_legacy=partial(cautions.legacy, self),
+            make_scan_sql=scan_sql,
         )
         asked = version if timestamp is None else table.version()
         found = self._long_logs.keep(snapshot, asked, partial(files_of, self, table=table))
@@ -147,6 +149,8 @@ class DeltaFormat:
     def arrow_dataset(self, snapshot: Snapshot) -> ds.Dataset:
         """The files of a snapshot as a Dataset; no data file is opened. Raises UnsupportedFeature."""
         return arrow_dataset(self, snapshot)
+
+    scan_sql = staticmethod(scan_sql)
 
     # -- history
 

@@ -15,7 +15,6 @@ import duckdb
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from duckrun.engines.duckdb.scan import scan
 from duckrun.engines.duckdb.steady import is_steady
 from duckrun.errors import DuckrunError
 from duckrun.formats.format import CommitRecord
@@ -80,7 +79,7 @@ def partitions(snapshot: Snapshot, staged: Iterable[ScanFile]) -> Read:
 
 def _asked(cursor: duckdb.DuckDBPyConnection, name: str, sql: Callable[[str], str]) -> Read:
     def meets(snapshot: Snapshot, files: Sequence[ScanFile]) -> bool:
-        rows = f"SELECT * FROM {scan(snapshot, files=files)}"
+        rows = f"SELECT * FROM {snapshot.scan_sql(files=files)}"
         return cursor.execute(f"{sql(rows)} LIMIT 1").fetchone() is not None
 
     return Read(name, meets)

@@ -1,39 +1,36 @@
-"""How DuckDB reads a table at a version: the one place that knows what delta_scan() gets wrong, and what is right instead."""
+"""The SQL by which DuckDB reads a table at a version: the one place that knows what delta_scan() gets wrong, and what is right instead."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import duckdb
 import pyarrow as pa
 
-from duckrun.engines.duckdb.sql import attached, delta_scan
 from duckrun.errors import StorageError, UnsupportedFeature
 from duckrun.formats.delta.cautions import physical
+from duckrun.formats.format import Attach
 from duckrun.sql.names import fresh_name, quote_identifier, quote_literal
 from duckrun.sql.raising import raising
+from duckrun.sql.typed import partition_literal, sql_type
 from duckrun.values.data_files import place as place_in
+from duckrun.values.names import url_of
 from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot
 
 _NUMBER = "file_row_number"
 
 
-def scan(
+def scan_sql(
     snapshot: Snapshot,
     *,
     files: Sequence[ScanFile] | None = None,
     file: str | None = None,
     row: str | None = None,
-    on: duckdb.DuckDBPyConnection | None = None,
+    attach: Attach | None = None,
 ) -> str:
-    """What stands after FROM for the rows of a table at one version, or of some of its files: its columns, and no other.
+    """See Format.scan_sql(). With ``row`` the table has no column that is called file_row_number.
 
-    ``file`` and ``row`` are the names of two more columns: the file of each row, and its number in it. The table has no
-    column of these names, and with ``row`` none that is called file_row_number. ``on`` is the instance that will read them,
-    perhaps more than once: a long log is replayed there once. Raises UnsupportedFeature for a table that DuckDB cannot read.
-
-    It is in brackets since delta_scan() by itself offers a column ``rowid``, and a query that reads it ends the instance.
+    The text is in brackets since delta_scan() by itself offers a column ``rowid``, and a query that reads it ends the instance.
     """
     schema, legacy, rounded = snapshot.stored_schema, snapshot.legacy(), snapshot.rounded()
     moved = bool(snapshot.partition_columns) and is_mapped(schema)
@@ -42,9 +39,14 @@ def scan(
         place = fresh_name("filename", schema.names)
     numbered = row is not None or bool(legacy)
     source = None
-    if on is not None and snapshot.long_log and place is None and not numbered:
-        source = attached(on, snapshot.ref.location, snapshot.version, snapshot.long_log)
-    source = source or delta_scan(snapshot.ref.location, snapshot.version, filename=place, file_row_number=numbered)
+    if attach is not None and snapshot.long_log and place is None and not numbered:
+        source = attach(snapshot.ref.location, snapshot.version, snapshot.long_log)
+    if source is None:
+        options = "" if place is None else f", filename => {quote_literal(place)}"
+        options += ", file_row_number => true" if numbered else ""
+        source = (
+            f"delta_scan({quote_literal(url_of(snapshot.ref.location))}, version => {int(snapshot.version)}{options})"
+        )
     if numbered:  # the number is no part of *
         source = f"(SELECT *, {_NUMBER} FROM {source})"
     if files is not None:
@@ -145,36 +147,3 @@ def _joined(
         for name, value in columns.items()
     )
     return f"(SELECT here.* REPLACE ({replaced}) FROM {source} AS here LEFT JOIN {other} ON {here} = {key}{more})"
-
-
-def sql_type(kind: pa.DataType) -> str:
-    """The DuckDB type of a column."""
-    if pa.types.is_decimal(kind):
-        return f"DECIMAL({kind.precision}, {kind.scale})"
-    if pa.types.is_timestamp(kind):
-        return "TIMESTAMP WITH TIME ZONE" if kind.tz else "TIMESTAMP"
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return f"{sql_type(kind.value_type)}[]"
-    if pa.types.is_map(kind):
-        return f"MAP({sql_type(kind.key_type)}, {sql_type(kind.item_type)})"
-    if pa.types.is_struct(kind):
-        return f"STRUCT({', '.join(f'{quote_identifier(child.name)} {sql_type(child.type)}' for child in kind)})"
-    return _TYPES[str(kind)]
-
-
-_TYPES = {
-    "int8": "TINYINT", "int16": "SMALLINT", "int32": "INTEGER", "int64": "BIGINT", "float": "FLOAT", "double": "DOUBLE",
-    "bool": "BOOLEAN", "string": "VARCHAR", "large_string": "VARCHAR", "binary": "BLOB", "large_binary": "BLOB",
-    "date32[day]": "DATE",
-}  # fmt: skip
-
-
-def partition_literal(value: str | None, kind: str) -> str:
-    """A partition value of the log as SQL of its type."""
-    if value is None:
-        return f"CAST(NULL AS {kind})"
-    if kind == "BLOB":
-        return f"from_hex('{value.encode('latin-1').hex()}')"
-    if kind == "TIMESTAMP WITH TIME ZONE" and "+" not in value and not value.endswith("Z"):
-        value += "+00"
-    return f"CAST({quote_literal(value)} AS {kind})"

@@ -1,0 +1,40 @@
+"""DuckDB's SQL of Arrow types, and of values that a log has as texts."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from duckrun.sql.names import quote_identifier, quote_literal
+
+
+def sql_type(kind: pa.DataType) -> str:
+    """The DuckDB type of a column."""
+    if pa.types.is_decimal(kind):
+        return f"DECIMAL({kind.precision}, {kind.scale})"
+    if pa.types.is_timestamp(kind):
+        return "TIMESTAMP WITH TIME ZONE" if kind.tz else "TIMESTAMP"
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return f"{sql_type(kind.value_type)}[]"
+    if pa.types.is_map(kind):
+        return f"MAP({sql_type(kind.key_type)}, {sql_type(kind.item_type)})"
+    if pa.types.is_struct(kind):
+        return f"STRUCT({', '.join(f'{quote_identifier(child.name)} {sql_type(child.type)}' for child in kind)})"
+    return _TYPES[str(kind)]
+
+
+_TYPES = {
+    "int8": "TINYINT", "int16": "SMALLINT", "int32": "INTEGER", "int64": "BIGINT", "float": "FLOAT", "double": "DOUBLE",
+    "bool": "BOOLEAN", "string": "VARCHAR", "large_string": "VARCHAR", "binary": "BLOB", "large_binary": "BLOB",
+    "date32[day]": "DATE",
+}  # fmt: skip
+
+
+def partition_literal(value: str | None, kind: str) -> str:
+    """A partition value of the log as SQL of its type."""
+    if value is None:
+        return f"CAST(NULL AS {kind})"
+    if kind == "BLOB":
+        return f"from_hex('{value.encode('latin-1').hex()}')"
+    if kind == "TIMESTAMP WITH TIME ZONE" and "+" not in value and not value.endswith("Z"):
+        value += "+00"
+    return f"CAST({quote_literal(value)} AS {kind})"
