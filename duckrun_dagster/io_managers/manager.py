@@ -105,7 +105,7 @@ class DeltaIOManager(ConfigurableIOManager):
             ref = table_of(lake, config)
             with _naming("DuckrunResource"):
                 lake.ensure_writable(ref)
-            session = self._session(context, engine)
+            session = self.duckrun.step_session(_step(context), engine, self.spark)
             source = handler.to_source(obj)
             partitions = written_partitions(context)
             predicate, layout = None, None
@@ -190,7 +190,7 @@ class DeltaIOManager(ConfigurableIOManager):
             engine = handler.engine or "duckdb"
             self._check_spark(engine, f"{what} is a PySpark DataFrame")
             ref = table_of(self.duckrun.lake(), config)
-            session = self._session(context, engine)
+            session = self.duckrun.step_session(_step(context), engine, self.spark)
             scan = TableScan(session, ref, read)
             partitions = read_partitions(context)
             if partitions is not None:
@@ -204,12 +204,6 @@ class DeltaIOManager(ConfigurableIOManager):
             return handler.from_scan(scan, as_type)
 
     # -- the parts
-
-    def _session(self, context: OutputContext | InputContext, engine: EngineName) -> Session:
-        step = _step(context)
-        if step is None:
-            return self.duckrun.session(engine, spark=self.spark)
-        return self.duckrun.step_session(step, engine, self.spark)
 
     def _writing_engine(self, config: TableConfig, handler: TypeHandler[Any], asset: str) -> EngineName:
         if handler.engine == "spark":

@@ -19,7 +19,7 @@ from duckrun_dagster.resources.hidden import HidesSecrets, hide, written
 from duckrun_dagster.resources.memory_share import share_of_step
 from duckrun_dagster.resources.profile import LakeSettings, lake_of_profile
 from duckrun_dagster.resources.spark_resource import SparkResource
-from duckrun_dagster.resources.steps import StepSessions, close_run, sessions_of, step_id
+from duckrun_dagster.resources.steps import close_run, sessions_of
 
 
 class DuckrunResource(HidesSecrets):
@@ -95,50 +95,45 @@ class DuckrunResource(HidesSecrets):
         step; elsewhere (a notebook, a script) it is a new one that the caller closes. ``spark`` is a SparkResource or
         a Spark session, for engine ``spark``.
         """
-        step = _current_step()
-        if step is None or pins is not None:
-            return self._connect(engine, spark, pins)
-        return self.step_session(step, engine, spark)
+        return self.step_session(_current_step() if pins is None else None, engine, spark, pins)
 
-    def step(self, step_context: Any) -> StepSessions:
-        """What the step of this context shares: pins, and one session an engine."""
-        return sessions_of(step_id(step_context), self.lake())
-
-    def step_session(self, step_context: Any, engine: EngineName, spark: SparkResource | Any | None) -> Session:
-        """The step's session on an engine."""
-        step = self.step(step_context)
-        return step.session(engine, lambda shared: self._connect(engine, spark, shared, step_context))
-
-    def teardown_after_execution(self, context: InitResourceContext) -> None:
-        close_run(context.run.run_id if context.run else None)
-
-    # -- how it is put together
-
-    def _connect(
+    def step_session(
         self,
+        step_context: Any | None,
         engine: EngineName,
-        spark: SparkResource | Any | None,
-        pins: Pins | None,
-        step_context: Any | None = None,
+        spark: SparkResource | Any | None = None,
+        pins: Pins | None = None,
     ) -> Session:
-        settings, lake = self._settings(), self.lake()
+        """The session of a step on an engine; a new one where there is no step."""
+        lake = self.lake()
+        step = None if step_context is None else sessions_of(step_context, lake)
+        if step is not None and engine in step.sessions:
+            return step.sessions[engine]
+        settings = self._settings()
         fraction = self.memory_fraction
         if fraction is None and step_context is not None:
             fraction = share_of_step(step_context)
         limit = self.memory_limit or settings.memory_limit
         if engine == "spark" and (spark is None or isinstance(spark, SparkResource)):
             spark = (spark or SparkResource()).session(lake.storage)
-        started: Any = None if isinstance(spark, SparkResource) else spark
-        return connect(
+        session = connect(
             settings.root_path,
             schema=lake.default_schema,
             engine=engine,
             storage_options=settings.storage_options,
-            spark=started,
+            spark=None if isinstance(spark, SparkResource) else spark,
             memory_limit=None if limit is None else int(parse_bytes(limit) * (fraction or 1)),
             memory_fraction=fraction,
-            pins=pins,
+            pins=pins if step is None else step.pins,
         )
+        if step is not None:
+            step.sessions[engine] = session
+        return session
+
+    def teardown_after_execution(self, context: InitResourceContext) -> None:
+        close_run(context.run.run_id if context.run else None)
+
+    # -- how it is put together
 
     def _settings(self) -> LakeSettings:
         """The lake's address, from the arguments, else from the profile. Raises InvalidConfig naming this resource."""

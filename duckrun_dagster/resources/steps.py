@@ -7,7 +7,6 @@ sessions of a step are closed when the next step of its run asks for one, or whe
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -29,20 +28,12 @@ class StepId(NamedTuple):
 class StepSessions:
     """One session an engine, all with the same pins."""
 
-    lake: Lake
     pins: Pins
-    _sessions: dict[EngineName, Session] = field(default_factory=dict)
-
-    def session(self, engine: EngineName, connect: Callable[[Pins], Session]) -> Session:
-        """The step's session on that engine, made by ``connect`` at the first call."""
-        if engine not in self._sessions:
-            self._sessions[engine] = connect(self.pins)
-        return self._sessions[engine]
+    sessions: dict[EngineName, Session] = field(default_factory=dict)
 
     def close(self) -> None:
-        for session in self._sessions.values():
+        for session in self.sessions.values():
             session.close()
-        self._sessions.clear()
 
 
 _AGAIN = "run the step again, which reads anew: with a RetryPolicy, or retries of the run, Dagster does"
@@ -50,15 +41,16 @@ _lock = threading.Lock()
 _steps: dict[tuple[StepId, str], StepSessions] = {}
 
 
-def sessions_of(step: StepId, lake: Lake) -> StepSessions:
-    """What this step shares on one lake. Closes what earlier steps of its run left open in this process."""
+def sessions_of(step_context: Any, lake: Lake) -> StepSessions:
+    """What the step of a context of Dagster's shares on one lake.
+
+    Closes what earlier steps of its run left open in this process.
+    """
+    step = StepId(step_context.run_id, step_context.step.key, step_context.previous_attempt_count)
     with _lock:
         for key in [key for key in _steps if key[0].run_id == step.run_id and key[0] != step]:
             _steps.pop(key).close()
-        key = (step, lake.root)
-        if key not in _steps:
-            _steps[key] = StepSessions(lake, Pins(lake.snapshot, advice=_AGAIN))
-        return _steps[key]
+        return _steps.setdefault((step, lake.root), StepSessions(Pins(lake.snapshot, advice=_AGAIN)))
 
 
 def close_run(run_id: str | None) -> None:
@@ -66,8 +58,3 @@ def close_run(run_id: str | None) -> None:
     with _lock:
         for key in [key for key in _steps if key[0].run_id == run_id]:
             _steps.pop(key).close()
-
-
-def step_id(step_context: Any) -> StepId:
-    """The id of the step that a context of Dagster's belongs to."""
-    return StepId(step_context.run_id, step_context.step.key, step_context.previous_attempt_count)

@@ -79,7 +79,26 @@ class Transaction:
         self.mode, self.engine = mode, engine
         started = time.perf_counter()
         with PeakSampler() as sampler:
-            commit = self._run(attempt, over_files)
+            for tried in range(1, MAX_ATTEMPTS + 1):
+                try:
+                    with self.locked():
+                        snapshot, commit = self._begin(over_files)
+                        if commit is None:
+                            with self._nothing_left(snapshot):
+                                commit = attempt(snapshot)
+                            if snapshot is None or commit.version > snapshot.version:
+                                self.log.committed(self.ref.location, commit.version)
+                                self.lake.format.checkpoint_if_due(snapshot, self.ref, commit.version)
+                    break
+                except CommitTaken as taken:
+                    log.info("%s %s: version taken by another writer, attempt %s", mode, self.ref, tried)
+                    reason = taken
+                time.sleep(random.uniform(0, min(0.05 * 2**tried, 2.0)))
+            else:
+                raise CommitConflict(
+                    f"{mode} on table {self.ref} lost the race for its version {MAX_ATTEMPTS} times ({reason}). "
+                    "The table is as the other writers left it; run this again when they are done."
+                )
         commit = commit.with_(peak_bytes=sampler.peak, seconds=round(time.perf_counter() - started, 3))
         if self.pins is not None:
             self.pins.moved(self.ref, self.lake.snapshot(self.ref, None if commit.replayed else commit.version))
@@ -94,32 +113,17 @@ class Transaction:
         )
         return commit
 
-    def _run(self, attempt: Callable[[Snapshot | None], Commit], over_files: bool) -> Commit:
-        for tried in range(1, MAX_ATTEMPTS + 1):
-            with self.locked():
-                snapshot = self.lake.format.begin(self.ref)
-                if snapshot is None and not over_files:
-                    self.lake.format.refuse_other_files(self.ref)
-                elif snapshot is not None and self.app is not None:
-                    earlier = self.lake.format.find_commit(self.ref, self.app, snapshot)
-                    if earlier is not None:
-                        return earlier.with_(replayed=True)
-                self._refuse_outdated(snapshot)
-                try:
-                    with self._nothing_left(snapshot):
-                        commit = attempt(snapshot)
-                    if snapshot is None or commit.version > snapshot.version:
-                        self.log.committed(self.ref.location, commit.version)
-                        self.lake.format.checkpoint_if_due(snapshot, self.ref, commit.version)
-                    return commit
-                except CommitTaken as taken:
-                    log.info("%s %s: version taken by another writer, attempt %s", self.mode, self.ref, tried)
-                    reason = taken
-            time.sleep(random.uniform(0, min(0.05 * 2**tried, 2.0)))
-        raise CommitConflict(
-            f"{self.mode} on table {self.ref} lost the race for its version {MAX_ATTEMPTS} times ({reason}). "
-            "The table is as the other writers left it; run this again when they are done."
-        )
+    def _begin(self, over_files: bool) -> tuple[Snapshot | None, Commit | None]:
+        """The newest snapshot, and the commit that this application transaction made before, as replayed."""
+        snapshot = self.lake.format.begin(self.ref)
+        if snapshot is None and not over_files:
+            self.lake.format.refuse_other_files(self.ref)
+        elif snapshot is not None and self.app is not None:
+            earlier = self.lake.format.find_commit(self.ref, self.app, snapshot)
+            if earlier is not None:
+                return snapshot, earlier.with_(replayed=True)
+        self._refuse_outdated(snapshot)
+        return snapshot, None
 
     @contextmanager
     def _nothing_left(self, snapshot: Snapshot | None) -> Iterator[None]:
