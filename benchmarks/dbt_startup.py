@@ -12,26 +12,23 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
-import psutil
 import pyarrow as pa
 import yaml
+from _measure import MB, Meter, timed
 from deltalake import write_deltalake
 
 import duckrun
 from duckrun import WriteSpec
 
-MB = 1024 * 1024
 AIM = 1.5
 ADAPTERS = ("duckrun", "dbt-duckdb")
 ROWS = "select range as id, 'row ' || range as note from range(10)"
@@ -70,40 +67,16 @@ class Project:
     def run(self, *args: str) -> Run:
         command = [sys.executable, "-m", "dbt.cli.main", *args, "--project-dir", ".", "--profiles-dir", "."]
         env = {**os.environ, "DBT_SEND_ANONYMOUS_USAGE_STATS": "false"}
-        started, before, peak = time.perf_counter(), cpu_of_children(), 0
-        with (self.folder / "out").open("w+") as out:
-            process = subprocess.Popen(command, cwd=self.folder, env=env, stdout=out, stderr=subprocess.STDOUT)
-            while process.poll() is None:
-                peak = max(peak, resident(process.pid))
-                time.sleep(0.01)
-            seconds = time.perf_counter() - started
-            if process.returncode:
-                out.seek(0)
-                raise SystemExit(f"dbt {' '.join(args)} failed:\n{out.read()[-3000:]}")
+        with Meter(every=0.02, children=True) as meter:
+            done = subprocess.run(command, cwd=self.folder, env=env, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise SystemExit(f"dbt {' '.join(args)} failed:\n{(done.stdout + done.stderr)[-3000:]}")
         results = []
         if args[0] == "run":
             results = json.loads((self.folder / "target" / "run_results.json").read_text())["results"]
         times = [result["execution_time"] for result in results]
-        return Run(
-            seconds, cpu_of_children() - before, peak / MB, times, [result["adapter_response"] for result in results]
-        )
-
-
-def cpu_of_children() -> float:
-    """Seconds of the processes that this one has started and that have ended."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
-def resident(pid: int) -> int:
-    total = 0
-    try:
-        parent = psutil.Process(pid)
-        for process in (parent, *parent.children(recursive=True)):
-            total += process.memory_info().rss
-    except psutil.NoSuchProcess:
-        pass  # it has ended since
-    return total
+        responses = [result["adapter_response"] for result in results]
+        return Run(meter.seconds, meter.cpu, meter.grown / MB, times, responses)
 
 
 def make_lake(folder: Path, tables: int) -> None:
@@ -127,12 +100,9 @@ def make_database(folder: Path, tables: int) -> None:
 def plain_write(folder: Path, times: int) -> float:
     """Milliseconds that deltalake alone takes to make a table of the same rows; the median."""
     rows = duckdb.sql(ROWS).to_arrow_table()
-    taken = []
-    for number in range(times):
-        started = time.perf_counter()
-        write_deltalake(str(folder / f"plain_{number}"), rows)
-        taken.append((time.perf_counter() - started) * 1000)
-    return statistics.median(taken)
+    places = [str(folder / f"plain_{number}") for number in range(times)]
+    taken = [timed(lambda place=place: write_deltalake(place, rows)) for place in places]  # type: ignore[misc]
+    return statistics.median(taken) * 1000
 
 
 def in_turns(projects: dict[str, Project], repeat: int, *args: str) -> dict[str, list[Run]]:

@@ -24,7 +24,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -33,13 +32,12 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import psutil
+import sqlglot
+from _measure import Meter
+from lineitem import KEYS, load_tpch
 
 import duckrun
 from duckrun import MergeSpec, WriteSpec
-
-sys.path.insert(0, str(Path(__file__).parent))
-from lineitem import KEYS, load_tpch
 
 TABLES = ("region", "nation", "supplier", "customer", "part", "partsupp", "orders", "lineitem")
 PARTS = ("load", "queries", "growth", "backfill")
@@ -80,24 +78,16 @@ class Bench:
 
     @contextmanager
     def job(self, name: str) -> Iterator[None]:
-        done, peak = threading.Event(), [0]
-        thread = threading.Thread(target=_sample, args=(done, peak))
-        thread.start()
-        started, used = time.perf_counter(), _processor()
-        try:
+        with Meter(every=0.05, children=True) as meter:
             yield
-        finally:
-            seconds, cpu = time.perf_counter() - started, _processor() - used
-            done.set()
-            thread.join()
-        before = self.found.get(name, {"seconds": seconds, "cpu": cpu, "peak": 0})
+        before = self.found.get(name, {"seconds": meter.seconds, "cpu": meter.cpu, "peak": 0})
         self.found[name] = {
-            "seconds": round(min(seconds, before["seconds"]), 3),
-            "cpu": round(min(cpu, before["cpu"]), 2),
-            "peak": max(peak[0], before["peak"]),
+            "seconds": round(min(meter.seconds, before["seconds"]), 3),
+            "cpu": round(min(meter.cpu, before["cpu"]), 2),
+            "peak": max(meter.peak, before["peak"]),
         }
         print(json.dumps({name: self.found[name]}), flush=True)
-        told = f"{seconds:>9.2f} s {cpu:>8.2f} s of processor {peak[0] / 1e6:>8.0f} MB"
+        told = f"{meter.seconds:>9.2f} s {meter.cpu:>8.2f} s of processor {meter.peak / 1e6:>8.0f} MB"
         print(f"  {self.session.engine_name:<8}{name:<34}{told}", file=sys.stderr)
 
     def load(self) -> None:
@@ -112,8 +102,6 @@ class Bench:
         for name, text in queries().items():
             if name in self.known:
                 continue
-            for table in TABLES:  # the queries name the tables bare
-                text = _qualified(text, table)
             with self.job(name):
                 s.execute(f"{schema}.{name}", WriteSpec("overwrite"), duckrun.SQL(_named(text)))
 
@@ -157,52 +145,8 @@ class Bench:
             assert commit.version == before + 1 and commit.rows_inserted == rows
 
 
-def _processor() -> float:
-    """Seconds of processor of this process and of what it started, and of what those started and have seen end (chmod)."""
-    total = 0.0
-    process = psutil.Process()
-    for each in (process, *process.children(recursive=True)):
-        try:
-            times = each.cpu_times()
-        except (psutil.NoSuchProcess, psutil.AccessDenied):
-            continue
-        total += times.user + times.system
-        if each != process:
-            total += times.children_user + times.children_system
-    return total
-
-
-def _sample(done: threading.Event, peak: list[int]) -> None:
-    process = psutil.Process()
-    while not done.wait(0.05):
-        total = 0
-        for each in (process, *process.children(recursive=True)):
-            try:
-                # A fork of Java that is about to run a command (chmod) shares its parent's memory for that moment.
-                parent = each.parent()
-                if parent is not None and each.exe() == parent.exe() and each.exe().endswith("/java"):
-                    continue
-                total += each.memory_info().rss
-            except (psutil.NoSuchProcess, psutil.AccessDenied):
-                continue
-        peak[0] = max(peak[0], total)
-
-
-def _qualified(text: str, table: str) -> str:
-    import sqlglot
-    from sqlglot import exp
-
-    tree = sqlglot.parse_one(text, read="duckdb")
-    for found in tree.find_all(exp.Table):
-        if found.name == table and not found.db:
-            found.set("db", exp.to_identifier("tpch"))
-    return tree.sql(dialect="duckdb")
-
-
 def _named(text: str) -> str:
     """A query whose columns all have names that a table may have."""
-    import sqlglot
-
     tree = sqlglot.parse_one(text, read="duckdb")
     names = [each.alias_or_name or f"column_{number}" for number, each in enumerate(tree.selects)]
     tree.set("expressions", [each.unalias().as_(name) for each, name in zip(tree.selects, names, strict=True)])
@@ -217,8 +161,10 @@ def measure(engine: Any, lake: Path, parts: list[str], repeat: int, known: set[s
         from duckrun.spark import spark_session
 
         spark = spark_session(master="local[2]", conf={"spark.driver.memory": "6g"})
-    with duckrun.connect(lake, engine=engine, spark=spark) as session:
-        session.sql("select count(*) as n from tpch.nation").collect()
+    with duckrun.connect(
+        lake, schema="tpch", engine=engine, spark=spark
+    ) as session:  # the queries name the tables bare
+        session.sql("select count(*) as n from nation").collect()
         bench = Bench(session, repeat, known)
         jobs: dict[str, Callable[[], None]] = {part: getattr(bench, part) for part in PARTS}
         print(json.dumps({"start": round(time.perf_counter() - started, 3)}), flush=True)

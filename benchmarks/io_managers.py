@@ -15,50 +15,24 @@ dagster-duckdb-polars: cases that none of them can import are left out, and said
 import argparse
 import importlib
 import json
-import os
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import psutil
+from _measure import MB, Meter
 
-MB = 1024 * 1024
 Results = dict[str, dict[str, float]]
 """Of ``write`` and ``load``: ``seconds`` and ``peak_mb``."""
 
 
-class Meter:
-    """Seconds and memory of one block."""
-
-    def __enter__(self) -> "Meter":
-        self._process = psutil.Process()
-        self._before = self.peak = self._process.memory_info().rss
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._sample, daemon=True)
-        self._thread.start()
-        self._started = time.perf_counter()
-        return self
-
-    def _sample(self) -> None:
-        while not self._done.wait(0.02):
-            self.peak = max(self.peak, self._process.memory_info().rss)
-
-    def __exit__(self, *exc: object) -> None:
-        self.seconds = time.perf_counter() - self._started
-        self._done.set()
-        self._thread.join()
-        self.peak = max(self.peak, self._process.memory_info().rss)
-
-    def result(self) -> dict[str, float]:
-        return {"seconds": self.seconds, "peak_mb": (self.peak - self._before) / MB}
+def result(meter: Meter) -> dict[str, float]:
+    return {"seconds": meter.seconds, "peak_mb": meter.grown / MB}
 
 
 def frame(rows: int) -> Any:
@@ -88,9 +62,9 @@ def metered(manager: Any, found: Results) -> Iterator[None]:
     def measure(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def inner(*arguments: Any, **named: Any) -> Any:
             with Meter() as meter:
-                result = call(*arguments, **named)
-            found[name] = meter.result()
-            return result
+                value = call(*arguments, **named)
+            found[name] = result(meter)
+            return value
 
         return inner
 
@@ -137,7 +111,7 @@ def bare(folder: Path, rows: int) -> Results:
         with Meter() as load:
             read = session.scan("main.written").pl()
         assert read.height == rows  # type: ignore[union-attr]
-    return {"write": write.result(), "load": load.result()}
+    return {"write": result(write), "load": result(load)}
 
 
 def ours(folder: Path, rows: int) -> Results:
@@ -179,9 +153,8 @@ def run(name: str, rows: int, python: str) -> Results | None:
     """One case in a process of its own; None where its packages are not there."""
     folder = Path(tempfile.mkdtemp(prefix="bench-"))
     command = [python, __file__, "--case", name, "--rows", str(rows), "--folder", str(folder)]
-    environment = {**os.environ, "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if "ModuleNotFoundError" in done.stderr:
@@ -189,10 +162,6 @@ def run(name: str, rows: int, python: str) -> Results | None:
     if done.returncode:
         raise SystemExit(f"{name} failed:\n{done.stderr[-3000:]}")
     return json.loads(done.stdout.strip().splitlines()[-1])
-
-
-def typical(results: Sequence[Results], action: str, what: str) -> float:
-    return statistics.median(result[action][what] for result in results)
 
 
 def table(found: dict[str, list[Results]]) -> Iterator[str]:
@@ -206,7 +175,9 @@ def table(found: dict[str, list[Results]]) -> Iterator[str]:
         for action in ("write", "load"):
             pairs = zip(results, found["bare"], strict=True)
             ratio = statistics.median(own[action]["seconds"] / bare[action]["seconds"] for own, bare in pairs)
-            seconds, peak = typical(results, action, "seconds"), typical(results, action, "peak_mb")
+            seconds, peak = (
+                statistics.median(result[action][what] for result in results) for what in ("seconds", "peak_mb")
+            )
             cells.append(f"{seconds:,.2f} | {ratio:.2f} | {peak:,.0f}")
         yield f"| {title} | {' | '.join(cells)} |"
 

@@ -15,15 +15,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import duckdb
-import psutil
 import pyarrow as pa
+from _measure import Meter
 
 KEYS = ("l_orderkey", "l_linenumber")
 SPILL = 1024**3
@@ -107,22 +105,11 @@ def measure(case: str, folder: Path, table: Path) -> dict[str, Any]:
 
     import duckrun  # noqa: F401
 
-    process, done, peak = psutil.Process(), threading.Event(), [0]
-
-    def sample() -> None:
-        while not done.wait(0.02):
-            peak[0] = max(peak[0], process.memory_info().rss)
-
-    thread = threading.Thread(target=sample)
-    thread.start()
-    started = time.perf_counter()
-    CASES[case][1](folder, table)
-    seconds = time.perf_counter() - started
-    done.set()
-    thread.join()
+    with Meter() as meter:
+        CASES[case][1](folder, table)
     files = pa.table(deltalake.DeltaTable(str(table)).get_add_actions(flatten=True))
     rows = sum(files.column("num_records").to_pylist())
-    return {"seconds": seconds, "peak": peak[0], "rows": rows}
+    return {"seconds": meter.seconds, "peak": meter.peak, "rows": rows}
 
 
 def main() -> None:

@@ -13,13 +13,12 @@ import json
 import statistics
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
+from _measure import timed
 from deltalake import write_deltalake
 
 import duckrun
@@ -48,13 +47,6 @@ def make_table(folder: Path, commits: int) -> None:
 
 def rows(number: int) -> pa.Table:
     return pa.table({"id": pa.array([number], pa.int64())})
-
-
-def timed(run: Callable[[], object]) -> float:
-    """Seconds."""
-    started = time.perf_counter()
-    run()
-    return time.perf_counter() - started
 
 
 def plain(folder: Path, version: int, repeat: int) -> list[float]:
