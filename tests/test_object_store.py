@@ -45,6 +45,27 @@ def test_every_verb_works_and_a_fresh_process_sees_it(bucket: str, s3_options: d
         assert fresh.lake.tables("main") == []
 
 
+def test_a_write_does_not_begin_from_what_was_read_before_another_writer(
+    bucket: str, s3_options: dict[str, str]
+) -> None:
+    with (
+        duckrun.connect(bucket, storage_options=s3_options) as s,
+        duckrun.connect(bucket, storage_options=s3_options) as other,
+    ):
+        s.execute("main.t", WriteSpec("error"), pa.table({"n": [1]}))
+        s.snapshot("main.t")
+        other.sql("insert into main.t values (2)")
+        s.execute("main.t", WriteSpec("append"), pa.table({"n": [3]}))
+        assert rows_of(s.scan("main.t")) == [(1,), (2,), (3,)]
+        s.snapshot("main.t")
+        other.lake.drop_table(other.lake.parse("main.t"))  # another table comes to the place, with as many versions
+        for mode, x in (("error", "a"), ("append", "b"), ("append", "c")):
+            other.execute("main.t", WriteSpec(mode), pa.table({"x": [x]}))
+        with pytest.raises(duckrun.SchemaMismatch):
+            s.execute("main.t", WriteSpec("append"), pa.table({"n": [4]}))
+        assert rows_of(s.scan("main.t")) == [("a",), ("b",), ("c",)]
+
+
 def test_credentials_do_not_show(s3_options: dict[str, str]) -> None:
     lake = Lake("s3://bucket/x", storage_options={**s3_options, "AWS_SECRET_ACCESS_KEY": "hush"})
     assert "hush" not in repr(lake) + repr(lake.storage) + repr(vars(lake.storage))

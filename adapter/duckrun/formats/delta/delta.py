@@ -27,7 +27,7 @@ from duckrun.formats.delta.dataset import arrow_dataset
 from duckrun.formats.delta.definition import DeltaDefinition
 from duckrun.formats.delta.files import files_of
 from duckrun.formats.delta.log import COPY, LOG, CommitActions, commit_properties, parse_commit
-from duckrun.formats.delta.long_logs import LongLogs
+from duckrun.formats.delta.long_logs import LastRead, LongLogs
 from duckrun.formats.delta.opening import opened
 from duckrun.formats.delta.protocol import COMPUTED, Protocol, unlisted
 from duckrun.formats.delta.scan_sql import scan_sql
@@ -48,6 +48,7 @@ class DeltaFormat:
         self.storage = storage
         self.read_only = read_only
         self._long_logs = LongLogs(self)
+        self._last_read = LastRead(storage)
 
     # -- snapshots
 
@@ -117,10 +118,19 @@ class DeltaFormat:
         asked = version if timestamp is None else table.version()
         found = self._long_logs.keep(snapshot, asked, partial(files_of, self, table=table))
         # One that is kept lists its files by this very handle, which no write may then move to another version.
-        return replace(found, opened=[table]) if keep and found.long_log is None else found
+        if found.long_log is not None:
+            return found
+        if keep:
+            return replace(found, opened=[table])
+        if version is None and timestamp is None:
+            self._last_read.keep(found, table)
+        return found
 
     def begin(self, ref: TableRef) -> Snapshot | None:
         """The newest version of a table, for the one write that begins from it: its log stays open. None where there is no table."""
+        read = self._last_read.take(ref)
+        if read is not None:
+            return read
         return self.snapshot(ref, keep=True) if self.exists(ref) else None
 
     def handle_of(self, snapshot: Snapshot) -> DeltaTable:

@@ -1,5 +1,5 @@
-"""Tables whose log has many commits since its last checkpoint, which each reader replays one by one: what was read of such a
-table is kept for as long as it is true.
+"""What was read of a log is kept for as long as it is true: of a table whose log has many commits since its last checkpoint, which
+each reader replays one by one, and of a table in a store for the write that follows.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from duckrun.values.snapshot import Snapshot, TableRef
 ListFiles = Callable[[Snapshot], tuple[ScanFile, ...]]
 
 if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
     from duckrun.formats.delta.delta import DeltaFormat
 
 LONG = 100
@@ -50,16 +52,16 @@ class LongLogs:
         The commit itself is compared: another table may have come to the place, with as many versions.
         """
         found = self._kept.get((ref, version))
-        if found is None or self._mark(ref, found.version) != found.long_log:
+        if found is None or _mark(self._storage, ref, found.version) != found.long_log:
             return None
-        return None if version is None and self._commit(ref, found.version + 1) is not None else found
+        return None if version is None and _commit(self._storage, ref, found.version + 1) is not None else found
 
     def keep(self, snapshot: Snapshot, asked: int | None, list_files: ListFiles) -> Snapshot:
         """The snapshot; where its log is long it is marked, lists its files by ``list_files``, and is kept."""
         version, location = snapshot.version, snapshot.ref.location
         if version < LONG or version - self._last_checkpoint(location) < LONG:
             return snapshot
-        mark = self._mark(snapshot.ref, version)
+        mark = _mark(self._storage, snapshot.ref, version)
         if mark is None:
             return snapshot
         marked = replace(snapshot, long_log=mark, list_files=list_files)
@@ -74,9 +76,38 @@ class LongLogs:
         except ValueError:  # readers of the log go on without it, too
             return -1
 
-    def _mark(self, ref: TableRef, version: int) -> str | None:
-        raw = self._commit(ref, version)
-        return None if raw is None else hashlib.sha256(raw).hexdigest()
 
-    def _commit(self, ref: TableRef, version: int) -> bytes | None:
-        return self._storage.read_at(ref.location, f"{LOG}/{version:020d}.json")
+class LastRead:
+    """The newest versions that a statement has read in a store, each with its open log, for the write that begins from it: two requests
+    say that a version still is the newest one, and opening its log again takes a dozen.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._kept: dict[str, tuple[Snapshot, DeltaTable, str]] = {}
+
+    def keep(self, snapshot: Snapshot, table: DeltaTable) -> None:
+        """Keep a newest version. On a local path its log is opened again as fast."""
+        mark = None if self._storage.is_local else _mark(self._storage, snapshot.ref, snapshot.version)
+        if mark is not None:
+            if len(self._kept) >= _KEPT:
+                self._kept.clear()
+            self._kept[snapshot.ref.location] = (snapshot, table, mark)
+
+    def take(self, ref: TableRef) -> Snapshot | None:
+        """The snapshot of a table with its open log, if it still is the newest version. It is the caller's alone from then on."""
+        snapshot, table, mark = self._kept.pop(ref.location, (None, None, None))
+        if snapshot is None or _mark(self._storage, ref, snapshot.version) != mark:
+            return None
+        if _commit(self._storage, ref, snapshot.version + 1) is not None:
+            return None
+        return replace(snapshot, ref=ref, opened=[table])
+
+
+def _mark(storage: Storage, ref: TableRef, version: int) -> str | None:
+    raw = _commit(storage, ref, version)
+    return None if raw is None else hashlib.sha256(raw).hexdigest()
+
+
+def _commit(storage: Storage, ref: TableRef, version: int) -> bytes | None:
+    return storage.read_at(ref.location, f"{LOG}/{version:020d}.json")

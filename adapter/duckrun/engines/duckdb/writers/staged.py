@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from duckrun.engines.duckdb.source import Rows, arrow_schema
+from duckrun.engines.duckdb.source import Rows, schema_of_types
 from duckrun.engines.duckdb.writers.reads import Read, may_go_on_top
 from duckrun.errors import StorageError, UnsupportedFeature
 from duckrun.formats.format import CommitRecord, NewCommit
@@ -39,7 +39,7 @@ def stage(
     if not columns:
         raise UnsupportedFeature(f"Table {ref} needs a column that it is not partitioned by.")
     token = uuid.uuid4().hex[:12]
-    schema = schema_to_text(arrow_schema(rows))
+    schema = schema_to_text(schema_of_types(rows.types, rows.cursor))
     options = ["FORMAT parquet", "RETURN_STATS", "COMPRESSION snappy"]
     if row_group_size:
         options.append(f"ROW_GROUP_SIZE {int(row_group_size)}")
