@@ -23,7 +23,7 @@ def for_spark(root: exp.Expr) -> None:
                 node.replace(rewritten)
         elif isinstance(node, exp.ParseJSON):
             # Spark's own, which makes a VARIANT; sqlglot writes its argument alone, as other dialects have JSON as text.
-            node.replace(exp.Anonymous(this="parse_json", expressions=[node.this]))
+            node.replace(_call("parse_json", node.this))
 
 
 def _rewritten(node: exp.Expr) -> exp.Expr:
@@ -43,13 +43,22 @@ def _function(node: Any) -> exp.Expr:
     if name in ("list_aggr", "list_aggregate", "array_aggr", "array_aggregate"):
         return _list_aggregate(node)
     if name in _RENAMED:
-        return exp.Anonymous(this=_RENAMED[name], expressions=node.expressions)
+        return _call(_RENAMED[name], *node.expressions)
     return node
+
+
+def _call(name: str, *arguments: exp.Expr) -> exp.Anonymous:
+    """A call of a function of Spark's, by its name there."""
+    return exp.Anonymous(this=name, expressions=list(arguments))
+
+
+def _untranslated(what: str, otherwise: str = "") -> UnsupportedFeature:
+    return UnsupportedFeature(f"{what} is not translated to Spark's SQL; {otherwise}run this with engine: duckdb.")
 
 
 def _refused(what: str) -> Callable[[Any], exp.Expr]:
     def refuse(node: Any) -> exp.Expr:
-        raise UnsupportedFeature(f"{what} is not translated to Spark's SQL; run this with engine: duckdb.")
+        raise _untranslated(what)
 
     return refuse
 
@@ -72,7 +81,7 @@ def _select(node: Any) -> exp.Expr:
 
 def _seconds(node: Any) -> exp.Expr:
     """``to_timestamp(1.5)``: Spark's from_unixtime drops the fraction."""
-    return node if node.args.get("scale") else exp.Anonymous(this="timestamp_seconds", expressions=[node.this])
+    return node if node.args.get("scale") else _call("timestamp_seconds", node.this)
 
 
 _RENAMED = {
@@ -97,8 +106,8 @@ def _date_diff(node: Any) -> exp.Expr:
     """DuckDB counts the boundaries between two times (31 January to 1 February is a month), Spark whole units."""
     unit = node.args.get("unit") or exp.var("DAY")
     part = exp.Literal.string(unit.name)
-    cut = [exp.Anonymous(this="date_trunc", expressions=[part.copy(), side]) for side in (node.expression, node.this)]
-    return exp.Anonymous(this="timestampdiff", expressions=[exp.var(unit.name), *cut])
+    cut = [_call("date_trunc", part.copy(), side) for side in (node.expression, node.this)]
+    return _call("timestampdiff", exp.var(unit.name), *cut)
 
 
 def _date_add(node: Any) -> exp.Expr:
@@ -120,13 +129,13 @@ def _interval(node: Any) -> exp.Expr:
         count = (
             amount if _MONTHS[unit] == 1 else exp.Mul(this=exp.Paren(this=amount), expression=_number(_MONTHS[unit]))
         )
-        return exp.Anonymous(this="make_ym_interval", expressions=[_number(0), count])
+        return _call("make_ym_interval", _number(0), count)
     place = {"week": 0, "day": 0, "hour": 1, "minute": 2, "second": 3}.get(unit)
     if place is None:
-        raise UnsupportedFeature(f"interval … {unit} of an amount that is computed is not translated to Spark's SQL.")
+        raise _untranslated(f"interval … {unit} of an amount that is computed")
     if unit == "week":
         amount = exp.Mul(this=exp.Paren(this=amount), expression=_number(7))
-    return exp.Anonymous(this="make_dt_interval", expressions=[*(_number(0) for _ in range(place)), amount])
+    return _call("make_dt_interval", *(_number(0) for _ in range(place)), amount)
 
 
 _MONTHS = {"month": 1, "quarter": 3, "year": 12, "decade": 120, "century": 1200}
@@ -154,7 +163,7 @@ def _regexp_replace(node: Any) -> exp.Expr:
     pattern = node.expression
     if others:
         pattern = exp.Concat(expressions=[exp.Literal.string(f"(?{others})"), pattern])
-    return exp.Anonymous(this="regexp_replace", expressions=[node.this, pattern, replacement or exp.Literal.string("")])
+    return _call("regexp_replace", node.this, pattern, replacement or exp.Literal.string(""))
 
 
 def _qualify(node: Any) -> exp.Expr:
@@ -173,7 +182,7 @@ def _regexp_like(node: Any) -> exp.Expr:
     if flags is None:
         return node
     if not isinstance(flags, exp.Literal) or set(flags.name) - set("ism"):
-        raise UnsupportedFeature(f"regexp_matches with the options {flags.sql()} is not translated to Spark's SQL.")
+        raise _untranslated(f"regexp_matches with the options {flags.sql()}")
     pattern = exp.Concat(expressions=[exp.Literal.string(f"(?{flags.name})"), node.expression])
     return exp.RegexpLike(this=node.this, expression=pattern)
 
@@ -188,13 +197,13 @@ def _within_group(node: Any) -> exp.Expr:
     part = node.this.this
     if order[0].args.get("desc"):
         part = exp.Paren(this=exp.Sub(this=_number(1), expression=part))
-    return exp.Anonymous(this="percentile", expressions=[order[0].this, part])
+    return _call("percentile", order[0].this, part)
 
 
 def _percentile(node: Any) -> exp.Expr:
     if node.expression is None:  # WITHIN GROUP, which Spark writes alike
         return node
-    return exp.Anonymous(this="percentile", expressions=[node.this, node.expression])
+    return _call("percentile", node.this, node.expression)
 
 
 _FIRST_COLUMN = {True: "range", False: "generate_series"}  # by is_end_exclusive: DuckDB's names
@@ -218,7 +227,7 @@ def _table(node: Any) -> exp.Expr:
 def _name_of_day(node: Any) -> exp.Expr:
     """DuckDB's full names; Spark's functions give three letters."""
     pattern = "EEEE" if isinstance(node, exp.Dayname) else "MMMM"
-    return exp.Anonymous(this="date_format", expressions=[node.this, exp.Literal.string(pattern)])
+    return _call("date_format", node.this, exp.Literal.string(pattern))
 
 
 def _json(node: Any) -> exp.Expr:
@@ -244,18 +253,14 @@ def _array_agg(node: Any) -> exp.Expr:
         value, order = value.this, value.expressions
     distinct = isinstance(value, exp.Distinct)
     if distinct and order:
-        raise UnsupportedFeature(
-            "array_agg(distinct … order by …) is not translated to Spark's SQL; use list_sort(array_agg(distinct …)), or "
-            "run this with engine: duckdb."
-        )
+        raise _untranslated("array_agg(distinct … order by …)", "use list_sort(array_agg(distinct …)), or ")
     if distinct:
         (value,) = value.expressions
     parts = [("v", value), *((f"k{i}", key.this) for i, key in enumerate(order))]
-    row: Any = exp.Anonymous(
-        this="named_struct",
-        expressions=[part for name, child in parts for part in (exp.Literal.string(name), child.copy())],
+    row: Any = _call(
+        "named_struct", *(part for name, child in parts for part in (exp.Literal.string(name), child.copy()))
     )
-    rows = exp.Anonymous(this="collect_list", expressions=[exp.Distinct(expressions=[row]) if distinct else row])
+    rows = _call("collect_list", exp.Distinct(expressions=[row]) if distinct else row)
     if call is outer:
         outer = rows
     else:
@@ -265,9 +270,9 @@ def _array_agg(node: Any) -> exp.Expr:
         for i, key in reversed(list(enumerate(order))):
             compared = _comparison(f"k{i}", key, compared)
         by = exp.Lambda(this=compared, expressions=[exp.to_identifier("l"), exp.to_identifier("r")])
-        outer = exp.Anonymous(this="array_sort", expressions=[outer, by])
+        outer = _call("array_sort", outer, by)
     taken = exp.Lambda(this=exp.column("v", "item"), expressions=[exp.to_identifier("item")])
-    return exp.Anonymous(this="transform", expressions=[outer, taken])
+    return _call("transform", outer, taken)
 
 
 def _comparison(name: str, key: Any, equal: exp.Expr) -> exp.Expr:
@@ -295,12 +300,9 @@ def _bracket(node: Any) -> exp.Expr:
     start, end = part.this or _number(1), part.expression
     whole = all(isinstance(n, exp.Literal) and not n.is_string and n.name.isdigit() for n in (start, end))
     if not whole or int(start.name) < 1 or part.args.get("step"):
-        raise UnsupportedFeature(
-            "A slice of a list whose ends are not two positive numbers is not translated to Spark's SQL; run this with "
-            "engine: duckdb."
-        )
+        raise _untranslated("A slice of a list whose ends are not two positive numbers")
     length = max(int(end.name) - int(start.name) + 1, 0)
-    return exp.Anonymous(this="slice", expressions=[node.this, start, _number(length)])
+    return _call("slice", node.this, start, _number(length))
 
 
 def _element(whole: exp.Expr, index: Any) -> exp.Expr:
@@ -308,7 +310,7 @@ def _element(whole: exp.Expr, index: Any) -> exp.Expr:
     if index.is_int:
         number = int(index.to_py()) + 1
         index = exp.Neg(this=_number(-number)) if number < 0 else _number(number)
-    return exp.Anonymous(this="try_element_at", expressions=[whole, index])
+    return _call("try_element_at", whole, index)
 
 
 def _list_aggregate(node: Any) -> exp.Expr:
@@ -316,10 +318,8 @@ def _list_aggregate(node: Any) -> exp.Expr:
     name = node.expressions[1].name.lower() if len(node.expressions) > 1 else ""
     others = [node.expressions[0], *node.expressions[2:]]
     if name not in _OF_LISTS:
-        raise UnsupportedFeature(
-            f"list_aggr(…, {name!r}) is not translated to Spark's SQL; run this with engine: duckdb."
-        )
-    return exp.Anonymous(this=_OF_LISTS[name], expressions=others)
+        raise _untranslated(f"list_aggr(…, {name!r})")
+    return _call(_OF_LISTS[name], *others)
 
 
 _OF_LISTS = {"string_agg": "array_join", "min": "array_min", "max": "array_max"}
@@ -347,10 +347,10 @@ _RULES: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
     exp.Skewness: _refused("skewness(), which Spark computes by another formula,"),
     exp.Kurtosis: _refused("kurtosis(), which Spark computes by another formula,"),
     exp.UnixToTime: _seconds,
-    exp.ToBinary: lambda node: exp.Anonymous(this="bin", expressions=[node.this]),
+    exp.ToBinary: lambda node: _call("bin", node.this),
     exp.Unnest: _unnest,
     exp.Dayname: _name_of_day,
     exp.Monthname: _name_of_day,
     exp.Window: _array_agg,
-    exp.Week: lambda node: exp.Anonymous(this="weekofyear", expressions=[node.this]),
+    exp.Week: lambda node: _call("weekofyear", node.this),
 }

@@ -11,47 +11,16 @@ from duckrun.sql.written import read_from, unread
 from duckrun.statements.parse.tokens import StatementText, step_of, word_of
 
 _BEGIN = ("SELECT", "FROM", "WITH", "VALUES", "TABLE", "PIVOT", "UNPIVOT", "(")
-_END_OF_TABLES = frozenset(
-    [
-        "SELECT",
-        "WHERE",
-        "GROUP",
-        "HAVING",
-        "WINDOW",
-        "QUALIFY",
-        "ORDER",
-        "LIMIT",
-        "OFFSET",
-        "UNION",
-        "INTERSECT",
-        "EXCEPT",
-        "USING",
-        "ON",
-        "SAMPLE",
-        "PIVOT",
-        "UNPIVOT",
-    ]
-)
+_END_OF_TABLES = frozenset([
+    "SELECT", "WHERE", "GROUP", "HAVING", "WINDOW", "QUALIFY", "ORDER", "LIMIT", "OFFSET", "UNION", "INTERSECT",
+    "EXCEPT", "USING", "ON", "SAMPLE", "PIVOT", "UNPIVOT",
+])  # fmt: skip
 _BEFORE_TABLE = ("FROM", "JOIN", "PIVOT", "UNPIVOT", "TABLE", "DESCRIBE", "SUMMARIZE")
 _WITH_FROM_INSIDE = ("EXTRACT", "SUBSTRING", "TRIM", "OVERLAY", "POSITION")
-_NO_ALIAS = _END_OF_TABLES | frozenset(
-    [
-        "JOIN",
-        "INNER",
-        "LEFT",
-        "RIGHT",
-        "FULL",
-        "CROSS",
-        "NATURAL",
-        "SEMI",
-        "ANTI",
-        "ASOF",
-        "POSITIONAL",
-        "TABLESAMPLE",
-        "AT",
-        "LATERAL",
-    ]
-)
+_NO_ALIAS = _END_OF_TABLES | frozenset([
+    "JOIN", "INNER", "LEFT", "RIGHT", "FULL", "CROSS", "NATURAL", "SEMI", "ANTI", "ASOF", "POSITIONAL",
+    "TABLESAMPLE", "AT", "LATERAL",
+])  # fmt: skip
 
 
 def query(source: StatementText, why: str) -> exp.Expr | None:

@@ -159,22 +159,8 @@ def equality(tree: exp.Expr) -> tuple[exp.Expr, exp.Expr] | None:
 
 _LOOSER = ("OR", "->")
 _BESIDE_EQUAL = (
-    "AND",
-    "NOT",
-    "IS",
-    "IN",
-    "LIKE",
-    "ILIKE",
-    "GLOB",
-    "SIMILAR",
-    "BETWEEN",
-    "<",
-    ">",
-    "<=",
-    ">=",
-    "<>",
-    "!=",
-)
+    "AND", "NOT", "IS", "IN", "LIKE", "ILIKE", "GLOB", "SIMILAR", "BETWEEN", "<", ">", "<=", ">=", "<>", "!=",
+)  # fmt: skip
 
 
 def _source_of(tree: exp.Expr) -> StatementText | None:
