@@ -154,7 +154,7 @@ def test_a_frame_keeps_its_version(shop: Session) -> None:
 def test_every_public_name_is_there() -> None:
     assert {name for name in duckrun.__all__ if not hasattr(duckrun, name)} == set()
     assert set(duckrun.__all__) <= set(dir(duckrun))
-    with pytest.raises(AttributeError, match="'conect'"):
+    with pytest.raises(AttributeError, match="duckrun attribute conect"):
         duckrun.conect  # type: ignore[attr-defined]
 
 
