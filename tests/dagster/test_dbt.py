@@ -151,6 +151,7 @@ def found(result: dg.ExecuteInProcessResult, *key: str) -> dict[str, Any]:
     return {name: value.value for name, value in events[-1].materialization.metadata.items()}
 
 
+@pytest.mark.drawn(3)
 def test_python_feeds_dbt_and_dbt_feeds_python(graph: Graph, made: tuple[Path, dg.ExecuteInProcessResult]) -> None:
     root, result = made
     shutil.copytree(root, graph.root)
@@ -192,12 +193,14 @@ def test_a_retried_dbt_step_commits_each_model_once(graph: Graph) -> None:
     assert found(again, "marts", "appended")["replayed"] is True
 
 
+@pytest.mark.drawn(3)
 def test_the_data_version_of_a_model_is_its_tables_version(once: dg.ExecuteInProcessResult) -> None:
     events = [e for e in once.all_events if e.is_step_materialization]
     versions = {e.asset_key.path[-1]: e.materialization.tags["dagster/data_version"] for e in events if e.asset_key}
     assert versions["daily"].endswith("@0") and versions["report"].endswith("@0")
 
 
+@pytest.mark.drawn(3)
 def test_the_lineage_of_columns_reaches_through_views_to_sources(once: dg.ExecuteInProcessResult) -> None:
     lineage = found(once, "marts", "daily")["dagster/column_lineage"].deps_by_column
     seen, orders = dg.AssetKey(["marts", "orders_seen"]), dg.AssetKey(["raw", "orders"])
