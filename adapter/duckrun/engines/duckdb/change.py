@@ -53,7 +53,8 @@ def delete_insert(job: Job, spec: DeleteInsertSpec, snapshot: Snapshot, rows: Ro
         reason = "rows are deleted and inserted in one commit"
         counts = (counted(rows.cursor, f"({rows.sql})"), 0, None)
         read = joined(rows.cursor, fitted.sql, on, within)
-        return _without(job, snapshot, rows.cursor, table, hits, fitted, reason, counts, read)
+        new = _without(job, snapshot, rows.cursor, table, hits, fitted, reason, counts)
+    return swap(job, snapshot, new, read)
 
 
 def delete(
@@ -64,7 +65,9 @@ def delete(
     if rows is None:
         read, whole = matching(cursor, predicate), whole_files(snapshot, cursor, predicate)
         if whole is not None:
-            return _swap(job, snapshot, (), whole, "whole files go", (0, 0, counted_rows(whole)), read)
+            return swap(
+                job, snapshot, _new(job, snapshot, (), whole, "whole files go", (0, 0, counted_rows(whole))), read
+            )
     else:
         read = joined(cursor, rows.sql, predicate or "true")
     where = f"({predicate or 'true'}) IS TRUE"
@@ -76,7 +79,8 @@ def delete(
                 f"SELECT DISTINCT target.{table.file}, target.{table.row} FROM ({table.sql}) AS target "
                 f"JOIN ({rows.sql}) AS source ON {where}"
             )
-        return _without(job, snapshot, cursor, table, hits, None, reason, (0, 0, None), read)
+        new = _without(job, snapshot, cursor, table, hits, None, reason, (0, 0, None))
+    return swap(job, snapshot, new, read)
 
 
 def update(
@@ -108,7 +112,8 @@ def update(
             else:
                 read = EVERYTHING if has_subquery(*assigned.values()) else joined(cursor, rows.sql, predicate or "true")
             counts = (0, counted(cursor, changes), 0)
-            return rewrite(job, snapshot, cursor, table, changes, fitted, reason, counts, read)
+            new = rewritten(job, snapshot, cursor, table, changes, fitted, reason, counts)
+    return swap(job, snapshot, new, read)
 
 
 def _refuse_several(
@@ -136,13 +141,14 @@ def replace(job: Job, snapshot: Snapshot, rows: Rows, predicate: str | None, rea
         if written_anew(snapshot):
             with job.read_once(rows) as kept, numbered(snapshot, cursor) as table:
                 hits = _same_partitions(snapshot, table, kept)
-                return _without(job, snapshot, cursor, table, hits, kept, reason, (None, 0, None), EVERYTHING)
+                new = _without(job, snapshot, cursor, table, hits, kept, reason, (None, 0, None))
+            return swap(job, snapshot, new, EVERYTHING)
         files = job.staged(rows, snapshot.partition_columns)
         schema, columns = snapshot.schema, snapshot.partition_columns
         present = {partition_key(f.partition_values, schema, columns) for f in files}
         gone = [f for f in snapshot.files() if partition_key(f.partition_values, schema, columns) in present]
         counts = (counted_rows(files), 0, counted_rows(gone))
-        return _swap(job, snapshot, files, gone, reason, counts, partitions(snapshot, files))
+        return swap(job, snapshot, _new(job, snapshot, files, gone, reason, counts), partitions(snapshot, files))
     if not is_steady(predicate, cursor):
         raise InvalidConfig(
             f"replace on table {job.transaction.ref}: which rows {predicate} is true for changes each time it is asked, and the "
@@ -152,17 +158,20 @@ def replace(job: Job, snapshot: Snapshot, rows: Rows, predicate: str | None, rea
     read = matching(cursor, predicate)
     if whole is not None:
         files = job.staged(rows, snapshot.partition_columns)
-        return _swap(job, snapshot, files, whole, reason, (counted_rows(files), 0, counted_rows(whole)), read)
+        counts = (counted_rows(files), 0, counted_rows(whole))
+        return swap(job, snapshot, _new(job, snapshot, files, whole, reason, counts), read)
     with numbered(snapshot, cursor) as table:
         hits = f"SELECT {table.file}, {table.row} FROM ({table.sql}) WHERE ({predicate}) IS TRUE"
-        return _without(job, snapshot, cursor, table, hits, job.kept(rows), reason, (None, 0, None), read)
+        new = _without(job, snapshot, cursor, table, hits, job.kept(rows), reason, (None, 0, None))
+    return swap(job, snapshot, new, read)
 
 
 def append(job: Job, snapshot: Snapshot, rows: Rows) -> Commit:
     """Add rows to a table whose columns go or change their type with them: all of it is written anew."""
     with numbered(snapshot, rows.cursor) as table:
         none = f"SELECT {table.file}, {table.row} FROM ({table.sql}) WHERE false"
-        return _without(job, snapshot, rows.cursor, table, none, job.kept(rows), REWRITTEN, (None, 0, 0), EVERYTHING)
+        new = _without(job, snapshot, rows.cursor, table, none, job.kept(rows), REWRITTEN, (None, 0, 0))
+    return swap(job, snapshot, new, EVERYTHING)
 
 
 def _same_partitions(snapshot: Snapshot, table: Numbered, rows: Rows) -> str:
@@ -210,14 +219,13 @@ def _without(
     added: Rows | None,
     reason: str,
     counts: RowCounts,
-    read: Read,
-) -> Commit:
-    """rewrite() without the rows that a query finds."""
+) -> NewCommit:
+    """rewritten() without the rows that a query finds."""
     with computed(cursor, hits) as changes:
-        return rewrite(job, snapshot, cursor, table, changes, added, reason, counts, read)
+        return rewritten(job, snapshot, cursor, table, changes, added, reason, counts)
 
 
-def rewrite(
+def rewritten(
     job: Job,
     snapshot: Snapshot,
     cursor: duckdb.DuckDBPyConnection,
@@ -226,10 +234,8 @@ def rewrite(
     added: Rows | None,
     reason: str,
     counts: RowCounts,
-    read: Read,
-) -> Commit:
-    """Write anew the files that hold some rows, without those rows, and add others: one commit. ``read`` says which rows of
-    other writers would have made it another one.
+) -> NewCommit:
+    """A commit, to be made by swap(), that takes some rows away and adds others: the files that hold them are written anew.
 
     ``changes`` is a computed table with the file and the number of each row; those without are no row of the table.
     """
@@ -247,7 +253,7 @@ def rewrite(
     if added is not None:
         selects.append(f"SELECT {names} FROM ({added.sql})")
     if not selects:
-        return job.transaction.nothing(snapshot, "no row was concerned")
+        return _new(job, snapshot, (), (), reason, (0, 0, 0))
     sql = f"SELECT * FROM ({' UNION ALL '.join(selects)}){order_by(sort_order(snapshot.properties))}"
     one_shot = added is not None and added.one_shot
     files = staged.stage(
@@ -263,7 +269,7 @@ def rewrite(
         deleted = matched
     if written_anew(snapshot) and reason != REWRITTEN:
         reason = f"{reason}; {REWRITTEN}"
-    return _swap(job, snapshot, files, gone, reason, (inserted, updated, deleted), read)
+    return _new(job, snapshot, files, gone, reason, (inserted, updated, deleted))
 
 
 def counted(cursor: duckdb.DuckDBPyConnection, rows: str, where: str = "true") -> int:
@@ -280,17 +286,19 @@ def _refuse_strangers(job: Job, paths: set[str]) -> None:
         )
 
 
-def _swap(
+def _new(
     job: Job,
     snapshot: Snapshot,
     files: Sequence[staged.StagedFile],
     gone: Sequence[ScanFile],
     reason: str,
     counts: RowCounts,
-    read: Read,
-) -> Commit:
-    definition = definition_of(snapshot)
-    if not files and not gone and definition is None:
+) -> NewCommit:
+    return NewCommit(job.spec, definition_of(snapshot), files, gone, counts, "staged", reason)
+
+
+def swap(job: Job, snapshot: Snapshot, new: NewCommit, read: Read) -> Commit:
+    """Make a commit whose files are staged. ``read`` says which rows of other writers would have made it another one."""
+    if not new.adds and not new.removes and new.definition is None:
         return job.transaction.nothing(snapshot, "no row was concerned")
-    new = NewCommit(job.spec, definition, files, gone, counts, "staged", reason)
     return staged.commit(job.transaction, snapshot, new, read, fence=job.spec.read_version)

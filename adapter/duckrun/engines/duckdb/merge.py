@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import duckdb
 import pyarrow as pa
 
-from duckrun.engines.duckdb.change import rewrite
+from duckrun.engines.duckdb.change import rewritten, swap
 from duckrun.engines.duckdb.places import Numbered, computed, names_of, numbered
 from duckrun.engines.duckdb.rows_to_write import refuse_outside, types_of
 from duckrun.engines.duckdb.source import Rows
@@ -417,4 +417,5 @@ def _merge_staged(
                 v for c in clauses for v in (c.set or {}).values()
             ]
             read = EVERYTHING if alone or has_subquery(*expressions) else joined(cursor, fitted.sql, on, within)
-            return rewrite(job, snapshot, cursor, table, changes, added, reason, counts or (0, 0, 0), read)
+            new = rewritten(job, snapshot, cursor, table, changes, added, reason, counts or (0, 0, 0))
+    return swap(job, snapshot, new, read)
