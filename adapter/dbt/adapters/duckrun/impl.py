@@ -20,10 +20,10 @@ from dbt.adapters.duckrun.environment import LakeEnvironment
 from dbt.adapters.duckrun.materialize.build import Build
 from dbt.adapters.duckrun.materialize.external import ExternalFile, build_external
 from dbt.adapters.duckrun.materialize.response import DuckrunResponse
-from dbt.adapters.duckrun.materialize.snapshots import SnapshotColumns, snapshot_merge
+from dbt.adapters.duckrun.materialize.snapshots import SnapshotColumns
 from dbt.adapters.duckrun.materialize.stage import DuckDBStage
 from dbt.adapters.duckrun.materialize.strategy import OVERWRITE, OutOfSync, write_strategy
-from dbt.adapters.duckrun.model.config import STRATEGIES, column_comments, parse_model
+from dbt.adapters.duckrun.model.config import ModelConfig, column_comments, parse_model
 from dbt.adapters.duckrun.model.node import Node, current, running
 from dbt.adapters.duckrun.relation import DuckrunColumn, DuckrunRelation, quoted
 from dbt.adapters.duckrun.spark.stage import SparkStage, spark_type
@@ -33,7 +33,6 @@ from dbt_common.contracts.constraints import ConstraintType
 from dbt_common.contracts.metadata import CatalogTable
 from dbt_common.exceptions import CompilationError, DbtRuntimeError
 
-from duckrun.engines.duckdb import ViewCatalog
 from duckrun.errors import DuckrunError, InvalidConfig, UnsupportedFeature
 from duckrun.lake.lake import TableRef, ViewDefinition
 from duckrun.run.pins import unnoted
@@ -51,10 +50,7 @@ class DuckrunAdapter(DuckDBAdapter):
 
     # Checked as the rows are written, keys by a look at the rows before; nothing stands for foreign keys.
     CONSTRAINT_SUPPORT = {
-        ConstraintType.check: ConstraintSupport.ENFORCED,
-        ConstraintType.not_null: ConstraintSupport.ENFORCED,
-        ConstraintType.unique: ConstraintSupport.ENFORCED,
-        ConstraintType.primary_key: ConstraintSupport.ENFORCED,
+        **DuckDBAdapter.CONSTRAINT_SUPPORT,
         ConstraintType.foreign_key: ConstraintSupport.NOT_ENFORCED,
     }
 
@@ -64,28 +60,21 @@ class DuckrunAdapter(DuckDBAdapter):
     def env(self) -> LakeEnvironment:
         return self.connections.lake_env()
 
-    def _views(self, database: str | None) -> ViewCatalog | None:
-        """The lake that is a database of the project; None for one that is attached, and dbt-duckdb's business."""
-        return self.env.catalog(database)
-
     def _ref(self, relation: BaseRelation) -> TableRef | None:
         """The table of a relation, or None where it cannot be one: a temporary relation, another database."""
-        if not relation.schema or not relation.identifier:
-            return None
-        views = self._views(relation.database)
-        if views is None:
+        views = self.env.catalog(relation.database)
+        if views is None or not relation.schema or not relation.identifier:
             return None
         try:
             return views.lake.resolve(relation.schema, relation.identifier)
         except InvalidConfig:  # a name that no table of a lake can have, such as one that starts with an underscore
             return None
 
-    def _target(self, relation: BaseRelation, node: str) -> TableRef:
-        """The table that a node writes. Raises for a database that is no lake, and for an impossible name."""
-        views = self._views(relation.database)
-        if views is None:
-            raise UnsupportedFeature(f"{node}: {relation} cannot be written. {self._no_lake(relation.database)}")
-        return views.lake.resolve(relation.schema or "", relation.identifier or "")
+    def _present(self, relation: BaseRelation) -> TableRef | None:
+        """The table or persisted view that a lake holds for a relation; None where it holds none."""
+        ref = self._ref(relation)
+        lake = None if ref is None else self.env.lakes.of(ref)
+        return ref if ref is not None and lake is not None and (lake.definition(ref) or lake.exists(ref)) else None
 
     def _no_lake(self, database: str | None) -> str:
         others = ", ".join(self.config.credentials.lakes or {}) or "none"
@@ -163,17 +152,13 @@ class DuckrunAdapter(DuckDBAdapter):
 
     def _catalog_supports_foreign_keys(self, database: str) -> bool:
         # Saves dbt-duckdb's look-ups of DuckDB's constraints before each node.
-        return self._views(database) is None and super()._catalog_supports_foreign_keys(database)
-
-    @available
-    def valid_incremental_strategies(self) -> Sequence[str]:
-        return list(STRATEGIES)
+        return self.env.catalog(database) is None and super()._catalog_supports_foreign_keys(database)
 
     # -- discovery
 
     def list_schemas(self, database: str) -> list[str]:
         found = super().list_schemas(database)
-        views = self._views(database)
+        views = self.env.catalog(database)
         if views is None:
             return found
         with self._dbt_errors():
@@ -185,7 +170,7 @@ class DuckrunAdapter(DuckDBAdapter):
 
     def list_relations_without_caching(self, schema_relation: BaseRelation) -> list[BaseRelation]:
         """Tables and views of the lake by listing; and what else DuckDB holds in that schema (loaded sources, ...)."""
-        views = self._views(schema_relation.database)
+        views = self.env.catalog(schema_relation.database)
         if views is None or not schema_relation.schema:
             return super().list_relations_without_caching(schema_relation)
         with self._dbt_errors():
@@ -213,13 +198,12 @@ class DuckrunAdapter(DuckDBAdapter):
         """Drop a Delta table or a persisted view; anything else is DuckDB's own."""
         if relation.type is None:
             raise RelationTypeNullError(relation)
-        if self._is_temporary(relation) and self.on_spark():
-            self._spark_stage().forget(relation.identifier or "")
+        if _is_temporary(relation) and self.on_spark():
+            self._stage().drop(relation)
             return
-        ref = self._ref(relation)
         with self._dbt_errors():
-            lake = None if ref is None else self.env.lakes.of(ref)
-            if ref is None or lake is None or (lake.definition(ref) is None and not lake.exists(ref)):
+            ref = self._present(relation)
+            if ref is None:
                 super().drop_relation(relation)
                 return
             self.cache_dropped(relation)
@@ -227,12 +211,12 @@ class DuckrunAdapter(DuckDBAdapter):
 
     def create_schema(self, relation: BaseRelation) -> None:
         """Make the DuckDB schema, where the views are; in the lake a schema is a folder that its first table makes."""
-        if self._views(relation.database) is None:
+        if self.env.catalog(relation.database) is None:
             raise DbtRuntimeError(f"Schema {relation.schema} cannot be made. {self._no_lake(relation.database)}")
         super().create_schema(relation)
 
     def drop_schema(self, relation: BaseRelation) -> None:
-        views = self._views(relation.database)
+        views = self.env.catalog(relation.database)
         if views is not None and relation.schema:
             with self._dbt_errors():
                 drop_schema(self.env, views, relation.schema)
@@ -251,10 +235,8 @@ class DuckrunAdapter(DuckDBAdapter):
             self.env.views_of(ref).changed(ref)
 
     def rename_relation(self, from_relation: BaseRelation, to_relation: BaseRelation) -> None:
-        ref = self._ref(from_relation)
         with self._dbt_errors():
-            lake = None if ref is None else self.env.lakes.of(ref)
-            if ref is not None and lake is not None and (lake.exists(ref) or lake.definition(ref)):
+            if self._present(from_relation) is not None:
                 raise UnsupportedFeature(
                     f"{from_relation} cannot be renamed to {to_relation}: a table of a lake is known by its folder. "
                     "Write it under the new name and drop the old one."
@@ -263,47 +245,60 @@ class DuckrunAdapter(DuckDBAdapter):
 
     # -- materializations
 
-    @available.parse(lambda *a, **k: OVERWRITE)
-    def write_strategy(self, existing: BaseRelation | None, full_refresh: bool, model: Mapping[str, Any]) -> str:
-        """How an incremental model writes this time: overwrite, or by its incremental strategy."""
+    @available.parse_none
+    def model_config(self, model: Mapping[str, Any]) -> ModelConfig:
+        """The config of a node: read once, and passed to the methods that write it."""
         with self._dbt_errors():
-            return write_strategy(
-                parse_model(model),
-                exists_as_table=existing is not None and existing.is_table,
-                full_refresh=bool(full_refresh),
-            )
+            return parse_model(model)
+
+    @available.parse(lambda *a, **k: OVERWRITE)
+    def write_strategy(self, config: ModelConfig, existing: BaseRelation | None, full_refresh: bool) -> str:
+        """How an incremental model writes this time: overwrite, or by its incremental strategy."""
+        exists = existing is not None and existing.is_table
+        with self._dbt_errors():
+            return write_strategy(config, exists_as_table=exists, full_refresh=bool(full_refresh))
 
     @available.parse_none
-    def build_delta(self, relation: BaseRelation, model: Mapping[str, Any], strategy: str, sql: str) -> DuckrunResponse:
+    def build_delta(self, relation: BaseRelation, config: ModelConfig, strategy: str, sql: str) -> DuckrunResponse:
         """Run a model's SQL and write its rows to its table, as one commit."""
         with self._dbt_errors():
-            return self._build(relation, model).table(strategy, sql)
+            build = self._build(relation, config)
+            build.run_header()
+            return build.table(strategy, sql)
 
     @available.parse_none
     def store(
-        self, relation: BaseRelation, model: Mapping[str, Any], strategy: str, staging: BaseRelation
+        self, relation: BaseRelation, config: ModelConfig, strategy: str, staging: BaseRelation
     ) -> DuckrunResponse:
-        """Write the rows of a DuckDB relation to a model's or seed's table, as one commit, and drop that relation."""
+        """Write the rows of a staged relation to a model's or seed's table, as one commit, and drop that relation."""
         with self._dbt_errors():
             try:
-                build = self._build(relation, model, header=False)
-                return build.table(strategy, f"select * from {staging.render()}")
+                return self._build(relation, config).table(strategy, f"select * from {staging.render()}")
             finally:
-                self._drop_staging(staging)
+                self._stage().drop(staging)
 
     @available.parse_none
-    def build_view(self, relation: BaseRelation, model: Mapping[str, Any], sql: str) -> DuckrunResponse:
+    def build_view(self, relation: BaseRelation, config: ModelConfig, sql: str) -> DuckrunResponse:
         """Persist a view in the lake, so that every process and engine sees it; a table of its name goes."""
         with self._dbt_errors():
-            return self._build(relation, model).view(sql)
+            build = self._build(relation, config)
+            build.run_header()
+            return build.view(sql)
 
     @available.parse_none
     def build_snapshot(
-        self, relation: BaseRelation, model: Mapping[str, Any], sql: str, columns: Mapping[str, str]
+        self,
+        relation: BaseRelation,
+        config: ModelConfig,
+        sql: str,
+        columns: Mapping[str, str],
+        open_until: str | None,
     ) -> DuckrunResponse:
         """Merge what dbt's snapshot query found (its rows, with dbt_change_type) into a snapshot's table."""
         with self._dbt_errors():
-            return snapshot_merge(self._build(relation, model), sql, SnapshotColumns.parse(columns, model))
+            build = self._build(relation, config)
+            build.run_header()
+            return build.table(SnapshotColumns(columns["dbt_scd_id"], columns["dbt_valid_to"], open_until), sql)
 
     @available.parse_none
     def build_external(
@@ -320,25 +315,28 @@ class DuckrunAdapter(DuckDBAdapter):
         with self._dbt_errors():
             try:
                 file = ExternalFile.parse(model, location, write_options, read_location, options)
-                return build_external(self._build(relation, model), staging.render(), file)
+                return build_external(self._build(relation, parse_model(model)), staging.render(), file)
             finally:
-                self._drop_staging(staging)
+                self._stage().drop(staging)
 
-    def _build(self, relation: BaseRelation, model: Mapping[str, Any], *, header: bool = True) -> Build:
-        """A node's write; without ``header``, its rows are there, and no SQL of the node runs any more."""
-        ref = self._target(relation, str(model.get("unique_id", relation)))
-        config = parse_model(model)
-        return Build(self.env, self._stage(), ref, config if header else replace(config, sql_header=None))
-
-    def _spark_stage(self) -> SparkStage:
-        with self._dbt_errors():
-            return SparkStage(self.connections.spark_session(), self._node())
+    def _build(self, relation: BaseRelation, config: ModelConfig) -> Build:
+        """A node's write of the table of a relation. Raises for a database that is no lake, and for an impossible name."""
+        views = self.env.catalog(relation.database)
+        if views is None:
+            problem = f"{config.node}: {relation} cannot be written."
+            raise UnsupportedFeature(f"{problem} {self._no_lake(relation.database)}")
+        ref = views.lake.resolve(relation.schema or "", relation.identifier or "")
+        return Build(self.env, self._stage(), ref, config)
 
     def _stage(self) -> DuckDBStage | SparkStage:
         """Where this node's rows are while they are written."""
         if self.on_spark():
-            return self._spark_stage()
-        return DuckDBStage(self.env, self.connections.raw_cursor(), self.execute)
+            with self._dbt_errors():
+                return SparkStage(self.connections.spark_session(), self._node())
+        return self._duckdb_stage()
+
+    def _duckdb_stage(self) -> DuckDBStage:
+        return DuckDBStage(self.env, self._node(), self.connections.raw_cursor(), self.execute)
 
     @available.parse_none
     def load_seed(
@@ -348,46 +346,24 @@ class DuckrunAdapter(DuckDBAdapter):
 
         Their ``this`` is the staging table: so types, delimiters, quoting and ``fast`` mean what they mean there.
         """
-        staging = self._duckdb_staging(relation)
+        parsed, duckdb_stage, stage = self.model_config(model), self._duckdb_stage(), self._stage()
+        staging = duckdb_stage.new_relation(relation)
         override = {"this": staging, "config": config, "model": model}
         arguments = {"model": model, "agate_table": agate_table}
         self.execute_macro("create_csv_table", context_override=override, kwargs=arguments)
         if agate_table.rows:
             self.execute_macro("load_csv_rows", context_override=override, kwargs=arguments)
-        stage = self._stage()
         if isinstance(stage, SparkStage):
-            loaded, staging = staging, self.staging_table(relation)
-            rows = self.connections.raw_cursor().execute(f"select * from {loaded.render()}").to_arrow_table()
+            rows = duckdb_stage.cursor.execute(f"select * from {staging.render()}").to_arrow_table()
+            duckdb_stage.drop(staging)
+            staging = stage.new_relation(relation)
             stage.keep(staging.identifier or "", rows)
-            self.connections.raw_cursor().execute(f"drop table if exists {loaded.render()}")
-        return self.store(relation, model, OVERWRITE, staging)
+        return self.store(relation, parsed, OVERWRITE, staging)
 
     @available.parse_none
     def staging_table(self, relation: BaseRelation) -> BaseRelation:
-        """Where a seed, Python or external model puts its rows first: a name that no table of a lake can have."""
-        if not self.on_spark():
-            return self._duckdb_staging(relation)
-        name = f"_duckrun_staging_{uuid.uuid4().hex}"
-        return relation.incorporate(path={"database": None, "schema": None, "identifier": name}, type="table")
-
-    def _duckdb_staging(self, relation: BaseRelation) -> BaseRelation:
-        """A DuckDB table, which every cursor sees, as no temporary one is."""
-        name = f"_duckrun_staging_{relation.schema}_{relation.identifier}"
-        database = self.config.credentials.database
-        path = {"database": database, "schema": "main", "identifier": name}
-        staging = relation.incorporate(path=path, type="table")
-        self.connections.raw_cursor().execute(f"drop table if exists {staging.render()}")
-        return staging
-
-    def _drop_staging(self, staging: BaseRelation) -> None:
-        if self._is_temporary(staging):
-            self._spark_stage().forget(staging.identifier or "")
-        else:
-            self.connections.raw_cursor().execute(f"drop table if exists {staging.render()}")
-
-    @staticmethod
-    def _is_temporary(relation: BaseRelation) -> bool:
-        return not relation.schema and not relation.database
+        """Where a Python or external model puts its rows first: a name that no table of a lake can have."""
+        return self._stage().new_relation(relation)
 
     def submit_python_job(self, parsed_model: dict, compiled_code: str) -> AdapterResponse:
         """Run a Python model: ``session`` is DuckDB's connection, or the SparkSession. One that speaks of dbt.this may read its
@@ -405,8 +381,9 @@ class DuckrunAdapter(DuckDBAdapter):
     # -- columns
 
     def get_columns_in_relation(self, relation: BaseRelation) -> list[Any]:
-        if self._is_temporary(relation) and self.on_spark():
-            return self._columns(self._spark_stage().columns(relation.identifier or ""))
+        stage = self._stage() if _is_temporary(relation) else None
+        if isinstance(stage, SparkStage):
+            return self._columns(stage.columns(relation.identifier or ""))
         found = super().get_columns_in_relation(relation)
         return self._columns([(c.column, c.dtype) for c in found]) if self._node().dialect == "spark" else found
 
@@ -433,7 +410,7 @@ class DuckrunAdapter(DuckDBAdapter):
     # -- documentation
 
     def _get_one_catalog(self, information_schema: Any, schemas: Any, used_schemas: Any) -> Any:
-        views = self._views(information_schema.database)
+        views = self.env.catalog(information_schema.database)
         if views is None:
             return super()._get_one_catalog(information_schema, schemas, used_schemas)
         with self._dbt_errors():
@@ -441,7 +418,7 @@ class DuckrunAdapter(DuckDBAdapter):
             return self._catalog_filter_table(catalog_of(self.env, views, names), used_schemas)
 
     def _get_one_catalog_by_relations(self, information_schema: Any, relations: Any, used_schemas: Any) -> Any:
-        views = self._views(information_schema.database)
+        views = self.env.catalog(information_schema.database)
         if views is None:
             return super()._get_one_catalog_by_relations(information_schema, relations, used_schemas)
         with self._dbt_errors():
@@ -450,7 +427,7 @@ class DuckrunAdapter(DuckDBAdapter):
 
     def get_catalog_for_single_relation(self, relation: BaseRelation) -> CatalogTable | None:
         """What `dbt docs generate` would say of one table or view; None where the lake does not hold it."""
-        views = self._views(relation.database)
+        views = self.env.catalog(relation.database)
         if views is None:
             return super().get_catalog_for_single_relation(relation)
         with self._dbt_errors():
@@ -472,3 +449,7 @@ class DuckrunAdapter(DuckDBAdapter):
             names = lake.snapshot(ref).schema.names
             comments = column_comments(model.get("columns") or {}, names) if for_columns else {}
             describe(self.env, ref, description, comments)
+
+
+def _is_temporary(relation: BaseRelation) -> bool:
+    return not relation.schema and not relation.database

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager
 
 from dbt.adapters.duckrun.environment import LakeEnvironment
 from dbt.adapters.duckrun.materialize.response import DuckrunResponse
+from dbt.adapters.duckrun.materialize.snapshots import SnapshotColumns, plan_snapshot
 from dbt.adapters.duckrun.materialize.stage import Stage
 from dbt.adapters.duckrun.materialize.strategy import CREATE, OVERWRITE, Write, plan_write, rows_that_stay
 from dbt.adapters.duckrun.model.config import ModelConfig, column_comments
@@ -23,6 +23,7 @@ from duckrun.errors import (
     repeated_keys,
 )
 from duckrun.lake.lake import LocationDefinition, TableRef, ViewDefinition
+from duckrun.run.pins import Read
 from duckrun.run.transaction import MAX_ATTEMPTS, Transaction
 from duckrun.sql.names import quote_identifier
 from duckrun.storage.storage import normalise_root
@@ -49,129 +50,115 @@ class Build:
         if self.config.location:
             self.ref = self.lake.at(normalise_root(self.config.location), schema=ref.schema, name=ref.name)
 
+    def run_header(self) -> None:
+        """Run the model's ``sql_header``, which its SQL needs before it."""
+        if self.config.sql_header:
+            self.stage.header(self.config.sql_header)
+
     # -- tables
 
-    def table(self, strategy: str, sql: str) -> DuckrunResponse:
-        """Write the rows of a SELECT as a strategy says."""
-
-        def plan(staging: str, source: list[str]) -> Write:
-            target = None if strategy in (OVERWRITE, CREATE) or not self.lake.exists(self.ref) else self.target()
-            write = plan_write(
-                self.config,
-                strategy,
-                table=str(self.ref),
-                staging=staging,
-                source=source,
-                target=target,
-                fenced=self.can_fence,
-                constraints=self._constraints(source) if target is None else None,
-            )
-            self._refuse_doubled_keys(strategy, staging, source, target)
-            return write
-
-        return self.staged(sql, plan)
-
-    @property
-    def can_fence(self) -> bool:
-        """Whether this node's engine can fence a write of its table."""
-        return self.stage.engine.can_fence(self.lake.storage)
-
-    def _constraints(self, source: list[str]) -> TableConstraints:
-        """What the table will hold every writer to; nothing where its features are such that only Spark writes its log."""
-        form = self.lake.format
-        special = form.special_properties(self.config.table_properties)
-        if self.config.constraints and (special or (self.lake.exists(self.ref) and form.only_spark(self.target()))):
-            logger.debug(f"{self.config.node}: the contract's constraints are held by this model's writes alone.")
-            return TableConstraints()
-        return kept_in_table(self.config.node, self.config.constraints, source)
-
-    def target(self) -> Snapshot:
-        """The table at the version that this run reads: what the node's SQL saw as ``{{ this }}``."""
-        return self.env.pins.snapshot(self.ref)
-
-    def staged(self, sql: str, plan: Callable[[str, list[str]], Write]) -> DuckrunResponse:
-        """Stage a SELECT, and carry out what ``plan`` makes of the staging view's name and its columns.
+    def table(self, strategy: str | SnapshotColumns, sql: str) -> DuckrunResponse:
+        """Write the rows of a SELECT as a strategy says (a snapshot's columns: as that snapshot).
 
         Where others change the table while it is computed from itself, it is computed again. Raises SourceOutdated where
         its SQL cannot say all: a hook, a macro's query or Python of the node read the table before.
         """
-        if self.config.sql_header:
-            self.stage.header(self.config.sql_header)
+        staging, engine, work = f"{self.ref.name}{_STAGING_SUFFIX}", self.stage.engine, self.config.node
+        if self.config.batch is not None:
+            work = f"{work}/{self.config.batch.start}"  # batches run at once: each is a piece of work of its own
         before = self.env.pins.log.read(self.ref.location)
-        for _ in range(MAX_ATTEMPTS - 1):
+        for tried in range(1, MAX_ATTEMPTS + 1):
             try:
-                return self._staged(sql, plan)
+                with self._staged(staging, sql):
+                    write = self._plan(strategy, staging)
+                    reads = self.stage.reads(sql)
+                    if write.widen is not None:
+                        # An id of its own: the retry of a run that was killed after this commit finds the columns there,
+                        # makes only the second one, and must not take this for it.
+                        none = self.stage.source(write.widen_select)
+                        engine.execute(write.widen, none, self._transaction(f"{work}/columns"))
+                    commit = engine.execute(write.spec, self.stage.source(write.select), self._transaction(work))
+                break
             except SourceOutdated as error:
-                if before is not None:
-                    raise SourceOutdated(
-                        f"{self.config.node}: {error} It is not computed again here, since a hook, a query of a macro or Python code of "
-                        "the node has read the table before."
-                    ) from error
-                if not self._has_same_columns(error.version):  # which the SQL was compiled for
+                if tried == MAX_ATTEMPTS:
                     raise
+                self._refuse_to_repeat(error, before)
                 self.env.pins.renew(self.ref)
                 logger.info(f"{self.config.node}: {error} It is computed again.")
-        return self._staged(sql, plan)
-
-    def _has_same_columns(self, version: int | None) -> bool:
-        try:
-            return (
-                version is not None
-                and self.lake.snapshot(self.ref, version).schema == self.lake.snapshot(self.ref).schema
-            )
-        except (VersionNotReadable, TableNotFound):
-            return False
-
-    def _staged(self, sql: str, plan: Callable[[str, list[str]], Write]) -> DuckrunResponse:
-        staging = f"{self.ref.name}{_STAGING_SUFFIX}"
-        with self._holding(staging, sql):
-            write = plan(staging, [name for name, _ in self.stage.columns(staging)])
-            reads = self.stage.reads(sql)
-            commit = self._commit(write)
+        assert isinstance(commit, Commit), "a spec of rows gives a Commit"
+        if self.config.z_order_by:
+            columns = self.lake.snapshot(self.ref).schema.names
+            order = OptimizeSpec(z_order_by=tuple(match(name, columns) or name for name in self.config.z_order_by))
+            engine.execute(order, None, self.env.transaction(self.ref, f"{work}/z-order", rows=False))
         self._define()
         self.env.views_of(self.ref).changed(self.ref)
         logger.debug(f"{self.config.node}: {commit}")
         return DuckrunResponse.of_commit(commit, reads)
 
-    @contextmanager
-    def _holding(self, staging: str, sql: str, *, as_view: bool = False) -> Iterator[None]:
-        node, ref = self.config.node, self.ref
+    def _staged(self, staging: str, sql: str, *, as_view: bool = False) -> AbstractContextManager[None]:
+        """A context in which a name stands for the rows of the node's SELECT."""
         if not sql.strip():
-            raise InvalidConfig(f"{node}: the model returns no columns (its SQL is empty); {ref} was not written.")
+            raise InvalidConfig(
+                f"{self.config.node}: the model returns no columns (its SQL is empty); {self.ref} was not written."
+            )
         naive = self.config.naive_timestamps or self.env.creds.naive_timestamps
-        as_utc = naive == "utc" and not as_view
-        with ExitStack() as stack:
-            try:
-                stack.enter_context(self.stage.holding(staging, sql, as_view=as_view, naive_as_utc=as_utc))
-            except InvalidConfig as error:
-                raise InvalidConfig(f"{node}: the model returns no columns; {ref} was not written. {error}") from error
-            yield
+        return self.stage.holding(staging, sql, as_view=as_view, naive_as_utc=naive == "utc" and not as_view)
 
-    def _commit(self, write: Write) -> Commit:
-        engine, ref, work, spec = self.stage.engine, self.ref, self.config.node, write.spec
-        if self.config.batch is not None:
-            work = f"{work}/{self.config.batch.start}"  # batches run at once: each is a piece of work of its own
-        if write.widen is not None:
-            none = self.stage.source(write.widen_select)
-            # An id of its own: the retry of a run that was killed after this commit finds the columns there, makes only
-            # the second one, and must not take this for it.
-            engine.execute(write.widen, none, self._transaction(f"{work}/columns"))
-        commit = engine.execute(spec, self.stage.source(write.select), self._transaction(work))
-        assert isinstance(commit, Commit), "a spec of rows gives a Commit"
-        if self.config.z_order_by:
-            order = OptimizeSpec(z_order_by=self._spelled(ref, self.config.z_order_by))
-            engine.execute(order, None, self.env.transaction(ref, f"{work}/z-order", rows=False))
-        return commit
+    def _plan(self, strategy: str | SnapshotColumns, staging: str) -> Write:
+        """The write of the staged rows."""
+        source = [name for name, _ in self.stage.columns(staging)]
+        if isinstance(strategy, SnapshotColumns):
+            target = self._target()
+            types = self.stage.engine.column_types(target)
+            return plan_snapshot(strategy, self.config.node, staging=staging, source=source, target=target, types=types)
+        whole = strategy in (OVERWRITE, CREATE) or not self.lake.exists(self.ref)
+        present = None if whole else self._target()
+        write = plan_write(
+            self.config,
+            strategy,
+            table=str(self.ref),
+            staging=staging,
+            source=source,
+            target=present,
+            fenced=self.stage.engine.can_fence(self.lake.storage),
+            constraints=self._constraints(source) if whole else None,
+        )
+        self._refuse_doubled_keys(strategy, staging, source, present)
+        return write
+
+    def _target(self) -> Snapshot:
+        """The table at the version that this run reads: what the node's SQL saw as ``{{ this }}``."""
+        return self.env.pins.snapshot(self.ref)
+
+    def _constraints(self, source: list[str]) -> TableConstraints:
+        """What the table will hold every writer to; nothing where its features are such that only Spark writes its log."""
+        form = self.lake.format
+        special = form.special_properties(self.config.table_properties)
+        if self.config.constraints and (special or (self.lake.exists(self.ref) and form.only_spark(self._target()))):
+            logger.debug(f"{self.config.node}: the contract's constraints are held by this model's writes alone.")
+            return TableConstraints()
+        return kept_in_table(self.config.node, self.config.constraints, source)
+
+    def _refuse_to_repeat(self, error: SourceOutdated, before: Read | None) -> None:
+        """Raise the error where the model's SQL, run again, would not give the rows of the newest version."""
+        if before is not None:
+            raise SourceOutdated(
+                f"{self.config.node}: {error} It is not computed again here, since a hook, a query of a macro or Python code of "
+                "the node has read the table before."
+            ) from error
+        assert error.version is not None, "Transaction says which version was read"
+        try:
+            compiled_for, newest = self.lake.snapshot(self.ref, error.version), self.lake.snapshot(self.ref)
+        except (VersionNotReadable, TableNotFound):
+            raise error from None
+        if compiled_for.schema != newest.schema:
+            raise error
 
     def _transaction(self, work: str) -> Transaction:
         """The frame of one commit of this build: the same where it is computed again."""
         if work not in self._transactions:
             self._transactions[work] = self.env.transaction(self.ref, work)
         return self._transactions[work]
-
-    def _spelled(self, ref: TableRef, names: tuple[str, ...]) -> tuple[str, ...]:
-        columns = self.lake.snapshot(ref).schema.names
-        return tuple(match(name, columns) or name for name in names)
 
     def _refuse_doubled_keys(self, strategy: str, staging: str, source: list[str], target: Snapshot | None) -> None:
         """Raise SchemaMismatch where the table would hold a key twice that the model's contract calls unique.
@@ -215,9 +202,7 @@ class Build:
         env, config, lake, ref = self.env, self.config, self.lake, self.named
         lake.ensure_writable(ref)
         staging = f"{ref.name}{_STAGING_SUFFIX}"
-        if config.sql_header:
-            self.stage.header(config.sql_header)
-        with self._holding(staging, sql, as_view=True):
+        with self._staged(staging, sql, as_view=True):
             columns = self.stage.columns(staging)
             reads = self.stage.reads(sql)
         views = env.views_of(ref)

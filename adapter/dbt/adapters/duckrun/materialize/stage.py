@@ -7,7 +7,9 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 import duckdb
+from dbt.adapters.base import BaseRelation
 from dbt.adapters.duckrun.environment import LakeEnvironment
+from dbt.adapters.duckrun.model.node import Node
 from dbt_common.exceptions import DbtRuntimeError
 
 from duckrun.engines.duckdb import SqlOnCursor, as_utc
@@ -49,6 +51,12 @@ class Stage(Protocol):
     def reads(self, sql: str) -> dict[str, int]:
         """The tables that the node's SQL reads, and the version of each."""
 
+    def new_relation(self, target: BaseRelation) -> BaseRelation:
+        """Where rows can be put before they are written: a name that no table of a lake can have."""
+
+    def drop(self, relation: BaseRelation) -> None:
+        """Take such a name away; none is fine."""
+
 
 class DuckDBStage:
     """A temporary view on the node's own cursor: so it sees the variables and temporary tables of the pre-hooks.
@@ -58,8 +66,10 @@ class DuckDBStage:
 
     dialect = "duckdb"
 
-    def __init__(self, env: LakeEnvironment, cursor: duckdb.DuckDBPyConnection, execute: Callable[[str], Any]) -> None:
-        self.env, self.cursor, self.execute = env, cursor, execute
+    def __init__(
+        self, env: LakeEnvironment, node: Node, cursor: duckdb.DuckDBPyConnection, execute: Callable[[str], Any]
+    ) -> None:
+        self.env, self.node, self.cursor, self.execute = env, node, cursor, execute
 
     @property
     def engine(self) -> Engine:
@@ -86,7 +96,9 @@ class DuckDBStage:
         except DbtRuntimeError as error:
             text = str(error)
             if "SELECT list is empty" in text:
-                raise InvalidConfig(text) from error
+                raise InvalidConfig(
+                    f"{self.node.name}: the model returns no columns; its table was not written. {text}"
+                ) from error
             if "pivot" not in text.lower():
                 raise
             if as_view:
@@ -119,6 +131,17 @@ class DuckDBStage:
 
     def reads(self, sql: str) -> dict[str, int]:
         return self.env.reads(sql)
+
+    def new_relation(self, target: BaseRelation) -> BaseRelation:
+        """A table of the instance, which every cursor sees, as no temporary one is."""
+        name = f"_duckrun_staging_{target.schema}_{target.identifier}"
+        path = {"database": self.env.creds.database, "schema": "main", "identifier": name}
+        relation = target.incorporate(path=path, type="table")
+        self.drop(relation)
+        return relation
+
+    def drop(self, relation: BaseRelation) -> None:
+        self.cursor.execute(f"drop table if exists {relation.render()}")
 
 
 def _temporary(name: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import tempfile
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+from dbt.adapters.base import BaseRelation
 from dbt.adapters.duckrun.model.node import Node
 from dbt.adapters.duckrun.spark.cursor import rows_of
 from dbt.adapters.duckrun.spark.session import SparkNodeSession, spark_errors
@@ -93,8 +95,13 @@ class SparkStage:
         with spark_errors(self.node):
             self.session.register(name, value)
 
-    def forget(self, name: str) -> None:
-        """Take a temporary name away; none is fine."""
+    def new_relation(self, target: BaseRelation) -> BaseRelation:
+        """A temporary name of the node's session."""
+        path = {"database": None, "schema": None, "identifier": f"_duckrun_staging_{uuid.uuid4().hex}"}
+        return target.incorporate(path=path, type="table")
+
+    def drop(self, relation: BaseRelation) -> None:
+        name = relation.identifier or ""
         self.session.temp_views.pop(name.lower(), None)
         self.engine.forget(name)
 

@@ -1,10 +1,10 @@
 {#- What table and incremental share: the rows of a model, by SQL or Python, as one commit. -#}
-{% macro duckrun_build(target_relation, strategy, staging) %}
+{% macro duckrun_build(target_relation, model_config, strategy, staging) %}
   {{ write(compiled_code) }}
   {%- if staging is not none -%}
-    {%- set commit = adapter.store(target_relation, model, strategy, staging) -%}
+    {%- set commit = adapter.store(target_relation, model_config, strategy, staging) -%}
   {%- else -%}
-    {%- set commit = adapter.build_delta(target_relation, model, strategy, duckrun_contract_sql(compiled_code)) -%}
+    {%- set commit = adapter.build_delta(target_relation, model_config, strategy, duckrun_contract_sql(compiled_code)) -%}
   {%- endif -%}
   {% do store_result('main', response=commit) %}
 {% endmacro %}
@@ -39,9 +39,9 @@
 {#- store_failures: dbt would make a table in DuckDB's memory, where nobody could look at it afterwards. -#}
 {% macro duckrun__get_create_sql(relation, sql) %}
   {%- if relation.is_view -%}
-    {%- do adapter.build_view(relation, model, sql) -%}
+    {%- do adapter.build_view(relation, adapter.model_config(model), sql) -%}
   {%- else -%}
-    {%- do adapter.build_delta(relation, model, 'overwrite', sql) -%}
+    {%- do adapter.build_delta(relation, adapter.model_config(model), 'overwrite', sql) -%}
   {%- endif -%}
   select 1 as stored
 {% endmacro %}

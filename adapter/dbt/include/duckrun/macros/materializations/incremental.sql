@@ -1,6 +1,7 @@
 {% materialization incremental, adapter="duckrun", supported_languages=['sql', 'python'] %}
   {%- set target_relation = this.incorporate(type='table') -%}
-  {%- set strategy = adapter.write_strategy(load_cached_relation(this), should_full_refresh(), model) -%}
+  {%- set model_config = adapter.model_config(model) -%}
+  {%- set strategy = adapter.write_strategy(model_config, load_cached_relation(this), should_full_refresh()) -%}
 
   {{ run_hooks(pre_hooks, inside_transaction=False) }}
   {{ run_hooks(pre_hooks, inside_transaction=True) }}
@@ -13,7 +14,7 @@
       {{- duckrun_python(staging, compiled_code) }}
     {%- endcall %}
   {%- endif -%}
-  {% do duckrun_build(target_relation, strategy, staging) %}
+  {% do duckrun_build(target_relation, model_config, strategy, staging) %}
   {% do duckrun_finish(target_relation) %}
 
   {{ return({'relations': [target_relation]}) }}

@@ -1,6 +1,7 @@
 {#- dbt's own snapshot, up to its query; what that finds goes into the table as one merge. -#}
 {% materialization snapshot, adapter="duckrun" %}
   {%- set target_relation = this.incorporate(type='table') -%}
+  {%- set model_config = adapter.model_config(model) -%}
   {%- set existing = load_cached_relation(this) -%}
   {%- if existing is not none and not existing.is_table -%}
     {% do exceptions.relation_wrong_type(existing, 'table') %}
@@ -23,9 +24,9 @@
   {{ write(select) }}
 
   {%- if existing is none -%}
-    {%- set commit = adapter.build_delta(target_relation, model, 'create', select) -%}
+    {%- set commit = adapter.build_delta(target_relation, model_config, 'create', select) -%}
   {%- else -%}
-    {%- set commit = adapter.build_snapshot(target_relation, model, select, columns) -%}
+    {%- set commit = adapter.build_snapshot(target_relation, model_config, select, columns, config.get('dbt_valid_to_current')) -%}
   {%- endif -%}
   {% do store_result('main', response=commit) %}
   {% do duckrun_finish(target_relation) %}

@@ -1,5 +1,6 @@
 {% materialization table, adapter="duckrun", supported_languages=['sql', 'python'] %}
   {%- set target_relation = this.incorporate(type='table') -%}
+  {%- set model_config = adapter.model_config(model) -%}
 
   {{ run_hooks(pre_hooks, inside_transaction=False) }}
   {{ run_hooks(pre_hooks, inside_transaction=True) }}
@@ -12,7 +13,7 @@
       {{- duckrun_python(staging, compiled_code) }}
     {%- endcall %}
   {%- endif -%}
-  {% do duckrun_build(target_relation, 'overwrite', staging) %}
+  {% do duckrun_build(target_relation, model_config, 'overwrite', staging) %}
   {% do duckrun_finish(target_relation) %}
 
   {{ return({'relations': [target_relation]}) }}

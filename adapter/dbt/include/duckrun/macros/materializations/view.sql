@@ -6,7 +6,7 @@
 
   {%- set view_sql = duckrun_contract_sql(sql) -%}
   {{ write(view_sql) }}
-  {%- set response = adapter.build_view(target_relation, model, view_sql) -%}
+  {%- set response = adapter.build_view(target_relation, adapter.model_config(model), view_sql) -%}
   {% do store_result('main', response=response) %}
   {% do duckrun_finish(target_relation) %}
 
