@@ -16,17 +16,17 @@ from duckrun.engines.duckdb.places import Numbered, computed, numbered
 from duckrun.engines.duckdb.rows_to_write import order_by, refuse_outside, types_of
 from duckrun.engines.duckdb.source import Rows
 from duckrun.engines.duckdb.steady import is_steady
-from duckrun.engines.duckdb.target import definition_of, written_anew
+from duckrun.engines.duckdb.target import definition_of, target_of, written_anew
 from duckrun.engines.duckdb.writers import staged
 from duckrun.engines.duckdb.writers.reads import EVERYTHING, Read, equal, has_subquery, joined, matching, partitions
 from duckrun.engines.tables import REWRITTEN
 from duckrun.errors import DuplicateSourceKeys, InvalidConfig, LostRows, repeated_keys
 from duckrun.formats.format import NewCommit, RowCounts
-from duckrun.sql.names import columns_of, fresh_name, quote_identifier, quote_literal, transpile
+from duckrun.sql.names import columns_of, fresh_name, quote_identifier, quote_literal
 from duckrun.sql.typed import partition_literal
 from duckrun.values.data_files import place
 from duckrun.values.partition_values import partition_key
-from duckrun.values.rows import Commit, DeleteInsertSpec, ScanFile, counted_rows
+from duckrun.values.rows import Commit, DeleteInsertSpec, ScanFile, StagedFile, counted_rows
 from duckrun.values.snapshot import Snapshot
 from duckrun.values.tables import sort_order
 
@@ -36,38 +36,35 @@ if TYPE_CHECKING:
 
 def delete_insert(job: Job, spec: DeleteInsertSpec, snapshot: Snapshot, rows: Rows) -> Commit:
     """Delete the rows whose key the source has, then insert the source: one commit. Keys may repeat."""
-    snapshot = job.target(snapshot, rows, spec.schema_mode)
-    fitted, _ = job.finished(rows, snapshot, schema_mode=spec.schema_mode)
+    cursor, snapshot = rows.cursor, target_of(snapshot, rows, spec.schema_mode, job.form)
+    fitted = job.finished(rows, snapshot, spec.schema_mode)
     on = equal(spec.keys)
-    limits = [transpile(limit, spec.dialect, "duckdb") for limit in (spec.predicate, spec.within) if limit is not None]
+    limits = [job.sql(limit) for limit in (spec.predicate, spec.within) if limit is not None]
     within = " AND ".join(f"({limit}) IS TRUE" for limit in limits) or None
     where = f" WHERE {within}" if within else ""
     if spec.within is not None:
-        refuse_outside(job.transaction.ref, fitted, transpile(spec.within, spec.dialect, "duckdb"), spec.within)
+        refuse_outside(job.transaction.ref, fitted, job.sql(spec.within), spec.within)
     keys = ", ".join(quote_identifier(k) for k in spec.keys)
-    with numbered(snapshot, rows.cursor) as table:
+    with numbered(snapshot, cursor) as table:
         hits = (
             f"SELECT target.{table.file}, target.{table.row} FROM (SELECT * FROM ({table.sql}){where}) AS target "
             f"SEMI JOIN (SELECT {keys} FROM ({fitted.sql})) AS source ON {on}"
         )
-        reason = "rows are deleted and inserted in one commit"
-        counts = (counted(rows.cursor, f"({rows.sql})"), 0, None)
-        read = joined(rows.cursor, fitted.sql, on, within)
-        new = _without(job, snapshot, rows.cursor, table, hits, fitted, reason, counts)
-    return swap(job, snapshot, new, read)
+        with computed(cursor, hits) as changes:
+            counts = (counted(cursor, f"({rows.sql})"), 0, None)
+            new = rewritten(job, table, changes, fitted, "rows are deleted and inserted in one commit", counts)
+    return swap(job, snapshot, new, joined(cursor, fitted.sql, on, within))
 
 
 def delete(
     job: Job, snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection, predicate: str | None, rows: Rows | None = None
 ) -> Commit:
     """Delete the rows for which a predicate is true; with a source, those for which it is with any row of it."""
-    reason = "files with rows to delete are written anew without them"
     if rows is None:
         read, whole = matching(cursor, predicate), whole_files(snapshot, cursor, predicate)
         if whole is not None:
-            return swap(
-                job, snapshot, _new(job, snapshot, (), whole, "whole files go", (0, 0, counted_rows(whole))), read
-            )
+            new = _new(job, snapshot, (), whole, "whole files go", (0, 0, counted_rows(whole)))
+            return swap(job, snapshot, new, read)
     else:
         read = joined(cursor, rows.sql, predicate or "true")
     where = f"({predicate or 'true'}) IS TRUE"
@@ -79,7 +76,9 @@ def delete(
                 f"SELECT DISTINCT target.{table.file}, target.{table.row} FROM ({table.sql}) AS target "
                 f"JOIN ({rows.sql}) AS source ON {where}"
             )
-        new = _without(job, snapshot, cursor, table, hits, None, reason, (0, 0, None))
+        with computed(cursor, hits) as changes:
+            reason = "files with rows to delete are written anew without them"
+            new = rewritten(job, table, changes, None, reason, (0, 0, None))
     return swap(job, snapshot, new, read)
 
 
@@ -102,27 +101,23 @@ def update(
         met = f"WHERE {where}" if rows is None else f"JOIN ({rows.sql}) AS source ON {where}"
         changed = f"SELECT target.{table.file}, target.{table.row}, {outputs} FROM ({table.sql}) AS target {met}"
         with computed(cursor, changed) as changes:
-            if rows is not None:
-                _refuse_several(job, cursor, table, changes, list(kinds))
-            names = ", ".join(quote_identifier(c) for c in kinds)
-            fitted, _ = job.finished(Rows(cursor, f"SELECT {names} FROM {changes}", kinds), snapshot)
-            reason = "files with rows to update are written anew with the new values"
             if rows is None:
                 read = matching(cursor, predicate, *assigned.values())
             else:
+                _refuse_several(job, table, changes, list(kinds))
                 read = EVERYTHING if has_subquery(*assigned.values()) else joined(cursor, rows.sql, predicate or "true")
-            counts = (0, counted(cursor, changes), 0)
-            new = rewritten(job, snapshot, cursor, table, changes, fitted, reason, counts)
+            names = ", ".join(quote_identifier(c) for c in kinds)
+            fitted = job.finished(Rows(cursor, f"SELECT {names} FROM {changes}", kinds), snapshot)
+            reason = "files with rows to update are written anew with the new values"
+            new = rewritten(job, table, changes, fitted, reason, (0, counted(cursor, changes), 0))
     return swap(job, snapshot, new, read)
 
 
-def _refuse_several(
-    job: Job, cursor: duckdb.DuckDBPyConnection, table: Numbered, changes: str, columns: Sequence[str]
-) -> None:
+def _refuse_several(job: Job, table: Numbered, changes: str, columns: Sequence[str]) -> None:
     """Raise DuplicateSourceKeys if a row of the table met several rows of the source, with the count and three of them."""
     shown = ", ".join(f"first({quote_identifier(c)}) AS {quote_identifier(c)}" for c in columns[:6])
     several = f"SELECT {shown}, count(*) AS n FROM {changes} GROUP BY {table.file}, {table.row} HAVING count(*) > 1"
-    found = cursor.execute(f"SELECT *, count(*) OVER () FROM ({several}) ORDER BY ALL LIMIT 3").fetchall()
+    found = table.cursor.execute(f"SELECT *, count(*) OVER () FROM ({several}) ORDER BY ALL LIMIT 3").fetchall()
     if found:
         raise DuplicateSourceKeys(
             f"The update of table {job.transaction.ref} meets several rows of its source for {found[0][-1]} rows, so that the "
@@ -130,39 +125,43 @@ def _refuse_several(
         )
 
 
-def replace(job: Job, snapshot: Snapshot, rows: Rows, predicate: str | None, reason: str) -> Commit:
+def replace(job: Job, snapshot: Snapshot, rows: Rows, predicate: str | None) -> Commit:
     """Put rows in the place of those for which a predicate is true; with None, of the partitions that they lie in."""
-    cursor = rows.cursor
+    cursor, columns, anew = rows.cursor, snapshot.partition_columns, written_anew(snapshot)
+    reason = "the files of the replaced rows and the new ones change places in one commit"
     if predicate is None:
-        if not snapshot.partition_columns:
+        if not columns:
             raise InvalidConfig(
                 f"Table {job.transaction.ref} has no partitions to replace; give a predicate, or use mode overwrite."
             )
-        if written_anew(snapshot):
-            with job.read_once(rows) as kept, numbered(snapshot, cursor) as table:
-                hits = _same_partitions(snapshot, table, kept)
-                new = _without(job, snapshot, cursor, table, hits, kept, reason, (None, 0, None))
+        if anew:
+            with (
+                job.read_once(rows) as kept,
+                numbered(snapshot, cursor) as table,
+                computed(cursor, _same_partitions(snapshot, table, kept)) as changes,
+            ):
+                new = rewritten(job, table, changes, kept, reason, (None, 0, None))
             return swap(job, snapshot, new, EVERYTHING)
-        files = job.staged(rows, snapshot.partition_columns)
-        schema, columns = snapshot.schema, snapshot.partition_columns
-        present = {partition_key(f.partition_values, schema, columns) for f in files}
-        gone = [f for f in snapshot.files() if partition_key(f.partition_values, schema, columns) in present]
-        counts = (counted_rows(files), 0, counted_rows(gone))
-        return swap(job, snapshot, _new(job, snapshot, files, gone, reason, counts), partitions(snapshot, files))
+        files = job.staged(rows, columns)
+        present = {partition_key(f.partition_values, snapshot.schema, columns) for f in files}
+        gone = [f for f in snapshot.files() if partition_key(f.partition_values, snapshot.schema, columns) in present]
+        new = _new(job, snapshot, files, gone, reason, (counted_rows(files), 0, counted_rows(gone)))
+        return swap(job, snapshot, new, partitions(snapshot, files))
     if not is_steady(predicate, cursor):
         raise InvalidConfig(
             f"replace on table {job.transaction.ref}: which rows {predicate} is true for changes each time it is asked, and the "
             "rows that are written must be among them. Nothing was written; delete and append instead."
         )
-    whole = None if written_anew(snapshot) else whole_files(snapshot, cursor, predicate)
+    whole = None if anew else whole_files(snapshot, cursor, predicate)
     read = matching(cursor, predicate)
     if whole is not None:
-        files = job.staged(rows, snapshot.partition_columns)
-        counts = (counted_rows(files), 0, counted_rows(whole))
-        return swap(job, snapshot, _new(job, snapshot, files, whole, reason, counts), read)
+        files = job.staged(rows, columns)
+        new = _new(job, snapshot, files, whole, reason, (counted_rows(files), 0, counted_rows(whole)))
+        return swap(job, snapshot, new, read)
     with numbered(snapshot, cursor) as table:
         hits = f"SELECT {table.file}, {table.row} FROM ({table.sql}) WHERE ({predicate}) IS TRUE"
-        new = _without(job, snapshot, cursor, table, hits, job.kept(rows), reason, (None, 0, None))
+        with computed(cursor, hits) as changes:
+            new = rewritten(job, table, changes, job.kept(rows), reason, (None, 0, None))
     return swap(job, snapshot, new, read)
 
 
@@ -170,19 +169,17 @@ def append(job: Job, snapshot: Snapshot, rows: Rows) -> Commit:
     """Add rows to a table whose columns go or change their type with them: all of it is written anew."""
     with numbered(snapshot, rows.cursor) as table:
         none = f"SELECT {table.file}, {table.row} FROM ({table.sql}) WHERE false"
-        new = _without(job, snapshot, rows.cursor, table, none, job.kept(rows), REWRITTEN, (None, 0, 0))
+        with computed(rows.cursor, none) as changes:
+            new = rewritten(job, table, changes, job.kept(rows), REWRITTEN, (None, 0, 0))
     return swap(job, snapshot, new, EVERYTHING)
 
 
 def _same_partitions(snapshot: Snapshot, table: Numbered, rows: Rows) -> str:
-    names = ", ".join(quote_identifier(c) for c in snapshot.partition_columns)
-    on = " AND ".join(
-        f"target.{quote_identifier(c)} IS NOT DISTINCT FROM source.{quote_identifier(c)}"
-        for c in snapshot.partition_columns
-    )
+    columns = [quote_identifier(c) for c in snapshot.partition_columns]
+    on = " AND ".join(f"target.{c} IS NOT DISTINCT FROM source.{c}" for c in columns)
     return (
         f"SELECT target.{table.file}, target.{table.row} FROM ({table.sql}) AS target "
-        f"SEMI JOIN (SELECT DISTINCT {names} FROM ({rows.sql})) AS source ON {on}"
+        f"SEMI JOIN (SELECT DISTINCT {', '.join(columns)} FROM ({rows.sql})) AS source ON {on}"
     )
 
 
@@ -196,10 +193,9 @@ def whole_files(snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection, predicate
         return None
     if not files:
         return []
-    schema = cursor.from_arrow(snapshot.schema.empty_table().select(list(snapshot.partition_columns)))
-    kinds = dict(zip(schema.columns, schema.types, strict=True))
+    kinds = {name: str(kind) for name, kind in types_of(snapshot, cursor).items() if name in snapshot.partition_columns}
     rows = ", ".join(
-        "(" + ", ".join([str(i), *(partition_literal(f.partition_values.get(c), str(kinds[c])) for c in kinds)]) + ")"
+        "(" + ", ".join([str(i), *(partition_literal(f.partition_values.get(c), kinds[c]) for c in kinds)]) + ")"
         for i, f in enumerate(files)
     )
     index = quote_identifier(fresh_name("__duckrun_index", kinds))
@@ -210,39 +206,20 @@ def whole_files(snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection, predicate
     return [files[i] for (i,) in found]
 
 
-def _without(
-    job: Job,
-    snapshot: Snapshot,
-    cursor: duckdb.DuckDBPyConnection,
-    table: Numbered,
-    hits: str,
-    added: Rows | None,
-    reason: str,
-    counts: RowCounts,
-) -> NewCommit:
-    """rewritten() without the rows that a query finds."""
-    with computed(cursor, hits) as changes:
-        return rewritten(job, snapshot, cursor, table, changes, added, reason, counts)
-
-
-def rewritten(
-    job: Job,
-    snapshot: Snapshot,
-    cursor: duckdb.DuckDBPyConnection,
-    table: Numbered,
-    changes: str,
-    added: Rows | None,
-    reason: str,
-    counts: RowCounts,
-) -> NewCommit:
+def rewritten(job: Job, table: Numbered, changes: str, added: Rows | None, reason: str, counts: RowCounts) -> NewCommit:
     """A commit, to be made by swap(), that takes some rows away and adds others: the files that hold them are written anew.
 
     ``changes`` is a computed table with the file and the number of each row; those without are no row of the table.
     """
+    snapshot, cursor = table.snapshot, table.cursor
     by_path = {place(snapshot.ref, f): f for f in snapshot.files()}
     found = cursor.execute(f"SELECT DISTINCT {table.file} FROM {changes} WHERE {table.row} IS NOT NULL").fetchall()
     touched = set(by_path) if written_anew(snapshot) else {path for (path,) in found}
-    _refuse_strangers(job, touched - set(by_path))
+    if strangers := touched - set(by_path):
+        raise LostRows(
+            f"Table {snapshot.ref}: rows were read from {min(strangers)}, which is no file of its log, so that they could not be taken out. "
+            "Nothing was written. Run this with engine: spark, and report it."
+        )
     gone = [by_path[path] for path in touched]
     inside = f"SELECT * FROM ({table.sql}) WHERE {table.file} IN ({', '.join(quote_literal(p) for p in touched)})"
     names = ", ".join(quote_identifier(c) for c in snapshot.schema.names)
@@ -255,20 +232,17 @@ def rewritten(
     if not selects:
         return _new(job, snapshot, (), (), reason, (0, 0, 0))
     sql = f"SELECT * FROM ({' UNION ALL '.join(selects)}){order_by(sort_order(snapshot.properties))}"
-    one_shot = added is not None and added.one_shot
-    files = staged.stage(
-        Rows(cursor, sql, types_of(snapshot, cursor), one_shot), snapshot.ref, snapshot.partition_columns
-    )
+    rows = Rows(cursor, sql, types_of(snapshot, cursor), added is not None and added.one_shot)
+    files = staged.stage(rows, snapshot.ref, snapshot.partition_columns)
     inserted, updated, deleted = counts
     matched = counted(cursor, changes, f"{table.row} IS NOT NULL")
     if inserted is None:
         before = counted(cursor, f"({inside})") if touched else 0
         written = counted_rows(files)
         inserted = None if written is None else written - (before - matched)
-    if deleted is None:
-        deleted = matched
     if written_anew(snapshot) and reason != REWRITTEN:
         reason = f"{reason}; {REWRITTEN}"
+    deleted = matched if deleted is None else deleted
     return _new(job, snapshot, files, gone, reason, (inserted, updated, deleted))
 
 
@@ -278,18 +252,10 @@ def counted(cursor: duckdb.DuckDBPyConnection, rows: str, where: str = "true") -
     return row[0] if row else 0
 
 
-def _refuse_strangers(job: Job, paths: set[str]) -> None:
-    if paths:
-        raise LostRows(
-            f"Table {job.transaction.ref}: rows were read from {min(paths)}, which is no file of its log, so that they could not be taken out. "
-            "Nothing was written. Run this with engine: spark, and report it."
-        )
-
-
 def _new(
     job: Job,
     snapshot: Snapshot,
-    files: Sequence[staged.StagedFile],
+    files: Sequence[StagedFile],
     gone: Sequence[ScanFile],
     reason: str,
     counts: RowCounts,

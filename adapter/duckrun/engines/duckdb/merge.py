@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pyarrow as pa
 
-from duckrun.engines.duckdb.change import rewritten, swap
+from duckrun.engines.duckdb.change import counted, rewritten, swap
 from duckrun.engines.duckdb.places import Numbered, computed, names_of, numbered
 from duckrun.engines.duckdb.rows_to_write import refuse_outside, types_of
-from duckrun.engines.duckdb.source import Rows
+from duckrun.engines.duckdb.source import Rows, select
 from duckrun.engines.duckdb.steady import is_steady
-from duckrun.engines.duckdb.target import definition_of
+from duckrun.engines.duckdb.target import definition_of, target_of
 from duckrun.engines.duckdb.writers import delta_rs
-from duckrun.engines.duckdb.writers.reads import EVERYTHING, has_subquery, joined
+from duckrun.engines.duckdb.writers.reads import EVERYTHING, equal, has_subquery, joined
 from duckrun.errors import DuplicateSourceKeys, InvalidConfig, repeated_keys
 from duckrun.sql.names import columns_of, fresh_name, quote_identifier, transpile
 from duckrun.values.columns import holds
-from duckrun.values.rows import Commit, MergeClause, MergeSpec
+from duckrun.values.rows import Commit, MergeClause, MergeSpec, SchemaMode
 from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun.values.tables import sort_order
 
@@ -45,34 +45,36 @@ def refuse_duplicate_keys(ref: TableRef, rows: Rows, keys: Sequence[str]) -> Non
         )
 
 
+class _NotByKeys(Exception):
+    """Decisions that delta_rs cannot carry out by key."""
+
+
 def merge(job: Job, spec: MergeSpec, snapshot: Snapshot, rows: Rows) -> Commit:
     """Merge by the writer that can: delta_rs for key equality, staged for the rest."""
     clauses = [_translated(clause, spec.dialect) for clause in spec.clauses]
     _refuse_unsteady(spec, clauses, job.transaction.ref, rows.cursor)
-    snapshot = job.target(snapshot, rows, spec.schema_mode)
+    snapshot = target_of(snapshot, rows, spec.schema_mode, job.form)
     clauses = [_of_source(clause, rows, snapshot) for clause in clauses]
+    mode = _merge_schema_mode(spec)
+    # What a table asks of its rows is not asked of these: they are not what is written.
+    source = job.finished(rows, snapshot, mode, checked=False)
     if spec.within is not None:
-        bare = _fitted_source(job, spec, snapshot, rows)
-        refuse_outside(job.transaction.ref, bare, transpile(spec.within, spec.dialect, "duckdb"), spec.within)
-    why_staged = _why_staged(spec, snapshot, rows)
-    if why_staged is not None:
-        return _merge_staged(job, spec, clauses, snapshot, rows, why_staged)
-    fitted, _ = job.finished(rows, snapshot, schema_mode=_merge_schema_mode(spec, rows, snapshot))
-    if _arrow_bytes(rows) > job.shares.spill * _SOURCE_OF_SPILL:
-        why = "the source is large for delta_rs's share of the memory; DuckDB's join spills to disk"
-        return _merge_staged(job, spec, clauses, snapshot, rows, why)
-    try:
-        if _plain(clauses):
-            return _merge_plain(job, spec, clauses, snapshot, fitted)
-        return _merge_actions(job, spec, clauses, snapshot, fitted)
-    except delta_rs.OutOfShare:
-        why = "delta_rs did not get by with its share of the memory; DuckDB's join spills to disk"
-        return _merge_staged(job, spec, clauses, snapshot, rows, why)
-
-
-def _fitted_source(job: Job, spec: MergeSpec, snapshot: Snapshot, rows: Rows) -> Rows:
-    """The source in the table's types. What a table asks of its rows is not asked of these: they are not what is written."""
-    return job.finished(rows, snapshot, schema_mode=_merge_schema_mode(spec, rows, snapshot), checked=False)[0]
+        refuse_outside(job.transaction.ref, source, job.sql(spec.within), spec.within)
+    reason = _why_staged(spec, snapshot, rows)
+    fitted = source if reason else job.finished(rows, snapshot, mode)
+    if reason is None and _arrow_bytes(rows) > job.shares.spill * _SOURCE_OF_SPILL:
+        reason = "the source is large for delta_rs's share of the memory; DuckDB's join spills to disk"
+    if reason is None:
+        try:
+            if _plain(clauses):
+                keys = [(key, key) for key in spec.keys]
+                return _by_delta_rs(job, snapshot, fitted, keys, clauses, "key equality and finished columns")
+            return _merge_actions(job, spec, clauses, snapshot, fitted)
+        except delta_rs.OutOfShare:
+            reason = "delta_rs did not get by with its share of the memory; DuckDB's join spills to disk"
+        except _NotByKeys as why:
+            reason = str(why)
+    return _merge_staged(job, spec, clauses, snapshot, source, reason)
 
 
 def _arrow_bytes(rows: Rows) -> int:
@@ -173,7 +175,7 @@ def _takes_whole_rows(clauses: Sequence[MergeClause], snapshot: Snapshot, rows: 
     )
 
 
-def _merge_schema_mode(spec: MergeSpec, rows: Rows, snapshot: Snapshot) -> str:
+def _merge_schema_mode(spec: MergeSpec) -> SchemaMode:
     """A merge that names its columns needs only those of the source."""
     if spec.schema_mode != "fail":
         return spec.schema_mode
@@ -191,12 +193,16 @@ def _plain(clauses: Sequence[MergeClause]) -> bool:
     )
 
 
+def _values(clause: MergeClause, columns: Sequence[str]) -> dict[str, str]:
+    """Target column -> SQL over the aliases source and target; nothing for a delete."""
+    if clause.set is not None or clause.kind.endswith("delete"):
+        return dict(clause.set or {})
+    return {c: f"source.{quote_identifier(c)}" for c in (clause.columns or columns)}
+
+
 def _assigned(clause: MergeClause, columns: Sequence[str], ref: TableRef) -> dict[str, str]:
-    """Target column -> SQL over the aliases source and target."""
-    if clause.set is not None:
-        chosen = dict(clause.set)
-    else:
-        chosen = {c: f"source.{quote_identifier(c)}" for c in (clause.columns or columns)}
+    """The values of a clause for a table with these columns. Raises InvalidConfig for any other."""
+    chosen = _values(clause, columns)
     unknown = [c for c in chosen if c not in columns]
     if unknown:
         raise InvalidConfig(
@@ -205,40 +211,32 @@ def _assigned(clause: MergeClause, columns: Sequence[str], ref: TableRef) -> dic
     return chosen
 
 
-def _merge_plain(job: Job, spec: MergeSpec, clauses: Sequence[MergeClause], snapshot: Snapshot, rows: Rows) -> Commit:
-    reason = "key equality and finished columns"
-    columns = list(rows.types)
-
-    def named(kind: str) -> list[tuple[str | None, Mapping[str, str]]]:
-        found = [c for c in clauses if c.kind == kind]
-        return [
-            (None, {c: c for c in _checked(clause.columns or columns, columns, job.transaction.ref)})
-            for clause in found
-        ]
-
+def _by_delta_rs(
+    job: Job,
+    snapshot: Snapshot,
+    rows: Rows,
+    keys: Sequence[tuple[str, str]],
+    clauses: Sequence[MergeClause],
+    reason: str,
+) -> Commit:
+    """Merge finished rows by keys, given as (target column, source column); the clauses take columns as they come."""
+    columns = [name for name in snapshot.schema.names if name in rows.types]
+    finished = [
+        clause
+        if clause.kind.endswith("delete")
+        else replace(clause, columns=tuple(_assigned(clause, columns, snapshot.ref)), set=None)
+        for clause in clauses
+    ]
     version = delta_rs.merge(
         job.transaction,
         snapshot,
         rows,
-        keys=[(k, k) for k in spec.keys],
-        updates=named("matched_update"),
-        deletes=[None for c in clauses if c.kind == "matched_delete"],
-        inserts=named("not_matched_insert"),
+        keys=keys,
+        clauses=finished,
         shares=job.shares,
         writer="delta_rs",
         reason=reason,
     )
-    return _merged(job, snapshot, version, reason)
-
-
-def _checked(chosen: Sequence[str], columns: Sequence[str], ref: TableRef) -> Sequence[str]:
-    unknown = [c for c in chosen if c not in columns]
-    if unknown:
-        raise InvalidConfig(f"Table {ref} has no column {', '.join(unknown)}, which the merge names.")
-    return chosen
-
-
-def _merged(job: Job, snapshot: Snapshot, version: int, reason: str) -> Commit:
     if version == snapshot.version:
         return job.transaction.nothing(snapshot, "no row matched and none was to be inserted")
     return job.transaction.committed(version, writer="delta_rs", reason=reason)
@@ -246,43 +244,20 @@ def _merged(job: Job, snapshot: Snapshot, version: int, reason: str) -> Commit:
 
 def _merge_actions(job: Job, spec: MergeSpec, clauses: Sequence[MergeClause], snapshot: Snapshot, rows: Rows) -> Commit:
     """DuckDB joins source and pinned target and decides; delta_rs carries the decisions out by key."""
-    reason = "conditions and expressions computed by DuckDB, rows merged by key"
-    columns = list(snapshot.schema.names)
     cursor = rows.cursor
     action, *keys = _extra_names(snapshot, rows, len(spec.keys))
-    with computed(cursor, _decided(spec, clauses, snapshot, rows, columns, action, keys)) as table:
+    with computed(cursor, _decided(spec, clauses, snapshot, rows, quote_identifier(action), keys)) as table:
         if _matched_twice(cursor, table, keys):
-            reason = "a key that is merged is in the table more than once, and each of its rows is decided on its own"
-            return _merge_staged(job, spec, clauses, snapshot, rows, reason)
-        select = f"SELECT * FROM {table} WHERE {quote_identifier(action)} IS NOT NULL"
-        relation = cursor.sql(select)
-        decided = Rows(cursor, select, dict(zip(relation.columns, relation.types, strict=True)))
-        count = relation.count("*").fetchone()
-        if not count or not count[0]:
+            raise _NotByKeys(
+                "a key that is merged is in the table more than once, and each of its rows is decided on its own"
+            )
+        decided = select(cursor, f"SELECT * FROM {table} WHERE {quote_identifier(action)} IS NOT NULL")
+        if not counted(cursor, f"({decided.sql})"):
             return job.transaction.nothing(snapshot, "no clause applied to any row")
-        updates: list[tuple[str | None, Mapping[str, str]]] = []
-        deletes: list[str | None] = []
-        inserts: list[tuple[str | None, Mapping[str, str]]] = []
-        for index, clause in enumerate(clauses):
-            condition = f"source.{quote_identifier(action)} = {index}"
-            if clause.kind == "matched_delete":
-                deletes.append(condition)
-            else:
-                chosen = {c: c for c in _assigned(clause, columns, job.transaction.ref)}
-                (updates if clause.kind == "matched_update" else inserts).append((condition, chosen))
-        version = delta_rs.merge(
-            job.transaction,
-            snapshot,
-            decided,
-            keys=list(zip(spec.keys, keys, strict=True)),
-            updates=updates,
-            deletes=deletes,
-            inserts=inserts,
-            shares=job.shares,
-            writer="delta_rs",
-            reason=reason,
-        )
-    return _merged(job, snapshot, version, reason)
+        conditions = [f"source.{quote_identifier(action)} = {index}" for index in range(len(clauses))]
+        carried = [replace(clause, condition=test) for clause, test in zip(clauses, conditions, strict=True)]
+        reason = "conditions and expressions computed by DuckDB, rows merged by key"
+        return _by_delta_rs(job, snapshot, decided, list(zip(spec.keys, keys, strict=True)), carried, reason)
 
 
 def _extra_names(snapshot: Snapshot, rows: Rows, keys: int) -> list[str]:
@@ -299,123 +274,101 @@ def _matched_twice(cursor: duckdb.DuckDBPyConnection, table: str, keys: Sequence
     return cursor.execute(sql).fetchone() is not None
 
 
+def _choice(
+    action: str, clauses: Sequence[tuple[int, str, Mapping[str, str]]], kinds: Mapping[str, Any]
+) -> tuple[str, str]:
+    """SQL of the number of the clause that applies to a row, as ``action`` (NULL: none does), and of the row's new values.
+
+    ``clauses`` are (number, the condition on which it applies, column -> value); ``kinds`` the types of all columns, None of one
+    that has the type of its values. A column that a clause gives no value is NULL.
+    """
+    number = f"CASE {' '.join(f'WHEN {test} THEN {index}' for index, test, _ in clauses)} END AS {action}"
+    outputs = []
+    for column, kind in kinds.items():
+        branches = " ".join(f"WHEN {index} THEN {values[column]}" for index, _, values in clauses if column in values)
+        value = f"CASE {action} {branches} END" if branches else "NULL"
+        outputs.append(f"{value if kind is None else f'CAST({value} AS {kind})'} AS {quote_identifier(column)}")
+    return number, ", ".join(outputs)
+
+
 def _decided(
-    spec: MergeSpec,
-    clauses: Sequence[MergeClause],
-    snapshot: Snapshot,
-    rows: Rows,
-    columns: Sequence[str],
-    action: str,
-    keys: Sequence[str],
+    spec: MergeSpec, clauses: Sequence[MergeClause], snapshot: Snapshot, rows: Rows, action: str, keys: Sequence[str]
 ) -> str:
     """Each source row with the number of the clause that applies (NULL: none), its key, and its new values."""
-    on = " AND ".join(f"target.{quote_identifier(k)} = source.{quote_identifier(k)}" for k in spec.keys)
+    columns = snapshot.schema.names
     there = quote_identifier(fresh_name("__duckrun_here", names_of(snapshot)))
-    target = f"(SELECT *, true AS {there} FROM {snapshot.scan_sql()})"
-    whens: list[str] = []
-    values: dict[str, list[str]] = {c: [] for c in columns}
+    chosen = []
     for index, clause in enumerate(clauses):
-        matched = clause.kind.startswith("matched")
-        here = f"target.{there} IS NOT NULL" if matched else f"target.{there} IS NULL"
-        test = here if clause.condition is None else f"{here} AND ({clause.condition})"
-        whens.append(f"WHEN {test} THEN {index}")
-        if not clause.kind.endswith("delete"):
-            for column, expression in _assigned(clause, columns, snapshot.ref).items():
-                values[column].append(f"WHEN {index} THEN {expression}")
-    kinds, decided = types_of(snapshot, rows.cursor), quote_identifier(action)
-    outputs = [
-        f"CAST({f'CASE {decided} {chr(32).join(values[c])} END' if values[c] else 'NULL'} AS {kinds[c]}) AS {quote_identifier(c)}"
-        for c in columns
-    ]
-    named = [
+        test = f"target.{there} IS {'NOT ' if clause.kind.startswith('matched') else ''}NULL"
+        test += "" if clause.condition is None else f" AND ({clause.condition})"
+        chosen.append((index, test, _assigned(clause, columns, snapshot.ref)))
+    number, outputs = _choice(action, chosen, types_of(snapshot, rows.cursor))
+    named = ", ".join(
         f"source.{quote_identifier(k)} AS {quote_identifier(name)}" for k, name in zip(spec.keys, keys, strict=True)
-    ]
-    joined = f"({rows.sql}) AS source LEFT JOIN {target} AS target ON {on}"
-    return f"SELECT CASE {' '.join(whens)} END AS {decided}, {', '.join([*named, *outputs])} FROM {joined}"
+    )
+    target = f"(SELECT *, true AS {there} FROM {snapshot.scan_sql()}) AS target"
+    return f"SELECT {number}, {named}, {outputs} FROM ({rows.sql}) AS source LEFT JOIN {target} ON {equal(spec.keys)}"
 
 
 def inserted_alone(spec: MergeSpec, rows: Rows) -> str:
     """What a merge into an empty table inserts, as SQL."""
     clauses = [_translated(c, spec.dialect) for c in spec.clauses if c.kind == "not_matched_insert"]
-    columns = list(rows.types)
-    whens, chosen = [], []
-    for index, clause in enumerate(clauses):
-        whens.append(f"WHEN {clause.condition or 'true'} THEN {index}")
-        chosen.append(
-            dict(clause.set)
-            if clause.set is not None
-            else {c: f"source.{quote_identifier(c)}" for c in (clause.columns or columns)}
-        )
     if not clauses:
         return f"SELECT * FROM ({rows.sql}) LIMIT 0"
+    chosen = [(i, c.condition or "true", _values(c, list(rows.types))) for i, c in enumerate(clauses)]
+    names = dict.fromkeys([*rows.types, *(column for _, _, values in chosen for column in values)])
     action = quote_identifier(fresh_name("__duckrun_action", rows.types))
-    names = list(dict.fromkeys([*columns, *(c for clause in chosen for c in clause)]))
-    outputs = []
-    for name in names:
-        branches = " ".join(f"WHEN {i} THEN {clause[name]}" for i, clause in enumerate(chosen) if name in clause)
-        value = f"CASE {action} {branches} END" if branches else "NULL"
-        outputs.append(
-            f"{f'CAST({value} AS {rows.types[name]})' if name in rows.types else value} AS {quote_identifier(name)}"
-        )
-    inner = f"SELECT *, CASE {' '.join(whens)} END AS {action} FROM ({rows.sql}) AS source"
-    return f"SELECT {', '.join(outputs)} FROM ({inner}) AS source WHERE {action} IS NOT NULL"
+    number, outputs = _choice(action, chosen, {name: rows.types.get(name) for name in names})
+    inner = f"SELECT *, {number} FROM ({rows.sql}) AS source"
+    return f"SELECT {outputs} FROM ({inner}) AS source WHERE {action} IS NOT NULL"
 
 
 def _merge_staged(
-    job: Job, spec: MergeSpec, clauses: Sequence[MergeClause], snapshot: Snapshot, rows: Rows, reason: str
+    job: Job, spec: MergeSpec, clauses: Sequence[MergeClause], snapshot: Snapshot, source: Rows, reason: str
 ) -> Commit:
-    fitted = _fitted_source(job, spec, snapshot, rows)
-    columns, ref, cursor = list(snapshot.schema.names), job.transaction.ref, rows.cursor
-    on = " AND ".join(f"target.{quote_identifier(k)} = source.{quote_identifier(k)}" for k in spec.keys)
-    if spec.on is not None:
-        on += f" AND ({transpile(spec.on, spec.dialect, 'duckdb')})"
-    within = None if spec.within is None else transpile(spec.within, spec.dialect, "duckdb")
-    bounded = "" if within is None else f" WHERE ({within}) IS TRUE"
-    kinds = types_of(snapshot, cursor)
-    action = quote_identifier(_extra_names(snapshot, rows, 0)[0])
+    """DuckDB joins and decides, and writes anew the files with rows that change."""
+    ref, cursor, kinds = job.transaction.ref, source.cursor, types_of(snapshot, source.cursor)
+    on = equal(spec.keys) + ("" if spec.on is None else f" AND ({job.sql(spec.on)})")
+    within = None if spec.within is None else job.sql(spec.within)
+    action = quote_identifier(_extra_names(snapshot, source, 0)[0])
+    deleting = ", ".join(str(i) for i, c in enumerate(clauses) if c.kind.endswith("delete")) or "-1"
 
     def decided(table: Numbered, kind: str, joined: str) -> str | None:
-        chosen = [(i, c) for i, c in enumerate(clauses) if c.kind.rsplit("_", 1)[0] == kind]
+        old = kind != "not_matched"
+        kept = {column: f"target.{quote_identifier(column)}" for column in kinds} if old else {}
+        chosen = [
+            (i, c.condition or "true", {} if c.kind.endswith("delete") else kept | _assigned(c, list(kinds), ref))
+            for i, c in enumerate(clauses)
+            if c.kind.rsplit("_", 1)[0] == kind
+        ]
         if not chosen:
             return None
-        whens = " ".join(f"WHEN {c.condition or 'true'} THEN {i}" for i, c in chosen)
-        old = kind != "not_matched"
-        outputs = []
-        for column in columns:
-            branches = " ".join(
-                f"WHEN {i} THEN {_assigned(c, columns, ref).get(column, f'target.{quote_identifier(column)}' if old else 'NULL')}"
-                for i, c in chosen
-                if not c.kind.endswith("delete")
-            )
-            value = f"CASE {action} {branches} END" if branches else "NULL"
-            outputs.append(f"CAST({value} AS {kinds[column]}) AS {quote_identifier(column)}")
+        number, outputs = _choice(action, chosen, kinds)
         place = ", ".join(f"target.{name}" if old else f"NULL AS {name}" for name in (table.file, table.row))
-        rows_met = f"SELECT {place}, CASE {whens} END AS {action}, {', '.join(outputs)} FROM {joined}"
-        return f"SELECT * FROM ({rows_met}) WHERE {action} IS NOT NULL"
+        return f"SELECT * FROM (SELECT {place}, {number}, {outputs} FROM {joined}) WHERE {action} IS NOT NULL"
 
     with numbered(snapshot, cursor) as table:
-        target, source = f"(SELECT * FROM ({table.sql}){bounded}) AS target", f"({fitted.sql}) AS source"
+        bounded = "" if within is None else f" WHERE ({within}) IS TRUE"
+        here, given = f"(SELECT * FROM ({table.sql}){bounded}) AS target", f"({source.sql}) AS source"
         parts = [
-            decided(table, "matched", f"{target} JOIN {source} ON {on}"),
-            decided(table, "not_matched_by_source", f"{target} ANTI JOIN {source} ON {on}"),
-            decided(table, "not_matched", f"{source} ANTI JOIN {target} ON {on}"),
+            decided(table, "matched", f"{here} JOIN {given} ON {on}"),
+            decided(table, "not_matched_by_source", f"{here} ANTI JOIN {given} ON {on}"),
+            decided(table, "not_matched", f"{given} ANTI JOIN {here} ON {on}"),
         ]
-        with computed(cursor, " UNION ALL ".join(p for p in parts if p)) as changes:
-            deleting = ", ".join(str(i) for i, c in enumerate(clauses) if c.kind.endswith("delete")) or "-1"
-            names = ", ".join(quote_identifier(c) for c in columns)
+        with computed(cursor, " UNION ALL ".join(part for part in parts if part)) as changes:
+            names = ", ".join(quote_identifier(c) for c in kinds)
             written = Rows(cursor, f"SELECT {names} FROM {changes} WHERE {action} NOT IN ({deleting})", kinds)
             if within is not None and spec.within is not None:
                 refuse_outside(ref, written, within, spec.within)
-            counts = cursor.execute(
-                f"SELECT count(*) FILTER ({table.row} IS NULL), "
-                f"count(*) FILTER ({table.row} IS NOT NULL AND {action} NOT IN ({deleting})), "
-                f"count(*) FILTER ({action} IN ({deleting})) FROM {changes}"
-            ).fetchone()
-            added, _ = job.finished(written, snapshot)
+            counts = (
+                counted(cursor, changes, f"{table.row} IS NULL"),
+                counted(cursor, changes, f"{table.row} IS NOT NULL AND {action} NOT IN ({deleting})"),
+                counted(cursor, changes, f"{action} IN ({deleting})"),
+            )
             alone = any(c.kind.startswith("not_matched_by_source") for c in clauses)
             expressions = [c.condition or "true" for c in clauses] + [
                 v for c in clauses for v in (c.set or {}).values()
             ]
-            read = EVERYTHING if alone or has_subquery(*expressions) else joined(cursor, fitted.sql, on, within)
-            new = rewritten(job, snapshot, cursor, table, changes, added, reason, counts or (0, 0, 0))
+            read = EVERYTHING if alone or has_subquery(*expressions) else joined(cursor, source.sql, on, within)
+            new = rewritten(job, table, changes, job.finished(written, snapshot), reason, counts)
     return swap(job, snapshot, new, read)

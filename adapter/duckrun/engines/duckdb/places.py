@@ -18,6 +18,8 @@ from duckrun.values.snapshot import Snapshot
 class Numbered:
     """SELECT of a table's rows, in which two more columns say which row it is. Their names are quoted."""
 
+    snapshot: Snapshot
+    cursor: duckdb.DuckDBPyConnection
     sql: str
     file: str
     row: str
@@ -30,19 +32,18 @@ def numbered(snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection) -> Iterator[
     file, row = fresh_name("__duckrun_file", taken), fresh_name("__duckrun_row", taken)
     if "file_row_number" not in {name.lower() for name in taken}:
         sql = rows_of(snapshot, cursor, file=file, row=row)
-        yield Numbered(sql, quote_identifier(file), quote_identifier(row))
+        yield Numbered(snapshot, cursor, sql, quote_identifier(file), quote_identifier(row))
         return
     # DuckDB does not number the rows of a Parquet file that has a column of that name: they get numbers of ours, and stay
     # where these hold.
     counted = f"SELECT *, row_number() OVER () AS {quote_identifier(row)} FROM ({rows_of(snapshot, cursor, file=file)})"
     with computed(cursor, counted) as name:
-        yield Numbered(f"SELECT * FROM {name}", quote_identifier(file), quote_identifier(row))
+        yield Numbered(snapshot, cursor, f"SELECT * FROM {name}", quote_identifier(file), quote_identifier(row))
 
 
 def names_of(snapshot: Snapshot) -> set[str]:
     """The columns of a table, those that go or come with the write included."""
-    alteration = getattr(snapshot, "alteration", None)
-    return {*snapshot.schema.names, *(alteration.before.names if alteration is not None else ())}
+    return {*snapshot.schema.names, *snapshot.stored_schema.names}
 
 
 @contextmanager

@@ -65,7 +65,7 @@ def rows_of(value: Any, cursor: duckdb.DuckDBPyConnection, scratch: str) -> Iter
     if isinstance(value, LazyRows) and hasattr(value.source, "as_source"):
         value = value.source.as_source()
     if isinstance(value, SqlOnCursor):
-        yield _select(value.cursor, value.text)
+        yield select(value.cursor, value.text)
         return
     name = f"__duckrun_source_{uuid.uuid4().hex}"
     folder = Path(tempfile.mkdtemp(prefix="duckrun-", dir=scratch))
@@ -75,7 +75,8 @@ def rows_of(value: Any, cursor: duckdb.DuckDBPyConnection, scratch: str) -> Iter
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _select(cursor: duckdb.DuckDBPyConnection, sql: str, one_shot: bool = False) -> Rows:
+def select(cursor: duckdb.DuckDBPyConnection, sql: str, one_shot: bool = False) -> Rows:
+    """The rows of a query. Raises SchemaMismatch for a statement without rows, and for two columns of one name."""
     relation = cursor.sql(sql)
     if relation is None:
         raise SchemaMismatch("the statement returns no rows and no columns")
@@ -110,7 +111,7 @@ def _rows_of(value: Any, cursor: duckdb.DuckDBPyConnection, name: str, folder: P
 def _of_arrow(cursor: duckdb.DuckDBPyConnection, name: str, given: Any) -> Rows:
     """The rows of an Arrow table, stream or dataset; of the latter DuckDB reads the files itself, as often as it needs."""
     registered = _register(cursor, name, given)
-    rows = _select(cursor, f"SELECT * FROM {quote_identifier(name)}", isinstance(registered, pa.RecordBatchReader))
+    rows = select(cursor, f"SELECT * FROM {quote_identifier(name)}", isinstance(registered, pa.RecordBatchReader))
     for field in given.schema:
         rows.types[field.name] = untyped(rows.types[field.name], field.type)
     return rows

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 import duckdb
 import pyarrow as pa
 
-from duckrun.engines.duckdb.alter import projection
+from duckrun.engines.duckdb.rows_to_write import types_of
 from duckrun.engines.duckdb.source import Rows, schema_of_types
 from duckrun.engines.duckdb.types import store_all
 from duckrun.formats.format import Alteration, Format, TableDefinition
@@ -18,13 +18,19 @@ from duckrun.values.snapshot import Snapshot
 
 @dataclass(frozen=True)
 class Target(Snapshot):
-    """A snapshot whose columns change with the write. ``schema`` is the new one; the files are those of ``version``."""
+    """A snapshot whose columns change with a commit. ``schema`` is the new one; the files are those of ``version``."""
 
-    alteration: Alteration | None = None
+    alteration: Alteration = field(kw_only=True)
 
     @property
     def stored_schema(self) -> pa.Schema:
-        return self.schema if self.alteration is None else self.alteration.before.schema
+        return self.alteration.before.schema
+
+
+def altered(snapshot: Snapshot, alteration: Alteration) -> Target:
+    """The table of a snapshot with other columns."""
+    values = {f.name: getattr(snapshot, f.name) for f in fields(Snapshot)}
+    return Target(**values | {"schema": alteration.after.schema}, alteration=alteration)
 
 
 def target_of(snapshot: Snapshot, rows: Rows, mode: SchemaMode, form: Format) -> Snapshot:
@@ -33,32 +39,29 @@ def target_of(snapshot: Snapshot, rows: Rows, mode: SchemaMode, form: Format) ->
         return snapshot
     incoming = form.fields_of(schema_of_types(store_all(rows.types), rows.cursor))
     alteration = form.evolved(snapshot, incoming, mode)
-    if not alteration.changed:
-        return snapshot
-    values = {f.name: getattr(snapshot, f.name) for f in fields(Snapshot)}
-    return Target(**{**values, "schema": alteration.after.schema}, alteration=alteration)
+    return altered(snapshot, alteration) if alteration.changed else snapshot
 
 
 def definition_of(snapshot: Snapshot) -> TableDefinition | None:
     """The definition to commit with the rows; None where it stays."""
-    alteration = getattr(snapshot, "alteration", None)
-    return None if alteration is None else alteration.after
+    return snapshot.alteration.after if isinstance(snapshot, Target) else None
 
 
 def written_anew(snapshot: Snapshot) -> bool:
     """True if no file of the table holds its rows in the form that they will have."""
-    alteration: Alteration | None = getattr(snapshot, "alteration", None)
-    return alteration is not None and alteration.rewrites
+    return isinstance(snapshot, Target) and snapshot.alteration.rewrites
 
 
 def rows_of(
     snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection, *, file: str | None = None, row: str | None = None
 ) -> str:
-    """SELECT of all rows in the form that they will have; with ``file`` and ``row``, columns of these names say which it is."""
-    alteration: Alteration | None = getattr(snapshot, "alteration", None)
-    if alteration is None:
-        names = [quote_identifier(c) for c in snapshot.schema.names]
-    else:
-        names = [projection(alteration, cursor)]
+    """SELECT of every row in the table's new schema; ``file`` and ``row`` are names of columns that say which row it is."""
+    names = [quote_identifier(c) for c in snapshot.schema.names]
+    if isinstance(snapshot, Target):
+        kinds = types_of(snapshot, cursor)
+        names = [
+            f"CAST({'NULL' if old is None else quote_identifier(old)} AS {kinds[new]}) AS {quote_identifier(new)}"
+            for new, old in snapshot.alteration.columns.items()
+        ]
     names += [quote_identifier(name) for name in (file, row) if name is not None]
     return f"SELECT {', '.join(names)} FROM {snapshot.scan_sql(file=file, row=row)}"

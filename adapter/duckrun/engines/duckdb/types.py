@@ -159,14 +159,12 @@ def store_all(source: Types) -> dict[str, str]:
     return {name: storable(name, kind) for name, kind in source.items()}
 
 
-def fit_all(
-    source: Types, target: Types, schema_mode: SchemaMode
-) -> tuple[dict[str, tuple[str | None, str]], list[str]]:
-    """How each column of a table is filled: target column -> (source column or None for NULL, type), and the new ones.
+def fit_all(source: Types, target: Types, schema_mode: SchemaMode) -> dict[str, tuple[str | None, str]]:
+    """How each column of a table is filled, the new ones too: column -> (column of the source or None for NULL, type).
 
     Raises SchemaMismatch that lists the missing, the new and the differently typed columns.
     """
     theirs, ours = ({name: kind_of(kind) for name, kind in types.items()} for types in (source, target))
     found, new = fit.fit_all(theirs, ours, schema_mode)
     filled = {name: (column, str(target[name])) for name, column in found.items()}
-    return filled | {name: (name, storable(name, source[name])) for name in new}, new
+    return filled | {name: (name, storable(name, source[name])) for name in new}

@@ -21,7 +21,7 @@ from duckrun.engines.duckdb.rows_to_write import (
     taking_types,
     types_of,
 )
-from duckrun.engines.duckdb.source import Rows, arrow_schema, spool
+from duckrun.engines.duckdb.source import Rows, arrow_schema, select, spool
 from duckrun.engines.duckdb.target import definition_of, target_of, written_anew
 from duckrun.engines.duckdb.types import fit_all, store_all
 from duckrun.engines.duckdb.writers import delta_rs, staged
@@ -78,18 +78,20 @@ class Job:
         transaction.check_fence(snapshot, spec.read_version)
         if isinstance(spec, Layout) and spec.cluster_by:
             raise UnsupportedFeature(f"{spec.mode} on table {transaction.ref}: {CLUSTERING}. Nothing was written.")
+        if isinstance(spec, DeleteSpec | UpdateSpec):
+            if snapshot is None:
+                raise TableNotFound(f"There is no table {transaction.ref} to {spec.mode} rows of.")
+            return self._change(spec, snapshot, rows, cursor)
+        assert rows is not None, "a write has a source"
+        if snapshot is not None and not (isinstance(spec, WriteSpec) and spec.redefine):
+            rows = taking_types(rows, types_of(snapshot, rows.cursor))
         if isinstance(spec, WriteSpec):
-            assert rows is not None, "a write has a source"
-            return self._write(spec, self._typed(rows, None if spec.redefine else snapshot), snapshot)
-        if isinstance(spec, MergeSpec | DeleteInsertSpec):
-            assert rows is not None, "a merge has a source"
-            return self._merge(spec, self._typed(rows, snapshot), snapshot)
-        if snapshot is None:
-            raise TableNotFound(f"There is no table {transaction.ref} to {spec.mode} rows of.")
-        return self._change(spec, snapshot, rows, cursor)
+            return self._write(spec, rows, snapshot)
+        return self._merge(spec, rows, snapshot)
 
-    def _typed(self, rows: Rows, snapshot: Snapshot | None) -> Rows:
-        return rows if snapshot is None else taking_types(rows, types_of(snapshot, rows.cursor))
+    def sql(self, text: str) -> str:
+        """An expression of the spec in DuckDB's dialect."""
+        return transpile(text, self.spec.dialect, "duckdb")
 
     # -- whole rows
 
@@ -101,71 +103,61 @@ class Job:
             raise CommitConflict(
                 f"Table {transaction.ref} exists already, at version {snapshot.version}; mode 'error' writes new tables only."
             )
-        whole = snapshot is None or mode == "overwrite"
-        partition_by = self._partitions(spec.partition_by, snapshot, whole)
-        if whole:
-            stored = store_all(rows.types)
-            filled: dict[str, tuple[str | None, str]] = {name: (name, kind) for name, kind in stored.items()}
-        else:
-            assert snapshot is not None
-            snapshot = self.target(snapshot, rows, spec.schema_mode)
-            filled, _ = fit_all(rows.types, types_of(snapshot, rows.cursor), spec.schema_mode)
+        if snapshot is None or mode == "overwrite":
+            return self._overwrite(spec, rows, snapshot)
+        self._partitions(spec.partition_by, snapshot, whole=False)
+        snapshot = target_of(snapshot, rows, spec.schema_mode, self.form)
+        rows = self.finished(rows, snapshot, spec.schema_mode, spec=spec)
+        if mode == "replace":
+            return change.replace(self, snapshot, rows, None if spec.predicate is None else self.sql(spec.predicate))
+        if written_anew(snapshot):
+            return change.append(self, snapshot, rows)
+        reason = _why_staged(transaction.ref, rows, snapshot, whole=False)
+        if reason is not None:
+            files = self.staged(rows, snapshot.partition_columns, spec.target_file_size)
+            return self._added(files, snapshot, reason)
+        return self._by_delta_rs(spec, rows, snapshot)
+
+    def _overwrite(self, spec: WriteSpec, rows: Rows, snapshot: Snapshot | None) -> Commit:
+        """All rows of a table, in place of those before."""
+        ref = self.transaction.ref
+        partition_by = self._partitions(spec.partition_by, snapshot, whole=True)
+        filled: Filled = {name: (name, kind) for name, kind in store_all(rows.types).items()}
         missing = [c for c in partition_by if c not in filled]
         if missing:
             raise SchemaMismatch(
-                f"Table {transaction.ref} is partitioned by {', '.join(missing)}, which the data has not; "
-                f"it has {', '.join(rows.types)}."
+                f"Table {ref} is partitioned by {', '.join(missing)}, which the data has not; it has {', '.join(rows.types)}."
             )
-        definition = self._own_definition(spec, rows, filled, partition_by, snapshot) if whole else None
-        final = fitted(
-            self.transaction.ref, rows, filled, partition_by, spec=spec, snapshot=snapshot, definition=definition
-        )
+        definition = self._own_definition(spec, rows, filled, partition_by, snapshot)
+        rows = fitted(ref, rows, filled, partition_by, spec=spec, snapshot=snapshot, definition=definition)
         if definition is not None:
-            return self._defined(spec, final, snapshot, definition)
-        if mode == "replace" and snapshot is not None:
-            return self._replace(spec, final, snapshot)
-        if snapshot is not None and not whole and written_anew(snapshot):
-            return change.append(self, snapshot, final)
-        new_schema = snapshot is not None and whole and differs(final, snapshot)
-        return self._full(spec, final, snapshot, partition_by, new_schema, whole)
+            files = self.staged(rows, partition_by, spec.target_file_size)
+            return self._all(spec, files, snapshot, definition, "rows and definition of the table in one commit")
+        changed = snapshot is not None and differs(rows, snapshot)
+        repartitioned = snapshot is not None and partition_by != snapshot.partition_columns
+        if rows.one_shot and (repartitioned or self.form.special_properties(spec.table_properties)):
+            rows = self.kept(rows)
+        reason = _why_staged(ref, rows, snapshot, whole=True)
+        if reason is None:
+            return self._by_delta_rs(spec, rows, snapshot, partition_by, changed or repartitioned)
+        files = self.staged(rows, partition_by, spec.target_file_size)
+        if snapshot is None or changed or repartitioned or spec.table_properties or spec.description is not None:
+            definition = self._definition(spec, arrow_schema(rows), partition_by, snapshot)
+        return self._all(spec, files, snapshot, definition, reason)
 
-    def _full(
+    def _by_delta_rs(
         self,
         spec: WriteSpec,
         rows: Rows,
         snapshot: Snapshot | None,
-        partition_by: Sequence[str],
-        new_schema: bool,
-        whole: bool,
+        partition_by: Sequence[str] | None = None,
+        anew: bool = False,
     ) -> Commit:
-        repartitioned = snapshot is not None and tuple(partition_by) != snapshot.partition_columns
-        if rows.one_shot and (repartitioned or (whole and self.form.special_properties(spec.table_properties))):
-            rows = self.kept(rows)
-        reason = _why_staged(self.transaction.ref, rows, snapshot, whole)
-        if reason is not None:
-            files = self.staged(rows, partition_by, spec.target_file_size)
-            if snapshot is not None and not whole:
-                return self._added(files, snapshot, reason)
-            anew = (
-                snapshot is None or new_schema or repartitioned or spec.table_properties or spec.description is not None
-            )
-            definition = self._definition(spec, arrow_schema(rows), partition_by, snapshot) if anew else None
-            return self._all(spec, files, snapshot, definition, reason)
+        """``partition_by`` is that of a table whose rows are all written, None where rows are added; ``anew``: it is another one."""
         reason = "whole rows of a source that can be read again"
-        version = delta_rs.write(
-            self.transaction,
-            snapshot,
-            rows,
-            overwrite=whole,
-            new_schema=new_schema,
-            partition_by=partition_by,
-            properties=spec.table_properties,
-            description=spec.description,
-            target_file_size=spec.target_file_size,
-            writer="delta_rs",
-            reason=reason,
-        )
-        return self.transaction.committed(version, writer="delta_rs", reason=reason)
+        said: dict[str, Any] = {"writer": "delta_rs", "reason": reason}
+        version = delta_rs.write(self.transaction, snapshot, rows, spec, partition_by=partition_by, anew=anew, **said)
+        return self.transaction.committed(version, **said)
 
     def _own_definition(
         self, spec: WriteSpec, rows: Rows, filled: Filled, partition_by: Sequence[str], snapshot: Snapshot | None
@@ -189,11 +181,6 @@ class Job:
     ) -> TableDefinition:
         return self.form.overwritten(spec, self.form.fields_of(schema), partition_by, snapshot)
 
-    def _defined(self, spec: WriteSpec, rows: Rows, snapshot: Snapshot | None, definition: TableDefinition) -> Commit:
-        """All rows of a table and its definition."""
-        files = self.staged(rows, definition.partition_columns, spec.target_file_size)
-        return self._all(spec, files, snapshot, definition, "rows and definition of the table in one commit")
-
     def _all(
         self,
         spec: WriteSpec,
@@ -202,12 +189,10 @@ class Job:
         definition: TableDefinition | None,
         reason: str,
     ) -> Commit:
-        """All rows of a table, in place of those before."""
         gone = () if snapshot is None else snapshot.files()
         rows = (counted_rows(files), 0, counted_rows(gone))
-        new = NewCommit(
-            spec, definition, files, gone, rows, "staged", reason, anew=definition is not None and spec.redefine
-        )
+        anew = definition is not None and spec.redefine
+        new = NewCommit(spec, definition, files, gone, rows, "staged", reason, anew=anew)
         return staged.commit(self.transaction, snapshot, new, EVERYTHING)
 
     def _added(self, files: Sequence[StagedFile], snapshot: Snapshot, reason: str) -> Commit:
@@ -215,11 +200,6 @@ class Job:
         rows = (counted_rows(files), 0, 0)
         new = NewCommit(self.spec, definition_of(snapshot), files, (), rows, "staged", reason, blind=True)
         return staged.commit(self.transaction, snapshot, new, NOTHING, fence=self.spec.read_version)
-
-    def _replace(self, spec: WriteSpec, rows: Rows, snapshot: Snapshot) -> Commit:
-        reason = "the files of the replaced rows and the new ones change places in one commit"
-        predicate = None if spec.predicate is None else transpile(spec.predicate, spec.dialect, "duckdb")
-        return change.replace(self, snapshot, rows, predicate, reason)
 
     # -- a stream is read once, and an attempt may have to run again
 
@@ -269,10 +249,9 @@ class Job:
         """Write a part of the rows of a commit to come; no reader sees it before commit_staged()."""
         columns = self._partitions(partition_by, snapshot, whole=snapshot is None)
         if snapshot is not None:
-            rows, _ = self.finished(self._typed(rows, snapshot), snapshot)
+            rows = self.finished(taking_types(rows, types_of(snapshot, rows.cursor)), snapshot)
         else:
-            filled: dict[str, tuple[str | None, str]] = {n: (n, k) for n, k in store_all(rows.types).items()}
-            rows = fitted(self.transaction.ref, rows, filled, columns)
+            rows = fitted(self.transaction.ref, rows, {n: (n, k) for n, k in store_all(rows.types).items()}, columns)
         return staged.stage(rows, self.transaction.ref, columns)
 
     def commit_staged(self, files: Sequence[StagedFile]) -> Commit:
@@ -346,23 +325,19 @@ class Job:
         sql = rows.sql
         if isinstance(spec, MergeSpec):
             if spec.within is not None:
-                within = transpile(spec.within, spec.dialect, "duckdb")
-                refuse_outside(self.transaction.ref, rows, within, spec.within)
+                refuse_outside(self.transaction.ref, rows, self.sql(spec.within), spec.within)
             sql = merge.inserted_alone(spec, rows)
         created = WriteSpec("error", within=spec.within, app=spec.app, dialect=spec.dialect, **spec.layout)
-        relation = rows.cursor.sql(sql)
-        return self._write(
-            created, Rows(rows.cursor, sql, dict(zip(relation.columns, relation.types, strict=True))), None
-        )
+        return self._write(created, select(rows.cursor, sql), None)
 
     def _change(
         self, spec: DeleteSpec | UpdateSpec, snapshot: Snapshot, rows: Rows | None, cursor: duckdb.DuckDBPyConnection
     ) -> Commit:
-        predicate = None if spec.predicate is None else transpile(spec.predicate, spec.dialect, "duckdb")
+        predicate = None if spec.predicate is None else self.sql(spec.predicate)
         rows = None if rows is None else self.kept(rows)
         if isinstance(spec, DeleteSpec):
             return change.delete(self, snapshot, cursor, predicate, rows)
-        assigned = {column: transpile(value, spec.dialect, "duckdb") for column, value in spec.set.items()}
+        assigned = {column: self.sql(value) for column, value in spec.set.items()}
         unknown = [c for c in assigned if c not in snapshot.schema.names]
         if unknown:
             raise InvalidConfig(f"Table {self.transaction.ref} has no column {', '.join(unknown)} to update.")
@@ -370,20 +345,22 @@ class Job:
 
     # -- fitting
 
-    def target(self, snapshot: Snapshot, rows: Rows, mode: SchemaMode) -> Snapshot:
-        """The table as it will be: with the columns of the rows, as far as the schema mode takes them."""
-        return target_of(snapshot, rows, mode, self.form)
-
     def finished(
-        self, rows: Rows, snapshot: Snapshot, *, schema_mode: Any = "fail", checked: bool = True
-    ) -> tuple[Rows, list[str]]:
+        self,
+        rows: Rows,
+        snapshot: Snapshot,
+        schema_mode: SchemaMode = "fail",
+        *,
+        checked: bool = True,
+        spec: WriteSpec | None = None,
+    ) -> Rows:
         """Rows fitted to an existing table, with its constraints checked as they stream; those of a source that is not what
         is written are not ``checked``.
         """
-        filled, new = fit_all(rows.types, types_of(snapshot, rows.cursor), schema_mode)
+        filled = fit_all(rows.types, types_of(snapshot, rows.cursor), schema_mode)
         if not checked:
-            return fitted(self.transaction.ref, rows, filled, ()), new
-        return fitted(self.transaction.ref, rows, filled, snapshot.partition_columns, snapshot=snapshot), new
+            return fitted(self.transaction.ref, rows, filled, ())
+        return fitted(self.transaction.ref, rows, filled, snapshot.partition_columns, spec=spec, snapshot=snapshot)
 
     def _partitions(self, asked: Sequence[str] | None, snapshot: Snapshot | None, whole: bool) -> tuple[str, ...]:
         if snapshot is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +18,7 @@ from duckrun.formats.delta.statistics import EXACT_DIGITS
 from duckrun.formats.format import CommitTaken
 from duckrun.run.transaction import Transaction
 from duckrun.sql.names import quote_identifier
-from duckrun.values.rows import MemoryShares, ScanFile
+from duckrun.values.rows import MemoryShares, MergeClause, ScanFile, WriteSpec
 from duckrun.values.snapshot import Snapshot
 
 MISSPELT = "delta_rs spells decimals and floating numbers among partition values so that not every reader finds them"
@@ -41,23 +41,28 @@ def write(
     transaction: Transaction,
     snapshot: Snapshot | None,
     rows: Rows,
+    spec: WriteSpec,
     *,
-    overwrite: bool,
-    new_schema: bool = False,
-    partition_by: Sequence[str] | None = None,
-    properties: Mapping[str, str] | None = None,
-    description: str | None = None,
-    target_file_size: int | None = None,
+    partition_by: Sequence[str] | None,
+    anew: bool,
     **counts: Any,
 ) -> int:
-    """Stream rows into new files and commit them. Returns the version; raises CommitTaken if it was taken."""
+    """Stream rows into new files and commit them. Returns the version; raises CommitTaken if it was taken.
+
+    With ``partition_by`` they are all rows of the table, ``anew`` where that has other columns or partitions than before; with None they are
+    added.
+    """
     ref, form = transaction.ref, transaction.lake.format
     reader = arrow_reader(rows)
-    fenced = commit_properties(transaction.app, transaction.note(**counts))
     common: dict[str, Any] = {
-        "target_file_size": target_file_size,
+        "target_file_size": spec.target_file_size,
         "writer_properties": _files(reader.schema, snapshot),
-        "commit_properties": fenced,
+        "commit_properties": commit_properties(transaction.app, transaction.note(**counts)),
+    }
+    defined: dict[str, Any] = {
+        "configuration": dict(spec.table_properties) or None,
+        "description": spec.description,
+        "partition_by": list(partition_by or ()) or None,
     }
     try:
         if snapshot is None:
@@ -65,36 +70,25 @@ def write(
                 ref.url,
                 reader,
                 mode="error",
-                partition_by=list(partition_by or []) or None,
-                configuration=dict(properties or {}) or None,
-                description=description,
                 storage_options=transaction.lake.storage.delta_options(),
+                **defined,
                 **common,
             )
             return 0
         table = _handle(transaction, snapshot)
-        if overwrite:
-            keep = list(snapshot.partition_columns if partition_by is None else partition_by)
-            changed = new_schema or keep != list(snapshot.partition_columns)
-            write_deltalake(
-                table,
-                reader,
-                mode="overwrite",
-                partition_by=keep if changed else keep or None,
-                schema_mode="overwrite" if changed else None,
-                configuration=dict(properties or {}) or None,
-                description=description,
-                **common,
-            )
-        else:
+        if partition_by is None:
             write_deltalake(table, reader, mode="append", **common)
+        else:
+            if anew:
+                defined |= {"partition_by": list(partition_by), "schema_mode": "overwrite"}
+            write_deltalake(table, reader, mode="overwrite", **defined, **common)
     except CommitFailedError as error:
         raise refused(transaction.ref, error) from error
     except DeltaError as error:
         if snapshot is None and form.exists(ref):
             raise CommitTaken(str(error)) from error
         raise
-    return 0 if snapshot is None else snapshot.version + 1
+    return snapshot.version + 1
 
 
 def _handle(transaction: Transaction, snapshot: Snapshot) -> DeltaTable:
@@ -146,17 +140,14 @@ def merge(
     rows: Rows,
     *,
     keys: Sequence[tuple[str, str]],
-    updates: Sequence[tuple[str | None, Mapping[str, str]]],
-    deletes: Sequence[str | None],
-    inserts: Sequence[tuple[str | None, Mapping[str, str]]],
+    clauses: Sequence[MergeClause],
     shares: MemoryShares,
     **counts: Any,
 ) -> int:
     """Merge finished rows by key equality. Returns the version; raises CommitTaken if it was taken.
 
-    ``keys`` are (target column, source column); ``updates`` and ``inserts`` are (condition on source columns or
-    None, target column -> source column). delta_rs always gets a ``max_spill_size``: without it a merge takes
-    eight times the memory for the same time.
+    ``keys`` are (target column, source column); the conditions of ``clauses`` are over the source, whose ``columns`` they
+    take as they come. delta_rs always gets a ``max_spill_size``: without it a merge takes eight times the memory for the same time.
     """
     table = _handle(transaction, snapshot)
     on = " AND ".join(f"target.{quote_identifier(t)} = source.{quote_identifier(s)}" for t, s in keys)
@@ -172,15 +163,14 @@ def merge(
         commit_properties=commit_properties(transaction.app, transaction.note(**counts)),
     )
 
-    def assigned(columns: Mapping[str, str]) -> dict[str, str]:
-        return {quote_identifier(t): f"source.{quote_identifier(s)}" for t, s in columns.items()}
-
-    for condition in deletes:
-        builder = builder.when_matched_delete(condition)
-    for condition, columns in updates:
-        builder = builder.when_matched_update(assigned(columns), condition)
-    for condition, columns in inserts:
-        builder = builder.when_not_matched_insert(assigned(columns), condition)
+    for clause in clauses:
+        columns = {quote_identifier(c): f"source.{quote_identifier(c)}" for c in clause.columns or ()}
+        if clause.kind == "matched_delete":
+            builder = builder.when_matched_delete(clause.condition)
+        elif clause.kind == "matched_update":
+            builder = builder.when_matched_update(columns, clause.condition)
+        else:
+            builder = builder.when_not_matched_insert(columns, clause.condition)
     try:
         builder.execute()
     except CommitFailedError as error:
