@@ -23,7 +23,7 @@ from dbt.adapters.duckrun.materialize.response import DuckrunResponse
 from dbt.adapters.duckrun.materialize.snapshots import SnapshotColumns
 from dbt.adapters.duckrun.materialize.stage import DuckDBStage
 from dbt.adapters.duckrun.materialize.strategy import OVERWRITE, OutOfSync, write_strategy
-from dbt.adapters.duckrun.model.config import ModelConfig, column_comments, parse_model
+from dbt.adapters.duckrun.model.config import ModelConfig, parse_model
 from dbt.adapters.duckrun.model.node import Node, current, running
 from dbt.adapters.duckrun.relation import DuckrunColumn, DuckrunRelation, quoted
 from dbt.adapters.duckrun.spark.stage import SparkStage, spark_type
@@ -34,12 +34,23 @@ from dbt_common.contracts.metadata import CatalogTable
 from dbt_common.exceptions import CompilationError, DbtRuntimeError
 
 from duckrun.errors import DuckrunError, InvalidConfig, UnsupportedFeature
-from duckrun.lake.lake import TableRef, ViewDefinition
+from duckrun.lake.lake import TableRef
 from duckrun.run.pins import unnoted
 from duckrun.values.rows import DeleteSpec
 
 # Commands that write to the lake: for these an unwritable root is an error before anything runs.
 _WRITING_COMMANDS = {"run", "build", "seed", "snapshot", "retry", "clone", "run-operation"}
+
+
+@contextmanager
+def dbt_errors() -> Iterator[None]:
+    """dbt prints its own errors in one paragraph, and every other one with a traceback."""
+    try:
+        yield
+    except OutOfSync as error:
+        raise CompilationError(str(error)) from error
+    except (DuckrunError, duckdb.Error) as error:
+        raise DbtRuntimeError(str(error)) from error
 
 
 class DuckrunAdapter(DuckDBAdapter):
@@ -83,16 +94,6 @@ class DuckrunAdapter(DuckDBAdapter):
             f"the profile's lakes: (now {others})."
         )
 
-    @contextmanager
-    def _dbt_errors(self) -> Iterator[None]:
-        """dbt prints its own errors in one paragraph, and every other one with a traceback."""
-        try:
-            yield
-        except OutOfSync as error:
-            raise CompilationError(str(error)) from error
-        except (DuckrunError, duckdb.Error) as error:
-            raise DbtRuntimeError(str(error)) from error
-
     # -- engines
 
     @contextmanager
@@ -103,7 +104,7 @@ class DuckrunAdapter(DuckDBAdapter):
         node = Node("", self.config.credentials.engine)
         if query_header_context is not None:
             known: Any = getattr(self.get_macro_resolver(), "nodes", {})  # dbt's manifest
-            with self._dbt_errors():
+            with dbt_errors():
                 node = Node.of(query_header_context, known, self.config.credentials.engine)
         with running(node), super().connection_named(name, query_header_context, should_release_connection):
             yield
@@ -139,14 +140,14 @@ class DuckrunAdapter(DuckDBAdapter):
     # -- before a run
 
     def debug_query(self) -> None:
-        with self._dbt_errors():
+        with dbt_errors():
             self.env.lake.storage.check_writable()
         super().debug_query()
 
     def set_relations_cache(self, *args: Any, **kwargs: Any) -> None:
         which = getattr(getattr(self.config, "args", None), "which", None)
         if which in _WRITING_COMMANDS:
-            with self._dbt_errors():
+            with dbt_errors():
                 self.env.lake.storage.check_writable()
         super().set_relations_cache(*args, **kwargs)
 
@@ -161,7 +162,7 @@ class DuckrunAdapter(DuckDBAdapter):
         views = self.env.catalog(database)
         if views is None:
             return found
-        with self._dbt_errors():
+        with dbt_errors():
             return sorted({*found, *views.lake.schemas()})
 
     @available.parse(lambda *a, **k: False)
@@ -173,7 +174,7 @@ class DuckrunAdapter(DuckDBAdapter):
         views = self.env.catalog(schema_relation.database)
         if views is None or not schema_relation.schema:
             return super().list_relations_without_caching(schema_relation)
-        with self._dbt_errors():
+        with dbt_errors():
             schema = schema_relation.schema
             kinds, views_made = views.names(schema, fresh=True), views.made(schema)
         others = [
@@ -201,7 +202,7 @@ class DuckrunAdapter(DuckDBAdapter):
         if _is_temporary(relation) and self.on_spark():
             self._stage().drop(relation)
             return
-        with self._dbt_errors():
+        with dbt_errors():
             ref = self._present(relation)
             if ref is None:
                 super().drop_relation(relation)
@@ -218,7 +219,7 @@ class DuckrunAdapter(DuckDBAdapter):
     def drop_schema(self, relation: BaseRelation) -> None:
         views = self.env.catalog(relation.database)
         if views is not None and relation.schema:
-            with self._dbt_errors():
+            with dbt_errors():
                 drop_schema(self.env, views, relation.schema)
         if relation.schema == "main":  # DuckDB's own schema cannot be dropped
             self.cache.drop_schema(relation.database, relation.schema)
@@ -227,7 +228,7 @@ class DuckrunAdapter(DuckDBAdapter):
 
     def truncate_relation(self, relation: BaseRelation) -> None:
         ref = self._ref(relation)
-        with self._dbt_errors():
+        with dbt_errors():
             if ref is None or not self.env.lakes.of(ref).exists(ref):
                 super().truncate_relation(relation)
                 return
@@ -235,7 +236,7 @@ class DuckrunAdapter(DuckDBAdapter):
             self.env.views_of(ref).changed(ref)
 
     def rename_relation(self, from_relation: BaseRelation, to_relation: BaseRelation) -> None:
-        with self._dbt_errors():
+        with dbt_errors():
             if self._present(from_relation) is not None:
                 raise UnsupportedFeature(
                     f"{from_relation} cannot be renamed to {to_relation}: a table of a lake is known by its folder. "
@@ -246,61 +247,54 @@ class DuckrunAdapter(DuckDBAdapter):
     # -- materializations
 
     @available.parse_none
+    @dbt_errors()
     def model_config(self, model: Mapping[str, Any]) -> ModelConfig:
         """The config of a node: read once, and passed to the methods that write it."""
-        with self._dbt_errors():
-            return parse_model(model)
+        return parse_model(model)
 
     @available.parse(lambda *a, **k: OVERWRITE)
     def write_strategy(self, config: ModelConfig, existing: BaseRelation | None, full_refresh: bool) -> str:
         """How an incremental model writes this time: overwrite, or by its incremental strategy."""
         exists = existing is not None and existing.is_table
-        with self._dbt_errors():
+        with dbt_errors():
             return write_strategy(config, exists_as_table=exists, full_refresh=bool(full_refresh))
 
-    @available.parse_none
-    def build_delta(self, relation: BaseRelation, config: ModelConfig, strategy: str, sql: str) -> DuckrunResponse:
-        """Run a model's SQL and write its rows to its table, as one commit."""
-        with self._dbt_errors():
-            build = self._build(relation, config)
-            build.run_header()
-            return build.table(strategy, sql)
+    @available
+    def snapshot_strategy(self, columns: Mapping[str, str], open_until: str | None) -> SnapshotColumns:
+        """How the rows of dbt's snapshot query go into a snapshot's table."""
+        return SnapshotColumns(columns["dbt_scd_id"], columns["dbt_valid_to"], open_until)
 
     @available.parse_none
+    @dbt_errors()
+    def build_delta(
+        self, relation: BaseRelation, config: ModelConfig, strategy: str | SnapshotColumns, sql: str
+    ) -> DuckrunResponse:
+        """Run a model's SQL and write its rows to its table, as one commit."""
+        build = self._build(relation, config)
+        build.run_header()
+        return build.table(strategy, sql)
+
+    @available.parse_none
+    @dbt_errors()
     def store(
         self, relation: BaseRelation, config: ModelConfig, strategy: str, staging: BaseRelation
     ) -> DuckrunResponse:
         """Write the rows of a staged relation to a model's or seed's table, as one commit, and drop that relation."""
-        with self._dbt_errors():
-            try:
-                return self._build(relation, config).table(strategy, f"select * from {staging.render()}")
-            finally:
-                self._stage().drop(staging)
+        try:
+            return self._build(relation, config).table(strategy, f"select * from {staging.render()}")
+        finally:
+            self._stage().drop(staging)
 
     @available.parse_none
+    @dbt_errors()
     def build_view(self, relation: BaseRelation, config: ModelConfig, sql: str) -> DuckrunResponse:
         """Persist a view in the lake, so that every process and engine sees it; a table of its name goes."""
-        with self._dbt_errors():
-            build = self._build(relation, config)
-            build.run_header()
-            return build.view(sql)
+        build = self._build(relation, config)
+        build.run_header()
+        return build.view(sql)
 
     @available.parse_none
-    def build_snapshot(
-        self,
-        relation: BaseRelation,
-        config: ModelConfig,
-        sql: str,
-        columns: Mapping[str, str],
-        open_until: str | None,
-    ) -> DuckrunResponse:
-        """Merge what dbt's snapshot query found (its rows, with dbt_change_type) into a snapshot's table."""
-        with self._dbt_errors():
-            build = self._build(relation, config)
-            build.run_header()
-            return build.table(SnapshotColumns(columns["dbt_scd_id"], columns["dbt_valid_to"], open_until), sql)
-
-    @available.parse_none
+    @dbt_errors()
     def build_external(
         self,
         relation: BaseRelation,
@@ -312,12 +306,11 @@ class DuckrunAdapter(DuckDBAdapter):
         options: Mapping[str, Any],
     ) -> DuckrunResponse:
         """Copy a staged relation to a file and persist a view over it; the staged relation goes."""
-        with self._dbt_errors():
-            try:
-                file = ExternalFile.parse(model, location, write_options, read_location, options)
-                return build_external(self._build(relation, parse_model(model)), staging.render(), file)
-            finally:
-                self._stage().drop(staging)
+        try:
+            file = ExternalFile.parse(model, location, write_options, read_location, options)
+            return build_external(self._build(relation, parse_model(model)), staging.render(), file)
+        finally:
+            self._stage().drop(staging)
 
     def _build(self, relation: BaseRelation, config: ModelConfig) -> Build:
         """A node's write of the table of a relation. Raises for a database that is no lake, and for an impossible name."""
@@ -331,7 +324,7 @@ class DuckrunAdapter(DuckDBAdapter):
     def _stage(self) -> DuckDBStage | SparkStage:
         """Where this node's rows are while they are written."""
         if self.on_spark():
-            with self._dbt_errors():
+            with dbt_errors():
                 return SparkStage(self.connections.spark_session(), self._node())
         return self._duckdb_stage()
 
@@ -370,7 +363,7 @@ class DuckrunAdapter(DuckDBAdapter):
         own table, by queries that nobody else sees.
         """
         if "dbt.this" in parsed_model.get("raw_code", "") and parsed_model.get("relation_name"):
-            with self._dbt_errors():
+            with dbt_errors():
                 self.env.ensure_for(f"select * from {parsed_model['relation_name']}")
         stage = self._stage()
         if isinstance(stage, SparkStage):
@@ -413,7 +406,7 @@ class DuckrunAdapter(DuckDBAdapter):
         views = self.env.catalog(information_schema.database)
         if views is None:
             return super()._get_one_catalog(information_schema, schemas, used_schemas)
-        with self._dbt_errors():
+        with dbt_errors():
             names = [(schema, name) for schema in schemas for name in views.names(schema)]
             return self._catalog_filter_table(catalog_of(self.env, views, names), used_schemas)
 
@@ -421,34 +414,28 @@ class DuckrunAdapter(DuckDBAdapter):
         views = self.env.catalog(information_schema.database)
         if views is None:
             return super()._get_one_catalog_by_relations(information_schema, relations, used_schemas)
-        with self._dbt_errors():
+        with dbt_errors():
             names = [(relation.schema, relation.identifier) for relation in relations]
             return self._catalog_filter_table(catalog_of(self.env, views, names), used_schemas)
 
+    @dbt_errors()
     def get_catalog_for_single_relation(self, relation: BaseRelation) -> CatalogTable | None:
         """What `dbt docs generate` would say of one table or view; None where the lake does not hold it."""
         views = self.env.catalog(relation.database)
         if views is None:
             return super().get_catalog_for_single_relation(relation)
-        with self._dbt_errors():
-            return catalog_entry(self.env, views, relation.schema or "", relation.identifier or "")
+        return catalog_entry(self.env, views, relation.schema or "", relation.identifier or "")
 
     @available.parse_none
+    @dbt_errors()
     def persist_delta_docs(
         self, relation: BaseRelation, model: Mapping[str, Any], for_relation: bool, for_columns: bool
     ) -> None:
         """Bring the descriptions in a Delta table up to date; a view's are in its definition file."""
         ref = self._ref(relation)
-        if ref is None:
-            return
-        with self._dbt_errors():
-            lake = self.env.lakes.of(ref)
-            if isinstance(lake.definition(ref), ViewDefinition) or not lake.exists(ref):
-                return
-            description = (model.get("description") or None) if for_relation else None
-            names = lake.snapshot(ref).schema.names
-            comments = column_comments(model.get("columns") or {}, names) if for_columns else {}
-            describe(self.env, ref, description, comments)
+        if ref is not None:
+            documented = (model.get("columns") or {}) if for_columns else {}
+            describe(self.env, ref, (model.get("description") or None) if for_relation else None, documented)
 
 
 def _is_temporary(relation: BaseRelation) -> bool:

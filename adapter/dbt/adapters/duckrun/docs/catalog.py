@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dbt.adapters.duckrun.environment import LakeEnvironment
-from dbt_common.contracts.metadata import CatalogTable, ColumnMetadata, StatsItem, TableMetadata
+from dbt_common.contracts.metadata import CatalogTable
 
 from duckrun.engines.duckdb import ViewCatalog
 from duckrun.lake.lake import TableRef, ViewDefinition
@@ -41,35 +41,10 @@ def catalog_of(env: LakeEnvironment, views: ViewCatalog, names: Iterable[tuple[s
 
 def catalog_entry(env: LakeEnvironment, views: ViewCatalog, schema: str, name: str) -> CatalogTable | None:
     """What the catalog says of one table or view; None where the lake does not hold it."""
-    if name.lower() not in {known.lower() for known in views.names(schema)}:
-        return None
-    rows = [dict(zip(COLUMNS, row, strict=True)) for row in catalog_of(env, views, [(schema, name)]).rows]
-    first = rows[0]
-    statistics = {
-        key: StatsItem(
-            id=key,
-            label=label,
-            value=None if first[f"stats:{key}:value"] is None else int(first[f"stats:{key}:value"]),
-            include=True,
-            description=description,
-        )
-        for key, (label, description) in _STATISTICS.items()
-        if first[f"stats:{key}:include"]
-    }
-    described = "Indicates whether there are statistics for this table"
-    statistics["has_stats"] = StatsItem("has_stats", "Has Stats?", bool(statistics), False, described)
-    return CatalogTable(
-        metadata=TableMetadata(
-            first["table_type"], schema, first["table_name"], views.database, first["table_comment"]
-        ),
-        columns={
-            row["column_name"]: ColumnMetadata(
-                row["column_type"], int(row["column_index"]), row["column_name"], row["column_comment"]
-            )
-            for row in rows
-        },
-        stats=statistics,
-    )
+    from dbt.task.docs.generate import Catalog
+
+    rows = catalog_of(env, views, [(schema, name)]).rows
+    return next(iter(Catalog([dict(zip(COLUMNS, row, strict=True)) for row in rows]).values()), None)
 
 
 def _rows(env: LakeEnvironment, views: ViewCatalog, ref: TableRef) -> list[tuple[Any, ...]]:

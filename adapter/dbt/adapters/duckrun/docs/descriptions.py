@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from dbt.adapters.duckrun.environment import LakeEnvironment
+from dbt.adapters.duckrun.model.config import column_comments
 
 from duckrun.formats.format import NewCommit
+from duckrun.lake.lake import ViewDefinition
 from duckrun.values.rows import Commit
 from duckrun.values.snapshot import Snapshot, TableRef
 
 
-def describe(env: LakeEnvironment, ref: TableRef, description: str | None, comments: Mapping[str, str]) -> None:
+def describe(env: LakeEnvironment, ref: TableRef, description: str | None, documented: Mapping[str, Any]) -> None:
     """Bring the descriptions in a Delta table up to date, by one metadata commit, and only if they differ."""
+    if description is None and not documented:
+        return
     lake = env.lakes.of(ref)
-    if documented(lake.snapshot(ref), description, comments):
+    if isinstance(lake.definition(ref), ViewDefinition) or not lake.exists(ref):
+        return
+    present = lake.snapshot(ref)
+    comments = column_comments(documented, present.schema.names)
+    if lake.format.described(present, description, comments) is None:
         return
     transaction = env.transaction(ref, f"describe/{ref}", rows=False)
 
@@ -27,13 +36,3 @@ def describe(env: LakeEnvironment, ref: TableRef, description: str | None, comme
 
     transaction.run(attempt, mode="describe", engine="none")
     env.views_of(ref).moved(ref)
-
-
-def documented(snapshot: Snapshot, description: str | None, comments: Mapping[str, str]) -> bool:
-    """Whether a table says already what its model says."""
-    if description is not None and description != snapshot.description:
-        return False
-    comments_now = {
-        field.name.lower(): (field.metadata or {}).get(b"comment", b"").decode() for field in snapshot.schema
-    }
-    return all(comments_now.get(name.lower(), comment) == comment for name, comment in comments.items())

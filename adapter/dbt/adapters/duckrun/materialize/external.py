@@ -12,7 +12,6 @@ from dbt.adapters.duckrun.materialize.response import DuckrunResponse
 from dbt.adapters.duckrun.materialize.stage import DuckDBStage
 from dbt.adapters.duckrun.model.values import mapping, one_of
 
-from duckrun.errors import UnsupportedFeature
 from duckrun.sql.names import quote_identifier, quote_literal
 
 FORMATS = ("parquet", "csv", "json")
@@ -53,8 +52,7 @@ class ExternalFile:
 def build_external(build: Build, staging: str, file: ExternalFile) -> DuckrunResponse:
     """Copy a staged relation (SQL of its name) to the file, and persist the view over it."""
     stage = build.stage
-    if not isinstance(stage, DuckDBStage):
-        raise UnsupportedFeature(f"{build.config.node}: external files are written by DuckDB; set engine: duckdb.")
+    assert isinstance(stage, DuckDBStage), "the materialization needs DuckDB, and says so"
     cursor = stage.cursor
     columns = [row[0] for row in cursor.execute(f"describe {staging}").fetchall()]
     row = cursor.execute(f"select count(*) from {staging}").fetchone()

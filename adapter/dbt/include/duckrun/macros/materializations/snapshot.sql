@@ -26,7 +26,8 @@
   {%- if existing is none -%}
     {%- set commit = adapter.build_delta(target_relation, model_config, 'create', select) -%}
   {%- else -%}
-    {%- set commit = adapter.build_snapshot(target_relation, model_config, select, columns, config.get('dbt_valid_to_current')) -%}
+    {%- set how = adapter.snapshot_strategy(columns, config.get('dbt_valid_to_current')) -%}
+    {%- set commit = adapter.build_delta(target_relation, model_config, how, select) -%}
   {%- endif -%}
   {% do store_result('main', response=commit) %}
   {% do duckrun_finish(target_relation) %}
