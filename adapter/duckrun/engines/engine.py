@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from duckrun.run.pins import NOTHING
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
@@ -23,9 +25,11 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class Engine(Protocol):
-    """DuckDB or Spark. Everything above this seam is written once for both."""
+    """DuckDB or Spark, which inherit what is the same for both. Everything above this seam is written once."""
 
     name: str
+    temp_names: dict[str, Reads]
+    """What the rows under the names were computed from that register(), keep() or a frame's createOrReplaceTempView() gave."""
     temp_tables: bool
     """Whether keep() is there."""
     subqueries_in_changes: bool
@@ -72,6 +76,7 @@ class Engine(Protocol):
         self, spec: TableSpec, snapshot: Snapshot | None, transaction: Transaction
     ) -> Callable[[], Commit] | None:
         """The engine's own statement for this, where a commit of ours cannot say it; None where one can."""
+        return None
 
     def count_breaking(self, snapshot: Snapshot, alteration: Alteration, condition: str) -> int:
         """How many rows, as they are after an alteration, a condition in Spark SQL is not true for."""
@@ -85,14 +90,15 @@ class Engine(Protocol):
         """Write small files together, or all in z-order: one commit that changes no row."""
 
     def vacuum(self, spec: VacuumSpec, snapshot: Snapshot, transaction: Transaction) -> tuple[str, ...] | None:
-        """The engine's own vacuum, for tables whose files deltalake does not know; None where it does."""
+        """The engine's own vacuum, for tables whose files the format's does not know; None where it does."""
+        return None
 
     # -- values and their names
 
     def schema_of(self, source: Any) -> pa.Schema:
-        """The schema a source would be written with."""
+        """The Arrow schema with which a value would be stored. A stream is not consumed, nothing is computed."""
 
-    def register(self, name: str, value: Any, reads: Reads = ...) -> None:
+    def register(self, name: str, value: Any, reads: Reads = NOTHING) -> None:
         """Give a Frame or a local table a name that later queries can read; ``reads`` is what it was computed from."""
 
     def keep(self, name: str, rows: LazyRows) -> None:
@@ -102,13 +108,15 @@ class Engine(Protocol):
         """Take away a name that register(), keep() or a frame gave; none is fine."""
 
     def has_name(self, name: str) -> bool:
-        """True for a name that was given by register() or by a frame."""
+        """True for a name among temp_names."""
+        return name in self.temp_names
 
     def named_reads(self, name: str) -> Reads:
         """What the rows under such a name were computed from."""
+        return self.temp_names.get(name, NOTHING)
 
     def reads_of(self, value: Any) -> Reads:
-        """What a value that is to be written was computed from, as far as that can be known."""
+        """What a value that is to be written was computed from, as far as that can be known: a Frame says it."""
 
     def close(self) -> None:
         """Give back what the engine holds. A Spark session that was handed in stays open."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from duckrun.engines.engine import Engine
@@ -31,12 +30,6 @@ from duckrun.values.tables import (
 )
 
 REWRITTEN = "the table was written anew in one commit: Parquet files know their columns by name and type"
-
-
-@dataclass(frozen=True)
-class Sizes:
-    files: int
-    size: int
 
 
 def carry_out(engine: Engine, spec: TableSpec, transaction: Transaction) -> Commit | MaintenanceResult:
@@ -177,21 +170,15 @@ class TableJob:
     def _result(
         self, spec: TableSpec, before: Snapshot | None, after: Snapshot, seconds: float, **said: Any
     ) -> MaintenanceResult:
-        then, now = sizes(before) if before else None, sizes(after)
+        then, now = before.files() if before else None, after.files()
         return MaintenanceResult(
             table=str(self.ref),
             mode=spec.mode,
             engine=self.engine.name,
-            files_before=then.files if then else None,
-            files_after=now.files,
-            bytes_before=then.size if then else None,
-            bytes_after=now.size,
+            files_before=None if then is None else len(then),
+            files_after=len(now),
+            bytes_before=None if then is None else sum(file.size for file in then),
+            bytes_after=sum(file.size for file in now),
             seconds=seconds,
             **said,
         )
-
-
-def sizes(snapshot: Snapshot) -> Sizes:
-    """How many data files a snapshot has, and their bytes."""
-    files = snapshot.files()
-    return Sizes(len(files), sum(file.size for file in files))

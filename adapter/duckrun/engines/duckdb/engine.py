@@ -25,6 +25,7 @@ from duckrun.engines.duckdb.rows_to_write import types_of
 from duckrun.engines.duckdb.source import rows_of, schema_of_types
 from duckrun.engines.duckdb.sql import attach_again, attached, errors_about, files_sql, scans_in, select_sql
 from duckrun.engines.duckdb.types import store_all
+from duckrun.engines.engine import Engine
 from duckrun.engines.frame import LazyRows
 from duckrun.engines.tables import carry_out
 from duckrun.engines.tabular.values import arrow_table
@@ -40,12 +41,12 @@ from duckrun.storage.storage import Storage
 from duckrun.values.columns import refuse_twins
 from duckrun.values.rows import Commit, ReadSpec, RowSpec, StagedFile, WriteSpec
 from duckrun.values.snapshot import Scan, Snapshot
-from duckrun.values.tables import MaintenanceResult, OptimizeSpec, TableSpec, VacuumSpec
+from duckrun.values.tables import MaintenanceResult, OptimizeSpec, TableSpec
 
 log = logging.getLogger(__name__)
 
 
-class DuckDBEngine:
+class DuckDBEngine(Engine):
     """DuckDB over one lake. ``connection`` is shared by its cursors; each job runs on a cursor of its own."""
 
     name = "duckdb"
@@ -71,7 +72,7 @@ class DuckDBEngine:
         self._scratch = tempfile.TemporaryDirectory(prefix="duckrun-")
         self._registered: dict[str, pa.Table] = {}
         self._reached: list[Storage] = [lake.storage]
-        self.temp_names: dict[str, Reads] = {}
+        self.temp_names = {}
         self._kept: set[str] = set()
         self._views: dict[str, str] = {}
 
@@ -117,11 +118,9 @@ class DuckDBEngine:
         return cursor
 
     def read_files(self, format: str, path: str, options: Mapping[str, Any]) -> LazyRows:
-        """The rows of Parquet or CSV files: a file, a folder or a pattern: lazy."""
         return self._frame(files_sql(format, path, options))
 
     def reach(self, storage: Storage) -> None:
-        """Take the credentials of another lake."""
         if not storage.is_local and storage not in self._reached:
             load_extensions(self.connection, [storage], narrow=True)
             self._reached.append(storage)
@@ -129,16 +128,13 @@ class DuckDBEngine:
     # -- reading
 
     def scan(self, snapshot: Snapshot, spec: ReadSpec) -> LazyRows:
-        """The rows of one snapshot, pruned by columns and predicate: lazy."""
         return self._frame(select_sql(self._scan_sql(snapshot), spec, snapshot.schema.names, str(snapshot.ref)))
 
     def open(self, planned: Scan) -> LazyRows:
-        """The rows of a scan's files: lazy. The files may be some of the table's only."""
         source = self.lake.format.scan_sql(planned.snapshot(), files=planned.files)
         return self._frame(select_sql(source, planned.spec, planned.schema.names, str(planned.ref)))
 
     def pinned(self, snapshot: Snapshot) -> exp.Expr:
-        """A table at a version, as it stands in the syntax tree of a query for select()."""
         return exp.Subquery(this=exp.var(self._scan_sql(snapshot)[1:-1]))
 
     def _scan_sql(self, snapshot: Snapshot) -> str:
@@ -146,7 +142,6 @@ class DuckDBEngine:
         return snapshot.scan_sql(attach=partial(attached, self.connection))
 
     def select(self, query: exp.Expr) -> LazyRows:
-        """A query whose tables are pinned(): lazy."""
         frame = self._frame(text_in(query, "duckdb"))
         if any(scans_in(name) for name in frame.columns):
             return frame.named(self._names_as_written(frame.columns, query))
@@ -175,7 +170,6 @@ class DuckDBEngine:
         return names
 
     def explain(self, query: exp.Expr, *, analyze: bool = False) -> str:
-        """DuckDB's plan of a query; with ``analyze`` it runs, and the plan has its times."""
         with errors_about(self.lake.root):
             found = self._cursor_with_values().execute(
                 f"EXPLAIN {'ANALYZE ' if analyze else ''}{text_in(query, 'duckdb')}"
@@ -183,13 +177,11 @@ class DuckDBEngine:
             return "\n".join(str(row[1]) for row in found.fetchall())
 
     def local(self, rows: pa.Table) -> LazyRows:
-        """Rows of this process as rows of the engine."""
         cursor, name = self.cursor(), f"__duckrun_local_{uuid.uuid4().hex}"
         cursor.register(name, rows)
         return LazyRows(DuckDBFrame(self, cursor, f"SELECT * FROM {quote_identifier(name)}"), self.name)
 
     def column_types(self, snapshot: Snapshot) -> dict[str, str]:
-        """A table's columns with their DuckDB types."""
         return {name: str(kind) for name, kind in types_of(snapshot, self.cursor()).items()}
 
     def _frame(self, sql: str) -> LazyRows:
@@ -222,7 +214,6 @@ class DuckDBEngine:
         self.temp_names[name] = rows.reads
 
     def forget(self, name: str) -> None:
-        """Take away a name that register(), keep() or a frame gave; none is fine."""
         if name not in self.temp_names:
             return
         if name in self._kept:
@@ -232,14 +223,6 @@ class DuckDBEngine:
         self._views.pop(name, None)
         self._kept.discard(name)
         del self.temp_names[name]
-
-    def has_name(self, name: str) -> bool:
-        """True for a name that register() or a frame's createOrReplaceTempView() gave."""
-        return name in self.temp_names
-
-    def named_reads(self, name: str) -> Reads:
-        """What the rows under such a name were computed from."""
-        return self.temp_names.get(name, NOTHING)
 
     def reads_of(self, value: Any) -> Reads:
         """What a value was computed from, as far as that can be known: a Frame says it, a relation's query names it."""
@@ -254,8 +237,7 @@ class DuckDBEngine:
     # -- writing
 
     def can_fence(self, storage: Storage) -> bool:
-        """Everywhere: a commit is put at its version, or not at all."""
-        return True
+        return True  # a commit is put at its version, or not at all
 
     def schema_of(self, source: Any) -> pa.Schema:
         """The Arrow schema with which a value would be stored, null for a column that has no type of its own.
@@ -271,7 +253,6 @@ class DuckDBEngine:
     def execute(
         self, spec: RowSpec | TableSpec, source: Any | None, transaction: Transaction
     ) -> Commit | MaintenanceResult:
-        """Carry out one spec as one commit."""
         if isinstance(spec, TableSpec):
             return carry_out(self, spec, transaction)
         cursor = self._cursor_with_values()
@@ -285,14 +266,7 @@ class DuckDBEngine:
 
     # -- a table as a whole (see engines/tables.py)
 
-    def instead(self, spec: TableSpec, snapshot: Snapshot | None, transaction: Transaction) -> None:
-        """DuckDB has no statement of its own for a table as a whole."""
-
-    def vacuum(self, spec: VacuumSpec, snapshot: Snapshot, transaction: Transaction) -> None:
-        """DuckDB has no vacuum of its own."""
-
     def count_breaking(self, snapshot: Snapshot, alteration: Alteration, condition: str) -> int:
-        """How many rows, as they are after an alteration, a condition in Spark SQL is not true for."""
         with errors_about(f"table {snapshot.ref}, alter"):
             return alter.count_breaking(snapshot, alteration, condition, self.cursor())
 
@@ -300,12 +274,10 @@ class DuckDBEngine:
     def rewritten(
         self, snapshot: Snapshot, alteration: Alteration, transaction: Transaction
     ) -> Iterator[Sequence[StagedFile]]:
-        """All rows as they are after an alteration, in files to be committed."""
         with errors_about(f"table {snapshot.ref}, alter"):
             yield alter.rewritten(snapshot, alteration, self.cursor())
 
     def optimize(self, spec: OptimizeSpec, snapshot: Snapshot, transaction: Transaction) -> Commit:
-        """Write small files together, or all in z-order."""
         with errors_about(f"table {snapshot.ref}, optimize"):
             return optimize.optimize(spec, snapshot, transaction, self.cursor())
 

@@ -7,9 +7,8 @@ from typing import Any
 from urllib.parse import quote
 
 import duckdb
-import pyarrow as pa
 
-from duckrun.engines.duckdb.source import Rows, schema_of_types, without_type
+from duckrun.engines.duckdb.source import Rows, without_type
 from duckrun.engines.duckdb.types import kind_of, whole_microseconds
 from duckrun.engines.fit import fits
 from duckrun.errors import InvalidConfig, RowsOutsidePartition, SchemaMismatch, UnsupportedFeature
@@ -84,11 +83,6 @@ def taking_types(rows: Rows, kinds: Mapping[str, Any]) -> Rows:
     return Rows(rows.cursor, f"SELECT * REPLACE ({casts}) FROM ({rows.sql})", {**rows.types, **taken}, rows.one_shot)
 
 
-def empty(filled: Filled, cursor: duckdb.DuckDBPyConnection) -> pa.Schema:
-    """The Arrow schema of columns that are filled so."""
-    return schema_of_types({name: kind for name, (_, kind) in filled.items()}, cursor)
-
-
 def fitted(
     ref: TableRef,
     rows: Rows,
@@ -122,7 +116,7 @@ def fitted(
     order = order_by(_sort_order(ref, filled, spec, table_order))
     sql = f"SELECT {columns} FROM (SELECT {casts} FROM ({rows.sql})) AS {_ROWS}{order}"
     if rows.one_shot:  # binding it must not read it
-        types = {name: _type(rows.cursor, kind) for name, (_, kind) in filled.items()}
+        types = {name: duckdb.type(kind) for name, (_, kind) in filled.items()}
     else:
         relation = rows.cursor.sql(sql)
         types = dict(zip(relation.columns, relation.types, strict=True))
@@ -222,7 +216,3 @@ def _checks(
         inner = checked.get(name, quote_identifier(name))
         checked[name] = f"CASE WHEN {test} THEN {inner} ELSE CAST({raising(kind, message)} AS {filled[name][1]}) END"
     return checked
-
-
-def _type(cursor: duckdb.DuckDBPyConnection, kind: str) -> Any:
-    return cursor.sql(f"SELECT CAST(NULL AS {kind})").types[0]

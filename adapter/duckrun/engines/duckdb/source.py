@@ -216,13 +216,6 @@ def _polars(value: Any, cursor: duckdb.DuckDBPyConnection, name: str, folder: Pa
     return Rows(cursor, f"SELECT * FROM read_parquet({quote_literal(path.as_posix())})", types)
 
 
-def arrow_schema(rows: Rows) -> pa.Schema:
-    """The Arrow schema of rows. A stream is not read: its types alone say it."""
-    if not rows.one_shot:
-        return in_utc(rows.relation().limit(0).to_arrow_table().schema)
-    return schema_of_types(rows.types, rows.cursor)
-
-
 def schema_of_types(types: Mapping[str, Any], cursor: duckdb.DuckDBPyConnection) -> pa.Schema:
     """The Arrow schema of columns of DuckDB's types, given by name or as its values."""
     nulls = ", ".join(f"CAST(NULL AS {kind}) AS {quote_identifier(name)}" for name, kind in types.items())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -129,19 +129,19 @@ class ViewCatalog:
     def tables_in(self, sql: str) -> list[TableRef]:
         """The tables (not views) that a statement reads, through persisted views too."""
         with self._lock:
-            found: dict[_Key, TableRef] = {}
-            waiting, seen = [key for key, _ in self._keys(sql)], set[_Key]()
-            while waiting:
-                key = waiting.pop()
-                if key in seen:
-                    continue
+            keys = self._through(key for key, _ in self._keys(sql))
+            tables = [key for key in keys if self._names[key[0]].get(key[1], ("", ""))[1] == "table"]
+            return [self.lake.resolve(*self._spelled(key)) for key in tables]
+
+    def _through(self, keys: Iterable[_Key]) -> Iterator[_Key]:
+        """The names, and those that the persisted views among them read, as far as their views are made."""
+        waiting, seen = list(keys), set[_Key]()
+        while waiting:
+            key = waiting.pop()
+            if key not in seen:
                 seen.add(key)
-                made = self._made.get(key)
-                if self._names[key[0]].get(key[1], ("", ""))[1] == "table":
-                    found[key] = self.lake.resolve(*self._spelled(key))
-                elif made is not None:
-                    waiting.extend(made.reads)
-            return list(found.values())
+                yield key
+                waiting.extend(self._made[key].reads if key in self._made else ())
 
     # -- views
 
@@ -159,21 +159,8 @@ class ViewCatalog:
                     if qualified:
                         raise
                     log.debug("no view for %s.%s: %s", *key, error)
-            return list(self._shown_by([key for key, _ in keys]).values())
-
-    def _shown_by(self, keys: list[_Key]) -> dict[_Key, Snapshot]:
-        found: dict[_Key, Snapshot] = {}
-        waiting, seen = list(keys), set[_Key]()
-        while waiting:
-            key = waiting.pop()
-            made = self._made.get(key)
-            if made is None or key in seen:
-                continue
-            seen.add(key)
-            if made.shown is not None:
-                found[key] = made.shown
-            waiting.extend(made.reads)
-        return found
+            made = [self._made[key] for key in self._through(key for key, _ in keys) if key in self._made]
+            return [each.shown for each in made if each.shown is not None]
 
     def ensure(self, ref: TableRef) -> None:
         """Make the view of one table or persisted view."""
@@ -262,9 +249,11 @@ class ViewCatalog:
 
     def _outdate(self, key: _Key) -> None:
         self._made.pop(key, None)
-        for reader in [k for k, made in self._made.items() if key in made.reads]:
-            if reader in self._made:
-                self._outdate(reader)
+        for reader in self._readers(key):
+            self._outdate(reader)
+
+    def _readers(self, key: _Key) -> list[_Key]:
+        return [other for other, made in self._made.items() if key in made.reads]
 
     def dropped(self, ref: TableRef) -> None:
         """A table or persisted view is gone, or will be another: so is its view."""
@@ -277,7 +266,7 @@ class ViewCatalog:
 
     def _forget_readers(self, key: _Key) -> None:
         """A DuckDB view keeps the columns it was bound with: views over changed columns are made anew at their next use."""
-        for reader in [k for k, made in self._made.items() if key in made.reads]:
+        for reader in self._readers(key):
             if self._made.pop(reader, None) is not None:
                 self._drop(reader)
                 self._forget_readers(reader)

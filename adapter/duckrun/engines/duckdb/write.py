@@ -15,13 +15,12 @@ from duckrun.engines.duckdb.rows_to_write import (
     Filled,
     check_features,
     differs,
-    empty,
     fitted,
     refuse_outside,
     taking_types,
     types_of,
 )
-from duckrun.engines.duckdb.source import Rows, arrow_schema, select, spool
+from duckrun.engines.duckdb.source import Rows, schema_of_types, select, spool
 from duckrun.engines.duckdb.target import definition_of, target_of, written_anew
 from duckrun.engines.duckdb.types import fit_all, store_all
 from duckrun.engines.duckdb.writers import delta_rs, staged
@@ -122,13 +121,17 @@ class Job:
         """All rows of a table, in place of those before."""
         ref = self.transaction.ref
         partition_by = self._partitions(spec.partition_by, snapshot, whole=True)
-        filled: Filled = {name: (name, kind) for name, kind in store_all(rows.types).items()}
-        missing = [c for c in partition_by if c not in filled]
+        stored = store_all(rows.types)
+        missing = [c for c in partition_by if c not in stored]
         if missing:
             raise SchemaMismatch(
                 f"Table {ref} is partitioned by {', '.join(missing)}, which the data has not; it has {', '.join(rows.types)}."
             )
-        definition = self._own_definition(spec, rows, filled, partition_by, snapshot)
+        schema = schema_of_types(stored, rows.cursor)
+        definition = None
+        if self._needs_definition(spec, schema, partition_by, snapshot):
+            definition = self._definition(spec, schema, partition_by, snapshot)
+        filled: Filled = {name: (name, kind) for name, kind in stored.items()}
         rows = fitted(ref, rows, filled, partition_by, spec=spec, snapshot=snapshot, definition=definition)
         if definition is not None:
             files = self.staged(rows, partition_by, spec.target_file_size)
@@ -142,7 +145,7 @@ class Job:
             return self._by_delta_rs(spec, rows, snapshot, partition_by, changed or repartitioned)
         files = self.staged(rows, partition_by, spec.target_file_size)
         if snapshot is None or changed or repartitioned or spec.table_properties or spec.description is not None:
-            definition = self._definition(spec, arrow_schema(rows), partition_by, snapshot)
+            definition = self._definition(spec, schema, partition_by, snapshot)
         return self._all(spec, files, snapshot, definition, reason)
 
     def _by_delta_rs(
@@ -159,22 +162,20 @@ class Job:
         version = delta_rs.write(self.transaction, snapshot, rows, spec, partition_by=partition_by, anew=anew, **said)
         return self.transaction.committed(version, **said)
 
-    def _own_definition(
-        self, spec: WriteSpec, rows: Rows, filled: Filled, partition_by: Sequence[str], snapshot: Snapshot | None
-    ) -> TableDefinition | None:
-        """The definition of a table whose rows are all written anew, where delta_rs does not write it: another one,
-        properties of our own, those that need a table feature, constraints, comments of columns. None where it does.
+    def _needs_definition(
+        self, spec: WriteSpec, schema: pa.Schema, partition_by: Sequence[str], snapshot: Snapshot | None
+    ) -> bool:
+        """True where delta_rs does not write the definition of a table whose rows are all written anew: another one,
+        properties of our own, those that need a table feature, constraints, comments of columns.
         """
-        own = any(not name.startswith("delta.") for name in spec.table_properties)
-        if snapshot is not None and self.form.constrained_anew(snapshot, spec):
-            own = True
-        if snapshot is None and not self.form.special_properties(spec.table_properties):
-            own = own or self.form.asks_features(spec.table_properties)
-        own = own or _comments_anew(spec, list(filled), snapshot)
-        schema = empty(filled, rows.cursor)
-        if not (own or spec.redefine or spec.constraints or delta_rs.misspells(schema, partition_by)):
-            return None
-        return self._definition(spec, schema, partition_by, snapshot)
+        if spec.redefine or spec.constraints or any(not name.startswith("delta.") for name in spec.table_properties):
+            return True
+        properties = spec.table_properties
+        if snapshot is None:
+            own = not self.form.special_properties(properties) and self.form.asks_features(properties)
+        else:
+            own = self.form.constrained_anew(snapshot, spec)
+        return own or _comments_anew(spec, schema.names, snapshot) or delta_rs.misspells(schema, partition_by)
 
     def _definition(
         self, spec: WriteSpec, schema: pa.Schema, partition_by: Sequence[str], snapshot: Snapshot | None

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from sqlglot import exp
 
+from duckrun.engines.engine import Engine
 from duckrun.engines.frame import LazyRows
 from duckrun.engines.spark import alter
 from duckrun.engines.spark.errors import errors_about
@@ -63,7 +64,7 @@ def unbounded(frame: DataFrame, rounded: Collection[str]) -> DataFrame:
 _settings_lock = threading.RLock()
 
 
-class SparkEngine:
+class SparkEngine(Engine):
     """Scans and writes the tables of one lake on one Spark session.
 
     ``spark`` is a session, classic or Connect, which stays open; None is the shared one of this process, started at
@@ -80,7 +81,7 @@ class SparkEngine:
         if spark is not None:  # one that was made here has them from its start
             apply_storage(spark, lake.storage)
         self._reached: list[Storage] = [lake.storage]
-        self.temp_names: dict[str, Reads] = {}
+        self.temp_names = {}
 
     @property
     def spark(self) -> SparkSession:
@@ -191,14 +192,6 @@ class SparkEngine:
         if name in self.temp_names:
             self.spark.catalog.dropTempView(name)
             del self.temp_names[name]
-
-    def has_name(self, name: str) -> bool:
-        """True for a name that register() or a frame gave; other temp views of the session hide no table of the lake."""
-        return name in self.temp_names
-
-    def named_reads(self, name: str) -> Reads:
-        """What the rows under such a name were computed from."""
-        return self.temp_names.get(name, NOTHING)
 
     def reads_of(self, value: Any) -> Reads:
         """What a value was computed from: a Frame says it. A Spark DataFrame does not say which version it reads."""

@@ -179,22 +179,12 @@ def created(spec: CreateSpec) -> DeltaDefinition:
     return made
 
 
-def defined(
-    fields: Iterable[dict[str, Any]],
-    partition_by: tuple[str, ...],
-    properties: Mapping[str, Any],
-    description: str | None,
-) -> DeltaDefinition:
-    """The definition of a table of rows, whose columns are as the log has them. Raises InvalidConfig, UnsupportedFeature for a property."""
-    values = {name: property_value(name, value) for name, value in properties.items()}
-    return DeltaDefinition(tuple(fields), partition_by, values, description)
-
-
 def overwritten(
     spec: WriteSpec, fields: Iterable[dict[str, Any]], partition_by: tuple[str, ...], before: DeltaDefinition | None
 ) -> DeltaDefinition:
     """The definition of a table whose rows are all written anew. Raises InvalidConfig, SchemaMismatch, UnsupportedFeature."""
-    made = _commented(defined(fields, partition_by, spec.table_properties, spec.description), spec.column_comments)
+    properties = {name: property_value(name, value) for name, value in spec.table_properties.items()}
+    made = _commented(DeltaDefinition(tuple(fields), partition_by, properties, spec.description), spec.column_comments)
     if before is not None:
         made = made.in_place_of(before, keep=not spec.redefine)
         if not spec.redefine:

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 
@@ -31,18 +29,34 @@ from duckrun.formats.delta.long_logs import LastRead, LongLogs
 from duckrun.formats.delta.opening import opened
 from duckrun.formats.delta.protocol import COMPUTED, Protocol, unlisted
 from duckrun.formats.delta.scan_sql import scan_sql
-from duckrun.formats.delta.scratch import Scratch, scratch
-from duckrun.formats.format import Alteration, CommitRecord, CommitTaken, NewCommit, TableDefinition
+from duckrun.formats.delta.scratch import scratch
+from duckrun.formats.format import Alteration, CommitRecord, CommitTaken
 from duckrun.storage.storage import Storage
 from duckrun.values.rows import AppTransaction, Commit, SchemaMode, WriteSpec
 from duckrun.values.snapshot import DELTA, Snapshot, TableRef
-from duckrun.values.tables import AlterSpec, ConvertSpec, CreateSpec, VacuumSpec
+from duckrun.values.tables import AlterSpec, CreateSpec
 
 
 class DeltaFormat:
-    """Discovery, snapshots, history and the commits that no engine is needed for."""
+    """Delta tables of one lake, as Format says. What takes a format first is a method of it."""
 
     name = DELTA
+    handle = opened
+    arrow_dataset = arrow_dataset
+    scan_sql = staticmethod(scan_sql)
+    commit = write_commit
+    convert = maintenance.convert
+    drop = maintenance.drop
+    vacuum = maintenance.vacuum
+    checkpoint = maintenance.checkpoint
+    checkpoint_if_due = maintenance.checkpoint_if_due
+    cleanup_log = maintenance.cleanup_log
+    scratch = scratch
+    fields_of = staticmethod(definition.fields_of)
+    refuse_unknown_features = staticmethod(refuse_unknown_features)
+    special_properties = staticmethod(definition.special_properties)
+    asks_features = staticmethod(definition.asks_features)
+    spelled = staticmethod(types.spelled)
 
     def __init__(self, storage: Storage, *, read_only: bool = False) -> None:
         self.storage = storage
@@ -52,12 +66,7 @@ class DeltaFormat:
 
     # -- snapshots
 
-    def handle(self, ref: TableRef, version: int | None = None) -> DeltaTable:
-        """A deltalake handle. Raises TableNotFound, VersionNotReadable, UnsupportedFeature, StorageError, which name the table."""
-        return opened(self, ref, version)
-
     def exists(self, ref: TableRef) -> bool:
-        """True if the log of the table holds a commit. One listing; no log file is read."""
         return any(
             key["path"].endswith((".json", ".checkpoint.parquet")) for key in self.storage.keys(ref.location, LOG)
         )
@@ -78,18 +87,12 @@ class DeltaFormat:
                 )
 
     def latest_version(self, ref: TableRef) -> int | None:
-        """The newest version, or None where there is no table."""
-        if not self.exists(ref):
-            return None
-        return self.handle(ref).version()
+        return self.handle(ref).version() if self.exists(ref) else None
 
     def snapshot(
         self, ref: TableRef, version: int | None = None, timestamp: str | None = None, *, keep: bool = False
     ) -> Snapshot:
-        """A table at a version, at a time (ISO 8601), or now. ``keep`` leaves its log open.
-
-        Raises TableNotFound, VersionNotReadable, UnsupportedFeature.
-        """
+        """See Format; ``keep`` leaves the log open."""
         kept = self._long_logs.find(ref, version) if timestamp is None else None
         if kept is not None:
             return kept
@@ -127,7 +130,6 @@ class DeltaFormat:
         return found
 
     def begin(self, ref: TableRef) -> Snapshot | None:
-        """The newest version of a table, for the one write that begins from it: its log stays open. None where there is no table."""
         read = self._last_read.take(ref)
         if read is not None:
             return read
@@ -156,20 +158,12 @@ class DeltaFormat:
             raise VersionNotReadable(f"Table {ref} has no version at {timestamp}; the oldest in its log is of {first}.")
         return self.handle(ref, max(before))
 
-    def arrow_dataset(self, snapshot: Snapshot) -> ds.Dataset:
-        """The files of a snapshot as a Dataset; no data file is opened. Raises UnsupportedFeature."""
-        return arrow_dataset(self, snapshot)
-
-    scan_sql = staticmethod(scan_sql)
-
     # -- history
 
     def history(self, ref: TableRef, limit: int | None = None) -> list[dict[str, Any]]:
-        """The commits of the log, newest first: version, timestamp (ms), operation, operationParameters, ..."""
         return self.handle(ref).history(limit)
 
     def detail(self, ref: TableRef) -> dict[str, Any]:
-        """What Spark's DESCRIBE DETAIL gives: format, id, name, location, partitionColumns, numFiles, ..."""
         snapshot = self.snapshot(ref)
         table = self.handle(ref)
         files, protocol, metadata = snapshot.files(), table.protocol(), table.metadata()
@@ -204,31 +198,23 @@ class DeltaFormat:
             yield found
 
     def record(self, ref: TableRef, version: int) -> CommitRecord | None:
-        """What the commit of a version changed, or None where the log does not hold it (any more, or yet)."""
         found = self.actions(ref, version)
         return None if found is None else found.record()
 
     def records_back(self, ref: TableRef, newest: int) -> Iterator[CommitRecord]:
-        """What the commits changed, from ``newest`` backwards, as far as the log holds them."""
         return (found.record() for found in self.actions_back(ref, newest))
 
     def records_after(self, ref: TableRef, version: int) -> list[CommitRecord]:
-        """What the commits after a version changed, oldest first."""
-        newest = self.latest_version(ref)
-        found = [self.record(ref, each) for each in range(version + 1, (newest or 0) + 1)]
+        found = [self.record(ref, each) for each in range(version + 1, (self.latest_version(ref) or 0) + 1)]
         return [record for record in found if record is not None]
 
     # -- exactly once
 
     def app_version(self, ref: TableRef, app_id: str) -> int | None:
-        """The newest version that an application id has committed, or None."""
         return self.handle(ref).transaction_version(app_id)
 
     def find_commit(self, ref: TableRef, app: AppTransaction, newest: Snapshot | None = None) -> Commit | None:
-        """The commit that an application transaction made; None where it made none.
-
-        Where the log has been cleaned up since, the commit says so instead of its counts.
-        """
+        """See Format. Where the log has been cleaned up since, the commit says so instead of its counts."""
         table = self.handle(ref) if newest is None else self.handle_of(newest)
         committed = table.transaction_version(app.app_id)
         if committed is None or committed < app.version:
@@ -246,27 +232,7 @@ class DeltaFormat:
             reason=f"the commit of {app.app_id} is no longer in the log; this is the newest version",
         )
 
-    # -- commits
-
-    def commit(
-        self,
-        ref: TableRef,
-        snapshot: Snapshot | None,
-        new: NewCommit,
-        note: Mapping[str, Any],
-        app: AppTransaction | None,
-    ) -> int:
-        """The version committed: the one after a snapshot (None: a new table). Raises CommitTaken, UnsupportedFeature,
-        InvalidConfig, LostRows.
-        """
-        return write_commit(self, ref, snapshot, new, note, app)
-
-    def checkpoint_if_due(self, before: Snapshot | None, ref: TableRef, version: int) -> None:
-        """Keep the log short to read: a checkpoint every so many commits. Never fails the commit that was made."""
-        maintenance.checkpoint_if_due(self, before, ref, version)
-
     def restore(self, snapshot: Snapshot, version: int, note: dict[str, Any], app: AppTransaction | None) -> int:
-        """The version committed, whose state is that of an older one. Raises CommitTaken, VersionNotReadable."""
         then = self.snapshot(snapshot.ref, version)
         if respelled([*snapshot.files(), *then.files()]):
             return restore.restore(self, snapshot, then, note, app)
@@ -281,30 +247,6 @@ class DeltaFormat:
                 "Files that vacuum removed cannot come back; choose a newer version."
             ) from error
         return table.version()
-
-    def convert(self, ref: TableRef, spec: ConvertSpec, note: dict[str, Any], app: AppTransaction | None) -> None:
-        """Make a table, at version 0, of a folder's Parquet files. Raises CommitConflict, CommitTaken, StorageError, InvalidConfig."""
-        maintenance.convert(self, ref, spec, note, app)
-
-    def drop(self, ref: TableRef) -> None:
-        """Remove a table's folder. A reader sees the whole table or none; a table that is not there is fine."""
-        maintenance.drop(self, ref)
-
-    def vacuum(self, snapshot: Snapshot, spec: VacuumSpec) -> tuple[str, ...]:
-        """The paths removed, or listed. Raises InvalidConfig, UnsupportedFeature."""
-        return maintenance.vacuum(self, snapshot, spec)
-
-    def checkpoint(self, snapshot: Snapshot) -> None:
-        """Write a checkpoint of a version."""
-        maintenance.checkpoint(self, snapshot)
-
-    def cleanup_log(self, snapshot: Snapshot) -> tuple[str, ...]:
-        """The paths removed: entries of the log older than its retention and covered by a checkpoint."""
-        return maintenance.cleanup_log(self, snapshot)
-
-    def scratch(self, owner: TableRef, definition: TableDefinition) -> AbstractContextManager[Scratch]:
-        """A copy of a table, empty and of some definition. Its files stay at the end of the block; all else of it goes."""
-        return scratch(self, owner, cast(DeltaDefinition, definition))
 
     # -- definitions
 
@@ -333,7 +275,6 @@ class DeltaFormat:
         )
 
     def created(self, spec: CreateSpec, snapshot: Snapshot | None) -> DeltaDefinition:
-        """The definition that a CreateSpec asks for. Raises SchemaMismatch, InvalidConfig, UnsupportedFeature."""
         made = definition.created(spec)
         if snapshot is None:
             return made
@@ -347,22 +288,18 @@ class DeltaFormat:
         partition_by: Sequence[str],
         snapshot: Snapshot | None,
     ) -> DeltaDefinition:
-        """The definition of a table whose rows are all written anew. Raises InvalidConfig, SchemaMismatch, UnsupportedFeature."""
         before = None if snapshot is None else self.definition(snapshot)
         return definition.overwritten(spec, map(dict, fields), tuple(partition_by), before)
 
     def altered(self, snapshot: Snapshot, spec: AlterSpec) -> Alteration:
-        """The definition after the changes of a spec, in their order. Raises SchemaMismatch, InvalidConfig, UnsupportedFeature."""
         return alteration.altered(self.definition(snapshot), spec)
 
     def evolved(self, snapshot: Snapshot, fields: Sequence[Mapping[str, Any]], mode: SchemaMode) -> Alteration:
-        """The definition that takes the columns of a source. Raises SchemaMismatch, InvalidConfig for a column that must stay."""
         return alteration.evolved(self.definition(snapshot), fields, mode)
 
     def described(
         self, snapshot: Snapshot, description: str | None, column_comments: Mapping[str, str]
     ) -> DeltaDefinition | None:
-        """The definition with other descriptions, None of the table's leaving it; None where nothing differs."""
         before = self.definition(snapshot)
         after = before if description is None else replace(before, description=description)
         for column in before.fields:
@@ -371,45 +308,20 @@ class DeltaFormat:
                 after = after.with_column(column["name"], metadata={**column["metadata"], "comment": comment})
         return None if after == before else after
 
-    def fields_of(self, schema: pa.Schema) -> list[dict[str, Any]]:
-        """Arrow columns as the log would have them."""
-        return definition.fields_of(schema)
-
     # -- what features, properties and types allow
 
-    def refuse_unknown_features(self, snapshot: Snapshot) -> None:
-        """Raise UnsupportedFeature for a table that asks of a commit what ``commit`` does not do."""
-        refuse_unknown_features(snapshot)
-
     def only_spark(self, snapshot: Snapshot) -> bool:
-        """True for a table that asks of a commit what ``commit`` does not do."""
         return bool(unknown_features(snapshot))
 
-    def special_properties(self, properties: Mapping[str, str]) -> dict[str, str]:
-        """Those that may ask for more of a table than metadata."""
-        return definition.special_properties(properties)
-
-    def asks_features(self, properties: Mapping[str, Any]) -> bool:
-        """True if some property of a new table needs a table feature."""
-        return definition.asks_features(properties)
-
     def lacks_feature(self, snapshot: Snapshot, fields: Sequence[Mapping[str, Any]]) -> bool:
-        """True for columns with a type that needs a table feature which the table does not have."""
         naive = any(types.holds(field["type"], "timestamp_ntz") for field in fields)
         return naive and "timestampNtz" not in snapshot.writer_features
 
     def constrained_anew(self, snapshot: Snapshot, spec: WriteSpec) -> bool:
-        """True if an overwrite keeps or changes the constraints of a table."""
         return definition.constrained_anew(snapshot.properties, snapshot.schema, spec)
 
     def computed_columns(self, snapshot: Snapshot) -> set[str]:
-        """The generated and identity columns."""
         return {column.name for column in snapshot.schema if COMPUTED & set(column.metadata or {})}
 
     def spark_type(self, text: str, dialect: str, column: str) -> str:
-        """A type of some dialect's SQL in Spark's, as the table would store it. Raises SchemaMismatch, InvalidConfig."""
         return types.spelled(types.delta_type(text, dialect, column))
-
-    def spelled(self, kind: Any) -> str:
-        """The ``type`` of a field in Spark's SQL."""
-        return types.spelled(kind)

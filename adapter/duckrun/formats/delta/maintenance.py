@@ -226,12 +226,8 @@ def _check_partitions(ref: TableRef, paths: list[str], asked: list[str]) -> None
 
 
 def _has_floats(schema: pa.Schema) -> bool:
-    def floating(kind: Any) -> bool:
-        if isinstance(kind, str):
-            return kind in ("float", "double")
-        return types.holds(kind, "float") or types.holds(kind, "double")
-
-    return any(floating(column["type"]) for column in fields_of(schema))
+    kinds = [column["type"] for column in fields_of(schema)]
+    return any(types.holds(kind, floating) for kind in kinds for floating in ("float", "double"))
 
 
 def _schema_json(fields: list[dict[str, Any]]) -> str:

@@ -10,14 +10,14 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from duckrun.formats.delta.commit import write_commit
 from duckrun.formats.delta.data_paths import decoded
 from duckrun.formats.delta.definition import DeltaDefinition
 from duckrun.formats.delta.log import COPY
 from duckrun.formats.delta.operations import Operation
-from duckrun.formats.format import NewCommit
+from duckrun.formats.format import NewCommit, TableDefinition
 from duckrun.values.rows import StagedFile
 from duckrun.values.snapshot import TableRef
 
@@ -66,14 +66,14 @@ class Scratch:
 
 
 @contextmanager
-def scratch(form: DeltaFormat, owner: TableRef, definition: DeltaDefinition) -> Iterator[Scratch]:
+def scratch(form: DeltaFormat, owner: TableRef, definition: TableDefinition) -> Iterator[Scratch]:
     """A copy, empty and of some definition. Its files stay at the end of the block; all else of it goes, and everything if the block
     raises.
     """
     copy = Scratch(form, owner)
     kept: tuple[StagedFile, ...] = ()
     try:
-        copy.create(definition)
+        copy.create(cast(DeltaDefinition, definition))
         yield copy
         kept = copy.files()
     finally:
