@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from copy import copy
 from typing import TYPE_CHECKING, Any, overload
 
 import pyarrow as pa
@@ -31,15 +32,7 @@ from duckrun.statements.run import run
 from duckrun.table import Table
 from duckrun.values.rows import AppTransaction, Commit, EngineName, ReadSpec, RowSpec, SchemaMode, StagedFile, WriteSpec
 from duckrun.values.snapshot import Scan, Snapshot
-from duckrun.values.tables import (
-    AlterSpec,
-    ConvertSpec,
-    CreateSpec,
-    MaintenanceResult,
-    MaintenanceSpec,
-    RestoreSpec,
-    TableSpec,
-)
+from duckrun.values.tables import CommitSpec, MaintenanceResult, MaintenanceSpec, TableSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,10 +63,13 @@ def connect(
             s.sql("select count(*) from main.flights").show()
     """
     lake = Lake(root_path, schema=schema, storage_options=storage_options, read_only=read_only)
+    _refuse_unknown(engine)
+    return Session(lake, engine=engine, spark=spark, arbiter=Arbiter(memory_limit, memory_fraction), pins=pins)
+
+
+def _refuse_unknown(engine: str) -> None:
     if engine not in _ENGINES:
         raise InvalidConfig(f"Unknown engine {engine!r}; the engines are {', '.join(_ENGINES)}.")
-    arbiter = Arbiter(memory_limit, memory_fraction)
-    return Session(lake, engine=engine, spark=spark, arbiter=arbiter, pins=pins)
 
 
 class Session:
@@ -93,12 +89,8 @@ class Session:
         pins: Pins | None = None,
         lakes: Lakes | None = None,
         engines: dict[str, Engine] | None = None,
-        temp_views: dict[str, exp.Query] | None = None,
-        log: WorkLog | None = None,
     ) -> None:
-        """``lakes`` has those that are attached; ``engines`` are used as they are, and others made at first use;
-        ``temp_views`` and ``log`` are those of a session that this one is a part of.
-        """
+        """``lakes`` has those that are attached; ``engines`` are used as they are, and others made at first use."""
         self.lake = lake
         self._lakes = lakes or Lakes(lake)
         self.closed = False
@@ -107,8 +99,9 @@ class Session:
         self._spark = spark
         self._engines: dict[str, Engine] = {} if engines is None else engines
         self._pins = pins
-        self._log = WorkLog() if pins is None and log is None else log
-        self.temp_views: dict[str, exp.Query] = {} if temp_views is None else temp_views
+        self.log = WorkLog() if pins is None else pins.log
+        """What the run, or else this session, has read and committed."""
+        self.temp_views: dict[str, exp.Query] = {}
 
     def __enter__(self) -> Session:
         return self
@@ -135,12 +128,7 @@ class Session:
     @property
     def pins(self) -> Pins:
         """The pins of the next statement: those of the run, or fresh ones."""
-        return self._pins if self._pins is not None else Pins(self.lakes.snapshot, log=self._log)
-
-    @property
-    def log(self) -> WorkLog:
-        """What the run, or else this session, has read and committed."""
-        return self.pins.log
+        return self._pins if self._pins is not None else Pins(self.lakes.snapshot, log=self.log)
 
     @property
     def engine(self) -> Engine:
@@ -151,8 +139,7 @@ class Session:
         """An engine by name; made at first use, so that Spark starts only for what needs it."""
         self.ensure_open()
         if name not in self._engines:
-            if name not in _ENGINES:
-                raise InvalidConfig(f"Unknown engine {name!r}; the engines are {', '.join(_ENGINES)}.")
+            _refuse_unknown(name)
             if name == "spark":
                 from duckrun.engines.spark.engine import SparkEngine, spark_session
 
@@ -249,7 +236,7 @@ class Session:
     def execute(
         self,
         name: str | TableRef,
-        spec: RowSpec | CreateSpec | AlterSpec | RestoreSpec | ConvertSpec,
+        spec: RowSpec | CommitSpec,
         source: Any | None = None,
         *,
         engine: EngineName | None = None,
@@ -280,10 +267,9 @@ class Session:
         is computed again from what is there then, for any other source SourceOutdated (a CommitConflict) is raised.
         """
         ref = self.ref(name)
-        lake = self.lakes.of(ref)
-        transaction = Transaction(lake, ref, app=spec.app, pins=self._pins, log=self._log, sees=self._commit_meets)
+        transaction = self._transaction(ref, spec.app)
         chosen = self._writing_engine(engine or self.engine_name, source, ref)
-        chosen.reach(lake.storage)
+        chosen.reach(transaction.lake.storage)
 
         for attempt in self.attempts(ref) if isinstance(source, SQL) else (nullcontext(),):
             with attempt:
@@ -299,6 +285,10 @@ class Session:
         """
         once = self._pins is not None and self.log.read(ref.location) is not None
         return attempts(ref, self.pins, once=once)
+
+    def _transaction(self, ref: TableRef, app: AppTransaction | None = None) -> Transaction:
+        lake = self.lakes.of(ref)
+        return Transaction(lake, ref, app=app, pins=self._pins, log=self.log, sees=self._commit_meets)
 
     def _commit_meets(self, transaction: Transaction, other: CommitRecord, predicate: str) -> bool:
         """Whether a commit of another writer's changed rows for which a predicate (DuckDB's SQL) is true; in doubt it did."""
@@ -317,17 +307,14 @@ class Session:
         """Write a part of a commit to come: files that no reader sees before commit_staged(). They survive pickle and
         JSON, so that N processes stage and one commits. DuckDB writes them, whatever the session's engine.
         """
-        ref = self.ref(name)
-        transaction = Transaction(self.lakes.of(ref), ref)
+        transaction = self._transaction(self.ref(name))
         if isinstance(source, SQL):
             source = self._selected(source, self._embedded)
         return self._embedded.stage(source, transaction, partition_by)
 
     def commit_staged(self, name: str | TableRef, files: Sequence[StagedFile], spec: WriteSpec) -> Commit:
         """Make staged files visible in one commit (append, overwrite, or error for a new table)."""
-        ref = self.ref(name)
-        transaction = Transaction(self.lakes.of(ref), ref, app=spec.app, pins=self._pins, log=self._log)
-        return self._embedded.commit_staged(files, spec, transaction)
+        return self._embedded.commit_staged(files, spec, self._transaction(self.ref(name), spec.app))
 
     @property
     def _embedded(self) -> DuckDBEngine:
@@ -346,17 +333,8 @@ class Session:
         return self.engine_of(name)
 
     def _selected(self, source: SQL, engine: Engine) -> Frame:
-        own = Session(
-            self.lake,
-            engine=engine.name,  # type: ignore[arg-type]
-            pins=self._pins,
-            arbiter=self.arbiter,
-            spark=self._spark,
-            lakes=self.lakes,
-            engines=self._engines,
-            temp_views=self.temp_views,
-            log=self._log,
-        )
+        own = copy(self)
+        own.engine_name = engine.name  # type: ignore[assignment]
         found = own.sql(source.text, dialect=source.dialect or "duckdb")
         if not isinstance(found, Frame):
             raise InvalidConfig(f"duckrun.SQL is a query whose rows are written, not {source.text[:60]!r}.")
@@ -364,7 +342,7 @@ class Session:
 
     def schema_of(self, source: Any, *, engine: EngineName | None = None) -> pa.Schema:
         """The Arrow schema with which a value would be stored; a stream is not consumed."""
-        chosen = self.engine_of("spark") if is_of_spark(source) else self.engine_of(engine or self.engine_name)
+        chosen = self.engine_of("spark" if is_of_spark(source) else engine or self.engine_name)
         if isinstance(source, SQL):
             with unnoted():
                 return self._selected(source, chosen).schema
@@ -382,12 +360,11 @@ class Session:
         if isinstance(name, TableRef):
             return name
         found = self.lakes.locate(name)
-        ref = found.ref
         if found.view is not None:
             raise InvalidConfig(
-                f"{ref} is a view: read it by read.table() or sql(); it has no versions and takes no rows."
+                f"{found.ref} is a view: read it by read.table() or sql(); it has no versions and takes no rows."
             )
-        return ref
+        return found.ref
 
     # -- other lakes
 

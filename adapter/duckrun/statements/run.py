@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -23,7 +23,7 @@ from duckrun.sql.names import replace_tables
 from duckrun.statements.parse.parsing import numbered, parse
 from duckrun.statements.plan import merge, rows
 from duckrun.statements.plan.rows import Asked, Work
-from duckrun.statements.reading import Reading, dotted, locate
+from duckrun.statements.reading import Reading, dotted, locate, parts_of
 from duckrun.statements.values import (
     CreateTable,
     CreateTableAs,
@@ -47,7 +47,7 @@ from duckrun.statements.values import (
 )
 from duckrun.values.rows import AppTransaction, Commit, SchemaMode
 from duckrun.values.snapshot import TableRef
-from duckrun.values.tables import AddColumn, AlterSpec, DropColumn, MaintenanceResult
+from duckrun.values.tables import AddColumn, AlterSpec, Change, DropColumn, MaintenanceResult
 
 Result = LazyRows | Commit | MaintenanceResult | Done
 
@@ -167,51 +167,42 @@ class _Run:
     def carry_out(self, statement: Reads | CreateTemporary | CreateView | Drop) -> Result:
         match statement:
             case Query():
-                return self._frame(statement.tree)
+                return self.session.own(self.reading.frame(statement.tree))
             case Explain():
                 plan = self.engine.explain(self.reading.pinned(statement.tree), analyze=statement.analyze)
-                return self._local(pa.table({"plan": [plan]}))
+                found = pa.table({"plan": [plan]})
             case Show():
-                return self._local(self._names(statement))
+                found = self._names(statement)
             case Describe():
-                return self._local(self._description(statement))
+                found = self._description(statement)
             case CreateTemporary():
                 return self._create_temporary(statement)
             case CreateView():
                 return self._create_view(statement)
             case Drop():
                 return self._drop(statement)
+        return self.session.own(self.engine.local(found))
 
     def change(self, statement: TableStatement, target: Located) -> Result:
         """Carry out a statement that changes a table: its rows or what it is."""
-        lake, ref, is_view = target.lake, target.ref, target.view is not None
         if isinstance(statement, CreateTable | CreateTableAs):
-            return self._create(statement, lake, ref, is_view)
-        if is_view:
-            raise InvalidConfig(f"{ref} is a view; only tables can be changed.")
-        if not isinstance(statement, OnTable):
-            work = _planned(statement, ref, self.reading, self.asked)
-            return self.session.execute(ref, work.spec, work.source, reads=work.reads)
-        return self._on_table(statement, lake, ref)
+            return self._create(statement, target)
+        if target.view is not None:
+            raise InvalidConfig(f"{target.ref} is a view; only tables can be changed.")
+        if isinstance(statement, OnTable):
+            return self._on_table(statement, target)
+        work = _planned(statement, target.ref, self.reading, self.asked)
+        return self.session.execute(target.ref, work.spec, work.source, reads=work.reads)
 
-    def _on_table(self, statement: OnTable, lake: Lake, ref: TableRef) -> Result:
+    def _on_table(self, statement: OnTable, target: Located) -> Result:
         spec: Any = statement.spec
-        if statement.if_exists and not lake.exists(ref):
+        ref = target.ref
+        if statement.if_exists and not target.lake.exists(ref):
             return self._done("ALTER TABLE", ref, "there is no such table")
         if isinstance(spec, AlterSpec) and statement.optional:
             names = {name.lower() for name in self.reading.snapshot(ref).schema.names}
-            changes = tuple(
-                change
-                for change in spec.changes
-                if not (
-                    change in statement.optional
-                    and isinstance(change, AddColumn)
-                    and change.column.name.lower() in names
-                )
-                and not (
-                    change in statement.optional and isinstance(change, DropColumn) and change.name.lower() not in names
-                )
-            )
+            done = [change for change in statement.optional if _is_done(change, names)]
+            changes = tuple(change for change in spec.changes if change not in done)
             if not changes:
                 return self._done("ALTER TABLE", ref, "nothing is left to change")
             spec = replace(spec, changes=changes)
@@ -221,25 +212,15 @@ class _Run:
 
     # -- reading
 
-    def _frame(self, tree: exp.Expr) -> LazyRows:
-        return self.session.own(self.reading.frame(tree))
-
-    def _local(self, rows: pa.Table) -> LazyRows:
-        return self.session.own(self.engine.local(rows))
-
     def _names(self, statement: Show) -> pa.Table:
         lakes = self.session.lakes
         if statement.what == "schemas":
-            names = [
-                name if lake.name is None else f"{lake.name}.{name}"
-                for lake in lakes
-                for name in sorted(lake.schemas())
-            ]
-            return pa.table({"schema": pa.array(names, pa.string())})
-        lake, schema = lakes.own, None
-        if statement.within:
-            schema = statement.within[-1]
-            lake = lakes.named(statement.within[0], ".".join(statement.within)) if len(statement.within) > 1 else lake
+            names = [".".join(filter(None, (lake.name, name))) for lake in lakes for name in sorted(lake.schemas())]
+            return _table({"schema": pa.string()}, [(name,) for name in names])
+        schema = statement.within[-1] if statement.within else None
+        lake = lakes.own
+        if len(statement.within) > 1:
+            lake = lakes.named(statement.within[0], ".".join(statement.within))
         rows = [
             (name, view, kind)
             for name in ([schema] if schema is not None else sorted(lake.schemas()))
@@ -248,25 +229,24 @@ class _Run:
             if statement.what == "tables" or kind == "view"
         ]
         rows += [("", name, "temporary view") for name in sorted(self.session.temp_views) if schema is None]
-        return pa.table(
-            {key: pa.array([row[i] for row in rows], pa.string()) for i, key in enumerate(("schema", "name", "kind"))}
-        )
+        return _table(dict.fromkeys(("schema", "name", "kind"), pa.string()), rows)
 
     def _description(self, statement: Describe) -> pa.Table:
         found = None
         if not _is_temporary(self.session, statement.target):
             found = locate(self.session.lakes, statement.target)
-        table = None if found is None or found.view is not None else found.ref
+        of_table = found is not None and found.view is None
         if statement.what == "columns":
-            return self._columns(statement.target, table)
-        if found is None or table is None:
+            return self._columns(statement.target, found.ref if found is not None and of_table else None)
+        if found is None or not of_table:
             raise InvalidConfig(f"{'.'.join(statement.target)} is a view, which has no {statement.what}.")
-        lake, ref = found.lake, table
-        self.reading.snapshot(ref)  # raises TableNotFound with the nearest names
+        self.reading.snapshot(found.ref)  # raises TableNotFound with the nearest names
         if statement.what == "detail":
-            return _rows([lake.format.detail(ref)])
-        commits = lake.format.history(ref, statement.limit)
-        return _rows([{"version": c["version"], "timestamp": _moment(c["timestamp"]), **_but(c)} for c in commits])
+            return _rows([found.lake.format.detail(found.ref)])
+        commits = found.lake.format.history(found.ref, statement.limit)
+        moments = (datetime.fromtimestamp(commit["timestamp"] / 1000, UTC) for commit in commits)
+        first = {"version": None, "timestamp": None}
+        return _rows([first | c | {"timestamp": at} for c, at in zip(commits, moments, strict=True)])
 
     def _columns(self, target: Parts, ref: TableRef | None) -> pa.Table:
         if ref is not None:
@@ -279,16 +259,15 @@ class _Run:
         else:
             schema, catalog = (*reversed(target[:-1]), None, None)[:2]
             table = exp.table_(target[-1], db=schema, catalog=catalog, quoted=True)
-            rows = [(name, kind, True, None) for name, kind in column_types(self._frame(exp.select("*").from_(table)))]
-        kinds = (pa.string(), pa.string(), pa.bool_(), pa.string())
-        names = ("column_name", "data_type", "nullable", "comment")
-        return pa.table(
-            {n: pa.array([row[i] for row in rows], k) for i, (n, k) in enumerate(zip(names, kinds, strict=True))}
-        )
+            frame = self.reading.frame(exp.select("*").from_(table))
+            rows = [(name, kind, True, None) for name, kind in column_types(frame)]
+        text = pa.string()
+        return _table({"column_name": text, "data_type": text, "nullable": pa.bool_(), "comment": text}, rows)
 
     # -- tables and views
 
-    def _create(self, statement: CreateTable | CreateTableAs, lake: Lake, ref: TableRef, is_view: bool) -> Result:
+    def _create(self, statement: CreateTable | CreateTableAs, target: Located) -> Result:
+        ref, is_view = target.ref, target.view is not None
         replacing = (statement.spec if isinstance(statement, CreateTable) else statement).if_exists == "replace"
         if is_view and not replacing:
             raise InvalidConfig(f"{ref} is a view; drop it first, or CREATE OR REPLACE TABLE.")
@@ -298,7 +277,7 @@ class _Run:
             work = rows.create_as(statement, ref, self.reading, self.asked)
             commit = self.session.execute(ref, work.spec, work.source, reads=work.reads)
         if is_view:
-            lake.remove_definition(ref)
+            target.lake.remove_definition(ref)
         return commit
 
     def _create_view(self, statement: CreateView) -> Result:
@@ -306,11 +285,10 @@ class _Run:
         lake, ref = located.lake, located.ref
         if lake.exists(ref):
             raise InvalidConfig(f"{ref} is a table; a view takes its name only once it is dropped.")
-        if located.view is not None:
-            if statement.if_exists == "ignore":
-                return self._done("CREATE VIEW", ref, "the view exists already")
-            if statement.if_exists == "error":
-                raise InvalidConfig(f"View {ref} exists already; CREATE OR REPLACE VIEW puts this one in its place.")
+        if located.view is not None and statement.if_exists == "ignore":
+            return self._done("CREATE VIEW", ref, "the view exists already")
+        if located.view is not None and statement.if_exists == "error":
+            raise InvalidConfig(f"View {ref} exists already; CREATE OR REPLACE VIEW puts this one in its place.")
         reads: list[str] = []
         query: Any = replace_tables(statement.query, lambda table: self._stored_name(table, ref, lake, reads))
         if statement.columns:
@@ -324,15 +302,8 @@ class _Run:
                     f"View {ref} names {len(statement.columns)} columns, and its query has {len(columns)}."
                 )
             columns = [(name, kind) for name, (_, kind) in zip(statement.columns, columns, strict=True)]
-        definition = ViewDefinition(
-            text_in(query, self.dialect),
-            self.dialect,
-            tuple(columns),
-            tuple(sorted(set(reads))),
-            None,
-            statement.comment,
-        )
-        lake.put_definition(ref, definition)
+        text, found = text_in(query, self.dialect), tuple(sorted(set(reads)))
+        lake.put_definition(ref, ViewDefinition(text, self.dialect, tuple(columns), found, None, statement.comment))
         return self._done("CREATE VIEW", ref)
 
     def _stored_name(self, table: exp.Table, view: TableRef, lake: Lake, reads: list[str]) -> exp.Expr:
@@ -342,7 +313,7 @@ class _Run:
             raise InvalidConfig(f"View {view} reads {name}, which only this session knows; make it a table first.")
         if table.args.get("when") or table.args.get("version"):
             raise UnsupportedFeature(f"View {view} reads {name} at a version; a view in the lake reads the newest one.")
-        located = locate(self.session.lakes, tuple(p for p in (table.catalog, table.db, table.name) if p))
+        located = locate(self.session.lakes, parts_of(table))
         found, ref = located.lake, located.ref
         if found is not lake and not (
             found.name is None and table.catalog.lower() in OWN_CATALOGS and lake.name is None
@@ -354,14 +325,12 @@ class _Run:
         return exp.table_(ref.name, db=ref.schema, quoted=True)
 
     def _create_temporary(self, statement: CreateTemporary) -> Result:
-        name = statement.name
+        name, kind = statement.name, f"TEMP {statement.kind.upper()}"
         if _is_temporary(self.session, (name,)):
             if statement.if_exists == "ignore":
-                return Done(f"CREATE TEMP {statement.kind.upper()}", name, self.engine.name, "it exists already")
+                return self._done(f"CREATE {kind}", name, "it exists already")
             if statement.if_exists == "error":
-                raise InvalidConfig(
-                    f"{name} is a temporary name already; CREATE OR REPLACE TEMP {statement.kind.upper()}."
-                )
+                raise InvalidConfig(f"{name} is a temporary name already; CREATE OR REPLACE {kind}.")
         with self.reading.inside(name.lower()):
             frame = self.reading.frame(statement.query)
         if statement.kind == "view":
@@ -370,16 +339,16 @@ class _Run:
         else:
             self.engine.keep(name, frame)
             self.session.temp_views.pop(name.lower(), None)
-        return Done(f"CREATE TEMP {statement.kind.upper()}", name, self.engine.name)
+        return self._done(f"CREATE {kind}", name)
 
     def _drop(self, statement: Drop) -> Result:
+        what = f"DROP {statement.kind.upper()}"
         if _is_temporary(self.session, statement.target):
             self.session.temp_views.pop(statement.target[0].lower(), None)
             self.engine.forget(statement.target[0])
-            return Done(f"DROP {statement.kind.upper()}", statement.target[0], self.engine.name, "it was temporary")
+            return self._done(what, statement.target[0], "it was temporary")
         found = locate(self.session.lakes, statement.target)
         lake, ref, is_view = found.lake, found.ref, found.view is not None
-        what = f"DROP {statement.kind.upper()}"
         if not is_view and not lake.exists(ref):
             if statement.if_exists:
                 return self._done(what, ref, f"there is no such {statement.kind}")
@@ -393,8 +362,8 @@ class _Run:
         self.reading.pins.moved(ref, None)
         return self._done(what, ref)
 
-    def _done(self, what: str, ref: TableRef, reason: str = "") -> Done:
-        return Done(what, str(ref), self.engine.name, reason)
+    def _done(self, what: str, name: TableRef | str, reason: str = "") -> Done:
+        return Done(what, str(name), self.engine.name, reason)
 
 
 def column_types(frame: LazyRows) -> list[tuple[str, str]]:
@@ -406,12 +375,15 @@ def column_types(frame: LazyRows) -> list[tuple[str, str]]:
     ]
 
 
-def _moment(milliseconds: int) -> datetime:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC)
+def _is_done(change: Change, names: set[str]) -> bool:
+    """True for a column to add that is there, and one to drop that is not."""
+    if isinstance(change, AddColumn):
+        return change.column.name.lower() in names
+    return isinstance(change, DropColumn) and change.name.lower() not in names
 
 
-def _but(commit: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in commit.items() if key not in ("version", "timestamp")}
+def _table(columns: Mapping[str, pa.DataType], rows: Sequence[tuple[Any, ...]]) -> pa.Table:
+    return pa.table({n: pa.array([row[i] for row in rows], kind) for i, (n, kind) in enumerate(columns.items())})
 
 
 def _rows(entries: Sequence[dict[str, Any]]) -> pa.Table:

@@ -1,4 +1,4 @@
-"""Listing local folders, whatever names somebody else gave what is in them: obstore lists none that has a name it cannot spell."""
+"""Local folders: listed whatever names somebody else gave what is in them, since obstore lists none that has a name it cannot spell."""
 
 from __future__ import annotations
 
@@ -43,3 +43,19 @@ def files_below(location: Path, prefix: str) -> Iterator[dict[str, Any]]:
                 yield {"path": path, "size": (location / path).stat().st_size}
     for name in folders:
         yield from files_below(location, f"{prefix}/{name}" if prefix else name)
+
+
+def refuse_unwritable(root: str, location: str | None) -> None:
+    """Raise StorageError where a root, or a table's location, cannot be made or written."""
+    for file in () if location is None else (Path(location), Path(location, "_delta_log")):
+        if file.is_file():
+            raise StorageError(
+                f"{file} is a file, where the folder of a table would be. Nothing was written; move it, or give the table another "
+                "name or location."
+            )
+    folder = Path(root)
+    nearest = next(p for p in (folder, *folder.parents) if p.exists())
+    if not nearest.is_dir():
+        raise StorageError(f"root_path {root} cannot be used: {nearest} is a file, not a folder.")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise StorageError(f"root_path {root} cannot be written: no permission to write in {nearest}.")

@@ -21,13 +21,21 @@ from pydantic import SecretStr
 
 from duckrun.errors import DuckrunError, InvalidConfig, StorageError
 from duckrun.sql.names import quote_identifier, quote_literal
-from duckrun.storage.local_files import entries, files_below
+from duckrun.storage.local_files import entries, files_below, refuse_unwritable
 from duckrun.storage.trouble import said, storage_error
 from duckrun.values.names import url_of, why_no_location
 
 _CLOUD_SCHEMES = {"s3": "s3", "s3a": "s3", "az": "azure", "abfs": "azure", "abfss": "azure", "gs": "gcs"}
 _EMULATOR = "http://127.0.0.1:10000/devstoreaccount1"  # Azurite's, with the account that it always has
 _CLIENT_KEYS = {"allow_http", "timeout", "connect_timeout", "proxy_url", "allow_invalid_certificates"}
+_ENDPOINT = ("aws_endpoint_url", "endpoint_url", "aws_endpoint", "endpoint")
+_ACCOUNT = ("azure_storage_account_name", "account_name")
+_KEY = ("azure_storage_account_key", "azure_storage_access_key", "account_key", "access_key")
+_SIGNATURE = ("azure_storage_sas_token", "azure_storage_sas_key", "sas_token", "sas_key")
+_CLIENT = ("azure_storage_client_id", "azure_client_id", "client_id")
+_CLIENT_SECRET = ("azure_storage_client_secret", "azure_client_secret", "client_secret")
+_TENANT = ("azure_storage_tenant_id", "azure_tenant_id", "tenant_id", "authority_id")
+_ROOTS = "a folder or to an s3://, az://, abfss:// or gs:// URL"
 _SHOWN = {
     "region": re.compile(r"[a-z]+(-[a-z]+)*(-\d)?"),
     "endpoint": re.compile(r"https?://[^@]+"),
@@ -39,24 +47,22 @@ _SHOWN = {
 def normalise_root(root: str | os.PathLike[str]) -> str:
     """An absolute local path or a URL, with forward slashes and no slash at the end."""
     if not isinstance(root, str | os.PathLike):
-        raise InvalidConfig(f"root_path is {root!r}; set it to a folder or to an s3://, az://, abfss:// or gs:// URL.")
+        raise InvalidConfig(f"root_path is {root!r}; set it to {_ROOTS}.")
     text = os.fspath(root)
     if not text.strip():
-        raise InvalidConfig("root_path is empty; set it to a folder or to an s3://, az://, abfss:// or gs:// URL.")
+        raise InvalidConfig(f"root_path is empty; set it to {_ROOTS}.")
     refuse_credentials(text)
     scheme = text.partition("://")[0].lower() if "://" in text else ""
     if scheme == "file":
         text = unquote(urlsplit(text).path)
     elif scheme in _CLOUD_SCHEMES:
-        head, _, rest = text.partition("://")
-        scheme = "s3" if head.lower() == "s3a" else head.lower()
-        return f"{scheme}://" + rest.replace("\\", "/").rstrip("/")
+        rest = text.partition("://")[2].replace("\\", "/").rstrip("/")
+        return f"{'s3' if scheme == 's3a' else scheme}://{rest}"
     elif scheme:
         known = ", ".join(f"{s}://" for s in _CLOUD_SCHEMES)
         raise InvalidConfig(f"root_path {text!r} has the scheme {scheme}://; known are local paths and {known}.")
-    return (
-        Path(text.replace("\\", "/") if os.sep == "/" else text).expanduser().absolute().as_posix().rstrip("/") or "/"
-    )
+    path = Path(text.replace("\\", "/") if os.sep == "/" else text).expanduser().absolute()
+    return path.as_posix().rstrip("/") or "/"
 
 
 def refuse_location(what: str, location: str) -> None:
@@ -141,11 +147,8 @@ class Storage:
     def _option(self, *names: str) -> str | None:
         """The first of some options that is given, whatever its case and prefix; else from the environment."""
         plain = {k.lower(): v for k, v in self._plain().items()}
-        for name in names:
-            value = plain.get(name.lower()) or os.environ.get(name.upper())
-            if value:
-                return value
-        return None
+        values = (plain.get(name) or os.environ.get(name.upper()) for name in names)
+        return next((value for value in values if value), None)
 
     # -- the four spellings
 
@@ -153,8 +156,7 @@ class Storage:
         """``storage_options`` of delta_rs; None for a local root."""
         if self.is_local:
             return None
-        options = {(k.upper() if not k.islower() else k): v for k, v in self._plain().items()}
-        return options
+        return {(k.upper() if not k.islower() else k): v for k, v in self._plain().items()}
 
     @cached_property
     def store(self) -> Any:
@@ -171,7 +173,7 @@ class Storage:
             name = key.lower()
             of_client = name.removeprefix("aws_").removeprefix("azure_").removeprefix("google_")
             if of_client in _CLIENT_KEYS:
-                client[of_client] = value.lower() == "true" if value.lower() in ("true", "false") else value
+                client[of_client] = {"true": True, "false": False}.get(value.lower(), value)
             elif name not in ("conditional_put", "aws_conditional_put", "aws_s3_allow_unsafe_rename"):
                 config[name] = value
         try:
@@ -192,7 +194,7 @@ class Storage:
             return []
         fields: dict[str, str | None]
         if self.kind == "s3":
-            endpoint = self._option("aws_endpoint_url", "endpoint_url", "aws_endpoint", "endpoint")
+            endpoint = self._option(*_ENDPOINT)
             parts = urlsplit(endpoint) if endpoint else None
             fields = {
                 "TYPE": "s3",
@@ -207,13 +209,9 @@ class Storage:
         elif self.kind == "azure":
             fields = {"TYPE": "azure", **self._azure_secret()}
         else:
-            fields = {
-                "TYPE": "gcs",
-                "KEY_ID": self._option("gcs_hmac_key_id"),
-                "SECRET": self._option("gcs_hmac_secret"),
-            }
-        given = {k: v for k, v in fields.items() if v is not None}
-        body = ", ".join(f"{k} {v if k == 'TYPE' else quote_literal(v)}" for k, v in given.items())
+            key, secret = self._option("gcs_hmac_key_id"), self._option("gcs_hmac_secret")
+            fields = {"TYPE": "gcs", "KEY_ID": key, "SECRET": secret}
+        body = ", ".join(f"{k} {v if k == 'TYPE' else quote_literal(v)}" for k, v in fields.items() if v is not None)
         scope = f"{self.root}/" if narrow else f"{self.scheme}://{urlsplit(self.root).netloc}"
         name = "duckrun_" + "".join(c if c.isalnum() else f"_{ord(c):x}_" for c in scope)
         return [f"CREATE OR REPLACE SECRET {quote_identifier(name)} ({body}, SCOPE {quote_literal(scope)})"]
@@ -224,7 +222,7 @@ class Storage:
         """
         if self.kind == "s3":
             bucket = f"fs.s3a.bucket.{urlsplit(self.root).netloc}"
-            endpoint = self._option("aws_endpoint_url", "endpoint_url", "aws_endpoint", "endpoint")
+            endpoint = self._option(*_ENDPOINT)
             pairs = {
                 f"{bucket}.access.key": self._option("aws_access_key_id", "access_key_id"),
                 f"{bucket}.secret.key": self._option("aws_secret_access_key", "secret_access_key"),
@@ -258,8 +256,10 @@ class Storage:
 
     def _azure_account(self) -> str | None:
         """The account's name: the one given, else that in the host of a full abfss:// URL."""
-        host = urlsplit(self.root).netloc.rpartition("@")[2] if "@" in self.root else ""
-        return self._option("azure_storage_account_name", "account_name") or host.partition(".")[0] or None
+        return self._option(*_ACCOUNT) or self._host_in_url().partition(".")[0] or None
+
+    def _host_in_url(self) -> str:
+        return urlsplit(self.root).netloc.rpartition("@")[2] if "@" in self.root else ""
 
     def _azure_endpoint(self) -> str | None:
         """The address of the account, where it is not the one that its name says: a private one, or an emulator."""
@@ -271,9 +271,9 @@ class Storage:
         """What DuckDB's secret holds: a connection string, else what makes one, a service principal, or the machine's own."""
         account = self._azure_account()
         given = self._option("azure_storage_connection_string")
-        key = self._option("azure_storage_account_key", "azure_storage_access_key", "account_key", "access_key")
-        signature = self._option("azure_storage_sas_token", "azure_storage_sas_key", "sas_token", "sas_key")
-        client = self._option("azure_storage_client_id", "azure_client_id", "client_id")
+        key = self._option(*_KEY)
+        signature = self._option(*_SIGNATURE)
+        client = self._option(*_CLIENT)
         endpoint = self._azure_endpoint()
         if given is not None or not account:
             return {"CONNECTION_STRING": given}
@@ -291,14 +291,13 @@ class Storage:
             "PROVIDER": "service_principal",
             "ACCOUNT_NAME": account,
             "CLIENT_ID": client,
-            "CLIENT_SECRET": self._option("azure_storage_client_secret", "azure_client_secret", "client_secret"),
-            "TENANT_ID": self._option("azure_storage_tenant_id", "azure_tenant_id", "tenant_id", "authority_id"),
+            "CLIENT_SECRET": self._option(*_CLIENT_SECRET),
+            "TENANT_ID": self._option(*_TENANT),
         }
 
     def _azure_host(self) -> str:
         """The account's host of Data Lake Storage: of an abfss:// URL, else of the account that the options name."""
-        host = urlsplit(self.root).netloc.rpartition("@")[2] if "@" in self.root else ""
-        account = self._option("azure_storage_account_name", "account_name")
+        host, account = self._host_in_url(), self._option(*_ACCOUNT)
         if not host and not account:
             raise InvalidConfig(
                 f"Spark reaches {self.root} by its account, which nothing names: set AZURE_STORAGE_ACCOUNT_NAME in the "
@@ -308,10 +307,10 @@ class Storage:
 
     def _azure_hadoop_conf(self, host: str) -> dict[str, str | None]:
         """A key, a shared access signature, or a service principal, as the options have it."""
-        key = self._option("azure_storage_account_key", "azure_storage_access_key", "account_key", "access_key")
-        signature = self._option("azure_storage_sas_token", "azure_storage_sas_key", "sas_token", "sas_key")
-        client = self._option("azure_storage_client_id", "azure_client_id", "client_id")
-        tenant = self._option("azure_storage_tenant_id", "azure_tenant_id", "tenant_id", "authority_id")
+        key = self._option(*_KEY)
+        signature = self._option(*_SIGNATURE)
+        client = self._option(*_CLIENT)
+        tenant = self._option(*_TENANT)
         if key is not None:
             return {f"fs.azure.account.key.{host}": key}
         if signature is not None:
@@ -323,9 +322,7 @@ class Storage:
             f"fs.azure.account.auth.type.{host}": "OAuth",
             f"{oauth}.provider.type.{host}": "org.apache.hadoop.fs.azurebfs.oauth2.ClientCredsTokenProvider",
             f"{oauth}2.client.id.{host}": client,
-            f"{oauth}2.client.secret.{host}": self._option(
-                "azure_storage_client_secret", "azure_client_secret", "client_secret"
-            ),
+            f"{oauth}2.client.secret.{host}": self._option(*_CLIENT_SECRET),
             f"{oauth}2.client.endpoint.{host}": f"https://login.microsoftonline.com/{tenant}/oauth2/token",
         }
 
@@ -402,17 +399,5 @@ class Storage:
 
     def check_writable(self, location: str | None = None) -> None:
         """Raise StorageError, before any work is done, where a local root, or a table's location, cannot be made or written."""
-        if not self.is_local:
-            return
-        for file in () if location is None else (Path(location), Path(location, "_delta_log")):
-            if file.is_file():
-                raise StorageError(
-                    f"{file} is a file, where the folder of a table would be. Nothing was written; move it, or give the table another "
-                    "name or location."
-                )
-        root = Path(self.root)
-        nearest = next(p for p in (root, *root.parents) if p.exists())
-        if not nearest.is_dir():
-            raise StorageError(f"root_path {self.root} cannot be used: {nearest} is a file, not a folder.")
-        if not os.access(nearest, os.W_OK | os.X_OK):
-            raise StorageError(f"root_path {self.root} cannot be written: no permission to write in {nearest}.")
+        if self.is_local:
+            refuse_unwritable(self.root, location)

@@ -251,8 +251,6 @@ class MaintenanceResult:
     seconds: float = 0.0
 
 
+CommitSpec = CreateSpec | AlterSpec | RestoreSpec | ConvertSpec
 MaintenanceSpec = OptimizeSpec | VacuumSpec | CheckpointSpec | CleanupLogSpec
-
-TableSpec = (
-    CreateSpec | AlterSpec | OptimizeSpec | VacuumSpec | CheckpointSpec | CleanupLogSpec | RestoreSpec | ConvertSpec
-)
+TableSpec = CommitSpec | MaintenanceSpec
