@@ -36,11 +36,7 @@ def rows_html(head: pa.Table, rows: int = ROWS) -> str:
 
 def facts_html(title: str, facts: Mapping[str, Any]) -> str:
     """A title over a table of facts; those that are None are left out."""
-    return f"<h4>{escape(title)}</h4>{_facts(facts)}"
-
-
-def _facts(facts: Mapping[str, Any]) -> str:
-    return _table([], [[name, _text(value)] for name, value in facts.items() if value is not None])
+    return f"<h4>{escape(title)}</h4>" + _table([], [[k, _text(v)] for k, v in facts.items() if v is not None])
 
 
 def _text(value: Any) -> str:

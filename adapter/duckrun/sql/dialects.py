@@ -6,7 +6,7 @@ sqlglot does most of it. Here is what it reads otherwise than the engines; what 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from sqlglot import Token, exp
@@ -30,15 +30,20 @@ def tokens_in(text: str, dialect: str) -> list[Token]:
     return _with_typed_literals(_with_doubled_quotes(tokens, text) if dialect == "spark" else tokens)
 
 
-def trees_in(text: str, dialect: str) -> list[exp.Expr]:
-    """The trees of the statements of a text, each of which knows its own part of it. Raises SqlglotError."""
+def statements_in(tokens: Iterable[Token]) -> list[list[Token]]:
+    """The tokens of each statement. Semicolons inside of literals, quoted names and comments are no tokens, and part nothing."""
     parts: list[list[Token]] = [[]]
-    for token in tokens_in(text, dialect):
+    for token in tokens:
         if token.token_type == TokenType.SEMICOLON:
             parts.append([])
         else:
             parts[-1].append(token)
-    return [tree_of(tokens, text, dialect) for tokens in parts if tokens]
+    return [part for part in parts if part]
+
+
+def trees_in(text: str, dialect: str) -> list[exp.Expr]:
+    """The trees of the statements of a text, each of which knows its own part of it. Raises SqlglotError."""
+    return [tree_of(tokens, text, dialect) for tokens in statements_in(tokens_in(text, dialect))]
 
 
 def tree_of(tokens: Sequence[Token], text: str, dialect: str) -> exp.Expr:

@@ -53,7 +53,11 @@ def transpile(expression: str, read: str, write: str) -> str:
     try:
         return text_in(tree_in(expression, read), write)
     except SqlglotError as error:
-        raise InvalidConfig(f"Cannot read {expression!r} as {read} SQL: {plain_error(error)}") from error
+        raise _unreadable(expression, read, error) from error
+
+
+def _unreadable(expression: str, dialect: str, error: SqlglotError) -> InvalidConfig:
+    return InvalidConfig(f"Cannot read {expression!r} as {dialect} SQL: {plain_error(error)}")
 
 
 def plain_error(error: SqlglotError) -> str:
@@ -70,7 +74,7 @@ def columns_of(expression: str, dialect: str = "duckdb") -> set[tuple[str, str]]
     try:
         tree = tree_in(expression, dialect)
     except SqlglotError as error:
-        raise InvalidConfig(f"Cannot read {expression!r} as {dialect} SQL: {plain_error(error)}") from error
+        raise _unreadable(expression, dialect, error) from error
     return {(column.table, column.name) for column in tree.find_all(exp.Column)}
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from sqlglot import exp
 
 from duckrun.values.layout import Layout
-from duckrun.values.rows import DeleteSpec
+from duckrun.values.rows import ClauseKind, DeleteSpec
 from duckrun.values.tables import Change, CreateSpec, TableSpec
 
 Parts = tuple[str, ...]
@@ -138,16 +138,7 @@ class Given:
 class When:
     """One WHEN of a merge. ``assigned`` None is every column of the source, by its name."""
 
-    kind: Literal[
-        "matched_update",
-        "matched_delete",
-        "not_matched_insert",
-        "not_matched_by_source_update",
-        "not_matched_by_source_delete",
-        "matched_nothing",
-        "not_matched_nothing",
-        "not_matched_by_source_nothing",
-    ]
+    kind: ClauseKind | Literal["matched_nothing", "not_matched_nothing", "not_matched_by_source_nothing"]
     condition: exp.Expr | None = None
     assigned: tuple[tuple[str, exp.Expr], ...] | None = None
     positional: tuple[exp.Expr, ...] | None = None
@@ -180,19 +171,7 @@ class OnTable:
 
 Reads = Query | Explain | Show | Describe
 TableStatement = Insert | Update | Delete | Merge | CreateTable | CreateTableAs | OnTable
-Statement = (
-    Reads
-    | CreateTable
-    | CreateTableAs
-    | CreateView
-    | CreateTemporary
-    | Drop
-    | Insert
-    | Update
-    | Delete
-    | Merge
-    | OnTable
-)
+Statement = Reads | CreateView | CreateTemporary | Drop | TableStatement
 
 
 @dataclass(frozen=True)

@@ -21,23 +21,8 @@ from duckrun.statements.values import (
     Parts,
     Statement,
 )
+from duckrun.values import tables
 from duckrun.values.layout import Layout
-from duckrun.values.tables import (
-    AddCheck,
-    AddColumn,
-    AlterSpec,
-    Change,
-    ChangeType,
-    ColumnSpec,
-    CreateSpec,
-    DropCheck,
-    DropColumn,
-    DropNotNull,
-    RenameColumn,
-    SetComment,
-    SetNotNull,
-    SetProperties,
-)
 
 # -- CREATE
 
@@ -93,7 +78,7 @@ def create(tree: exp.Expr, source: StatementText, sorted_by: Parts) -> Statement
     layout = properties.layout(sorted_by).layout
     if query is None:
         columns, named = _columns(listed, dialect, checks)
-        spec = CreateSpec(
+        spec = tables.CreateSpec(
             columns=tuple(columns),
             if_exists=if_exists,
             checks=named,
@@ -206,8 +191,8 @@ def checks_of(source: StatementText) -> list[str]:
 
 def _columns(
     listed: Sequence[exp.Expr], dialect: str, conditions: Sequence[str]
-) -> tuple[list[ColumnSpec], dict[str, str]]:
-    columns: list[ColumnSpec] = []
+) -> tuple[list[tables.ColumnSpec], dict[str, str]]:
+    columns: list[tables.ColumnSpec] = []
     checks: dict[str, str] = {}
 
     def add(name: str | None, check: exp.Expr) -> None:
@@ -229,7 +214,7 @@ def _columns(
     return columns, checks
 
 
-def _column(node: exp.ColumnDef, dialect: str) -> ColumnSpec:
+def _column(node: exp.ColumnDef, dialect: str) -> tables.ColumnSpec:
     """A column with its type, whether it may be NULL, and its comment."""
     if node.args.get("position"):
         raise unsupported("a new column FIRST or AFTER another")
@@ -246,7 +231,7 @@ def _column(node: exp.ColumnDef, dialect: str) -> ColumnSpec:
             continue  # what a column without a default has
         elif not isinstance(kind, exp.CheckColumnConstraint):
             raise unsupported(f"a column with {_words(kind)}")
-    return ColumnSpec(node.name, node.args["kind"].sql(dialect=dialect), nullable, comment)
+    return tables.ColumnSpec(node.name, node.args["kind"].sql(dialect=dialect), nullable, comment)
 
 
 def _constraints(node: exp.ColumnDef) -> Sequence[exp.ColumnConstraint]:
@@ -293,39 +278,43 @@ def alter(tree: exp.Expr, source: StatementText) -> list[Statement]:
     if tree.args.get("options"):
         raise unsupported("ALTER TABLE … RENAME a TO b (write RENAME COLUMN a TO b); it")
     refuse(tree, "ALTER TABLE", "only", "cluster", "not_valid", "cascade", "check")
-    changes: list[Change] = []
-    optional: list[Change] = []
+    changes: list[tables.Change] = []
+    optional: list[tables.Change] = []
     for action in tree.args["actions"]:
         found = list(_changes(action, dialect, checks))
         changes += found
         if action.args.get("exists"):
             optional += found
     target = target_of(tree.this, "ALTER TABLE")
-    return [OnTable(target, AlterSpec(tuple(changes), dialect=dialect), bool(tree.args.get("exists")), tuple(optional))]
+    return [
+        OnTable(
+            target, tables.AlterSpec(tuple(changes), dialect=dialect), bool(tree.args.get("exists")), tuple(optional)
+        )
+    ]
 
 
-def _changes(action: exp.Expr, dialect: str, checks: Iterator[str]) -> Iterator[Change]:
+def _changes(action: exp.Expr, dialect: str, checks: Iterator[str]) -> Iterator[tables.Change]:
     if isinstance(action, exp.ColumnDef):
-        yield AddColumn(_new_column(action, dialect))
+        yield tables.AddColumn(_new_column(action, dialect))
     elif isinstance(action, exp.Schema):
         for column in action.expressions:
             if not isinstance(column, exp.ColumnDef):
                 raise unsupported(f"ALTER TABLE … ADD {_words(column)}")
-            yield AddColumn(_new_column(column, dialect))
+            yield tables.AddColumn(_new_column(column, dialect))
     elif isinstance(action, exp.Drop):
         yield from _dropped(action)
     elif isinstance(action, exp.RenameColumn):
-        yield RenameColumn(action.this.name, action.args["to"].name)
+        yield tables.RenameColumn(action.this.name, action.args["to"].name)
     elif isinstance(action, exp.AlterColumn):
         yield _altered(action, dialect)
     elif isinstance(action, exp.AddConstraint):
         for constraint in action.expressions:
             if not isinstance(constraint, exp.Constraint) or not _is_check(constraint):
                 raise unsupported(f"ALTER TABLE … ADD {_words(constraint)}")
-            yield AddCheck(constraint.name, next(checks))
+            yield tables.AddCheck(constraint.name, next(checks))
     elif isinstance(action, exp.AlterSet):
         refuse(action, "ALTER TABLE … SET", *(key for key in action.args if key != "expressions"))
-        yield SetProperties({p.this.name: _text(p.args["value"]) for p in _set_properties(action)})
+        yield tables.SetProperties({p.this.name: _text(p.args["value"]) for p in _set_properties(action)})
     elif isinstance(action, exp.AlterRename):
         raise unsupported(
             "ALTER TABLE … RENAME TO (a table is its folder; make the new one with CREATE TABLE AS, then drop this one): it"
@@ -334,34 +323,34 @@ def _changes(action: exp.Expr, dialect: str, checks: Iterator[str]) -> Iterator[
         raise unsupported(f"ALTER TABLE … {_words(action)}")
 
 
-def _new_column(node: exp.ColumnDef, dialect: str) -> ColumnSpec:
+def _new_column(node: exp.ColumnDef, dialect: str) -> tables.ColumnSpec:
     if any(isinstance(c.kind, exp.CheckColumnConstraint) for c in _constraints(node)):
         raise unsupported("ADD COLUMN with a CHECK (add the constraint after it); it")
     return _column(node, dialect)
 
 
-def _dropped(action: exp.Expr) -> Iterator[Change]:
+def _dropped(action: exp.Expr) -> Iterator[tables.Change]:
     kind = str(action.args["kind"]).upper()
     names = [name for table in action.args["tables"] for name in (table.expressions or [table])]
     refuse(action, "ALTER TABLE … DROP", "cascade", "restrict")
     for node in names:
         if kind in ("COLUMN", "COLUMNS"):
-            yield DropColumn(node.name)
+            yield tables.DropColumn(node.name)
         elif kind == "CONSTRAINT":
-            yield DropCheck(node.name, bool(action.args.get("exists")))
+            yield tables.DropCheck(node.name, bool(action.args.get("exists")))
         else:
             raise unsupported(f"ALTER TABLE … DROP {kind}")
 
 
-def _altered(action: exp.AlterColumn, dialect: str) -> Change:
+def _altered(action: exp.AlterColumn, dialect: str) -> tables.Change:
     refuse(action, "ALTER COLUMN", "using", "collate", "default", "rename_to", "visible")
     name, arguments = action.this.name, action.args
     if arguments.get("dtype") is not None:
-        return ChangeType(name, arguments["dtype"].sql(dialect=dialect))
+        return tables.ChangeType(name, arguments["dtype"].sql(dialect=dialect))
     if arguments.get("comment") is not None:
-        return SetComment(arguments["comment"].name, name)
+        return tables.SetComment(arguments["comment"].name, name)
     if arguments.get("allow_null") is not None:
-        return DropNotNull(name) if arguments["allow_null"] else SetNotNull(name)
+        return tables.DropNotNull(name) if arguments["allow_null"] else tables.SetNotNull(name)
     raise unsupported("ALTER COLUMN … DROP DEFAULT")
 
 

@@ -8,17 +8,7 @@ from duckrun.errors import InvalidConfig
 from duckrun.statements.parse.parts import unsupported
 from duckrun.statements.parse.tokens import StatementText, TokenReader
 from duckrun.statements.values import Describe, OnTable, Show, Statement
-from duckrun.values.tables import (
-    AlterSpec,
-    ClusterBy,
-    ColumnSpec,
-    ConvertSpec,
-    OptimizeSpec,
-    RestoreSpec,
-    SetComment,
-    UnsetProperties,
-    VacuumSpec,
-)
+from duckrun.values import tables
 
 
 def read(source: StatementText) -> Statement | None:
@@ -52,9 +42,9 @@ def _restore(reader: TokenReader) -> Statement:
     name = reader.name()
     reader.expect("TO")
     if reader.accept("VERSION", "AS", "OF"):
-        return OnTable(name, RestoreSpec(version=int(reader.number())))
+        return OnTable(name, tables.RestoreSpec(version=int(reader.number())))
     reader.expect("TIMESTAMP", "AS", "OF")
-    return OnTable(name, RestoreSpec(timestamp=reader.string()))
+    return OnTable(name, tables.RestoreSpec(timestamp=reader.string()))
 
 
 def _optimize(reader: TokenReader) -> Statement:
@@ -66,7 +56,7 @@ def _optimize(reader: TokenReader) -> Statement:
         predicate = condition.written
     if reader.accept("ZORDER", "BY"):
         z_order = reader.names_in_brackets()
-    return OnTable(name, OptimizeSpec(predicate=predicate, z_order_by=z_order, dialect=reader.source.dialect))
+    return OnTable(name, tables.OptimizeSpec(predicate=predicate, z_order_by=z_order, dialect=reader.source.dialect))
 
 
 def _vacuum(reader: TokenReader) -> Statement:
@@ -74,19 +64,19 @@ def _vacuum(reader: TokenReader) -> Statement:
     if reader.accept("RETAIN"):
         hours = float(reader.number())
         reader.expect("HOURS")
-    return OnTable(name, VacuumSpec(retention_hours=hours, dry_run=reader.accept("DRY", "RUN")))
+    return OnTable(name, tables.VacuumSpec(retention_hours=hours, dry_run=reader.accept("DRY", "RUN")))
 
 
 def _convert(reader: TokenReader) -> Statement:
     name = reader.name()
     if len(name) != 2 or name[0].lower() != "parquet":
         raise unsupported("CONVERT TO DELTA of anything but parquet.`/a/folder`")
-    columns: list[ColumnSpec] = []
+    columns: list[tables.ColumnSpec] = []
     if reader.accept("PARTITIONED BY"):
         for part in reader.brackets():
             inside = TokenReader(reader.source.with_(part))
-            columns.append(ColumnSpec(inside.identifier(), inside.until().written))
-    return OnTable(("delta", name[1]), ConvertSpec(partition_by=tuple(columns), dialect=reader.source.dialect))
+            columns.append(tables.ColumnSpec(inside.identifier(), inside.until().written))
+    return OnTable(("delta", name[1]), tables.ConvertSpec(partition_by=tuple(columns), dialect=reader.source.dialect))
 
 
 def _show(reader: TokenReader) -> Statement:
@@ -114,10 +104,10 @@ def _comment(reader: TokenReader) -> Statement:
     reader.expect("IS")
     comment = None if reader.accept("NULL") else reader.string()
     if not on_column:
-        return OnTable(name, AlterSpec((SetComment(comment),)))
+        return OnTable(name, tables.AlterSpec((tables.SetComment(comment),)))
     if len(name) < 2:
         raise InvalidConfig(f"COMMENT ON COLUMN {name[0]}: name the table too, as table.column.")
-    return OnTable(name[:-1], AlterSpec((SetComment(comment, name[-1]),)))
+    return OnTable(name[:-1], tables.AlterSpec((tables.SetComment(comment, name[-1]),)))
 
 
 def _unset(reader: TokenReader) -> Statement:
@@ -128,7 +118,7 @@ def _unset(reader: TokenReader) -> Statement:
     if_exists = reader.accept("IF", "EXISTS")
     names = reader.names_in_brackets()
     reader.end()
-    return OnTable(name, AlterSpec((UnsetProperties(names, if_exists),)), table_if_exists)
+    return OnTable(name, tables.AlterSpec((tables.UnsetProperties(names, if_exists),)), table_if_exists)
 
 
 def _cluster(reader: TokenReader) -> Statement:
@@ -139,7 +129,7 @@ def _cluster(reader: TokenReader) -> Statement:
     reader.expect("CLUSTER BY")
     columns = () if reader.accept("NONE") else reader.names_in_brackets()
     reader.end()
-    return OnTable(name, AlterSpec((ClusterBy(columns),)), table_if_exists)
+    return OnTable(name, tables.AlterSpec((tables.ClusterBy(columns),)), table_if_exists)
 
 
 _BY_WORDS: dict[tuple[str, ...], Callable[[TokenReader], Statement]] = {

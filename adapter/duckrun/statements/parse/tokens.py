@@ -13,7 +13,7 @@ from sqlglot.errors import SqlglotError
 from sqlglot.tokens import TokenType
 
 from duckrun.errors import InvalidConfig
-from duckrun.sql.dialects import tokens_in, tree_of
+from duckrun.sql.dialects import statements_in, tokens_in, tree_of
 from duckrun.sql.names import plain_error
 
 _PACKED = ("OPTIMIZE", "VACUUM", "EXPLAIN", "SHOW")
@@ -53,14 +53,8 @@ class StatementText:
 
 
 def split(text: str, dialect: str) -> list[StatementText]:
-    """The statements of a text. Semicolons inside of literals, quoted names and comments part nothing."""
-    statements: list[list[Token]] = [[]]
-    for token in tokens_of(text, dialect):
-        if token.token_type == TokenType.SEMICOLON:
-            statements.append([])
-        else:
-            statements[-1].append(token)
-    return [_whole(StatementText(text, dialect, tuple(tokens))) for tokens in statements if tokens]
+    """The statements of a text."""
+    return [_whole(StatementText(text, dialect, tuple(each))) for each in statements_in(tokens_of(text, dialect))]
 
 
 def tokens_of(text: str, dialect: str) -> list[Token]:

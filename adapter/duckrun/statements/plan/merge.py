@@ -20,6 +20,7 @@ from duckrun.statements.plan.sides import (
     Item,
     Sides,
     all_of,
+    column_of,
     conjuncts,
     equality,
     has_subquery,
@@ -80,7 +81,7 @@ class _Merge:
         if self.whole:
             present = {name.lower() for name in self.projected}
             columns += [
-                exp.alias_(_column(name), name, quoted=True)
+                exp.alias_(column_of(SOURCE, name), name, quoted=True)
                 for name in self.items[0].columns
                 if name.lower() not in present
             ]
@@ -112,7 +113,7 @@ class _Merge:
         for name in self.statement.using:
             if name.lower() not in self.spelled or name.lower() not in self.names:
                 raise InvalidConfig(f"MERGE … USING ({name}): both sides must have that column.")
-            self.keys[self.spelled[name.lower()]] = _column(self.names[name.lower()])
+            self.keys[self.spelled[name.lower()]] = column_of(SOURCE, self.names[name.lower()])
         for condition in conjuncts(self.statement.on):
             key = self._key(condition)
             if key is None:
@@ -229,7 +230,7 @@ class _Merge:
             if not (self.whole or is_key or name.lower() not in self.spelled):
                 given = fresh_name(f"{_COPY}{name}", [*self.spelled, *self.names])
             if not is_key:
-                self.projected.setdefault(given, _column(name))
+                self.projected.setdefault(given, column_of(SOURCE, name))
             column.set("this", exp.to_identifier(given, quoted=True))
         return self.reading.text(root.this)
 
@@ -265,7 +266,3 @@ def _without_nothing(whens: Sequence[When]) -> list[When]:
         condition = all_of([c.copy() for c in conditions]) if conditions else None
         found.append(When(when.kind, condition, when.assigned, when.positional))
     return found
-
-
-def _column(name: str) -> exp.Column:
-    return exp.column(exp.to_identifier(name, quoted=True), table=exp.to_identifier(SOURCE))

@@ -25,6 +25,7 @@ from duckrun.statements.plan.sides import (
     Item,
     Sides,
     all_of,
+    column_of,
     conjuncts,
     has_subquery,
     names_side,
@@ -258,7 +259,7 @@ class _Change:
         table.set("alias", _alias(TARGET))
         names = snapshot.schema.names
         new = [fresh_name(f"__duckrun_new_{number}", names) for number in range(len(values))]
-        columns = [exp.alias_(_of(TARGET, name), name, quoted=True) for name in names]
+        columns = [exp.alias_(column_of(TARGET, name), name, quoted=True) for name in names]
         columns += [
             exp.alias_(reading.pinned(sides.rewritten(value)), name, quoted=True)
             for name, value in zip(new, values, strict=True)
@@ -268,8 +269,8 @@ class _Change:
             query = query.where(reading.pinned(sides.rewritten(statement.where)))
         reading.note(snapshot)
         self.source = reading.engine.select(query)
-        same = [exp.NullSafeEQ(this=_of(TARGET, name), expression=_of(SOURCE, name)) for name in names]
-        self.values = [_of(SOURCE, name).sql(dialect=reading.engine.name) for name in new]
+        same = [exp.NullSafeEQ(this=column_of(TARGET, name), expression=column_of(SOURCE, name)) for name in names]
+        self.values = [column_of(SOURCE, name).sql(dialect=reading.engine.name) for name in new]
         self.predicate = all_of(same).sql(dialect=reading.engine.name)
 
 
@@ -310,10 +311,6 @@ def _closed(condition: exp.Expr, snapshot: Snapshot) -> bool:
     """True if no bare name in a condition's subqueries could be a column of the table."""
     names = {name.lower() for name in snapshot.schema.names}
     return not any(not column.table and column.name.lower() in names for column in condition.find_all(exp.Column))
-
-
-def _of(side: str, name: str) -> exp.Column:
-    return exp.column(exp.to_identifier(name, quoted=True), table=exp.to_identifier(side))
 
 
 def _alias(name: str) -> exp.TableAlias:

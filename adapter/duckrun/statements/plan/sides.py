@@ -89,23 +89,23 @@ class Sides:
         if own:
             if name.lower() not in self._of_target:
                 raise InvalidConfig(f"Table {self.table} has no column {name}. {self._known()}")
-            return _column(self._of_target[name.lower()], TARGET)
+            return column_of(TARGET, self._of_target[name.lower()])
         for item in self.items:
             if len(qualifier) == 1 and item.alias.lower() == full:
                 lower = {column.lower(): given for column, given in item.columns.items()}
                 if name.lower() not in lower:
                     raise InvalidConfig(f"{item.alias} has no column {name}. {self._known()}")
-                return _column(lower[name.lower()], SOURCE)
+                return column_of(SOURCE, lower[name.lower()])
         return None
 
     def _bare(self, name: str, visible: str | None) -> exp.Column | None:
         found: list[tuple[str, exp.Column]] = []
         if visible != SOURCE and name.lower() in self._of_target:
-            found.append((self.alias, _column(self._of_target[name.lower()], TARGET)))
+            found.append((self.alias, column_of(TARGET, self._of_target[name.lower()])))
         for item in self.items if visible != TARGET else ():
             lower = {column.lower(): given for column, given in item.columns.items()}
             if name.lower() in lower:
-                found.append((item.alias, _column(lower[name.lower()], SOURCE)))
+                found.append((item.alias, column_of(SOURCE, lower[name.lower()])))
         if len(found) > 1:
             places = " and ".join(f"{alias}.{name}" for alias, _ in found)
             raise InvalidConfig(f"The column {name} is ambiguous: it may be {places}. Write one of them.")
@@ -213,7 +213,8 @@ def all_of(conditions: Sequence[exp.Expr]) -> exp.Expr:
     return exp.and_(*conditions) if conditions else exp.true()
 
 
-def _column(name: str, side: str) -> exp.Column:
+def column_of(side: str, name: str) -> exp.Column:
+    """A column of a side, as a rewritten expression names it."""
     return exp.column(exp.to_identifier(name, quoted=True), table=exp.to_identifier(side))
 
 
