@@ -12,7 +12,6 @@ import pytest
 from duckrun import InvalidConfig, WriteSpec
 from duckrun.display.notebook import is_interactive
 from duckrun.display.units import readable_bytes
-from duckrun.history import sizes
 from duckrun.session import Session
 
 # What does not depend on the engine: Spark takes seconds for each of its commits.
@@ -54,7 +53,7 @@ def test_history_is_measured_and_drawn(session: Session) -> None:
     session.execute("main.t", WriteSpec("append"), pa.table({"id": [4]}))
     session.table("main.t").delete("id <= 2")
     table = session.table("main.t")
-    measured = sizes(table, 50)
+    measured = table._sizes(50)
     assert [(v.version, v.rows) for v in measured] == [(0, 3), (1, 4), (2, 2)]
     assert [v.files for v in measured] == [len(table.snapshot(version=v).files()) for v in (0, 1, 2)]
     assert measured[1].files > measured[0].files
@@ -64,7 +63,7 @@ def test_history_is_measured_and_drawn(session: Session) -> None:
     drawn: Any = figure.axes[0].lines[0]
     assert list(drawn.get_xdata()) == [0, 1, 2] and list(drawn.get_ydata()) == [3, 4, 2]
     assert figure._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]
-    assert [v.version for v in sizes(table, 1)] == [2]
+    assert [v.version for v in table._sizes(1)] == [2]
 
 
 def test_without_matplotlib_the_extra_to_install_is_named(duck: Session, monkeypatch: pytest.MonkeyPatch) -> None:

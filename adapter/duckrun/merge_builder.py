@@ -83,7 +83,14 @@ class DeltaMergeBuilder:
         condition = expression_tree(self._condition, what)
         target = table.alias_name or TARGET
         given = Given(source, _source_alias(source, condition, target), tuple(table.session.schema_of(source).names))
-        whens = tuple(When(kind, _tree(only, what), _trees(set, what)) for kind, only, set in self._clauses)
+        whens = tuple(
+            When(
+                kind,
+                None if only is None else expression_tree(only, what),
+                None if set is None else tuple((column, expression_tree(v, what)) for column, v in set.items()),
+            )
+            for kind, only, set in self._clauses
+        )
         asked = Asked("append_new_columns" if self._evolves else "fail")
         return change(table.session, table.ref, Merge((), target, given, condition, (), whens), asked)
 
@@ -103,14 +110,6 @@ def expression_tree(expression: str, what: str) -> exp.Expr:
     if has_subquery(tree):
         raise InvalidConfig(f"{what}: {expression!r} holds a query; put it into the source, or say the whole in sql().")
     return tree
-
-
-def _tree(expression: str | None, what: str) -> exp.Expr | None:
-    return None if expression is None else expression_tree(expression, what)
-
-
-def _trees(values: Mapping[str, str] | None, what: str) -> tuple[tuple[str, exp.Expr], ...] | None:
-    return None if values is None else tuple((c, expression_tree(v, what)) for c, v in values.items())
 
 
 def _source_alias(source: Any, condition: exp.Expr, target: str) -> str:

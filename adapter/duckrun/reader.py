@@ -63,13 +63,12 @@ class DataFrameReader:
 
         Raises TableNotFound, VersionNotReadable, StorageError, InvalidConfig for an unknown option.
         """
-        if self._format == "delta":
-            return self._session.scan(self._session.lakes.at(path).ref, self._read_spec())
         found = self._session.lakes.at(path)
-        lake, ref = found.lake, found.ref
-        if lake.exists(ref):
+        if self._format == "delta":
+            return self._session.scan(found.ref, self._read_spec())
+        if found.lake.exists(found.ref):
             raise InvalidConfig(
-                f"{ref.location} is a Delta table, whose folder holds files of older versions too; read it by format('delta')."
+                f"{found.ref.location} is a Delta table, whose folder holds files of older versions too; read it by format('delta')."
             )
         given = self._checked()
         options: dict[str, Any] = {k: as_bool(given[k], k) for k in ("header", "inferSchema") if k in given}

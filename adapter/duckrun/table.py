@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Any, Self
 
 from sqlglot import exp
 
-from duckrun.display.history_plot import plot
+from duckrun.display.history_plot import VersionSize, plot
 from duckrun.display.notebook import facts_html
 from duckrun.display.units import readable_bytes
 from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.former import names_now_in
 from duckrun.frame import Frame
-from duckrun.history import sizes
 from duckrun.merge_builder import DeltaMergeBuilder, expression_tree
 from duckrun.statements.run import change
 from duckrun.statements.values import Delete, Update
-from duckrun.values.rows import Commit, ReadSpec
+from duckrun.values.rows import Commit, ReadSpec, counted_rows
 from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun.values.tables import (
     CheckpointSpec,
@@ -63,8 +62,7 @@ class Table:
     def isDeltaTable(cls, session: Session, identifier: str | os.PathLike[str]) -> bool:
         """True if a folder holds a Delta table."""
         found = session.lakes.at(identifier)
-        lake, ref = found.lake, found.ref
-        return lake.exists(ref)
+        return found.lake.exists(found.ref)
 
     def __repr__(self) -> str:
         return f"Table({self.ref} at {self.ref.location})"
@@ -108,7 +106,20 @@ class Table:
 
         Raises InvalidConfig where matplotlib is not installed.
         """
-        return plot(str(self.ref), sizes(self, limit))
+        return plot(str(self.ref), self._sizes(limit))
+
+    def _sizes(self, limit: int) -> list[VersionSize]:
+        """The newest versions that the log holds, oldest first. Rows are counted by the log where each file's statistics say
+        them and none is deleted, else by a query.
+        """
+        found = []
+        for entry in reversed(self.history(limit)):
+            version = entry["version"]
+            files = self.snapshot(version=version).files()
+            rows = counted_rows(files)
+            rows = self.toDF(version=version).count() if rows is None else rows
+            found.append(VersionSize(version, rows, len(files), sum(file.size for file in files)))
+        return found
 
     # -- changing rows
 
@@ -159,14 +170,11 @@ class Table:
 
     def restoreToVersion(self, version: int) -> Commit:
         """Make the table what it was at a version, as a new commit. Raises VersionNotReadable, ReadOnlyLake."""
-        return self._restore(RestoreSpec(version=version))
+        return self.session.execute(self.ref, RestoreSpec(version=version))
 
     def restoreToTimestamp(self, timestamp: str) -> Commit:
         """Make the table what it was at a time (ISO 8601), as a new commit. Raises VersionNotReadable, ReadOnlyLake."""
-        return self._restore(RestoreSpec(timestamp=timestamp))
-
-    def _restore(self, spec: RestoreSpec) -> Commit:
-        return self.session.execute(self.ref, spec)
+        return self.session.execute(self.ref, RestoreSpec(timestamp=timestamp))
 
     def generate(self, mode: str) -> None:
         """Not supported: raises UnsupportedFeature."""

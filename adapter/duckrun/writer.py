@@ -106,10 +106,8 @@ class DataFrameWriter:
             raise InvalidConfig(
                 f"insertInto {tableName}: the table has its partitions and clustering already; leave out partitionBy and clusterBy."
             )
-        if overwrite is not None:
-            self._mode = "overwrite" if overwrite else "append"
-        elif self._mode != "overwrite":
-            self._mode = "append"
+        overwrites = self._mode == "overwrite" if overwrite is None else overwrite
+        self._mode = "overwrite" if overwrites else "append"
         table = self._session.table(tableName)
         columns, names = self._frame.columns, table.snapshot().schema.names
         if len(columns) != len(names):
@@ -117,23 +115,20 @@ class DataFrameWriter:
                 f"insertInto {table.ref} goes by position: the table has {len(names)} columns ({', '.join(names)}), the "
                 f"rows have {len(columns)} ({', '.join(columns)})."
             )
-        if self._mode == "overwrite":
+        if overwrites:
             self._given.setdefault("overwriteSchema", False)
-        rows = self._frame.named(names)
-        return self._session.execute(table.ref, self._spec(), rows)
+        return self._session.execute(table.ref, self._spec(), self._frame.named(names))
 
     # -- what was said, as a spec
 
     def _spec(self) -> WriteSpec:
         properties = {k: str(v) for k, v in self._given.items() if k.lower().startswith("delta.")}
-        given = {
-            known_option(key, _OPTIONS, "Writing delta"): value
-            for key, value in self._given.items()
-            if key not in properties
-        }
+        options = {k: v for k, v in self._given.items() if k not in properties}
+        given = {known_option(key, _OPTIONS, "Writing delta"): value for key, value in options.items()}
         flags = {key: as_bool(given[key], key) for key in ("mergeSchema", "overwriteSchema") if key in given}
         mode, predicate = self._mode, given.get("replaceWhere")
-        dynamic = self._dynamic(given)
+        overwriting = str(given.get("partitionOverwriteMode", "static"))
+        dynamic = known_value(overwriting, ("static", "dynamic"), "partitionOverwriteMode") == "dynamic"
         for option, asked in (("replaceWhere", predicate is not None), ("partitionOverwriteMode", dynamic)):
             if asked and mode != "overwrite":
                 raise InvalidConfig(f"Option {option!r} goes with mode 'overwrite', not with {mode!r}.")
@@ -152,21 +147,16 @@ class DataFrameWriter:
             predicate=None if predicate is None else str(predicate),
             schema_mode="append_new_columns" if flags.get("mergeSchema") else "fail",
             table_properties=properties,
-            app=self._app(given),
+            app=_app(given),
         )
 
-    def _dynamic(self, given: dict[str, Any]) -> bool:
-        value = given.get("partitionOverwriteMode", "static")
-        return known_value(value, ("static", "dynamic"), "partitionOverwriteMode") == "dynamic"
 
-    def _app(self, given: dict[str, Any]) -> AppTransaction | None:
-        if ("txnAppId" in given) != ("txnVersion" in given):
-            raise InvalidConfig(
-                "txnAppId and txnVersion go together: the name of the work, and the count of its commits."
-            )
-        if "txnAppId" not in given:
-            return None
-        return AppTransaction(str(given["txnAppId"]), as_int(given["txnVersion"], "txnVersion"))
+def _app(given: dict[str, Any]) -> AppTransaction | None:
+    if ("txnAppId" in given) != ("txnVersion" in given):
+        raise InvalidConfig("txnAppId and txnVersion go together: the name of the work, and the count of its commits.")
+    if "txnAppId" not in given:
+        return None
+    return AppTransaction(str(given["txnAppId"]), as_int(given["txnVersion"], "txnVersion"))
 
 
 def _names(cols: Sequence[str | Sequence[str]]) -> tuple[str, ...]:

@@ -15,10 +15,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class VersionSize:
-    """Rows, data files and their bytes at one version, and the operation that made it."""
+    """Rows, data files and their bytes at one version."""
 
     version: int
-    operation: str
     rows: int
     files: int
     bytes: int

@@ -164,18 +164,12 @@ class Lake:
 
     def _like(self, schema: str, name: str) -> list[str]:
         defined = self._definitions(schema, name)
-        folders = [
-            each
-            for each in self._named(self.storage.list_names(self._folder(schema))[0])
-            if each.lower() == name.lower()
-        ]
-        return self._present(schema, folders, defined) + sorted(
-            n for n, d in defined.items() if isinstance(d, ViewDefinition)
-        )
+        found = self._named(self.storage.list_names(self._folder(schema))[0])
+        return [*self._present(schema, (n for n in found if n.lower() == name.lower()), defined), *_views(defined)]
 
     def views(self, schema: str) -> list[str]:
         """The persisted views of a schema."""
-        return sorted(n for n, d in self._definitions(schema).items() if isinstance(d, ViewDefinition))
+        return _views(self._definitions(schema))
 
     def _ref(self, schema: str, name: str, definition: NameDefinition | None) -> TableRef:
         if isinstance(definition, LocationDefinition):
@@ -195,14 +189,15 @@ class Lake:
 
     def nearest(self, ref: TableRef) -> str:
         """A sentence with the names that the one asked for may have meant."""
-        names = [str(TableRef(s, n, "", catalog=self.name)) for s in self.schemas() for n in self._names(s)]
+        names = [
+            str(TableRef(schema, name, "", catalog=self.name))
+            for schema in self.schemas()
+            for name in (*self.tables(schema), *self.views(schema))
+        ]
         close = nearest(str(ref), names, count=3, cutoff=0.5)
         if close:
             return f" Did you mean {', '.join(close)}?"
         return f" Lake {self.root} holds {', '.join(names[:10]) or 'no tables yet'}."
-
-    def _names(self, schema: str) -> Iterable[str]:
-        return [*self.tables(schema), *self.views(schema)]
 
     # -- definition files
 
@@ -271,3 +266,7 @@ class Lake:
             for folder in (Path(top, _RESERVED), Path(top)):
                 with suppress(OSError):  # it is not empty, or not there
                     folder.rmdir()
+
+
+def _views(defined: Mapping[str, NameDefinition]) -> list[str]:
+    return sorted(name for name, definition in defined.items() if isinstance(definition, ViewDefinition))
