@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Self
 
 import pyarrow as pa
@@ -141,34 +141,18 @@ class Scan:
         return [replace(self, files=tuple(share)) for share in shares if share]
 
     def to_json(self) -> str:
-        return json.dumps(
-            {
-                "ref": asdict(self.ref),
-                "version": self.version,
-                "schema": schema_to_text(self.schema),
-                "partition_columns": self.partition_columns,
-                "spec": asdict(self.spec),
-                "files": [asdict(f) for f in self.files],
-                "rounded": self.rounded,
-                "legacy": self.legacy,
-            }
-        )
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values |= {"ref": asdict(self.ref), "schema": schema_to_text(self.schema), "spec": asdict(self.spec)}
+        return json.dumps(values | {"files": [asdict(file) for file in self.files]})
 
     @classmethod
     def from_json(cls, text: str) -> Self:
         values: dict[str, Any] = json.loads(text)
-        spec = values["spec"]
-        columns = spec.pop("columns")
-        return cls(
-            ref=TableRef(**values["ref"]),
-            version=values["version"],
-            schema=schema_from_text(values["schema"]),
-            partition_columns=tuple(values["partition_columns"]),
-            spec=ReadSpec(columns=None if columns is None else tuple(columns), **spec),
-            files=tuple(ScanFile(**f) for f in values["files"]),
-            rounded=tuple(values["rounded"]),
-            legacy=tuple(values["legacy"]),
-        )
+        columns = values["spec"].pop("columns")
+        values |= {name: tuple(values[name]) for name in ("partition_columns", "rounded", "legacy")}
+        values |= {"ref": TableRef(**values["ref"]), "schema": schema_from_text(values["schema"])}
+        values["spec"] = ReadSpec(None if columns is None else tuple(columns), **values["spec"])
+        return cls(**values | {"files": tuple(ScanFile(**file) for file in values["files"])})
 
 
 def schema_to_text(schema: pa.Schema) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from sqlglot import exp
 
@@ -22,7 +22,6 @@ from duckrun.statements.values import (
     Statement,
 )
 from duckrun.values import tables
-from duckrun.values.layout import Layout
 
 # -- CREATE
 
@@ -31,23 +30,14 @@ from duckrun.values.layout import Layout
 class _Properties:
     """What stands between the name of a new table or view and AS."""
 
-    partition_by: Parts = ()
-    cluster_by: Parts = ()
+    layout: dict[str, Any] = field(
+        default_factory=lambda: {"partition_by": (), "cluster_by": (), "table_properties": {}}
+    )
     description: str | None = None
-    table_properties: dict[str, str] = field(default_factory=dict)
     temporary: bool = False
 
     def __bool__(self) -> bool:
-        return bool(self.partition_by or self.cluster_by or self.table_properties)
-
-    def layout(self, sorted_by: Parts) -> Layout:
-        """The layout of a table that is made with these properties."""
-        return Layout(
-            partition_by=self.partition_by,
-            sort_by=sorted_by,
-            cluster_by=self.cluster_by,
-            table_properties=self.table_properties,
-        )
+        return any(self.layout.values())
 
 
 def create(tree: exp.Expr, source: StatementText, sorted_by: Parts) -> Statement:
@@ -75,7 +65,7 @@ def create(tree: exp.Expr, source: StatementText, sorted_by: Parts) -> Statement
         if query is None or properties or sorted_by:
             raise unsupported("CREATE VIEW with anything but names of columns, a comment and a query")
         return CreateView(target, query, if_exists, _names_only(listed, "CREATE VIEW"), properties.description)
-    layout = properties.layout(sorted_by).layout
+    layout = {**properties.layout, "sort_by": sorted_by}
     if query is None:
         columns, named = _columns(listed, dialect, checks)
         spec = tables.CreateSpec(
@@ -121,9 +111,11 @@ def _properties(tree: exp.Expr, kind: str) -> _Properties:
     found = _Properties()
     for node in tree.args["properties"].expressions if tree.args.get("properties") else ():
         if isinstance(node, exp.PartitionedByProperty):
-            found.partition_by = _partition_columns(node)
+            found.layout["partition_by"] = _partition_columns(node)
         elif isinstance(node, exp.ClusterProperty):
-            found.cluster_by = tuple(".".join(part.name for part in column.parts) for column in node.expressions)
+            found.layout["cluster_by"] = tuple(
+                ".".join(part.name for part in column.parts) for column in node.expressions
+            )
         elif isinstance(node, exp.SchemaCommentProperty):
             found.description = node.this.name
         elif isinstance(node, exp.TemporaryProperty) and not node.this:
@@ -132,7 +124,7 @@ def _properties(tree: exp.Expr, kind: str) -> _Properties:
             if node.this.name.lower() != "delta":
                 raise unsupported(f"CREATE {kind} USING {node.this.name}")
         elif type(node) is exp.Property:
-            found.table_properties[node.this.name] = _text(node.args["value"])
+            found.layout["table_properties"][node.this.name] = _text(node.args["value"])
         else:
             raise unsupported(f"CREATE {kind} … {type(node).__name__.removesuffix('Property').upper()}")
     return found

@@ -91,10 +91,15 @@ def update(tree: exp.Expr, source: StatementText) -> list[Statement]:
     reader.until("SET")
     reader.expect("SET")
     assigned = _assigned(reader.until("FROM", "WHERE", *_LATER), alias)
-    sources = (from_items(reader.until("WHERE", *_LATER)),) if reader.accept("FROM") else ()
+    return [Update(target, alias, assigned, *_where_and_sources(reader, "FROM"), with_)]
+
+
+def _where_and_sources(reader: TokenReader, word: str) -> tuple[exp.Expr | None, tuple[exp.Expr, ...]]:
+    """The condition of an UPDATE or DELETE, and the tables that stand before it, behind a word; nothing may follow."""
+    sources = (from_items(reader.until("WHERE", *_LATER)),) if reader.accept(word) else ()
     where = reader.until(*_LATER).parse() if reader.accept("WHERE") else None
     reader.end()
-    return [Update(target, alias, assigned, where, sources, with_)]
+    return where, sources
 
 
 def _assigned(text: StatementText, alias: str) -> tuple[tuple[str, exp.Expr], ...]:
@@ -123,10 +128,9 @@ def _assigned(text: StatementText, alias: str) -> tuple[tuple[str, exp.Expr], ..
 
 
 def _to_equals(reader: TokenReader) -> tuple[Token, ...]:
-    start = reader.at
-    while reader.left and reader.left[0].text != "=":
-        reader.at += 1
-    return reader.source.tokens[start : reader.at]
+    texts = [token.text for token in reader.left]
+    reader.at = texts.index("=") if "=" in texts else len(texts)
+    return reader.source.tokens[: reader.at]
 
 
 def _column(name: StatementText, alias: str) -> str:
@@ -147,10 +151,7 @@ def delete(tree: exp.Expr, source: StatementText) -> list[Statement]:
     target = target_of(tree.this, "DELETE")
     with_, reader = _after_with(source, "DELETE")
     reader.until("USING", "WHERE")
-    sources = (from_items(reader.until("WHERE", *_LATER)),) if reader.accept("USING") else ()
-    where = reader.until(*_LATER).parse() if reader.accept("WHERE") else None
-    reader.end()
-    return [Delete(target, tree.this.alias_or_name, where, sources, with_)]
+    return [Delete(target, tree.this.alias_or_name, *_where_and_sources(reader, "USING"), with_)]
 
 
 def merge(tree: exp.Expr, source: StatementText) -> list[Statement]:

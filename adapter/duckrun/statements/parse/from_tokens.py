@@ -7,7 +7,7 @@ from collections.abc import Callable
 from duckrun.errors import InvalidConfig
 from duckrun.statements.parse.parts import unsupported
 from duckrun.statements.parse.tokens import StatementText, TokenReader
-from duckrun.statements.values import Describe, OnTable, Show, Statement
+from duckrun.statements.values import Describe, OnTable, Parts, Show, Statement
 from duckrun.values import tables
 
 
@@ -84,10 +84,10 @@ def _show(reader: TokenReader) -> Statement:
         return Show("schemas")
     if reader.accept("ALL", "TABLES"):
         return Show("tables")
-    if reader.accept("TABLES"):
-        return Show("tables", reader.name() if reader.accept("IN") or reader.accept("FROM") else ())
-    if reader.accept("VIEWS"):
-        return Show("views", reader.name() if reader.accept("IN") or reader.accept("FROM") else ())
+    views = reader.accept("VIEWS")
+    if views or reader.accept("TABLES"):
+        within = reader.name() if reader.accept("IN") or reader.accept("FROM") else ()
+        return Show("views" if views else "tables", within)
     if reader.source.dialect == "duckdb" and len(reader.left) and reader.source.words[reader.at] not in _OTHER_SHOWS:
         return Describe(reader.name(), "columns")  # as in DuckDB
     raise unsupported(" ".join(reader.source.words[:2]))
@@ -110,10 +110,15 @@ def _comment(reader: TokenReader) -> Statement:
     return OnTable(name[:-1], tables.AlterSpec((tables.SetComment(comment, name[-1]),)))
 
 
-def _unset(reader: TokenReader) -> Statement:
+def _altered(reader: TokenReader) -> tuple[Parts, bool]:
+    """The table of an ALTER TABLE, and whether it says IF EXISTS."""
     reader.expect("ALTER", "TABLE")
-    table_if_exists = reader.accept("IF", "EXISTS")
-    name = reader.name()
+    if_exists = reader.accept("IF", "EXISTS")
+    return reader.name(), if_exists
+
+
+def _unset(reader: TokenReader) -> Statement:
+    name, table_if_exists = _altered(reader)
     reader.expect("UNSET", "TBLPROPERTIES")
     if_exists = reader.accept("IF", "EXISTS")
     names = reader.names_in_brackets()
@@ -123,9 +128,7 @@ def _unset(reader: TokenReader) -> Statement:
 
 def _cluster(reader: TokenReader) -> Statement:
     """ALTER TABLE … CLUSTER BY (a, b), and CLUSTER BY NONE, of which sqlglot knows the first only."""
-    reader.expect("ALTER", "TABLE")
-    table_if_exists = reader.accept("IF", "EXISTS")
-    name = reader.name()
+    name, table_if_exists = _altered(reader)
     reader.expect("CLUSTER BY")
     columns = () if reader.accept("NONE") else reader.names_in_brackets()
     reader.end()
