@@ -99,8 +99,7 @@ class Session:
         self._spark = spark
         self._engines: dict[str, Engine] = {} if engines is None else engines
         self._pins = pins
-        self.log = WorkLog() if pins is None else pins.log
-        """What the run, or else this session, has read and committed."""
+        self._log = WorkLog()
         self.temp_views: dict[str, exp.Query] = {}
 
     def __enter__(self) -> Session:
@@ -128,7 +127,12 @@ class Session:
     @property
     def pins(self) -> Pins:
         """The pins of the next statement: those of the run, or fresh ones."""
-        return self._pins if self._pins is not None else Pins(self.lakes.snapshot, log=self.log)
+        return self._pins if self._pins is not None else Pins(self.lakes.snapshot, log=self._log)
+
+    @property
+    def log(self) -> WorkLog:
+        """What the run, or else this session, has read and committed: in a dbt invocation, the node that runs now."""
+        return self.pins.log
 
     @property
     def engine(self) -> Engine:
@@ -273,7 +277,7 @@ class Session:
 
         for attempt in self.attempts(ref) if isinstance(source, SQL) else (nullcontext(),):
             with attempt:
-                given = self._selected(source, chosen) if isinstance(source, SQL) else source
+                given = self._computed(source, chosen)
                 transaction.reads = None if isinstance(spec, TableSpec) else together(reads, self._reads(given))
                 return chosen.execute(spec, given, transaction)
         raise AssertionError("the last attempt returns or raises")
@@ -288,7 +292,7 @@ class Session:
 
     def _transaction(self, ref: TableRef, app: AppTransaction | None = None) -> Transaction:
         lake = self.lakes.of(ref)
-        return Transaction(lake, ref, app=app, pins=self._pins, log=self.log, sees=self._commit_meets)
+        return Transaction(lake, ref, app=app, pins=self._pins, log=self._log, sees=self._commit_meets)
 
     def _commit_meets(self, transaction: Transaction, other: CommitRecord, predicate: str) -> bool:
         """Whether a commit of another writer's changed rows for which a predicate (DuckDB's SQL) is true; in doubt it did."""
@@ -308,9 +312,7 @@ class Session:
         JSON, so that N processes stage and one commits. DuckDB writes them, whatever the session's engine.
         """
         transaction = self._transaction(self.ref(name))
-        if isinstance(source, SQL):
-            source = self._selected(source, self._embedded)
-        return self._embedded.stage(source, transaction, partition_by)
+        return self._embedded.stage(self._computed(source, self._embedded), transaction, partition_by)
 
     def commit_staged(self, name: str | TableRef, files: Sequence[StagedFile], spec: WriteSpec) -> Commit:
         """Make staged files visible in one commit (append, overwrite, or error for a new table)."""
@@ -323,16 +325,18 @@ class Session:
         return engine
 
     def _writing_engine(self, name: EngineName, source: Any, ref: TableRef) -> Engine:
-        if is_of_spark(source):
-            if self._spark is None and "spark" not in self._engines and name != "spark":
-                raise InvalidConfig(
-                    f"Table {ref}: a Spark DataFrame is written by Spark, and this session has none; "
-                    "pass spark=… to connect(), or a SparkResource to the IO manager."
-                )
-            return self.engine_of("spark")
-        return self.engine_of(name)
+        of_spark = is_of_spark(source)
+        if of_spark and self._spark is None and "spark" not in self._engines and name != "spark":
+            raise InvalidConfig(
+                f"Table {ref}: a Spark DataFrame is written by Spark, and this session has none; "
+                "pass spark=… to connect(), or a SparkResource to the IO manager."
+            )
+        return self.engine_of("spark" if of_spark else name)
 
-    def _selected(self, source: SQL, engine: Engine) -> Frame:
+    def _computed(self, source: Any, engine: Engine) -> Any:
+        """The rows of duckrun.SQL, by an engine, as a Frame; any other source as it is."""
+        if not isinstance(source, SQL):
+            return source
         own = copy(self)
         own.engine_name = engine.name  # type: ignore[assignment]
         found = own.sql(source.text, dialect=source.dialect or "duckdb")
@@ -345,7 +349,7 @@ class Session:
         chosen = self.engine_of("spark" if is_of_spark(source) else engine or self.engine_name)
         if isinstance(source, SQL):
             with unnoted():
-                return self._selected(source, chosen).schema
+                return self._computed(source, chosen).schema
         return chosen.schema_of(source)
 
     def register(self, name: str, frame: Any) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from duckrun.errors import CommitConflict, SourceOutdated, VersionNotReadable
-from duckrun.formats.format import CommitRecord, CommitTaken, NewCommit
+from duckrun.formats.format import CommitRecord, CommitTaken, NewCommit, RowCounts
 from duckrun.lake.lake import Lake
 from duckrun.run.memory import PeakSampler
 from duckrun.run.pins import NOTHING, Pins, Read, Reads, WorkLog
@@ -26,10 +26,6 @@ from duckrun.values.snapshot import Snapshot, TableRef
 log = logging.getLogger(__name__)
 
 MAX_ATTEMPTS = 12
-
-
-def _counts(new: NewCommit) -> dict[str, int | None]:
-    return dict(zip(("rows_inserted", "rows_updated", "rows_deleted"), new.rows, strict=True))
 
 
 class Transaction:
@@ -163,14 +159,14 @@ class Transaction:
         If that version is taken, the same files go on top of the commits of others for which ``on_top`` is true. Raises
         CommitTaken where they may not, upon which the attempt runs again.
         """
-        note = self.note(writer=new.writer, reason=new.reason, **_counts(new))
+        counts = zip(("rows_inserted", "rows_updated", "rows_deleted"), new.rows, strict=True)
+        note = self.note(writer=new.writer, reason=new.reason, **dict(counts))
         at = snapshot
         while True:
             try:
                 version = self.lake.format.commit(self.ref, at, new, note, self.app)
-                return self._made(
-                    version, new.writer, new.reason, len(new.adds), len(new.removes), sum(f.size for f in new.adds)
-                ).with_(**_counts(new))
+                size = sum(file.size for file in new.adds)
+                return self._made(version, new.writer, new.reason, len(new.adds), len(new.removes), size, new.rows)
             except CommitTaken:
                 others = self.commits_after(at.version) if at is not None and on_top is not None else []
                 if not others or on_top is None or not on_top(others):
@@ -189,15 +185,21 @@ class Transaction:
 
     def nothing(self, snapshot: Snapshot, reason: str) -> Commit:
         """No commit was made, since none was needed."""
-        return self._made(snapshot.version, "none", reason, 0, 0, 0)
+        return self._made(snapshot.version, "none", reason)
 
     def _made(
-        self, version: int, writer: WriterName, reason: str, files_added: int, files_removed: int, bytes_added: int
+        self,
+        version: int,
+        writer: WriterName,
+        reason: str,
+        files_added: int = 0,
+        files_removed: int = 0,
+        bytes_added: int = 0,
+        rows: RowCounts = (0, 0, 0),
     ) -> Commit:
         return Commit(
             str(self.ref), self.ref.location, version, self.mode, self.engine, writer, reason,
-            rows_inserted=0, rows_updated=0, rows_deleted=0,
-            files_added=files_added, files_removed=files_removed, bytes_added=bytes_added,
+            *rows, files_added, files_removed, bytes_added,
         )  # fmt: skip
 
     # -- the fence

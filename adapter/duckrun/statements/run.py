@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -101,20 +101,21 @@ def change(
 ) -> Commit:
     """The commit of one change of a table's rows that no text says: a builder's."""
     reading = Reading(session.lakes, session.engine, session.pins, session.temp_views)
-    work = _planned(statement, ref, reading, asked)
+    return _written(session, ref, reading, statement, asked)
+
+
+def _written(session: StatementSession, ref: TableRef, reading: Reading, statement: Any, asked: Asked) -> Commit:
+    work = _PLANS[type(statement)](statement, ref, reading, asked)
     return session.execute(ref, work.spec, work.source, reads=work.reads)
 
 
-def _planned(statement: Insert | Update | Delete | Merge, ref: TableRef, reading: Reading, asked: Asked) -> Work:
-    match statement:
-        case Insert():
-            return rows.insert(statement, ref, reading, asked)
-        case Update():
-            return rows.update(statement, ref, reading, asked)
-        case Delete():
-            return rows.delete(statement, ref, reading, asked)
-        case Merge():
-            return merge.merge(statement, ref, reading, asked)
+_PLANS: dict[type, Callable[[Any, TableRef, Reading, Asked], Work]] = {
+    CreateTableAs: rows.create_as,
+    Insert: rows.insert,
+    Update: rows.update,
+    Delete: rows.delete,
+    Merge: merge.merge,
+}
 
 
 def _carried_out(
@@ -191,8 +192,7 @@ class _Run:
             raise InvalidConfig(f"{target.ref} is a view; only tables can be changed.")
         if isinstance(statement, OnTable):
             return self._on_table(statement, target)
-        work = _planned(statement, target.ref, self.reading, self.asked)
-        return self.session.execute(target.ref, work.spec, work.source, reads=work.reads)
+        return _written(self.session, target.ref, self.reading, statement, self.asked)
 
     def _on_table(self, statement: OnTable, target: Located) -> Result:
         spec: Any = statement.spec
@@ -274,8 +274,7 @@ class _Run:
         if isinstance(statement, CreateTable):
             commit = self.session.execute(ref, replace(statement.spec, app=self.asked.app))
         else:
-            work = rows.create_as(statement, ref, self.reading, self.asked)
-            commit = self.session.execute(ref, work.spec, work.source, reads=work.reads)
+            commit = _written(self.session, ref, self.reading, statement, self.asked)
         if is_view:
             target.lake.remove_definition(ref)
         return commit

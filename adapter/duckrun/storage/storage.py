@@ -67,8 +67,7 @@ def normalise_root(root: str | os.PathLike[str]) -> str:
 
 def refuse_location(what: str, location: str) -> None:
     """Raise InvalidConfig for a root or a table's location that a library would take for another one."""
-    why = why_no_location(location)
-    if why is not None:
+    if (why := why_no_location(location)) is not None:
         raise InvalidConfig(f"{what} {location!r} {why}. Nothing was read or written.")
 
 
@@ -176,8 +175,8 @@ class Storage:
                 client[of_client] = {"true": True, "false": False}.get(value.lower(), value)
             elif name not in ("conditional_put", "aws_conditional_put", "aws_s3_allow_unsafe_rename"):
                 config[name] = value
+        opener: Any = from_url  # typed by store, and which one it is stands in the URL
         try:
-            opener: Any = from_url  # typed by store, and which one it is stands in the URL
             return opener(url_of(location), config=config, client_options=client)
         except Exception as error:
             raise StorageError(
@@ -220,6 +219,7 @@ class Storage:
         """Hadoop properties (without ``spark.hadoop.``) with which Spark reaches the root: those of its bucket or
         account, since one Spark session may read several.
         """
+        pairs: dict[str, str | None] = {}
         if self.kind == "s3":
             bucket = f"fs.s3a.bucket.{urlsplit(self.root).netloc}"
             endpoint = self._option(*_ENDPOINT)
@@ -241,8 +241,6 @@ class Storage:
                 "google.cloud.auth.service.account.enable": None if file is None else "true",
                 "google.cloud.auth.service.account.json.keyfile": file,
             }
-        else:
-            pairs = {}
         return {k: v for k, v in pairs.items() if v is not None}
 
     def spark_location(self, location: str) -> str:
@@ -334,9 +332,8 @@ class Storage:
             return entries(Path(self.root, prefix))
         with self._about("list", f"{self.root}/{prefix}"):
             listed = obstore.list_with_delimiter(self.store, prefix or None)
-        folders = [p.rstrip("/").rsplit("/", 1)[-1] for p in listed["common_prefixes"]]
-        files = [o["path"].rsplit("/", 1)[-1] for o in listed["objects"]]
-        return sorted(folders), sorted(files)
+        folders = (path.rstrip("/").rsplit("/", 1)[-1] for path in listed["common_prefixes"])
+        return sorted(folders), sorted(each["path"].rsplit("/", 1)[-1] for each in listed["objects"])
 
     def keys(self, location: str, prefix: str = "") -> Iterator[dict[str, Any]]:
         """Every object below ``location/prefix``: ``path`` (relative to the location), ``size``."""
