@@ -199,9 +199,7 @@ class Session:
         return self.own(frame)
 
     def reading(self, snapshot: Snapshot, spec: ReadSpec) -> Reads:
-        """What a value is computed from that holds some rows of a snapshot; nothing where the spec names the version. The
-        run's log takes it down.
-        """
+        """What a value with rows of a snapshot has read, noted in the run's log; nothing where the spec names the version."""
         if spec.version is not None or spec.timestamp is not None:
             return NOTHING
         predicate = None if spec.predicate is None else transpile(spec.predicate, spec.dialect, "duckdb")
@@ -382,8 +380,7 @@ class Session:
     ) -> None:
         """Add a lake under a name: its tables are ``name.schema.table`` in reads, joins and writes of this session.
 
-        In a read-only session it is read-only too. Raises InvalidConfig for a name that is taken by another lake, by a
-        schema, or by an engine.
+        In a read-only session it is read-only too. Raises InvalidConfig for the name of a lake, a schema or an engine.
         """
         lake = self.lakes.attach(root, name, read_only=read_only, storage_options=storage_options)
         for engine in self._engines.values():
@@ -394,9 +391,7 @@ class Session:
         self.lakes.detach(name)
 
     def close(self) -> None:
-        """Close what this session opened; it and its frames answer nothing any more. A Spark session that was handed in stays
-        open.
-        """
+        """Close what this session opened: its frames answer nothing any more. A Spark session that was handed in stays open."""
         self.closed = True
         for engine in self._engines.values():
             engine.close()
