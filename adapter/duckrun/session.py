@@ -199,7 +199,7 @@ class Session:
         return self.own(frame)
 
     def reading(self, snapshot: Snapshot, spec: ReadSpec) -> Reads:
-        """What a value with rows of a snapshot has read, noted in the run's log; nothing where the spec names the version."""
+        """What a value with rows of a snapshot has read, noted in the log; nothing where the spec names the version."""
         if spec.version is not None or spec.timestamp is not None:
             return NOTHING
         predicate = None if spec.predicate is None else transpile(spec.predicate, spec.dialect, "duckdb")
@@ -391,7 +391,7 @@ class Session:
         self.lakes.detach(name)
 
     def close(self) -> None:
-        """Close what this session opened: its frames answer nothing any more. A Spark session that was handed in stays open."""
+        """Close what this session opened, so that its frames answer nothing more. A given Spark session stays open."""
         self.closed = True
         for engine in self._engines.values():
             engine.close()

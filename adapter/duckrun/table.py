@@ -109,8 +109,8 @@ class Table:
         return plot(str(self.ref), self._sizes(limit))
 
     def _sizes(self, limit: int) -> list[VersionSize]:
-        """The newest versions that the log holds, oldest first. Rows are counted by the log where each file's statistics say
-        them and none is deleted, else by a query.
+        """The newest versions that the log holds, oldest first. Rows are counted by the log where each file's
+        statistics say them and none is deleted, else by a query.
         """
         found = []
         for entry in reversed(self.history(limit)):

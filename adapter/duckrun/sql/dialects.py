@@ -31,7 +31,7 @@ def tokens_in(text: str, dialect: str) -> list[Token]:
 
 
 def statements_in(tokens: Iterable[Token]) -> list[list[Token]]:
-    """The tokens of each statement. Semicolons inside of literals, quoted names and comments are no tokens, and part nothing."""
+    """The tokens of each statement; a semicolon inside of a literal, quoted name or comment parts nothing."""
     parts: list[list[Token]] = [[]]
     for token in tokens:
         if token.token_type == TokenType.SEMICOLON:

@@ -1,4 +1,4 @@
-"""Local folders: listed whatever names somebody else gave what is in them, since obstore lists none that has a name it cannot spell."""
+"""Local folders, listed whatever the names in them: obstore lists none that has a name it cannot spell."""
 
 from __future__ import annotations
 
