@@ -6,17 +6,13 @@ from duckrun_dagster import DuckrunResource
 from example_project import landing
 
 
-def _rows(duckrun: DuckrunResource, schema: str, table: str) -> int:
-    return duckrun.session().table(f"{schema}.{table}").toDF().count()
-
-
 def _holds_what_landed(key: list[str], name: str) -> dg.AssetChecksDefinition:
     # Blocking: nothing is made from a raw table that lacks rows.
     @dg.asset_check(asset=dg.AssetKey(key), name="holds_what_landed", blocking=key[0] == "raw")
     def check(duckrun: DuckrunResource) -> dg.AssetCheckResult:
         """As many rows as in the landed files."""
         landed = sum(file.rows() for file in landing.landed(name))
-        rows = _rows(duckrun, *key)
+        rows = duckrun.session().table(".".join(key)).toDF().count()
         return dg.AssetCheckResult(passed=rows == landed, metadata={"rows": rows, "landed": landed})
 
     return check

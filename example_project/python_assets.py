@@ -8,13 +8,16 @@ import polars as pl
 
 from example_project import landing
 
-BY_MONTH: dict[str, Any] = {"partitions_def": landing.MONTHS, "backfill_policy": dg.BackfillPolicy.single_run()}
+BY_MONTH: dict[str, Any] = {
+    "group_name": "analytics",
+    "partitions_def": landing.MONTHS,
+    "backfill_policy": dg.BackfillPolicy.single_run(),
+}
 
 
 @dg.asset(
     key=["analytics", "delay_by_carrier"],
     ins={"flights": dg.AssetIn(["marts", "fct_flights"]), "airlines": dg.AssetIn(["marts", "dim_airline"])},
-    group_name="analytics",
     kinds={"polars", "delta"},
     metadata={"partition_expr": "flight_month"},
     **BY_MONTH,
@@ -46,7 +49,6 @@ def delay_by_carrier(flights: pl.LazyFrame, airlines: pl.LazyFrame) -> pl.LazyFr
             },
         )
     },
-    group_name="analytics",
     kinds={"pandas", "delta"},
     metadata={"partition_expr": "flight_month"},
     **BY_MONTH,
@@ -77,7 +79,6 @@ def delay_by_weather(flights) -> Any:
 @dg.asset(
     key=["analytics", "plane_months"],
     ins={"flights": dg.AssetIn(["marts", "fct_flights"], metadata={"predicate": "tailnum is not null"})},
-    group_name="analytics",
     kinds={"duckdb", "delta"},
     metadata={"merge_keys": ["flight_month", "tailnum"], "partition_expr": "flight_month", "partition_by": []},
     **BY_MONTH,

@@ -113,11 +113,7 @@ def _page(title: str, facts: str, sections: list[tuple[str, str]]) -> str:
     freshness_policy=dg.FreshnessPolicy.time_window(fail_window=timedelta(days=2), warn_window=timedelta(days=1)),
 )
 def flights_report(
-    context: dg.AssetExecutionContext,
-    delays: pl.DataFrame,
-    weather,
-    planes,
-    routes,
+    context: dg.AssetExecutionContext, delays: pl.DataFrame, weather, planes, routes
 ) -> dg.MaterializeResult:
     """When and in which weather flights out of New York are late: one HTML file, opened without a network."""
     from matplotlib import rc_context
@@ -127,24 +123,16 @@ def flights_report(
         by_weather = _png(weather_against_delay(weather))
     months = delays["flight_month"].unique().sort()
     flights, cancelled = int(delays["flights"].sum()), int(delays["cancelled"].sum())
-    busiest = (
-        routes.groupby(["origin", "dest", "dest_name"], as_index=False)[["flights", "cancelled", "late"]]
-        .sum()
-        .nlargest(10, "flights")
-    )
-    hardest = (
-        planes.groupby(["tailnum", "carrier"], as_index=False)[["flights", "hours", "miles"]]
-        .sum()
-        .nlargest(10, "hours")
-    )
+    by_route = routes.groupby(["origin", "dest", "dest_name"], as_index=False)[["flights", "cancelled", "late"]].sum()
+    by_plane = planes.groupby(["tailnum", "carrier"], as_index=False)[["flights", "hours", "miles"]].sum()
     page = _page(
         "Flights out of New York, 2013",
         f"{months[0]:%B} to {months[-1]:%B} 2013: {flights:,} flights, {cancelled:,} of them cancelled.",
         [
             ("Delay by hour and carrier", f'<img alt="Departure delay by hour and carrier" src="{by_hour}">'),
             ("Weather against delay", f'<img alt="Weather against departure delay" src="{by_weather}">'),
-            ("The busiest routes", _table(busiest)),
-            ("The planes with the most hours in the air", _table(hardest)),
+            ("The busiest routes", _table(by_route.nlargest(10, "flights"))),
+            ("The planes with the most hours in the air", _table(by_plane.nlargest(10, "hours"))),
         ],
     )
     settings.REPORT.parent.mkdir(parents=True, exist_ok=True)

@@ -4,94 +4,49 @@ Days are partitions. Each asset takes all the days that a run asks for at once (
 job a table, not 334.
 """
 
-from datetime import date, timedelta
+from datetime import timedelta
 from typing import Any
 
 import dagster as dg
-from pyspark.sql import DataFrame, SparkSession, functions as F, types as T
+from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from duckrun_dagster import SparkResource
 from example_project import landing
 
-BY_DAY: dict[str, Any] = {"partitions_def": landing.DAYS, "backfill_policy": dg.BackfillPolicy.single_run()}
+INGEST: dict[str, Any] = {"group_name": "ingest", "kinds": {"pyspark", "delta"}}
+BY_DAY = {**INGEST, "partitions_def": landing.DAYS, "backfill_policy": dg.BackfillPolicy.single_run()}
 
 
-def _schema(**columns: T.DataType) -> T.StructType:
-    return T.StructType([T.StructField(name, kind) for name, kind in columns.items()])
+FLIGHTS = """
+    year int, month int, day int, dep_time int, sched_dep_time int, dep_delay int, arr_time int, sched_arr_time int,
+    arr_delay int, carrier string, flight int, tailnum string, origin string, dest string, air_time int, distance int,
+    hour int, minute int, time_hour timestamp
+"""
+WEATHER = """
+    origin string, year int, month int, day int, hour int, temp double, dewp double, humid double, wind_dir int,
+    wind_speed double, wind_gust double, precip double, pressure double, visib double, time_hour timestamp
+"""
+PLANES = """
+    tailnum string, year int, type string, manufacturer string, model string, engines int, seats int, speed int,
+    engine string
+"""
+AIRPORTS = "faa string, name string, lat double, lon double, alt int, tz int, dst string, tzone string"
+AIRLINES = "carrier string, name string"
 
 
-TEXT, WHOLE, REAL, MOMENT = T.StringType(), T.IntegerType(), T.DoubleType(), T.TimestampType()
-FLIGHTS = _schema(
-    year=WHOLE,
-    month=WHOLE,
-    day=WHOLE,
-    dep_time=WHOLE,
-    sched_dep_time=WHOLE,
-    dep_delay=WHOLE,
-    arr_time=WHOLE,
-    sched_arr_time=WHOLE,
-    arr_delay=WHOLE,
-    carrier=TEXT,
-    flight=WHOLE,
-    tailnum=TEXT,
-    origin=TEXT,
-    dest=TEXT,
-    air_time=WHOLE,
-    distance=WHOLE,
-    hour=WHOLE,
-    minute=WHOLE,
-    time_hour=MOMENT,
-)
-WEATHER = _schema(
-    origin=TEXT,
-    year=WHOLE,
-    month=WHOLE,
-    day=WHOLE,
-    hour=WHOLE,
-    temp=REAL,
-    dewp=REAL,
-    humid=REAL,
-    wind_dir=WHOLE,
-    wind_speed=REAL,
-    wind_gust=REAL,
-    precip=REAL,
-    pressure=REAL,
-    visib=REAL,
-    time_hour=MOMENT,
-)
-PLANES = _schema(
-    tailnum=TEXT,
-    year=WHOLE,
-    type=TEXT,
-    manufacturer=TEXT,
-    model=TEXT,
-    engines=WHOLE,
-    seats=WHOLE,
-    speed=WHOLE,
-    engine=TEXT,
-)
-AIRPORTS = _schema(faa=TEXT, name=TEXT, lat=REAL, lon=REAL, alt=WHOLE, tz=WHOLE, dst=TEXT, tzone=TEXT)
-AIRLINES = _schema(carrier=TEXT, name=TEXT)
-
-
-def _read(session: SparkSession, schema: T.StructType, files: list[landing.LandedFile]) -> DataFrame:
+def _read(session: SparkSession, schema: str, files: list[landing.LandedFile]) -> DataFrame:
     # FAILFAST: a value that does not fit the declared type stops the run, instead of becoming NULL.
     return session.read.csv(
         [str(file.path) for file in files], schema=schema, header=True, nullValue=landing.NULL, mode="FAILFAST"
     )
 
 
-def _days(context: dg.AssetExecutionContext) -> tuple[date, date]:
-    """First and last day that this run is to make."""
-    window = context.partition_time_window
-    return window.start.date(), window.end.date() - timedelta(days=1)
-
-
 def _read_days(
-    context: dg.AssetExecutionContext, session: SparkSession, name: str, schema: T.StructType, column: str
+    context: dg.AssetExecutionContext, session: SparkSession, name: str, schema: str, column: str
 ) -> DataFrame:
-    """The landed rows of this run's days, with their day in `column`."""
-    first, last = _days(context)
+    """The landed rows of the days that this run is to make, with their day in `column`."""
+    window = context.partition_time_window
+    first, last = window.start.date(), window.end.date() - timedelta(days=1)
     files = landing.landed(name, range(first.month, last.month + 1))
     context.log.info("%s: %d files, %s to %s", name, len(files), first, last)
     return (
@@ -104,8 +59,6 @@ def _read_days(
 @dg.asset(
     key=["raw", "flights"],
     deps=[landing.asset_key("flights")],
-    group_name="ingest",
-    kinds={"pyspark", "delta"},
     metadata={"partition_expr": "flight_date", "engine": "spark"},
     **BY_DAY,
 )
@@ -118,8 +71,6 @@ def raw_flights(context: dg.AssetExecutionContext, spark: SparkResource) -> Data
 @dg.asset(
     key=["raw", "weather"],
     deps=[landing.asset_key("weather")],
-    group_name="ingest",
-    kinds={"pyspark", "delta"},
     # Seventy-two rows a day: Dagster's partitions are days, the folders of the table are months.
     metadata={"partition_expr": "weather_date", "partition_by": ["weather_month"], "engine": "spark"},
     **BY_DAY,
@@ -133,14 +84,13 @@ def raw_weather(context: dg.AssetExecutionContext, spark: SparkResource) -> Data
     )
 
 
-def _whole_table(name: str, schema: T.StructType, description: str) -> dg.AssetsDefinition:
+def _whole_table(name: str, schema: str, description: str) -> dg.AssetsDefinition:
     @dg.asset(
         key=["raw", name],
         deps=[landing.asset_key(name)],
-        group_name="ingest",
-        kinds={"pyspark", "delta"},
         metadata={"engine": "spark"},
         description=description,
+        **INGEST,
     )
     def table(spark: SparkResource) -> DataFrame:
         return _read(spark.session(), schema, landing.landed(name))
@@ -161,8 +111,6 @@ raw_airlines = _whole_table("airlines", AIRLINES, "Names of the carriers.")
         "planes": dg.AssetIn(["raw", "planes"]),
         "airports": dg.AssetIn(["raw", "airports"]),
     },
-    group_name="ingest",
-    kinds={"pyspark", "delta"},
     metadata={"partition_expr": "flight_date", "engine": "spark"},
     **BY_DAY,
 )
@@ -171,16 +119,10 @@ def refined_flights(flights: DataFrame, weather: DataFrame, planes: DataFrame, a
     weather = weather.select(
         "origin", "time_hour", "temp", "humid", "wind_speed", "wind_gust", "precip", "pressure", "visib"
     )
-    planes = planes.select(
-        "tailnum", F.col("year").alias("plane_year"), F.col("manufacturer"), F.col("model"), F.col("seats")
-    )
-    airports = airports.select(
-        F.col("faa").alias("dest"), F.col("name").alias("dest_name"), F.col("lat").alias("dest_lat"), "lon"
-    ).withColumnRenamed("lon", "dest_lon")
+    planes = planes.selectExpr("tailnum", "year as plane_year", "manufacturer", "model", "seats")
+    airports = airports.selectExpr("faa as dest", "name as dest_name", "lat as dest_lat", "lon as dest_lon")
     # A carrier gives a flight number once a day at an airport: that names the flight, in this data without exception.
-    flight_id = F.concat_ws(
-        "/", F.col("flight_date").cast("string"), "carrier", F.col("flight").cast("string"), "origin"
-    )
+    flight_id = F.expr("concat_ws('/', string(flight_date), carrier, string(flight), origin)")
     return (
         flights.drop("year", "month", "day")
         .withColumn("flight_id", flight_id)

@@ -58,12 +58,8 @@ def _end_orphans() -> None:
 
 def close_abandoned_runs(dagster: dg.DagsterInstance) -> None:
     """Runs of ours that seem to be running are not: their process held the lock that we hold now."""
-    unfinished = [
-        dg.DagsterRunStatus.NOT_STARTED,
-        dg.DagsterRunStatus.STARTING,
-        dg.DagsterRunStatus.STARTED,
-        dg.DagsterRunStatus.CANCELING,
-    ]
+    status = dg.DagsterRunStatus
+    unfinished = [status.NOT_STARTED, status.STARTING, status.STARTED, status.CANCELING]
     for run in dagster.get_runs(dg.RunsFilter(statuses=unfinished, tags=OURS)):
         dagster.report_run_failed(run, message="The demo that ran this was killed.")
         say(f"run {run.run_id[:8]} of an earlier demo was cut short: what it did not finish is made now")

@@ -9,10 +9,8 @@ not see that somebody removed the lake or that a run was killed between an asset
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-from graphlib import TopologicalSorter
+from collections.abc import Mapping, Sequence, Set as AbstractSet
+from dataclasses import dataclass, field
 from typing import Any
 
 import dagster as dg
@@ -56,38 +54,30 @@ class Graph:
     """The assets of some definitions, parents first, and their checks."""
 
     def __init__(self, definitions: dg.Definitions) -> None:
-        self._definitions = definitions
-        specs = {spec.key: spec for spec in definitions.resolve_all_asset_specs()}
-        self.parents = {
-            key: [dep.asset_key for dep in spec.deps if dep.asset_key != key] for key, spec in specs.items()
-        }
-        order = TopologicalSorter({key: sorted(parents) for key, parents in sorted(self.parents.items())})
-        self.specs = {key: specs[key] for key in order.static_order()}
+        self._assets = definitions.resolve_asset_graph()
+        self.keys: list[dg.AssetKey] = list(self._assets.toposorted_asset_keys)
+        self.made_here = [key for key in self.keys if key in self._assets.materializable_asset_keys]
+        self.checks = sorted(self._assets.asset_check_keys, key=lambda check: (check.asset_key.path, check.name))
 
-    @cached_property
-    def checks(self) -> list[dg.AssetCheckKey]:
-        everything = [*(self._definitions.assets or ()), *(self._definitions.asset_checks or ())]
-        keys = {key for each in everything if isinstance(each, dg.AssetsDefinition) for key in each.check_keys}
-        return sorted(keys, key=lambda check: (check.asset_key.path, check.name))
+    def parents(self, key: dg.AssetKey) -> AbstractSet[dg.AssetKey]:
+        return self._assets.get(key).parent_keys
 
-    @property
-    def made_here(self) -> list[dg.AssetKey]:
-        """Every asset but the landed files."""
-        return [key for key, spec in self.specs.items() if spec.group_name != landing.GROUP]
+    def code_version(self, key: dg.AssetKey) -> str | None:
+        return self._assets.get(key).code_version
 
     def job_of(self, key: dg.AssetKey) -> str:
-        return INGEST if self.specs[key].group_name == "ingest" else TRANSFORM
+        return INGEST if self._assets.get(key).group_name == "ingest" else TRANSFORM
 
     def partitioned(self, key: dg.AssetKey) -> bool:
-        return self.specs[key].partitions_def is not None
+        return self._assets.get(key).is_partitioned
 
     def partitions(self, key: dg.AssetKey) -> Sequence[str | None]:
-        definition = self.specs[key].partitions_def
+        definition = self._assets.get(key).partitions_def
         return [WHOLE] if definition is None else [*definition.get_partition_keys()]
 
     def sources(self, key: dg.AssetKey, partition: str, parent: dg.AssetKey) -> Partitions:
         """The partitions of a parent that one of the child is made from: days of a month, or the month of a day."""
-        own, other = self.specs[key].partitions_def, self.specs[parent].partitions_def
+        own, other = (self._assets.get(each).partitions_def for each in (key, parent))
         if own == other:
             return {partition}
         month = partition[:7]
@@ -114,14 +104,10 @@ def plan(instance: dg.DagsterInstance, definitions: dg.Definitions, lake: Lake) 
 
 def wanted_partitions(instance: dg.DagsterInstance, graph: Graph, lake: Lake) -> dict[dg.AssetKey, Partitions]:
     """Asset -> the partitions to make (`{None}` for an asset without any), parents first; none that is up to date."""
-    made: dict[dg.AssetKey, Made] = {}
+    made = {key: _made(instance, graph, key) for key in graph.keys}
     wanted: dict[dg.AssetKey, Partitions] = {}
-    made_here = set(graph.made_here)
-    for key, spec in graph.specs.items():
-        made[key] = _made(instance, graph, key)
-        if key not in made_here:
-            continue
-        if not _is_there(lake, key) or _code_changed(instance, spec):
+    for key in graph.made_here:
+        if not _is_there(lake, key) or _code_changed(instance, key, graph.code_version(key)):
             made[key] = {}
         if due := {each for each in graph.partitions(key) if _is_due(graph, key, each, made, wanted)}:
             wanted[key] = due
@@ -131,9 +117,13 @@ def wanted_partitions(instance: dg.DagsterInstance, graph: Graph, lake: Lake) ->
 def _made(instance: dg.DagsterInstance, graph: Graph, key: dg.AssetKey) -> Made:
     if graph.partitioned(key):
         return dict(instance.get_latest_storage_id_by_partition(key, dg.DagsterEventType.ASSET_MATERIALIZATION))
-    records = instance.get_asset_records([key])
-    record = records[0].asset_entry.last_materialization_record if records else None
+    record = _last_made(instance, key)
     return {WHOLE: record.storage_id} if record else {}
+
+
+def _last_made(instance: dg.DagsterInstance, key: dg.AssetKey) -> dg.EventLogRecord | None:
+    records = instance.get_asset_records([key])
+    return records[0].asset_entry.last_materialization_record if records else None
 
 
 def _is_there(lake: Lake, key: dg.AssetKey) -> bool:
@@ -144,11 +134,11 @@ def _is_there(lake: Lake, key: dg.AssetKey) -> bool:
     return lake.exists(ref) or lake.definition(ref) is not None
 
 
-def _code_changed(instance: dg.DagsterInstance, spec: dg.AssetSpec) -> bool:
+def _code_changed(instance: dg.DagsterInstance, key: dg.AssetKey, version: str | None) -> bool:
     """Whether an asset that has a code version (dbt's models: their text) was last made by another one."""
-    event = instance.get_latest_materialization_event(spec.key) if spec.code_version else None
+    event = instance.get_latest_materialization_event(key) if version else None
     made = event.asset_materialization if event else None
-    return bool(made and made.tags and made.tags.get("dagster/code_version", spec.code_version) != spec.code_version)
+    return bool(made and made.tags and made.tags.get("dagster/code_version", version) != version)
 
 
 def _is_due(
@@ -160,7 +150,7 @@ def _is_due(
 ) -> bool:
     own = made[key].get(partition, -1)
     due = own < 0
-    for parent in graph.parents[key]:
+    for parent in graph.parents(key):
         anew = wanted.get(parent, set())
         if not graph.partitioned(parent):
             sources: Partitions = {WHOLE}
@@ -176,43 +166,37 @@ def _is_due(
 
 @dataclass
 class _Group:
-    """Assets that one run can make: those with partitions want the same ones."""
+    """Assets that one run can make: those with partitions want the same ones, others come before or after those."""
 
-    assets: list[dg.AssetKey] = field(default_factory=list)
+    before: list[dg.AssetKey] = field(default_factory=list)
+    partitioned: list[dg.AssetKey] = field(default_factory=list)
+    after: list[dg.AssetKey] = field(default_factory=list)
     ranges: list[tuple[str, str]] = field(default_factory=list)
-    after: set[dg.AssetKey] = field(default_factory=set)  # assets without partitions that come after those with
-    count: int = 0  # of partitions
 
 
 def _runs(graph: Graph, job: str, keys: Sequence[dg.AssetKey], wanted: Mapping[dg.AssetKey, Partitions]) -> list[Run]:
-    groups: list[_Group] = []
+    groups = [group := _Group()]
     for key in keys:
-        ranges = _ranges(graph.partitions(key), wanted[key]) if graph.partitioned(key) else []
-        group = groups[-1] if groups else None
-        if group is None or (ranges and group.ranges and ranges != group.ranges) or (ranges and group.after):
-            group = _Group()
-            groups.append(group)
-        if ranges and not group.ranges:
-            group.ranges, group.count = ranges, len(wanted[key])
-        within = set(graph.parents[key]) & set(group.assets)
-        if not ranges and any(graph.partitioned(parent) or parent in group.after for parent in within):
-            group.after.add(key)
-        group.assets.append(key)
-    return [run for group in groups for run in _runs_of(graph, job, group)]
-
-
-def _runs_of(graph: Graph, job: str, group: _Group) -> list[Run]:
-    runs = []
-    before = [key for key in group.assets if not graph.partitioned(key) and key not in group.after]
-    if group.count > MANY and before:
-        runs.append(Run(job, tuple(before)))
-        group = replace(group, assets=[key for key in group.assets if key not in before])
-    if len(group.ranges) < 2:
-        return [*runs, Run(job, tuple(group.assets), group.ranges[0] if group.ranges else None)]
-    for number, partitions in enumerate(group.ranges):
-        first, last = number == 0, number == len(group.ranges) - 1
-        assets = [key for key in group.assets if graph.partitioned(key) or (last if key in group.after else first)]
-        runs.append(Run(job, tuple(assets), partitions))
+        if graph.partitioned(key):
+            ranges = _ranges(graph.partitions(key), wanted[key])
+            if group.after or (group.ranges and ranges != group.ranges):
+                groups.append(group := _Group())
+            group.ranges = ranges
+            group.partitioned.append(key)
+        elif graph.parents(key) & {*group.partitioned, *group.after}:
+            group.after.append(key)
+        else:
+            group.before.append(key)
+    runs: list[Run] = []
+    for group in groups:
+        before = group.before
+        if before and (not group.ranges or len(wanted[group.partitioned[0]]) > MANY):
+            runs.append(Run(job, tuple(before)))
+            before = []
+        for partitions in group.ranges:
+            after = group.after if partitions == group.ranges[-1] else []
+            runs.append(Run(job, (*before, *group.partitioned, *after), partitions))
+            before = []
     return runs
 
 
@@ -233,16 +217,14 @@ def checks_due(instance: dg.DagsterInstance, graph: Graph, made_anew: set[dg.Ass
     for check in graph.checks:
         if check.asset_key in made_anew:
             continue  # runs with its asset
-        records = instance.get_asset_records([check.asset_key])
-        made = records[0].asset_entry.last_materialization_record if records else None
-        if made is None:
-            continue
-        last = instance.get_latest_asset_check_evaluation_record(check)
-        looked = last.event if last else None
-        if (
-            looked is None
-            or looked.dagster_event_type != dg.DagsterEventType.ASSET_CHECK_EVALUATION
-            or looked.timestamp < made.timestamp
-        ):
+        made, looked = _last_made(instance, check.asset_key), evaluation(instance, check)
+        if made is not None and (looked is None or looked.timestamp < made.timestamp):
             due.append(check)
     return due
+
+
+def evaluation(instance: dg.DagsterInstance, check: dg.AssetCheckKey) -> dg.EventLogEntry | None:
+    """The log entry of a check's newest result; None where it never came to one, or its run was killed in it."""
+    last = instance.get_latest_asset_check_evaluation_record(check)
+    entry = last.event if last else None
+    return entry if entry and entry.dagster_event_type == dg.DagsterEventType.ASSET_CHECK_EVALUATION else None

@@ -11,17 +11,13 @@ from example_project.runner.console import console, say
 
 HEARTBEAT = 15  # seconds of silence after which a running step says that it still runs
 
+Event = dg.DagsterEventType
+STEPS = {Event.STEP_START, Event.STEP_SUCCESS, Event.STEP_FAILURE}
+SHOWN = STEPS | {Event.ASSET_MATERIALIZATION, Event.ASSET_CHECK_EVALUATION}
+
 
 class Progress:
     """Prints the steps of a run as they begin and end, from the run's event log."""
-
-    EVENTS = {
-        dg.DagsterEventType.STEP_START,
-        dg.DagsterEventType.STEP_SUCCESS,
-        dg.DagsterEventType.STEP_FAILURE,
-        dg.DagsterEventType.ASSET_MATERIALIZATION,
-        dg.DagsterEventType.ASSET_CHECK_EVALUATION,
-    }
 
     def __init__(self, dagster: dg.DagsterInstance, run_id: str) -> None:
         self._dagster, self._run_id = dagster, run_id
@@ -49,7 +45,7 @@ class Progress:
 
     def _print_new(self) -> None:
         while True:
-            page = self._dagster.get_records_for_run(self._run_id, self._cursor, of_type=self.EVENTS, limit=500)
+            page = self._dagster.get_records_for_run(self._run_id, self._cursor, of_type=SHOWN, limit=500)
             for record in page.records:
                 self._print(record.event_log_entry)
             self._cursor = page.cursor
@@ -75,7 +71,7 @@ class Progress:
         elif event.asset_key is not None and event.is_step_materialization and event.asset_key not in self._seen:
             self._seen.add(event.asset_key)
             self._say(f"     {event.asset_key.to_user_string()}")
-        elif entry.dagster_event_type == dg.DagsterEventType.ASSET_CHECK_EVALUATION:
+        elif entry.dagster_event_type == Event.ASSET_CHECK_EVALUATION:
             check = event.asset_check_evaluation_data
             if not check.passed:
                 self._say(f"     [red]check failed: {check.asset_key.to_user_string()} {check.check_name}[/]")

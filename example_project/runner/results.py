@@ -10,7 +10,7 @@ from rich.table import Table
 
 from example_project import settings
 from example_project.runner.console import LOG, say
-from example_project.runner.plan import Graph
+from example_project.runner.plan import Graph, evaluation
 
 
 def show(dagster: dg.DagsterInstance, definitions: dg.Definitions, runs: Sequence[str]) -> bool:
@@ -22,8 +22,9 @@ def show(dagster: dg.DagsterInstance, definitions: dg.Definitions, runs: Sequenc
     for column in ("rows", "version", "seconds"):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("this time", no_wrap=True)
+    kinds = {spec.key: " ".join(sorted(spec.kinds)) for spec in definitions.resolve_all_asset_specs()}
     for key in graph.made_here:
-        table.add_row(*_row(dagster, graph, key, runs))
+        table.add_row(key.to_user_string(), kinds[key], *_facts(dagster, key, runs))
     say()
     say(table)
     failed = [run for run in runs if (record := dagster.get_run_by_id(run)) is None or not record.is_success]
@@ -35,22 +36,14 @@ def show(dagster: dg.DagsterInstance, definitions: dg.Definitions, runs: Sequenc
     return bool(failed) or checks_failed
 
 
-def _row(dagster: dg.DagsterInstance, graph: Graph, key: dg.AssetKey, runs: Sequence[str]) -> list[str]:
+def _facts(dagster: dg.DagsterInstance, key: dg.AssetKey, runs: Sequence[str]) -> list[str]:
     event = dagster.get_latest_materialization_event(key)
     made = event.asset_materialization if event else None
-    kinds = " ".join(sorted(graph.specs[key].kinds))
     if event is None or made is None:
-        return [key.to_user_string(), kinds, "", "", "", "", "[yellow]not made yet[/]"]
+        return ["", "", "", "", "[yellow]not made yet[/]"]
     facts = {name: value.value for name, value in made.metadata.items()}
-    return [
-        key.to_user_string(),
-        kinds,
-        _text(facts.get("engine")),
-        _text(facts.get("dagster/row_count")),
-        _text(facts.get("version")),
-        _text(facts.get("seconds")),
-        _this_time(dagster, key, facts, runs) if event.run_id in runs else "—",
-    ]
+    shown = [_text(facts.get(name)) for name in ("engine", "dagster/row_count", "version", "seconds")]
+    return [*shown, _this_time(dagster, key, facts, runs) if event.run_id in runs else "—"]
 
 
 def _this_time(dagster: dg.DagsterInstance, key: dg.AssetKey, facts: dict[str, Any], runs: Sequence[str]) -> str:
@@ -75,23 +68,17 @@ def _show_checks(dagster: dg.DagsterInstance, graph: Graph) -> bool:
     table = Table(title="checks", title_justify="left", box=None, pad_edge=False, header_style="bold")
     for column in ("asset", "check", "result"):
         table.add_column(column, no_wrap=True)
-    passed, failed = 0, 0
+    results: list[str] = []
     for key in graph.checks:
-        last = dagster.get_latest_asset_check_evaluation_record(key)
-        outcome = last.event.dagster_event if last and last.event else None
-        evaluation = (
-            outcome.asset_check_evaluation_data
-            if outcome and outcome.event_type == dg.DagsterEventType.ASSET_CHECK_EVALUATION
-            else None
-        )
-        passed += bool(evaluation and evaluation.passed)
-        failed += not (evaluation and evaluation.passed)
-        result = "not run" if evaluation is None else "passed" if evaluation.passed else "[red]failed[/]"
-        table.add_row(key.asset_key.to_user_string(), key.name, result)
+        entry = evaluation(dagster, key)
+        event = entry.dagster_event if entry else None
+        passed = event.asset_check_evaluation_data.passed if event else None
+        results.append("not run" if passed is None else "passed" if passed else "[red]failed[/]")
+        table.add_row(key.asset_key.to_user_string(), key.name, results[-1])
     say()
     say(table)
-    say(f"\n{passed} of {passed + failed} checks passed")
-    return failed > 0
+    say(f"\n{results.count('passed')} of {len(results)} checks passed")
+    return results.count("passed") < len(results)
 
 
 def _text(value: Any) -> str:
