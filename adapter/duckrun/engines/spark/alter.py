@@ -14,27 +14,10 @@ from duckrun.engines.spark.sql import properties_list, quote, table_at, text_lit
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
 from duckrun.formats.format import Alteration, Format, TableDefinition, below_retention
 from duckrun.run.transaction import Transaction
+from duckrun.values import tables
 from duckrun.values.rows import Commit
 from duckrun.values.snapshot import Snapshot
-from duckrun.values.tables import (
-    AddCheck,
-    AddColumn,
-    AlterSpec,
-    Change,
-    ChangeType,
-    ClusterBy,
-    CreateSpec,
-    DropCheck,
-    DropColumn,
-    DropNotNull,
-    OptimizeSpec,
-    RenameColumn,
-    SetComment,
-    SetProperties,
-    TableSpec,
-    UnsetProperties,
-    VacuumSpec,
-)
+from duckrun.values.tables import AlterSpec, Change, CreateSpec, OptimizeSpec, TableSpec, VacuumSpec
 
 if TYPE_CHECKING:
     from duckrun.engines.spark.engine import SparkEngine
@@ -106,7 +89,8 @@ def instead(
             return lambda: _statement(engine, spec, snapshot, _without_app(transaction), text, _OWN)
     if isinstance(spec, AlterSpec) and snapshot is not None:
         asked = any(
-            isinstance(c, ClusterBy) or (isinstance(c, SetProperties) and form.special_properties(c.properties))
+            isinstance(c, tables.ClusterBy)
+            or (isinstance(c, tables.SetProperties) and form.special_properties(c.properties))
             for c in spec.changes
         )
         if asked or form.only_spark(snapshot):
@@ -158,34 +142,33 @@ def _alter(engine: SparkEngine, spec: AlterSpec, snapshot: Snapshot, transaction
 
 def _change(form: Format, change: Change, dialect: str, columns: Sequence[str]) -> str:
     match change:
-        case ClusterBy(names):
+        case tables.ClusterBy(names):
             return clause(columns, names)
-        case AddColumn(column):
+        case tables.AddColumn(column):
             if not column.nullable:
                 raise SchemaMismatch(f"column {column.name!r} is to be NOT NULL, and the rows that are there have none")
             kind = form.spark_type(column.type, dialect, column.name)
             comment = f" COMMENT {text_literal(column.comment)}" if column.comment else ""
             return f"ADD COLUMNS ({quote(column.name)} {kind}{comment})"
-        case DropColumn(name):
+        case tables.DropColumn(name):
             return f"DROP COLUMN {quote(name)}"
-        case RenameColumn(name, to):
+        case tables.RenameColumn(name, to):
             return f"RENAME COLUMN {quote(name)} TO {quote(to)}"
-        case ChangeType(name, kind):
-            spelled = form.spark_type(kind, dialect, name)
-            return f"ALTER COLUMN {quote(name)} TYPE {spelled}"
-        case DropNotNull(name):
+        case tables.ChangeType(name, kind):
+            return f"ALTER COLUMN {quote(name)} TYPE {form.spark_type(kind, dialect, name)}"
+        case tables.DropNotNull(name):
             return f"ALTER COLUMN {quote(name)} DROP NOT NULL"
-        case AddCheck(name, expression):
+        case tables.AddCheck(name, expression):
             return f"ADD CONSTRAINT {quote(name)} CHECK ({to_spark(expression, dialect)})"
-        case DropCheck(name, if_exists):
+        case tables.DropCheck(name, if_exists):
             return f"DROP CONSTRAINT {'IF EXISTS ' if if_exists else ''}{quote(name)}"
-        case SetProperties(properties):
+        case tables.SetProperties(properties):
             return f"SET TBLPROPERTIES ({properties_list(properties)})"
-        case UnsetProperties(names, if_exists):
+        case tables.UnsetProperties(names, if_exists):
             return f"UNSET TBLPROPERTIES {'IF EXISTS ' if if_exists else ''}({', '.join(map(text_literal, names))})"
-        case SetComment(comment, str(name)):
+        case tables.SetComment(comment, str(name)):
             return f"ALTER COLUMN {quote(name)} COMMENT {text_literal(comment or '')}"
-        case SetComment(comment, None):
+        case tables.SetComment(comment, None):
             return f"SET TBLPROPERTIES ({properties_list({'comment': comment or ''})})"
     raise UnsupportedFeature(f"Spark has no ALTER TABLE for {type(change).__name__} on a table with such features")
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +34,7 @@ from duckrun.run.pins import NOTHING, Reads
 from duckrun.sql.dialects import text_in
 from duckrun.sql.names import fresh_name
 from duckrun.values.rows import Commit, DeleteSpec, ReadSpec, RowSpec, StagedFile, UpdateSpec
-from duckrun.values.tables import MaintenanceResult, OptimizeSpec, TableSpec, VacuumSpec
+from duckrun.values.tables import MaintenanceResult, TableSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -245,19 +245,10 @@ class SparkEngine(Engine):
 
     # -- a table as a whole (see engines/tables.py)
 
-    def instead(
-        self, spec: TableSpec, snapshot: Snapshot | None, transaction: Transaction
-    ) -> Callable[[], Commit] | None:
-        """Spark's own statement, for a table whose features only Spark knows; None for any other."""
-        return alter.instead(self, spec, snapshot, transaction)
-
-    def vacuum(self, spec: VacuumSpec, snapshot: Snapshot, transaction: Transaction) -> tuple[str, ...] | None:
-        """Spark's VACUUM, for a table with deletion vectors; None for any other."""
-        return alter.vacuum(self, spec, snapshot, transaction)
-
-    def count_breaking(self, snapshot: Snapshot, alteration: Alteration, condition: str) -> int:
-        """How many rows, as they are after an alteration, a condition in Spark SQL is not true for."""
-        return alter.count_breaking(self, snapshot, alteration, condition)
+    instead = alter.instead
+    vacuum = alter.vacuum
+    count_breaking = alter.count_breaking
+    optimize = alter.optimize
 
     @contextmanager
     def rewritten(
@@ -269,10 +260,6 @@ class SparkEngine(Engine):
             scratch(self, transaction.lake, snapshot, alteration) as copy,
         ):
             yield copy.files()
-
-    def optimize(self, spec: OptimizeSpec, snapshot: Snapshot, transaction: Transaction) -> Commit:
-        """Spark's OPTIMIZE."""
-        return alter.optimize(self, spec, snapshot, transaction)
 
     # -- helpers
 

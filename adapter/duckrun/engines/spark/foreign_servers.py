@@ -38,14 +38,10 @@ def refuse_what_it_would_get_wrong(session: SparkSession, spec: RowSpec, table: 
         return
     if isinstance(spec, WriteSpec) and spec.mode == "append" and spec.app is None:
         return
-    creates = not exists and spec.mode in ("replace", "merge", "delete+insert")
-    if creates:
+    if not exists and spec.mode in ("replace", "merge", "delete+insert"):
         return
-    why = (
-        "it keeps no application id, so a retry would append twice"
-        if spec.mode == "append"
-        else "it would change other rows"
-    )
+    appends = spec.mode == "append"
+    why = "it keeps no application id, so a retry would append twice" if appends else "it would change other rows"
     raise UnsupportedFeature(
         f"{spec.mode} on table {table}: the Spark Connect server is not Apache Spark (its version is {other}), and "
         f"{why} or not tell what it did. Nothing was written. Run this with engine: duckdb, or on Apache Spark (docs/sail.md)."

@@ -14,7 +14,6 @@ from duckrun.engines.spark.sql import (
     quote,
     rows_inserted_by,
 )
-from duckrun.engines.spark.types import fit_all
 from duckrun.errors import DuplicateSourceKeys, InvalidConfig, SchemaMismatch, repeated_keys
 from duckrun.sql.names import fresh_name
 from duckrun.values.rows import Commit, DeleteInsertSpec, MergeSpec
@@ -34,16 +33,15 @@ def merge(job: Attempt, spec: MergeSpec) -> Commit | None:
     if job.snapshot is None:
         return _merge_into_nothing(job, frame, spec)
     _check_duplicates(job, frame, spec.keys)
-    schema = job.target_schema()
     whole = [c for c in spec.clauses if not c.kind.endswith("delete") and c.columns is None and c.set is None]
     evolve = False
     columns: list[str] = []
     if whole:
-        optional = job.optional(spec.schema_mode)
-        filled, new = fit_all(frame.schema, schema, spec.schema_mode, checked=job.engine.ansi(), optional=optional)
+        filled, new = job.fit(frame, spec.schema_mode)
         columns = [*[t for t, s in filled.items() if s is not None], *new]
         evolve = bool(new)
-        frame = job.renamed(frame, {s: t for t, s in filled.items() if s is not None})
+        respelled = {s: t for t, s in filled.items() if s is not None and s != t}
+        frame = frame.withColumnsRenamed(respelled) if respelled else frame  # columns that differ in case only
     else:
         listed = {c for clause in spec.clauses for c in clause.columns or ()}
         names = {n.lower() for n in frame.columns}

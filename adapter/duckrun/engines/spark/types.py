@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from duckrun.engines import fit
 from duckrun.engines.fit import Kind, fits
+from duckrun.engines.spark.errors import RAISED
 from duckrun.engines.spark.sql import quote
 from duckrun.errors import SchemaMismatch, without_type
 from duckrun.values.columns import refuse_twins
@@ -182,3 +183,15 @@ def fit_all(
         if holds_untyped(source[name].dataType):
             raise without_type(name)
     return filled, new
+
+
+def cast_to(name: str, column: Any, source: Any, target: Any) -> Any:
+    """A column in the table's type; a value that has no place in it fails, and says in which column."""
+    from pyspark.sql import functions as F
+
+    if source.simpleString() == target.simpleString():
+        return column.cast(target)
+    tried = column.try_cast(target)
+    message = [F.lit(f"{RAISED}column {name} cannot hold the value "), F.left(column.cast("string"), F.lit(100))]
+    failing = F.raise_error(F.concat(*message, F.lit(f" as {target.simpleString()}"))).cast(target)
+    return F.when(column.isNull() | tried.isNotNull(), tried).otherwise(failing)

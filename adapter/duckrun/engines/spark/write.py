@@ -13,21 +13,10 @@ from duckrun.engines.spark.commit import SparkCommit
 from duckrun.engines.spark.errors import RAISED, condition_of, errors_about, text_of
 from duckrun.engines.spark.foreign_servers import other_implementation
 from duckrun.engines.spark.scratch import arranged, filled, scratch
-from duckrun.engines.spark.sql import (
-    matched_statement,
-    quote,
-    to_spark,
-    without_between,
-)
-from duckrun.engines.spark.types import check_new_table, fit_all, holds_untyped, taking_types
+from duckrun.engines.spark.sql import matched_statement, quote, to_spark, without_between
+from duckrun.engines.spark.types import cast_to, check_new_table, fit_all, holds_untyped, taking_types
 from duckrun.engines.tables import REWRITTEN
-from duckrun.errors import (
-    CommitConflict,
-    InvalidConfig,
-    RowsOutsidePartition,
-    SchemaMismatch,
-    UnsupportedFeature,
-)
+from duckrun.errors import CommitConflict, InvalidConfig, RowsOutsidePartition, SchemaMismatch, UnsupportedFeature
 from duckrun.formats.format import Alteration, NewCommit
 from duckrun.run.transaction import Transaction
 from duckrun.values.columns import outside_years, refuse_twins
@@ -39,6 +28,7 @@ from duckrun.values.rows import (
     DeleteSpec,
     MergeSpec,
     RowSpec,
+    SchemaMode,
     UpdateSpec,
     WriteSpec,
     counted_rows,
@@ -102,7 +92,13 @@ class Attempt(SparkCommit):
         if not isinstance(self.spec, DeleteSpec | UpdateSpec) and self.spec.within is not None:
             self.refuse_outside(self.rows(), self.spec.within)
         alteration = self._evolution()
-        if alteration is not None and (alteration.rewrites or self._asks_more(alteration.after.fields)):
+        # Spark turns the table feature of some types on in a new table only (Delta 4.4: DELTA_FEATURES_REQUIRE_MANUAL_ENABLEMENT);
+        # a commit of ours brings it along.
+        if (
+            alteration is not None
+            and self.snapshot is not None
+            and (alteration.rewrites or self.form.lacks_feature(self.snapshot, alteration.after.fields))
+        ):
             return self._anew(alteration)
         match self.spec:
             case WriteSpec():
@@ -111,10 +107,8 @@ class Attempt(SparkCommit):
                 return merge.merge(self, self.spec)
             case DeleteInsertSpec():
                 return merge.delete_insert(self, self.spec)
-            case DeleteSpec():
-                return self._delete(self.spec)
-            case UpdateSpec():
-                return self._update(self.spec)
+            case DeleteSpec() | UpdateSpec():
+                return self._change(self.spec)
 
     # -- whole rows
 
@@ -141,8 +135,7 @@ class Attempt(SparkCommit):
         if spec.mode in ("append", "safeappend"):
             return self.save(frame, "append", options, self.snapshot.partition_columns, spec)
         if spec.predicate is not None:
-            predicate = to_spark(without_between(spec.predicate, spec.dialect), spec.dialect)
-            options["replaceWhere"] = predicate
+            options["replaceWhere"] = to_spark(without_between(spec.predicate, spec.dialect), spec.dialect)
             try:
                 return self.save(frame, "overwrite", options, self.snapshot.partition_columns, spec)
             except Exception as error:
@@ -167,12 +160,6 @@ class Attempt(SparkCommit):
         if spec.mode in ("error", "ignore", "overwrite"):
             return None
         return self.form.evolved(self.snapshot, json.loads(self.rows().schema.json())["fields"], spec.schema_mode)
-
-    def _asks_more(self, fields: Sequence[Mapping[str, Any]]) -> bool:
-        """True for columns with a type whose table feature Spark turns on in a new table only (Delta 4.4:
-        DELTA_FEATURES_REQUIRE_MANUAL_ENABLEMENT); a commit of ours brings it along."""
-        assert self.snapshot is not None
-        return self.form.lacks_feature(self.snapshot, fields)
 
     def _anew(self, alteration: Alteration) -> Commit:
         """Columns go or change their type with the rows: Spark does the write on a copy in the new form, whose files
@@ -200,7 +187,7 @@ class Attempt(SparkCommit):
             create.in_place_of(self, self._commented(frame, spec), spec, self.snapshot, cluster_by, stays=stays)
             return None  # the commit is looked up
         own = self.form.constrained_anew(self.snapshot, spec) and not self.form.only_spark(self.snapshot)
-        own = own or self._asks_more(json.loads(frame.schema.json())["fields"])
+        own = own or self.form.lacks_feature(self.snapshot, json.loads(frame.schema.json())["fields"])
         if own or spec.redefine or spec.constraints:
             return self._defined(frame, spec, self.snapshot)
         keep = self.snapshot.partition_columns if spec.partition_by is None else spec.partition_by
@@ -326,39 +313,28 @@ class Attempt(SparkCommit):
 
     # -- statements
 
-    def _delete(self, spec: DeleteSpec) -> Commit | None:
-        self._must_exist()
-        if self.frame is not None:
-            return self._matched(self.frame, spec.predicate, {})
-        where = "" if spec.predicate is None else f" WHERE {to_spark(spec.predicate, spec.dialect)}"
-        self.analyse(f"SELECT 1 FROM {self.target} AS target{where}")
-        return self.statement(f"DELETE FROM {self.target} AS target{where}")
-
-    def _matched(self, frame: DataFrame, predicate: str | None, values: Mapping[str, str]) -> Commit | None:
-        """Update (with values) or delete the rows for which a predicate over target and source is true."""
-        on = "true" if predicate is None else to_spark(predicate, self.spec.dialect)
-        with self.engine.view(frame) as source:
-            checked = ", ".join(["1", *(f"({value})" for value in values.values())])
-            self.analyse(f"SELECT {checked} FROM {self.target} AS target JOIN {source} AS source ON {on}")
-            return self.statement(matched_statement(self.target, source, on, values))
-
-    def _update(self, spec: UpdateSpec) -> Commit | None:
-        self._must_exist()
-        values = {column: to_spark(value, spec.dialect) for column, value in spec.set.items()}
-        where = "" if spec.predicate is None else f" WHERE {to_spark(spec.predicate, spec.dialect)}"
-        names = {n.lower() for n in self.target_schema().names}
+    def _change(self, spec: DeleteSpec | UpdateSpec) -> Commit | None:
+        """Delete or update the rows for which a predicate is true, over target and source where rows came with it."""
+        if self.snapshot is None:
+            self.transaction.lake.snapshot(self.ref)  # raises TableNotFound with the nearest names
+        updates = spec.set if isinstance(spec, UpdateSpec) else {}
+        values = {column: to_spark(value, spec.dialect) for column, value in updates.items()}
+        names = {n.lower() for n in self.target_schema().names} if values else set()
         unknown = [column for column in values if column.lower() not in names]
         if unknown:
             raise SchemaMismatch(f"not in the table: {', '.join(unknown)}")
+        checked = ", ".join(["1", *(f"({value})" for value in values.values())])
+        condition = "true" if spec.predicate is None else to_spark(spec.predicate, spec.dialect)
         if self.frame is not None:
-            return self._matched(self.frame, spec.predicate, values)
-        self.analyse(f"SELECT {', '.join(f'({v})' for v in values.values())} FROM {self.target} AS target{where}")
+            with self.engine.view(self.frame) as source:
+                self.analyse(f"SELECT {checked} FROM {self.target} AS target JOIN {source} AS source ON {condition}")
+                return self.statement(matched_statement(self.target, source, condition, values))
+        where = "" if spec.predicate is None else f" WHERE {condition}"
+        self.analyse(f"SELECT {checked} FROM {self.target} AS target{where}")
+        if isinstance(spec, DeleteSpec):
+            return self.statement(f"DELETE FROM {self.target} AS target{where}")
         assigned = ", ".join(f"{quote(column)} = {value}" for column, value in values.items())
         return self.statement(f"UPDATE {self.target} AS target SET {assigned}{where}")
-
-    def _must_exist(self) -> None:
-        if self.snapshot is None:
-            self.transaction.lake.snapshot(self.ref)  # raises TableNotFound with the nearest names
 
     # -- the rows
 
@@ -370,45 +346,40 @@ class Attempt(SparkCommit):
         assert self.snapshot is not None
         return self.engine.read_at(self.ref.location, self.snapshot.version).schema
 
-    def computed(self) -> set[str]:
-        """The columns that Delta computes where the rows come without them: generated and identity columns."""
+    def fit(self, frame: DataFrame, schema_mode: SchemaMode) -> tuple[dict[str, str | None], list[str]]:
+        """Target column -> column of the rows, and the new columns (see fit_all). The rows may lack what Delta computes."""
         assert self.snapshot is not None
-        return self.form.computed_columns(self.snapshot)
+        optional = sorted(self.form.computed_columns(self.snapshot)) if schema_mode == "fail" else None
+        return fit_all(frame.schema, self.target_schema(), schema_mode, checked=self.engine.ansi(), optional=optional)
 
-    def optional(self, schema_mode: str) -> list[str] | None:
-        """The columns that the rows may lack, as fit_all() takes them."""
-        return sorted(self.computed()) if schema_mode == "fail" else None
-
-    def fitted(self, frame: DataFrame, schema_mode: Any) -> tuple[DataFrame, list[str]]:
+    def fitted(self, frame: DataFrame, schema_mode: SchemaMode) -> tuple[DataFrame, list[str]]:
         """The rows in the table's columns and types, and which columns are new."""
         from pyspark.sql import functions as F
 
-        schema, given = self.target_schema(), frame.schema
-        filled, new = fit_all(
-            given, schema, schema_mode, checked=self.engine.ansi(), optional=self.optional(schema_mode)
-        )
+        assert self.snapshot is not None
+        schema, given, computed = self.target_schema(), frame.schema, self.form.computed_columns(self.snapshot)
+        filled, new = self.fit(frame, schema_mode)
         columns = [
             (
                 F.lit(None).cast(schema[name].dataType)
                 if found is None
-                else _cast(name, F.col(quote(found)), given[found].dataType, schema[name].dataType)
+                else cast_to(name, F.col(quote(found)), given[found].dataType, schema[name].dataType)
             ).alias(name)
             for name, found in filled.items()
-            if found is not None or name not in self.computed()
+            if found is not None or name not in computed
         ]
         return frame.select(*columns, *[F.col(quote(name)) for name in new]), new
 
-    def renamed(self, frame: DataFrame, names: Mapping[str, str]) -> DataFrame:
-        """Columns that differ in case take the table's spelling."""
-        changed = {old: name for old, name in names.items() if old != name}
-        return frame.withColumnsRenamed(changed) if changed else frame
-
     def refuse_outside(self, frame: DataFrame, written: str) -> None:
         """Raise RowsOutsidePartition if a predicate is not true for a row, as the table stores it."""
-        frame = self._as_stored(frame)
         predicate = to_spark(written, self.spec.dialect)
-        if frame.where(f"NOT coalesce(({predicate}), false)").limit(1).count():
-            raise self._outside(frame, written, predicate)
+        outside = self._as_stored(frame).where(f"NOT coalesce(({predicate}), false)")
+        examples = "; ".join(str(row.asDict()) for row in outside.limit(3).collect())
+        if examples:
+            raise RowsOutsidePartition(
+                f"{self.spec.mode} on table {self.ref}: {outside.count()} rows lie outside the part being written "
+                f"({written}): {examples[:500]}. Nothing was written."
+            )
 
     def _as_stored(self, frame: DataFrame) -> DataFrame:
         """The rows with the table's types where a value has a place in them, else NULL."""
@@ -421,23 +392,3 @@ class Attempt(SparkCommit):
         others = {name: kinds[name.lower()] for name in given if kinds.get(name.lower(), given[name]) != given[name]}
         casts = {name: F.col(quote(name)).try_cast(kind) for name, kind in others.items()}
         return frame.withColumns(casts) if casts else frame  # Connect's refuses an empty mapping
-
-    def _outside(self, frame: DataFrame, written: str, predicate: str) -> RowsOutsidePartition:
-        outside = frame.where(f"NOT coalesce(({predicate}), false)")
-        examples = "; ".join(str(row.asDict()) for row in outside.limit(3).collect())
-        return RowsOutsidePartition(
-            f"{self.spec.mode} on table {self.ref}: {outside.count()} rows lie outside the part being written ({written}): "
-            f"{examples[:500]}. Nothing was written."
-        )
-
-
-def _cast(name: str, column: Any, source: Any, target: Any) -> Any:
-    """A column in the table's type; a value that has no place in it fails, and says in which column."""
-    from pyspark.sql import functions as F
-
-    if source.simpleString() == target.simpleString():
-        return column.cast(target)
-    tried = column.try_cast(target)
-    message = [F.lit(f"{RAISED}column {name} cannot hold the value "), F.left(column.cast("string"), F.lit(100))]
-    failing = F.raise_error(F.concat(*message, F.lit(f" as {target.simpleString()}"))).cast(target)
-    return F.when(column.isNull() | tried.isNotNull(), tried).otherwise(failing)
