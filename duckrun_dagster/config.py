@@ -99,23 +99,11 @@ class TableConfig(Layout):
         mode = self.mode or ("merge" if self.merge_keys else "replace" if predicate is not None else "overwrite")
         own = self.partition_by is not None or self.cluster_by
         layout = self.layout if own else {**self.layout, "partition_by": partition_by}
+        shared: dict[str, Any] = {"schema_mode": self.schema_mode, "app": app, **layout}
         if mode == "merge":
-            return MergeSpec(
-                keys=self.merge_keys,
-                clauses=self.merge_clauses or UPSERT,
-                within=predicate,
-                schema_mode=self.schema_mode,
-                app=app,
-                **layout,
-            )
+            return MergeSpec(self.merge_keys, clauses=self.merge_clauses or UPSERT, within=predicate, **shared)
         if mode == "delete+insert":
-            return DeleteInsertSpec(
-                keys=self.merge_keys,
-                within=predicate,
-                schema_mode=self.schema_mode,
-                app=app,
-                **layout,
-            )
+            return DeleteInsertSpec(self.merge_keys, within=predicate, **shared)
         if predicate is not None and mode == "overwrite":
             raise InvalidConfig(
                 "mode 'overwrite' would replace every partition of the table, not only those of this run. "
@@ -125,11 +113,9 @@ class TableConfig(Layout):
             mode=cast(WriteMode, mode),
             predicate=predicate if mode == "replace" else None,
             within=None if mode == "replace" else predicate,
-            schema_mode=self.schema_mode,
             description=description,
             column_comments=column_comments or {},
-            app=app,
-            **layout,
+            **shared,
         )
 
 

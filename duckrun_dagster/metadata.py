@@ -28,6 +28,8 @@ from duckrun_dagster.partitions.partitions import PartitionSlice
 Metadata = dict[str, Any]
 
 _MB = 1024 * 1024
+_ROWS = ("rows_inserted", "rows_updated", "rows_deleted")
+_FIGURES = ("version", "mode", "engine", "writer", *_ROWS, "files_added", "files_removed", "bytes_added")
 _LONGEST_CELL = 60
 _CHECK = "delta.constraints."
 
@@ -36,18 +38,9 @@ def commit_metadata(commit: Commit) -> Metadata:
     """What a write did. A count that the log does not have is left out, not shown as zero."""
     memory = commit.memory
     values: Metadata = {
-        "version": commit.version,
+        **{name: getattr(commit, name) for name in _FIGURES},
         "location": MetadataValue.path(commit.location),
-        "mode": commit.mode,
-        "engine": commit.engine,
-        "writer": commit.writer,
         "reason": commit.reason or None,
-        "rows_inserted": commit.rows_inserted,
-        "rows_updated": commit.rows_updated,
-        "rows_deleted": commit.rows_deleted,
-        "files_added": commit.files_added,
-        "files_removed": commit.files_removed,
-        "bytes_added": commit.bytes_added,
         "seconds": float(commit.seconds),
         "peak_memory_mb": _megabytes(commit.peak_bytes),
         "memory_limit_mb": _megabytes(memory.limit) if memory else None,

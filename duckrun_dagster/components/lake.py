@@ -6,38 +6,26 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
-from pydantic import BaseModel, Field
+from pydantic import Field
 
+from duckrun_dagster.components.scaffold import ScaffoldParams, scaffolder
 from duckrun_dagster.io_managers import DeltaIOManager
 from duckrun_dagster.resources import DuckrunResource, SparkResource
 
 
-class LakeScaffoldParams(BaseModel):
-    """What `dg scaffold defs` takes."""
+class LakeScaffoldParams(ScaffoldParams):
+    """A lake beside the project, unless the parameters name another one."""
 
     root_path: str | None = Field(default=None, description="A folder, or an s3://, az://, abfss:// or gs:// URL.")
     project_dir: str | None = Field(default=None, description="A dbt project whose profile is of type duckrun.")
     lake_schema: str = Field(default="main", description="The schema of assets whose key is one part.")
 
-
-class LakeScaffolder(dg.Scaffolder[LakeScaffoldParams]):
-    """Writes a defs.yaml with a lake beside the project, unless its parameters name another one."""
-
-    @classmethod
-    def get_scaffold_params(cls) -> type[LakeScaffoldParams]:
-        return LakeScaffoldParams
-
-    def scaffold(self, request: dg.ScaffoldRequest[LakeScaffoldParams]) -> None:
-        params = request.params or LakeScaffoldParams()
-        lake: dict[str, Any] = {"schema": params.lake_schema}
-        if params.project_dir is not None:
-            lake["project_dir"] = params.project_dir
-        else:
-            lake["root_path"] = params.root_path or "{{ project_root }}/lake"
-        dg.scaffold_component(request, lake)
+    def attributes(self) -> dict[str, Any]:
+        address = "root_path" if self.project_dir is None else "project_dir"
+        return {"schema": self.lake_schema, address: self.project_dir or self.root_path or "{{ project_root }}/lake"}
 
 
-@dg.scaffold_with(LakeScaffolder)
+@dg.scaffold_with(scaffolder(LakeScaffoldParams))
 class DuckrunLakeComponent(dg.Component, dg.Model, dg.Resolvable):
     """A lake: resources ``duckrun``, ``io_manager`` and, with ``spark``, ``spark``.
 
@@ -64,16 +52,12 @@ class DuckrunLakeComponent(dg.Component, dg.Model, dg.Resolvable):
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """The resources. A relative ``project_dir`` is relative to the file that names it."""
+        as_they_are = ("root_path", "profile", "target", "storage_options", "memory_fraction", "memory_limit")
         lake = DuckrunResource(
-            root_path=self.root_path,
             project_dir=_beside(self.project_dir, context),
             profiles_dir=_beside(self.profiles_dir, context),
-            profile=self.profile,
-            target=self.target,
             schema=self.lake_schema,
-            storage_options=self.storage_options,
-            memory_fraction=self.memory_fraction,
-            memory_limit=self.memory_limit,
+            **{name: getattr(self, name) for name in as_they_are},
         )
         spark = None if self.spark is None else SparkResource(**self.spark)
         manager = DeltaIOManager(

@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import dagster as dg
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from duckrun.errors import InvalidConfig
+from duckrun_dagster.components.scaffold import ScaffoldParams, scaffolder
 from duckrun_dagster.upkeep.maintenance import MaintainedTable, maintenance
 
 
-class TablesScaffoldParams(BaseModel):
-    """What `dg scaffold defs` takes."""
+class TablesScaffoldParams(ScaffoldParams):
+    """One table and a schedule."""
 
     table: str = Field(default="main/my_table", description="The asset key of a table to keep in order.")
     cron_schedule: str = Field(default="0 3 * * *", description="When.")
 
-
-class TablesScaffolder(dg.Scaffolder[TablesScaffoldParams]):
-    """Writes a defs.yaml with one table and a schedule."""
-
-    @classmethod
-    def get_scaffold_params(cls) -> type[TablesScaffoldParams]:
-        return TablesScaffoldParams
-
-    def scaffold(self, request: dg.ScaffoldRequest[TablesScaffoldParams]) -> None:
-        params = request.params or TablesScaffoldParams()
-        dg.scaffold_component(request, {"tables": [{"key": params.table}], "cron_schedule": params.cron_schedule})
+    def attributes(self) -> dict[str, Any]:
+        return {"tables": [{"key": self.table}], "cron_schedule": self.cron_schedule}
 
 
-@dg.scaffold_with(TablesScaffolder)
+@dg.scaffold_with(scaffolder(TablesScaffoldParams))
 class MaintainedTablesComponent(dg.Component, dg.Model, dg.Resolvable):
     """Assets that keep tables in order, a job over them, and its schedule.
 
@@ -53,11 +47,4 @@ class MaintainedTablesComponent(dg.Component, dg.Model, dg.Resolvable):
             raise InvalidConfig(
                 f"{context.path}: MaintainedTablesComponent names no table; write tables: [{{key: …}}]."
             )
-        return maintenance(
-            self.tables,
-            cron_schedule=self.cron_schedule,
-            execution_timezone=self.execution_timezone,
-            name=self.name,
-            group_name=self.group_name,
-            resource_key=self.resource_key,
-        )
+        return maintenance(self.tables, **self.model_dump(exclude={"tables"}))

@@ -41,8 +41,8 @@ from duckrun_dagster import metadata as meta
 from duckrun_dagster.chain import chain_of
 from duckrun_dagster.data_version import data_version
 from duckrun_dagster.dbt.lineage import column_lineage
-from duckrun_dagster.resources.memory_share import share_of_step
 from duckrun_dagster.resources.profile import lake_of_profile
+from duckrun_dagster.resources.run_worker import share_of_step
 
 log = logging.getLogger(__name__)
 

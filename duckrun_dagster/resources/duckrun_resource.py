@@ -16,8 +16,8 @@ from duckrun.storage.storage import refuse_credentials
 from duckrun.values.rows import EngineName
 from duckrun_dagster.launch import configured_by_field
 from duckrun_dagster.resources.hidden import HidesSecrets, hide, written
-from duckrun_dagster.resources.memory_share import share_of_step
 from duckrun_dagster.resources.profile import LakeSettings, lake_of_profile
+from duckrun_dagster.resources.run_worker import share_of_step
 from duckrun_dagster.resources.spark_resource import SparkResource
 from duckrun_dagster.resources.steps import close_run, sessions_of
 

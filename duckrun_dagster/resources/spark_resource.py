@@ -9,7 +9,6 @@ from pydantic import Field, PrivateAttr
 
 from duckrun.errors import InvalidConfig
 from duckrun.storage.storage import Storage
-from duckrun_dagster.compat import require_pyspark
 from duckrun_dagster.launch import configured_by_field
 from duckrun_dagster.resources.hidden import HidesSecrets, hide, written
 from duckrun_dagster.resources.run_worker import Worker, worker_of_run
@@ -76,7 +75,6 @@ class SparkResource(HidesSecrets):
 
         Raises InvalidConfig without PySpark or Java, with both addresses set, and for an address that does not answer.
         """
-        require_pyspark("SparkResource")
         self._check()
         from duckrun.spark import spark_session
 

@@ -14,7 +14,7 @@ import pytest
 import duckrun
 from duckrun import WriteSpec
 from duckrun.run.memory import parse_bytes
-from duckrun_dagster.resources import memory_share
+from duckrun_dagster.resources import run_worker
 from tests.dagster.parallel_steps import LIMIT, ROWS, STEPS, rows
 
 EIGHT = {"execution": {"config": {"multiprocess": {"max_concurrent": STEPS}}}}
@@ -32,13 +32,13 @@ EIGHT = {"execution": {"config": {"multiprocess": {"max_concurrent": STEPS}}}}
     ],
 )
 def test_the_limit_of_an_executor_is_read_where_dagster_keeps_it(config: Any, expected: int | None) -> None:
-    assert memory_share._max_concurrent(config) == expected
+    assert run_worker._max_concurrent(config) == expected
 
 
 def test_a_run_in_one_process_has_all_of_the_memory() -> None:
     instance = dg.DagsterInstance.ephemeral()
     step = SimpleNamespace(instance=instance, run_id="none", resolved_run_config=None)
-    assert memory_share.share_of_step(step) == 1.0
+    assert run_worker.share_of_step(step) == 1.0
 
 
 @pytest.fixture

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from duckrun_dagster.compat import is_spark_frame_type
 from duckrun_dagster.io_managers.handlers.handler import TableScan, TypeHandler
 
 
 class PySparkHandler(TypeHandler[Any]):
-    """Spark's DataFrame is two classes, classic and Connect, known by their name."""
+    """Spark's DataFrame is two classes, classic and Connect, known by their name: pyspark is not imported to find out."""
 
     engine = "spark"
 
     def handles(self, declared: Any) -> bool:
-        return is_spark_frame_type(declared)
+        return isinstance(declared, type) and any(
+            base.__module__.startswith("pyspark.sql.") and base.__name__ == "DataFrame" for base in declared.__mro__
+        )
 
     def to_source(self, value: Any) -> Any:
         return value

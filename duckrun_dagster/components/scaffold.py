@@ -1,0 +1,31 @@
+"""What `dg scaffold defs` writes for a component."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import dagster as dg
+from pydantic import BaseModel
+
+
+class ScaffoldParams(BaseModel, ABC):
+    """What `dg scaffold defs` takes, each with a default."""
+
+    @abstractmethod
+    def attributes(self) -> dict[str, Any]:
+        """The component's attributes for the defs.yaml."""
+
+
+def scaffolder(params: type[ScaffoldParams]) -> type[dg.Scaffolder[ScaffoldParams]]:
+    """A scaffolder that writes a defs.yaml with the attributes of these parameters."""
+
+    class AttributesScaffolder(dg.Scaffolder[ScaffoldParams]):
+        @classmethod
+        def get_scaffold_params(cls) -> type[ScaffoldParams]:
+            return params
+
+        def scaffold(self, request: dg.ScaffoldRequest[ScaffoldParams]) -> None:
+            dg.scaffold_component(request, (request.params or params()).attributes())
+
+    return AttributesScaffolder
