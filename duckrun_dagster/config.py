@@ -5,9 +5,10 @@ Metadata is open to everybody in Dagster, so a key that is none of ours passes, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import date
+from functools import partial
 from typing import Any, cast, get_args
 
 from dagster import AssetKey, MetadataValue
@@ -37,21 +38,6 @@ from duckrun.values.snapshot import TableRef
 ENGINES: tuple[str, ...] = get_args(EngineName)
 MODES: tuple[str, ...] = (*(mode for mode in WRITE_MODES if mode != "safeappend"), "merge", "delete+insert")
 
-TABLE_KEYS = (
-    "schema",
-    "table",
-    "location",
-    "engine",
-    "mode",
-    "merge_keys",
-    "merge_clauses",
-    "partition_expr",
-    "partition_by",
-    "schema_mode",
-    "sort_by",
-    "cluster_by",
-    "table_properties",
-)
 # What one run may say otherwise than the asset: how the table is written, not which one it is.
 RUN_KEYS = ("engine", "mode", "merge_keys", "merge_clauses", "schema_mode", "sort_by")
 INPUT_KEYS = ("columns", "predicate", "version", "timestamp", "changes", "key", "type", "allow_missing_partitions")
@@ -139,31 +125,17 @@ def parse_table(asset_key: AssetKey, metadata: Mapping[str, Any], *, default_sch
     (and ``schema``) in the metadata. Raises InvalidConfig, naming the asset.
     """
     values = _known(metadata, TABLE_KEYS, f"Asset {asset_key.to_user_string()}")
-    parts = list(asset_key.path)
-    schema, table = values.pop("schema", None), values.pop("table", None)
-    if len(parts) > 2 and "location" not in values and not table:
+    parts = asset_key.path
+    if len(parts) > 2 and "location" not in values and not values.get("table"):
         raise InvalidConfig(
             f"Asset {asset_key.to_user_string()}: a key of {len(parts)} parts names no table. "
             "Set metadata 'schema' and 'table', or use a key of one part (table) or two (schema, table)."
         )
     where = f"Asset {asset_key.to_user_string()}: metadata"
-    location = values.pop("location", None)
+    values["schema"] = values.get("schema") or (parts[-2] if len(parts) == 2 else default_schema)
+    values["table"] = values.get("table") or parts[-1]
     try:
-        config = TableConfig(
-            schema=_text(schema or (parts[-2] if len(parts) == 2 else default_schema), f"{where} 'schema'"),
-            table=_text(table or parts[-1], f"{where} 'table'"),
-            location=None if location is None else _text(location, f"{where} 'location'"),
-            engine=_one_of(values.pop("engine", None), ENGINES, f"{where} 'engine'"),
-            mode=_one_of(values.pop("mode", None), MODES, f"{where} 'mode'"),
-            merge_keys=_names(values.pop("merge_keys", None), f"{where} 'merge_keys'") or (),
-            merge_clauses=_clauses(values.pop("merge_clauses", None), f"{where} 'merge_clauses'"),
-            partition_expr=_partition_expr(values.pop("partition_expr", None), f"{where} 'partition_expr'"),
-            partition_by=_names(values.pop("partition_by", None), f"{where} 'partition_by'"),
-            schema_mode=_one_of(values.pop("schema_mode", None), SCHEMA_MODES, f"{where} 'schema_mode'") or "fail",
-            sort_by=_names(values.pop("sort_by", None), f"{where} 'sort_by'") or (),
-            cluster_by=_names(values.pop("cluster_by", None), f"{where} 'cluster_by'"),
-            table_properties=_properties(values.pop("table_properties", None), f"{where} 'table_properties'"),
-        )
+        config = TableConfig(**{key: _PARSERS[key](value, f"{where} {key!r}") for key, value in values.items()})
     except InvalidConfig as error:
         if str(error).startswith("Asset "):
             raise
@@ -209,8 +181,9 @@ def parse_input(metadata: Mapping[str, Any], *, what: str) -> ReadSpec:
     if isinstance(timestamp, date):  # a datetime is one too
         timestamp = timestamp.isoformat()
     predicate = values.get("predicate")
+    columns = values.get("columns")
     return ReadSpec(
-        columns=_names(values.get("columns"), f"{what}: metadata 'columns'"),
+        columns=None if columns is None else _names(columns, f"{what}: metadata 'columns'"),
         predicate=None if predicate is None else _text(predicate, f"{what}: metadata 'predicate'"),
         version=version,
         timestamp=None if timestamp is None else _text(timestamp, f"{what}: metadata 'timestamp'"),
@@ -259,17 +232,15 @@ def _text(value: Any, what: str) -> str:
     return value
 
 
-def _one_of(value: Any, allowed: Sequence[str], what: str) -> Any:
-    if value is None or value in allowed:
+def _one_of(value: Any, what: str, *, allowed: Sequence[str]) -> Any:
+    if value in allowed:
         return value
     raise InvalidConfig(
         f"{what} is {value!r}; it takes one of {', '.join(allowed)}.{did_you_mean(str(value), allowed)}"
     )
 
 
-def _names(value: Any, what: str) -> tuple[str, ...] | None:
-    if value is None:
-        return None
+def _names(value: Any, what: str) -> tuple[str, ...]:
     if isinstance(value, str):
         value = [value]
     if not isinstance(value, Sequence) or not all(isinstance(name, str) and name for name in value):
@@ -278,8 +249,6 @@ def _names(value: Any, what: str) -> tuple[str, ...] | None:
 
 
 def _partition_expr(value: Any, what: str) -> dict[str | None, str]:
-    if value is None:
-        return {}
     if isinstance(value, str) and value.strip():
         return {None: value}
     if isinstance(value, Mapping) and all(isinstance(v, str) and v for v in value.values()):
@@ -290,16 +259,12 @@ def _partition_expr(value: Any, what: str) -> dict[str | None, str]:
 
 
 def _properties(value: Any, what: str) -> dict[str, str]:
-    if value is None:
-        return {}
     if not isinstance(value, Mapping):
         raise InvalidConfig(f"{what} is {value!r}; it takes a mapping such as {{'delta.appendOnly': 'true'}}.")
     return {str(k): str(v).lower() if isinstance(v, bool) else str(v) for k, v in value.items()}
 
 
 def _clauses(value: Any, what: str) -> tuple[MergeClause, ...]:
-    if value is None:
-        return ()
     if not isinstance(value, Sequence) or isinstance(value, str):
         raise InvalidConfig(f"{what} is {value!r}; it takes a list of clauses, each a mapping with 'kind'.")
     return tuple(_clause(each, what) for each in value)
@@ -312,16 +277,33 @@ def _clause(value: Any, what: str) -> MergeClause:
         value = {"kind": value}
     if not isinstance(value, Mapping):
         raise InvalidConfig(f"{what} holds {value!r}; a clause is a mapping with 'kind'.")
-    names = [f.name for f in fields(MergeClause)]
     for key in value:
-        if key not in names:
-            _one_of(key, names, f"A key in {what}")
-    kind = _one_of(value.get("kind"), get_args(ClauseKind), f"'kind' in {what}")
-    if kind is None:
-        raise InvalidConfig(f"A clause in {what} has no 'kind'; the kinds are {', '.join(get_args(ClauseKind))}.")
+        _one_of(key, f"A key in {what}", allowed=[f.name for f in fields(MergeClause)])
+    kinds = get_args(ClauseKind)
+    if value.get("kind") is None:
+        raise InvalidConfig(f"A clause in {what} has no 'kind'; the kinds are {', '.join(kinds)}.")
+    columns = value.get("columns")
     return MergeClause(
-        kind=kind,
+        kind=_one_of(value["kind"], f"'kind' in {what}", allowed=kinds),
         condition=value.get("condition"),
-        columns=_names(value.get("columns"), f"'columns' in {what}"),
+        columns=None if columns is None else _names(columns, f"'columns' in {what}"),
         set=value.get("set"),
     )
+
+
+_PARSERS: dict[str, Callable[[Any, str], Any]] = {
+    "schema": _text,
+    "table": _text,
+    "location": _text,
+    "engine": partial(_one_of, allowed=ENGINES),
+    "mode": partial(_one_of, allowed=MODES),
+    "merge_keys": _names,
+    "merge_clauses": _clauses,
+    "partition_expr": _partition_expr,
+    "partition_by": _names,
+    "schema_mode": partial(_one_of, allowed=SCHEMA_MODES),
+    "sort_by": _names,
+    "cluster_by": _names,
+    "table_properties": _properties,
+}
+TABLE_KEYS = tuple(_PARSERS)

