@@ -18,13 +18,6 @@ def _holds_what_landed(key: list[str], name: str) -> dg.AssetChecksDefinition:
     return check
 
 
-CHECKS = [
-    *(_holds_what_landed(["raw", name], name) for name in (*landing.MONTHLY, *landing.WHOLE)),
-    _holds_what_landed(["refined", "flights"], "flights"),
-    _holds_what_landed(["marts", "fct_flights"], "flights"),
-]
-
-
 @dg.asset_check(asset=dg.AssetKey(["refined", "flights"]))
 def weather_is_known(duckrun: DuckrunResource) -> dg.AssetCheckResult:
     """Nearly every flight has the weather of its hour; a wrong join would leave it out, or double the flights."""
@@ -33,4 +26,9 @@ def weather_is_known(duckrun: DuckrunResource) -> dg.AssetCheckResult:
     return dg.AssetCheckResult(passed=share > 0.98, metadata={"share": share})
 
 
-CHECKS.append(weather_is_known)
+CHECKS = [
+    *(_holds_what_landed(["raw", name], name) for name in (*landing.MONTHLY, *landing.WHOLE)),
+    _holds_what_landed(["refined", "flights"], "flights"),
+    _holds_what_landed(["marts", "fct_flights"], "flights"),
+    weather_is_known,
+]

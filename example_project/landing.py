@@ -62,8 +62,8 @@ def report(instance: dg.DagsterInstance) -> None:
     """Tell Dagster which files there are: a materialization for each that is new or has other content than before."""
     for name in (*MONTHLY, *WHOLE):
         for file in landed(name):
-            version = dg.DataVersion(file.digest())
-            if _known_version(instance, file) != version.value:
+            version = file.digest()
+            if _known_version(instance, file) != version:
                 instance.report_runless_asset_event(
                     dg.AssetMaterialization(
                         asset_key(name),
@@ -73,7 +73,7 @@ def report(instance: dg.DagsterInstance) -> None:
                             "dagster/row_count": file.rows(),
                             "bytes": file.path.stat().st_size,
                         },
-                        tags={"dagster/data_version": version.value},
+                        tags={"dagster/data_version": version},
                     )
                 )
 

@@ -20,14 +20,7 @@ if TYPE_CHECKING:
 AS_PANDAS = {"type": "pandas"}
 CARRIERS_SHOWN = 8
 FEWEST = 100 // settings.SAMPLE  # flights that a point of a plot stands for
-STYLE: Any = {
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.alpha": 0.25,
-    "figure.dpi": 110,
-}
+STYLE: Any = {"axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.25}
 
 
 def delay_by_hour(delays: pl.DataFrame) -> "Figure":
@@ -73,7 +66,7 @@ def _figure(height: float) -> "Figure":
     # Imported when something is drawn: the code location loads without it. No pyplot, so no display and no global state.
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(9, height), layout="constrained")
+    return Figure(figsize=(9, height), dpi=110, layout="constrained")
 
 
 def _png(figure: "Figure") -> str:

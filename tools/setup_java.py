@@ -36,23 +36,17 @@ PLACES = (
 
 def homes() -> Iterator[Path]:
     """Every Java home of this machine: the user's choice first, each once."""
-    seen: set[Path] = set()
-
-    def new(home: Path) -> bool:
-        real = home.expanduser().resolve()
-        if real in seen or not launcher(real).is_file():
-            return False
-        seen.add(real)
-        return True
-
-    if (chosen := os.environ.get("JAVA_HOME")) and new(Path(chosen)):
-        yield Path(chosen)
-    if (on_path := shutil.which("java")) and new(Path(on_path).resolve().parent.parent):
-        yield Path(on_path).resolve().parent.parent
+    candidates = [Path(chosen)] if (chosen := os.environ.get("JAVA_HOME")) else []
+    if on_path := shutil.which("java"):
+        candidates.append(Path(on_path).resolve().parent.parent)
     for folder, pattern in PLACES:
-        for home in sorted(Path(folder).expanduser().glob(pattern)):
-            if new(home):
-                yield home
+        candidates += sorted(Path(folder).expanduser().glob(pattern))
+    seen: set[Path] = set()
+    for home in candidates:
+        real = home.expanduser().resolve()
+        if real not in seen and launcher(real).is_file():
+            seen.add(real)
+            yield home
 
 
 def launcher(home: Path) -> Path:

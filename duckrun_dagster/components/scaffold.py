@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import Any
 
 import dagster as dg
 from pydantic import BaseModel
 
 
-class ScaffoldParams(BaseModel, ABC):
+class ScaffoldParams(BaseModel):
     """What `dg scaffold defs` takes, each with a default."""
 
-    @abstractmethod
     def attributes(self) -> dict[str, Any]:
-        """The component's attributes for the defs.yaml."""
+        """The component's attributes in the defs.yaml that is written."""
+        return self.model_dump()
 
 
 def scaffolder(params: type[ScaffoldParams]) -> type[dg.Scaffolder[ScaffoldParams]]:
     """A scaffolder that writes a defs.yaml with the attributes of these parameters."""
 
-    class AttributesScaffolder(dg.Scaffolder[ScaffoldParams]):
+    class Written(dg.Scaffolder[ScaffoldParams]):
         @classmethod
         def get_scaffold_params(cls) -> type[ScaffoldParams]:
             return params
@@ -28,4 +27,4 @@ def scaffolder(params: type[ScaffoldParams]) -> type[dg.Scaffolder[ScaffoldParam
         def scaffold(self, request: dg.ScaffoldRequest[ScaffoldParams]) -> None:
             dg.scaffold_component(request, (request.params or params()).attributes())
 
-    return AttributesScaffolder
+    return Written

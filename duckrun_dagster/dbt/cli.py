@@ -88,8 +88,7 @@ class DuckrunDbtCliResource(DbtCliResource):
 
     def lake(self, project_dir: Path | str | None = None) -> Lake:
         """The lake of the profile. Raises InvalidConfig where the profile names none."""
-        settings = lake_of_profile(project_dir or self.project_dir, self.profile, self.target, self.profiles_dir)
-        return Lake(settings.root_path, schema=settings.schema or "main", storage_options=settings.storage_options)
+        return lake_of_profile(project_dir or self.project_dir, self.profile, self.target, self.profiles_dir).lake()
 
     def _environment(self, args: Sequence[str], context: Context | None) -> dict[str, str]:
         # The log that the commits are read from: JSON, complete, and not rolled over to a second file.

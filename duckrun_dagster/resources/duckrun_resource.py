@@ -69,10 +69,7 @@ class DuckrunResource(HidesSecrets):
     def lake(self) -> Lake:
         """The lake: names, listing, snapshots. Raises InvalidConfig if it is configured nowhere or wrongly."""
         if self._lake is None:
-            settings = self._settings()
-            self._lake = Lake(
-                settings.root_path, schema=settings.schema or "main", storage_options=settings.storage_options
-            )
+            self._lake = self._settings().lake()
         return self._lake
 
     def address(self) -> tuple[str | None, str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from duckrun.errors import InvalidConfig
+from duckrun.lake.lake import Lake
 
 
 class NoLake(InvalidConfig):
@@ -22,6 +23,9 @@ class LakeSettings:
     schema: str | None = None
     storage_options: dict[str, str] = field(default_factory=dict, repr=False)
     memory_limit: str | None = None
+
+    def lake(self) -> Lake:
+        return Lake(self.root_path, schema=self.schema or "main", storage_options=self.storage_options)
 
 
 def lake_of_profile(

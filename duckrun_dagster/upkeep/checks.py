@@ -127,21 +127,15 @@ def evaluate(
     snapshot = session.snapshot(ref)
     if SCHEMA in selected:
         yield _schema(checks, snapshot, context)
-    counted = _counted(checks, session, snapshot, selected)
-    if ROWS in selected:
-        rows = counted["rows"]
+    for name, rows in _counted(checks, session, snapshot, selected).items():
         within = (checks.min_rows or 0) <= rows and (checks.max_rows is None or rows <= checks.max_rows)
-        yield _result(checks, ROWS, within, snapshot, {"rows": rows})
-    for kind, keys in (("not_null", tuple((c,) for c in checks.not_null)), ("unique", checks.unique)):
-        for key in keys:
-            if (name := _name(kind, key)) in selected:
-                yield _result(checks, name, counted[name] == 0, snapshot, {"rows": counted[name]})
+        yield _result(checks, name, within if name == ROWS else rows == 0, snapshot, {"rows": rows})
     if FRESH in selected:
         yield _fresh(checks, session.lake, snapshot)
 
 
 def _counted(checks: TableChecks, session: Session, snapshot: Snapshot, selected: set[str]) -> dict[str, int]:
-    """Rows, NULLs and rows that share a key: each check's count, by its name."""
+    """Rows, NULLs and rows that share a key: the count of each selected check, by its name."""
     columns = set(checks.not_null) | {column for key in checks.unique for column in key}
     missing = sorted(columns - set(snapshot.schema.names))
     if missing:
@@ -150,18 +144,14 @@ def _counted(checks: TableChecks, session: Session, snapshot: Snapshot, selected
             f"{', '.join(snapshot.schema.names)}."
         )
     table = quote_identifier(snapshot.ref.schema, snapshot.ref.name)
-    wanted = {_name("not_null", (column,)): column for column in checks.not_null}
-    counts = [
-        f"coalesce(sum(CASE WHEN {quote_identifier(column)} IS NULL THEN 1 ELSE 0 END), 0) AS {quote_identifier(name)}"
-        for name, column in wanted.items()
-        if name in selected
-    ]
+    counts = {ROWS: "count(*)"}
+    for column in checks.not_null:
+        null = f"CASE WHEN {quote_identifier(column)} IS NULL THEN 1 ELSE 0 END"
+        counts[_name("not_null", (column,))] = f"coalesce(sum({null}), 0)"
     found: dict[str, int] = {}
-    if counts or ROWS in selected:
-        row = session.sql(
-            f"SELECT count(*) AS {quote_identifier('rows')}{''.join(f', {c}' for c in counts)} FROM {table}"
-        )
-        found |= {name: int(value) for name, value in row.collect()[0].items()}
+    if chosen := [f"{sql} AS {quote_identifier(name)}" for name, sql in counts.items() if name in selected]:
+        row = session.sql(f"SELECT {', '.join(chosen)} FROM {table}").collect()[0]
+        found = {name: int(value) for name, value in row.items()}
     for key in checks.unique:
         if (name := _name("unique", key)) in selected:
             quoted = [quote_identifier(column) for column in key]
@@ -169,8 +159,8 @@ def _counted(checks: TableChecks, session: Session, snapshot: Snapshot, selected
             repeated = (
                 f"SELECT count(*) AS n FROM {table} WHERE {known} GROUP BY {', '.join(quoted)} HAVING count(*) > 1"
             )
-            row = session.sql(f"SELECT coalesce(sum(n), 0) AS n FROM ({repeated}) AS repeated")
-            found[name] = int(row.collect()[0]["n"])
+            row = session.sql(f"SELECT coalesce(sum(n), 0) AS n FROM ({repeated}) AS repeated").collect()[0]
+            found[name] = int(row["n"])
     return found
 
 

@@ -16,9 +16,7 @@ from example_project.runner.plan import Graph, evaluation
 def show(dagster: dg.DagsterInstance, definitions: dg.Definitions, runs: Sequence[str]) -> bool:
     """Print the assets, the checks and the report's path; True if a run or a check failed."""
     graph = Graph(definitions)
-    table = Table(title="assets", title_justify="left", box=None, pad_edge=False, header_style="bold")
-    for column in ("asset", "made by", "engine"):
-        table.add_column(column, no_wrap=True)
+    table = _table("assets", "asset", "made by", "engine")
     for column in ("rows", "version", "seconds"):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("this time", no_wrap=True)
@@ -65,9 +63,7 @@ def _this_time(dagster: dg.DagsterInstance, key: dg.AssetKey, facts: dict[str, A
 
 
 def _show_checks(dagster: dg.DagsterInstance, graph: Graph) -> bool:
-    table = Table(title="checks", title_justify="left", box=None, pad_edge=False, header_style="bold")
-    for column in ("asset", "check", "result"):
-        table.add_column(column, no_wrap=True)
+    table = _table("checks", "asset", "check", "result")
     results: list[str] = []
     for key in graph.checks:
         entry = evaluation(dagster, key)
@@ -79,6 +75,13 @@ def _show_checks(dagster: dg.DagsterInstance, graph: Graph) -> bool:
     say(table)
     say(f"\n{results.count('passed')} of {len(results)} checks passed")
     return results.count("passed") < len(results)
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, no_wrap=True)
+    return table
 
 
 def _text(value: Any) -> str:

@@ -15,7 +15,8 @@ import pyarrow as pa
 import pytest
 
 from duckrun.engines.spark.engine import SparkEngine
-from duckrun.engines.spark.process.session import java_version, spark_session
+from duckrun.engines.spark.process.checks import java
+from duckrun.engines.spark.process.session import spark_session
 from duckrun.engines.tabular.values import is_of_spark
 from duckrun.errors import (
     InvalidConfig,
@@ -304,7 +305,7 @@ def test_a_missing_pyspark_names_the_extra() -> None:
 
 
 def test_the_java_of_this_machine_is_found() -> None:
-    assert java_version() in (17, 21), "make setup finds one or brings it"
+    assert java()[1] in (17, 21), "make setup finds one or brings it"
 
 
 def test_spark_code_uses_sql_and_dataframes_only() -> None:

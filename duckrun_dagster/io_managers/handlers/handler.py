@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, TypeVar, Union, get_args, get_origin
 
 from duckrun.errors import InvalidConfig
@@ -39,9 +39,7 @@ class TableScan:
         """Both predicates in one."""
         both = [f"({each})" for each in (self.partitions, self.requested.predicate) if each is not None]
         predicate = " AND ".join(both) if len(both) == 2 else self.partitions or self.requested.predicate
-        return ReadSpec(
-            self.requested.columns, predicate, self.requested.version, self.requested.timestamp, self.requested.dialect
-        )
+        return replace(self.requested, predicate=predicate)
 
     def frame(self) -> Frame:
         """The rows: lazy."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from duckrun.values.rows import WriteSpec
     from duckrun.values.snapshot import Snapshot
 
+# Properties that name what only the present table has, and a table made anew does not keep.
 _OF_ONE_TABLE = ("delta.columnMapping.maxColumnId", "delta.rowTracking.materialized")
 
 
@@ -63,8 +64,9 @@ def in_place_of(
         return
     if not spec.redefine:
         _refuse_lost_not_null(snapshot)
-    kept = {} if spec.redefine else _properties_that_stay(snapshot)
-    properties = {**kept, **{str(k): str(v) for k, v in spec.table_properties.items()}}
+    kept = {} if spec.redefine else snapshot.properties
+    properties = {k: v for k, v in kept.items() if not k.startswith(_OF_ONE_TABLE)}
+    properties |= {str(k): str(v) for k, v in spec.table_properties.items()}
     description = spec.description if spec.redefine or spec.description is not None else snapshot.description
     rows = attempt.arranged(attempt.checked(frame, partition_by), partition_by, spec.sort_by)
     layout = Layout(partition_by=partition_by, cluster_by=tuple(cluster_by), table_properties=properties)
@@ -117,8 +119,13 @@ def _make(attempt: Attempt, rows: DataFrame, layout: Layout, description: str | 
 
     if layout.cluster_by:
         what = "CREATE OR REPLACE TABLE" if replaces else "CREATE TABLE"
+        clauses = ["USING delta", clause(rows.columns, layout.cluster_by)]
+        if description is not None:
+            clauses.append(f"COMMENT {text_literal(description)}")
+        if layout.table_properties:
+            clauses.append(f"TBLPROPERTIES ({properties_list(layout.table_properties)})")
         with attempt.engine.view(rows) as view:
-            attempt.statement(f"{what} {attempt.target} {_clauses(rows, layout, description)} AS SELECT * FROM {view}")
+            attempt.statement(f"{what} {attempt.target} {' '.join(clauses)} AS SELECT * FROM {view}")
         return
     with attempt.engine.settings(attempt.statement_settings()):
         writer = rows.writeTo(attempt.target).using("delta")
@@ -132,16 +139,6 @@ def _make(attempt: Attempt, rows: DataFrame, layout: Layout, description: str | 
             writer.createOrReplace()
         else:
             writer.create()
-
-
-def _clauses(rows: DataFrame, layout: Layout, description: str | None) -> str:
-    """What stands between the name of a clustered table and AS."""
-    clauses = ["USING delta", clause(rows.columns, layout.cluster_by or ())]
-    if description is not None:
-        clauses.append(f"COMMENT {text_literal(description)}")
-    if layout.table_properties:
-        clauses.append(f"TBLPROPERTIES ({properties_list(layout.table_properties)})")
-    return " ".join(clauses)
 
 
 def _columns(columns: Sequence[str], cluster_by: Sequence[str]) -> list[str]:
@@ -174,8 +171,3 @@ def _refuse_lost_not_null(snapshot: Snapshot) -> None:
             f"table {snapshot.ref} has columns that are NOT NULL ({', '.join(strict)}), and Spark's REPLACE TABLE, which its clustering "
             "or other features ask for, would lose that: drop NOT NULL by ALTER TABLE first, or overwrite with the same columns"
         )
-
-
-def _properties_that_stay(snapshot: Snapshot) -> dict[str, str]:
-    """The properties that a table keeps when it is made anew; some name what only the present one has."""
-    return {key: value for key, value in snapshot.properties.items() if not key.startswith(_OF_ONE_TABLE)}

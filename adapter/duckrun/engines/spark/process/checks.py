@@ -46,14 +46,9 @@ def import_pyspark() -> Any:
     return SparkSession
 
 
-def java_version() -> int | None:
-    """The major version of the Java that Spark would start (17 for 17.0.15), or None where there is none."""
-    return _java()[1]
-
-
 def check_java() -> None:
     """Raise InvalidConfig, with the command that installs one, unless there is a Java that Spark runs on."""
-    launcher, version = _java()
+    launcher, version = java()
     if version is not None and version >= MINIMUM_JAVA:
         return
     home = os.environ.get("JAVA_HOME")
@@ -170,8 +165,8 @@ def shown(address: str) -> str:
     return address.partition("/;")[0]
 
 
-def _java() -> tuple[str, int | None]:
-    """The launcher that Spark's own scripts choose, and its major version."""
+def java() -> tuple[str, int | None]:
+    """The Java that Spark would start: its launcher, and its major version (17 for 17.0.15), None where there is none."""
     home = os.environ.get("JAVA_HOME")
     name = "java.exe" if os.name == "nt" else "java"
     launcher = str(Path(home) / "bin" / name) if home else (shutil.which("java") or "java")

@@ -72,8 +72,10 @@ class RunServer:
     def from_environment(cls) -> RunServer | None:
         """The server of the run that started this process; None outside of one."""
         text = os.environ.get(ENVIRONMENT)
-        if not text:
-            return None
+        return cls.from_json(text) if text else None
+
+    @classmethod
+    def from_json(cls, text: str) -> RunServer:
         values = json.loads(text)
         return cls(**{**values, "packages": tuple(values["packages"])})
 
@@ -103,10 +105,8 @@ class RunServer:
             process.wait(timeout=2 * STOP_SECONDS)
 
     def _state(self) -> Path:
-        return _private_folder() / f"{self._file_name()}.json"
-
-    def _file_name(self) -> str:
-        return "".join(c if c.isalnum() or c in "-_." else "_" for c in f"{self.name}-{self.worker}")
+        name = "".join(c if c.isalnum() or c in "-_." else "_" for c in f"{self.name}-{self.worker}")
+        return _private_folder() / f"{name}.json"
 
     def _start(self, state: Path) -> dict[str, Any]:
         state.unlink(missing_ok=True)
@@ -229,5 +229,4 @@ def _end(state: Path, session: Any | None) -> None:
 
 
 if __name__ == "__main__":
-    asked = json.load(sys.stdin)
-    serve(RunServer(**{**asked, "packages": tuple(asked["packages"])}), Path(sys.argv[1]))
+    serve(RunServer.from_json(sys.stdin.read()), Path(sys.argv[1]))

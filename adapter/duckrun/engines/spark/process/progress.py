@@ -54,20 +54,10 @@ def watch(session: SparkSession, report: Callable[[str], Any], *, nearby: bool =
 
 
 class Watch:
-    """Reports the long jobs of a session: those of more than ``long_seconds``, each every ``every_seconds``."""
+    """Reports the long jobs of a session: those of more than 5 seconds, each every 10 seconds."""
 
-    def __init__(
-        self,
-        session: SparkSession,
-        report: Callable[[str], Any],
-        *,
-        nearby: bool = True,
-        long_seconds: float = LONG_SECONDS,
-        every_seconds: float = EVERY_SECONDS,
-    ) -> None:
+    def __init__(self, session: SparkSession, report: Callable[[str], Any], *, nearby: bool = True) -> None:
         self._report = report
-        self._long = long_seconds
-        self._every = every_seconds
         self._said: dict[Any, float] = {}
         self._begun: dict[str, float] = {}
         self._done = threading.Event()
@@ -98,7 +88,7 @@ class Watch:
     # -- from the driver's page
 
     def _poll(self, page: str) -> None:
-        while not self._done.wait(self._long / 2):
+        while not self._done.wait(LONG_SECONDS / 2):
             try:
                 running = _get(f"{page}/jobs?status=running")
                 self._tell(page.partition("/api/")[0], running)
@@ -113,7 +103,7 @@ class Watch:
     def _tell(self, page: str, jobs: Iterable[dict[str, Any]]) -> None:
         for job in jobs:
             number, seconds = job["jobId"], time.time() - _seconds(job["submissionTime"])
-            if seconds < self._long or time.monotonic() - self._said.get(number, -self._every) < self._every:
+            if seconds < LONG_SECONDS or time.monotonic() - self._said.get(number, -EVERY_SECONDS) < EVERY_SECONDS:
                 continue
             self._said[number] = time.monotonic()
             stages = ", ".join(f"{page}/stages/stage/?id={stage}&attempt=0" for stage in sorted(job["stageIds"])[-3:])
@@ -138,7 +128,7 @@ class Watch:
             if self._said.pop(name, None) is not None:
                 self._report(f"Spark statement {name}: done after {seconds:.0f} s")
             return
-        if seconds < self._long or time.monotonic() - self._said.get(name, -self._every) < self._every:
+        if seconds < LONG_SECONDS or time.monotonic() - self._said.get(name, -EVERY_SECONDS) < EVERY_SECONDS:
             return
         self._said[name] = time.monotonic()
         finished = sum(stage.num_completed_tasks for stage in stages or ())

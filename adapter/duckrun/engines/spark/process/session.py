@@ -24,7 +24,6 @@ from duckrun.engines.spark.process.checks import (
     check_java,
     check_speaks_connect,
     import_pyspark,
-    java_version,
     no_master,
     other_version,
     probe,
@@ -38,8 +37,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from duckrun.storage.storage import Storage
-
-__all__ = ["apply_storage", "java_version", "spark_session", "stop_spark_session"]
 
 _DELTA_CONF = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -268,10 +265,8 @@ def _python_daemon(master: str, conf: Mapping[str, Any]) -> dict[str, str]:
 
 def _is_installed() -> bool:
     """True if another process of this Python has this library too."""
-    found = next(
-        iter(importlib.metadata.distributions(name="duckrun-dagster", path=[sysconfig.get_path("purelib")])), None
-    )
-    return found is not None
+    here = [sysconfig.get_path("purelib")]
+    return any(True for _ in importlib.metadata.distributions(name="duckrun-dagster", path=here))
 
 
 # -- sessions that are there
@@ -305,8 +300,6 @@ def _text(value: Any) -> str:
 
 def _first_line(error: BaseException) -> str:
     lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip()]
-    if len(lines) > 1 and lines[0].startswith(
-        "An error occurred while calling "
-    ):  # by py4j, which then says what it was
-        lines = lines[1:]
+    if len(lines) > 1 and lines[0].startswith("An error occurred while calling "):
+        lines = lines[1:]  # py4j says then what it was
     return lines[0] if lines else type(error).__name__
