@@ -6,7 +6,7 @@ Figures come from the commit and the log; no table is read to count its rows.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -21,7 +21,7 @@ from dagster import (
 )
 
 from duckrun.values.partition_values import typed
-from duckrun.values.rows import Commit, ScanFile, counted_rows
+from duckrun.values.rows import Commit, counted_rows
 from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun_dagster.partitions.partitions import PartitionSlice
 
@@ -56,7 +56,7 @@ def table_metadata(snapshot: Snapshot, descriptions: Mapping[str, str] | None = 
     values: Metadata = {
         **name_metadata(snapshot.ref),
         "dagster/column_schema": column_schema(snapshot, descriptions),
-        "dagster/row_count": row_count(snapshot.files()),
+        "dagster/row_count": counted_rows(snapshot.files()),
     }
     return {key: value for key, value in values.items() if value is not None}
 
@@ -101,17 +101,6 @@ def declared_descriptions(metadata: Mapping[str, Any]) -> dict[str, str]:
     return {column.name: column.description for column in declared.columns if column.description}
 
 
-def row_count(files: Iterable[ScanFile]) -> int | None:
-    """The rows of some files by the log; None where the log cannot tell (no statistics, or rows deleted in place)."""
-    total = 0
-    for file in files:
-        rows = counted_rows([file])
-        if rows is None:
-            return None
-        total += rows
-    return total
-
-
 def partition_row_counts(snapshot: Snapshot, partitions: PartitionSlice, column: str | None) -> dict[str, int]:
     """The rows of each partition, where the table is laid out by the partition column; else nothing."""
     name = next((c for c in snapshot.partition_columns if column is not None and c.lower() == column.lower()), None)
@@ -121,11 +110,11 @@ def partition_row_counts(snapshot: Snapshot, partitions: PartitionSlice, column:
     key_of = key_finder(partitions, snapshot.schema.field(name).type)
     try:
         for file in snapshot.files():
-            key, rows = key_of(file.partition_values.get(name)), counted_rows([file])
-            if key is not None and rows is None:
-                return {}
-            if key is not None and rows is not None:
-                counts[key] += rows
+            key = key_of(file.partition_values.get(name))
+            if key is not None:
+                if file.live_rows is None:
+                    return {}
+                counts[key] += file.live_rows
     except ValueError:  # a value that is no partition key, such as a day in a table of months: the log cannot tell
         return {}
     return counts

@@ -107,12 +107,12 @@ def delete_insert(job: Attempt, spec: DeleteInsertSpec) -> Commit | None:
     mark = fresh_name("__duckrun_row", [*fitted.columns, *job.target_schema().names])
     keys = fitted.select(*[quote(key) for key in spec.keys]).distinct().withColumn(mark, F.lit("D"))
     marked = fitted.withColumn(mark, F.lit("I")).unionByName(keys, allowMissingColumns=True)
-    limits = [f"({of_target(limit, spec.dialect)})" for limit in (spec.predicate, spec.within) if limit is not None]
-    predicate = " AND ".join(limits) or None
+    bounds = [limit for limit in (spec.predicate, spec.within) if limit is not None]
+    limits = "".join(f" AND ({of_target(limit, spec.dialect)})" for limit in bounds)
     with job.engine.view(marked) as source:
-        statement = delete_insert_statement(
-            spec.keys, fitted.columns, job.target, source, mark, predicate, evolve=bool(new)
+        on = f"{key_equality(spec.keys)}{limits}"
+        job.analyse(f"SELECT 1 FROM {job.target} AS target JOIN {source} AS source ON {on}")
+        names = fitted.columns
+        return job.statement(
+            delete_insert_statement(spec.keys, names, job.target, source, mark, limits, evolve=bool(new))
         )
-        condition = key_equality(spec.keys) + (f" AND ({predicate})" if predicate else "")
-        job.analyse(f"SELECT 1 FROM {job.target} AS target JOIN {source} AS source ON {condition}")
-        return job.statement(statement)

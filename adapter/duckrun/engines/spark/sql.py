@@ -130,17 +130,12 @@ def merge_statement(spec: MergeSpec, target: str, source: str, columns: Sequence
     """The whole MERGE. ``columns`` are the source's columns that a clause without any of its own takes."""
     lines = [f"MERGE {'WITH SCHEMA EVOLUTION ' if evolve else ''}INTO {target} AS target", f"USING {source} AS source"]
     lines.append(f"ON {merge_condition(spec)}")
-    when = {
-        "matched": "WHEN MATCHED",
-        "not_matched": "WHEN NOT MATCHED",
-        "not_matched_by_source": "WHEN NOT MATCHED BY SOURCE",
-    }
     for clause in spec.clauses:
         kind, _, action = clause.kind.rpartition("_")
         condition = "" if clause.condition is None else f" AND ({to_spark(clause.condition, spec.dialect)})"
         if kind == "not_matched_by_source" and spec.within is not None:
             condition = f" AND ({of_target(spec.within, spec.dialect)}){condition}"
-        lines.append(f"{when[kind]}{condition} THEN {_action(clause, action, columns, spec)}")
+        lines.append(f"WHEN {kind.upper().replace('_', ' ')}{condition} THEN {_action(clause, action, columns, spec)}")
     return "\n".join(lines)
 
 
@@ -177,19 +172,11 @@ def matched_statement(target: str, source: str, on: str, values: Mapping[str, st
 
 
 def delete_insert_statement(
-    keys: Sequence[str],
-    columns: Sequence[str],
-    target: str,
-    source: str,
-    mark: str,
-    predicate: str | None,
-    *,
-    evolve: bool,
+    keys: Sequence[str], columns: Sequence[str], target: str, source: str, mark: str, limits: str, *, evolve: bool
 ) -> str:
     """Delete by key and insert, as one MERGE over rows marked in a column ``mark``: ``D`` rows (one for each key) only ever delete, ``I``
     rows match nothing and are inserted, so that keys may repeat."""
     names = ", ".join(quote("source", c) for c in columns)
-    limits = "" if predicate is None else f" AND ({predicate})"
     return "\n".join(
         [
             f"MERGE {'WITH SCHEMA EVOLUTION ' if evolve else ''}INTO {target} AS target",
