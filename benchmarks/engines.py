@@ -9,7 +9,7 @@
 A query that has its figures in --folder is not run again.
 
 Each engine runs in a process of its own, on a lake of the same tables; the start of the session comes before the clock and is
-told apart. The seconds of processor are told too, which other work on the machine changes less. The peak is the resident memory
+measured apart. The seconds of processor are printed too, which other work on the machine changes less. The peak is the resident memory
 of the process and of what it started (Spark's JVM), sampled every 50 ms. Queries are written as tables, so that every row is
 made; both engines' results are compared: as multisets, sums of doubles within 1e-9 relative, an average of decimals to the last
 place that Spark gives. Growth and backfill are the best of --repeat.
@@ -87,8 +87,8 @@ class Bench:
             "peak": max(meter.peak, before["peak"]),
         }
         print(json.dumps({name: self.found[name]}), flush=True)
-        told = f"{meter.seconds:>9.2f} s {meter.cpu:>8.2f} s of processor {meter.peak / 1e6:>8.0f} MB"
-        print(f"  {self.session.engine_name:<8}{name:<34}{told}", file=sys.stderr)
+        figures = f"{meter.seconds:>9.2f} s {meter.cpu:>8.2f} s of processor {meter.peak / 1e6:>8.0f} MB"
+        print(f"  {self.session.engine_name:<8}{name:<34}{figures}", file=sys.stderr)
 
     def load(self) -> None:
         s, schema = self.session, self.session.engine_name

@@ -2,7 +2,7 @@
 
     python benchmarks/long_log.py --commits 10000
 
-Beside it, delta_scan() of plain DuckDB, which replays the log with each query. The last read follows one append of ours, which
+Beside it, delta_scan() of plain DuckDB, which replays the log with each query. The last read follows one append by duckrun, which
 gives the table its checkpoint.
 """
 
@@ -81,7 +81,7 @@ def main() -> int:
         ("a further read, median", statistics.median(further)),
         ("a further read with a filter, for which DuckDB asks the log again, median", statistics.median(chosen)),
         ("a read after a commit by somebody else", moved),
-        ("a read after an append of ours", mended),
+        ("a read after an append by duckrun", mended),
     ):
         print(f"| {name} | {seconds:.2f} |")
     return 0 if statistics.median(further) < AIM else 1

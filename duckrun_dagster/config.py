@@ -1,6 +1,6 @@
 """Asset and input metadata become one typed value, here and nowhere else.
 
-Metadata is open to everybody in Dagster, so a key that is none of ours passes, unless it is a near miss of one.
+Metadata is open to everybody in Dagster, so an unknown key passes, unless it is nearly one that this module knows.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ def allows_missing_partitions(metadata: Mapping[str, Any], *, what: str) -> bool
 
 
 def _known(metadata: Mapping[str, Any], known: Sequence[str], what: str) -> dict[str, Any]:
-    """Our keys of a metadata mapping, as plain values. Keys of others pass; a near miss of ours is refused."""
+    """The known keys of a metadata mapping, with plain values. Raises InvalidConfig for a key that is nearly a known one."""
     found: dict[str, Any] = {}
     for key, value in metadata.items():
         if key in known:

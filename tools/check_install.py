@@ -81,7 +81,7 @@ def main() -> None:
             (folder / name).write_text(text.lstrip(), encoding="utf-8")
         dbt(folder, "debug")
         dbt(folder, "build")
-        # A process that knows nothing of the first one: only the child, merged into the table that is there.
+        # A process that knows nothing of the first one: only the child, merged into the first one's table.
         dbt(folder, "run", "--select", "evens")
         for table in ("numbers", "evens"):
             if not any((folder / "lake" / "main" / table / "_delta_log").glob("*.json")):

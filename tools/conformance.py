@@ -66,7 +66,7 @@ def counted(suite: ElementTree.Element) -> Table:
 
 
 def add_classes_that_are_nowhere(table: Table, engine: str) -> None:
-    """The tests of the classes that apply to no engine, of which there is no class of ours to skip."""
+    """Count the tests of the classes that apply to no engine: no test file of this project has them."""
     sys.path.insert(0, str(ROOT))
     from tests.conformance.applicability import ALL_ENGINES, group_of, suite_classes, tests_of
 
@@ -76,7 +76,7 @@ def add_classes_that_are_nowhere(table: Table, engine: str) -> None:
 
 
 def is_here(name: str) -> bool:
-    """True if a class of ours runs this one of the suite."""
+    """True if a test file of this project runs this class of the suite."""
     files = (ROOT / "tests" / "conformance").glob("test_*.py")
     return any(re.search(rf"^class Test\w*\(.*\b{name}\):", file.read_text(encoding="utf-8"), re.M) for file in files)
 

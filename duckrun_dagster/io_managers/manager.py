@@ -47,8 +47,8 @@ _PREVIEW_BYTES = 64 * 1024 * 1024
 class DeltaIOManager(ConfigurableIOManager):
     """Assets as Delta tables of a lake.
 
-    The value decides the handler, the asset's metadata the table and how it is written. ``engine`` writes what no
-    metadata says otherwise of; a PySpark DataFrame is always Spark's. ``default_type`` is what an input without a type
+    The value decides the handler, the asset's metadata the table and how it is written. ``engine`` writes where
+    metadata names none; a PySpark DataFrame is always Spark's. ``default_type`` is what an input without a type
     annotation gets: pyarrow, pyarrow_reader, pyarrow_dataset, pandas, polars, polars_lazy, duckdb, pyspark, deltalake,
     duckrun or duckrun_table. ``writes`` is for the configuration of a run: it writes an asset in another way this once.
 

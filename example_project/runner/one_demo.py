@@ -13,7 +13,7 @@ from filelock import FileLock, Timeout
 from example_project import settings
 from example_project.runner.console import say
 
-# Read by every process that the demo starts, so that one that outlives a killed demo can be told from others.
+# Read by every process that the demo starts, so that the next demo finds what a killed one left running.
 OWNER = "DUCKRUN_EXAMPLE_DEMO"
 OURS = {"example/by": "demo"}
 
@@ -57,7 +57,7 @@ def _end_orphans() -> None:
 
 
 def close_abandoned_runs(dagster: dg.DagsterInstance) -> None:
-    """Runs of ours that seem to be running are not: their process held the lock that we hold now."""
+    """Fail the runs of a killed demo, which seem to be running: their process held the lock that this one holds now."""
     status = dg.DagsterRunStatus
     unfinished = [status.NOT_STARTED, status.STARTING, status.STARTED, status.CANCELING]
     for run in dagster.get_runs(dg.RunsFilter(statuses=unfinished, tags=OURS)):

@@ -1,4 +1,4 @@
-"""The table of assets and checks: what was made, by what, and this time."""
+"""The tables of assets and checks: the newest version of each, who made it, and what this run added."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def _statement(
 def instead(
     engine: SparkEngine, spec: TableSpec, snapshot: Snapshot | None, transaction: Transaction
 ) -> Callable[[], Commit] | None:
-    """Spark's own statement, where a commit of ours would not keep what the table's features ask for."""
+    """Spark's own statement, where a commit of this library would not keep what the table's features need."""
     form = transaction.lake.format
     if isinstance(spec, CreateSpec) and (snapshot is None or spec.if_exists == "replace"):
         special = form.special_properties(spec.table_properties)
@@ -88,12 +88,12 @@ def instead(
             text = _create(form, spec, special, replaces=snapshot is not None)
             return lambda: _statement(engine, spec, snapshot, _without_app(transaction), text, _OWN)
     if isinstance(spec, AlterSpec) and snapshot is not None:
-        asked = any(
+        needs_spark = any(
             isinstance(c, tables.ClusterBy)
             or (isinstance(c, tables.SetProperties) and form.special_properties(c.properties))
             for c in spec.changes
         )
-        if asked or form.only_spark(snapshot):
+        if needs_spark or form.only_spark(snapshot):
             return lambda: _alter(engine, spec, snapshot, _without_app(transaction))
     return None
 
@@ -146,7 +146,7 @@ def _change(form: Format, change: Change, dialect: str, columns: Sequence[str]) 
             return clause(columns, names)
         case tables.AddColumn(column):
             if not column.nullable:
-                raise SchemaMismatch(f"column {column.name!r} is to be NOT NULL, and the rows that are there have none")
+                raise SchemaMismatch(f"column {column.name!r} is to be NOT NULL, and the rows of the table have none")
             kind = form.spark_type(column.type, dialect, column.name)
             comment = f" COMMENT {text_literal(column.comment)}" if column.comment else ""
             return f"ADD COLUMNS ({quote(column.name)} {kind}{comment})"

@@ -108,7 +108,7 @@ def refuse_other_clustering(attempt: Attempt, snapshot: Snapshot, asked: Sequenc
 
 
 def same_names(some: Sequence[str], others: Sequence[str]) -> bool:
-    """True for the same columns in the same order; Spark tells no case apart."""
+    """True for the same columns in the same order; letter case does not count in Spark."""
     return [name.lower() for name in some] == [name.lower() for name in others]
 
 

@@ -11,7 +11,7 @@ from duckrun.formats.format import CommitTaken
 from duckrun.sql.raising import raised
 
 RAISED = "duckrun: "
-"""How a message of ours begins that a row raises inside Spark."""
+"""The start of a message that this library's SQL raises for a row inside Spark."""
 
 
 @contextmanager
@@ -73,7 +73,7 @@ _CONDITIONS = (
 
 
 def _translated(error: Exception, mode: str, table: str, analysis: type[DuckrunError]) -> Exception:
-    """A Spark error as one of ours that names the table; the error itself, with a note, where it is the user's code."""
+    """A Spark error as a DuckrunError that names the table; the error itself, with a note, where the user's code raised it."""
     module, name = type(error).__module__, type(error).__name__
     if not module.startswith(("pyspark", "py4j", "grpc", "delta")):
         return error

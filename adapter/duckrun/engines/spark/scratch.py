@@ -1,4 +1,4 @@
-"""A copy of a table in its new form, which Spark fills and changes, and whose files one commit of ours makes the table's.
+"""A copy of a table in its new form, which Spark fills and changes; one commit makes its files the table's.
 
 Spark cannot drop, rename or widen a column of a plain Delta table, nor commit at a given version. So it writes into a Delta
 table of its own inside the table's folder, which no reader knows of: Delta enforces the new definition there and computes

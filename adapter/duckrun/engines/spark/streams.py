@@ -169,6 +169,6 @@ class _BatchWriter:
     def commits_after(self, lake: Lake, number: int) -> list[Commit]:
         """The commits of the batches after one of them. A batch that touched no row made none."""
         ref, app_id, last = lake.at(self.location), f"stream/{self._stream(lake)}", self.committed(lake)
-        made = (lake.format.find_commit(ref, AppTransaction(app_id, each)) for each in range(number + 1, last + 1))
-        seen: dict[int, Commit] = {commit.version: commit for commit in made if commit is not None}
+        commits = (lake.format.find_commit(ref, AppTransaction(app_id, each)) for each in range(number + 1, last + 1))
+        seen: dict[int, Commit] = {commit.version: commit for commit in commits if commit is not None}
         return [seen[version] for version in sorted(seen)]

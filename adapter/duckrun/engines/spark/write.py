@@ -93,7 +93,7 @@ class Attempt(SparkCommit):
             self.refuse_outside(self.rows(), self.spec.within)
         alteration = self._evolution()
         # Spark turns the table feature of some types on in a new table only (Delta 4.4: DELTA_FEATURES_REQUIRE_MANUAL_ENABLEMENT);
-        # a commit of ours brings it along.
+        # a commit of this library adds it.
         if (
             alteration is not None
             and self.snapshot is not None
@@ -163,7 +163,7 @@ class Attempt(SparkCommit):
 
     def _anew(self, alteration: Alteration) -> Commit:
         """Columns go or change their type with the rows: Spark does the write on a copy in the new form, whose files
-        become the table's in one commit of ours."""
+        become the table's in one commit."""
         assert self.snapshot is not None and not isinstance(self.spec, DeleteSpec | UpdateSpec)
         lake, snapshot = self.transaction.lake, self.snapshot
         self.form.refuse_unknown_features(snapshot)
@@ -196,7 +196,7 @@ class Attempt(SparkCommit):
 
     def _defined(self, frame: DataFrame, spec: WriteSpec, snapshot: Snapshot | None) -> Commit:
         """All rows of a table and its definition, constraints included: Spark's own REPLACE leaves out properties at a
-        location, so that Spark writes the rows beside it, and a commit of ours shows them with the definition."""
+        location, so Spark writes the rows beside it, and one commit adds them with the definition."""
         lake, partition_by = self.transaction.lake, tuple(spec.partition_by or ())
         if snapshot is not None:
             self.form.refuse_unknown_features(snapshot)

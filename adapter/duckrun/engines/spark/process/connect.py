@@ -134,10 +134,10 @@ class RunServer:
             time.sleep(0.1)
         process.kill()
         process.wait()
-        told = [line for line in words.read_text(errors="replace").splitlines() if line.strip()]
+        last_words = [line for line in words.read_text(errors="replace").splitlines() if line.strip()]
         raise InvalidConfig(
             f"The Spark Connect server of run {self.name} did not start on {self.master}. Its last words:\n"
-            + "\n".join(told[-5:])
+            + "\n".join(last_words[-5:])
         )
 
 

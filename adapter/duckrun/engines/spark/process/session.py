@@ -49,7 +49,7 @@ PYTHON_DAEMON = Path(__file__).with_name("spark_daemon.py")
 @dataclass
 class _Shared:
     session: Any
-    asked: str
+    address: str
 
 
 _lock = threading.RLock()
@@ -91,21 +91,21 @@ def spark_session(
         if _shared is not None and not _alive(_shared.session):
             _shared = None
         existing = _shared.session if _shared is not None else _found(builders)
-        told = RunServer.from_environment() if server is None and remote is None else None
-        if told is not None and (existing is None or _shared is not None):
-            server = told  # whatever master a profile names for runs of its own
-        asked = f"the server of run {server.name}" if server is not None else remote or master
+        inherited = RunServer.from_environment() if server is None and remote is None else None
+        if inherited is not None and (existing is None or _shared is not None):
+            server = inherited  # whatever master a profile names for runs of its own
+        address = f"the server of run {server.name}" if server is not None else remote or master
         if existing is not None:
-            held = _shared.asked if _shared is not None else _address(existing)
-            if asked is not None and asked != held:
+            present = _shared.address if _shared is not None else _address(existing)
+            if address is not None and address != present:
                 raise InvalidConfig(
-                    f"Spark was asked for at {shown(asked)}, but this process has a session at {shown(held)}; a process "
+                    f"Spark was asked for at {shown(address)}, but this process has a session at {shown(present)}; a process "
                     "holds one. Use that address, or stop the session first "
                     "(duckrun.spark.stop_spark_session)."
                 )
             apply_storage(existing, storage)
             return existing
-        if asked is None:
+        if address is None:
             remote = os.environ.get("SPARK_REMOTE")
         if server is not None:
             # It was started with the settings of the run, so none are set here.
@@ -217,7 +217,7 @@ def _settings(master: str, conf: Mapping[str, Any], storage: Storage | None) -> 
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": _text(sys.stderr.isatty()),
         "spark.log.level": "ERROR",
-        # What a Python function raises is told without the frames of PySpark.
+        # The traceback of a Python function comes without the frames of PySpark.
         "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "true",
     }
     if master.startswith("local"):
@@ -251,8 +251,8 @@ def _settings(master: str, conf: Mapping[str, Any], storage: Storage | None) -> 
 
 
 def _python_daemon(master: str, conf: Mapping[str, Any]) -> dict[str, str]:
-    """That executors run Python functions by our program, which tells what a function was called with when it raised; nothing
-    where they would not find it."""
+    """Settings by which executors run Python functions with spark_daemon.py, which notes the arguments of one that raised; none
+    where executors would not find that program."""
     module = f"{__package__}.{PYTHON_DAEMON.stem}"
     if master.startswith("local"):
         own_python = os.environ.get("PYSPARK_PYTHON") == sys.executable and "spark.pyspark.python" not in conf
@@ -269,7 +269,7 @@ def _is_installed() -> bool:
     return any(True for _ in importlib.metadata.distributions(name="duckrun-dagster", path=here))
 
 
-# -- sessions that are there
+# -- sessions of this process
 
 
 def _found(builders: Any) -> Any | None:

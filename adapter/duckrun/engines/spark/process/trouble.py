@@ -1,6 +1,6 @@
 """What goes wrong in a Spark job for reasons that are not the table's: the user's Python, memory, jars, paths.
 
-Spark tells these as walls of Java frames. Here the few lines that say what to do are taken out of them.
+Spark reports these as walls of Java frames. The functions here find the few lines that say what to do.
 """
 
 from __future__ import annotations
