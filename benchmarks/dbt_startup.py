@@ -105,12 +105,12 @@ def plain_write(folder: Path, times: int) -> float:
     return statistics.median(taken) * 1000
 
 
-def in_turns(projects: dict[str, Project], repeat: int, *args: str) -> dict[str, list[Run]]:
+def in_turns(projects: dict[str, Project], repeat: int) -> dict[str, list[Run]]:
     """The runs of each project, whose order turns round every time; one before them fills the caches."""
     found: dict[str, list[Run]] = {name: [] for name in projects}
     for number in range(repeat + 1):
         for name in list(projects)[:: 1 if number % 2 else -1]:
-            run = projects[name].run(*args)
+            run = projects[name].run("run")
             if number:
                 found[name].append(run)
     return found
@@ -123,7 +123,7 @@ def median(runs: list[Run], what: str) -> float:
 def startup(folder: Path, tables: int, repeat: int) -> float:
     """Print what one model costs where there are many tables; the ratio of the times."""
     projects = {name: Project(folder / name, name, 1, tables) for name in ADAPTERS}
-    found = in_turns(projects, repeat, "run")
+    found = in_turns(projects, repeat)
     print(f"| `dbt run` of one model beside {tables:,} tables | seconds | CPU seconds | peak MB |\n|---|---|---|---|")
     for name, runs in found.items():
         print(f"| {name} | {median(runs, 'seconds'):.2f} | {median(runs, 'cpu'):.2f} | {median(runs, 'peak'):,.0f} |")
@@ -137,7 +137,7 @@ def startup(folder: Path, tables: int, repeat: int) -> float:
 def models(folder: Path, count: int, repeat: int) -> None:
     """Print what each of many small models costs, first made and then made anew."""
     projects = {name: Project(folder / name, name, count, 0) for name in ADAPTERS}
-    found = in_turns(projects, repeat, "run")
+    found = in_turns(projects, repeat)
     print(
         f"| {count} models of 10 rows, one thread | `dbt run`, s | CPU s | a model, ms | peak MB |\n|---|---|---|---|---|"
     )

@@ -274,27 +274,21 @@ def report(found: dict[str, dict[str, Any]], scale: float) -> None:
         ratio = f"{theirs['seconds'] / ours['seconds']:.1f}" if ours and theirs else ""
         print(f"{job:<36}{seconds[0]:>10}{seconds[1]:>10}{ratio:>8}{peaks[0]:>11}{peaks[1]:>10}")
 
-    jobs = list(dict.fromkeys([*duck["jobs"], *spark["jobs"]]))
-    for job in jobs:
+    for job in dict.fromkeys([*duck["jobs"], *spark["jobs"]]):
         line(job, duck["jobs"].get(job), spark["jobs"].get(job))
     both = [job for job in queries() if job in duck["jobs"] and job in spark["jobs"]]
     if both:
-        line(f"{len(both)} queries", *[_total(found[engine]["jobs"], both) for engine in ENGINES])
+        jobs_of = [[found[engine]["jobs"][name] for name in both] for engine in ENGINES]
+        totals = [{"seconds": sum(j["seconds"] for j in of), "peak": max(j["peak"] for j in of)} for of in jobs_of]
+        line(f"{len(both)} queries", *totals)
     one, year = f"overwrite {DAYS * ROWS_A_DAY:,} rows", f"replace {DAYS} days, {DAYS * ROWS_A_DAY:,} rows"
     for engine in ENGINES:
-        jobs_of = found[engine]["jobs"]
-        if one in jobs_of and year in jobs_of:
-            times, cpu = (jobs_of[year][key] / jobs_of[one][key] for key in ("seconds", "cpu"))
+        jobs = found[engine]["jobs"]
+        if one in jobs and year in jobs:
+            times, cpu = (jobs[year][key] / jobs[one][key] for key in ("seconds", "cpu"))
             print(
                 f"{engine}: {DAYS} days take {times:.1f} times one write of their rows, {cpu:.1f} times its processor"
             )
-
-
-def _total(jobs: dict[str, dict[str, float]], names: list[str]) -> dict[str, float]:
-    return {
-        "seconds": sum(jobs[name]["seconds"] for name in names),
-        "peak": max(jobs[name]["peak"] for name in names),
-    }
 
 
 if __name__ == "__main__":

@@ -23,6 +23,9 @@ import duckdb
 import pyarrow as pa
 from _measure import Meter
 
+import duckrun
+from duckrun import MergeSpec, WriteSpec
+
 KEYS = ("l_orderkey", "l_linenumber")
 SPILL = 1024**3
 
@@ -54,30 +57,16 @@ def generate(folder: Path, scale: float) -> tuple[int, int]:
     return count[0], count[1]
 
 
-def write_duckrun(folder: Path, table: Path) -> None:
-    import duckrun
-
+def by_duckrun(table: Path, spec: WriteSpec | MergeSpec, file: Path) -> None:
     with duckrun.connect(table.parent.parent) as s:
-        connection = s.engine.cursor()  # type: ignore[attr-defined]
-        s.execute(
-            f"main.{table.name}",
-            duckrun.WriteSpec("error"),
-            connection.sql(f"SELECT * FROM '{folder}/lineitem.parquet'"),
-        )
+        rows = s.engine.cursor().sql(f"SELECT * FROM '{file}'")  # type: ignore[attr-defined]
+        s.execute(f"main.{table.name}", spec, rows)
 
 
 def write_deltalake(folder: Path, table: Path) -> None:
     from deltalake import write_deltalake as write
 
     write(str(table), duckdb.sql(f"SELECT * FROM '{folder}/lineitem.parquet'").to_arrow_reader(100_000))
-
-
-def merge_duckrun(folder: Path, table: Path) -> None:
-    import duckrun
-
-    with duckrun.connect(table.parent.parent) as s:
-        changes = s.engine.cursor().sql(f"SELECT * FROM '{folder}/changes.parquet'")  # type: ignore[attr-defined]
-        s.execute(f"main.{table.name}", duckrun.MergeSpec(KEYS), changes)
 
 
 def merge_deltalake(folder: Path, table: Path, spill: int | None = None) -> None:
@@ -90,9 +79,9 @@ def merge_deltalake(folder: Path, table: Path, spill: int | None = None) -> None
 
 
 CASES: dict[str, tuple[str, Callable[[Path, Path], None]]] = {
-    "write duckrun": ("write", write_duckrun),
+    "write duckrun": ("write", lambda f, t: by_duckrun(t, WriteSpec("error"), f / "lineitem.parquet")),
     "write deltalake": ("write", write_deltalake),
-    "merge duckrun": ("merge", merge_duckrun),
+    "merge duckrun": ("merge", lambda f, t: by_duckrun(t, MergeSpec(KEYS), f / "changes.parquet")),
     "merge deltalake": ("merge", merge_deltalake),
     "merge deltalake, max_spill_size 1 GB": ("merge", lambda f, t: merge_deltalake(f, t, SPILL)),
 }
@@ -102,8 +91,6 @@ def measure(case: str, folder: Path, table: Path) -> dict[str, Any]:
     """Run one case in this process: seconds and peak bytes. Imports come before the clock starts."""
     import deltalake
     import pandas  # noqa: F401 - DuckDB imports it when the first value is registered
-
-    import duckrun  # noqa: F401
 
     with Meter() as meter:
         CASES[case][1](folder, table)

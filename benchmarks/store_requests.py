@@ -76,22 +76,10 @@ def server() -> Iterator[tuple[str, Path]]:
 
 def kind_of(verb: str, path: str) -> str:
     """What a request asks: its verb, and which part of a lake it is about."""
-    place = (
-        "list"
-        if "list-type" in path
-        else "log"
-        if "_delta_log" in path
-        else "definition"
-        if "_duckrun" in path
-        else "data"
-    )
-    return f"{verb} {place}"
-
-
-def requests_in(log: Path, since: int) -> list[str]:
-    """The requests after a place in the log, by kind."""
-    found = _REQUEST.finditer(log.read_text()[since:])
-    return [kind_of(each["verb"], each["path"]) for each in found]
+    for part, place in (("list-type", "list"), ("_delta_log", "log"), ("_duckrun", "definition")):
+        if part in path:
+            return f"{verb} {place}"
+    return f"{verb} data"
 
 
 def counted(endpoint: str, log: Path) -> dict[str, list[str]]:
@@ -118,7 +106,7 @@ def counted(endpoint: str, log: Path) -> dict[str, list[str]]:
             since = len(log.read_text())
             write(session)
             time.sleep(0.3)  # the server writes a line after it has answered
-            found[name] = requests_in(log, since)
+            found[name] = [kind_of(each["verb"], each["path"]) for each in _REQUEST.finditer(log.read_text()[since:])]
     return found
 
 

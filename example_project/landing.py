@@ -39,7 +39,7 @@ class LandedFile:
 
     @property
     def partition(self) -> str | None:
-        return None if self.month is None else settings.month_key(self.month)
+        return None if self.month is None else f"{settings.YEAR}-{self.month:02d}-01"
 
     def rows(self) -> int:
         """Rows in the file, its header not counted. No value in these files holds a line break."""

@@ -40,8 +40,3 @@ os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.envir
 SAMPLE = int(os.environ.get("DUCKRUN_EXAMPLE_SAMPLE", "1"))
 FIRST_MONTHS = range(1, 12) if SAMPLE == 1 else range(1, 3)
 NEXT_MONTHS = range(12, 13) if SAMPLE == 1 else range(3, 4)
-
-
-def month_key(month: int) -> str:
-    """The key of a monthly partition: its first day."""
-    return f"{YEAR}-{month:02d}-01"

@@ -29,16 +29,8 @@ def main(arguments: list[str]) -> int:
     engine = arguments.pop(0) if arguments and not arguments[0].startswith("-") else "duckdb"
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "tests/conformance",
-            "-q",
-            *WORKERS[engine],
-            f"--junitxml={report}",
-            *arguments,
-        ]
+        pytest = [sys.executable, "-m", "pytest", "tests/conformance", "-q", f"--junitxml={report}"]
+        command = [*pytest, *WORKERS[engine], *arguments]
         code = subprocess.run(command, cwd=ROOT, env={**os.environ, "DUCKRUN_CONFORMANCE_ENGINE": engine}).returncode
         if not report.exists():
             return code or 1

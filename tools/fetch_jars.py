@@ -21,11 +21,6 @@ TRIES = 4  # the first download of a jar fails now and then; what a try brought 
 TRY_SECONDS = 600
 
 
-def ivy_jars() -> Path:
-    """Where Spark 4.1 keeps what Ivy brings."""
-    return Path.home() / ".ivy2.5.2" / "jars"
-
-
 def present() -> bool:
     """Ivy copies to this folder after it has every jar, so the few that were asked for stand for all of them."""
     delta = version("delta-spark")
@@ -35,7 +30,8 @@ def present() -> bool:
         f"org.apache.hadoop_hadoop-aws-{HADOOP}.jar",
         f"software.amazon.awssdk_sts-{AWS_SDK}.jar",
     )
-    return all(any(zipfile.is_zipfile(jar) for jar in ivy_jars().glob(pattern)) for pattern in patterns)
+    folder = Path.home() / ".ivy2.5.2" / "jars"  # where Spark 4.1 keeps what Ivy brings
+    return all(any(zipfile.is_zipfile(jar) for jar in folder.glob(pattern)) for pattern in patterns)
 
 
 def start_spark() -> None:

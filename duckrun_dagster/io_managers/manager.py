@@ -18,7 +18,7 @@ from duckrun.errors import DuckrunError, InvalidConfig
 from duckrun.lake.lake import LocationDefinition
 from duckrun.run.pins import unnoted
 from duckrun.session import Session
-from duckrun.values.rows import AppTransaction, Commit, EngineName, ReadSpec
+from duckrun.values.rows import Commit, EngineName, ReadSpec
 from duckrun.values.snapshot import TableRef
 from duckrun_dagster import metadata as meta
 from duckrun_dagster.chain import application, chain_of
@@ -90,12 +90,12 @@ class DeltaIOManager(ConfigurableIOManager):
                 f"Output {context.name!r} of op {context.op_def.name} is no asset, so it has no table. "
                 "Make it an asset, or give the op's output another io_manager_key."
             )
-        asset = context.asset_key.to_user_string()
+        asset, step = context.asset_key.to_user_string(), _step(context)
         with _naming(f"Asset {asset}"):
             metadata = for_this_run(
                 context.definition_metadata,
                 context.output_metadata,
-                written_otherwise(self.writes, context.asset_key, _step(context)),
+                written_otherwise(self.writes, context.asset_key, step),
                 what=f"Asset {asset}, for this run",
             )
             config = parse_table(context.asset_key, metadata, default_schema=self.default_schema)
@@ -105,7 +105,7 @@ class DeltaIOManager(ConfigurableIOManager):
             ref = table_of(lake, config)
             with _naming("DuckrunResource"):
                 lake.ensure_writable(ref)
-            session = self.duckrun.step_session(_step(context), engine, self.spark)
+            session = self.duckrun.step_session(step, engine, self.spark)
             source = handler.to_source(obj)
             partitions = written_partitions(context)
             predicate, layout = None, None
@@ -113,8 +113,10 @@ class DeltaIOManager(ConfigurableIOManager):
                 schema = session.schema_of(source)
                 predicate = partitions.predicate(config, schema, asset)
                 layout = None if lake.exists(ref) else partitions.table_partitioning(config, schema)
+            # Names this write, so that a retry does not repeat it.
+            chain = None if step is None else chain_of(step.dagster_run, step.instance)
             spec = config.write_spec(
-                app=_application(context, partitions),
+                app=None if chain is None else application(context.asset_key, partitions, chain),
                 predicate=predicate,
                 partition_by=layout,
                 description=context.asset_spec.description,
@@ -246,14 +248,6 @@ def _step(context: OutputContext | InputContext) -> Any | None:
         return context.step_context
     except DagsterInvariantViolationError:
         return None
-
-
-def _application(context: OutputContext, partitions: PartitionSlice | None) -> AppTransaction | None:
-    """What names this write, so that a retry does not repeat it."""
-    step = _step(context)
-    if step is None:
-        return None
-    return application(context.asset_key, partitions, chain_of(step.dagster_run, step.instance))
 
 
 @contextmanager

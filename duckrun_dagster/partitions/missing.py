@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from duckrun.errors import TableNotFound
-from duckrun.values.rows import ReadSpec
 from duckrun_dagster.io_managers.handlers.handler import TableScan
 from duckrun_dagster.partitions.partitions import PartitionSlice
 
@@ -25,7 +24,8 @@ def refuse_missing(
     which only the table can say: it is asked for those that Dagster knows nothing of.
     """
     unknown = [one for one in wanted.each if one.keys[0] not in materialized]
-    missing = [one.keys[0] for one in unknown if not _has_rows(scan, predicate(one))]
+    rows = {one.keys[0]: replace(scan, partitions=predicate(one)).frame().limit(1).count() for one in unknown}
+    missing = [key for key, found in rows.items() if found == 0]
     if not missing:
         return
     existing = sorted(materialized)
@@ -34,11 +34,6 @@ def refuse_missing(
         f"Table {scan.ref} has no partition {_listed(missing)}; {known}. Materialize what is missing first, or set "
         "metadata 'allow_missing_partitions' of the input to True to read those that there are."
     )
-
-
-def _has_rows(scan: TableScan, predicate: str) -> bool:
-    one = ReadSpec(predicate=predicate, version=scan.requested.version, timestamp=scan.requested.timestamp)
-    return replace(scan, requested=one).frame().limit(1).count() > 0
 
 
 def _listed(keys: list[str]) -> str:

@@ -25,7 +25,7 @@ from duckrun.lake.lake import Lake
 from duckrun.session import Session
 from duckrun.sql.names import quote_identifier
 from duckrun.values.rows import EngineName
-from duckrun.values.snapshot import Snapshot, TableRef
+from duckrun.values.snapshot import Snapshot
 from duckrun_dagster import metadata as meta
 from duckrun_dagster.config import parse_table, table_of
 from duckrun_dagster.data_version import LogBackwards, changes_rows
@@ -115,23 +115,16 @@ def table_checks(
         ref = table_of(lake, parse_table(key, metadata or {}, default_schema=lake.default_schema))
         session = resource.session(engine, spark=spark)
         selected = {each.name for each in context.selected_asset_check_keys}
-        yield from evaluate(checks, session, ref, selected, context)
+        snapshot = session.snapshot(ref)  # all checks look at one version
+        if SCHEMA in selected:
+            yield _schema(checks, snapshot, context)
+        for name, rows in _counted(checks, session, snapshot, selected).items():
+            within = (min_rows or 0) <= rows and (max_rows is None or rows <= max_rows)
+            yield _result(checks, name, within if name == ROWS else rows == 0, snapshot, {"rows": rows})
+        if FRESH in selected:
+            yield _fresh(checks, lake, snapshot)
 
     return check
-
-
-def evaluate(
-    checks: TableChecks, session: Session, ref: TableRef, selected: set[str], context: AssetCheckExecutionContext
-) -> Iterator[AssetCheckResult]:
-    """The results of the selected checks, all of one version. Raises TableNotFound, InvalidConfig."""
-    snapshot = session.snapshot(ref)
-    if SCHEMA in selected:
-        yield _schema(checks, snapshot, context)
-    for name, rows in _counted(checks, session, snapshot, selected).items():
-        within = (checks.min_rows or 0) <= rows and (checks.max_rows is None or rows <= checks.max_rows)
-        yield _result(checks, name, within if name == ROWS else rows == 0, snapshot, {"rows": rows})
-    if FRESH in selected:
-        yield _fresh(checks, session.lake, snapshot)
 
 
 def _counted(checks: TableChecks, session: Session, snapshot: Snapshot, selected: set[str]) -> dict[str, int]:

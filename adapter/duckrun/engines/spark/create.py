@@ -62,8 +62,12 @@ def in_place_of(
         # An overwrite ends the clustering; one that says which rows go, here all, leaves the definition alone.
         attempt.save(frame, "overwrite", {"replaceWhere": "true"}, (), spec)
         return
-    if not spec.redefine:
-        _refuse_lost_not_null(snapshot)
+    strict = [column.name for column in snapshot.schema if not column.nullable]
+    if strict and not spec.redefine:
+        raise UnsupportedFeature(
+            f"table {snapshot.ref} has columns that are NOT NULL ({', '.join(strict)}), and Spark's REPLACE TABLE, which its clustering "
+            "or other features ask for, would lose that: drop NOT NULL by ALTER TABLE first, or overwrite with the same columns"
+        )
     kept = {} if spec.redefine else snapshot.properties
     properties = {k: v for k, v in kept.items() if not k.startswith(_OF_ONE_TABLE)}
     properties |= {str(k): str(v) for k, v in spec.table_properties.items()}
@@ -162,12 +166,3 @@ def _same_columns(frame: DataFrame, target: Any) -> bool:
         new.metadata.get("comment", old.metadata.get("comment")) == old.metadata.get("comment")
         for new, old in zip(frame.schema, target, strict=True)
     )
-
-
-def _refuse_lost_not_null(snapshot: Snapshot) -> None:
-    strict = [column.name for column in snapshot.schema if not column.nullable]
-    if strict:
-        raise UnsupportedFeature(
-            f"table {snapshot.ref} has columns that are NOT NULL ({', '.join(strict)}), and Spark's REPLACE TABLE, which its clustering "
-            "or other features ask for, would lose that: drop NOT NULL by ALTER TABLE first, or overwrite with the same columns"
-        )

@@ -29,14 +29,9 @@ packages cannot name: it is given as ``spark.jars``."""
 EXCLUDES = ("software.amazon.awssdk:bundle", "io.netty:*", "org.slf4j:slf4j-api")
 
 
-def jars_are_provided(conf: Mapping[str, Any]) -> bool:
-    """True where the user says that the cluster has the jars."""
-    return str(conf.get(JARS_KEY, "")).lower() == "provided" or conf.get(PACKAGES_KEY) == ""
-
-
 def with_jars(builder: Any, conf: Mapping[str, Any], packages: Sequence[str], storage: Storage | None) -> Any:
     """A session builder that brings Delta, the packages given, and the store's, unless the cluster has them."""
-    if jars_are_provided(conf):
+    if str(conf.get(JARS_KEY, "")).lower() == "provided" or conf.get(PACKAGES_KEY) == "":
         return builder
     from delta import configure_spark_with_delta_pip
 

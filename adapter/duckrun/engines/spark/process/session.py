@@ -256,17 +256,15 @@ def _python_daemon(master: str, conf: Mapping[str, Any]) -> dict[str, str]:
     module = f"{__package__}.{PYTHON_DAEMON.stem}"
     if master.startswith("local"):
         own_python = os.environ.get("PYSPARK_PYTHON") == sys.executable and "spark.pyspark.python" not in conf
-        return {"spark.python.daemon.module": module} if own_python and _is_installed() else {}
+        here = [
+            sysconfig.get_path("purelib")
+        ]  # another process of this Python has this library too, if it is installed
+        installed = any(True for _ in importlib.metadata.distributions(name="duckrun-dagster", path=here))
+        return {"spark.python.daemon.module": module} if own_python and installed else {}
     if master.startswith("spark://"):
         # An executor puts the files of a classic session into its working directory, from which it starts Python.
         return {"spark.python.daemon.module": PYTHON_DAEMON.stem, "spark.files": PYTHON_DAEMON.as_uri()}
     return {}
-
-
-def _is_installed() -> bool:
-    """True if another process of this Python has this library too."""
-    here = [sysconfig.get_path("purelib")]
-    return any(True for _ in importlib.metadata.distributions(name="duckrun-dagster", path=here))
 
 
 # -- sessions of this process

@@ -64,7 +64,13 @@ def trouble(text: str, what: str) -> DuckrunError | None:
     store = _missing_store(text)
     if store is not None:
         return InvalidConfig(f"{what}: this Spark has no jars for {store}. Nothing was written.")
-    if "DATA_SOURCE_NOT_FOUND" in text and "delta" in text.lower() or _lacks_delta(text):
+    missing = " ".join(_MISSING_CLASS.findall(text))
+    if (
+        "DATA_SOURCE_NOT_FOUND" in text
+        and "delta" in text.lower()
+        or "io.delta." in missing
+        or "spark.sql.delta" in missing
+    ):
         return InvalidConfig(
             f"{what}: this Spark has no Delta jars. Let duckrun's session factory add them (without "
             "duckrun.jars=provided), or put delta-spark and delta-storage on the cluster, of the versions that docs/spark.md "
@@ -122,10 +128,6 @@ def _missing_store(text: str) -> str | None:
     if "GoogleHadoopFileSystem not found" in text or ("No FileSystem for scheme" in text and '"gs"' in text):
         return "gs:// (conf spark.jars with Google's gcs-connector, the jar called shaded, when the session starts)"
     return None
-
-
-def _lacks_delta(text: str) -> bool:
-    return any("io.delta." in found[0] or "spark.sql.delta" in found[0] for found in _MISSING_CLASS.finditer(text))
 
 
 def _line_with(text: str, signs: tuple[str, ...]) -> str:
