@@ -126,7 +126,7 @@ def _share_of(context: Context) -> float:
 class DuckrunDbtCliInvocation(DbtCliInvocation):
     """A running dbt command whose events carry the commits."""
 
-    resource: DuckrunDbtCliResource | None = field(default=None, repr=False)
+    resource: DuckrunDbtCliResource = field(kw_only=True, repr=False)
     _columns: dict[str, list[str]] = field(default_factory=dict, init=False, repr=False)
 
     def stream(self) -> DbtEventIterator[Any]:
@@ -141,14 +141,13 @@ class DuckrunDbtCliInvocation(DbtCliInvocation):
                 yield event
                 continue
             unique_id = str(event.metadata["unique_id"].value)
-            response = responses.of(unique_id)
             lake = lake or self._lake()
-            added = self._metadata(unique_id, response, lake)
+            added = self._metadata(unique_id, responses.of(unique_id), lake)
             yield event.with_metadata({**event.metadata, **added}) if added else event
 
     def _lake(self) -> Lake | None:
         try:
-            return None if self.resource is None else self.resource.lake(self.project_dir)
+            return self.resource.lake(self.project_dir)
         except DuckrunError as error:
             log.warning("Rows and columns are missing from the events of dbt: %s", error)
             return None
@@ -180,16 +179,7 @@ class DuckrunDbtCliInvocation(DbtCliInvocation):
             return values
         own = [column.name for column in schema.columns]
         self._columns[str(props.get("relation_name"))] = own
-        lineage = column_lineage(
-            props,
-            own,
-            lambda parent: self._columns_of(parent, lake),
-            manifest=self.manifest,
-            translator=self.dagster_dbt_translator,
-            target_path=self.target_path,
-            project=self.project,
-        )
-        return {**values, **lineage}
+        return {**values, **column_lineage(self, props, own, lambda parent: self._columns_of(parent, lake))}
 
     def _columns_of(self, parent: Mapping[str, Any], lake: Lake) -> list[str]:
         """The columns of a parent, looked up once a command; none of one that is not in the lake."""
@@ -224,9 +214,7 @@ def commit_of(response: Mapping[str, Any] | None) -> Commit | None:
     memory = whole.get("memory")
     if isinstance(memory, Mapping):
         whole["memory"] = {k: int(v) for k, v in memory.items()}
-    names = {each.name for each in fields(Commit)}
-    required = {"table": "", "mode": "", "engine": "", "writer": ""}
-    return Commit.from_dict({**required, **{k: v for k, v in whole.items() if k in names}})
+    return Commit.from_dict({"table": "", "mode": "", "engine": "", "writer": "", **whole})
 
 
 def _view_metadata(lake: Lake, props: Mapping[str, Any]) -> meta.Metadata:
@@ -239,11 +227,8 @@ def _view_metadata(lake: Lake, props: Mapping[str, Any]) -> meta.Metadata:
     if not isinstance(definition, ViewDefinition):
         return {}
     columns = [TableColumn(name=column, type=kind) for column, kind in definition.columns]
-    named = meta.name_metadata(ref)
-    return {
-        "dagster/table_name": named["dagster/table_name"],
-        **({"dagster/column_schema": TableSchema(columns=columns)} if columns else {}),
-    }
+    named: meta.Metadata = {"dagster/table_name": meta.name_metadata(ref)["dagster/table_name"]}
+    return {**named, "dagster/column_schema": TableSchema(columns=columns)} if columns else named
 
 
 class _Responses:

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
-from dagster_dbt import DagsterDbtTranslator, DbtProject
+from dagster_dbt import DbtCliInvocation
 from dagster_dbt.core.dbt_cli_event import EventHistoryMetadata, _build_column_lineage_metadata
 
 log = logging.getLogger(__name__)
 
 
 def column_lineage(
+    invocation: DbtCliInvocation,
     props: Mapping[str, Any],
     columns: list[str],
     columns_of: Callable[[Mapping[str, Any]], list[str]],
-    *,
-    manifest: Mapping[str, Any],
-    translator: DagsterDbtTranslator,
-    target_path: Path,
-    project: DbtProject | None,
 ) -> dict[str, Any]:
     """``dagster/column_lineage`` of a model; empty where the SQL says none (a Python model, a seed) or cannot be followed.
 
@@ -30,10 +25,9 @@ def column_lineage(
     """
     if props.get("resource_type") != "model" or props.get("language", "sql") != "sql":
         return {}
-    parents = [
-        (manifest["sources"] if unique_id.startswith("source.") else manifest["nodes"]).get(unique_id)
-        for unique_id in props.get("depends_on", {}).get("nodes", [])
-    ]
+    manifest = invocation.manifest
+    known_nodes = {**manifest["nodes"], **manifest["sources"]}
+    parents = [known_nodes.get(unique_id) for unique_id in props.get("depends_on", {}).get("nodes", [])]
     dialect = props.get("config", {}).get("dialect") or "duckdb"
     known = EventHistoryMetadata(
         columns=_typed(columns),
@@ -48,9 +42,9 @@ def column_lineage(
             event_history_metadata=known,
             dbt_resource_props=dict(props),
             manifest=with_dialect,
-            dagster_dbt_translator=translator,
-            target_path=target_path,
-            project=project,
+            dagster_dbt_translator=invocation.dagster_dbt_translator,
+            target_path=invocation.target_path,
+            project=invocation.project,
         )
     except Exception as error:  # the model is written: SQL that sqlglot does not follow may not fail its step
         log.warning("No column lineage of %s: %s", props.get("unique_id"), error)

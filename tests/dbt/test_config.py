@@ -8,10 +8,8 @@ from dbt.adapters.duckrun.materialize.strategy import plan_write, write_strategy
 from dbt.adapters.duckrun.model.config import ModelConfig, parse_model
 
 from duckrun.errors import InvalidConfig, SchemaMismatch
-from duckrun.values.rows import AppTransaction, DeleteInsertSpec, MergeSpec, WriteSpec
+from duckrun.values.rows import DeleteInsertSpec, MergeSpec, WriteSpec
 from duckrun.values.snapshot import Snapshot, TableRef
-
-APP = AppTransaction("run/model.shop.a")
 
 
 def config_of(**config) -> ModelConfig:
@@ -20,7 +18,7 @@ def config_of(**config) -> ModelConfig:
 
 def plan(config: ModelConfig, strategy: str, source: list[str], target: list[str] | None):
     names = None if target is None else snapshot(*target)
-    return plan_write(config, strategy, table="main.a", staging="stage", source=source, target=names, app=APP)
+    return plan_write(config, strategy, table="main.a", staging="stage", source=source, target=names)
 
 
 def snapshot(*names: str) -> Snapshot:
@@ -63,7 +61,7 @@ def test_how_an_incremental_model_writes(strategy, key, exists, refresh, expecte
 
 def test_a_whole_write_takes_what_the_model_has():
     spec = plan(config_of(partition_by="day", sort_by=["n"]), "overwrite", ["n", "day"], None).spec
-    assert spec == WriteSpec(mode="overwrite", partition_by=("day",), sort_by=("n",), app=APP)
+    assert spec == WriteSpec(mode="overwrite", partition_by=("day",), sort_by=("n",))
 
 
 @pytest.mark.parametrize("key", ["cluster_by", "liquid_clustered_by"])

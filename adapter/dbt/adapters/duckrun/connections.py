@@ -49,7 +49,7 @@ class DuckrunConnectionManager(DuckDBConnectionManager):
                     DuckDBConnectionManager._ENV = None
                 try:
                     env = LakeEnvironment(credentials, invocation)
-                    env.views  # noqa: B018  starts DuckDB, so that its errors come now
+                    env.start()  # so that DuckDB's errors come now
                     DuckDBConnectionManager._ENV = env  # type: ignore[assignment]
                 except DuckrunError as error:
                     connection.handle = None

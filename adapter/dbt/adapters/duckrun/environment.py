@@ -75,25 +75,23 @@ class LakeEnvironment(LocalEnvironment):
 
     @property
     def engine(self) -> DuckDBEngine:
-        self._start()
+        self.start()
         assert self._engine is not None
         return self._engine
 
     @property
-    def views(self) -> ViewCatalog:
-        """The views over the project's own lake."""
-        self._start()
-        return self._catalogs[self.creds.database.lower()]
+    def catalogs(self) -> dict[str, ViewCatalog]:
+        """The views over each lake, by the name of its database."""
+        self.start()
+        return self._catalogs
 
     def catalog(self, database: str | None) -> ViewCatalog | None:
         """The views over the lake that is a database of this name (None: the project's own); None where no lake is."""
-        self._start()
-        return self._catalogs.get((database or self.creds.database).lower())
+        return self.catalogs.get((database or self.creds.database).lower())
 
     def views_of(self, ref: TableRef) -> ViewCatalog:
         """The views over the lake that holds a table."""
-        self._start()
-        return self._catalogs[(ref.catalog or self.creds.database).lower()]
+        return self.catalogs[(ref.catalog or self.creds.database).lower()]
 
     def find(self, name: tuple[str, ...]) -> TableRef | None:
         """The table or persisted view that a name in SQL means; None where it is no lake's."""
@@ -118,19 +116,18 @@ class LakeEnvironment(LocalEnvironment):
 
     def ensure_for(self, sql: str) -> None:
         """Make the views of all lakes that a statement needs and that are not there yet. The node reads what they show."""
-        self._start()
-        shown = [snapshot for catalog in self._catalogs.values() for snapshot in catalog.ensure_for(sql)]
+        shown = [snapshot for catalog in self.catalogs.values() for snapshot in catalog.ensure_for(sql)]
         with reading(sql):
             for snapshot in shown:
                 self.pins.log.note(snapshot.ref.location, Read.of(snapshot))
 
     def reads(self, sql: str) -> dict[str, int]:
         """The tables that a statement names, and the version at which this run reads each."""
-        self._start()
-        refs = [ref for catalog in self._catalogs.values() for ref in catalog.tables_in(sql)]
+        refs = [ref for catalog in self.catalogs.values() for ref in catalog.tables_in(sql)]
         return {str(ref): self.pins.snapshot(ref).version for ref in refs}
 
-    def _start(self) -> None:
+    def start(self) -> None:
+        """Open DuckDB, with the views over each lake; nothing where that is done."""
         with self.lock:
             if self.conn is not None:
                 return
@@ -162,7 +159,7 @@ class LakeEnvironment(LocalEnvironment):
             self.conn = connection
 
     def handle(self) -> LakeHandle:
-        self._start()
+        self.start()
         return LakeHandle(super().handle()._cursor._cursor, self)
 
     # -- Spark

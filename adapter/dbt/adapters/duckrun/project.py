@@ -34,11 +34,18 @@ class Compiled:
 
 
 class Project:
-    """A dbt project, read only. Each Frame is lazy, on the engine of its model, and keeps the versions that it was made
-    from; the next one reads what is newest then.
+    """A dbt project whose profile is of type duckrun, to look into; nothing is written. Each Frame is lazy, on the engine of
+    its model, and keeps the versions that it was made from; the next one reads what is newest then.
+
+    Example::
+
+        shop = project("dbt/")
+        shop.show("orders").show()
+        shop.cte("orders", "paid").pl()
+        shop.sql("select count(*) from {{ ref('orders') }}").collect()
     """
 
-    def __init__(self, folder: str | os.PathLike[str], target: str | None = None) -> None:
+    def __init__(self, folder: str | os.PathLike[str] = ".", target: str | None = None) -> None:
         self.folder = Path(folder).resolve()
         self.target = target
         self._env: LakeEnvironment | None = None
@@ -69,15 +76,12 @@ class Project:
 
     def ctes(self, model: str) -> list[str]:
         """The names of a model's common table expressions, in their order; ephemeral models that it reads among them."""
-        compiled = self._compiled(model)
-        return [cte.alias for cte in _with(_tree(compiled)).expressions]
+        return [cte.alias for cte in _ctes(self._compiled(model))]
 
     def cte(self, model: str, name: str) -> Frame:
         """The rows of one of a model's common table expressions. Raises InvalidConfig, with those that there are."""
         compiled = self._compiled(model)
-        tree = _tree(compiled)
-        with_ = _with(tree)
-        names = [cte.alias for cte in with_.expressions]
+        names = [cte.alias for cte in _ctes(compiled)]
         found = next((i for i, known in enumerate(names) if known.lower() == name.lower()), None)
         if found is None:
             raise InvalidConfig(f"Model {model} has no CTE {name!r}; it has {', '.join(names) or 'none'}.")
@@ -151,25 +155,12 @@ class Project:
             self._env = None
 
 
-def project(folder: str | os.PathLike[str] = ".", target: str | None = None) -> Project:
-    """A dbt project whose profile is of type duckrun, to look into: lazy Frames, and nothing is written.
-
-    Example::
-
-        shop = project("dbt/")
-        shop.show("orders").show()
-        shop.cte("orders", "paid").pl()
-        shop.sql("select count(*) from {{ ref('orders') }}").collect()
-    """
-    return Project(folder, target)
+project = Project
 
 
-def _tree(compiled: Compiled) -> exp.Expr:
-    return tree_in(compiled.text, compiled.node.dialect)
-
-
-def _with(tree: exp.Expr) -> exp.Expr:
-    return tree.args.get("with_") or exp.With(expressions=[])
+def _ctes(compiled: Compiled) -> list[exp.CTE]:
+    with_ = tree_in(compiled.text, compiled.node.dialect).args.get("with_")
+    return [] if with_ is None else with_.expressions
 
 
 def _up_to(compiled: Compiled, number: int) -> str:

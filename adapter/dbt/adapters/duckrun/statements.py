@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 import duckdb
 from dbt.adapters.duckrun.environment import LakeEnvironment
+from dbt.adapters.duckrun.spark.session import rows_changed
 
 from duckrun.engines.duckdb import DuckDBEngine, ViewCatalog
 from duckrun.errors import InvalidConfig
 from duckrun.lake.lake import ViewDefinition
 from duckrun.session import Session
 from duckrun.statements.parse.tokens import StatementText, TokenReader, split
-from duckrun.values.rows import Commit
 from duckrun.values.snapshot import TableRef
 
 # Words before the name of what a statement changes; words in brackets may be left out.
@@ -107,9 +107,7 @@ def carry_out(env: LakeEnvironment, cursor: duckdb.DuckDBPyConnection, part: Par
     finally:
         engine.close()
     _show(env, part.target)
-    if not isinstance(found, Commit):
-        return 0
-    return sum(filter(None, (found.rows_inserted, found.rows_updated, found.rows_deleted)))
+    return rows_changed(found)
 
 
 def drop(env: LakeEnvironment, ref: TableRef) -> None:

@@ -16,7 +16,6 @@ from duckrun.sql.names import quote_identifier, quote_literal
 from duckrun.sql.raising import raising
 from duckrun.values.rows import (
     NO_TABLE,
-    AppTransaction,
     DeleteInsertSpec,
     MergeClause,
     MergeSpec,
@@ -79,7 +78,6 @@ def plan_write(
     staging: str,
     source: Sequence[str],
     target: Snapshot | None,
-    app: AppTransaction | None = None,
     fenced: bool = True,
     constraints: TableConstraints | None = None,
 ) -> Write:
@@ -89,26 +87,25 @@ def plan_write(
     write there; ``constraints`` are the constraints that a table written whole keeps. Raises InvalidConfig and SchemaMismatch,
     which name the table, before anything is written.
     """
-    whole_write = strategy in (OVERWRITE, CREATE) or target is None
-    _require_columns(config, table, source, keys=not whole_write)  # a first write matches nothing
-    spec: RowSpec
-    if strategy in (OVERWRITE, CREATE) or target is None:
-        spec = WriteSpec(
+    if strategy in (OVERWRITE, CREATE):
+        target = None
+    _require_columns(config, table, source, keys=target is not None)  # a first write matches nothing
+    if target is None:
+        whole = WriteSpec(
             mode="overwrite",
             read_version=NO_TABLE if strategy == CREATE and fenced else None,
             description=config.description,
             column_comments=column_comments(config.documented, source),
             constraints=constraints,
-            app=app,
             **config.layout,
         )
-        return Write(spec, selected(source, config.constraints, staging))
+        return Write(whole, selected(source, config.constraints, staging))
     _refuse_other_partitions(config, table, target)
     columns, schema_mode = _columns_to_write(config, table, source, target.schema.names)
-    shared: dict[str, Any] = {**config.layout, "schema_mode": schema_mode, "app": app}
+    shared: dict[str, Any] = {**config.layout, "schema_mode": schema_mode}
     del shared["table_properties"]  # they are those of a table that is made
-    keys = tuple(match(key, columns) or key for key in config.unique_key)
     select = selected(columns, config.constraints, staging)
+    keys = tuple(match(key, columns) or key for key in config.unique_key)
     if strategy == "append":
         return Write(WriteSpec(mode="append", **shared), select)
     if strategy == "safeappend":
@@ -119,27 +116,22 @@ def plan_write(
         beside = [c for c in source if c not in columns and match(c, mentioned)]
         if beside:
             clauses = tuple(_limited(clause, columns) for clause in clauses)
-        spec = MergeSpec(keys=keys, clauses=clauses, on=on, **shared)
-        return Write(spec, selected([*columns, *beside], config.constraints, staging))
+            select = selected([*columns, *beside], config.constraints, staging)
+        return Write(MergeSpec(keys=keys, clauses=clauses, on=on, **shared), select)
     if strategy == "insert":
-        spec = MergeSpec(keys=keys, clauses=(MergeClause("not_matched_insert"),), on=_merge_on(config), **shared)
-        return Write(spec, select)
-    if strategy == "delete+insert":
-        predicate = _all_of(_target_predicates(config))
-        spec = DeleteInsertSpec(keys=keys, predicate=predicate, **shared)
-    elif strategy == "insert_overwrite":
-        predicate = _all_of(_target_predicates(config))
-        if predicate is None and not target.partition_columns:
-            spec = WriteSpec(mode="overwrite", **{**shared, "schema_mode": "fail"})
-        else:
-            spec = WriteSpec(mode="replace", predicate=predicate, **shared)
-    elif strategy == "microbatch":
+        adds = (MergeClause("not_matched_insert"),)
+        return Write(MergeSpec(keys=keys, clauses=adds, on=_merge_on(config), **shared), select)
+    if strategy == "microbatch":
         slice_ = _slice(config, source)
-        spec = WriteSpec(mode="replace", predicate=_all_of([slice_, *_target_predicates(config)]), **shared)
-        select = f"{select} where {slice_}"
-    else:
-        raise InvalidConfig(f"{config.node}: unknown write strategy {strategy!r}.")
-    return Write(spec, select)
+        predicate = _all_of([slice_, *_target_predicates(config)])
+        return Write(WriteSpec(mode="replace", predicate=predicate, **shared), f"{select} where {slice_}")
+    predicate = _all_of(_target_predicates(config))
+    if strategy == "delete+insert":
+        return Write(DeleteInsertSpec(keys=keys, predicate=predicate, **shared), select)
+    assert strategy == "insert_overwrite", "write_strategy gives one of these"
+    if predicate is None and not target.partition_columns:
+        return Write(WriteSpec(mode="overwrite", **{**shared, "schema_mode": "fail"}), select)
+    return Write(WriteSpec(mode="replace", predicate=predicate, **shared), select)
 
 
 def rows_that_stay(
@@ -152,15 +144,13 @@ def rows_that_stay(
         return "true"
     if strategy == "microbatch":
         return f"({_slice(config, source)}) is not true"
+    columns: Sequence[str] = config.unique_key
     if strategy == "insert_overwrite":
-        columns: Sequence[str] = target.partition_columns
-        predicate = _all_of(_target_predicates(config))
+        columns, predicate = target.partition_columns, _all_of(_target_predicates(config))
         if predicate is not None:
             return f"({predicate}) is not true"
         if not columns:
             return None
-    else:
-        columns = config.unique_key
     same = " and ".join(f"staged.{quote_identifier(c)} = target.{quote_identifier(c)}" for c in columns)
     return f"not exists (select 1 from {quote_identifier(staging)} as staged where {same})"
 
@@ -237,8 +227,8 @@ def _columns_to_write(
             f"New in the model: {', '.join(new) or 'none'}. Missing from the model: {', '.join(missing) or 'none'}. "
             "Run with --full-refresh, or set on_schema_change."
         )
-    modes: dict[str, SchemaMode] = {"append_new_columns": "append_new_columns", "sync_all_columns": "sync_all_columns"}
-    return list(source), modes.get(config.on_schema_change, "fail")
+    mode: Any = config.on_schema_change  # append_new_columns and sync_all_columns are schema modes
+    return list(source), mode
 
 
 def _names_its_columns(config: ModelConfig) -> bool:

@@ -14,7 +14,7 @@ from dbt.adapters.duckrun.model.values import mapping, match, merge_sql, names, 
 from duckrun.errors import InvalidConfig, MergeRefused
 from duckrun.sql.names import quote_identifier, quote_literal
 from duckrun.sql.raising import raising
-from duckrun.values.rows import ClauseKind, MergeClause
+from duckrun.values.rows import MergeClause
 
 _BASIC = (
     "merge_update_condition", "merge_insert_condition", "merge_update_columns", "merge_exclude_columns",
@@ -27,6 +27,9 @@ _ACTIONS = {
     "not_matched": ("insert", "do_nothing", "error"),
     "not_matched_by_source": ("update", "delete", "do_nothing", "error"),
 }
+
+
+_UNMATCHED = {"target": "not_matched", "source": "not_matched_by_source"}  # by whom a row is not matched
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,16 @@ def parse_merge(node: str, config: Mapping[str, Any]) -> tuple[MergeAction, ...]
     unmatched = _listed(node, "when_not_matched", clauses, [{"action": "insert"}])
     return (
         *(_action(node, "matched", clause) for clause in matched),
-        *(_action(node, _unmatched(node, clause), clause) for clause in unmatched),
+        *(
+            _action(
+                node,
+                _UNMATCHED[
+                    one_of(node, "by in merge_clauses", str(clause.get("by") or "target").lower(), tuple(_UNMATCHED))
+                ],
+                clause,
+            )
+            for clause in unmatched
+        ),
     )
 
 
@@ -94,11 +106,6 @@ def _listed(
     if not isinstance(value, list | tuple) or not value or not all(isinstance(v, Mapping) for v in value):
         raise InvalidConfig(f"{node}: merge_clauses.{key} must be a list of mappings, one a clause, not {value!r}.")
     return value
-
-
-def _unmatched(node: str, clause: Mapping[str, Any]) -> str:
-    by = one_of(node, "by in merge_clauses", str(clause.get("by") or "target").lower(), ("target", "source"))
-    return "not_matched_by_source" if by == "source" else "not_matched"
 
 
 def _action(node: str, side: str, clause: Mapping[str, Any]) -> MergeAction:
@@ -171,19 +178,16 @@ def clauses_of(
 
 
 def _clause(action: MergeAction, condition: str | None, columns: Sequence[str], target: Sequence[str]) -> MergeClause:
-    if action.action == "error":
+    doing = action.action
+    values: dict[str, Any] = {}
+    if doing == "error":
         doing = "insert" if action.side == "not_matched" else "update"
         message = action.error_message or f"a row is {action.side.replace('_', ' ')}, for which merge_clauses say error"
-        error = raising(MergeRefused, quote_literal(message))
-        return MergeClause(_kind(action.side, doing), condition, set={target[0]: error})
-    if action.action == "delete":
-        return MergeClause(_kind(action.side, "delete"), condition)
-    return MergeClause(_kind(action.side, action.action), condition, **_assignments(action, columns, target))
-
-
-def _kind(side: str, action: str) -> ClauseKind:
-    kind: Any = f"{side}_{action}"
-    return kind
+        values = {"set": {target[0]: raising(MergeRefused, quote_literal(message))}}
+    elif doing != "delete":
+        values = _assignments(action, columns, target)
+    kind: Any = f"{action.side}_{doing}"
+    return MergeClause(kind, condition, **values)
 
 
 def _assignments(action: MergeAction, columns: Sequence[str], target: Sequence[str]) -> dict[str, Any]:

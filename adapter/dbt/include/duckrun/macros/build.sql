@@ -19,6 +19,11 @@
   {{ return(compiled_code) }}
 {% endmacro %}
 
+{% macro duckrun_start() %}
+  {{ run_hooks(pre_hooks, inside_transaction=False) }}
+  {{ run_hooks(pre_hooks, inside_transaction=True) }}
+{% endmacro %}
+
 {% macro duckrun_finish(target_relation) %}
   {% do apply_grants(target_relation, config.get('grants'), should_revoke=False) %}
   {% do persist_docs(target_relation, model) %}

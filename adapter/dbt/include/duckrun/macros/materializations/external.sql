@@ -7,8 +7,7 @@
   {%- set write_options = adapter.external_write_options(location, options) -%}
   {%- set read_location = adapter.external_read_location(location, options) -%}
 
-  {{ run_hooks(pre_hooks, inside_transaction=False) }}
-  {{ run_hooks(pre_hooks, inside_transaction=True) }}
+  {% do duckrun_start() %}
 
   {%- set staging = adapter.staging_table(target_relation) -%}
   {% call statement('create_table', language=model['language']) -%}

@@ -3,8 +3,7 @@
   {%- set model_config = adapter.model_config(model) -%}
   {%- set strategy = adapter.write_strategy(model_config, load_cached_relation(this), should_full_refresh()) -%}
 
-  {{ run_hooks(pre_hooks, inside_transaction=False) }}
-  {{ run_hooks(pre_hooks, inside_transaction=True) }}
+  {% do duckrun_start() %}
 
   {%- set staging = none -%}
   {%- if model['language'] == 'python' -%}

@@ -3,8 +3,7 @@
   {%- set agate_table = load_agate_table() -%}
   {%- do store_result('agate_table', response='OK', agate_table=agate_table) -%}
 
-  {{ run_hooks(pre_hooks, inside_transaction=False) }}
-  {{ run_hooks(pre_hooks, inside_transaction=True) }}
+  {% do duckrun_start() %}
 
   {%- set commit = adapter.load_seed(target_relation, model, agate_table, config) -%}
   {% do store_result('main', response=commit, agate_table=agate_table) %}

@@ -7,8 +7,7 @@
     {% do exceptions.relation_wrong_type(existing, 'table') %}
   {%- endif -%}
 
-  {{ run_hooks(pre_hooks, inside_transaction=False) }}
-  {{ run_hooks(pre_hooks, inside_transaction=True) }}
+  {% do duckrun_start() %}
 
   {%- set strategy_macro = strategy_dispatch(config.get('strategy')) -%}
   {%- set strategy = strategy_macro(model, "snapshotted_data", "source_data", model['config'], existing is not none) -%}

@@ -2,8 +2,7 @@
   {%- set target_relation = this.incorporate(type='table') -%}
   {%- set model_config = adapter.model_config(model) -%}
 
-  {{ run_hooks(pre_hooks, inside_transaction=False) }}
-  {{ run_hooks(pre_hooks, inside_transaction=True) }}
+  {% do duckrun_start() %}
 
   {%- set staging = none -%}
   {%- if model['language'] == 'python' -%}

@@ -1,8 +1,7 @@
 {% materialization view, adapter="duckrun" %}
   {%- set target_relation = this.incorporate(type='view') -%}
 
-  {{ run_hooks(pre_hooks, inside_transaction=False) }}
-  {{ run_hooks(pre_hooks, inside_transaction=True) }}
+  {% do duckrun_start() %}
 
   {%- set view_sql = duckrun_contract_sql(sql) -%}
   {{ write(view_sql) }}
