@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import duckdb
 
+from duckrun.engines.duckdb.change import counted
 from duckrun.engines.duckdb.rows_to_write import order_by, types_of
 from duckrun.engines.duckdb.source import Rows
 from duckrun.engines.duckdb.target import altered, rows_of
@@ -20,8 +21,7 @@ def count_breaking(
     """How many rows, in their new form, a condition (Spark SQL) is not true for."""
     test = transpile(condition, "spark", "duckdb")
     rows = rows_of(altered(snapshot, alteration), cursor)
-    found = cursor.execute(f"SELECT count(*) FROM ({rows}) WHERE ({test}) IS NOT TRUE").fetchone()
-    return int(found[0]) if found else 0
+    return counted(cursor, f"({rows})", f"({test}) IS NOT TRUE")
 
 
 def rewritten(snapshot: Snapshot, alteration: Alteration, cursor: duckdb.DuckDBPyConnection) -> tuple[StagedFile, ...]:

@@ -79,9 +79,8 @@ def merge(job: Job, spec: MergeSpec, snapshot: Snapshot, rows: Rows) -> Commit:
 
 def _arrow_bytes(rows: Rows) -> int:
     """About how many bytes the rows take as Arrow, by a sample of them."""
-    row = rows.cursor.execute(f"SELECT count(*) FROM ({rows.sql})").fetchone()
-    count = int(row[0]) if row else 0
     sample = rows.cursor.sql(f"SELECT * FROM ({rows.sql}) LIMIT 2048").to_arrow_table()
+    count = counted(rows.cursor, f"({rows.sql})")
     return 0 if not sample.num_rows else sample.nbytes * count // sample.num_rows
 
 

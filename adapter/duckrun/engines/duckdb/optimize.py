@@ -11,7 +11,7 @@ from typing import Any
 
 import duckdb
 
-from duckrun.engines.duckdb.change import whole_files
+from duckrun.engines.duckdb.change import counted, whole_files
 from duckrun.engines.duckdb.rows_to_write import order_by, types_of
 from duckrun.engines.duckdb.source import Rows
 from duckrun.engines.duckdb.writers import staged
@@ -131,8 +131,7 @@ def _together(
     size = sum(f.size for f in files)
     if size <= target:
         return staged.stage(Rows(cursor, rows, kept), snapshot.ref, beside=files[0])
-    counted = cursor.execute(f"SELECT count(*) FROM {source}").fetchone()
-    per_file = (counted[0] if counted else 0) * target // size
+    per_file = counted(cursor, source) * target // size
     return staged.stage(
         Rows(cursor, rows, kept),
         snapshot.ref,

@@ -50,12 +50,8 @@ def write_commit(
     operation: Operation | None = None,
     returns: Sequence[Mapping[str, Any]] = (),
 ) -> int:
-    """The version committed, the one after a snapshot (None: version 0, a new table). ``note`` is the entry of our own.
-
-    ``returns`` are add actions of files that an older version had, as the log holds them: they come back. ``operation`` is the
-    one of ``new.spec`` unless it is given. Raises CommitTaken if another writer has the version, UnsupportedFeature for a table
-    that such a commit would break, InvalidConfig where rows of an append-only table would go, LostRows where the figures say
-    that rows would be lost.
+    """See Format.commit(). ``note`` is the entry of our own, ``operation`` that of ``new.spec`` unless it is given; ``returns`` are
+    add actions of files that an older version had, as the log holds them: they come back.
     """
     operation = operation or operation_of(new, snapshot)
     _check_files(ref, snapshot, new, operation, returns)
@@ -87,7 +83,7 @@ def write_commit(
 
 
 def unknown_features(snapshot: Snapshot) -> frozenset[str]:
-    """The features of a table that ask of a commit what ours do not do."""
+    """The features of a table that ask of a commit what this one does not do."""
     return (snapshot.reader_features | snapshot.writer_features) - _KNOWN
 
 

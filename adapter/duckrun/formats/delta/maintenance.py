@@ -182,7 +182,7 @@ def convert(
         convert_to_deltalake(
             ref.url,
             mode="error",
-            partition_by=Schema.from_json(_schema_json(partitions)) if partitions else None,
+            partition_by=Schema.from_json(json.dumps({"type": "struct", "fields": partitions})) if partitions else None,
             partition_strategy="hive" if partitions else None,
             storage_options=form.storage.delta_options(),
             # Parquet's bounds leave NaN out, and readers that skip files by them would lose the rows with it.
@@ -228,7 +228,3 @@ def _check_partitions(ref: TableRef, paths: list[str], asked: list[str]) -> None
 def _has_floats(schema: pa.Schema) -> bool:
     kinds = [column["type"] for column in fields_of(schema)]
     return any(types.holds(kind, floating) for kind in kinds for floating in ("float", "double"))
-
-
-def _schema_json(fields: list[dict[str, Any]]) -> str:
-    return json.dumps({"type": "struct", "fields": fields})
