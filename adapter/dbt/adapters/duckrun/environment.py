@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import duckdb
+from dbt.adapters.base import BaseRelation
 from dbt.adapters.contracts.connection import AdapterResponse
 from dbt.adapters.duckdb.environments.local import DuckDBConnectionWrapper, LocalEnvironment
 from dbt.adapters.duckdb.plugins import BasePlugin
@@ -92,6 +93,22 @@ class LakeEnvironment(LocalEnvironment):
     def views_of(self, ref: TableRef) -> ViewCatalog:
         """The views over the lake that holds a table."""
         return self.catalogs[(ref.catalog or self.creds.database).lower()]
+
+    def ref_of(self, relation: BaseRelation) -> TableRef | None:
+        """The table of a relation, or None where it cannot be one: a temporary relation, another database."""
+        views = self.catalog(relation.database)
+        if views is None or not relation.schema or not relation.identifier:
+            return None
+        try:
+            return views.lake.resolve(relation.schema, relation.identifier)
+        except InvalidConfig:  # a name that no table of a lake can have, such as one that starts with an underscore
+            return None
+
+    def present(self, relation: BaseRelation) -> TableRef | None:
+        """The table or persisted view that a lake holds for a relation; None where it holds none."""
+        ref = self.ref_of(relation)
+        lake = None if ref is None else self.lakes.of(ref)
+        return ref if ref is not None and lake is not None and (lake.definition(ref) or lake.exists(ref)) else None
 
     def find(self, name: tuple[str, ...]) -> TableRef | None:
         """The table or persisted view that a name in SQL means; None where it is no lake's."""

@@ -33,8 +33,7 @@ from dbt_common.contracts.constraints import ConstraintType
 from dbt_common.contracts.metadata import CatalogTable
 from dbt_common.exceptions import CompilationError, DbtRuntimeError
 
-from duckrun.errors import DuckrunError, InvalidConfig, UnsupportedFeature
-from duckrun.lake.lake import TableRef
+from duckrun.errors import DuckrunError, UnsupportedFeature
 from duckrun.run.pins import unnoted
 from duckrun.values.rows import DeleteSpec
 
@@ -70,22 +69,6 @@ class DuckrunAdapter(DuckDBAdapter):
     @property
     def env(self) -> LakeEnvironment:
         return self.connections.lake_env()
-
-    def _ref(self, relation: BaseRelation) -> TableRef | None:
-        """The table of a relation, or None where it cannot be one: a temporary relation, another database."""
-        views = self.env.catalog(relation.database)
-        if views is None or not relation.schema or not relation.identifier:
-            return None
-        try:
-            return views.lake.resolve(relation.schema, relation.identifier)
-        except InvalidConfig:  # a name that no table of a lake can have, such as one that starts with an underscore
-            return None
-
-    def _present(self, relation: BaseRelation) -> TableRef | None:
-        """The table or persisted view that a lake holds for a relation; None where it holds none."""
-        ref = self._ref(relation)
-        lake = None if ref is None else self.env.lakes.of(ref)
-        return ref if ref is not None and lake is not None and (lake.definition(ref) or lake.exists(ref)) else None
 
     def _no_lake(self, database: str | None) -> str:
         others = ", ".join(self.config.credentials.lakes or {}) or "none"
@@ -203,7 +186,7 @@ class DuckrunAdapter(DuckDBAdapter):
             self._stage().drop(relation)
             return
         with dbt_errors():
-            ref = self._present(relation)
+            ref = self.env.present(relation)
             if ref is None:
                 super().drop_relation(relation)
                 return
@@ -227,7 +210,7 @@ class DuckrunAdapter(DuckDBAdapter):
         super().drop_schema(relation)
 
     def truncate_relation(self, relation: BaseRelation) -> None:
-        ref = self._ref(relation)
+        ref = self.env.ref_of(relation)
         with dbt_errors():
             if ref is None or not self.env.lakes.of(ref).exists(ref):
                 super().truncate_relation(relation)
@@ -237,7 +220,7 @@ class DuckrunAdapter(DuckDBAdapter):
 
     def rename_relation(self, from_relation: BaseRelation, to_relation: BaseRelation) -> None:
         with dbt_errors():
-            if self._present(from_relation) is not None:
+            if self.env.present(from_relation) is not None:
                 raise UnsupportedFeature(
                     f"{from_relation} cannot be renamed to {to_relation}: a table of a lake is known by its folder. "
                     "Write it under the new name and drop the old one."
@@ -301,13 +284,15 @@ class DuckrunAdapter(DuckDBAdapter):
         model: Mapping[str, Any],
         staging: BaseRelation,
         location: str,
-        write_options: str,
-        read_location: str,
-        options: Mapping[str, Any],
+        options: dict[str, Any],
     ) -> DuckrunResponse:
         """Copy a staged relation to a file and persist a view over it; the staged relation goes."""
         try:
-            file = ExternalFile.parse(model, location, write_options, read_location, options)
+            written, read = (
+                self.external_write_options(location, options),
+                self.external_read_location(location, options),
+            )
+            file = ExternalFile.parse(model, location, written, read, options)
             return build_external(self._build(relation, parse_model(model)), staging.render(), file)
         finally:
             self._stage().drop(staging)
@@ -432,7 +417,7 @@ class DuckrunAdapter(DuckDBAdapter):
         self, relation: BaseRelation, model: Mapping[str, Any], for_relation: bool, for_columns: bool
     ) -> None:
         """Bring the descriptions in a Delta table up to date; a view's are in its definition file."""
-        ref = self._ref(relation)
+        ref = self.env.ref_of(relation)
         if ref is not None:
             documented = (model.get("columns") or {}) if for_columns else {}
             describe(self.env, ref, (model.get("description") or None) if for_relation else None, documented)

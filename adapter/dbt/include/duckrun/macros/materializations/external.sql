@@ -4,8 +4,6 @@
   {%- set target_relation = this.incorporate(type='view') -%}
   {%- set location = render(config.get('location', default=external_location(this, config))) -%}
   {%- set options = render_write_options(config) -%}
-  {%- set write_options = adapter.external_write_options(location, options) -%}
-  {%- set read_location = adapter.external_read_location(location, options) -%}
 
   {% do duckrun_start() %}
 
@@ -13,7 +11,7 @@
   {% call statement('create_table', language=model['language']) -%}
     {{- create_table_as(False, staging, compiled_code, model['language']) }}
   {%- endcall %}
-  {%- set commit = adapter.build_external(target_relation, model, staging, location, write_options, read_location, options) -%}
+  {%- set commit = adapter.build_external(target_relation, model, staging, location, options) -%}
   {% do store_result('main', response=commit) %}
   {% do duckrun_finish(target_relation) %}
 
