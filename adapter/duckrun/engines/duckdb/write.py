@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import duckdb
 import pyarrow as pa
@@ -115,7 +115,7 @@ class Job:
         if reason is not None:
             files = self.staged(rows, snapshot.partition_columns, spec.target_file_size)
             return self._added(files, snapshot, reason)
-        return self._by_delta_rs(spec, rows, snapshot)
+        return delta_rs.write(transaction, snapshot, rows, spec)
 
     def _overwrite(self, spec: WriteSpec, rows: Rows, snapshot: Snapshot | None) -> Commit:
         """All rows of a table, in place of those before."""
@@ -142,25 +142,12 @@ class Job:
             rows = self.kept(rows)
         reason = _why_staged(ref, rows, snapshot, whole=True)
         if reason is None:
-            return self._by_delta_rs(spec, rows, snapshot, partition_by, changed or repartitioned)
+            anew = changed or repartitioned
+            return delta_rs.write(self.transaction, snapshot, rows, spec, partition_by=partition_by, anew=anew)
         files = self.staged(rows, partition_by, spec.target_file_size)
         if snapshot is None or changed or repartitioned or spec.table_properties or spec.description is not None:
             definition = self._definition(spec, schema, partition_by, snapshot)
         return self._all(spec, files, snapshot, definition, reason)
-
-    def _by_delta_rs(
-        self,
-        spec: WriteSpec,
-        rows: Rows,
-        snapshot: Snapshot | None,
-        partition_by: Sequence[str] | None = None,
-        anew: bool = False,
-    ) -> Commit:
-        """``partition_by`` is that of a table whose rows are all written, None where rows are added; ``anew``: it is another one."""
-        reason = "whole rows of a source that can be read again"
-        said: dict[str, Any] = {"writer": "delta_rs", "reason": reason}
-        version = delta_rs.write(self.transaction, snapshot, rows, spec, partition_by=partition_by, anew=anew, **said)
-        return self.transaction.committed(version, **said)
 
     def _needs_definition(
         self, spec: WriteSpec, schema: pa.Schema, partition_by: Sequence[str], snapshot: Snapshot | None

@@ -18,10 +18,11 @@ from duckrun.formats.delta.statistics import EXACT_DIGITS
 from duckrun.formats.format import CommitTaken
 from duckrun.run.transaction import Transaction
 from duckrun.sql.names import quote_identifier
-from duckrun.values.rows import MemoryShares, MergeClause, ScanFile, WriteSpec
+from duckrun.values.rows import Commit, MemoryShares, MergeClause, ScanFile, WriteSpec
 from duckrun.values.snapshot import Snapshot
 
 MISSPELT = "delta_rs spells decimals and floating numbers among partition values so that not every reader finds them"
+_WHOLE = "whole rows of a source that can be read again"
 
 RESPELLED = "the log spells paths otherwise than delta_rs, whose removes would leave those files in the table"
 
@@ -43,11 +44,10 @@ def write(
     rows: Rows,
     spec: WriteSpec,
     *,
-    partition_by: Sequence[str] | None,
-    anew: bool,
-    **counts: Any,
-) -> int:
-    """Stream rows into new files and commit them. Returns the version; raises CommitTaken if it was taken.
+    partition_by: Sequence[str] | None = None,
+    anew: bool = False,
+) -> Commit:
+    """Stream rows into new files and commit them. Returns the commit; raises CommitTaken if its version was taken.
 
     With ``partition_by`` they are all rows of the table, ``anew`` where that has other columns or partitions than before; with None they are
     added.
@@ -57,7 +57,7 @@ def write(
     common: dict[str, Any] = {
         "target_file_size": spec.target_file_size,
         "writer_properties": _files(reader.schema, snapshot),
-        "commit_properties": commit_properties(transaction.app, transaction.note(**counts)),
+        "commit_properties": commit_properties(transaction.app, transaction.note(writer="delta_rs", reason=_WHOLE)),
     }
     defined: dict[str, Any] = {
         "configuration": dict(spec.table_properties) or None,
@@ -74,21 +74,20 @@ def write(
                 **defined,
                 **common,
             )
-            return 0
-        table = _handle(transaction, snapshot)
-        if partition_by is None:
-            write_deltalake(table, reader, mode="append", **common)
+        elif partition_by is None:
+            write_deltalake(_handle(transaction, snapshot), reader, mode="append", **common)
         else:
             if anew:
                 defined |= {"partition_by": list(partition_by), "schema_mode": "overwrite"}
-            write_deltalake(table, reader, mode="overwrite", **defined, **common)
+            write_deltalake(_handle(transaction, snapshot), reader, mode="overwrite", **defined, **common)
     except CommitFailedError as error:
         raise refused(transaction.ref, error) from error
     except DeltaError as error:
         if snapshot is None and form.exists(ref):
             raise CommitTaken(str(error)) from error
         raise
-    return snapshot.version + 1
+    version = 0 if snapshot is None else snapshot.version + 1
+    return transaction.committed(version, writer="delta_rs", reason=_WHOLE)
 
 
 def _handle(transaction: Transaction, snapshot: Snapshot) -> DeltaTable:
