@@ -98,15 +98,8 @@ class Transaction:
         commit = commit.with_(peak_bytes=sampler.peak, seconds=round(time.perf_counter() - started, 3))
         if self.pins is not None:
             self.pins.moved(self.ref, self.lake.snapshot(self.ref, None if commit.replayed else commit.version))
-        log.info(
-            "%s %s: version %s by %s in %.2f s%s",
-            commit.mode,
-            self.ref,
-            commit.version,
-            commit.writer,
-            commit.seconds,
-            ", replayed" if commit.replayed else "",
-        )
+        by = f"{commit.writer}{', replayed' if commit.replayed else ''}"
+        log.info("%s %s: version %s by %s in %.2f s", commit.mode, self.ref, commit.version, by, commit.seconds)
         return commit
 
     def _begin(self, over_files: bool) -> tuple[Snapshot | None, Commit | None]:

@@ -56,27 +56,23 @@ def _untranslated(what: str, otherwise: str = "") -> UnsupportedFeature:
     return UnsupportedFeature(f"{what} is not translated to Spark's SQL; {otherwise}run this with engine: duckdb.")
 
 
-def _refused(what: str) -> Callable[[Any], exp.Expr]:
+def _refused(what: str, where: Callable[[Any], object] = lambda node: True) -> Callable[[Any], exp.Expr]:
     def refuse(node: Any) -> exp.Expr:
-        raise _untranslated(what)
+        if where(node):
+            raise _untranslated(what)
+        return node
 
     return refuse
 
 
-def _count(node: Any) -> exp.Expr:
+def _counts_table(node: Any) -> bool:
     """``count(t.*)`` counts rows; Spark's those in which no column is NULL."""
-    of_table = isinstance(node.this, exp.Column) and isinstance(node.this.this, exp.Star)
-    return _refused("count(table.*)")(node) if of_table else node
+    return isinstance(node.this, exp.Column) and isinstance(node.this.this, exp.Star)
 
 
-def _unnest(node: Any) -> exp.Expr:
-    return _refused("WITH ORDINALITY")(node) if node.args.get("offset") else node
-
-
-def _select(node: Any) -> exp.Expr:
+def _unnests_several(node: Any) -> bool:
     """Lists side by side end with the longer one; Spark makes every pair of their elements."""
-    unnested = [p for p in node.expressions if p.find(exp.Unnest, exp.Explode) is not None]
-    return _refused("unnest() of several lists in one SELECT")(node) if len(unnested) > 1 else node
+    return sum(each.find(exp.Unnest, exp.Explode) is not None for each in node.expressions) > 1
 
 
 def _seconds(node: Any) -> exp.Expr:
@@ -191,7 +187,7 @@ def _within_group(node: Any) -> exp.Expr:
     """``percentile_cont(0.5) within group (order by x)``, which sqlglot writes as Spark's approximate function."""
     order = node.expression.expressions if isinstance(node.expression, exp.Order) else []
     if isinstance(node.this, exp.PercentileDisc) and order and order[0].args.get("desc"):
-        return _refused("percentile_disc over a descending order")(node)
+        raise _untranslated("percentile_disc over a descending order")
     if not isinstance(node.this, exp.PercentileCont) or len(order) != 1:
         return node
     part = node.this.this
@@ -233,7 +229,7 @@ def _name_of_day(node: Any) -> exp.Expr:
 def _json(node: Any) -> exp.Expr:
     """``'…'::json``: JSON is text in a Delta table, as DuckDB stores it. Spark has no TIME."""
     if node.to.this in (exp.DataType.Type.TIME, exp.DataType.Type.TIMETZ):
-        return _refused("The type TIME")(node)
+        raise _untranslated("The type TIME")
     return exp.cast(node.this, "text") if node.to.this == exp.DataType.Type.JSON else node
 
 
@@ -330,7 +326,7 @@ _RULES: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
     exp.ArrayAgg: _array_agg,
     exp.Bracket: _bracket,
     exp.Cast: _json,
-    exp.Count: _count,
+    exp.Count: _refused("count(table.*)", _counts_table),
     exp.DayOfWeek: lambda node: _day_of_week(node.this),
     exp.Extract: _extract,
     exp.DateDiff: _date_diff,
@@ -343,12 +339,12 @@ _RULES: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
     exp.WithinGroup: _within_group,
     exp.Qualify: _qualify,
     exp.Table: _table,
-    exp.Select: _select,
+    exp.Select: _refused("unnest() of several lists in one SELECT", _unnests_several),
     exp.Skewness: _refused("skewness(), which Spark computes by another formula,"),
     exp.Kurtosis: _refused("kurtosis(), which Spark computes by another formula,"),
     exp.UnixToTime: _seconds,
     exp.ToBinary: lambda node: _call("bin", node.this),
-    exp.Unnest: _unnest,
+    exp.Unnest: _refused("WITH ORDINALITY", lambda node: node.args.get("offset")),
     exp.Dayname: _name_of_day,
     exp.Monthname: _name_of_day,
     exp.Window: _array_agg,

@@ -42,8 +42,13 @@ def merge(statement: Merge, ref: TableRef, reading: Reading, asked: Asked) -> Wo
 class _Merge:
     def __init__(self, statement: Merge, snapshot: Snapshot, reading: Reading, asked: Asked) -> None:
         self.statement, self.snapshot, self.reading, self.asked = statement, snapshot, reading, asked
+        self.what = f"MERGE into table {snapshot.ref}"
         self.given = statement.source if isinstance(statement.source, Given) else None
-        self.items = _items(statement, reading)
+        self.items = (
+            source_items([statement.source], statement.with_, reading)
+            if isinstance(statement.source, exp.Expr)
+            else [Item(statement.source.alias, {column: column for column in statement.source.columns})]
+        )
         self.names = {name.lower(): name for name in self.items[0].columns}
         self.sides = Sides(str(snapshot.ref), statement.alias, snapshot.schema.names, self.items)
         self.spelled = {name.lower(): name for name in snapshot.schema.names}
@@ -58,7 +63,7 @@ class _Merge:
     def work(self) -> Work:
         """Clauses first: they say which columns the source has to have."""
         if not self.whens:
-            raise InvalidConfig(f"MERGE into table {self.snapshot.ref} has no clause that does anything.")
+            raise InvalidConfig(f"{self.what} has no clause that does anything.")
         clauses = tuple(self._clause(when) for when in self.whens)
         on = None if not self.on else self._text(all_of(self.on))
         source = self._queried() if self.given is None else self._renamed(self.given)
@@ -95,15 +100,15 @@ class _Merge:
         renamed = [(value.name, key) for key, value in self.keys.items() if not self._is_same(key, value)]
         if not renamed:
             return given.rows
-        what, pairs = f"MERGE into table {self.snapshot.ref}", ", ".join(f"{old} AS {new}" for old, new in renamed)
+        pairs = ", ".join(f"{old} AS {new}" for old, new in renamed)
         if not isinstance(given.rows, LazyRows):
             raise InvalidConfig(
-                f"{what}: its keys have other names in the source; give a Frame, or rename them ({pairs})."
+                f"{self.what}: its keys have other names in the source; give a Frame, or rename them ({pairs})."
             )
         taken = [new for _, new in renamed if new.lower() in self.names]
         if taken:
             raise InvalidConfig(
-                f"{what}: the source has a column {', '.join(taken)} that is not the key; rename it, and the key ({pairs})."
+                f"{self.what}: the source has a column {', '.join(taken)} that is not the key; rename it, and the key ({pairs})."
             )
         return given.rows.renamed([*((column, column) for column in given.columns), *renamed])
 
@@ -122,7 +127,7 @@ class _Merge:
                 self.keys[key[0]] = key[1]
         if not self.keys:
             raise InvalidConfig(
-                f"MERGE into table {self.snapshot.ref} has no key: its condition needs at least one equality of a column of "
+                f"{self.what} has no key: its condition needs at least one equality of a column of "
                 f"{self.statement.alias} with the source (AND-ed with whatever else), such as target.id = source.id."
             )
 
@@ -158,7 +163,7 @@ class _Merge:
             elif _takes_all(when) and changed and self.given is None:
                 if self.asked.schema_mode != "fail":
                     raise UnsupportedFeature(
-                        f"MERGE into table {self.snapshot.ref}: with schema_mode {self.asked.schema_mode} the source calls its "
+                        f"{self.what}: with schema_mode {self.asked.schema_mode} the source calls its "
                         f"keys what the table does; rename {', '.join(changed)} in a subquery."
                     )
                 when = When(when.kind, when.condition, self._all_by_name())
@@ -170,7 +175,7 @@ class _Merge:
         missing = [name for lower, name in self.spelled.items() if lower not in self.names]
         if new or missing:
             raise SchemaMismatch(
-                f"MERGE into table {self.snapshot.ref}: * takes every column by its name; missing in the source: "
+                f"{self.what}: * takes every column by its name; missing in the source: "
                 f"{', '.join(missing) or 'none'}; not in the table: {', '.join(new) or 'none'}."
             )
         alias = self.items[0].alias
@@ -190,12 +195,11 @@ class _Merge:
             return MergeClause(when.kind, condition)  # type: ignore[arg-type]
         values = {self.sides.assigned(name): self.sides.rewritten(value, visible) for name, value in when.assigned}
         if len(values) < len(when.assigned):
-            raise InvalidConfig(f"MERGE into table {self.snapshot.ref} sets a column twice.")
+            raise InvalidConfig(f"{self.what} sets a column twice.")
         side = TARGET if when.kind == "not_matched_insert" else SOURCE if "by_source" in when.kind else None
         if side is not None and any(names_side(value, side) for value in values.values()):
             raise InvalidConfig(
-                f"MERGE into table {self.snapshot.ref}: WHEN {when.kind.rpartition('_')[0].upper().replace('_', ' ')} has no "
-                f"row of the {side}."
+                f"{self.what}: WHEN {when.kind.rpartition('_')[0].upper().replace('_', ' ')} has no row of the {side}."
             )
         if all(self._is_plain(name, value) for name, value in values.items()):
             for name, value in values.items():
@@ -217,7 +221,7 @@ class _Merge:
         """
         if has_subquery(tree) and not self.reading.engine.subqueries_in_changes:
             raise UnsupportedFeature(
-                f"MERGE into table {self.snapshot.ref}: a subquery in a condition or value is not supported on "
+                f"{self.what}: a subquery in a condition or value is not supported on "
                 f"{self.reading.engine.name}; put it into the source, or run this with engine: duckdb."
             )
         root = exp.Paren(this=tree.copy())
@@ -233,12 +237,6 @@ class _Merge:
                 self.projected.setdefault(given, column_of(SOURCE, name))
             column.set("this", exp.to_identifier(given, quoted=True))
         return self.reading.text(root.this)
-
-
-def _items(statement: Merge, reading: Reading) -> list[Item]:
-    if isinstance(statement.source, Given):
-        return [Item(statement.source.alias, {column: column for column in statement.source.columns})]
-    return source_items([statement.source], statement.with_, reading)
 
 
 def _takes_all(when: When) -> bool:

@@ -24,6 +24,10 @@ class Item:
     alias: str
     columns: dict[str, str]
 
+    def given(self, name: str) -> str | None:
+        """The source's name of a column, which is named in any case; None for one that is not there."""
+        return {column.lower(): given for column, given in self.columns.items()}.get(name.lower())
+
 
 @dataclass
 class Sides:
@@ -92,10 +96,10 @@ class Sides:
             return column_of(TARGET, self._of_target[name.lower()])
         for item in self.items:
             if len(qualifier) == 1 and item.alias.lower() == full:
-                lower = {column.lower(): given for column, given in item.columns.items()}
-                if name.lower() not in lower:
+                given = item.given(name)
+                if given is None:
                     raise InvalidConfig(f"{item.alias} has no column {name}. {self._known()}")
-                return column_of(SOURCE, lower[name.lower()])
+                return column_of(SOURCE, given)
         return None
 
     def _bare(self, name: str, visible: str | None) -> exp.Column | None:
@@ -103,9 +107,9 @@ class Sides:
         if visible != SOURCE and name.lower() in self._of_target:
             found.append((self.alias, column_of(TARGET, self._of_target[name.lower()])))
         for item in self.items if visible != TARGET else ():
-            lower = {column.lower(): given for column, given in item.columns.items()}
-            if name.lower() in lower:
-                found.append((item.alias, column_of(SOURCE, lower[name.lower()])))
+            given = item.given(name)
+            if given is not None:
+                found.append((item.alias, column_of(SOURCE, given)))
         if len(found) > 1:
             places = " and ".join(f"{alias}.{name}" for alias, _ in found)
             raise InvalidConfig(f"The column {name} is ambiguous: it may be {places}. Write one of them.")
