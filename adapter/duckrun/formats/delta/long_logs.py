@@ -26,6 +26,7 @@ LONG = 100
 """Commits since the last checkpoint from which on a log is long. Every writer of ours makes a checkpoint long before."""
 
 _KEPT = 16
+_KEPT_OPEN = 4  # an open log holds the list of its files
 
 
 def last_checkpoint(storage: Storage, location: str) -> int:
@@ -90,7 +91,7 @@ class LastRead:
         """Keep a newest version. On a local path its log is opened again as fast."""
         mark = None if self._storage.is_local else _mark(self._storage, snapshot.ref, snapshot.version)
         if mark is not None:
-            if len(self._kept) >= _KEPT:
+            if len(self._kept) >= _KEPT_OPEN:
                 self._kept.clear()
             self._kept[snapshot.ref.location] = (snapshot, table, mark)
 
