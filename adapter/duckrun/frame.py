@@ -15,8 +15,11 @@ if TYPE_CHECKING:
 class Frame(LazyRows):
     """Rows that are computed when they are asked for, from tables pinned at one version each, by a session.
 
-    Example: ``s.sql("select carrier, count(*) n from main.flights group by all").pl()``. Transforms are SQL;
-    ``native`` is the DuckDB relation or Spark DataFrame underneath, for everything else.
+    Transforms are SQL; ``native`` is the DuckDB relation or Spark DataFrame underneath, for everything else.
+
+    Example::
+
+        s.sql("select item, count(*) as n from sales.orders group by item").pl()
     """
 
     def __init__(

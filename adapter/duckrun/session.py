@@ -77,6 +77,11 @@ class Session:
 
     Every statement reads each table at one version. A session follows the lake: a table is pinned again for each
     statement, unless ``pins`` was given (a dbt invocation, a Dagster step), which then hold for the whole session.
+
+    Example::
+
+        with duckrun.connect("lake/") as s:
+            s.sql("select item, sum(price) from sales.orders group by item").show()
     """
 
     def __init__(

@@ -37,10 +37,13 @@ if TYPE_CHECKING:
 class Table:
     """One table of a session: its rows, its past, and its changes, each of which is one commit and returns it.
 
-    Conditions and expressions are SQL text with DuckDB's meaning, on both engines. Example::
+    Conditions and expressions are SQL text with DuckDB's meaning, on both engines.
+
+    Example::
 
         orders = DeltaTable.forName(s, "sales.orders").alias("t")
-        orders.merge(changes.alias("s"), "t.id = s.id").whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+        changes = s.sql("select 2 as id, 'kiwi' as item, 3.5 as price").alias("s")
+        orders.merge(changes, "t.id = s.id").whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
     """
 
     def __init__(self, session: Session, ref: TableRef, alias: str | None = None) -> None:

@@ -60,6 +60,14 @@ class DuckrunDbtCliResource(DbtCliResource):
     What it adds: dbt gets ``DUCKRUN_RUN_ID``, so that a retried step commits each model once, and the step's part of the
     memory, where its profile sets no ``memory_limit``; and materializations carry rows, columns, version, location,
     engine, seconds and peak memory.
+
+    Example::
+
+        @dbt_assets(manifest="target/manifest.json", dagster_dbt_translator=DuckrunDbtTranslator())
+        def shop(context: dg.AssetExecutionContext, dbt: DuckrunDbtCliResource):
+            yield from dbt.cli(["build"], context=context).stream()
+
+        defs = dg.Definitions(assets=[shop], resources={"dbt": DuckrunDbtCliResource(project_dir="shop")})
     """
 
     memory_fraction: float | None = Field(

@@ -29,6 +29,12 @@ class DuckrunDbtTranslator(DagsterDbtTranslator):
     So a Python asset with key ``["marts", "daily"]`` may be a dbt source, and a dbt model a Python asset's input. A key
     in the node's own ``meta.dagster.asset_key`` wins. ``engine`` is what models run on that do not say, for the icon in
     the graph; a model's group is its dbt group, else the first folder it is in.
+
+    Example::
+
+        @dbt_assets(manifest="target/manifest.json", dagster_dbt_translator=DuckrunDbtTranslator(engine="spark"))
+        def shop(context: dg.AssetExecutionContext, dbt: DuckrunDbtCliResource):
+            yield from dbt.cli(["build"], context=context).stream()
     """
 
     def __init__(self, settings: DagsterDbtTranslatorSettings | None = None, *, engine: EngineName = "duckdb") -> None:

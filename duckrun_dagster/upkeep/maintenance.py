@@ -53,6 +53,10 @@ class MaintainedTable(Resolvable):
     ``predicate`` (over partition columns) go with optimize; ``retention_hours`` with vacuum: None is the table's own
     retention, a week unless it says otherwise, and less than that is refused. The same settings are written in YAML, where
     ``key`` is a text with slashes.
+
+    Example::
+
+        MaintainedTable(dg.AssetKey(["sales", "orders"]), z_order_by=("customer",), retention_hours=24 * 14)
     """
 
     key: ResolvedAssetKey

@@ -52,7 +52,10 @@ NameDefinition = ViewDefinition | LocationDefinition
 class Lake:
     """Names to tables, for one root and one set of credentials.
 
-    Example: ``Lake("lake/").snapshot(lake.parse("sales.orders")).version``.
+    Example::
+
+        lake = Lake("lake/")
+        lake.snapshot(lake.parse("sales.orders")).version
     """
 
     def __init__(

@@ -176,7 +176,12 @@ Statement = Reads | CreateView | CreateTemporary | Drop | TableStatement
 
 @dataclass(frozen=True)
 class Done:
-    """What a statement did that makes no version of a table: views, temporary names, drops."""
+    """What a statement did that makes no version of a table: views, temporary names, drops.
+
+    Example::
+
+        s.sql("drop table sales.orders")
+    """
 
     statement: str
     name: str

@@ -38,6 +38,10 @@ class AppTransaction:
     """The name of a piece of work and the count of commits within it.
 
     Source: Delta protocol, Transaction Identifiers (the ``txn`` action).
+
+    Example::
+
+        s.execute("sales.orders", WriteSpec("append", app=AppTransaction("load of 2026-01-01")), rows)  # once, however often it is run
     """
 
     app_id: str
@@ -63,6 +67,10 @@ class ReadSpec:
 
     ``predicate`` is SQL in ``dialect``; ``columns`` keeps the order given; ``version`` and ``timestamp``
     (ISO 8601, UTC when it names no zone) exclude each other, and neither means the version pinned by the run.
+
+    Example::
+
+        s.scan("sales.orders", ReadSpec(columns=("id",), predicate="price > 2", version=0)).show()
     """
 
     columns: tuple[str, ...] | None = None
@@ -80,6 +88,11 @@ class ReadSpec:
 class TableConstraints:
     """What a table holds all its rows to, whoever writes them: columns without NULL, and conditions (SQL in the dialect of
     the spec) by their names.
+
+    Example::
+
+        held = TableConstraints(not_null=("id",), checks={"positive": "price > 0"})
+        s.execute("sales.orders", WriteSpec("overwrite", constraints=held), rows)
     """
 
     not_null: tuple[str, ...] = ()
@@ -100,6 +113,10 @@ class WriteSpec(Layout, Spec):
     properties, constraints and description go too.
     ``constraints`` are kept in the table that this write makes or overwrites, in the place of those that an earlier write
     gave it; with None, and for all that ALTER TABLE gave it, the table has the constraints that it had.
+
+    Example::
+
+        s.execute("sales.orders", WriteSpec("replace", predicate="item = 'kiwi'"), rows.slice(0, 1))
     """
 
     mode: WriteMode
@@ -131,6 +148,11 @@ class MergeClause:
 
     ``condition`` and the values of ``set`` are SQL over the aliases ``source`` and ``target``. ``set`` maps a
     target column to an expression; None means every column from the source. ``columns`` limits "every column".
+
+    Example::
+
+        newer = MergeClause("matched_update", condition="source.price > target.price", set={"price": "source.price"})
+        s.execute("sales.orders", MergeSpec(("id",), (newer,)), rows)
     """
 
     kind: ClauseKind
@@ -156,6 +178,10 @@ class MergeSpec(Layout, Spec):
     (over bare column names) bounds both sides: the merge is one into a table of nothing but those rows of the target for
     which it is true, and a row that it is not true for fails the merge, be it one of the source or one that a clause makes.
     The layout is that of the table, if this merge has to create it.
+
+    Example::
+
+        s.execute("sales.orders", MergeSpec(("id",)), rows)  # updates the rows with a key of the source, inserts the others
     """
 
     keys: tuple[str, ...]
@@ -180,6 +206,10 @@ class DeleteInsertSpec(Layout, Spec):
 
     ``predicate`` limits what is deleted; ``within`` does too, and a row of the source for which it is not true fails the
     write. Both are over bare column names.
+
+    Example::
+
+        s.execute("sales.orders", DeleteInsertSpec(("item",)), rows)
     """
 
     keys: tuple[str, ...]
@@ -201,6 +231,10 @@ class DeleteSpec(Spec):
 
     ``predicate`` is over the table's columns, as they are or as ``target.column``. With a source of rows, it is over the
     aliases ``target`` and ``source``, and a row goes if it is true with any row of the source.
+
+    Example::
+
+        s.execute("sales.orders", DeleteSpec("price < 3"))
     """
 
     predicate: str | None = None
@@ -215,6 +249,10 @@ class UpdateSpec(Spec):
     Columns are named as they are or as ``target.column``. With a source of rows, all is over the aliases ``target`` and
     ``source``, and a row for which the predicate is true with several rows of the source is an error
     (DuplicateSourceKeys).
+
+    Example::
+
+        s.execute("sales.orders", UpdateSpec({"price": "price * 1.1"}, predicate="item = 'fig'"))
     """
 
     set: Mapping[str, str]
@@ -240,6 +278,10 @@ class ScanFile:
     ``rows`` is their count, None where it is not known; ``deletion_vector`` whether some of them are deleted, ``deleted_rows``
     how many.
     Source: Delta protocol, Add File and Remove File.
+
+    Example::
+
+        [file.path for file in s.table("sales.orders").snapshot().files()]
     """
 
     path: str
@@ -287,6 +329,11 @@ class StagedFile(ScanFile):
 
     ``schema`` is the Arrow schema of the table's rows (IPC message, base64), ``figures`` what is known of columns by their
     names; ``stats`` are the statistics that the table's format has of the file already.
+
+    Example::
+
+        files = s.stage("sales.orders", rows)  # in as many processes as there are parts
+        s.commit_staged("sales.orders", files, WriteSpec("append"))
     """
 
     schema: str = ""
@@ -301,7 +348,12 @@ class StagedFile(ScanFile):
 
 @dataclass(frozen=True)
 class MemoryShares:
-    """Bytes that a job was given: DuckDB's limit, and what delta_rs may hold before it spills."""
+    """Bytes that a job was given: DuckDB's limit, and what delta_rs may hold before it spills.
+
+    Example::
+
+        s.execute("sales.orders", WriteSpec("append"), rows).memory
+    """
 
     limit: int
     duckdb: int
@@ -312,6 +364,11 @@ class MemoryShares:
 class Commit:
     """What one write did. Rows, files and bytes are counts; ``seconds`` is wall time; ``peak_bytes`` is the
     highest resident size of this process during the write, sampled. A count is None where the log does not say.
+
+    Example::
+
+        commit = s.execute("sales.orders", MergeSpec(("id",)), rows)
+        commit.version, commit.rows_inserted, commit.rows_updated  # (1, 1, 1)
     """
 
     table: str

@@ -19,7 +19,12 @@ DELTA = "delta"
 
 @dataclass(frozen=True)
 class TableRef:
-    """A table's name in the lake and the folder that holds it. ``catalog`` names the lake where it is an attached one."""
+    """A table's name in the lake and the folder that holds it. ``catalog`` names the lake where it is an attached one.
+
+    Example::
+
+        s.table("sales.orders").ref.location
+    """
 
     schema: str
     name: str
@@ -42,6 +47,10 @@ class Snapshot:
 
     ``schema`` is the Arrow form of the table's schema, comments as field metadata; ``properties`` are the table
     properties, ``checks`` the conditions of its constraints (Spark SQL) by their names. The list of files is read when it is asked for.
+
+    Example::
+
+        s.table("sales.orders").snapshot().version
     """
 
     ref: TableRef
@@ -105,7 +114,10 @@ class Snapshot:
 class Scan:
     """Files of one snapshot, with the columns and the predicate to read them by. Survives pickle and JSON.
 
-    Example: ``parts = table.snapshot().scan().split(4)``, then ``session.open(part)`` in four processes.
+    Example::
+
+        for part in s.table("sales.orders").snapshot().scan().split(4):
+            s.open(part).show()  # each in a process of its own
     """
 
     ref: TableRef

@@ -29,7 +29,12 @@ def sort_order(properties: Mapping[str, str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class ColumnSpec:
-    """A column of a table to make. ``type`` is SQL in the dialect of the spec that holds it."""
+    """A column of a table to make. ``type`` is SQL in the dialect of the spec that holds it.
+
+    Example::
+
+        s.execute("sales.items", CreateSpec((ColumnSpec("name", "VARCHAR", nullable=False, comment="as it is sold"),)))
+    """
 
     name: str
     type: str
@@ -43,6 +48,10 @@ class CreateSpec(Layout, Spec):
 
     ``if_exists`` is what a table that is there already means: an error, nothing to do, or a table to put this one
     in place of.
+
+    Example::
+
+        s.execute("sales.items", CreateSpec((ColumnSpec("name", "VARCHAR"),), checks={"named": "name <> ''"}))
     """
 
     columns: tuple[ColumnSpec, ...]
@@ -62,25 +71,49 @@ class CreateSpec(Layout, Spec):
 
 @dataclass(frozen=True)
 class AddColumn:
-    """A new column, last; NULL in the rows that are there."""
+    """A new column, last; NULL in the rows that are there.
+
+    Example::
+
+        s.execute("sales.orders", AlterSpec((AddColumn(ColumnSpec("day", "DATE")),)))
+    """
 
     column: ColumnSpec
 
 
 @dataclass(frozen=True)
 class DropColumn:
+    """A column goes, with its values.
+
+    Example::
+
+        s.execute("sales.orders", AlterSpec((DropColumn("item"),)))
+    """
+
     name: str
 
 
 @dataclass(frozen=True)
 class RenameColumn:
+    """A column gets another name, and keeps its values.
+
+    Example::
+
+        s.execute("sales.orders", AlterSpec((RenameColumn("item", to="fruit"),)))
+    """
+
     name: str
     to: str
 
 
 @dataclass(frozen=True)
 class ChangeType:
-    """Another type that holds every value of the present one (Delta protocol, Type Widening)."""
+    """Another type that holds every value of the present one (Delta protocol, Type Widening).
+
+    Example::
+
+        s.execute("sales.orders", AlterSpec((ChangeType("id", "BIGINT"),)))
+    """
 
     name: str
     type: str
@@ -88,17 +121,36 @@ class ChangeType:
 
 @dataclass(frozen=True)
 class SetNotNull:
+    """A column takes no NULL from now on; rows that have one are an error.
+
+    Example::
+
+        s.execute("sales.orders", AlterSpec((SetNotNull("id"),)))
+    """
+
     name: str
 
 
 @dataclass(frozen=True)
 class DropNotNull:
+    """A column takes NULL again.
+
+    Example::
+
+        s.execute("sales.orders", AlterSpec((SetNotNull("id"), DropNotNull("id"))))
+    """
+
     name: str
 
 
 @dataclass(frozen=True)
 class AddCheck:
-    """A named condition that every row satisfies, those there included."""
+    """A named condition that every row satisfies, those there included.
+
+    Example::
+
+        s.execute("sales.orders", AlterSpec((AddCheck("positive", "price > 0"),)))
+    """
 
     name: str
     expression: str
@@ -106,31 +158,62 @@ class AddCheck:
 
 @dataclass(frozen=True)
 class DropCheck:
+    """A condition goes; one that is not there is an error but with ``if_exists``.
+
+    Example::
+
+        s.execute("sales.orders", AlterSpec((DropCheck("positive", if_exists=True),)))
+    """
+
     name: str
     if_exists: bool = False
 
 
 @dataclass(frozen=True)
 class SetProperties:
+    """Table properties are added, or get another value.
+
+    Example::
+
+        s.execute("sales.orders", AlterSpec((SetProperties({"delta.appendOnly": "true"}),)))
+    """
+
     properties: Mapping[str, str]
 
 
 @dataclass(frozen=True)
 class UnsetProperties:
+    """Table properties go; one that is not there is an error but with ``if_exists``.
+
+    Example::
+
+        s.execute("sales.orders", AlterSpec((UnsetProperties(("delta.appendOnly",), if_exists=True),)))
+    """
+
     names: tuple[str, ...]
     if_exists: bool = False
 
 
 @dataclass(frozen=True)
 class ClusterBy:
-    """The columns of liquid clustering; none ends it. The rows that are there are clustered by the next OPTIMIZE."""
+    """The columns of liquid clustering; none ends it. The rows that are there are clustered by the next OPTIMIZE.
+
+    Example::
+
+        s.execute("sales.orders", AlterSpec((ClusterBy(("item",)),)))  # engine: spark
+    """
 
     columns: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class SetComment:
-    """The description of the table, or of one column."""
+    """The description of the table, or of one column.
+
+    Example::
+
+        s.execute("sales.orders", AlterSpec((SetComment("what was bought", column="item"),)))
+    """
 
     comment: str | None
     column: str | None = None
@@ -154,7 +237,12 @@ Change = (
 
 @dataclass(frozen=True)
 class AlterSpec(Spec):
-    """Changes of a table's definition, carried out in their order, in one commit where the engine can."""
+    """Changes of a table's definition, carried out in their order, in one commit where the engine can.
+
+    Example::
+
+        s.execute("sales.orders", AlterSpec((AddColumn(ColumnSpec("day", "DATE")), RenameColumn("item", "fruit"))))
+    """
 
     changes: tuple[Change, ...]
 
@@ -169,6 +257,10 @@ class AlterSpec(Spec):
 class OptimizeSpec(Spec):
     """Fewer, larger files with the same rows; ``z_order_by`` puts rows that are near in these columns into the same
     files. ``predicate`` (over partition columns) limits it to some partitions; ``target_file_size`` is in bytes.
+
+    Example::
+
+        s.execute("sales.orders", OptimizeSpec(z_order_by=("item",)))
     """
 
     predicate: str | None = None
@@ -182,6 +274,10 @@ class OptimizeSpec(Spec):
 class VacuumSpec(Spec):
     """Remove the files that no version within ``retention_hours`` uses (None: the table's own retention, a week unless
     it says otherwise). ``dry_run`` only lists them. ``enforce_retention`` refuses less than the table's retention.
+
+    Example::
+
+        s.execute("sales.orders", VacuumSpec(dry_run=True)).removed
     """
 
     retention_hours: float | None = None
@@ -193,7 +289,12 @@ class VacuumSpec(Spec):
 
 @dataclass(frozen=True)
 class CheckpointSpec(Spec):
-    """Write a checkpoint of the newest version (Delta protocol, Checkpoints)."""
+    """Write a checkpoint of the newest version (Delta protocol, Checkpoints).
+
+    Example::
+
+        s.execute("sales.orders", CheckpointSpec())
+    """
 
     mode = "checkpoint"
 
@@ -202,6 +303,10 @@ class CheckpointSpec(Spec):
 class CleanupLogSpec(Spec):
     """Remove entries of the log that are older than the table's ``delta.logRetentionDuration`` and covered by a
     checkpoint.
+
+    Example::
+
+        s.execute("sales.orders", CleanupLogSpec())
     """
 
     mode = "cleanup_log"
@@ -209,7 +314,12 @@ class CleanupLogSpec(Spec):
 
 @dataclass(frozen=True)
 class RestoreSpec(Spec):
-    """Make the table what it was at a version or at a time (ISO 8601), as a new commit."""
+    """Make the table what it was at a version or at a time (ISO 8601), as a new commit.
+
+    Example::
+
+        s.execute("sales.orders", RestoreSpec(version=0))
+    """
 
     version: int | None = None
     timestamp: str | None = None
@@ -225,6 +335,10 @@ class RestoreSpec(Spec):
 class ConvertSpec(Spec):
     """Make a Delta table of a folder of Parquet files, which stay as they are. ``partition_by`` names the columns,
     with their types, that the folder's ``name=value`` levels hold.
+
+    Example::
+
+        s.execute("sales.old", ConvertSpec((ColumnSpec("day", "DATE"),)))  # a folder of Parquet files in day=… folders
     """
 
     partition_by: tuple[ColumnSpec, ...] = ()
@@ -236,6 +350,11 @@ class ConvertSpec(Spec):
 class MaintenanceResult:
     """What maintenance did, or would do: counts of files and bytes of the table before and after, the paths that it
     removed (relative to the table), and the version it made, None where none was needed.
+
+    Example::
+
+        done = s.execute("sales.orders", OptimizeSpec())
+        done.files_before, done.files_after
     """
 
     table: str

@@ -28,7 +28,9 @@ from duckrun.values.columns import refuse_twins
 class SQL:
     """SQL as a value: the engine runs it and writes the result; nothing passes through Python.
 
-    Example: an asset that returns ``duckrun.SQL("select * from main.flights where dep_delay > 60")``.
+    Example::
+
+        s.execute("sales.cheap", WriteSpec("overwrite"), SQL("select * from sales.orders where price < 3"))
     """
 
     text: str
