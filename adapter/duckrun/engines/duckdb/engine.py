@@ -143,8 +143,9 @@ class DuckDBEngine(Engine):
 
     def select(self, query: exp.Expr) -> LazyRows:
         frame = self._frame(text_in(query, "duckdb"))
-        if any(scans_in(name) for name in frame.columns):
-            return frame.named(self._names_as_written(frame.columns, query))
+        columns = frame.native.columns  # the relation has bound them; a schema would be one bind, and one look at each log, more
+        if any(scans_in(name) for name in columns):
+            return frame.named(self._names_as_written(columns, query))
         return frame
 
     def _names_as_written(self, columns: Sequence[str], query: exp.Expr) -> list[str]:
