@@ -330,8 +330,27 @@ def _inserts() -> Iterator[Case]:
         ((1, "a"), (2, "a"), (3, "b"), (9, "c")),
         days,
     )
-    yield Case(s, "INSERT OR REPLACE, OR IGNORE", "insert or replace into orders values (1, 'x', 1)", refused=_NONE)
-    yield Case(s, "ON CONFLICT", "insert into orders values (1, 'x', 1) on conflict do nothing", refused="CONFLICT")
+    yield Case(
+        s,
+        "ON CONFLICT (keys) DO UPDATE SET … WHERE …",
+        "insert into orders values (2, 'lime', 22), (4, 'plum', 44) on conflict (id) do update set item = excluded.item, "
+        "qty = qty + 1 where qty < 30",
+        (FIG, (2, "lime", 21), NUT, four),
+        daily=True,
+    )
+    yield Case(
+        s,
+        "ON CONFLICT (keys) DO NOTHING",
+        "insert into orders values (2, 'x', 0), (4, 'plum', 44), (4, 'y', 0) on conflict (id) do nothing",
+        (*ALL, four),
+    )
+    yield Case(
+        s,
+        "OR REPLACE, OR IGNORE, ON CONFLICT without keys",
+        "insert or replace into orders values (1, 'x', 1)",
+        refused="no primary key",
+        note="write ON CONFLICT (keys)",
+    )
     yield Case(s, "RETURNING", "insert into orders values (1, 'x', 1) returning id", refused="RETURNING")
     yield Case(s, "DEFAULT VALUES", "insert into orders default values", refused="DEFAULT")
 

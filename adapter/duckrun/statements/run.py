@@ -21,7 +21,7 @@ from duckrun.run.pins import Pins, Reads as VersionsRead
 from duckrun.sql.dialects import text_in
 from duckrun.sql.names import replace_tables
 from duckrun.statements.parse.parsing import numbered, parse
-from duckrun.statements.plan import merge, rows
+from duckrun.statements.plan import merge, rows, upsert
 from duckrun.statements.plan.rows import Asked, Work
 from duckrun.statements.reading import Reading, dotted, locate, parts_of
 from duckrun.statements.values import (
@@ -111,7 +111,7 @@ def _written(session: StatementSession, ref: TableRef, reading: Reading, stateme
 
 _PLANS: dict[type, Callable[[Any, TableRef, Reading, Asked], Work]] = {
     CreateTableAs: rows.create_as,
-    Insert: rows.insert,
+    Insert: upsert.insert,
     Update: rows.update,
     Delete: rows.delete,
     Merge: merge.merge,

@@ -86,6 +86,18 @@ class Drop:
 
 
 @dataclass(frozen=True)
+class OnConflict:
+    """What becomes of a row whose keys are in the table: None for ``assigned`` is DO NOTHING. Bare names are the table's, the
+    row that was to be inserted is ``excluded``.
+    """
+
+    keys: Parts
+    alias: str
+    assigned: tuple[tuple[str, exp.Expr], ...] | None = None
+    where: exp.Expr | None = None
+
+
+@dataclass(frozen=True)
 class Insert:
     """Rows of a query into a table.
 
@@ -100,6 +112,7 @@ class Insert:
     overwrite: bool = False
     partition: tuple[tuple[str, exp.Expr | None], ...] = ()
     where: exp.Expr | None = None
+    conflict: OnConflict | None = None
 
 
 @dataclass(frozen=True)
@@ -136,12 +149,15 @@ class Given:
 
 @dataclass(frozen=True)
 class When:
-    """One WHEN of a merge. ``assigned`` None is every column of the source, by its name."""
+    """One WHEN of a merge. ``assigned`` None is every column of the source, by its name. ``bare`` is the side whose columns bare
+    names are, None for either.
+    """
 
     kind: ClauseKind | Literal["matched_nothing", "not_matched_nothing", "not_matched_by_source_nothing"]
     condition: exp.Expr | None = None
     assigned: tuple[tuple[str, exp.Expr], ...] | None = None
     positional: tuple[exp.Expr, ...] | None = None
+    bare: Literal["target", "source"] | None = None
 
 
 @dataclass(frozen=True)

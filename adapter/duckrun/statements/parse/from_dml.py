@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sqlglot import Token, exp
 
-from duckrun.errors import InvalidConfig
+from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.sql.written import stand_in
 from duckrun.statements.parse.parts import (
     ctes_of,
@@ -18,15 +18,17 @@ from duckrun.statements.parse.parts import (
     unsupported,
     with_ctes,
 )
-from duckrun.statements.parse.tokens import StatementText, TokenReader, parted
-from duckrun.statements.values import Delete, Insert, Merge, OnTable, Statement, Update, When
+from duckrun.statements.parse.tokens import StatementText, TokenReader, parted, step_of
+from duckrun.statements.values import Delete, Insert, Merge, OnConflict, OnTable, Statement, Update, When
 from duckrun.values.rows import DeleteSpec
 
 _LATER = ("RETURNING", "ORDER BY", "LIMIT")
 
 
 def insert(tree: exp.Expr, source: StatementText) -> list[Statement]:
-    refuse(tree, "INSERT", "alternative", "ignore", "conflict", "returning", "default", "stored", "settings", "source")
+    refuse(tree, "INSERT", "ignore", "returning", "default", "stored", "settings", "source")
+    if tree.args.get("alternative"):
+        raise _without_keys(f"INSERT OR {str(tree.args['alternative']).upper()}")
     columns: tuple[str, ...] | None = None
     table = tree.this
     if isinstance(table, exp.Schema):
@@ -39,12 +41,56 @@ def insert(tree: exp.Expr, source: StatementText) -> list[Statement]:
     with_, reader = _after_with(source, "INSERT")
     start = query_start(reader.left)
     head, text = source.with_(reader.left[:start]), source.with_(reader.left[start:])
+    text, after = _parted_at(text, "ON", "CONFLICT")
     query = with_ctes(_rows(text), with_)
     where = head.words.index("WHERE") if tree.args.get("where") else None
     replaced = None if where is None else head.with_(head.tokens[where + 1 :]).parse()
     overwrite = bool(tree.args.get("overwrite"))
     partition = _partition(head) if table.args.get("partition") else ()
-    return [Insert(target, query, columns, by_name, overwrite, partition, replaced)]
+    conflict = None if after is None else _on_conflict(after, table.alias_or_name, with_)
+    if conflict is not None and (overwrite or partition or replaced is not None):
+        raise unsupported("ON CONFLICT with OVERWRITE, PARTITION or REPLACE WHERE")
+    return [Insert(target, query, columns, by_name, overwrite, partition, replaced, conflict)]
+
+
+def _without_keys(what: str) -> UnsupportedFeature:
+    return unsupported(
+        f"Tables of a lake have no primary key: say which columns are the key, as INSERT INTO … ON CONFLICT (columns) DO UPDATE "
+        f"SET column = excluded.column, or DO NOTHING. {what} without them"
+    )
+
+
+def _parted_at(text: StatementText, *words: str) -> tuple[StatementText, StatementText | None]:
+    """What comes before some keywords outside of all brackets, and from them on; None where they are not there."""
+    depth, found = 0, text.words
+    for at, token in enumerate(text.tokens):
+        if depth == 0 and at and found[at : at + len(words)] == words:
+            return text.with_(text.tokens[:at]), text.with_(text.tokens[at:])
+        depth += step_of(token)
+    return text, None
+
+
+def _on_conflict(text: StatementText, alias: str, with_: exp.With | None) -> OnConflict:
+    """``ON CONFLICT (keys) DO NOTHING | DO UPDATE SET … [WHERE …]``."""
+    reader = TokenReader(text)
+    reader.expect("ON", "CONFLICT")
+    if not reader.left or reader.left[0].text != "(":
+        raise _without_keys("ON CONFLICT")
+    keys = reader.names_in_brackets()
+    if reader.accept("WHERE"):
+        raise unsupported("A WHERE between the keys of ON CONFLICT and DO (it stands after SET)")
+    reader.expect("DO")
+    if reader.accept("NOTHING"):
+        reader.end()
+        return OnConflict(keys, alias)
+    reader.expect("UPDATE")
+    reader.expect("SET")
+    assigned = _assigned(reader.until("WHERE"), alias)
+    where = reader.until().parse() if reader.accept("WHERE") else None
+    expressions = [value for _, value in assigned] + ([where] if where is not None else [])
+    if with_ is not None and any(expression.find(exp.Query) is not None for expression in expressions):
+        raise unsupported("WITH before an INSERT whose ON CONFLICT has a subquery")
+    return OnConflict(keys, alias, assigned, where)
 
 
 def _after_with(source: StatementText, verb: str) -> tuple[exp.With | None, TokenReader]:

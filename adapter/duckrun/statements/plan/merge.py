@@ -5,6 +5,7 @@ under the table's names.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqlglot import exp
@@ -159,14 +160,14 @@ class _Merge:
                         f"MERGE … INSERT VALUES gives {len(when.positional)} values for the {len(names)} columns of table "
                         f"{self.snapshot.ref} ({', '.join(names)})."
                     )
-                when = When(when.kind, when.condition, tuple(zip(names, when.positional, strict=True)))
+                when = replace(when, assigned=tuple(zip(names, when.positional, strict=True)), positional=None)
             elif _takes_all(when) and changed and self.given is None:
                 if self.asked.schema_mode != "fail":
                     raise UnsupportedFeature(
                         f"{self.what}: with schema_mode {self.asked.schema_mode} the source calls its "
                         f"keys what the table does; rename {', '.join(changed)} in a subquery."
                     )
-                when = When(when.kind, when.condition, self._all_by_name())
+                when = replace(when, assigned=self._all_by_name())
             found.append(when)
         return found
 
@@ -187,7 +188,7 @@ class _Merge:
         return isinstance(value, exp.Column) and value.name.lower() == key.lower()
 
     def _clause(self, when: When) -> MergeClause:
-        visible = {"not_matched_insert": SOURCE}.get(when.kind, TARGET if "by_source" in when.kind else None)
+        visible = {"not_matched_insert": SOURCE}.get(when.kind, TARGET if "by_source" in when.kind else when.bare)
         condition = None
         if when.condition is not None:
             condition = self._text(self.sides.rewritten(when.condition, visible))
@@ -262,5 +263,5 @@ def _without_nothing(whens: Sequence[When]) -> list[When]:
             continue
         conditions = [*kept_from.get(kind, []), *([when.condition] if when.condition is not None else [])]
         condition = all_of([c.copy() for c in conditions]) if conditions else None
-        found.append(When(when.kind, condition, when.assigned, when.positional))
+        found.append(replace(when, condition=condition))
     return found

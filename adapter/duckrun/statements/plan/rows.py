@@ -76,7 +76,7 @@ def create_as(statement: CreateTableAs, ref: TableRef, reading: Reading, asked: 
 def insert(statement: Insert, ref: TableRef, reading: Reading, asked: Asked) -> Work:
     """Rows of a query, cast to the table's columns, appended or in the place of others."""
     snapshot = reading.snapshot(ref)
-    rows, fewer = _fitted(statement, snapshot, reading, asked.schema_mode)
+    rows, fewer = fitted(statement, snapshot, reading, asked.schema_mode)
     frame = reading.frame(rows)
     mode, predicate = "append", None
     if statement.where is not None:
@@ -93,7 +93,7 @@ def insert(statement: Insert, ref: TableRef, reading: Reading, asked: Asked) -> 
     return Work(spec, frame, reading.reads)
 
 
-def _fitted(statement: Insert, snapshot: Snapshot, reading: Reading, schema_mode: SchemaMode) -> tuple[exp.Query, bool]:
+def fitted(statement: Insert, snapshot: Snapshot, reading: Reading, schema_mode: SchemaMode) -> tuple[exp.Query, bool]:
     """The query with the table's names and types, and whether some columns of the table are not in it."""
     types = reading.engine.column_types(snapshot)
     spelled = {name.lower(): name for name in types}

@@ -1,0 +1,87 @@
+"""INSERT … ON CONFLICT as a merge by the keys that it names."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from duckrun.errors import InvalidConfig
+from duckrun.sql.names import fresh_name
+from duckrun.statements.plan import merge, rows
+from duckrun.statements.plan.rows import Asked, Work
+from duckrun.statements.reading import Reading
+from duckrun.statements.values import Insert, Merge, OnConflict, When
+from duckrun.values.snapshot import Snapshot, TableRef
+
+_EXCLUDED = "excluded"
+
+
+def insert(statement: Insert, ref: TableRef, reading: Reading, asked: Asked) -> Work:
+    """An append, or the merge that ON CONFLICT asks for. Rows with a NULL in their keys conflict with none."""
+    if statement.conflict is None:
+        return rows.insert(statement, ref, reading, asked)
+    snapshot = reading.snapshot(ref)
+    keys = _keys(statement.conflict, snapshot)
+    query, _ = rows.fitted(statement, snapshot, reading, asked.schema_mode)
+    whole = _whole(query, snapshot, reading)
+    whens = [When("not_matched_insert")]
+    if statement.conflict.assigned is None:
+        whole = _first_of_each(whole, keys, reading)
+    else:
+        where, assigned = statement.conflict.where, statement.conflict.assigned
+        whens.insert(0, When("matched_update", where, assigned, bare="target"))
+    source = exp.Subquery(this=whole, alias=exp.TableAlias(this=exp.to_identifier(_EXCLUDED)))
+    by_keys = Merge(statement.target, statement.conflict.alias, source, None, keys, tuple(whens))
+    return merge.merge(by_keys, ref, reading, asked)
+
+
+def _keys(conflict: OnConflict, snapshot: Snapshot) -> tuple[str, ...]:
+    spelled = {name.lower(): name for name in snapshot.schema.names}
+    unknown = [key for key in conflict.keys if key.lower() not in spelled]
+    if unknown:
+        raise InvalidConfig(
+            f"INSERT … ON CONFLICT: table {snapshot.ref} has no column {', '.join(unknown)}; it has "
+            f"{', '.join(spelled.values())}."
+        )
+    if conflict.alias.lower() == _EXCLUDED:
+        raise InvalidConfig(f"INSERT … ON CONFLICT: give table {snapshot.ref} an alias; excluded is the row to insert.")
+    return tuple(dict.fromkeys(spelled[key.lower()] for key in conflict.keys))
+
+
+def _whole(query: exp.Query, snapshot: Snapshot, reading: Reading) -> exp.Query:
+    """The rows with all columns of the table: those that are not filled are NULL."""
+    types = reading.engine.column_types(snapshot)
+    present = {name.lower() for name in query.named_selects}
+    missing = [
+        exp.alias_(exp.cast(exp.null(), kind, dialect=reading.engine.name), name, quoted=True)
+        for name, kind in types.items()
+        if name.lower() not in present
+    ]
+    return query if not missing else query.select(*missing)
+
+
+def _first_of_each(query: exp.Query, keys: tuple[str, ...], reading: Reading) -> exp.Query:
+    """The first row of each key, and all with a NULL in theirs."""
+    names = query.named_selects
+    place, number = (fresh_name(f"__duckrun_{what}", names) for what in ("place", "number"))
+    order: exp.Expr = exp.Anonymous(this="monotonically_increasing_id")
+    if reading.engine.name == "duckdb":
+        order = exp.Window(this=exp.RowNumber())
+    columns = [exp.column(name, quoted=True) for name in names]
+    placed = exp.select(*columns, exp.alias_(order, place, quoted=True)).from_(_named(query, "given"))
+    by_key = exp.Window(
+        this=exp.RowNumber(),
+        partition_by=[exp.column(key, quoted=True) for key in keys],
+        order=exp.Order(expressions=[exp.column(place, quoted=True)]),
+    )
+    counted = exp.select(*columns, exp.alias_(by_key, number, quoted=True)).from_(_named(placed, "placed"))
+    alone = [exp.Is(this=exp.column(key, quoted=True), expression=exp.null()) for key in keys]
+    first = exp.EQ(this=exp.column(number, quoted=True), expression=exp.Literal.number(1))
+    return (
+        exp.select(*(column.copy() for column in columns))
+        .from_(_named(counted, "counted"))
+        .where(exp.or_(first, *alone))
+    )
+
+
+def _named(query: exp.Query, name: str) -> exp.Subquery:
+    return exp.Subquery(this=query, alias=exp.TableAlias(this=exp.to_identifier(name)))
