@@ -143,7 +143,8 @@ class DuckDBEngine(Engine):
 
     def select(self, query: exp.Expr) -> LazyRows:
         frame = self._frame(text_in(query, "duckdb"))
-        columns = frame.native.columns  # the relation has bound them; a schema would be one bind, and one look at each log, more
+        # The relation has bound them: a schema would be one bind, and one look at each log, more.
+        columns = frame.native.columns
         if any(scans_in(name) for name in columns):
             return frame.named(self._names_as_written(columns, query))
         return frame
