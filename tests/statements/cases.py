@@ -182,6 +182,10 @@ def _creating() -> Iterator[Case]:
         new,
     )
     yield Case(s, "WITH (property = …)", "create table made with ('owner' = 'me') as select 1 as n", ((1,),), new)
+    yield Case(
+        s, "WITH (an unknown option = …)", "create table made with (nonsense = 3) as select 1 as n", refused="nonsense"
+    )
+    yield Case(s, "SORTED BY AUTO", "create table made sorted by auto as select 1 as n", refused="SORTED BY")
     yield Case(s, "DROP TABLE", "drop table orders; create table orders as select 1 as n", ((1,),))
     yield Case(s, "DROP TABLE IF EXISTS", "drop table if exists nowhere", ALL)
     yield Case(s, "DROP TABLE of nothing", "drop table order_s", refused="main.orders")
@@ -628,7 +632,7 @@ def _altering() -> Iterator[Case]:
     yield Case(s, "RENAME a TO b", "alter table orders rename item to what", refused="RENAME COLUMN")
     yield Case(s, "SET DEFAULT", "alter table orders alter column qty set default 3", refused="DEFAULT")
     yield Case(s, "ADD PRIMARY KEY", "alter table orders add primary key (id)", refused="PRIMARY KEY")
-    yield Case(s, "ADD CHECK without a name", "alter table orders add check (qty > 1)", refused="ALTER TABLE")
+    yield Case(s, "ADD CHECK without a name", "alter table orders add check (qty > 1)", refused="add check")
 
 
 def _keeping() -> Iterator[Case]:

@@ -5,8 +5,10 @@ sqlglot does most of it. Here is what it reads otherwise than the engines; what 
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable, Sequence
+from contextvars import ContextVar
 from functools import lru_cache
 
 from sqlglot import Token, exp
@@ -18,6 +20,10 @@ from duckrun.errors import InvalidConfig
 from duckrun.sql.for_spark import for_spark
 from duckrun.sql.lost import generated, refuse_lost
 from duckrun.sql.written import dialect_of, give_back, read_from, why_unread, written
+
+_SILENT: ContextVar[bool] = ContextVar("silent", default=False)
+# What sqlglot cannot read is refused by its name, in our words; its own warning would say it a second time.
+logging.getLogger("sqlglot").addFilter(lambda record: not _SILENT.get())
 
 
 def tokens_in(text: str, dialect: str) -> list[Token]:
@@ -48,7 +54,11 @@ def trees_in(text: str, dialect: str) -> list[exp.Expr]:
 
 def tree_of(tokens: Sequence[Token], text: str, dialect: str) -> exp.Expr:
     """The tree of one expression or statement that is a part of a text. Raises SqlglotError."""
-    trees = Dialect.get_or_raise(dialect).parser().parse(list(tokens), text)
+    silent = _SILENT.set(True)
+    try:
+        trees = Dialect.get_or_raise(dialect).parser().parse(list(tokens), text)
+    finally:
+        _SILENT.reset(silent)
     if len(trees) != 1 or trees[0] is None:
         raise ParseError(f"this text holds {len(trees)} expressions, and one is asked for")
     return read_from(trees[0], dialect, text, tokens)

@@ -9,8 +9,8 @@ from typing import Any, Literal
 from sqlglot import exp
 
 from duckrun.errors import InvalidConfig
-from duckrun.statements.parse.parts import query_of, refuse, target_of, unsupported
-from duckrun.statements.parse.tokens import StatementText, TokenReader
+from duckrun.statements.parse.parts import query_of, refuse, target_of, unsupported, words_of
+from duckrun.statements.parse.tokens import StatementText, TokenReader, word_of
 from duckrun.statements.values import (
     CreateTable,
     CreateTableAs,
@@ -22,6 +22,7 @@ from duckrun.statements.values import (
     Statement,
 )
 from duckrun.values import tables
+from duckrun.values.nearest import did_you_mean
 
 # -- CREATE
 
@@ -54,6 +55,7 @@ def create(tree: exp.Expr, source: StatementText, sorted_by: Parts) -> Statement
     if_exists = "replace" if tree.args.get("replace") else "ignore" if tree.args.get("exists") else if_exists
     table, listed = (tree.this.this, tree.this.expressions) if isinstance(tree.this, exp.Schema) else (tree.this, [])
     target = target_of(table, f"CREATE {kind}")
+    refuse_options(source, kind)
     properties = _properties(tree, kind)
     query = None
     if tree.args.get("expression") is not None:
@@ -126,8 +128,36 @@ def _properties(tree: exp.Expr, kind: str) -> _Properties:
         elif type(node) is exp.Property:
             found.layout["table_properties"][node.this.name] = _text(node.args["value"])
         else:
-            raise unsupported(f"CREATE {kind} … {type(node).__name__.removesuffix('Property').upper()}")
+            raise unsupported(f"CREATE {kind} … {words_of(node)}")
     return found
+
+
+def refuse_options(source: StatementText, kind: str) -> None:
+    """Raise InvalidConfig for a bare word in WITH (…), which is an option: a property has a dot, or stands in quotes."""
+    words = source.words
+    end = words.index("AS") if "AS" in words else len(words)
+    for at in range(end - 1):
+        if words[at : at + 2] != ("WITH", "("):
+            continue
+        reader = TokenReader(source)
+        reader.at = at + 1
+        for part in reader.brackets():
+            inside = TokenReader(source.with_(part))
+            if not part or not word_of(part[0]) or len(inside.name()) > 1:
+                continue
+            option = part[0].text
+            raise InvalidConfig(
+                f"CREATE {kind} … WITH ({option} = …): there is no option {option!r}."
+                f"{did_you_mean(option, _OPTIONS, cutoff=0.5)} The layout has clauses, PARTITIONED BY, SORTED BY and CLUSTER BY; "
+                "a table property has a dot in its name, or stands in quotes."
+            )
+
+
+_OPTIONS = (
+    "delta.appendOnly", "delta.enableChangeDataFeed", "delta.enableDeletionVectors", "delta.targetFileSize",
+    "delta.checkpointInterval", "delta.logRetentionDuration", "delta.deletedFileRetentionDuration",
+    "PARTITIONED BY", "SORTED BY", "CLUSTER BY",
+)  # fmt: skip
 
 
 def _partition_columns(node: exp.Expr) -> Parts:
@@ -202,7 +232,7 @@ def _columns(
         elif isinstance(node, exp.Constraint) and _is_check(node):
             add(node.name, node.expressions[0])
         else:
-            raise unsupported(f"CREATE TABLE … {_words(node)}")
+            raise unsupported(f"CREATE TABLE … {words_of(node)}")
     return columns, checks
 
 
@@ -222,7 +252,7 @@ def _column(node: exp.ColumnDef, dialect: str) -> tables.ColumnSpec:
         elif isinstance(kind, exp.DefaultColumnConstraint) and isinstance(kind.this, exp.Null):
             continue  # what a column without a default has
         elif not isinstance(kind, exp.CheckColumnConstraint):
-            raise unsupported(f"a column with {_words(kind)}")
+            raise unsupported(f"a column with {words_of(kind)}")
     return tables.ColumnSpec(node.name, node.args["kind"].sql(dialect=dialect), nullable, comment)
 
 
@@ -232,14 +262,6 @@ def _constraints(node: exp.ColumnDef) -> Sequence[exp.ColumnConstraint]:
 
 def _is_check(node: exp.Expr) -> bool:
     return len(node.expressions) == 1 and isinstance(node.expressions[0], exp.CheckColumnConstraint)
-
-
-def _words(node: exp.Expr) -> str:
-    """A kind of node as SQL spells it: PRIMARY KEY for PrimaryKeyColumnConstraint."""
-    if isinstance(node, exp.Constraint) and node.expressions:
-        node = node.expressions[0]
-    name = type(node).__name__.removesuffix("Constraint").removesuffix("Column")
-    return "".join(f" {letter}" if letter.isupper() else letter for letter in name).strip().upper()
 
 
 # -- DROP
@@ -291,7 +313,7 @@ def _changes(action: exp.Expr, dialect: str, checks: Iterator[str]) -> Iterator[
     elif isinstance(action, exp.Schema):
         for column in action.expressions:
             if not isinstance(column, exp.ColumnDef):
-                raise unsupported(f"ALTER TABLE … ADD {_words(column)}")
+                raise unsupported(f"ALTER TABLE … ADD {words_of(column)}")
             yield tables.AddColumn(_new_column(column, dialect))
     elif isinstance(action, exp.Drop):
         yield from _dropped(action)
@@ -302,7 +324,7 @@ def _changes(action: exp.Expr, dialect: str, checks: Iterator[str]) -> Iterator[
     elif isinstance(action, exp.AddConstraint):
         for constraint in action.expressions:
             if not isinstance(constraint, exp.Constraint) or not _is_check(constraint):
-                raise unsupported(f"ALTER TABLE … ADD {_words(constraint)}")
+                raise unsupported(f"ALTER TABLE … ADD {words_of(constraint)}")
             yield tables.AddCheck(constraint.name, next(checks))
     elif isinstance(action, exp.AlterSet):
         refuse(action, "ALTER TABLE … SET", *(key for key in action.args if key != "expressions"))
@@ -312,7 +334,7 @@ def _changes(action: exp.Expr, dialect: str, checks: Iterator[str]) -> Iterator[
             "ALTER TABLE … RENAME TO (a table is its folder; make the new one with CREATE TABLE AS, then drop this one): it"
         )
     else:
-        raise unsupported(f"ALTER TABLE … {_words(action)}")
+        raise unsupported(f"ALTER TABLE … {words_of(action)}")
 
 
 def _new_column(node: exp.ColumnDef, dialect: str) -> tables.ColumnSpec:

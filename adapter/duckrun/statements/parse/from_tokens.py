@@ -156,6 +156,8 @@ def without_sorted_by(source: StatementText) -> tuple[StatementText, tuple[str, 
         end = words.index("AS")
     for at in range(end - 2):
         if words[at : at + 2] == ("SORTED", "BY"):
+            if words[at + 2] == "AUTO":
+                raise unsupported("SORTED BY AUTO (name the columns: SORTED BY (a, b)); it")
             reader = TokenReader(source)
             reader.at = at + 2
             names = reader.names_in_brackets()

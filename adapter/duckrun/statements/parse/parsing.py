@@ -13,7 +13,7 @@ from sqlglot import exp
 from duckrun.errors import DuckrunError, InvalidConfig
 from duckrun.sql.names import DIALECTS
 from duckrun.statements.parse import by_tokens, from_ddl, from_dml, from_tokens
-from duckrun.statements.parse.parts import unsupported
+from duckrun.statements.parse.parts import named, unsupported
 from duckrun.statements.parse.tokens import StatementText, TokenReader, split
 from duckrun.statements.reading import parts_of
 from duckrun.statements.values import Describe, Explain, Query, Statement
@@ -59,7 +59,7 @@ def _statements(source: StatementText) -> list[Statement]:
         source = from_tokens.without_by_position(source)
     tree = _tree(source)
     if isinstance(tree, exp.Command):
-        raise unsupported(" ".join(word for word in source.words[:3] if word))
+        raise unsupported(named(source))
     if isinstance(tree, exp.Create):
         return [from_ddl.create(tree, source, sorted_by)]
     for kind, read in _BY_TREE.items():
@@ -67,7 +67,7 @@ def _statements(source: StatementText) -> list[Statement]:
             return read(tree, source)
     if isinstance(tree, exp.Query | exp.Describe | exp.Summarize | exp.Values | exp.Pivot):
         return [_query(tree)]
-    raise unsupported(" ".join(word for word in source.words[:2] if word))
+    raise unsupported(named(source))
 
 
 def _tree(source: StatementText) -> exp.Expr:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from itertools import takewhile
 
 from sqlglot import Token, exp
 from sqlglot.tokens import TokenType
@@ -14,8 +16,34 @@ from duckrun.statements.reading import parts_of
 
 
 def unsupported(what: str) -> UnsupportedFeature:
-    """The error for a statement, or a part of one, that sql() does not carry out."""
-    return UnsupportedFeature(f"{what} is not supported by sql(). Nothing was run; docs/sql.md lists what is.")
+    """The error for a statement, or a part of one, that sql() does not carry out, with what to use instead where something is."""
+    advice = next((f" {instead}" for words, instead in _INSTEAD.items() if re.search(words, what)), "")
+    return UnsupportedFeature(
+        f"{what} is not supported by sql(). Nothing was run;{advice or ' docs/sql.md lists what is.'}"
+    )
+
+
+_INSTEAD = {
+    r"\b(PRIMARY KEY|UNIQUE)\b": "no table format here enforces keys: write by MERGE or INSERT … ON CONFLICT (keys), in dbt by unique_key, "
+    "and have a dbt test or an asset check find duplicates.",
+    r"\b(REFERENCES?|FOREIGN KEY)\b": "no table format here enforces them: have a dbt relationships test or an asset check find what is lost.",
+    r"(with|…) DEFAULT$": "a column that is not filled is NULL: say the value in the INSERT, or coalesce(…) in the query that reads it.",
+    r"(?i)^(create|alter|drop) sequence\b": "write uuid() as the key, or (select max(id) from t) + row_number() over ().",
+    r"(?i)^(create|drop) (macro|function)\b": "put the expression into a CREATE TEMP VIEW, or into a dbt macro.",
+    r"(?i)^(begin|start|commit|rollback|abort|end)\b": "each statement is one commit of one table; what belongs together is one MERGE, or one "
+    "CREATE OR REPLACE TABLE … AS.",
+}
+
+
+def named(source: StatementText) -> str:
+    """A statement as its text begins, for a message: up to its first literal or bracket, so that no secret is repeated."""
+    begins = list(
+        takewhile(lambda token: token.text.replace(".", "").isidentifier() or token.text == ".", source.tokens[:6])
+    )
+    if not begins or len(begins) == 1:
+        return " ".join(word for word in source.words[:2] if word.isidentifier()) or "This text"
+    text = source.with_(begins).written
+    return text if len(begins) == len(source.tokens) else f"{text} …"
 
 
 _BEGIN_ROWS = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "PIVOT", "UNPIVOT", "DESCRIBE", "SUMMARIZE")
@@ -94,7 +122,38 @@ def refuse(tree: exp.Expr, what: str, *names: str) -> None:
     """Raise UnsupportedFeature for a clause that the tree holds and we do not carry out."""
     for name in names:
         if tree.args.get(name):
-            raise unsupported(f"{what} … {name.upper().strip('_')}")
+            raise unsupported(f"{what} … {_AS_WRITTEN.get(name) or name.upper().strip('_').replace('_', ' ')}")
+
+
+_AS_WRITTEN = {
+    "alternative": "OR REPLACE, OR IGNORE",
+    "conflict": "ON CONFLICT",
+    "default": "DEFAULT",
+    "tables": "of several tables",
+    "materialized": "of a MATERIALIZED VIEW",
+    "only": "ONLY",
+    "not_valid": "NOT VALID",
+}
+"""What sqlglot calls otherwise than SQL."""
+
+
+def words_of(node: exp.Expr) -> str:
+    """A kind of node as SQL spells it: PRIMARY KEY for PrimaryKeyColumnConstraint."""
+    if isinstance(node, exp.Constraint) and node.expressions:
+        node = node.expressions[0]
+    name = type(node).__name__
+    for suffix in ("Constraint", "Column", "Property"):
+        name = name.removesuffix(suffix)
+    name = _KINDS.get(name, name)
+    return "".join(f" {letter}" if letter.isupper() else letter for letter in name).strip().upper()
+
+
+_KINDS = {
+    "GeneratedAsIdentity": "Generated",
+    "ComputedColumn": "Generated",
+    "Computed": "Generated",
+    "Reference": "References",
+}
 
 
 def target_of(table: exp.Expr, what: str) -> tuple[str, ...]:

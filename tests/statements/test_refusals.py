@@ -1,0 +1,69 @@
+"""What is refused is named as it was written, with what to use instead; and nothing else is said anywhere."""
+
+from __future__ import annotations
+
+import pytest
+
+from duckrun import InvalidConfig, UnsupportedFeature
+from duckrun.session import Session
+from tests.lake import rows_of
+
+KEYS = "enforces keys: write by MERGE or INSERT … ON CONFLICT"
+COMMIT = "each statement is one commit"
+
+
+@pytest.mark.parametrize(
+    ("statement", "named", "instead"),
+    [
+        ("create table made (id int primary key)", "PRIMARY KEY", KEYS),
+        ("create table made (id int, constraint k primary key (id))", "PRIMARY KEY", KEYS),
+        ("create table made (id int unique)", "UNIQUE", KEYS),
+        ("alter table orders add constraint u unique (id)", "ADD UNIQUE", KEYS),
+        ("create table made (id int references orders (id))", "REFERENCES", "relationships test"),
+        ("create sequence numbers", "CREATE SEQUENCE", r"uuid\(\).*row_number\(\)"),
+        ("create or replace macro f(x) as x + 1", "CREATE MACRO", "TEMP VIEW.*dbt macro"),
+        ("begin transaction", "begin transaction", COMMIT),
+        ("start transaction", "start transaction", COMMIT),
+        ("commit", "COMMIT", COMMIT),
+        ("rollback", "ROLLBACK", COMMIT),
+        ("create table made (id int default 3)", "DEFAULT", "not filled is NULL"),
+        ("alter table orders alter id set default 3", "DEFAULT", "not filled is NULL"),
+        ("alter table orders set sorted by (id)", "alter table orders set sorted by …", "docs/sql.md"),
+        ("alter table orders foo bar", "alter table orders foo bar", "docs/sql.md"),
+        ("create table made sorted by auto as select 1 as n", "SORTED BY AUTO .name the columns", "docs"),
+        ("create table made (id int generated always as (1 + 1))", "with GENERATED is", "docs/sql.md"),
+        ("create secret s (type s3, secret 'hunter2')", "create secret s …", "docs/sql.md"),
+    ],
+)
+def test_a_refusal_names_the_statement_as_written_and_what_to_use_instead(
+    duck: Session,
+    statement: str,
+    named: str,
+    instead: str,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    duck.sql("create table orders as select 1 as id")
+    with pytest.raises(UnsupportedFeature, match=f"{named}.*is not supported by sql.*{instead}") as raised:
+        duck.sql(f"delete from orders; {statement}")
+    assert "hunter2" not in str(raised.value) and "ALTERNATIVE" not in str(raised.value)
+    assert rows_of(duck.sql("select id from orders")) == [(1,)]
+    assert capfd.readouterr() == ("", "") and not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("nonsense = 3", "no option 'nonsense'"),
+        ("partition_by = 'n'", "'partition_by'. Did you mean 'PARTITIONED BY'"),
+        ("appendOnly = true", "'appendOnly'. Did you mean 'delta.appendOnly'"),
+    ],
+)
+def test_an_unknown_option_of_create_is_refused_by_its_name(duck: Session, options: str, said: str) -> None:
+    for columns in ("(n int) with ({})", "with ({}) as select 1 as n"):
+        with pytest.raises(InvalidConfig, match=said):
+            duck.sql(f"create table made {columns.format(options)}")
+    assert duck.tables() == []
+    duck.sql("create table made with ('owner' = 'me', delta.appendOnly = true) as select 1 as n")
+    properties = duck.table("made").snapshot().properties
+    assert (properties["owner"], properties["delta.appendOnly"]) == ("me", "true")
