@@ -31,7 +31,7 @@ COMMIT = "each statement is one commit"
         ("alter table orders set sorted by (id)", "alter table orders set sorted by …", "docs/sql.md"),
         ("alter table orders foo bar", "alter table orders foo bar", "docs/sql.md"),
         ("create table made sorted by auto as select 1 as n", "SORTED BY AUTO .name the columns", "docs"),
-        ("create table made (id int generated always as (1 + 1))", "with GENERATED is", "docs/sql.md"),
+        ("create table made (id int generated always as (1 + 1))", "with GENERATED ", "docs/sql.md"),
         ("create secret s (type s3, secret 'hunter2')", "create secret s …", "docs/sql.md"),
     ],
 )
