@@ -67,3 +67,10 @@ def test_an_unknown_option_of_create_is_refused_by_its_name(duck: Session, optio
     duck.sql("create table made with ('owner' = 'me', delta.appendOnly = true) as select 1 as n")
     properties = duck.table("made").snapshot().properties
     assert (properties["owner"], properties["delta.appendOnly"]) == ("me", "true")
+
+
+def test_a_property_named_without_quotes_is_that_property(duck: Session) -> None:
+    duck.sql("create table made tblproperties (a.b.c = 3) as select 1 as n", dialect="spark")
+    duck.sql("alter table made set tblproperties (delta.appendOnly = true, x.y = 'z')")
+    properties = duck.table("made").snapshot().properties
+    assert (properties["a.b.c"], properties["delta.appendOnly"], properties["x.y"]) == ("3", "true", "z")

@@ -126,7 +126,7 @@ def _properties(tree: exp.Expr, kind: str) -> _Properties:
             if node.this.name.lower() != "delta":
                 raise unsupported(f"CREATE {kind} USING {node.this.name}")
         elif type(node) is exp.Property:
-            found.layout["table_properties"][node.this.name] = _text(node.args["value"])
+            found.layout["table_properties"][_property(node)] = _text(node.args["value"])
         else:
             raise unsupported(f"CREATE {kind} … {words_of(node)}")
     return found
@@ -165,6 +165,12 @@ def _partition_columns(node: exp.Expr) -> Parts:
     if not all(isinstance(column, exp.Identifier | exp.Column) for column in columns):
         raise unsupported("PARTITIONED BY of anything but names of columns")
     return tuple(column.name for column in columns)
+
+
+def _property(node: exp.Expr) -> str:
+    """A property's name, whose parts may stand in quotes together or be joined by dots."""
+    name = node.this
+    return ".".join(part.name for part in name.flatten()) if isinstance(name, exp.Dot) else str(name.name)
 
 
 def _text(value: exp.Expr) -> str:
@@ -328,7 +334,7 @@ def _changes(action: exp.Expr, dialect: str, checks: Iterator[str]) -> Iterator[
             yield tables.AddCheck(constraint.name, next(checks))
     elif isinstance(action, exp.AlterSet):
         refuse(action, "ALTER TABLE … SET", *(key for key in action.args if key != "expressions"))
-        yield tables.SetProperties({p.this.name: _text(p.args["value"]) for p in _set_properties(action)})
+        yield tables.SetProperties({_property(p): _text(p.args["value"]) for p in _set_properties(action)})
     elif isinstance(action, exp.AlterRename):
         raise unsupported(
             "ALTER TABLE … RENAME TO (a table is its folder; make the new one with CREATE TABLE AS, then drop this one): it"
