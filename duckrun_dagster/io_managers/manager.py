@@ -15,7 +15,7 @@ from dagster import ConfigurableIOManager, DagsterInvariantViolationError, DataV
 from pydantic import Field
 
 from duckrun.errors import DuckrunError, InvalidConfig
-from duckrun.lake.lake import LocationDefinition
+from duckrun.lake.lake import Lake, LocationDefinition, ViewDefinition
 from duckrun.run.pins import unnoted
 from duckrun.session import Session
 from duckrun.values.rows import Commit, EngineName, ReadSpec
@@ -33,10 +33,12 @@ from duckrun_dagster.config import (
     table_of,
 )
 from duckrun_dagster.data_version import data_version
+from duckrun_dagster.io_managers.annotation import Wanted, wanted
+from duckrun_dagster.io_managers.fan_in import fan_in
 from duckrun_dagster.io_managers.handlers.handler import TableScan, TypeHandler
 from duckrun_dagster.io_managers.handlers.registry import handler_of, named_type, type_name
 from duckrun_dagster.launch import configured_by_field, written_otherwise
-from duckrun_dagster.partitions.missing import refuse_missing
+from duckrun_dagster.partitions.missing import missing_partitions, refuse_missing
 from duckrun_dagster.partitions.partitions import PartitionSlice, read_partitions, written_partitions
 from duckrun_dagster.resources import DuckrunResource, SparkResource
 
@@ -91,6 +93,9 @@ class DeltaIOManager(ConfigurableIOManager):
                 "Make it an asset, or give the op's output another io_manager_key."
             )
         asset, step = context.asset_key.to_user_string(), _step(context)
+        if obj is None and wanted(context.dagster_type.typing_type).optional:
+            context.log.info(f"Asset {asset} returned None, as its annotation allows: nothing is written.")
+            return
         with _naming(f"Asset {asset}"):
             metadata = for_this_run(
                 context.definition_metadata,
@@ -187,23 +192,58 @@ class DeltaIOManager(ConfigurableIOManager):
                 default_schema=self.default_schema,
             )
             read = parse_input(context.definition_metadata or {}, what=what)
-            as_type = self._declared_type(context, what)
-            handler = handler_of(as_type, self.handlers(), what)
+            asked = wanted(self._declared_type(context, what))
+            handler = handler_of(asked.as_type, self.handlers(), what)
             engine = handler.engine or "duckdb"
             self._check_spark(engine, f"{what} is a PySpark DataFrame")
-            ref = table_of(self.duckrun.lake(), config)
-            session = self.duckrun.step_session(_step(context), engine, self.spark)
-            scan = TableScan(session, ref, read)
+            lake = self.duckrun.lake()
+            ref = table_of(lake, config)
             partitions = read_partitions(context)
-            if partitions is not None:
-                whole = replace(scan, requested=ReadSpec(version=read.version, timestamp=read.timestamp))
-                with unnoted():  # the value is made of none of these rows
-                    schema = whole.frame().schema
-                    if not allows_missing_partitions(context.definition_metadata or {}, what=what):
-                        materialized = context.instance.get_materialized_partitions(context.asset_key)
-                        refuse_missing(whole, partitions, materialized, lambda p: p.predicate(config, schema, asset))
-                scan = replace(scan, partitions=partitions.predicate(config, schema, asset))
-            return handler.from_scan(scan, as_type)
+            none_wanted = (
+                partitions is not None and not partitions.keys
+            )  # as by the first partition of what reads itself
+            if asked.optional and (none_wanted or not _is_there(lake, ref)):
+                return None
+            if none_wanted and not _is_there(lake, ref):
+                return asked.collection() if asked.collection else handler.nothing(asked.as_type)
+            scan = TableScan(self.duckrun.step_session(_step(context), engine, self.spark), ref, read)
+            if partitions is None and asked.collection is None:
+                return handler.from_scan(scan, asked.as_type)
+            return self._load_partitions(context, scan, partitions, config, asked, handler, what)
+
+    def _load_partitions(
+        self,
+        context: InputContext,
+        scan: TableScan,
+        partitions: PartitionSlice | None,
+        config: TableConfig,
+        asked: Wanted,
+        handler: TypeHandler[Any],
+        what: str,
+    ) -> Any:
+        """The rows of some partitions as one value, or as one value each; ``partitions`` is None for all that there are."""
+        if asked.collection is not None:
+            _refuse_fan_in(context, asked, handler)
+        allowed = partitions is None or allows_missing_partitions(context.definition_metadata or {}, what=what)
+        some = partitions or PartitionSlice(context.asset_partitions_def, tuple(sorted(context.asset_partition_keys)))
+        whole = replace(scan, requested=ReadSpec(version=scan.requested.version, timestamp=scan.requested.timestamp))
+        missing: list[str] = []
+        with unnoted():  # the value is made of none of these rows
+            schema = whole.frame().schema
+
+            def predicate(these: PartitionSlice) -> str:
+                return these.predicate(config, schema, context.asset_key.to_user_string())
+
+            if not allowed or asked.optional or asked.collection is not None:
+                materialized = context.instance.get_materialized_partitions(context.asset_key)
+                missing = missing_partitions(whole, some, materialized, predicate)
+                if asked.optional and some.keys and len(missing) == len(some.keys):
+                    return None
+                if not allowed and not asked.optional_each:
+                    refuse_missing(whole, missing, materialized)
+        if asked.collection is not None:
+            return fan_in(scan, some, missing, predicate, asked, handler)
+        return handler.from_scan(replace(scan, partitions=predicate(some)), asked.as_type)
 
     # -- the parts
 
@@ -228,7 +268,8 @@ class DeltaIOManager(ConfigurableIOManager):
         if value is None:
             raise InvalidConfig(
                 f"Asset {asset} returned None, so there is nothing to write. Return a frame, or annotate the asset "
-                "'-> None' (or return MaterializeResult) if it writes its data itself."
+                "'-> None' (or return MaterializeResult) if it writes its data itself, or '-> Optional[…]' if it may have nothing "
+                "to write."
             )
         return handler_of(type(value), self.handlers(), f"Asset {asset} returned a {type_name(type(value))}; it")
 
@@ -240,6 +281,22 @@ class DeltaIOManager(ConfigurableIOManager):
         if chosen is not None:
             return named_type(chosen, self.handlers(), f"{what}: metadata 'type'")
         return named_type(self.default_type, self.handlers(), "DeltaIOManager: default_type")
+
+
+def _is_there(lake: Lake, ref: TableRef) -> bool:
+    """Whether there is a table or a view of that name."""
+    return lake.exists(ref) or isinstance(lake.definition(ref), ViewDefinition)
+
+
+def _refuse_fan_in(context: InputContext, asked: Wanted, handler: TypeHandler[Any]) -> None:
+    """Raise InvalidConfig where a value for each partition cannot be given."""
+    name, collection = type_name(asked.as_type), "dict" if asked.collection is dict else "list"
+    if not context.has_asset_partitions:
+        raise InvalidConfig(f"a {collection} has a value for each partition, and the asset has none. Annotate {name}.")
+    if handler.is_handle(asked.as_type):
+        raise InvalidConfig(
+            f"a {name} is a handle of the whole table, not of a partition. Annotate {name} alone, or a frame."
+        )
 
 
 def _step(context: OutputContext | InputContext) -> Any | None:

@@ -19,3 +19,6 @@ class DuckDBHandler(TypeHandler[duckdb.DuckDBPyRelation]):
 
     def from_scan(self, scan: TableScan, as_type: type) -> duckdb.DuckDBPyRelation:
         return scan.frame().native
+
+    def is_lazy(self, as_type: type) -> bool:
+        return True

@@ -52,6 +52,16 @@ class TableScan:
         where = "" if spec.predicate is None else f" WHERE {spec.predicate}"
         return self.session.sql(f"SELECT {columns} FROM {quote_identifier(self.ref.schema, self.ref.name)}{where}")
 
+    def one_column(self, as_type: str) -> Frame:
+        """The rows, for a type that holds one column. Raises InvalidConfig where there are more."""
+        frame = self.frame()
+        if len(frame.columns) != 1:
+            raise InvalidConfig(
+                f"a {as_type} is one column, and {len(frame.columns)} of table {self.ref} were asked for: "
+                f"{', '.join(frame.columns)}. Name one in metadata 'columns', or load a frame."
+            )
+        return frame
+
     def snapshot(self, as_type: str) -> Snapshot:
         """The version that is read, for a type that is no rows but the table. Raises InvalidConfig for a view."""
         if self.is_view:
@@ -103,3 +113,18 @@ class TypeHandler(ABC, Generic[Value]):
     @abstractmethod
     def from_scan(self, scan: TableScan, as_type: type) -> Value:
         """A pinned and pruned scan as the type that was requested for; ``scan.frame()`` is its rows."""
+
+    def nothing(self, as_type: Any) -> Value:
+        """A value with no rows and no columns, of a table that is not there yet. Raises InvalidConfig where there is none."""
+        raise InvalidConfig(
+            f"the table is not there yet, and a value of {as_type.__module__}.{as_type.__qualname__} cannot be without columns. Annotate "
+            f"Optional[{as_type.__name__}], which gives None, or ask for a pandas, polars or pyarrow frame."
+        )
+
+    def is_lazy(self, as_type: type) -> bool:
+        """Whether a value of this type holds no rows in memory before somebody asks for them."""
+        return False
+
+    def is_handle(self, as_type: type) -> bool:
+        """Whether a value of this type is a whole table, whatever rows were asked for."""
+        return False

@@ -1,4 +1,7 @@
-"""pandas DataFrames. An index is written as a column where it is more than a count of the rows, as by to_parquet()."""
+"""pandas frames, and a Series as a table of one column.
+
+An index is written as a column where it is more than a count of the rows, as by to_parquet().
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,26 @@ from typing import Any
 import pandas as pd
 
 from duckrun.engines.tabular.pandas_values import arrow_of_pandas
+from duckrun.errors import SchemaMismatch
 from duckrun_dagster.io_managers.handlers.handler import TableScan, TypeHandler
 
 
-class PandasHandler(TypeHandler[pd.DataFrame]):
+class PandasHandler(TypeHandler[pd.DataFrame | pd.Series]):
     """pandas frames, through Arrow: a column of Python objects gets the Arrow type of what it holds."""
 
-    def to_source(self, value: pd.DataFrame) -> Any:
-        return arrow_of_pandas(value)
+    def to_source(self, value: pd.DataFrame | pd.Series) -> Any:
+        if not isinstance(value, pd.Series):
+            return arrow_of_pandas(value)
+        if value.name is None:
+            raise SchemaMismatch(
+                "a pandas Series without a name has no column to be stored in; name it: series.rename('amount')"
+            )
+        return arrow_of_pandas(value.to_frame())
 
-    def from_scan(self, scan: TableScan, as_type: type) -> pd.DataFrame:
+    def from_scan(self, scan: TableScan, as_type: type) -> pd.DataFrame | pd.Series:
+        if issubclass(as_type, pd.Series):
+            return scan.one_column("pandas.Series").toPandas().iloc[:, 0]
         return scan.frame().toPandas()
+
+    def nothing(self, as_type: type) -> pd.DataFrame | pd.Series:
+        return pd.Series(dtype=object) if issubclass(as_type, pd.Series) else pd.DataFrame()

@@ -1,4 +1,4 @@
-"""PyArrow: a Table in memory, a RecordBatchReader that streams, a Dataset that is read when it is scanned."""
+"""PyArrow: a Table or RecordBatch in memory, a RecordBatchReader that streams, a Dataset that is read when it is scanned."""
 
 from __future__ import annotations
 
@@ -12,16 +12,39 @@ from duckrun_dagster.io_managers.arrow_predicate import arrow_predicate
 from duckrun_dagster.io_managers.handlers.handler import TableScan, TypeHandler
 
 
-class PyArrowHandler(TypeHandler[pa.Table | pa.RecordBatchReader | ds.Dataset]):
+class PyArrowHandler(TypeHandler[pa.Table | pa.RecordBatch | pa.RecordBatchReader | ds.Dataset]):
     """A RecordBatchReader and a Dataset are never held as a whole, in either direction."""
 
-    def to_source(self, value: pa.Table | pa.RecordBatchReader | ds.Dataset) -> Any:
+    def to_source(self, value: pa.Table | pa.RecordBatch | pa.RecordBatchReader | ds.Dataset) -> Any:
+        if isinstance(value, pa.RecordBatch):
+            return pa.Table.from_batches([value])
         return _stream(value) if isinstance(value, ds.Dataset) else value
 
-    def from_scan(self, scan: TableScan, as_type: type) -> pa.Table | pa.RecordBatchReader | ds.Dataset:
+    def from_scan(
+        self, scan: TableScan, as_type: type
+    ) -> pa.Table | pa.RecordBatch | pa.RecordBatchReader | ds.Dataset:
         if issubclass(as_type, ds.Dataset):
             return _dataset(scan)
-        return scan.frame().reader() if issubclass(as_type, pa.RecordBatchReader) else scan.frame().toArrow()
+        if issubclass(as_type, pa.RecordBatchReader):
+            return scan.frame().reader()
+        table = scan.frame().toArrow()
+        return _batch(table) if issubclass(as_type, pa.RecordBatch) else table
+
+    def nothing(self, as_type: type) -> pa.Table | pa.RecordBatch | pa.RecordBatchReader | ds.Dataset:
+        table = pa.table({})
+        if issubclass(as_type, ds.Dataset):
+            return ds.dataset(table)
+        if issubclass(as_type, pa.RecordBatchReader):
+            return table.to_reader()
+        return _batch(table) if issubclass(as_type, pa.RecordBatch) else table
+
+    def is_lazy(self, as_type: type) -> bool:
+        return issubclass(as_type, ds.Dataset | pa.RecordBatchReader)
+
+
+def _batch(table: pa.Table) -> pa.RecordBatch:
+    columns = [column.combine_chunks() for column in table.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=table.schema)
 
 
 def _stream(dataset: ds.Dataset) -> pa.RecordBatchReader:

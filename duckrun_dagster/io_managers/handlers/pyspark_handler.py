@@ -22,3 +22,6 @@ class PySparkHandler(TypeHandler[Any]):
 
     def from_scan(self, scan: TableScan, as_type: type) -> Any:
         return scan.frame().native
+
+    def is_lazy(self, as_type: type) -> bool:
+        return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from pkgutil import resolve_name
-from typing import Any
+from typing import Any, get_origin
 
 from duckrun.errors import InvalidConfig
 from duckrun_dagster.io_managers.handlers.handler import TypeHandler
@@ -13,6 +13,7 @@ from duckrun_dagster.io_managers.handlers.handler import TypeHandler
 _HERE = "duckrun_dagster.io_managers.handlers"
 # The package that defines a type -> its handler. A class of somebody else's is known by the first of its bases that is here.
 _HANDLERS = {
+    "builtins": f"{_HERE}.rows_handler:RowsHandler",
     "pyarrow": f"{_HERE}.pyarrow_handler:PyArrowHandler",
     "pandas": f"{_HERE}.pandas_handler:PandasHandler",
     "polars": f"{_HERE}.polars_handler:PolarsHandler",
@@ -27,13 +28,17 @@ _NAMES = {
     "pyarrow_reader": "pyarrow:RecordBatchReader",
     "pyarrow_dataset": "pyarrow.dataset:Dataset",
     "pandas": "pandas:DataFrame",
+    "pyarrow_batch": "pyarrow:RecordBatch",
+    "pandas_series": "pandas:Series",
     "polars": "polars:DataFrame",
+    "polars_series": "polars:Series",
     "polars_lazy": "polars:LazyFrame",
     "duckdb": "duckdb:DuckDBPyRelation",
     "pyspark": "pyspark.sql:DataFrame",
     "deltalake": "deltalake:DeltaTable",
     "duckrun": "duckrun:Frame",
     "duckrun_table": "duckrun:Table",
+    "rows": "builtins:list",
 }
 
 
@@ -42,15 +47,16 @@ def handler_of(declared: Any, own: Sequence[TypeHandler[Any]], what: str) -> Typ
     for handler in own:
         if handler.handles(declared):
             return handler
-    for base in declared.__mro__ if isinstance(declared, type) else ():
+    origin = get_origin(declared) or declared
+    for base in origin.__mro__ if isinstance(origin, type) else ():
         path = _HANDLERS.get(base.__module__.partition(".")[0])
         if path is not None and (handler := _made(path)).handles(declared):
             return handler
     known = [type_name(each) for handler in own for each in handler.types]
-    known += [path.replace(":", ".") for path in _NAMES.values()]
+    known += [path.replace(":", ".") for name, path in _NAMES.items() if name != "rows"]
     raise InvalidConfig(
         f"{what} has type {type_name(declared)}, which DeltaIOManager does not know. "
-        f"It knows {', '.join([*known, 'duckrun.SQL'])}."
+        f"It knows {', '.join([*known, 'duckrun.SQL', 'list[dict]'])}, and Optional[T], dict[str, T] and list[T] of these."
     )
 
 

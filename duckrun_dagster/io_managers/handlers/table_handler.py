@@ -35,6 +35,12 @@ class DuckrunHandler(TypeHandler[SQL | Frame | Table]):
         scan.whole("duckrun.Table")
         return Table(scan.session, scan.ref)
 
+    def is_lazy(self, as_type: type) -> bool:
+        return True
+
+    def is_handle(self, as_type: type) -> bool:
+        return issubclass(as_type, Table)
+
 
 class DeltaTableHandler(TypeHandler[Any]):
     """``deltalake.DeltaTable``, at the version that the step reads. Known by its name: only the core imports deltalake."""
@@ -51,3 +57,6 @@ class DeltaTableHandler(TypeHandler[Any]):
         snapshot = scan.whole("deltalake.DeltaTable")
         scan.session.reading(snapshot, scan.spec)
         return scan.session.lake.format.handle(snapshot.ref, snapshot.version)
+
+    def is_handle(self, as_type: type) -> bool:
+        return True

@@ -1,0 +1,38 @@
+"""Rows as a list of dictionaries, the plainest value there is."""
+
+from __future__ import annotations
+
+from typing import Any, get_args, get_origin
+
+import pyarrow as pa
+
+from duckrun.errors import SchemaMismatch
+from duckrun_dagster.io_managers.annotation import is_row
+from duckrun_dagster.io_managers.handlers.handler import TableScan, TypeHandler
+
+
+class RowsHandler(TypeHandler[list[Any]]):
+    """A column is any key of any of the rows; a row without it has NULL there."""
+
+    def handles(self, declared: Any) -> bool:
+        return declared is list or (get_origin(declared) is list and is_row((*get_args(declared), Any)[0]))
+
+    def to_source(self, value: list[Any]) -> Any:
+        other = next((place for place, row in enumerate(value) if not isinstance(row, dict)), None)
+        if other is not None:
+            raise SchemaMismatch(
+                f"a list is rows, each a dictionary by the names of columns, and its item {other} is a {type(value[other]).__name__}"
+            )
+        columns = {}
+        for name in dict.fromkeys(str(key) for row in value for key in row):
+            try:
+                columns[name] = pa.array([row.get(name) for row in value])
+            except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
+                raise SchemaMismatch(f"column {name!r} of the rows has no one type: {error}") from error
+        return pa.table(columns)
+
+    def from_scan(self, scan: TableScan, as_type: Any) -> list[Any]:
+        return scan.frame().toArrow().to_pylist()
+
+    def nothing(self, as_type: Any) -> list[Any]:
+        return []
