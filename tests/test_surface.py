@@ -69,6 +69,10 @@ TABLE = [
     "cleanup_log",
     "forName",
     "forPath",
+    "create",
+    "createIfNotExists",
+    "replace",
+    "createOrReplace",
     "alias",
     "plot_history",
 ]
@@ -129,6 +133,8 @@ SPECS = [
     "CleanupLogSpec",
     "RestoreSpec",
     "ConvertSpec",
+    "Identity",
+    "IdentityGenerator",
 ]
 VALUES = [
     "SQL",

@@ -48,6 +48,8 @@ from .values.tables import (
     DropCheck as DropCheck,
     DropColumn as DropColumn,
     DropNotNull as DropNotNull,
+    Identity as Identity,
+    IdentityGenerator as IdentityGenerator,
     MaintenanceResult as MaintenanceResult,
     OptimizeSpec as OptimizeSpec,
     RenameColumn as RenameColumn,

@@ -17,6 +17,7 @@ from duckrun.frame import Frame
 from duckrun.merge_builder import DeltaMergeBuilder, expression_tree
 from duckrun.statements.run import change
 from duckrun.statements.values import Delete, Update
+from duckrun.table_builder import DeltaTableBuilder
 from duckrun.values.rows import Commit, ReadSpec, counted_rows
 from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun.values.tables import (
@@ -66,6 +67,29 @@ class Table:
         """True if a folder holds a Delta table."""
         found = session.lakes.at(identifier)
         return found.lake.exists(found.ref)
+
+    @classmethod
+    def create(cls, session: Session) -> DeltaTableBuilder:
+        """Start a new table; its execute() makes it, with no rows. One that is there already is a CommitConflict. Example::
+
+        orders = DeltaTable.create(s).tableName("sales.orders").addColumn("id", "BIGINT", nullable=False).execute()
+        """
+        return DeltaTableBuilder(session, "create", "error")
+
+    @classmethod
+    def createIfNotExists(cls, session: Session) -> DeltaTableBuilder:
+        """The same; a table that is there already stays as it is."""
+        return DeltaTableBuilder(session, "createIfNotExists", "ignore")
+
+    @classmethod
+    def replace(cls, session: Session) -> DeltaTableBuilder:
+        """Start a table that takes the place of the one that is there, with its history; one must be, else TableNotFound."""
+        return DeltaTableBuilder(session, "replace", "replace", must_exist=True)
+
+    @classmethod
+    def createOrReplace(cls, session: Session) -> DeltaTableBuilder:
+        """The same, whether a table is there or not."""
+        return DeltaTableBuilder(session, "createOrReplace", "replace")
 
     def __repr__(self) -> str:
         return f"Table({self.ref} at {self.ref.location})"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from duckrun.values.tables import ColumnSpec, CreateSpec
+from duckrun.values.tables import ColumnSpec, CreateSpec, Identity
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "features.md"
 ENGINES = ("duckdb", "spark")
@@ -104,11 +104,17 @@ FEATURES = (
     _of_columns(
         "generated column",
         "id BIGINT, v STRING, x BIGINT GENERATED ALWAYS AS (id * 2)",
+        spec=CreateSpec((*TWO, ColumnSpec("x", "BIGINT", generated="id * 2"))),
+        says="generated",
         broken="select cast(9 as bigint) as id, 'x' as v, cast(9 as bigint) as x",
         note="rows may come without it",
     ),
     _of_columns(
-        "identity column", "id BIGINT, v STRING, x BIGINT GENERATED ALWAYS AS IDENTITY", note="rows come without it"
+        "identity column",
+        "id BIGINT, v STRING, x BIGINT GENERATED ALWAYS AS IDENTITY",
+        spec=CreateSpec((*TWO, ColumnSpec("x", "BIGINT", identity=Identity()))),
+        says="identity",
+        note="rows come without it",
     ),
     _of_columns(
         "column default",

@@ -47,7 +47,7 @@ from duckrun.statements.values import (
 )
 from duckrun.values.rows import AppTransaction, Commit, SchemaMode
 from duckrun.values.snapshot import TableRef
-from duckrun.values.tables import AddColumn, AlterSpec, Change, DropColumn, MaintenanceResult
+from duckrun.values.tables import AddColumn, AlterSpec, Change, CreateSpec, DropColumn, MaintenanceResult
 
 Result = LazyRows | Commit | MaintenanceResult | Done
 
@@ -102,6 +102,12 @@ def change(
     """The commit of one change of a table's rows that no text says: a builder's."""
     reading = Reading(session.lakes, session.engine, session.pins, session.temp_views)
     return _written(session, ref, reading, statement, asked)
+
+
+def create(session: StatementSession, target: Located, spec: CreateSpec) -> None:
+    """Make a table that no text says: a builder's. Raises ReadOnlyLake before any work."""
+    target.lake.ensure_writable(target.ref)
+    _carried_out(session, spec.dialect, Asked(), CreateTable((target.ref.name,), spec), target)
 
 
 def _written(session: StatementSession, ref: TableRef, reading: Reading, statement: Any, asked: Asked) -> Commit:

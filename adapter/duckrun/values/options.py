@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from duckrun.errors import InvalidConfig
@@ -46,3 +46,27 @@ def as_int(value: Any, option: str) -> int:
         return int(value)
     except (TypeError, ValueError):
         raise InvalidConfig(f"Option {option!r} is a whole number, not {value!r}.") from None
+
+
+def given(value: Any, kind: Any, argument: str, method: str) -> Any:
+    """An argument as it was given. Raises InvalidConfig for one of another type, True and False for a number among them."""
+    kinds = kind if isinstance(kind, tuple) else (kind,)
+    if isinstance(value, kinds) and not (isinstance(value, bool) and bool not in kinds):
+        return value
+    words = " or ".join(_WORDS.get(each, each.__name__) for each in kinds)
+    raise InvalidConfig(f"{method}: {argument} is {value!r}, a {type(value).__name__}; give {words}.")
+
+
+def names_in(values: Sequence[Any], argument: str, method: str) -> tuple[str, ...]:
+    """The names among arguments that are each a name or a list of names. Raises InvalidConfig for anything else."""
+    listed = [name for value in values for name in (value if isinstance(value, list | tuple) else [value])]
+    return tuple(given(name, str, argument, method) for name in listed)
+
+
+_WORDS = {
+    str: "text",
+    int: "a whole number",
+    float: "a number",
+    bool: "True or False",
+    Mapping: "a mapping of column to expression",
+}

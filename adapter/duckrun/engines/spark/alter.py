@@ -17,7 +17,7 @@ from duckrun.run.transaction import Transaction
 from duckrun.values import tables
 from duckrun.values.rows import Commit
 from duckrun.values.snapshot import Snapshot
-from duckrun.values.tables import AlterSpec, Change, CreateSpec, OptimizeSpec, TableSpec, VacuumSpec
+from duckrun.values.tables import AlterSpec, Change, ColumnSpec, CreateSpec, OptimizeSpec, TableSpec, VacuumSpec
 
 if TYPE_CHECKING:
     from duckrun.engines.spark.engine import SparkEngine
@@ -84,7 +84,8 @@ def instead(
     form = transaction.lake.format
     if isinstance(spec, CreateSpec) and (snapshot is None or spec.if_exists == "replace"):
         special = form.special_properties(spec.table_properties)
-        if special or spec.cluster_by or (snapshot is not None and form.only_spark(snapshot)):
+        computed = any(column.computed for column in spec.columns)
+        if special or computed or spec.cluster_by or (snapshot is not None and form.only_spark(snapshot)):
             text = _create(form, spec, special, replaces=snapshot is not None)
             return lambda: _statement(engine, spec, snapshot, _without_app(transaction), text, _OWN)
     if isinstance(spec, AlterSpec) and snapshot is not None:
@@ -109,8 +110,9 @@ def _without_app(transaction: Transaction) -> Transaction:
 
 def _create(form: Format, spec: CreateSpec, special: Mapping[str, str], *, replaces: bool) -> Callable[[str], str]:
     plain = {k: v for k, v in spec.table_properties.items() if k not in special}
-    made = form.created(replace(spec, table_properties=plain, cluster_by=()), None)
-    parts = [f"({_columns(form, made)}) USING DELTA"]
+    columns = tuple(replace(column, generated=None, identity=None) for column in spec.columns)
+    made = form.created(replace(spec, columns=columns, table_properties=plain, cluster_by=()), None)
+    parts = [f"({_columns(form, made, spec)}) USING DELTA"]
     if made.partition_columns:
         parts.append(f"PARTITIONED BY ({', '.join(map(quote, made.partition_columns))})")
     if spec.cluster_by:
@@ -122,12 +124,22 @@ def _create(form: Format, spec: CreateSpec, special: Mapping[str, str], *, repla
     return lambda table: f"CREATE {'OR REPLACE ' if replaces else ''}TABLE {table} {' '.join(parts)}"
 
 
-def _columns(form: Format, made: TableDefinition) -> str:
+def _columns(form: Format, made: TableDefinition, spec: CreateSpec) -> str:
     return ", ".join(
-        f"{quote(f['name'])} {form.spelled(f['type'])}{'' if f['nullable'] else ' NOT NULL'}"
+        f"{quote(f['name'])} {form.spelled(f['type'])}{'' if f['nullable'] else ' NOT NULL'}{_computed(column, spec.dialect)}"
         + (f" COMMENT {text_literal(f['metadata']['comment'])}" if "comment" in f["metadata"] else "")
-        for f in made.fields
+        for f, column in zip(made.fields, spec.columns, strict=True)
     )
+
+
+def _computed(column: ColumnSpec, dialect: str) -> str:
+    """How a column gets its values where rows come without it. Source: Delta protocol, Generated Columns, Identity Columns."""
+    if column.generated is not None:
+        return f" GENERATED ALWAYS AS ({to_spark(column.generated, dialect)})"
+    if column.identity is None:
+        return ""
+    how = "ALWAYS" if column.identity.always else "BY DEFAULT"
+    return f" GENERATED {how} AS IDENTITY (START WITH {column.identity.start} INCREMENT BY {column.identity.step})"
 
 
 def _alter(engine: SparkEngine, spec: AlterSpec, snapshot: Snapshot, transaction: Transaction) -> Commit:

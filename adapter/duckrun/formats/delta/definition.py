@@ -159,6 +159,10 @@ def created(spec: CreateSpec) -> DeltaDefinition:
         raise UnsupportedFeature(CLUSTERING)
     fields: list[dict[str, Any]] = []
     for column in spec.columns:
+        if column.computed:
+            raise UnsupportedFeature(
+                f"column {column.name!r} is {column.computed}, whose values only Spark computes. Run this with engine: spark"
+            )
         refuse_known(column.name, [f["name"] for f in fields])
         fields.append(field_of(column, spec.dialect))
     made, partition_by = DeltaDefinition(tuple(fields)), spec.partition_by or ()

@@ -9,7 +9,7 @@ from typing import Any
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from duckrun.errors import InvalidConfig, SchemaMismatch
+from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
 
 DeltaType = str | dict[str, Any]
 """A primitive's name, or the object of a struct, array or map."""
@@ -65,6 +65,11 @@ def _of(parsed: Any, dialect: str, column: str, text: str) -> DeltaType:
         key, value = (_of(part, dialect, column, text) for part in inner)
         return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
     if kind == _T.STRUCT:
+        for part in inner:
+            if any(isinstance(c.kind, exp.NotNullColumnConstraint) for c in part.args.get("constraints") or ()):
+                raise UnsupportedFeature(
+                    f"column {column!r}: {part.name} inside {text} is NOT NULL, which only the column itself can be here"
+                )
         fields = [field(part.name, _of(part.args["kind"], dialect, f"{column}.{part.name}", text)) for part in inner]
         return {"type": "struct", "fields": fields}
     if kind in _DELTA:
@@ -85,7 +90,11 @@ def spelled(kind: DeltaType) -> str:
         return f"array<{spelled(kind['elementType'])}>"
     if kind["type"] == "map":
         return f"map<{spelled(kind['keyType'])},{spelled(kind['valueType'])}>"
-    return f"struct<{','.join(f['name'] + ':' + spelled(f['type']) for f in kind['fields'])}>"
+    return f"struct<{','.join(_name(f['name']) + ':' + spelled(f['type']) for f in kind['fields'])}>"
+
+
+def _name(name: str) -> str:
+    return name if name.isidentifier() else "`" + name.replace("`", "``") + "`"
 
 
 def holds(kind: DeltaType, primitive: str) -> bool:

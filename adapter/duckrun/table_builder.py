@@ -1,0 +1,259 @@
+"""Spark's builder of a table, column by column: the same statement as a CREATE TABLE in SQL."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import pyarrow as pa
+
+from duckrun.errors import InvalidConfig, UnsupportedFeature
+from duckrun.lake.lake import LocationDefinition
+from duckrun.lake.lakes import Located
+from duckrun.statements.run import create
+from duckrun.values.options import given, names_in
+from duckrun.values.tables import ColumnSpec, CreateSpec, Identity, IdentityGenerator
+
+if TYPE_CHECKING:
+    from duckrun.session import Session
+    from duckrun.table import Table
+
+
+class DeltaTableBuilder:
+    """What ``DeltaTable.create(s)`` and its like give. Nothing is read or written before execute().
+
+    Types and the expressions of generated columns are SQL as Spark reads it: TIMESTAMP has a time zone, TIMESTAMP_NTZ has none.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        method: str,
+        if_exists: Literal["error", "ignore", "replace"],
+        *,
+        must_exist: bool = False,
+    ) -> None:
+        self._session = session
+        self._method = method
+        self._if_exists = if_exists
+        self._must_exist = must_exist
+        self._name: str | None = None
+        self._location: str | None = None
+        self._columns: list[ColumnSpec] = []
+        self._partition_by: tuple[str, ...] = ()
+        self._cluster_by: tuple[str, ...] = ()
+        self._properties: dict[str, str] = {}
+        self._comment: str | None = None
+
+    def tableName(self, identifier: str) -> Self:
+        """The table's name: ``name``, ``schema.name`` or ``lake.schema.name``."""
+        self._name = given(identifier, str, "identifier", "tableName()")
+        return self
+
+    def location(self, location: str | os.PathLike[str]) -> Self:
+        """The table's folder, where it is not the one of its name. A table may have a folder and no name."""
+        self._location = os.fspath(given(location, (str, os.PathLike), "location", "location()"))
+        return self
+
+    def addColumn(
+        self,
+        colName: str,
+        dataType: Any,
+        nullable: bool = True,
+        generatedAlwaysAs: str | IdentityGenerator | None = None,
+        generatedByDefaultAs: IdentityGenerator | None = None,
+        comment: str | None = None,
+    ) -> Self:
+        """A column, last. Its type is SQL, a type of pyarrow or one of PySpark.
+
+        ``generatedAlwaysAs`` is an expression over other columns, or an IdentityGenerator, with which rows never bring a value;
+        with ``generatedByDefaultAs`` they may. Both are Spark's. Raises InvalidConfig, SchemaMismatch, UnsupportedFeature.
+        """
+        name = given(colName, str, "colName", "addColumn()")
+        what = f"addColumn({name!r})"
+        given(nullable, bool, "nullable", what)
+        expression = identity = None
+        if isinstance(generatedAlwaysAs, str):
+            expression = generatedAlwaysAs
+        elif generatedAlwaysAs is not None:
+            identity = _identity(generatedAlwaysAs, "generatedAlwaysAs", what, always=True)
+        if generatedByDefaultAs is not None:
+            if generatedAlwaysAs is not None:
+                raise InvalidConfig(f"{what} has generatedAlwaysAs and generatedByDefaultAs: say one of the two.")
+            identity = _identity(generatedByDefaultAs, "generatedByDefaultAs", what, always=False)
+        comment = None if comment is None else given(comment, str, "comment", what)
+        kind = self._type(dataType, name, what)
+        self._columns.append(ColumnSpec(name, kind, nullable, comment, expression, identity))
+        return self
+
+    def addColumns(self, cols: Any) -> Self:
+        """The columns of a schema, or a list of its fields: pyarrow's or PySpark's.
+
+        Raises SchemaMismatch for a type that Delta does not have, UnsupportedFeature for a nested field that may not be NULL.
+        """
+        self._columns += self._columns_of(self._fields(cols))
+        return self
+
+    def partitionedBy(self, *cols: str | Sequence[str]) -> Self:
+        """The columns that the table is partitioned by."""
+        self._partition_by = names_in(cols, "cols", "partitionedBy()")
+        return self
+
+    def clusterBy(self, *cols: str | Sequence[str]) -> Self:
+        """The columns of liquid clustering, on Spark only."""
+        self._cluster_by = names_in(cols, "cols", "clusterBy()")
+        return self
+
+    def property(self, key: str, value: str) -> Self:
+        """A table property."""
+        self._properties[given(key, str, "key", "property()")] = given(value, str, "value", f"property({key!r})")
+        return self
+
+    def comment(self, comment: str) -> Self:
+        """The table's description."""
+        self._comment = given(comment, str, "comment", "comment()")
+        return self
+
+    def execute(self) -> Table:
+        """Make the table, as one commit, and give it.
+
+        Raises InvalidConfig for a builder without a name or a column, CommitConflict for create() of a table that is there,
+        TableNotFound for replace() of one that is not; SchemaMismatch, ReadOnlyLake, UnsupportedFeature.
+        """
+        if self._name is None and self._location is None:
+            raise InvalidConfig(f"DeltaTable.{self._method}() needs tableName(), location(), or both.")
+        if not self._columns:
+            raise InvalidConfig(
+                f"DeltaTable.{self._method}() of {self._name or self._location} needs a column: addColumn()."
+            )
+        target = self._target()
+        if self._must_exist:
+            self._session.table(target.ref)
+        spec = CreateSpec(
+            tuple(self._columns),
+            self._if_exists,
+            description=self._comment,
+            partition_by=self._partition_by,
+            cluster_by=self._cluster_by,
+            table_properties=self._properties,
+            dialect="spark",
+        )
+        create(self._session, target, spec)
+        if self._name is not None and target.lake.resolve(target.ref.schema, target.ref.name) != target.ref:
+            target.lake.put_definition(target.ref, LocationDefinition(target.ref.location))
+        return self._session.table(target.ref)
+
+    def _target(self) -> Located:
+        lakes = self._session.lakes
+        if self._name is None:
+            assert self._location is not None, "one of the two is given"
+            return lakes.at(self._location)
+        named = lakes.locate(self._name)
+        if self._location is None:
+            return named
+        ref = named.lake.at(self._location, schema=named.ref.schema, name=named.ref.name)
+        if named.view is None and named.lake.exists(named.ref) and named.ref.location != ref.location:
+            raise InvalidConfig(
+                f"Table {named.ref} is at {named.ref.location}, not at {ref.location}: leave out location(), or drop the table first."
+            )
+        return Located(named.lake, ref, named.definition)
+
+    def _columns_of(self, fields: Iterable[Mapping[str, Any]]) -> list[ColumnSpec]:
+        spelled = self._session.lake.format.spelled
+        return [ColumnSpec(f["name"], spelled(f["type"]), f["nullable"], f["metadata"].get("comment")) for f in fields]
+
+    def _fields(self, cols: Any) -> list[Mapping[str, Any]]:
+        """Columns as the log would have them, which is how Spark's own types say themselves too."""
+        if isinstance(cols, pa.Schema):
+            return self._of_arrow(cols)
+        if hasattr(cols, "jsonValue"):
+            return _of_spark(cols.jsonValue().get("fields", ()))
+        listed = list(cols) if isinstance(cols, Iterable) and not isinstance(cols, str | bytes | Mapping) else []
+        if listed and all(isinstance(field, pa.Field) for field in listed):
+            return self._of_arrow(pa.schema(listed))
+        if listed and all(hasattr(field, "jsonValue") for field in listed):
+            return _of_spark(field.jsonValue() for field in listed)
+        raise InvalidConfig(
+            f"addColumns(): cols is {_said(cols)}; give a schema or a list of fields, of pyarrow or PySpark."
+        )
+
+    def _type(self, kind: Any, name: str, what: str) -> str:
+        if isinstance(kind, str):
+            return kind
+        if isinstance(kind, pa.DataType):
+            return self._columns_of(self._of_arrow(pa.schema([(name, kind)])))[0].type
+        if hasattr(kind, "jsonValue"):
+            found = {"name": name, "type": kind.jsonValue(), "nullable": True, "metadata": {}}
+            return self._columns_of(_of_spark([found]))[0].type
+        raise InvalidConfig(
+            f"{what}: dataType is {_said(kind)}; give SQL as text, such as 'BIGINT', or a type of pyarrow or PySpark."
+        )
+
+    def _of_arrow(self, schema: pa.Schema) -> list[Mapping[str, Any]]:
+        """As rows of a schema would be stored, with the schema's own NOT NULL and comments."""
+        for field in schema:
+            _refuse_strict(field.name, _strict_in_arrow(field.type))
+        stored = self._session.schema_of(schema.empty_table(), engine="duckdb")
+        return [
+            {**found, "nullable": field.nullable, "metadata": _metadata(field)}
+            for found, field in zip(self._session.lake.format.fields_of(stored), schema, strict=True)
+        ]
+
+
+def _of_spark(fields: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    listed = list(fields)
+    for field in listed:
+        _refuse_strict(field["name"], _strict_in_json(field["type"]))
+    return listed
+
+
+def _metadata(field: pa.Field) -> dict[str, str]:
+    comment = (field.metadata or {}).get(b"comment")
+    return {} if comment is None else {"comment": comment.decode()}
+
+
+def _refuse_strict(column: str, strict: bool) -> None:
+    if strict:
+        raise UnsupportedFeature(
+            f"Column {column!r}: something inside its type may not be NULL, which CREATE TABLE does not say here. Let it be nullable; "
+            "NOT NULL is for the column itself."
+        )
+
+
+def _strict_in_arrow(kind: pa.DataType) -> bool:
+    """True if a type holds a field that may not be NULL; the keys of a map never are."""
+    if pa.types.is_map(kind):
+        inside, keys = [kind.item_field], [kind.key_type]
+    else:
+        inside, keys = [kind.field(i) for i in range(kind.num_fields)], []
+    return any(not field.nullable or _strict_in_arrow(field.type) for field in inside) or any(
+        map(_strict_in_arrow, keys)
+    )
+
+
+def _strict_in_json(kind: Any) -> bool:
+    """The same of a type as the log has it."""
+    if isinstance(kind, str):
+        return False
+    if not all(kind.get(key, True) for key in ("containsNull", "valueContainsNull")):
+        return True
+    if any(not field["nullable"] for field in kind.get("fields", ())):
+        return True
+    inside = [field["type"] for field in kind.get("fields", ())]
+    inside += [kind[key] for key in ("elementType", "keyType", "valueType") if key in kind]
+    return any(map(_strict_in_json, inside))
+
+
+def _identity(value: Any, argument: str, what: str, *, always: bool) -> Identity:
+    """From our IdentityGenerator or delta-spark's, which has the same two fields."""
+    start, step = getattr(value, "start", None), getattr(value, "step", None)
+    if not isinstance(start, int) or not isinstance(step, int):
+        raise InvalidConfig(
+            f"{what}: {argument} is {_said(value)}; give an IdentityGenerator(start, step){' or SQL' if always else ''}."
+        )
+    return Identity(start, step, always)
+
+
+def _said(value: Any) -> str:
+    return f"{value!r}, a {type(value).__name__}"
