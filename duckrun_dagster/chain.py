@@ -44,6 +44,11 @@ def application(asset_key: AssetKey, partitions: PartitionSlice | None, chain: s
     return AppTransaction(f"dagster:{what}:{chain}")
 
 
+def application_of_op(step_key: str, output: str, chain: str) -> AppTransaction:
+    """The name of the write of an op's output within a chain; a step key has no spaces, so no asset has the name."""
+    return AppTransaction(f"dagster:op {step_key} {output}:{chain}")
+
+
 def _continues(run: DagsterRun) -> bool:
     tags = run.tags
     return RETRY_NUMBER in tags or any(tags.get(tag) == "true" for tag in (RESUME_RETRY, ASSET_RESUME_RETRY))

@@ -124,22 +124,39 @@ def parse_table(asset_key: AssetKey, metadata: Mapping[str, Any], *, default_sch
     Two parts of a key are schema and table, one part is a table of ``default_schema``; a longer key needs ``table``
     (and ``schema``) in the metadata. Raises InvalidConfig, naming the asset.
     """
-    values = _known(metadata, TABLE_KEYS, f"Asset {asset_key.to_user_string()}")
+    what = f"Asset {asset_key.to_user_string()}"
+    values = _known(metadata, TABLE_KEYS, what)
     parts = asset_key.path
     if len(parts) > 2 and "location" not in values and not values.get("table"):
         raise InvalidConfig(
-            f"Asset {asset_key.to_user_string()}: a key of {len(parts)} parts names no table. "
+            f"{what}: a key of {len(parts)} parts names no table. "
             "Set metadata 'schema' and 'table', or use a key of one part (table) or two (schema, table)."
         )
-    where = f"Asset {asset_key.to_user_string()}: metadata"
     values["schema"] = values.get("schema") or (parts[-2] if len(parts) == 2 else default_schema)
     values["table"] = values.get("table") or parts[-1]
+    return _table_config(values, what)
+
+
+def parse_output(metadata: Mapping[str, Any], *, default_schema: str, what: str) -> TableConfig:
+    """The table of an op's output, which its metadata names. Raises InvalidConfig, naming ``what``, where it names none."""
+    values = _known(metadata, TABLE_KEYS, what)
+    if not values.get("table"):
+        raise InvalidConfig(
+            f"{what} is no asset, so it has no table. Name one: dg.Out(metadata={{'table': …}}) (and 'schema'), make it an "
+            "asset, or give the output another io_manager_key."
+        )
+    return _table_config({"schema": default_schema, **values}, what)
+
+
+def _table_config(values: Mapping[str, Any], what: str) -> TableConfig:
+    """Known keys with plain values, parsed. Raises InvalidConfig, naming ``what``."""
+    where = f"{what}: metadata"
     try:
         config = TableConfig(**{key: _PARSERS[key](value, f"{where} {key!r}") for key, value in values.items()})
     except InvalidConfig as error:
-        if str(error).startswith("Asset "):
+        if str(error).startswith(what):
             raise
-        raise InvalidConfig(f"Asset {asset_key.to_user_string()}: {error}") from error
+        raise InvalidConfig(f"{what}: {error}") from error
     if config.mode in ("merge", "delete+insert") and not config.merge_keys:
         raise InvalidConfig(
             f"{where} 'mode' is {config.mode!r}, which needs 'merge_keys', the columns to match rows by."

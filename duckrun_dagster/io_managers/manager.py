@@ -6,7 +6,7 @@ spec from context -> engine -> write or scan -> metadata from the Commit. What d
 # No "from __future__ import annotations" here: Dagster must see the classes of nested resources, not their names, to
 # take them configured at launch.
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, cast
@@ -18,10 +18,10 @@ from duckrun.errors import DuckrunError, InvalidConfig
 from duckrun.lake.lake import Lake, LocationDefinition, ViewDefinition
 from duckrun.run.pins import unnoted
 from duckrun.session import Session
-from duckrun.values.rows import Commit, EngineName, ReadSpec
+from duckrun.values.rows import AppTransaction, Commit, EngineName, ReadSpec
 from duckrun.values.snapshot import TableRef
 from duckrun_dagster import metadata as meta
-from duckrun_dagster.chain import application, chain_of
+from duckrun_dagster.chain import application, application_of_op, chain_of
 from duckrun_dagster.config import (
     ENGINES,
     TableConfig,
@@ -29,6 +29,7 @@ from duckrun_dagster.config import (
     for_this_run,
     input_type,
     parse_input,
+    parse_output,
     parse_table,
     table_of,
 )
@@ -87,25 +88,33 @@ class DeltaIOManager(ConfigurableIOManager):
 
     def handle_output(self, context: OutputContext, obj: Any) -> None:
         """Write a value as one commit, and tell Dagster what it did. On an error the table is as it was."""
-        if not context.has_asset_key:
-            raise InvalidConfig(
-                f"Output {context.name!r} of op {context.op_def.name} is no asset, so it has no table. "
-                "Make it an asset, or give the op's output another io_manager_key."
-            )
-        asset, step = context.asset_key.to_user_string(), _step(context)
-        if obj is None and wanted(context.dagster_type.typing_type).optional:
-            context.log.info(f"Asset {asset} returned None, as its annotation allows: nothing is written.")
+        key, step = context.asset_key if context.has_asset_key else None, _step(context)
+        what = _output_name(context, step)
+        if obj is None and wanted(_annotation(context)).optional:
+            context.log.info(f"{what} is None, as its annotation allows: nothing is written.")
             return
-        with _naming(f"Asset {asset}"):
-            metadata = for_this_run(
-                context.definition_metadata,
-                context.output_metadata,
-                written_otherwise(self.writes, context.asset_key, step),
-                what=f"Asset {asset}, for this run",
+        if obj is None:
+            raise InvalidConfig(
+                f"{what} returned None, so there is nothing to write. Return a frame, or annotate the "
+                f"{'op' if key is None else 'asset'} '-> None' (or return MaterializeResult) if it writes its data itself, or "
+                "'-> Optional[…]' if it may have nothing to write."
             )
-            config = parse_table(context.asset_key, metadata, default_schema=self.default_schema)
-            handler = self._handler_of_value(obj, asset)
-            engine = self._writing_engine(config, handler, asset)
+        with _naming(what):
+            otherwise = {} if key is None else written_otherwise(self.writes, key, step)
+            metadata = for_this_run(
+                context.definition_metadata or {},
+                context.output_metadata or {},
+                otherwise,
+                what=f"{what}, for this run",
+            )
+            if key is None:
+                config = parse_output(metadata, default_schema=self.default_schema, what=what)
+                _refuse_shared(context, step, config)
+            else:
+                config = parse_table(key, metadata, default_schema=self.default_schema)
+            returned = type_name(type(obj))
+            handler = handler_of(type(obj), self.handlers(), f"{what} returned a {returned}; it")
+            engine = self._writing_engine(config, handler, what)
             lake = self.duckrun.lake()
             ref = table_of(lake, config)
             with _naming("DuckrunResource"):
@@ -116,16 +125,14 @@ class DeltaIOManager(ConfigurableIOManager):
             predicate, layout = None, None
             if partitions is not None:
                 schema = session.schema_of(source)
-                predicate = partitions.predicate(config, schema, asset)
+                predicate = partitions.predicate(config, schema, what.removeprefix("Asset "))
                 layout = None if lake.exists(ref) else partitions.table_partitioning(config, schema)
-            # Names this write, so that a retry does not repeat it.
-            chain = None if step is None else chain_of(step.dagster_run, step.instance)
             spec = config.write_spec(
-                app=None if chain is None else application(context.asset_key, partitions, chain),
+                app=_application(context, step, partitions),
                 predicate=predicate,
                 partition_by=layout,
-                description=context.asset_spec.description,
-                column_comments=meta.declared_descriptions(context.definition_metadata),
+                description=_description(context),
+                column_comments=meta.declared_descriptions(context.definition_metadata or {}),
             )
             commit = session.execute(ref, spec, source)
             if config.location is not None and lake.definition(ref) is None:
@@ -146,7 +153,7 @@ class DeltaIOManager(ConfigurableIOManager):
         snapshot = self.duckrun.lake().snapshot(ref, commit.version)
         values = {
             **meta.commit_metadata(commit),
-            **meta.table_metadata(snapshot, meta.declared_descriptions(context.definition_metadata)),
+            **meta.table_metadata(snapshot, meta.declared_descriptions(context.definition_metadata or {})),
         }
         if partitions is not None:
             counts = meta.partition_row_counts(snapshot, partitions, config.partition_column())
@@ -166,7 +173,7 @@ class DeltaIOManager(ConfigurableIOManager):
                 values["preview"] = meta.preview(head.toArrow())
             except Exception as error:  # the rows are written: what only decorates the page may not fail the step
                 context.log.debug(f"No preview of table {ref}: {error}")
-        if step is not None and not step.has_data_version(context.asset_key):
+        if step is not None and context.has_asset_key and not step.has_data_version(context.asset_key):
             column = config.partition_column()
             version = data_version(self.duckrun.lake(), snapshot, commit=commit, partition=partitions, column=column)
             step.set_data_version(context.asset_key, DataVersion(version))
@@ -180,17 +187,24 @@ class DeltaIOManager(ConfigurableIOManager):
 
     def load_input(self, context: InputContext) -> Any:
         """The rows of an upstream asset: pinned to one version for the step, pruned by partition, columns, predicate."""
-        if not context.has_asset_key:
-            raise InvalidConfig(f"Input {context.name!r} comes from no asset, so it has no table to be read from.")
-        asset = context.asset_key.to_user_string()
-        what = f"Input {context.name!r} (asset {asset})" if context.has_input_name else f"Asset {asset}"
         upstream = context.upstream_output
-        with _naming(what):
-            config = parse_table(
-                context.asset_key,
-                (upstream.definition_metadata if upstream is not None else None) or {},
-                default_schema=self.default_schema,
+        metadata = (upstream.definition_metadata if upstream is not None else None) or {}
+        if context.has_asset_key:
+            asset = context.asset_key.to_user_string()
+            what = f"Input {context.name!r} (asset {asset})" if context.has_input_name else f"Asset {asset}"
+        elif upstream is None:
+            raise InvalidConfig(
+                f"Input {context.name!r} comes from no asset and no op, so it has no table to be read from."
             )
+        else:
+            what = f"Input {context.name!r}"
+        with _naming(what):
+            if context.has_asset_key:
+                config = parse_table(context.asset_key, metadata, default_schema=self.default_schema)
+            else:
+                assert upstream is not None
+                source = _output_name(upstream, None)
+                config = parse_output(metadata, default_schema=self.default_schema, what=source)
             read = parse_input(context.definition_metadata or {}, what=what)
             asked = wanted(self._declared_type(context, what))
             handler = handler_of(asked.as_type, self.handlers(), what)
@@ -235,7 +249,7 @@ class DeltaIOManager(ConfigurableIOManager):
                 return these.predicate(config, schema, context.asset_key.to_user_string())
 
             if not allowed or asked.optional or asked.collection is not None:
-                materialized = context.instance.get_materialized_partitions(context.asset_key)
+                materialized = _materialized(context)
                 missing = missing_partitions(whole, some, materialized, predicate)
                 if asked.optional and some.keys and len(missing) == len(some.keys):
                     return None
@@ -247,14 +261,14 @@ class DeltaIOManager(ConfigurableIOManager):
 
     # -- the parts
 
-    def _writing_engine(self, config: TableConfig, handler: TypeHandler[Any], asset: str) -> EngineName:
+    def _writing_engine(self, config: TableConfig, handler: TypeHandler[Any], what: str) -> EngineName:
         if handler.engine == "spark":
-            self._check_spark("spark", f"Asset {asset} gave a PySpark DataFrame, which only Spark writes")
+            self._check_spark("spark", f"{what} is a PySpark DataFrame, which only Spark writes")
             return "spark"
         engine = config.engine or self.engine
         if engine not in ENGINES:
             raise InvalidConfig(f"DeltaIOManager: engine is {engine!r}; it takes one of {', '.join(ENGINES)}.")
-        self._check_spark(engine, f"Asset {asset} is written by engine 'spark'")
+        self._check_spark(engine, f"{what} is written by engine 'spark'")
         return cast(EngineName, engine)
 
     def _check_spark(self, engine: str, why: str) -> None:
@@ -264,23 +278,72 @@ class DeltaIOManager(ConfigurableIOManager):
                 "(or remote='sc://host:15002')."
             )
 
-    def _handler_of_value(self, value: Any, asset: str) -> TypeHandler[Any]:
-        if value is None:
-            raise InvalidConfig(
-                f"Asset {asset} returned None, so there is nothing to write. Return a frame, or annotate the asset "
-                "'-> None' (or return MaterializeResult) if it writes its data itself, or '-> Optional[…]' if it may have nothing "
-                "to write."
-            )
-        return handler_of(type(value), self.handlers(), f"Asset {asset} returned a {type_name(type(value))}; it")
-
     def _declared_type(self, context: InputContext, what: str) -> Any:
-        declared = context.dagster_type.typing_type
+        declared = _annotation(context)
         if declared is not Any and declared is not object:
             return declared
         chosen = input_type(context.definition_metadata or {}, what=what)
         if chosen is not None:
             return named_type(chosen, self.handlers(), f"{what}: metadata 'type'")
         return named_type(self.default_type, self.handlers(), "DeltaIOManager: default_type")
+
+
+def _output_name(context: OutputContext, step: Any | None) -> str:
+    """What an output is called in errors."""
+    if context.has_asset_key:
+        return f"Asset {context.asset_key.to_user_string()}"
+    try:
+        return f"Output {context.name!r} of op {context.op_def.name}"
+    except DagsterInvariantViolationError:  # a context that a test has built
+        return f"Output {context.name!r}"
+
+
+def _annotation(context: OutputContext | InputContext) -> Any:
+    """The type that an input or output is annotated with; Any where a test has built a context of none."""
+    try:
+        return context.dagster_type.typing_type
+    except DagsterInvariantViolationError:
+        return Any
+
+
+def _description(context: OutputContext) -> str | None:
+    """What the asset says of itself; nothing of an op's output, or in a context that a test has built."""
+    try:
+        return context.asset_spec.description
+    except DagsterInvariantViolationError:
+        return None
+
+
+def _materialized(context: InputContext) -> Collection[str]:
+    """The partitions that Dagster knows of; none in a context that a test has built without an instance."""
+    try:
+        return context.instance.get_materialized_partitions(context.asset_key)
+    except DagsterInvariantViolationError:
+        return ()
+
+
+def _application(context: OutputContext, step: Any | None, partitions: PartitionSlice | None) -> AppTransaction | None:
+    """The name of this write, so that a retry does not repeat it; None outside of a run."""
+    if step is None:
+        return None
+    chain = chain_of(step.dagster_run, step.instance)
+    if context.has_asset_key:
+        return application(context.asset_key, partitions, chain)
+    return application_of_op(
+        step.step.key, context.name if context.mapping_key is None else f"{context.name} {context.mapping_key}", chain
+    )
+
+
+def _refuse_shared(context: OutputContext, step: Any | None, config: TableConfig) -> None:
+    """Raise InvalidConfig where several runs or steps would replace each other's rows in the one table of an op's output."""
+    if step is None or config.mode is not None or config.merge_keys:
+        return
+    mapped = context.mapping_key is not None or "[" in step.step.key
+    if mapped or step.has_partition_key:
+        raise InvalidConfig(
+            f"{'each of the mapped steps' if mapped else 'the run of each partition'} would overwrite table {config.name}. Say how rows come "
+            "together in metadata 'mode' (append, merge with 'merge_keys', or overwrite), or make it an asset with partitions."
+        )
 
 
 def _is_there(lake: Lake, ref: TableRef) -> bool:
