@@ -28,6 +28,8 @@ from duckrun.run.memory import Arbiter
 from duckrun.run.pins import NOTHING, Pins, Read, Reads, WorkLog, together, unnoted
 from duckrun.run.transaction import Transaction
 from duckrun.sql.names import transpile
+from duckrun.statements.parse.parameters import Params
+from duckrun.statements.parse.tokens import StatementText
 from duckrun.statements.run import run
 from duckrun.table import Table
 from duckrun.values.rows import AppTransaction, Commit, EngineName, ReadSpec, RowSpec, SchemaMode, StagedFile, WriteSpec
@@ -106,6 +108,7 @@ class Session:
         self._pins = pins
         self._log = WorkLog()
         self.temp_views: dict[str, exp.Query] = {}
+        self.prepared: dict[str, StatementText] = {}
 
     def __enter__(self) -> Session:
         return self
@@ -166,6 +169,7 @@ class Session:
         text: str,
         *,
         dialect: str = "duckdb",
+        params: Params | None = None,
         schema_mode: SchemaMode = "fail",
         app: AppTransaction | None = None,
     ) -> Any:
@@ -174,12 +178,13 @@ class Session:
         A query gives a Frame: lazy, over tables and views by ``name``, ``schema.name`` or ``lake.schema.name``, each at one
         version. A statement that writes makes one commit and gives it; maintenance gives a MaintenanceResult, and what
         makes no version (views, DROP) a Done. ``schema_mode`` is for INSERT and MERGE; ``app`` makes writes happen once.
+        ``params`` are the values of ``?`` and ``$1`` (a list) or of ``$name`` (a dict), each a literal of its own type.
 
         Raises UnsupportedFeature for a statement that is not supported, InvalidConfig for what is no SQL, ReadOnlyLake:
         these before anything runs. TableNotFound has the nearest names.
         """
         self.ensure_open()
-        return run(self, text, dialect=dialect, schema_mode=schema_mode, app=app)
+        return run(self, text, dialect=dialect, params=params, schema_mode=schema_mode, app=app)
 
     def table(self, name: str | TableRef) -> Table:
         """A table by ``schema.name``, with its history and older versions. Raises TableNotFound."""

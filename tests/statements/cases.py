@@ -683,6 +683,11 @@ def _others() -> Iterator[Case]:
         name = " ".join(words[:2]) if words[0] in ("CREATE", "DROP") else words[0]
         yield Case(s, name, sql, refused=_NONE)
     yield Case(
+        s, "PREPARE, EXECUTE, DEALLOCATE", "prepare q as select $1 + $2 as n; execute q(1, 2)", gives=((3,),), rows=ALL
+    )
+    yield Case(s, "params=[…] for ? and $1", "select ?", gives=((3,),), rows=ALL, options={"params": [3]})
+    yield Case(s, "params={…} for $name", "select $a", gives=((3,),), rows=ALL, options={"params": {"a": 3}})
+    yield Case(
         s,
         "dialect='spark'",
         'insert into `orders` select 4L, "plum", int(44)',

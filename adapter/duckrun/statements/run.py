@@ -20,7 +20,9 @@ from duckrun.lake.lakes import OWN_CATALOGS, Lakes, Located
 from duckrun.run.pins import Pins, Reads as VersionsRead
 from duckrun.sql.dialects import text_in
 from duckrun.sql.names import replace_tables
+from duckrun.statements.parse.parameters import Params
 from duckrun.statements.parse.parsing import numbered, parse
+from duckrun.statements.parse.tokens import StatementText
 from duckrun.statements.plan import merge, rows, upsert
 from duckrun.statements.plan.rows import Asked, Work
 from duckrun.statements.reading import Reading, dotted, locate, parts_of
@@ -29,6 +31,7 @@ from duckrun.statements.values import (
     CreateTableAs,
     CreateTemporary,
     CreateView,
+    Deallocate,
     Delete,
     Describe,
     Done,
@@ -38,6 +41,7 @@ from duckrun.statements.values import (
     Merge,
     OnTable,
     Parts,
+    Prepare,
     Query,
     Reads,
     Show,
@@ -56,6 +60,7 @@ class StatementSession(Protocol):
     """What a statement needs of the session that it is carried out in."""
 
     temp_views: dict[str, exp.Query]
+    prepared: dict[str, StatementText]
 
     @property
     def lakes(self) -> Lakes: ...
@@ -73,6 +78,7 @@ def run(
     text: str,
     *,
     dialect: str,
+    params: Params | None = None,
     schema_mode: SchemaMode = "fail",
     app: AppTransaction | None = None,
 ) -> Result:
@@ -80,7 +86,7 @@ def run(
 
     With ``app``, each statement that writes takes the next version of it.
     """
-    statements = parse(text, dialect)
+    statements = parse(text, dialect, params, session.prepared)
     target: Located | None = None
     for number, statement in enumerate(statements, 1):
         with numbered(number, len(statements)):
@@ -182,6 +188,12 @@ class _Run:
                 found = self._names(statement)
             case Describe():
                 found = self._description(statement)
+            case Prepare():
+                self.session.prepared[statement.name] = statement.source
+                return self._done("PREPARE", statement.name)
+            case Deallocate():
+                del self.session.prepared[statement.name]
+                return self._done("DEALLOCATE", statement.name)
             case CreateTemporary():
                 return self._create_temporary(statement)
             case CreateView():

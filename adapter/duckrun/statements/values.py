@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from sqlglot import exp
 
+from duckrun.statements.parse.tokens import StatementText
 from duckrun.values.layout import Layout
 from duckrun.values.rows import ClauseKind, DeleteSpec
 from duckrun.values.tables import Change, CreateSpec, TableSpec
@@ -185,7 +186,20 @@ class OnTable:
     optional: tuple[Change, ...] = ()
 
 
-Reads = Query | Explain | Show | Describe
+@dataclass(frozen=True)
+class Prepare:
+    """A statement to be carried out later, by EXECUTE and its name."""
+
+    name: str
+    source: StatementText
+
+
+@dataclass(frozen=True)
+class Deallocate:
+    name: str
+
+
+Reads = Query | Explain | Show | Describe | Prepare | Deallocate
 TableStatement = Insert | Update | Delete | Merge | CreateTable | CreateTableAs | OnTable
 Statement = Reads | CreateView | CreateTemporary | Drop | TableStatement
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from duckrun.errors import InvalidConfig
 from duckrun.statements.parse.parts import unsupported
 from duckrun.statements.parse.tokens import StatementText, TokenReader
-from duckrun.statements.values import Describe, OnTable, Parts, Show, Statement
+from duckrun.statements.values import Deallocate, Describe, OnTable, Parts, Show, Statement
 from duckrun.values import tables
 
 
@@ -135,6 +135,11 @@ def _cluster(reader: TokenReader) -> Statement:
     return OnTable(name, tables.AlterSpec((tables.ClusterBy(columns),)), table_if_exists)
 
 
+def _deallocate(reader: TokenReader) -> Statement:
+    reader.accept("PREPARE")
+    return Deallocate(reader.identifier().lower())
+
+
 _BY_WORDS: dict[tuple[str, ...], Callable[[TokenReader], Statement]] = {
     ("DESCRIBE", "DETAIL"): _describe("detail"),
     ("DESC", "DETAIL"): _describe("detail"),
@@ -145,6 +150,7 @@ _BY_WORDS: dict[tuple[str, ...], Callable[[TokenReader], Statement]] = {
     ("VACUUM",): _vacuum,
     ("CONVERT", "TO", "DELTA"): _convert,
     ("SHOW",): _show,
+    ("DEALLOCATE",): _deallocate,
     ("COMMENT", "ON"): _comment,
 }
 

@@ -5,33 +5,50 @@ Everything is read, and what is not supported refused by its name, before anythi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 
 from sqlglot import exp
 
 from duckrun.errors import DuckrunError, InvalidConfig
 from duckrun.sql.names import DIALECTS
 from duckrun.statements.parse import by_tokens, from_ddl, from_dml, from_tokens
+from duckrun.statements.parse.parameters import Params, filled, marks_of, with_texts
 from duckrun.statements.parse.parts import named, unsupported
+from duckrun.statements.parse.prepared import executed, nothing_prepared, prepared_by
 from duckrun.statements.parse.tokens import StatementText, TokenReader, split
 from duckrun.statements.reading import parts_of
-from duckrun.statements.values import Describe, Explain, Query, Statement
+from duckrun.statements.values import Deallocate, Describe, Explain, Prepare, Query, Statement
 
 
-def parse(text: str, dialect: str = "duckdb") -> list[Statement]:
-    """The statements of a text, in order. Raises InvalidConfig and UnsupportedFeature, which name the statement by its
+def parse(
+    text: str,
+    dialect: str = "duckdb",
+    params: Params | None = None,
+    prepared: Mapping[str, StatementText] = MappingProxyType({}),
+) -> list[Statement]:
+    """The statements of a text, in order, each EXECUTE as what was ``prepared`` under its name. Raises InvalidConfig and UnsupportedFeature, which name the statement by its
     number where there are several.
     """
     if dialect not in DIALECTS:
         raise InvalidConfig(f"Unknown SQL dialect {dialect!r}; the dialects are {', '.join(DIALECTS)}.")
-    sources = split(text, dialect)
+    sources = filled(split(text, dialect), params)
     if not sources:
         raise InvalidConfig("This text holds no statement.")
     statements: list[Statement] = []
+    known = dict(prepared)
     for number, source in enumerate(sources, 1):
         with numbered(number, len(sources)):
-            statements += _statements(source)
+            if source.words[0] == "EXECUTE":
+                source = executed(source, known)
+            read = _statements(source)
+            for statement in read:
+                if isinstance(statement, Prepare):
+                    known[statement.name] = statement.source
+                elif isinstance(statement, Deallocate) and known.pop(statement.name, None) is None:
+                    raise nothing_prepared(statement.name, known)
+            statements += read
     return statements
 
 
@@ -49,6 +66,8 @@ def numbered(number: int, count: int) -> Iterator[None]:
 def _statements(source: StatementText) -> list[Statement]:
     if source.words[0] == "EXPLAIN":
         return [_explain(TokenReader(source))]
+    if source.words[0] == "PREPARE":
+        return [_prepare(source)]
     statement = from_tokens.read(source)
     if statement is not None:
         return [statement]
@@ -78,6 +97,15 @@ def _tree(source: StatementText) -> exp.Expr:
         if tree is None:
             raise
         return tree
+
+
+def _prepare(source: StatementText) -> Statement:
+    """A statement to be carried out later. It is read now with NULL for its parameters, so that what is wrong is said now."""
+    name, body = prepared_by(source)
+    if body.words[0] in ("PREPARE", "EXECUTE", "DEALLOCATE"):
+        raise unsupported(f"PREPARE of {body.words[0]}")
+    _statements(with_texts(body, marks_of(body), lambda mark: "NULL"))
+    return Prepare(name, body)
 
 
 def _explain(reader: TokenReader) -> Statement:

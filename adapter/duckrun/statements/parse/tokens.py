@@ -6,7 +6,7 @@ Its Parser is not subclassed, since the compiled build of sqlglot forbids that.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlglot import Token, exp
 from sqlglot.errors import SqlglotError
@@ -16,18 +16,21 @@ from duckrun.errors import InvalidConfig
 from duckrun.sql.dialects import statements_in, tokens_in, tree_of
 from duckrun.sql.names import plain_error
 
-_PACKED = ("OPTIMIZE", "VACUUM", "EXPLAIN", "SHOW")
+_PACKED = ("OPTIMIZE", "VACUUM", "EXPLAIN", "SHOW", "PREPARE", "EXECUTE")
 _OPEN = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
 _CLOSE = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
 
 
 @dataclass(frozen=True)
 class StatementText:
-    """The text of a statement (which may be part of a longer one), its dialect and its tokens."""
+    """The text of a statement (which may be part of a longer one), its dialect and its tokens. ``is_unpacked``: the text begins
+    behind the first token.
+    """
 
     text: str
     dialect: str
     tokens: tuple[Token, ...]
+    is_unpacked: bool = False
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -35,7 +38,7 @@ class StatementText:
         return tuple(word_of(token) for token in self.tokens)
 
     def with_(self, tokens: Sequence[Token]) -> StatementText:
-        return StatementText(self.text, self.dialect, tuple(tokens))
+        return replace(self, tokens=tuple(tokens))
 
     @property
     def written(self) -> str:
@@ -72,7 +75,7 @@ def _whole(source: StatementText) -> StatementText:
     if not packed or word_of(first) not in _PACKED:
         return source
     text = source.tokens[1].text
-    return StatementText(text, source.dialect, (first, *tokens_of(text, source.dialect)))
+    return StatementText(text, source.dialect, (first, *tokens_of(text, source.dialect)), is_unpacked=True)
 
 
 def word_of(token: Token) -> str:

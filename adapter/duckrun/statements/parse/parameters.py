@@ -1,0 +1,249 @@
+"""Parameters of a statement: each mark becomes a literal of its value's type, in the dialect of the text.
+
+So a value is the same on both engines, in every place where a literal may stand, and nothing of it is read as SQL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from sqlglot.tokens import TokenType
+
+from duckrun.errors import InvalidConfig, UnsupportedFeature
+from duckrun.sql.names import quote_literal
+from duckrun.statements.parse.tokens import StatementText, tokens_of
+from duckrun.values.nearest import did_you_mean
+
+Params = Sequence[Any] | Mapping[str, Any]
+"""Values for ``?`` and ``$1``, or for ``$name``."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Where a parameter stands: its first and last token, and its number (from 1) or name in small letters."""
+
+    first: int
+    last: int
+    key: int | str
+
+
+def marks_of(source: StatementText, before: int = 0) -> list[Mark]:
+    """The marks of a statement: ``?`` (numbered on from ``before``), ``$1``, ``$name``; in Spark's dialect ``:name`` too."""
+    found: list[Mark] = []
+    tokens = source.tokens
+    for at, token in enumerate(tokens):
+        following = tokens[at + 1] if at + 1 < len(tokens) and tokens[at + 1].start == token.end + 1 else None
+        if token.token_type == TokenType.PLACEHOLDER:
+            numbered = following is not None and following.token_type == TokenType.NUMBER
+            key = (
+                int(tokens[at + 1].text) if numbered else before + sum(isinstance(mark.key, int) for mark in found) + 1
+            )
+            found.append(Mark(at, at + numbered, key))
+        elif following is not None and (token.text == "$" or _is_colon_mark(source, at)):
+            text = following.text
+            found.append(Mark(at, at + 1, int(text) if text.isdecimal() else text.lower()))
+    return found
+
+
+def _is_colon_mark(source: StatementText, at: int) -> bool:
+    if source.dialect != "spark" or source.tokens[at].token_type != TokenType.COLON:
+        return False
+    before = source.tokens[at - 1].token_type if at else None
+    return before not in _ENDS_A_VALUE and source.tokens[at + 1].text.isidentifier()
+
+
+_ENDS_A_VALUE = (
+    TokenType.VAR, TokenType.IDENTIFIER, TokenType.STRING, TokenType.NUMBER, TokenType.R_PAREN, TokenType.R_BRACKET,
+)  # fmt: skip
+
+
+def filled(sources: Sequence[StatementText], params: Params | None) -> list[StatementText]:
+    """The statements with a literal for each mark; the marks of a PREPARE are left to its EXECUTE.
+
+    Raises InvalidConfig for a mark without a value, a value without a mark, and UnsupportedFeature for a type that has no literal.
+    """
+    if isinstance(params, str | bytes) or (params is not None and not isinstance(params, Sequence | Mapping)):
+        raise InvalidConfig(f"params is a list of values, or a dict of names and values, not {type(params).__name__}.")
+    marks: list[list[Mark]] = []
+    count = 0
+    for source in sources:
+        marks.append([] if source.words[0] == "PREPARE" else marks_of(source, count))
+        count += sum(source.tokens[mark.first].text == "?" for mark in marks[-1])
+    given = _given(params)
+    _refuse_unfitting({mark.key for each in marks for mark in each}, given, params)
+
+    def text_for(mark: Mark) -> str:
+        return literal(given[mark.key], sources[0].dialect, _shown(mark.key))
+
+    return [with_texts(source, each, text_for) for source, each in zip(sources, marks, strict=True)]
+
+
+def _given(params: Params | None) -> dict[int | str, Any]:
+    if params is None:
+        return {}
+    if isinstance(params, Mapping):
+        return {str(name).lower(): value for name, value in params.items()}
+    return dict(enumerate(params, 1))
+
+
+def _refuse_unfitting(asked: set[int | str], given: Mapping[int | str, Any], params: Params | None) -> None:
+    missing = sorted((key for key in asked if key not in given), key=str)
+    if missing:
+        how = "params={'name': value}" if isinstance(missing[0], str) else "params=[value, …]"
+        hint = did_you_mean(str(missing[0]), map(str, given)) if params else ""
+        raise InvalidConfig(f"{', '.join(map(_shown, missing))} has no value: sql(text, {how}).{hint} Nothing was run.")
+    left = sorted((key for key in given if key not in asked), key=str)
+    if left:
+        raise InvalidConfig(
+            f"The text has no {', '.join(map(_shown, left))}, and params has a value for it. Nothing was run."
+        )
+
+
+def _shown(key: int | str) -> str:
+    return f"${key}"
+
+
+def with_texts(source: StatementText, marks: Sequence[Mark], text_for: Callable[[Mark], str]) -> StatementText:
+    """A statement with other words in the place of its marks."""
+    if not marks:
+        return source
+    head = source.tokens[:1] if source.is_unpacked else ()
+    begin = 0 if head else source.tokens[0].start
+    end = len(source.text) if head else source.tokens[-1].end + 1
+    pieces: list[str] = []
+    for mark in marks:
+        pieces += [source.text[begin : source.tokens[mark.first].start], text_for(mark)]
+        begin = source.tokens[mark.last].end + 1
+    text = "".join([*pieces, source.text[begin:end]])
+    return StatementText(text, source.dialect, (*head, *tokens_of(text, source.dialect)), source.is_unpacked)
+
+
+# -- values
+
+
+def literal(value: Any, dialect: str, what: str = "A parameter") -> str:
+    """A value as SQL that has its type. Raises UnsupportedFeature for a type that SQL has no literal for.
+
+    >>> literal([1, None, "it's"], "duckdb")
+    "[1, NULL, 'it''s']"
+    >>> literal(1.5, "spark")
+    "CAST('1.5' AS DOUBLE)"
+    """
+    if hasattr(value, "as_py"):
+        value = value.as_py()  # pyarrow's scalars
+    elif hasattr(value, "item") and not isinstance(value, str | bytes):
+        value = value.item()  # numpy's
+    if value is None or str(value) in ("NaT", "<NA>"):
+        return "NULL"
+    for kind, written in _LITERALS.items():
+        if isinstance(value, kind):
+            return written(value, dialect)
+    raise UnsupportedFeature(
+        f"{what} is a {type(value).__name__}, which has no literal in SQL: give a plain Python value, or register it."
+    )
+
+
+def _text(value: str, dialect: str) -> str:
+    if dialect == "spark":
+        value = value.replace("\\", "\\\\")
+    pieces = [quote_literal(piece) for piece in value.split("\0")]
+    return pieces[0] if len(pieces) == 1 else f"({' || chr(0) || '.join(pieces)})"
+
+
+def _cast(text: str, kind: str) -> str:
+    return f"CAST({quote_literal(text)} AS {kind})"
+
+
+def _number(value: int, dialect: str) -> str:
+    if dialect == "duckdb" and not -(2**127) <= value < 2**128:
+        raise UnsupportedFeature(f"{value} is a whole number of more than 128 bits, which DuckDB has no type for.")
+    if dialect == "duckdb" and value in _LEAST:  # a minus and a number that is one too large for the type
+        return _cast(str(value), _LEAST[value])
+    text = f"{value}L" if dialect == "spark" and not -(2**31) <= value < 2**31 else str(value)
+    if dialect == "spark" and not -(2**63) <= value < 2**63:
+        return _decimal(Decimal(value), dialect)
+    return text if value >= 0 else f"({text})"
+
+
+_LEAST = {-(2**31): "INTEGER", -(2**63): "BIGINT", -(2**127): "HUGEINT"}
+
+
+def _decimal(value: Decimal, dialect: str) -> str:
+    if not value.is_finite():
+        return _double(float(value), dialect)
+    _, digits, exponent = value.as_tuple()
+    assert isinstance(exponent, int)
+    scale = max(-exponent, 0)
+    width = max(len(digits) + max(exponent, 0), min(scale + 1, 38), scale)
+    if width > 38:
+        raise UnsupportedFeature(f"{value} is a decimal of more than 38 digits, which SQL has no type for.")
+    return _cast(f"{value:f}", f"DECIMAL({width}, {scale})")
+
+
+def _double(value: float, dialect: str) -> str:
+    return _cast({"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}.get(repr(value), repr(value)), "DOUBLE")
+
+
+def _moment(value: datetime, dialect: str) -> str:
+    if value.tzinfo is None:
+        return _cast(value.isoformat(" "), "TIMESTAMP" if dialect == "duckdb" else "TIMESTAMP_NTZ")
+    return _cast(value.isoformat(" "), "TIMESTAMPTZ" if dialect == "duckdb" else "TIMESTAMP")
+
+
+def _time(value: time, dialect: str) -> str:
+    if dialect == "spark":
+        raise UnsupportedFeature("A parameter is a time of day, which Spark's SQL has no type for: give a text.")
+    return _cast(value.isoformat(), "TIME")
+
+
+def _interval(value: timedelta, dialect: str) -> str:
+    micros = value // timedelta(microseconds=1)
+    if dialect == "duckdb":
+        return f"(to_days({value.days}) + to_microseconds({micros - value.days * 86_400_000_000}))"
+    return f"make_dt_interval(0, 0, 0, CAST('{Decimal(micros) / 1_000_000:f}' AS DECIMAL(18, 6)))"
+
+
+def _bytes(value: bytes, dialect: str) -> str:
+    return f"from_hex('{value.hex()}')" if dialect == "duckdb" else f"X'{value.hex()}'"
+
+
+def _uuid(value: UUID, dialect: str) -> str:
+    return _cast(str(value), "UUID") if dialect == "duckdb" else quote_literal(str(value))
+
+
+def _all(values: Iterable[Any], dialect: str) -> Iterator[str]:
+    return (literal(value, dialect) for value in values)
+
+
+def _list(values: Iterable[Any], dialect: str) -> str:
+    inside = ", ".join(_all(values, dialect))
+    return f"[{inside}]" if dialect == "duckdb" else f"array({inside})"
+
+
+def _struct(value: Mapping[str, Any], dialect: str) -> str:
+    pairs = zip(map(str, value), _all(value.values(), dialect), strict=True)
+    if dialect == "duckdb":
+        return "{" + ", ".join(f"{quote_literal(name)}: {text}" for name, text in pairs) + "}"
+    return "named_struct(" + ", ".join(f"{_text(name, dialect)}, {text}" for name, text in pairs) + ")"
+
+
+_LITERALS: dict[Any, Callable[[Any, str], str]] = {
+    bool: lambda value, dialect: "TRUE" if value else "FALSE",
+    int: _number,
+    float: _double,
+    str: _text,
+    (bytes, bytearray, memoryview): lambda value, dialect: _bytes(bytes(value), dialect),
+    Decimal: _decimal,
+    datetime: _moment,
+    date: lambda value, dialect: _cast(value.isoformat(), "DATE"),
+    time: _time,
+    timedelta: _interval,
+    UUID: _uuid,
+    (list, tuple): _list,
+    Mapping: _struct,
+}

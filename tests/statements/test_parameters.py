@@ -1,0 +1,138 @@
+"""Values of parameters against DuckDB's own binding of them, and statements that are prepared."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+
+import duckdb
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from duckrun import Commit, InvalidConfig, UnsupportedFeature
+from duckrun.session import Session
+from tests.lake import rows_of
+
+VALUES = [
+    None, True, 0, -1, 2**31 - 1, -(2**31), 2**40, -(2**63), 1.5, -0.1, 1e300, Decimal("1.50"), Decimal("-0.001"), "it's", "", "a\\b\\n", "? $1 --",
+    b"\x00a'", date(2024, 2, 29), datetime(2024, 2, 29, 1, 2, 3, 4), [1, 2, None], (1, 2), ["it's"], {"a": 1, "it's": "x"},
+]  # fmt: skip
+EMBEDDED = [
+    2**70, float("inf"), time(1, 2, 3), timedelta(days=1, microseconds=5), uuid.UUID(int=7), [], "a\0b",
+    datetime(2024, 2, 29, 1, tzinfo=UTC),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", [*VALUES, *EMBEDDED], ids=repr)
+def test_a_value_has_the_type_and_value_that_duckdb_binds(duck: Session, value: Any) -> None:
+    query = "select typeof(v) as kind, v::varchar as v from (select {} as v)"
+    native = duckdb.connect().execute(query.format("?"), [value]).fetchall()
+    assert rows_of(duck.sql(query.format("?"), params=[value])) == native
+    assert rows_of(duck.sql(query.format("$x"), params={"X": value})) == native
+
+
+def test_values_come_back_as_they_were_on_both_engines(session: Session) -> None:
+    names = [f"c{at}" for at in range(len(VALUES))]
+    [row] = session.sql("select " + ", ".join(f"? as {name}" for name in names), params=VALUES).collect()
+    for name, value in zip(names, VALUES, strict=True):
+        expected = list(value) if isinstance(value, tuple) else value
+        assert row[name] == expected, name
+
+
+def test_parameters_stand_in_every_statement(session: Session) -> None:
+    session.sql("create table main.orders as select $id as id, $item as item", params={"id": 1, "item": "fig"})
+    session.sql("insert into orders values (?, ?), (?, ?)", params=[2, "it's", 3, None])
+    session.sql("update orders set item = $2 where id = $1", params=[3, "nut; --"])
+    session.sql("delete from orders where item = ?", params=["fig"])
+    commit = session.sql(
+        "merge into orders t using (select $id as id, $item as item) n on t.id = n.id when matched then update set * "
+        "when not matched then insert *",
+        params={"id": 4, "item": "oat"},
+    )
+    assert isinstance(commit, Commit) and commit.rows_inserted == 1
+    assert rows_of(session.sql("select * from orders where id > ? limit ?", params=[1, 9])) == [
+        (2, "it's"), (3, "nut; --"), (4, "oat"),
+    ]  # fmt: skip
+    assert rows_of(session.sql("select count(*) from orders at (version => $1)", params=[0])) == [(1,)]
+    assert rows_of(session.sql("select :a", params={"a": 5}, dialect="spark")) == [(5,)]
+
+
+def test_question_marks_are_counted_through_the_whole_text(duck: Session) -> None:
+    assert rows_of(duck.sql("create temp table t as select ? as a; select a, ?, '?' from t -- ?", params=[1, 2])) == [
+        (1, 2, "?")
+    ]
+    assert "1" in str(duck.sql("explain select ?", params=[1]).collect())
+
+
+@pytest.mark.parametrize("value", [pa.scalar(3), pd.NA, pd.NaT, pd.Timestamp("2024-01-01"), np.int64(3)], ids=repr)
+def test_values_of_libraries_are_plain_ones(duck: Session, value: Any) -> None:
+    plain = {"3": 3, "<NA>": None, "NaT": None}.get(str(value), value)
+    assert duck.sql("select ? as v", params=[value]).collect() == [{"v": plain}]
+
+
+@pytest.mark.parametrize(
+    ("text", "params", "said"),
+    [
+        ("select ?", None, r"\$1 has no value: sql\(text, params=\[value"),
+        ("select $a", None, r"\$a has no value: sql\(text, params=\{'name'"),
+        ("select ?, ?", [1], r"\$2 has no value"),
+        ("select ?", [1, 2], r"The text has no \$2"),
+        ("select $day", {"dya": 1}, r"\$day has no value.*Did you mean 'dya'"),
+        ("select $a", {"a": 1, "b": 2}, r"The text has no \$b"),
+        ("select ?", "text", "params is a list of values, or a dict"),
+        ("select ?", 3, "params is a list of values, or a dict"),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_anything_runs(duck: Session, text: str, params: Any, said: str) -> None:
+    with pytest.raises(InvalidConfig, match=said):
+        duck.sql(f"create table t as select 1 as n; {text}", params=params)
+    assert duck.tables() == []
+
+
+def test_a_value_without_a_literal_is_refused_by_its_type(duck: Session) -> None:
+    with pytest.raises(UnsupportedFeature, match=r"\$1 is a object"):
+        duck.sql("select ?", params=[object()])
+    with pytest.raises(UnsupportedFeature, match="128 bits"):
+        duck.sql("select ?", params=[2**128])
+
+
+def test_a_prepared_statement_runs_with_each_of_its_values(session: Session) -> None:
+    session.sql("create table main.orders as select 1 as id, 'fig' as item")
+    session.sql(
+        "prepare add(int, varchar) as insert into orders values (?, ?); prepare of as select item from orders where id = $id"
+    )
+    assert session.sql("execute add(2, 'it''s; --')").rows_inserted == 1  # type: ignore[union-attr]
+    session.sql("EXECUTE Add(?, ?)", params=[-3, None])
+    assert rows_of(session.sql("execute of(id := 2)")) == [("it's; --",)]
+    assert rows_of(session.sql("execute of(id => -3)")) == [(None,)]
+    session.sql("deallocate of; deallocate prepare add")
+    with pytest.raises(InvalidConfig, match="Nothing is prepared as add"):
+        session.sql("execute add(2, 'x')")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("execute nothing", "Nothing is prepared as nothing"),
+        ("deallocate nothing", "Nothing is prepared as nothing"),
+        ("prepare q as select ?; execute q", "1 parameters, and 0 were given; without a value: \\$1"),
+        ("prepare q as select ?; execute q(1, 2)", "not in it: \\$2"),
+        ("prepare q as select ?; execute q(a := 1)", "without a value: \\$1; not in it: \\$a"),
+        ("prepare q as select ?; execute q((select 1))", "takes constants"),
+        ("prepare q as select ?; execute q(random())", "takes constants"),
+        ("prepare q as selec ?", "selec"),
+        ("prepare q as create sequence s", "CREATE SEQUENCE"),
+        ("prepare q", "expected AS"),
+        ("prepare q as select 1; deallocate q; execute q", "Nothing is prepared as q"),
+    ],
+)
+def test_what_cannot_be_prepared_or_executed_is_refused_before_anything_runs(
+    duck: Session, text: str, said: str
+) -> None:
+    with pytest.raises((InvalidConfig, UnsupportedFeature), match=said):
+        duck.sql(f"create table t as select 1 as n; {text}")
+    assert duck.tables() == [] and duck.prepared == {}
