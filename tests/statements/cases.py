@@ -250,7 +250,8 @@ def _views() -> Iterator[Case]:
         "select count(*) from made",
         refused={"spark": "no temporary tables"},
     )
-    yield Case(s, "ALTER VIEW", "alter view figs rename to other", refused=_NONE)
+    yield Case(s, "ALTER VIEW … RENAME TO", "alter view figs rename to other", ((1,),), "select * from other")
+    yield Case(s, "ALTER VIEW … AS", "alter view figs as select 1 as n", refused=_NONE)
 
 
 def _inserts() -> Iterator[Case]:
@@ -628,7 +629,9 @@ def _altering() -> Iterator[Case]:
         refused={"duckdb": "engine: spark"},
     )
     yield Case(s, "ALTER TABLE IF EXISTS", "alter table if exists nowhere add column n int", ALL)
-    yield Case(s, "RENAME TO", "alter table orders rename to sales", refused="RENAME TO")
+    yield Case(
+        s, "RENAME TO", "alter table news rename to sales", ((2, "lime", 22), (4, "plum", 44)), "select * from sales"
+    )
     yield Case(s, "RENAME a TO b", "alter table orders rename item to what", refused="RENAME COLUMN")
     yield Case(s, "SET DEFAULT", "alter table orders alter column qty set default 3", refused="DEFAULT")
     yield Case(s, "ADD PRIMARY KEY", "alter table orders add primary key (id)", refused="PRIMARY KEY")

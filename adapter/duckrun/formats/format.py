@@ -296,6 +296,9 @@ class Format(Protocol):
     def convert(self, ref: TableRef, spec: ConvertSpec, note: dict[str, Any], app: AppTransaction | None) -> None:
         """Make a table, at version 0, of a folder's Parquet files. Raises CommitConflict, CommitTaken, StorageError, InvalidConfig."""
 
+    def rename(self, ref: TableRef, new: TableRef) -> None:
+        """Move a table's folder to that of a new name, where nothing is, in one step. Raises UnsupportedFeature where there is none."""
+
     def drop(self, ref: TableRef) -> None:
         """Remove a table's folder. A reader sees the whole table or none; a table that is not there is fine."""
 

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from duckrun.errors import InvalidConfig, ReadOnlyLake, StorageError, TableNotFound
+from duckrun.errors import InvalidConfig, ReadOnlyLake, StorageError, TableNotFound, UnsupportedFeature
 from duckrun.formats.factory import format_of
 from duckrun.storage.storage import Storage, normalise_root, refuse_location
 from duckrun.values.names import folder_of, name_of, why_no_name
@@ -259,6 +259,46 @@ class Lake:
         """Remove a table's folder. A reader sees the whole table or none; a table that is not there is fine."""
         self.ensure_writable(ref)
         self.format.drop(ref)
+
+    def rename(self, ref: TableRef, new: TableRef) -> None:
+        """Give a table or view another name in this lake. A reader finds it whole under one name or the other.
+
+        A table's folder is moved in one rename, under the locks of both names. What a definition names (a view, a table with a location of
+        its own) has both names for a moment; where a kill comes then, the same rename ends it. Raises InvalidConfig for a name that
+        is taken, UnsupportedFeature for a folder on an object store, which has no rename.
+        """
+        self.ensure_writable(ref)
+        self.ensure_writable(new)
+        (old, definition), (_, other) = self.find(ref.schema, ref.name), self.find(new.schema, new.name)
+        same = [each for each in self.named_like(new.schema, new.name) if each != (ref.schema, ref.name)]
+        if same and not (definition is not None and other == definition and same == [(new.schema, new.name)]):
+            taken = ", ".join(".".join(each) for each in same)
+            raise InvalidConfig(
+                f"{ref} cannot be renamed to {new}: {taken} is there. Drop it first, or choose another name."
+            )
+        if isinstance(definition, ViewDefinition) and ref.schema != new.schema:
+            raise UnsupportedFeature(
+                f"View {ref} cannot move to schema {new.schema}, where its bare names are others: create it there."
+            )
+        if definition is None:
+            if ref != old:
+                raise UnsupportedFeature(
+                    f"{ref.location} has no name in lake {self.root} that could be another one: move the folder."
+                )
+            self.format.rename(ref, new)
+        else:
+            self.put_definition(new, definition)
+            self.remove_definition(ref)
+
+    def readers(self, ref: TableRef) -> list[str]:
+        """The persisted views that read a table or view, as ``schema.name``."""
+        name = f"{ref.schema}.{ref.name}".lower()
+        return [
+            f"{schema}.{view}"
+            for schema in self.schemas()
+            for view, definition in sorted(self._definitions(schema).items())
+            if isinstance(definition, ViewDefinition) and name in {read.lower() for read in definition.reads}
+        ]
 
     def drop_schema(self, schema: str) -> None:
         """Remove what is left of a schema without tables and views: its empty folders. Other files stay, and keep it."""

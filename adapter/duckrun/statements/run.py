@@ -22,6 +22,7 @@ from duckrun.sql.dialects import text_in
 from duckrun.sql.names import replace_tables
 from duckrun.statements.parse.parameters import Params
 from duckrun.statements.parse.parsing import numbered, parse
+from duckrun.statements.parse.parts import unsupported
 from duckrun.statements.parse.tokens import StatementText
 from duckrun.statements.plan import merge, rows, upsert
 from duckrun.statements.plan.rows import Asked, Work
@@ -44,6 +45,7 @@ from duckrun.statements.values import (
     Prepare,
     Query,
     Reads,
+    Rename,
     Show,
     Statement,
     TableStatement,
@@ -136,7 +138,7 @@ def _carried_out(
     """One statement, from the beginning again where others have changed what it was computed from. ``target`` is what its name
     stands for, where that has been looked up.
     """
-    if isinstance(statement, Reads | CreateTemporary | CreateView | Drop):
+    if isinstance(statement, Reads | CreateTemporary | CreateView | Drop | Rename):
         return _Run(session, dialect, asked).carry_out(statement)
     found = target or locate(session.lakes, statement.target)
     for attempt in (nullcontext(),) if isinstance(statement, OnTable) else session.attempts(found.ref):
@@ -177,7 +179,7 @@ class _Run:
         self.engine = session.engine
         self.reading = Reading(session.lakes, self.engine, session.pins, session.temp_views)
 
-    def carry_out(self, statement: Reads | CreateTemporary | CreateView | Drop) -> Result:
+    def carry_out(self, statement: Reads | CreateTemporary | CreateView | Drop | Rename) -> Result:
         match statement:
             case Query():
                 return self.session.own(self.reading.frame(statement.tree))
@@ -200,6 +202,8 @@ class _Run:
                 return self._create_view(statement)
             case Drop():
                 return self._drop(statement)
+            case Rename():
+                return self._rename(statement)
         return self.session.own(self.engine.local(found))
 
     def change(self, statement: TableStatement, target: Located) -> Result:
@@ -378,6 +382,34 @@ class _Run:
         lake.remove_definition(ref)
         self.reading.pins.moved(ref, None)
         return self._done(what, ref)
+
+    def _rename(self, statement: Rename) -> Result:
+        what = f"ALTER {statement.kind.upper()} … RENAME TO"
+        if _is_temporary(self.session, statement.target):
+            raise unsupported(f"{what} of a temporary name")
+        found = locate(self.session.lakes, statement.target)
+        lake, ref = found.lake, found.ref
+        if found.view is None and not lake.exists(ref):
+            if statement.if_exists:
+                return self._done(what, ref, f"there is no such {statement.kind}")
+            raise TableNotFound(f"There is no {statement.kind} {ref} to rename.{lake.nearest(ref)}")
+        if (found.view is not None) != (statement.kind == "view"):
+            other = "table" if found.view is None else "view"
+            raise InvalidConfig(f"{ref} is a {other}: ALTER {other.upper()} {ref} RENAME TO ….")
+        to = statement.to if len(statement.to) != 1 else (ref.schema, *statement.to)
+        if len(to) > 2 and self.session.lakes.locate(to).lake is not lake:
+            raise UnsupportedFeature(
+                f"{ref} cannot be renamed to {'.'.join(to)}, in another lake: CREATE TABLE … AS there."
+            )
+        new = lake.resolve(*to[-2:])
+        readers = lake.readers(ref)
+        if readers:
+            raise InvalidConfig(
+                f"{ref} cannot be renamed: {', '.join(readers)} read it by its name. Drop them first, and create them over {new} then."
+            )
+        lake.rename(ref, new)
+        self.reading.pins.moved(ref, None)
+        return self._done(what, ref, f"it is {new} now")
 
     def _done(self, what: str, name: TableRef | str, reason: str = "") -> Done:
         return Done(what, str(name), self.engine.name, reason)

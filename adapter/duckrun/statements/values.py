@@ -99,6 +99,16 @@ class OnConflict:
 
 
 @dataclass(frozen=True)
+class Rename:
+    """``to`` is a name of one part (in the same schema) or two."""
+
+    kind: Literal["table", "view"]
+    target: Parts
+    to: Parts
+    if_exists: bool = False
+
+
+@dataclass(frozen=True)
 class Insert:
     """Rows of a query into a table.
 
@@ -201,7 +211,7 @@ class Deallocate:
 
 Reads = Query | Explain | Show | Describe | Prepare | Deallocate
 TableStatement = Insert | Update | Delete | Merge | CreateTable | CreateTableAs | OnTable
-Statement = Reads | CreateView | CreateTemporary | Drop | TableStatement
+Statement = Reads | CreateView | CreateTemporary | Drop | Rename | TableStatement
 
 
 @dataclass(frozen=True)

@@ -27,13 +27,13 @@ from dbt.adapters.duckrun.model.config import ModelConfig, parse_model
 from dbt.adapters.duckrun.model.node import Node, current, running
 from dbt.adapters.duckrun.relation import DuckrunColumn, DuckrunRelation, quoted
 from dbt.adapters.duckrun.spark.stage import SparkStage, spark_type
-from dbt.adapters.duckrun.statements import drop, drop_schema
+from dbt.adapters.duckrun.statements import drop, drop_schema, rename
 from dbt.adapters.exceptions import RelationTypeNullError
 from dbt_common.contracts.constraints import ConstraintType
 from dbt_common.contracts.metadata import CatalogTable
 from dbt_common.exceptions import CompilationError, DbtRuntimeError
 
-from duckrun.errors import DuckrunError, UnsupportedFeature
+from duckrun.errors import DuckrunError, InvalidConfig, UnsupportedFeature
 from duckrun.run.pins import unnoted
 from duckrun.values.rows import DeleteSpec
 
@@ -219,12 +219,17 @@ class DuckrunAdapter(DuckDBAdapter):
             self.env.views_of(ref).changed(ref)
 
     def rename_relation(self, from_relation: BaseRelation, to_relation: BaseRelation) -> None:
+        """Give a table or view of a lake another name, in one step; anything else is DuckDB's own."""
         with dbt_errors():
-            if self.env.present(from_relation) is not None:
-                raise UnsupportedFeature(
-                    f"{from_relation} cannot be renamed to {to_relation}: a table of a lake is known by its folder. "
-                    "Write it under the new name and drop the old one."
-                )
+            ref, new = self.env.present(from_relation), self.env.ref_of(to_relation)
+            if ref is not None:
+                if new is None or self.env.lakes.of(new) is not self.env.lakes.of(ref):
+                    raise InvalidConfig(
+                        f"{from_relation} cannot be renamed to {to_relation}, which is no name of its lake."
+                    )
+                rename(self.env, ref, new)
+                self.cache_renamed(from_relation, to_relation)
+                return
         super().rename_relation(from_relation, to_relation)
 
     # -- materializations

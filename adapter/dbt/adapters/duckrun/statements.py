@@ -32,6 +32,7 @@ _FORMS: tuple[tuple[str, ...], ...] = (
     ("DROP", "TABLE", "[IF EXISTS]"),
     ("DROP", "VIEW", "[IF EXISTS]"),
     ("ALTER", "TABLE", "[IF EXISTS]"),
+    ("ALTER", "VIEW", "[IF EXISTS]"),
     ("COMMENT", "ON", "TABLE"),
     ("COMMENT", "ON", "COLUMN"),
     ("OPTIMIZE",),
@@ -107,7 +108,28 @@ def carry_out(env: LakeEnvironment, cursor: duckdb.DuckDBPyConnection, part: Par
     finally:
         engine.close()
     _show(env, part.target)
+    if (named := _renamed(env, part)) is not None:
+        _show(env, named)
     return rows_changed(found)
+
+
+def _renamed(env: LakeEnvironment, part: Part) -> TableRef | None:
+    """What the table of an ALTER TABLE … RENAME TO is called after it; None for another statement."""
+    words = part.source.words
+    if words[0] != "ALTER" or part.target is None or "TO" not in words[:-1] or words[words.index("TO") - 1] != "RENAME":
+        return None
+    reader = TokenReader(part.source)
+    reader.at = words.index("TO") + 1
+    schema, name = (part.target.schema, *reader.name())[-2:]
+    return env.lakes.of(part.target).resolve(schema, name)
+
+
+def rename(env: LakeEnvironment, ref: TableRef, new: TableRef) -> None:
+    """Give a table or a persisted view of a lake another name there. Views that read either name find it anew."""
+    env.lakes.of(ref).rename(ref, new)
+    env.pins.moved(ref, None)
+    env.views_of(ref).dropped(ref)
+    env.views_of(new).changed(new)
 
 
 def drop(env: LakeEnvironment, ref: TableRef) -> None:

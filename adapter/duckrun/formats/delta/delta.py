@@ -47,6 +47,7 @@ class DeltaFormat:
     commit = write_commit
     convert = maintenance.convert
     drop = maintenance.drop
+    rename = maintenance.rename
     vacuum = maintenance.vacuum
     checkpoint = maintenance.checkpoint
     checkpoint_if_due = maintenance.checkpoint_if_due

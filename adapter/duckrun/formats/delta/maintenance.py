@@ -7,7 +7,7 @@ import logging
 import math
 import shutil
 import uuid
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +20,14 @@ from obstore.exceptions import BaseError as ObstoreError
 
 from duckrun.errors import CommitConflict, DuckrunError, InvalidConfig, StorageError, UnsupportedFeature
 from duckrun.formats.delta import types
+from duckrun.formats.delta.data_paths import decoded
 from duckrun.formats.delta.definition import fields_of
 from duckrun.formats.delta.log import LOG, commit_properties
 from duckrun.formats.delta.long_logs import last_checkpoint
 from duckrun.formats.format import CommitTaken, below_retention
-from duckrun.storage.locks import table_lock
+from duckrun.storage.locks import lock_path, table_lock
 from duckrun.storage.trouble import said, storage_error
+from duckrun.values.data_files import is_absolute
 from duckrun.values.rows import AppTransaction
 from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun.values.tables import ConvertSpec, VacuumSpec
@@ -137,6 +139,43 @@ def drop(form: DeltaFormat, ref: TableRef) -> None:
     for batch in (log, [path for path in paths if not path.startswith(f"{LOG}/")]):
         if batch:
             obstore.delete(store, batch)
+
+
+def rename(form: DeltaFormat, ref: TableRef, new: TableRef) -> None:
+    """Move a table's folder to that of a new name, in one rename under the locks of both. Raises UnsupportedFeature on an object store,
+    and for a table whose log names files of its own folder by their whole path; InvalidConfig where the new folder holds something.
+    """
+    instead = f"CREATE TABLE {new} AS SELECT * FROM {ref}, then DROP TABLE {ref}; its history ends with it."
+    if not form.storage.is_local:
+        raise UnsupportedFeature(
+            f"{ref} cannot be renamed to {new}: an object store has no rename of a folder. {instead}"
+        )
+    folder, other = Path(ref.location), Path(new.location)
+    with ExitStack() as locks:
+        for each in sorted((ref, new), key=lambda each: str(lock_path(each))):
+            locks.enter_context(table_lock(each, True))
+        snapshot = form.snapshot(ref)
+        own = next(
+            (
+                file.path
+                for file in snapshot.files()
+                if is_absolute(file.path) and folder.as_posix() in decoded(file.path)
+            ),
+            None,
+        )
+        if own is not None:
+            raise UnsupportedFeature(
+                f"{ref} cannot be renamed to {new}: its log names {own} by its whole path. {instead}"
+            )
+        if other.is_dir() and any(other.iterdir()):
+            raise InvalidConfig(
+                f"{ref} cannot be renamed to {new}: {other} holds files. Move them, or choose another name."
+            )
+        other.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.rename(other)
+        except OSError as error:
+            raise StorageError(f"{ref} cannot be renamed to {new}: {said(error)}. It is as it was.") from error
 
 
 def cleanup_log(form: DeltaFormat, snapshot: Snapshot) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from duckrun.statements.values import (
     Drop,
     OnTable,
     Parts,
+    Rename,
     Statement,
 )
 from duckrun.values import tables
@@ -293,10 +294,15 @@ def alter(tree: exp.Expr, source: StatementText) -> list[Statement]:
     """ALTER TABLE: changes of columns, constraints, properties."""
     dialect, checks = source.dialect, iter(checks_of(source))
     kind = str(tree.args["kind"]).upper()
-    if kind != "TABLE":
-        raise unsupported(f"ALTER {kind}")
     if tree.args.get("options"):
         raise unsupported("ALTER TABLE … RENAME a TO b (write RENAME COLUMN a TO b); it")
+    actions = tree.args["actions"]
+    if kind in ("TABLE", "VIEW") and len(actions) == 1 and isinstance(actions[0], exp.AlterRename):
+        what: Literal["table", "view"] = "table" if kind == "TABLE" else "view"
+        named, to = target_of(tree.this, f"ALTER {kind}"), target_of(actions[0].this, "RENAME TO")
+        return [Rename(what, named, to, bool(tree.args.get("exists")))]
+    if kind != "TABLE":
+        raise unsupported(f"ALTER {kind} of anything but its name")
     refuse(tree, "ALTER TABLE", "only", "cluster", "not_valid", "cascade", "check")
     changes: list[tables.Change] = []
     optional: list[tables.Change] = []
@@ -335,10 +341,6 @@ def _changes(action: exp.Expr, dialect: str, checks: Iterator[str]) -> Iterator[
     elif isinstance(action, exp.AlterSet):
         refuse(action, "ALTER TABLE … SET", *(key for key in action.args if key != "expressions"))
         yield tables.SetProperties({_property(p): _text(p.args["value"]) for p in _set_properties(action)})
-    elif isinstance(action, exp.AlterRename):
-        raise unsupported(
-            "ALTER TABLE … RENAME TO (a table is its folder; make the new one with CREATE TABLE AS, then drop this one): it"
-        )
     else:
         raise unsupported(f"ALTER TABLE … {words_of(action)}")
 
