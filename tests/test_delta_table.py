@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable as PlainTable
 
 import duckrun
 from duckrun import (
+    CommitConflict,
     DeltaTable,
     DuplicateSourceKeys,
     InvalidConfig,
@@ -161,10 +166,103 @@ def test_compaction_keeps_the_rows_in_fewer_files(stock: duckrun.Table) -> None:
     before = stock.detail()["numFiles"]
     result = stock.optimize().executeCompaction()
     assert (result.files_before, result.files_after) == (before, 1)
+    log = Path(stock.ref.location, "_delta_log", f"{result.version:020d}.json").read_text(encoding="utf-8")
+    actions = [json.loads(line) for line in log.splitlines()]
+    for kind, files, size in (
+        ("add", result.files_added, result.bytes_added),
+        ("remove", result.files_removed, result.bytes_removed),
+    ):
+        said = [action[kind]["size"] for action in actions if kind in action]
+        assert (files, size) == (len(said), sum(said)) and files
+    again = stock.optimize().executeCompaction()
+    assert (again.version, again.files_added, again.bytes_removed) == (None, 0, 0)
     assert stock.detail()["numFiles"] == 1
     assert rows_of(stock.toDF()) == sorted(rows_of(STOCK) * 2, key=repr)
     with pytest.raises(InvalidConfig, match="at least one column"):
         stock.optimize().executeZOrderBy()
+
+
+def test_z_order_takes_names_and_lists_of_them(stock: duckrun.Table) -> None:
+    result = stock.optimize().executeZOrderBy(["id", "item"], "qty")
+    assert json.loads(stock.history(1)[0]["operationParameters"]["zOrderBy"]) == ["id", "item", "qty"]
+    assert (result.files_added, rows_of(stock.toDF())) == (1, rows_of(STOCK))
+
+
+@once
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda s, t: DeltaTable.forName(s, 3), r"forName\(\): tableOrViewName is 3, a int; give text"),
+        (lambda s, t: DeltaTable.forPath(s, None), r"forPath\(\): path is None"),
+        (lambda s, t: DeltaTable.isDeltaTable(s, 1), "identifier is 1"),
+        (lambda s, t: t.alias(1), "aliasName is 1"),
+        (lambda s, t: t.toDF(version="1"), r"toDF\(\): version is '1', a str; give a whole number"),
+        (lambda s, t: t.toDF(timestamp=1), "timestamp is 1"),
+        (lambda s, t: t.snapshot(version=True), r"snapshot\(\): version is True"),
+        (lambda s, t: t.history("1"), r"history\(\): limit is '1'"),
+        (lambda s, t: t.vacuum("a week"), r"retentionHours is 'a week', a str; give a whole number or a number"),
+        (lambda s, t: t.restoreToVersion("0"), r"restoreToVersion\(\): version is '0'"),
+        (lambda s, t: t.restoreToTimestamp(0), "timestamp is 0"),
+        (lambda s, t: t.update(set="qty = 1"), r"update\(\): set is 'qty = 1', a str; give a mapping"),
+        (lambda s, t: t.update(1, {"qty": "1"}), "1 is a int; give SQL as text"),
+        (lambda s, t: t.delete(1), "1 is a int; give SQL as text"),
+        (lambda s, t: t.merge(STOCK, "t.id = s.id").whenMatchedUpdate(set=["qty"]), r"whenMatchedUpdate\(\): set is"),
+        (lambda s, t: t.optimize().where(1), "partitionFilter is 1"),
+        (lambda s, t: t.optimize().executeZOrderBy(["id", 2]), r"executeZOrderBy\(\): cols is 2"),
+        (lambda s, t: t.addFeatureSupport(1), "featureName is 1"),
+        (lambda s, t: t.upgradeTableProtocol("1", 2), "readerVersion is '1'"),
+        (lambda s, t: t.upgradeTableProtocol(1, 9), r"main\.stock: readers have the versions 1 to 3"),
+        (lambda s, t: DeltaTable.convertToDelta(s, 1), "identifier is 1"),
+        (lambda s, t: DeltaTable.convertToDelta(s, "/a"), r"give a folder as parquet\."),
+        (lambda s, t: DeltaTable.convertToDelta(s, "parquet.`/a`", "day"), "a name and a type|no list of columns"),
+        (lambda s, t: DeltaTable.convertToDelta(s, "parquet.`/a`", 3), "partitionSchema is 3, a int"),
+    ],
+)
+def test_arguments_of_a_wrong_type_are_named(session: Session, stock: duckrun.Table, call: Any, message: str) -> None:
+    with pytest.raises(InvalidConfig, match=message):
+        call(session, stock)
+    assert stock.snapshot().version == 0
+
+
+@once
+@pytest.mark.parametrize(
+    "schema", ["n INT, `a day` DATE", pa.schema([("n", pa.int32()), ("a day", pa.date32())])], ids=["sql", "arrow"]
+)
+def test_a_folder_of_parquet_becomes_a_table(session: Session, tmp_path: Path, schema: Any) -> None:
+    folder = tmp_path / "it's é"
+    file = folder / "n=1" / "a day=2024-05-01" / "x.parquet"
+    file.parent.mkdir(parents=True)
+    pq.write_table(pa.table({"id": [1, 2]}), file)
+    with pytest.raises(InvalidConfig, match="n=1"):
+        DeltaTable.convertToDelta(session, f"parquet.`{folder}`")
+    table = DeltaTable.convertToDelta(session, f"parquet.`{folder}`", schema)
+    day = date(2024, 5, 1)
+    assert rows_of(table.toDF(), "id", "n", "a day") == [(1, 1, day), (2, 1, day)]
+    assert rows_of(PlainTable(table.ref.location).to_pyarrow_table(), "id", "n", "a day") == rows_of(
+        table.toDF(), "id", "n", "a day"
+    )
+    with pytest.raises(CommitConflict, match="nothing to convert"):
+        DeltaTable.convertToDelta(session, f"parquet.`{folder}`", schema)
+
+
+def test_features_and_protocol_versions_are_sparks(session: Session, stock: duckrun.Table) -> None:
+    calls: list[Any] = [
+        lambda: stock.addFeatureSupport("deletionVectors"),
+        lambda: stock.upgradeTableProtocol(3, 7),
+    ]
+    if session.engine_name == "duckdb":
+        for call in calls:
+            with pytest.raises(UnsupportedFeature, match=r"main\.stock.*delta\.(feature|min).*engine: spark"):
+                call()
+        assert stock.snapshot().version == 0
+        return
+    assert [call().version for call in calls] == [1, 2]
+    protocol = PlainTable(stock.ref.location).protocol()
+    assert (protocol.min_reader_version, protocol.min_writer_version) == (3, 7)
+    assert "deletionVectors" in (protocol.writer_features or ())
+    with pytest.raises(InvalidConfig, match=r"(?i)^alter on table main\.stock: \[DELTA_UNSUPPORTED.*noSuchFeature"):
+        stock.addFeatureSupport("noSuchFeature")
+    assert rows_of(stock.toDF()) == rows_of(STOCK)
 
 
 @once
@@ -174,8 +272,11 @@ def test_vacuum_keeps_what_the_table_still_needs(stock: duckrun.Table) -> None:
     assert stock.toDF(version=0).count() == 3
 
 
-def test_manifests_are_refused_by_name(root: Path) -> None:
+def test_manifests_and_clones_are_refused_by_name(root: Path) -> None:
     with duckrun.connect(root) as session:
         session.execute("main.stock", WriteSpec("error"), STOCK)
         with pytest.raises(UnsupportedFeature, match="generate"):
             session.table("main.stock").generate("symlink_format_manifest")
+        with pytest.raises(UnsupportedFeature, match=r"main\.stock: clone\('main.copy'\).*CREATE TABLE … AS SELECT"):
+            session.table("main.stock").clone("main.copy", isShallow=True)
+        assert session.tables() == ["main.stock"]

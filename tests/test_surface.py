@@ -73,6 +73,9 @@ TABLE = [
     "createIfNotExists",
     "replace",
     "createOrReplace",
+    "convertToDelta",
+    "addFeatureSupport",
+    "upgradeTableProtocol",
     "alias",
     "plot_history",
 ]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from sqlglot import exp
@@ -15,17 +16,23 @@ from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.former import names_now_in
 from duckrun.frame import Frame
 from duckrun.merge_builder import DeltaMergeBuilder, expression_tree
+from duckrun.schemas import columns_in, columns_of
 from duckrun.statements.run import change
 from duckrun.statements.values import Delete, Update
 from duckrun.table_builder import DeltaTableBuilder
+from duckrun.values.options import given, names_in
 from duckrun.values.rows import Commit, ReadSpec, counted_rows
 from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun.values.tables import (
+    AlterSpec,
     CheckpointSpec,
     CleanupLogSpec,
+    ColumnSpec,
+    ConvertSpec,
     MaintenanceResult,
     OptimizeSpec,
     RestoreSpec,
+    SetProperties,
     VacuumSpec,
 )
 
@@ -33,6 +40,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from duckrun.session import Session
+
+_PARQUET = re.compile(r"parquet\.`((?:[^`]|``)+)`", re.IGNORECASE)
 
 
 class Table:
@@ -55,17 +64,17 @@ class Table:
     @classmethod
     def forName(cls, session: Session, tableOrViewName: str) -> Table:
         """A table by ``name``, ``schema.name`` or ``lake.schema.name``. Raises TableNotFound with the nearest names."""
-        return session.table(tableOrViewName)
+        return session.table(given(tableOrViewName, str, "tableOrViewName", "forName()"))
 
     @classmethod
     def forPath(cls, session: Session, path: str | os.PathLike[str]) -> Table:
         """The table in a folder, which need not lie in a lake. Raises TableNotFound."""
-        return session.table(session.lakes.at(path).ref)
+        return session.table(session.lakes.at(given(path, (str, os.PathLike), "path", "forPath()")).ref)
 
     @classmethod
     def isDeltaTable(cls, session: Session, identifier: str | os.PathLike[str]) -> bool:
         """True if a folder holds a Delta table."""
-        found = session.lakes.at(identifier)
+        found = session.lakes.at(given(identifier, (str, os.PathLike), "identifier", "isDeltaTable()"))
         return found.lake.exists(found.ref)
 
     @classmethod
@@ -91,6 +100,28 @@ class Table:
         """The same, whether a table is there or not."""
         return DeltaTableBuilder(session, "createOrReplace", "replace")
 
+    @classmethod
+    def convertToDelta(cls, session: Session, identifier: str, partitionSchema: Any | None = None) -> Table:
+        """Make a table of a folder of Parquet files, ``parquet.`/a/folder```, which stay as they are, as one commit.
+
+        ``partitionSchema`` has the columns that the folder's ``name=value`` levels hold: ``"day DATE, n INT"``, or a schema of
+        pyarrow or PySpark. Raises InvalidConfig for partitions that are not the folder's, CommitConflict where a table is there,
+        StorageError for other files.
+        """
+        found = _PARQUET.fullmatch(given(identifier, str, "identifier", "convertToDelta()"))
+        if found is None:
+            raise InvalidConfig(
+                f"convertToDelta(): identifier is {identifier!r}; give a folder as parquet.`/a/folder`."
+            )
+        columns: list[ColumnSpec] = []
+        if isinstance(partitionSchema, str):
+            columns = columns_in(partitionSchema, "convertToDelta(): partitionSchema")
+        elif partitionSchema is not None:
+            columns = columns_of(session, partitionSchema, "convertToDelta(): partitionSchema")
+        ref = session.lakes.at(found[1].replace("``", "`")).ref
+        session.execute(ref, ConvertSpec(tuple(columns), dialect="spark"))
+        return session.table(ref)
+
     def __repr__(self) -> str:
         return f"Table({self.ref} at {self.ref.location})"
 
@@ -108,20 +139,24 @@ class Table:
 
     def alias(self, aliasName: str) -> Table:
         """The same table, known by a name in the condition and the clauses of a merge."""
-        return Table(self.session, self.ref, aliasName)
+        return Table(self.session, self.ref, given(aliasName, str, "aliasName", "alias()"))
 
     # -- reading
 
     def snapshot(self, version: int | None = None, timestamp: str | None = None) -> Snapshot:
         """The table at a version, at a time (ISO 8601), or now. Raises VersionNotReadable."""
+        _refuse_moment(version, timestamp, "snapshot()")
         return self.session.lakes.snapshot(self.ref, version, timestamp)
 
     def toDF(self, version: int | None = None, timestamp: str | None = None) -> Frame:
         """The rows at a version, at a time, or now: lazy."""
+        _refuse_moment(version, timestamp, "toDF()")
         return self.session.scan(self.ref, ReadSpec(version=version, timestamp=timestamp))
 
     def history(self, limit: int | None = None) -> list[dict[str, Any]]:
         """The commits, newest first: version, timestamp (ms since 1970), operation, operationParameters, ..."""
+        if limit is not None:
+            given(limit, int, "limit", "history()")
         return self.session.lakes.of(self.ref).format.history(self.ref, limit)
 
     def detail(self) -> dict[str, Any]:
@@ -158,6 +193,7 @@ class Table:
         """Set columns, by ``{column: expression}``, where the condition is true. Raises InvalidConfig, SchemaMismatch."""
         if not set:
             raise InvalidConfig(f"update() of table {self.ref} needs set, a mapping of column to expression.")
+        given(set, Mapping, "set", "update()")
         assigned = tuple((column, self._tree(value)) for column, value in set.items())
         where = None if condition is None else self._tree(condition)
         return change(self.session, self.ref, Update((), self.alias_name or self.ref.name, assigned, where))
@@ -182,6 +218,8 @@ class Table:
         The result's ``removed`` names them; versions older than that can no longer be read. Raises InvalidConfig for less
         than the table's retention, which VacuumSpec can lift, and ReadOnlyLake.
         """
+        if retentionHours is not None:
+            given(retentionHours, (int, float), "retentionHours", "vacuum()")
         return self.session.execute(self.ref, VacuumSpec(retentionHours))
 
     def checkpoint(self) -> MaintenanceResult:
@@ -197,11 +235,43 @@ class Table:
 
     def restoreToVersion(self, version: int) -> Commit:
         """Make the table what it was at a version, as a new commit. Raises VersionNotReadable, ReadOnlyLake."""
-        return self.session.execute(self.ref, RestoreSpec(version=version))
+        return self.session.execute(self.ref, RestoreSpec(version=given(version, int, "version", "restoreToVersion()")))
 
     def restoreToTimestamp(self, timestamp: str) -> Commit:
         """Make the table what it was at a time (ISO 8601), as a new commit. Raises VersionNotReadable, ReadOnlyLake."""
-        return self.session.execute(self.ref, RestoreSpec(timestamp=timestamp))
+        moment = given(timestamp, str, "timestamp", "restoreToTimestamp()")
+        return self.session.execute(self.ref, RestoreSpec(timestamp=moment))
+
+    def addFeatureSupport(self, featureName: str) -> Commit:
+        """Let writers use a table feature, by the protocol's name for it (``deletionVectors``): Spark's.
+
+        Raises UnsupportedFeature on DuckDB, InvalidConfig for a feature that Delta does not have.
+        """
+        name = given(featureName, str, "featureName", "addFeatureSupport()")
+        return self._set({f"delta.feature.{name}": "supported"})
+
+    def upgradeTableProtocol(self, readerVersion: int, writerVersion: int) -> Commit:
+        """Ask of readers and writers to know these versions of the protocol, which never go down: Spark's.
+
+        Raises UnsupportedFeature on DuckDB, InvalidConfig for versions that Delta does not have.
+        """
+        reader = given(readerVersion, int, "readerVersion", "upgradeTableProtocol()")
+        writer = given(writerVersion, int, "writerVersion", "upgradeTableProtocol()")
+        if not 1 <= reader <= 3 or not 1 <= writer <= 7:  # Delta protocol, Protocol Evolution
+            raise InvalidConfig(
+                f"upgradeTableProtocol({reader}, {writer}) of table {self.ref}: readers have the versions 1 to 3, writers 1 to 7."
+            )
+        return self._set({"delta.minReaderVersion": str(reader), "delta.minWriterVersion": str(writer)})
+
+    def _set(self, properties: Mapping[str, str]) -> Commit:
+        return self.session.execute(self.ref, AlterSpec((SetProperties(properties),)))
+
+    def clone(self, target: str, isShallow: bool = False, replace: bool = False, **properties: Any) -> None:
+        """Not supported: raises UnsupportedFeature, with what to do instead."""
+        raise UnsupportedFeature(
+            f"Table {self.ref}: clone({target!r}) is not supported. A copy of the rows is CREATE TABLE … AS SELECT; a shallow clone, "
+            "whose files vacuum of this table would remove, is made by Spark's own CREATE TABLE … SHALLOW CLONE, and read here."
+        )
 
     def generate(self, mode: str) -> None:
         """Not supported: raises UnsupportedFeature."""
@@ -219,21 +289,32 @@ class DeltaOptimizeBuilder:
 
     def where(self, partitionFilter: str) -> Self:
         """Only the partitions for which this is true."""
-        self._where = partitionFilter
+        self._where = given(partitionFilter, str, "partitionFilter", "where()")
         return self
 
     def executeCompaction(self) -> MaintenanceResult:
-        """Fewer, larger files with the same rows. The result says how many there were and are."""
+        """Fewer, larger files with the same rows. The result says how many there were and are, came and went."""
         return self._execute(())
 
-    def executeZOrderBy(self, *cols: str) -> MaintenanceResult:
-        """The same, with rows that are near in these columns in the same files. Raises InvalidConfig for no column."""
-        if not cols:
+    def executeZOrderBy(self, *cols: str | Sequence[str]) -> MaintenanceResult:
+        """The same, with rows that are near in these columns in the same files: names, or a list of them. Raises InvalidConfig for
+        no column.
+        """
+        columns = names_in(cols, "cols", "executeZOrderBy()")
+        if not columns:
             raise InvalidConfig(f"executeZOrderBy() of table {self._table.ref} needs at least one column.")
-        return self._execute(cols)
+        return self._execute(columns)
 
     def _execute(self, columns: tuple[str, ...]) -> MaintenanceResult:
         return self._table.session.execute(self._table.ref, OptimizeSpec(self._where, columns))
+
+
+def _refuse_moment(version: Any, timestamp: Any, method: str) -> None:
+    """Raise InvalidConfig for a version that is no number, or a time that is no text."""
+    if version is not None:
+        given(version, int, "version", method)
+    if timestamp is not None:
+        given(timestamp, str, "timestamp", method)
 
 
 DeltaTable = Table

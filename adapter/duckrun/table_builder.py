@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-import pyarrow as pa
-
-from duckrun.errors import InvalidConfig, UnsupportedFeature
+from duckrun.errors import InvalidConfig
 from duckrun.lake.lake import LocationDefinition
 from duckrun.lake.lakes import Located
+from duckrun.schemas import columns_of, said, sql_type
 from duckrun.statements.run import create
 from duckrun.values.options import given, names_in
 from duckrun.values.tables import ColumnSpec, CreateSpec, Identity, IdentityGenerator
@@ -83,7 +82,7 @@ class DeltaTableBuilder:
                 raise InvalidConfig(f"{what} has generatedAlwaysAs and generatedByDefaultAs: say one of the two.")
             identity = _identity(generatedByDefaultAs, "generatedByDefaultAs", what, always=False)
         comment = None if comment is None else given(comment, str, "comment", what)
-        kind = self._type(dataType, name, what)
+        kind = sql_type(self._session, dataType, name, f"{what}: dataType")
         self._columns.append(ColumnSpec(name, kind, nullable, comment, expression, identity))
         return self
 
@@ -92,7 +91,7 @@ class DeltaTableBuilder:
 
         Raises SchemaMismatch for a type that Delta does not have, UnsupportedFeature for a nested field that may not be NULL.
         """
-        self._columns += self._columns_of(self._fields(cols))
+        self._columns += columns_of(self._session, cols, "addColumns(): cols")
         return self
 
     def partitionedBy(self, *cols: str | Sequence[str]) -> Self:
@@ -159,101 +158,12 @@ class DeltaTableBuilder:
             )
         return Located(named.lake, ref, named.definition)
 
-    def _columns_of(self, fields: Iterable[Mapping[str, Any]]) -> list[ColumnSpec]:
-        spelled = self._session.lake.format.spelled
-        return [ColumnSpec(f["name"], spelled(f["type"]), f["nullable"], f["metadata"].get("comment")) for f in fields]
-
-    def _fields(self, cols: Any) -> list[Mapping[str, Any]]:
-        """Columns as the log would have them, which is how Spark's own types say themselves too."""
-        if isinstance(cols, pa.Schema):
-            return self._of_arrow(cols)
-        if hasattr(cols, "jsonValue"):
-            return _of_spark(cols.jsonValue().get("fields", ()))
-        listed = list(cols) if isinstance(cols, Iterable) and not isinstance(cols, str | bytes | Mapping) else []
-        if listed and all(isinstance(field, pa.Field) for field in listed):
-            return self._of_arrow(pa.schema(listed))
-        if listed and all(hasattr(field, "jsonValue") for field in listed):
-            return _of_spark(field.jsonValue() for field in listed)
-        raise InvalidConfig(
-            f"addColumns(): cols is {_said(cols)}; give a schema or a list of fields, of pyarrow or PySpark."
-        )
-
-    def _type(self, kind: Any, name: str, what: str) -> str:
-        if isinstance(kind, str):
-            return kind
-        if isinstance(kind, pa.DataType):
-            return self._columns_of(self._of_arrow(pa.schema([(name, kind)])))[0].type
-        if hasattr(kind, "jsonValue"):
-            found = {"name": name, "type": kind.jsonValue(), "nullable": True, "metadata": {}}
-            return self._columns_of(_of_spark([found]))[0].type
-        raise InvalidConfig(
-            f"{what}: dataType is {_said(kind)}; give SQL as text, such as 'BIGINT', or a type of pyarrow or PySpark."
-        )
-
-    def _of_arrow(self, schema: pa.Schema) -> list[Mapping[str, Any]]:
-        """As rows of a schema would be stored, with the schema's own NOT NULL and comments."""
-        for field in schema:
-            _refuse_strict(field.name, _strict_in_arrow(field.type))
-        stored = self._session.schema_of(schema.empty_table(), engine="duckdb")
-        return [
-            {**found, "nullable": field.nullable, "metadata": _metadata(field)}
-            for found, field in zip(self._session.lake.format.fields_of(stored), schema, strict=True)
-        ]
-
-
-def _of_spark(fields: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    listed = list(fields)
-    for field in listed:
-        _refuse_strict(field["name"], _strict_in_json(field["type"]))
-    return listed
-
-
-def _metadata(field: pa.Field) -> dict[str, str]:
-    comment = (field.metadata or {}).get(b"comment")
-    return {} if comment is None else {"comment": comment.decode()}
-
-
-def _refuse_strict(column: str, strict: bool) -> None:
-    if strict:
-        raise UnsupportedFeature(
-            f"Column {column!r}: something inside its type may not be NULL, which CREATE TABLE does not say here. Let it be nullable; "
-            "NOT NULL is for the column itself."
-        )
-
-
-def _strict_in_arrow(kind: pa.DataType) -> bool:
-    """True if a type holds a field that may not be NULL; the keys of a map never are."""
-    if pa.types.is_map(kind):
-        inside, keys = [kind.item_field], [kind.key_type]
-    else:
-        inside, keys = [kind.field(i) for i in range(kind.num_fields)], []
-    return any(not field.nullable or _strict_in_arrow(field.type) for field in inside) or any(
-        map(_strict_in_arrow, keys)
-    )
-
-
-def _strict_in_json(kind: Any) -> bool:
-    """The same of a type as the log has it."""
-    if isinstance(kind, str):
-        return False
-    if not all(kind.get(key, True) for key in ("containsNull", "valueContainsNull")):
-        return True
-    if any(not field["nullable"] for field in kind.get("fields", ())):
-        return True
-    inside = [field["type"] for field in kind.get("fields", ())]
-    inside += [kind[key] for key in ("elementType", "keyType", "valueType") if key in kind]
-    return any(map(_strict_in_json, inside))
-
 
 def _identity(value: Any, argument: str, what: str, *, always: bool) -> Identity:
     """From our IdentityGenerator or delta-spark's, which has the same two fields."""
     start, step = getattr(value, "start", None), getattr(value, "step", None)
     if not isinstance(start, int) or not isinstance(step, int):
         raise InvalidConfig(
-            f"{what}: {argument} is {_said(value)}; give an IdentityGenerator(start, step){' or SQL' if always else ''}."
+            f"{what}: {argument} is {said(value)}; give an IdentityGenerator(start, step){' or SQL' if always else ''}."
         )
     return Identity(start, step, always)
-
-
-def _said(value: Any) -> str:
-    return f"{value!r}, a {type(value).__name__}"

@@ -146,7 +146,19 @@ class TableJob:
         commit = self.transaction.run(attempt, mode=spec.mode, engine=self.engine.name)
         after = self.lake.snapshot(self.ref, commit.version)
         made = commit.version if commit.writer != "none" else None
-        return self._result(spec, before[0] if before else None, after, commit.seconds, version=made)
+        record = None if made is None else self.form.record(self.ref, made)
+        added, removed = (record.added, record.removed) if record else ((), ())
+        return self._result(
+            spec,
+            before[0] if before else None,
+            after,
+            commit.seconds,
+            version=made,
+            files_added=len(added),
+            files_removed=len(removed),
+            bytes_added=sum(file.size for file in added),
+            bytes_removed=sum(file.size for file in removed),
+        )
 
     def _keep(self, spec: VacuumSpec | CheckpointSpec | CleanupLogSpec) -> MaintenanceResult:
         started = time.perf_counter()

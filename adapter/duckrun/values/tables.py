@@ -390,7 +390,8 @@ class ConvertSpec(Spec):
 @dataclass(frozen=True)
 class MaintenanceResult:
     """What maintenance did, or would do: counts of files and bytes of the table before and after, the paths that it
-    removed (relative to the table), and the version it made, None where none was needed.
+    removed (relative to the table), and the version it made, None where none was needed. What came and went of the table's files
+    by its commit, ``files_added`` to ``bytes_removed``, is of OPTIMIZE, the only one that makes such a commit.
 
     Example::
 
@@ -406,6 +407,10 @@ class MaintenanceResult:
     files_after: int | None = None
     bytes_before: int | None = None
     bytes_after: int | None = None
+    files_added: int | None = None
+    files_removed: int | None = None
+    bytes_added: int | None = None
+    bytes_removed: int | None = None
     removed: tuple[str, ...] = ()
     dry_run: bool = False
     seconds: float = 0.0

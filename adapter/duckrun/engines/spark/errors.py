@@ -59,6 +59,7 @@ _CONSTRAINT = ("DELTA_VIOLATE_CONSTRAINT", "DELTA_NOT_NULL_CONSTRAINT")
 # Another writer made the table meanwhile: it may be the Spark of a process that was killed, which ends what it began.
 _MADE = ("DELTA_PATH_EXISTS", "DELTA_TABLE_ALREADY_EXISTS", "TABLE_OR_VIEW_ALREADY_EXISTS")
 _UNCASTABLE = ("CAST_OVERFLOW", "CAST_INVALID_INPUT", "NUMERIC_VALUE_OUT_OF_RANGE")
+_FEATURE = "DELTA_UNSUPPORTED_FEATURES_IN_CONFIG"
 _CONDITIONS = (
     *_CONCURRENT,
     *_CONSTRAINT,
@@ -69,6 +70,7 @@ _CONDITIONS = (
     "DELTA_FAILED_TO_MERGE_FIELDS",
     "DELTA_SCHEMA",
     *_UNCASTABLE,
+    _FEATURE,
 )
 
 
@@ -98,6 +100,9 @@ def _translated(error: Exception, mode: str, table: str, analysis: type[DuckrunE
             return SchemaMismatch(f"{what}: a NULL in a column that is NOT NULL. Nothing was written.")
         case value if value in _UNCASTABLE:
             return SchemaMismatch(f"{what}: a value does not fit its column: {line}. Nothing was written.")
+        case unknown if unknown == _FEATURE:
+            found = next(part for part in text.splitlines() if unknown in part)
+            return InvalidConfig(f"{what}: {found[found.index(unknown) - 1 :].rstrip('.')}. Nothing was written.")
         case "DELTA_MULTIPLE_SOURCE_ROW_MATCHING":
             return DuplicateSourceKeys(f"{what}: several source rows match one row of the table. Nothing was written.")
         case "DELTA_CANNOT_MODIFY_APPEND_ONLY":

@@ -1,0 +1,123 @@
+"""Columns as people have them, a schema or type of pyarrow or PySpark, as those of a table to make."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from duckrun.errors import InvalidConfig, UnsupportedFeature
+from duckrun.values.tables import ColumnSpec
+
+if TYPE_CHECKING:
+    from duckrun.session import Session
+
+
+def columns_of(session: Session, cols: Any, what: str) -> list[ColumnSpec]:
+    """The columns of a schema, or of a list of its fields, with types in Spark's SQL. ``what`` names the argument.
+
+    Raises InvalidConfig for anything else, SchemaMismatch for a type that Delta does not have, UnsupportedFeature for a nested
+    field that may not be NULL.
+    """
+    if isinstance(cols, pa.Schema):
+        return _columns(session, _of_arrow(session, cols))
+    if hasattr(cols, "jsonValue"):
+        return _columns(session, _of_spark(cols.jsonValue().get("fields", ())))
+    listed = list(cols) if isinstance(cols, Iterable) and not isinstance(cols, str | bytes | Mapping) else []
+    if listed and all(isinstance(field, pa.Field) for field in listed):
+        return _columns(session, _of_arrow(session, pa.schema(listed)))
+    if listed and all(hasattr(field, "jsonValue") for field in listed):
+        return _columns(session, _of_spark(field.jsonValue() for field in listed))
+    raise InvalidConfig(f"{what} is {said(cols)}; give a schema or a list of fields, of pyarrow or PySpark.")
+
+
+def sql_type(session: Session, kind: Any, column: str, what: str) -> str:
+    """A type in Spark's SQL: text as it is, a type of pyarrow or PySpark by its name there. Raises as columns_of()."""
+    if isinstance(kind, str):
+        return kind
+    if isinstance(kind, pa.DataType):
+        return columns_of(session, pa.schema([(column, kind)]), what)[0].type
+    if hasattr(kind, "jsonValue"):
+        field = {"name": column, "type": kind.jsonValue(), "nullable": True, "metadata": {}}
+        return _columns(session, _of_spark([field]))[0].type
+    raise InvalidConfig(f"{what} is {said(kind)}; give SQL as text, such as 'BIGINT', or a type of pyarrow or PySpark.")
+
+
+def columns_in(text: str, what: str) -> list[ColumnSpec]:
+    """The columns of a list in Spark's SQL, ``day DATE, n INT``. Raises InvalidConfig."""
+    try:
+        found = exp.DataType.build(f"STRUCT<{text}>", dialect="spark").expressions
+    except SqlglotError as error:
+        raise InvalidConfig(f"{what} is {text!r}, which is no list of columns with their types.") from error
+    if not found or not all(isinstance(column, exp.ColumnDef) and column.args.get("kind") for column in found):
+        raise InvalidConfig(f"{what} is {text!r}; each column has a name and a type, as in 'day DATE, n INT'.")
+    return [ColumnSpec(column.name, column.args["kind"].sql(dialect="spark")) for column in found]
+
+
+def said(value: Any) -> str:
+    """A value that was given, for messages."""
+    return f"{value!r}, a {type(value).__name__}"
+
+
+def _columns(session: Session, fields: Iterable[Mapping[str, Any]]) -> list[ColumnSpec]:
+    spelled = session.lake.format.spelled
+    return [ColumnSpec(f["name"], spelled(f["type"]), f["nullable"], f["metadata"].get("comment")) for f in fields]
+
+
+def _of_arrow(session: Session, schema: pa.Schema) -> list[Mapping[str, Any]]:
+    """Columns as the log would have them: as rows of a schema would be stored, with the schema's own NOT NULL and comments."""
+    for field in schema:
+        _refuse_strict(field.name, _strict_in_arrow(field.type))
+    stored = session.schema_of(schema.empty_table(), engine="duckdb")
+    return [
+        {**found, "nullable": field.nullable, "metadata": _metadata(field)}
+        for found, field in zip(session.lake.format.fields_of(stored), schema, strict=True)
+    ]
+
+
+def _of_spark(fields: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The same of Spark's types, which say themselves as the log does."""
+    listed = list(fields)
+    for field in listed:
+        _refuse_strict(field["name"], _strict_in_json(field["type"]))
+    return listed
+
+
+def _metadata(field: pa.Field) -> dict[str, str]:
+    comment = (field.metadata or {}).get(b"comment")
+    return {} if comment is None else {"comment": comment.decode()}
+
+
+def _refuse_strict(column: str, strict: bool) -> None:
+    if strict:
+        raise UnsupportedFeature(
+            f"Column {column!r}: something inside its type may not be NULL, which CREATE TABLE does not say here. Let it be nullable; "
+            "NOT NULL is for the column itself."
+        )
+
+
+def _strict_in_arrow(kind: pa.DataType) -> bool:
+    """True if a type holds a field that may not be NULL; the keys of a map never are."""
+    if pa.types.is_map(kind):
+        inside, keys = [kind.item_field], [kind.key_type]
+    else:
+        inside, keys = [kind.field(i) for i in range(kind.num_fields)], []
+    return any(not field.nullable or _strict_in_arrow(field.type) for field in inside) or any(
+        map(_strict_in_arrow, keys)
+    )
+
+
+def _strict_in_json(kind: Any) -> bool:
+    """The same of a type as the log has it."""
+    if isinstance(kind, str):
+        return False
+    if not all(kind.get(key, True) for key in ("containsNull", "valueContainsNull")):
+        return True
+    if any(not field["nullable"] for field in kind.get("fields", ())):
+        return True
+    inside = [field["type"] for field in kind.get("fields", ())]
+    inside += [kind[key] for key in ("elementType", "keyType", "valueType") if key in kind]
+    return any(map(_strict_in_json, inside))
