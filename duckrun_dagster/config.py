@@ -11,7 +11,10 @@ from datetime import date
 from functools import partial
 from typing import Any, cast, get_args
 
+import sqlglot
 from dagster import AssetKey, MetadataValue
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
 
 from duckrun.errors import InvalidConfig
 from duckrun.lake.lake import Lake
@@ -48,6 +51,26 @@ _NEAR = 0.8
 
 
 @dataclass(frozen=True)
+class PartitionExpr:
+    """The column that holds a partition; ``cast`` is the type that the metadata casts it to, as dagster-duckdb's users write."""
+
+    column: str
+    cast: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> PartitionExpr:
+        """``day``, ``"day"``, ``CAST(day AS TIMESTAMP)``; any other text is the name of a column, whatever is in it."""
+        try:
+            tree = sqlglot.parse_one(text, dialect="duckdb")
+        except SqlglotError:
+            return cls(text)
+        inner, cast = (tree.this, tree.to.this.name) if type(tree) is exp.Cast else (tree, None)
+        if not isinstance(inner, exp.Column) or len(inner.parts) != 1 or isinstance(inner.this, exp.Star):
+            return cls(text)
+        return cls(inner.name, cast)
+
+
+@dataclass(frozen=True)
 class TableConfig(Layout):
     """Where an asset's table is and how it is written: the asset's metadata, parsed."""
 
@@ -58,7 +81,7 @@ class TableConfig(Layout):
     mode: str | None = None
     merge_keys: tuple[str, ...] = ()
     merge_clauses: tuple[MergeClause, ...] = ()
-    partition_expr: Mapping[str | None, str] = field(default_factory=dict)
+    partition_expr: Mapping[str | None, PartitionExpr] = field(default_factory=dict)
     schema_mode: SchemaMode = "fail"
 
     @property
@@ -67,7 +90,8 @@ class TableConfig(Layout):
 
     def partition_column(self, dimension: str | None = None) -> str | None:
         """The column that holds the partition, or that dimension of it; None if the metadata does not say."""
-        return self.partition_expr.get(dimension)
+        named = self.partition_expr.get(dimension)
+        return None if named is None else named.column
 
     def write_spec(
         self,
@@ -265,11 +289,11 @@ def _names(value: Any, what: str) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _partition_expr(value: Any, what: str) -> dict[str | None, str]:
+def _partition_expr(value: Any, what: str) -> dict[str | None, PartitionExpr]:
     if isinstance(value, str) and value.strip():
-        return {None: value}
+        return {None: PartitionExpr.parse(value)}
     if isinstance(value, Mapping) and all(isinstance(v, str) and v for v in value.values()):
-        return {str(dimension): column for dimension, column in value.items()}
+        return {str(dimension): PartitionExpr.parse(column) for dimension, column in value.items()}
     raise InvalidConfig(
         f"{what} is {value!r}; it takes a column name, or for several dimensions {{dimension: column}}."
     )

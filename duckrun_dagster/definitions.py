@@ -87,7 +87,8 @@ def _place(
     if id(manager) not in lakes:
         lakes[id(manager)] = _lake(manager.duckrun)
     root, schema = lakes[id(manager)]
-    config = parse_table(key, metadata, default_schema=manager.schema_ or schema)
+    own = f"${manager.schema_.env_var_name}" if isinstance(manager.schema_, EnvVar) else manager.schema_
+    config = parse_table(key, metadata, default_schema=own or schema)
     return (f"table {config.name}", root) if config.location is None else _folder(config.location, root)
 
 

@@ -37,6 +37,8 @@ class DuckrunDbtTranslator(DagsterDbtTranslator):
             yield from dbt.cli(["build"], context=context).stream()
     """
 
+    _engine: EngineName = "duckdb"  # a subclass may leave out super().__init__(), as dagster-dbt allows
+
     def __init__(self, settings: DagsterDbtTranslatorSettings | None = None, *, engine: EngineName = "duckdb") -> None:
         super().__init__(settings)
         if engine not in ENGINES:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, cast
 
+import pyarrow as pa
 from dagster import ConfigurableIOManager, DagsterInvariantViolationError, DataVersion, InputContext, OutputContext
 from pydantic import Field
 
@@ -120,7 +121,7 @@ class DeltaIOManager(ConfigurableIOManager):
             with _naming("DuckrunResource"):
                 lake.ensure_writable(ref)
             session = self.duckrun.step_session(step, engine, self.spark)
-            source = handler.to_source(obj)
+            source = _typed_as_table(handler.to_source(obj), lake, ref)
             partitions = written_partitions(context)
             predicate, layout = None, None
             if partitions is not None:
@@ -344,6 +345,24 @@ def _refuse_shared(context: OutputContext, step: Any | None, config: TableConfig
             f"{'each of the mapped steps' if mapped else 'the run of each partition'} would overwrite table {config.name}. Say how rows come "
             "together in metadata 'mode' (append, merge with 'merge_keys', or overwrite), or make it an asset with partitions."
         )
+
+
+def _typed_as_table(source: Any, lake: Lake, ref: TableRef) -> Any:
+    """A frame with no rows, its columns that have no type yet as the table's are; all of the table's where it has no column."""
+    polars = type(source).__module__.startswith("polars.") and hasattr(source, "to_arrow")
+    if not (polars or isinstance(source, pa.Table)) or len(source) or not lake.exists(ref):
+        return source
+    empty = source.to_arrow() if polars else source
+    if empty.num_columns and not any(pa.types.is_null(kind) for kind in empty.schema.types):
+        return source
+    table = lake.snapshot(ref).schema
+    types = {field.name.lower(): field.type for field in table}
+    columns = empty.schema if empty.num_columns else table
+    own = [
+        pa.field(each.name, types.get(each.name.lower(), each.type) if pa.types.is_null(each.type) else each.type)
+        for each in columns
+    ]
+    return pa.schema(own).empty_table()
 
 
 def _is_there(lake: Lake, ref: TableRef) -> bool:

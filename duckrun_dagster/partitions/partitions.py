@@ -34,6 +34,11 @@ from duckrun_dagster.config import TableConfig
 _SORTABLE_FORMAT = re.compile(r"%Y([-/.]?%m([-/.]?%d([ T_-]?%H(:?%M(:?%S)?)?)?)?)?")
 
 
+# Casts (sqlglot's names of types) that leave a value in its partition.
+_TEXTS = frozenset({"VARCHAR", "TEXT", "CHAR"})
+_TIMES = frozenset({"DATE", "TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMPNTZ", "DATETIME"})
+
+
 @dataclass(frozen=True)
 class PartitionSlice:
     """The partitions of one asset that one step writes or reads."""
@@ -68,7 +73,7 @@ class PartitionSlice:
 
     def table_partitioning(self, config: TableConfig, schema: pa.Schema) -> tuple[str, ...] | None:
         """The columns to lay a new table out by: those that hold a partition each, not those that hold instants."""
-        columns = [_column(schema, column) for column in config.partition_expr.values()]
+        columns = [_column(schema, named.column) for named in config.partition_expr.values()]
         if any(column is None or pa.types.is_timestamp(_value_type(schema.field(column))) for column in columns):
             return None
         chosen = tuple(column for column in columns if column is not None)
@@ -148,12 +153,18 @@ def _predicate(
             f"column that holds them. Set metadata {{{example}}}."
         )
     column = _column(schema, named)
+    if column is None and "(" in named:
+        raise UnsupportedFeature(
+            f"Asset {asset}: metadata 'partition_expr' is the SQL {named!r}; it takes the name of a column, or a CAST of one. "
+            "Add a column of that value to the asset and name it."
+        )
     if column is None:
         raise SchemaMismatch(
             f"Asset {asset}: its partition column {named!r} (metadata 'partition_expr') is missing from the columns "
             f"{', '.join(schema.names)} of table {config.name}. Add the column, or correct 'partition_expr'."
         )
     field = schema.field(column)
+    _refuse_cast(config.partition_expr[dimension].cast, field, asset)
     name = quote_identifier(column)
     if isinstance(definition, TimeWindowPartitionsDefinition):
         ranges = []
@@ -163,6 +174,22 @@ def _predicate(
         return ranges[0] if len(ranges) == 1 else " OR ".join(f"({each})" for each in ranges)
     values = [_value(key, field, asset) for key in keys]
     return f"{name} = {values[0]}" if len(values) == 1 else f"{name} IN ({', '.join(values)})"
+
+
+def _refuse_cast(cast: str | None, field: pa.Field, asset: str) -> None:
+    """Raise UnsupportedFeature for a cast that changes which partition a value belongs to: the column is compared as it is."""
+    kind = _value_type(field)
+    in_time = pa.types.is_date(kind) or pa.types.is_timestamp(kind)
+    same = (
+        _is_text(kind) or pa.types.is_integer(kind) or pa.types.is_date(kind)
+        if cast in _TEXTS
+        else cast in _TIMES and in_time
+    )
+    if cast is not None and not same:
+        raise UnsupportedFeature(
+            f"Asset {asset}: metadata 'partition_expr' casts column {field.name}, which is {field.type}, to {cast}. Name the column "
+            "alone, where its values are those of the partitions, or add one of that type to the asset."
+        )
 
 
 def _windows(definition: TimeWindowPartitionsDefinition, keys: Sequence[str]) -> list[TimeWindow]:

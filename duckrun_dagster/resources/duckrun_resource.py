@@ -73,15 +73,20 @@ class DuckrunResource(HidesSecrets):
         return self._lake
 
     def address(self) -> tuple[str | None, str]:
-        """The root and the default schema, while definitions load: a root that is an EnvVar is not known yet, and None.
+        """The root and the default schema, while definitions load: a root that an EnvVar decides is not known yet, and None;
+        a schema that is one is its name, after a dollar sign.
 
         Opens nothing, but reads the dbt profile that ``project_dir`` names: raises InvalidConfig if it cannot.
         """
+        own = f"${self.schema_.env_var_name}" if isinstance(self.schema_, EnvVar) else self.schema_
         source = self.root_path or self.project_dir
-        if source is None or isinstance(source, EnvVar):
-            return None, self.schema_ or "main"
-        settings = self._settings()
-        return settings.root_path, settings.schema or "main"
+        decides = (source,) if self.root_path else (source, self.profile, self.target, self.profiles_dir)
+        if source is None or any(isinstance(each, EnvVar) for each in decides):
+            return None, own or "main"
+        if self.root_path:
+            return self.root_path, own or "main"
+        found = self._settings()
+        return found.root_path, own or found.schema or "main"
 
     def session(
         self, engine: EngineName = "duckdb", *, spark: SparkResource | Any | None = None, pins: Pins | None = None

@@ -315,3 +315,13 @@ def test_dbt_has_the_part_of_the_memory_that_its_resource_says(parsed: Path) -> 
     assert "DUCKRUN_MEMORY_FRACTION" not in DuckrunDbtCliResource(project_dir=str(parsed))._environment(["build"], None)
     with pytest.raises(Exception, match="memory_fraction"):
         DuckrunDbtCliResource(project_dir=str(parsed), memory_fraction=1.5)
+
+
+def test_a_translator_may_leave_out_the_constructor_of_its_base() -> None:
+    class Mine(DuckrunDbtTranslator):
+        def __init__(self) -> None:
+            self.prefix = "mine"
+
+    props = {"resource_type": "model", "name": "daily", "alias": "daily", "schema": "marts", "config": {}}
+    assert Mine()._engine == "duckdb"
+    assert Mine().get_asset_key(props) == dg.AssetKey(["marts", "daily"])

@@ -606,3 +606,61 @@ def test_a_clustered_asset_has_partitions_in_dagster_and_none_in_its_table(shop:
     assert shop.rows("select sum(amount), count(*) from sales") == [(2 + 14 + 2, 6)]
     snapshot = shop.snapshot("sales")
     assert snapshot.partition_columns == () and "clustering" in snapshot.writer_features
+
+
+@pytest.mark.parametrize("expression", ["CAST(day AS TIMESTAMP)", "day::date", '"day"', "cast(day as varchar)"])
+def test_a_cast_of_the_partition_column_is_that_column(shop: Any, expression: str) -> None:
+    for day in ("2024-01-01", "2024-01-02", "2024-01-02"):
+        shop.run([sales(partition_expr=expression)], partitions=day)
+    assert shop.rows("select day, count(*) from sales group by all order by day") == [
+        (date(2024, 1, 1), 2),
+        (date(2024, 1, 2), 2),
+    ]
+    assert shop.snapshot("sales").partition_columns == ("day",)
+
+
+@pytest.mark.parametrize(
+    ("expression", "words"),
+    [
+        ("date_trunc('day', day)", "date_trunc"),
+        ("CAST(n AS TIMESTAMP)", "casts column n"),
+        ("CAST(day AS INT)", "casts"),
+    ],
+)
+def test_other_sql_in_partition_expr_is_refused_by_name(shop: Any, expression: str, words: str) -> None:
+    message = shop.error([sales(partition_expr=expression)], partitions="2024-01-01")
+    assert "Asset sales: metadata 'partition_expr'" in message and words in message
+    assert not list(shop.root.rglob("*.parquet"))
+
+
+def test_what_has_no_partitions_reads_what_is_there_in_the_run_of_a_partition(shop: Any) -> None:
+    seen: list[int] = []
+
+    @dg.asset
+    def report(sales: pa.Table) -> None:
+        seen.append(sales.num_rows)
+
+    @dg.asset_check(asset=report, additional_ins={"sales": dg.AssetIn()})
+    def check(sales: pa.Table) -> dg.AssetCheckResult:
+        seen.append(sales.num_rows)
+        return dg.AssetCheckResult(passed=True)
+
+    for day in ("2024-01-02", "2024-01-03"):
+        shop.run([sales(), report, check], partitions=day)
+    assert seen == [2, 2, 4, 4]
+
+
+@pytest.mark.parametrize("empty", [pl.DataFrame({"day": [], "n": [], "amount": []}), pl.DataFrame()])
+def test_a_partition_without_rows_takes_the_types_of_the_table(shop: Any, empty: pl.DataFrame) -> None:
+    shop.run([sales()], partitions=("2024-01-01", "2024-01-02"))
+    before = shop.snapshot("sales").schema
+
+    @dg.asset(name="sales", partitions_def=DAILY, metadata={"partition_expr": "day"})
+    def nothing() -> Any:
+        frames = [empty, empty.to_pandas(), empty.to_arrow()]
+        return frames[shop.version("sales")]
+
+    for _ in range(3):
+        shop.run([nothing], partitions="2024-01-02")
+    assert shop.snapshot("sales").schema == before
+    assert shop.rows("select count(*) from sales") == [(2,)]

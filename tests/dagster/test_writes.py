@@ -448,3 +448,24 @@ def test_good_definitions_come_back_as_they_are(shop: Any) -> None:
     )
     assert check_definitions(good) is good
     assert DeltaIOManager
+
+
+def test_what_an_environment_variable_decides_is_checked_by_its_name(shop: Any) -> None:
+    variable = dg.EnvVar("NOT_SET_WHERE_DEFINITIONS_LOAD")
+
+    def defs(lake: DuckrunResource, **metadata: Any) -> dg.Definitions:
+        def goods() -> pa.Table: ...
+
+        assets = [dg.asset(key="goods")(goods), dg.asset(key="other", metadata=metadata)(goods)]
+        manager = DeltaIOManager(duckrun=lake, schema=variable)
+        return dg.Definitions(assets=assets, resources={"io_manager": manager})
+
+    for settings in (
+        {"root_path": variable},
+        {"root_path": "x", "schema": variable},
+        {"project_dir": "x", "target": variable},
+    ):
+        lake = DuckrunResource(**settings)
+        check_definitions(defs(lake))
+        with pytest.raises(InvalidConfig, match="both write table"):
+            check_definitions(defs(lake, table="goods"))
