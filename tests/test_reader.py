@@ -244,3 +244,15 @@ def test_other_names_of_sparks_are_not_there(duck: Session) -> None:
     duck.execute("main.t", WriteSpec("error"), ORDERS)
     with pytest.raises(UnsupportedFeature, match="generate"):
         duck.table("main.t").generate("symlink_format_manifest")
+
+
+def test_an_overwrite_that_merges_schemas_keeps_the_columns_that_the_data_lacks(session: Session) -> None:
+    session.sql("select 1 as id, 'x' as gone").write.saveAsTable("main.t")
+    rows = session.sql("select 2 as id, 3 as n").write.mode("overwrite")
+    rows.option("mergeSchema", True).saveAsTable("main.t")
+    assert rows_of(session.sql("select id, gone, n from main.t")) == [(2, None, 3)]
+    assert session.table("main.t").snapshot().version == 1
+    rows.option("overwriteSchema", True).saveAsTable("main.t")
+    assert session.sql("from main.t").columns == ["id", "n"]
+    rows.saveAsTable("main.new")
+    assert rows_of(session.sql("select id, n from main.new")) == [(2, 3)]

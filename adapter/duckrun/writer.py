@@ -138,8 +138,11 @@ class DataFrameWriter:
             if flags.get("overwriteSchema"):
                 raise InvalidConfig("overwriteSchema replaces the whole table; it does not go with a part of it.")
             mode = "replace"
-        elif mode == "overwrite" and flags.get("overwriteSchema") is False:
-            mode, predicate = "replace", "true"  # every row goes, the schema stays
+        elif mode == "overwrite" and flags.get("overwriteSchema", not flags.get("mergeSchema")) is False:
+            mode, predicate = (
+                "replace",
+                "true",
+            )  # every row goes, the schema stays, with mergeSchema and what is new in the data
         return WriteSpec(
             mode,  # type: ignore[arg-type]
             partition_by=self._partition_by,
