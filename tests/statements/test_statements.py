@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pytest
 
@@ -105,6 +106,25 @@ def test_a_read_only_lake_refuses_before_anything_runs(shop: Session, statement:
         with pytest.raises(ReadOnlyLake, match="Statement 2 of 2"):
             reader.sql(f"select 1; {statement}")
         assert reader.sql("select count(*) as n from sales.orders").collect() == [{"n": 2}]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "with a as (with a as (select 1 as x) select * from a) select * from a",
+        "with a as (select 3 as x), b as (with a as (select x + 1 as x from a) select * from a) select b.x from a, b",
+        "with a as (with a as (select 1 as x) select * from a) select (with a as (select 7 as y) select y from a) + x from a",
+        "with t as (with t as (select * from t) select x + 1 as x from t) select * from t",
+        "with t as (select x + 1 as x from t), u as (select * from t) select * from u union all select * from t",
+        "with recursive t as (select 1 as x union all select x + 1 from t where x < 3) select * from t",
+        "with T as (select x + 1 as x from t) select * from (with u as (select * from t) select * from u)",
+    ],
+)
+def test_common_table_expressions_of_one_name_are_seen_where_duckdb_sees_them(session: Session, query: str) -> None:
+    native = duckdb.connect()
+    native.execute("create table t as select 10 as x")
+    session.sql("create table main.t as select 10 as x")
+    assert rows_of(session.sql(query)) == sorted(native.execute(query).fetchall())
 
 
 def test_an_ambiguous_column_says_where_it_may_be(session: Session) -> None:

@@ -162,12 +162,15 @@ def _is_cte(table: exp.Table) -> bool:
     if table.db:
         return False
     node: exp.Expr | None = table
+    through: exp.Expr | None = None  # the common table expression of the next WITH that the name stands in
     while node is not None:
         with_ = node.args.get("with_") or node.args.get("with")
-        if with_ is not None and any(cte.alias.lower() == table.name.lower() for cte in with_.expressions):
-            inside = table.find_ancestor(exp.CTE)
-            own = inside is not None and inside.alias.lower() == table.name.lower() and not with_.args.get("recursive")
-            if not own:
+        if with_ is not None:
+            inside = through if through is not None and through.parent is with_ else None
+            seen = (cte for cte in with_.expressions if cte is not inside or with_.args.get("recursive"))
+            if any(cte.alias.lower() == table.name.lower() for cte in seen):
                 return True
+        if isinstance(node, exp.CTE):
+            through = node
         node = node.parent
     return False
