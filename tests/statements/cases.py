@@ -654,6 +654,13 @@ def _keeping() -> Iterator[Case]:
             ("main", "orders", "table"),
         ),
     )
+    yield Case(
+        s,
+        "SHOW TBLPROPERTIES table ('key')",
+        "create table made tblproperties ('owner' = 'me', 'x.y' = 'z') as select 1 as n; show tblproperties made ('x.y')",
+        gives=(("x.y", "z"),),
+        rows=ALL,
+    )
     yield Case(s, "SHOW VIEWS", "show views", gives=(("main", "figs", "view"),))
     yield Case(s, "SHOW SCHEMAS", "show schemas", gives=(("main",),))
     yield Case(s, "RESTORE … TO VERSION AS OF n", "restore table orders to version as of 0", (FIG, KIWI), daily=True)

@@ -74,3 +74,11 @@ def test_a_property_named_without_quotes_is_that_property(duck: Session) -> None
     duck.sql("alter table made set tblproperties (delta.appendOnly = true, x.y = 'z')")
     properties = duck.table("made").snapshot().properties
     assert (properties["a.b.c"], properties["delta.appendOnly"], properties["x.y"]) == ("3", "true", "z")
+
+
+def test_properties_are_shown_all_or_one_and_a_misspelt_one_with_the_nearest(duck: Session) -> None:
+    duck.sql("create table made with ('owner' = 'me', delta.appendOnly = true) as select 1 as n")
+    assert {("delta.appendOnly", "true"), ("owner", "me")} <= set(rows_of(duck.sql("show tblproperties made")))
+    assert rows_of(duck.sql("show tblproperties main.made (owner)", dialect="spark")) == [("owner", "me")]
+    with pytest.raises(InvalidConfig, match="has no property 'ownr'. Did you mean 'owner'"):
+        duck.sql("show tblproperties made ('ownr')")

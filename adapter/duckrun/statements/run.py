@@ -51,8 +51,9 @@ from duckrun.statements.values import (
     TableStatement,
     Update,
 )
+from duckrun.values.nearest import did_you_mean
 from duckrun.values.rows import AppTransaction, Commit, SchemaMode
-from duckrun.values.snapshot import TableRef
+from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun.values.tables import AddColumn, AlterSpec, Change, CreateSpec, DropColumn, MaintenanceResult
 
 Result = LazyRows | Commit | MaintenanceResult | Done
@@ -262,7 +263,9 @@ class _Run:
             return self._columns(statement.target, found.ref if found is not None and of_table else None)
         if found is None or not of_table:
             raise InvalidConfig(f"{'.'.join(statement.target)} is a view, which has no {statement.what}.")
-        self.reading.snapshot(found.ref)  # raises TableNotFound with the nearest names
+        snapshot = self.reading.snapshot(found.ref)  # raises TableNotFound with the nearest names
+        if statement.what == "properties":
+            return _properties(snapshot, statement.key)
         if statement.what == "detail":
             return _rows([found.lake.format.detail(found.ref)])
         commits = found.lake.format.history(found.ref, statement.limit)
@@ -422,6 +425,15 @@ def column_types(frame: LazyRows) -> list[tuple[str, str]]:
         (name, str(kind[1] if isinstance(kind, tuple) else kind))
         for name, kind in zip(frame.columns, kinds, strict=True)
     ]
+
+
+def _properties(snapshot: Snapshot, key: str | None) -> pa.Table:
+    """A table's properties, or the one of a name. Raises InvalidConfig with the nearest where there is none of that name."""
+    found = snapshot.properties
+    if key is not None and key not in found:
+        raise InvalidConfig(f"Table {snapshot.ref} has no property {key!r}.{did_you_mean(key, found)}")
+    rows = [(name, value) for name, value in sorted(found.items()) if key in (None, name)]
+    return _table(dict.fromkeys(("key", "value"), pa.string()), rows)
 
 
 def _is_done(change: Change, names: set[str]) -> bool:

@@ -38,8 +38,9 @@ class Show:
 @dataclass(frozen=True)
 class Describe:
     target: Parts
-    what: Literal["columns", "detail", "history"]
+    what: Literal["columns", "detail", "history", "properties"]
     limit: int | None = None
+    key: str | None = None
 
 
 @dataclass(frozen=True)

@@ -88,6 +88,11 @@ def _show(reader: TokenReader) -> Statement:
     if views or reader.accept("TABLES"):
         within = reader.name() if reader.accept("IN") or reader.accept("FROM") else ()
         return Show("views" if views else "tables", within)
+    if reader.accept("TBLPROPERTIES"):
+        table, keys = reader.name(), reader.names_in_brackets() if reader.left else ()
+        if len(keys) > 1:
+            raise unsupported("SHOW TBLPROPERTIES of several keys")
+        return Describe(table, "properties", key=keys[0] if keys else None)
     if reader.source.dialect == "duckdb" and len(reader.left) and reader.source.words[reader.at] not in _OTHER_SHOWS:
         return Describe(reader.name(), "columns")  # as in DuckDB
     raise unsupported(" ".join(reader.source.words[:2]))
