@@ -284,6 +284,13 @@ def _inserts() -> Iterator[Case]:
     yield Case(s, "values cast to the column", "insert into orders values ('4', 'plum', 44.0)", (*ALL, four))
     yield Case(
         s,
+        "VALUES whose rows differ in type, each cast to its column",
+        "insert into orders (item, id) values (1, 4), ('x', '5'), (2.50, default)",
+        (*ALL, (4, "1", None), (5, "x", None), (None, "2.50", None)),
+    )
+    yield Case(s, "(VALUES …), (FROM …), FROM …", "insert into orders (from news where id = 4)", (*ALL, four))
+    yield Case(
+        s,
         "out of the table itself",
         "insert into orders select id + 3, item, qty from orders where id = 1",
         (*ALL, (4, "fig", 10)),
@@ -400,6 +407,18 @@ def _changes() -> Iterator[Case]:
         "update orders set qty = (select max(qty) from news) where id in (select id from news)",
         (FIG, (2, "kiwi", 44), NUT),
         daily=True,
+    )
+    yield Case(
+        s,
+        "WITH … UPDATE",
+        "with n as (select * from news where id = 2) update orders set qty = (select max(qty) from n) where id in (select id from n)",
+        (FIG, (2, "kiwi", 22), NUT),
+    )
+    yield Case(
+        s,
+        "WITH … DELETE",
+        "with n as (select id from news) delete from orders where exists (select 1 from n where n.id = orders.id)",
+        (FIG, NUT),
     )
     yield Case(s, "SET of a column twice", "update orders set qty = 1, qty = 2", refused="set twice")
     yield Case(s, "SET … = DEFAULT", "update orders set qty = default", refused="DEFAULT")
@@ -518,6 +537,13 @@ def _merges() -> Iterator[Case]:
         "a subquery in a condition",
         into + "when matched and t.qty < (select max(qty) from news) then delete",
         (FIG, NUT),
+        refused={"spark": "put it into the source"},
+    )
+    yield Case(
+        s,
+        "a subquery in a value",
+        into + "when matched then update set qty = (select max(qty) from news)",
+        (FIG, (2, "kiwi", 44), NUT),
         refused={"spark": "put it into the source"},
     )
     yield Case(

@@ -281,13 +281,16 @@ def _choice(
     ``clauses`` are (number, the condition on which it applies, column -> value); ``kinds`` the types of all columns, None of one
     that has the type of its values. A column that a clause gives no value is NULL.
     """
-    number = f"CASE {' '.join(f'WHEN {test} THEN {index}' for index, test, _ in clauses)} END AS {action}"
+    chosen = f"CASE {' '.join(f'WHEN {test} THEN {index}' for index, test, _ in clauses)} END"
     outputs = []
     for column, kind in kinds.items():
         branches = " ".join(f"WHEN {index} THEN {values[column]}" for index, _, values in clauses if column in values)
-        value = f"CASE {action} {branches} END" if branches else "NULL"
+        # DuckDB refuses the alias of another column beside a subquery.
+        bracketed = [values[column] for _, _, values in clauses if "(" in values.get(column, "")]
+        said = f"({chosen})" if has_subquery(*bracketed) else action
+        value = f"CASE {said} {branches} END" if branches else "NULL"
         outputs.append(f"{value if kind is None else f'CAST({value} AS {kind})'} AS {quote_identifier(column)}")
-    return number, ", ".join(outputs)
+    return f"{chosen} AS {action}", ", ".join(outputs)
 
 
 def _decided(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from duckrun.errors import InvalidConfig
-from duckrun.statements.parse.parts import unsupported
-from duckrun.statements.parse.tokens import StatementText, TokenReader
+from duckrun.statements.parse.parts import query_start, unsupported
+from duckrun.statements.parse.tokens import StatementText, TokenReader, step_of
 from duckrun.statements.values import Deallocate, Describe, OnTable, Parts, Show, Statement
 from duckrun.values import tables
 
@@ -185,3 +185,24 @@ def without_by_position(source: StatementText) -> StatementText:
         if words[at : at + 2] == ("BY", "POSITION"):
             return source.with_((*source.tokens[:at], *source.tokens[at + 2 :]))
     return source
+
+
+def without_brackets(source: StatementText) -> StatementText:
+    """INSERT INTO t (VALUES …) and (FROM …) without the brackets, in which sqlglot would look for columns."""
+    depth, verb = 0, 0
+    for at, token in enumerate(source.tokens):
+        if depth == 0 and source.words[at] == "INSERT":
+            verb = at
+            break
+        depth += step_of(token)
+    else:
+        return source
+    start = verb + query_start(source.tokens[verb:])
+    reader = TokenReader(source)
+    reader.at = start
+    if source.words[start : start + 2] not in (("(", "VALUES"), ("(", "FROM")):
+        return source
+    reader.brackets()
+    if source.words[reader.at : reader.at + 1] not in ((), ("ON",), ("RETURNING",)):
+        return source
+    return source.with_((*source.tokens[:start], *source.tokens[start + 1 : reader.at - 1], *reader.left))

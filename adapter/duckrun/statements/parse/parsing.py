@@ -76,6 +76,8 @@ def _statements(source: StatementText) -> list[Statement]:
         source, sorted_by = from_tokens.without_sorted_by(source)
     if source.words[0] == "INSERT":
         source = from_tokens.without_by_position(source)
+    if source.words[0] in ("INSERT", "WITH"):
+        source = from_tokens.without_brackets(source)
     tree = _tree(source)
     if isinstance(tree, exp.Command):
         raise unsupported(named(source))

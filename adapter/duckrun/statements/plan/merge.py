@@ -27,6 +27,7 @@ from duckrun.statements.plan.sides import (
     has_subquery,
     names_side,
 )
+from duckrun.statements.plan.spliced import under
 from duckrun.statements.reading import Reading
 from duckrun.statements.values import Given, Merge, When
 from duckrun.values.rows import MergeClause, MergeSpec
@@ -42,7 +43,7 @@ def merge(statement: Merge, ref: TableRef, reading: Reading, asked: Asked) -> Wo
 
 class _Merge:
     def __init__(self, statement: Merge, snapshot: Snapshot, reading: Reading, asked: Asked) -> None:
-        self.statement, self.snapshot, self.reading, self.asked = statement, snapshot, reading, asked
+        self.statement, self.snapshot, self.reading, self.asked = _under_with(statement), snapshot, reading, asked
         self.what = f"MERGE into table {snapshot.ref}"
         self.given = statement.source if isinstance(statement.source, Given) else None
         self.items = (
@@ -56,7 +57,7 @@ class _Merge:
         self.keys: dict[str, exp.Expr] = {}
         self.on: list[exp.Expr] = []
         self._find_keys()
-        self.whens = self._with_lists(_without_nothing(statement.whens))
+        self.whens = self._with_lists(_without_nothing(self.statement.whens))
         # Rows at hand go as they are, under the names that they have.
         self.whole = self.given is not None or any(_takes_all(when) for when in self.whens)
         self.projected: dict[str, exp.Expr] = dict(self.keys)
@@ -238,6 +239,23 @@ class _Merge:
                 self.projected.setdefault(given, column_of(SOURCE, name))
             column.set("this", exp.to_identifier(given, quoted=True))
         return self.reading.text(root.this)
+
+
+def _under_with(statement: Merge) -> Merge:
+    """The statement with its WITH in the subqueries of its clauses too."""
+    with_ = statement.with_
+    if with_ is None:
+        return statement
+    whens = tuple(
+        replace(
+            when,
+            condition=under(with_, when.condition),
+            assigned=when.assigned and tuple((name, under(with_, value)) for name, value in when.assigned),
+            positional=when.positional and tuple(under(with_, value) for value in when.positional),
+        )
+        for when in statement.whens
+    )
+    return replace(statement, on=under(with_, statement.on), whens=whens)
 
 
 def _takes_all(when: When) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sqlglot import exp
@@ -30,6 +30,7 @@ from duckrun.statements.plan.sides import (
     has_subquery,
     names_side,
 )
+from duckrun.statements.plan.spliced import under, with_types
 from duckrun.statements.reading import Reading
 from duckrun.statements.values import CreateTableAs, Delete, Insert, Update
 from duckrun.values.rows import AppTransaction, DeleteSpec, RowSpec, SchemaMode, UpdateSpec, WriteSpec
@@ -105,7 +106,10 @@ def fitted(statement: Insert, snapshot: Snapshot, reading: Reading, schema_mode:
     if len(set(listed)) < len(listed):
         raise InvalidConfig(f"INSERT into table {snapshot.ref} names a column twice.")
     wanted = [name for name in listed if name not in fixed]
-    found = reading.frame(statement.query).columns
+    given_rows = statement.query
+    if not statement.by_name:
+        given_rows = with_types(given_rows, wanted, types, reading.engine.name)
+    found = reading.frame(given_rows).columns
     new: list[str] = []
     if statement.by_name:
         given = [spelled.get(name.lower(), name) for name in found]
@@ -136,7 +140,7 @@ def fitted(statement: Insert, snapshot: Snapshot, reading: Reading, schema_mode:
         columns.append(
             exp.alias_(exp.cast(constant.copy(), types[name], dialect=reading.engine.name), name, quoted=True)
         )
-    query = exp.select(*columns).from_(exp.Subquery(this=renamed(statement.query, given), alias=_alias("given")))
+    query = exp.select(*columns).from_(exp.Subquery(this=renamed(given_rows, given), alias=_alias("given")))
     return query, len(columns) - len(new) < len(types)
 
 
@@ -203,12 +207,9 @@ class _Change:
     ) -> None:
         self.snapshot, self.reading = snapshot, reading
         self.columns = [self._sides(statement).assigned(name) for name, _ in assigned]
-        values = [value for _, value in assigned]
-        if statement.with_ is not None and not statement.sources:
-            raise UnsupportedFeature(
-                f"Table {snapshot.ref}: WITH before UPDATE or DELETE needs a FROM or USING that reads it; put the query in "
-                "the subquery itself."
-            )
+        values = [under(statement.with_, value) for _, value in assigned]
+        if not statement.sources:
+            statement = replace(statement, where=under(statement.with_, statement.where))
         subqueries = has_subquery(statement.where) or any(has_subquery(value) for value in values)
         if statement.sources:
             self._from_sources(statement, values, subqueries)
@@ -230,7 +231,7 @@ class _Change:
         for condition in conjuncts(statement.where):
             found = sides.rewritten(condition)
             if names_side(found, TARGET) or (has_subquery(condition) and not _closed(condition, self.snapshot)):
-                between.append(found)
+                between.append(sides.rewritten(under(statement.with_, condition)))
             else:
                 inside.append(condition)  # of the source alone: it has fewer rows before they meet the table
         self.values = [reading.text(sides.rewritten(value)) for value in values]
