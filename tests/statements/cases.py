@@ -558,9 +558,41 @@ def _merges() -> Iterator[Case]:
         "merge into orders t using news s on t.id > s.id when matched then delete",
         refused="at least one equality",
     )
-    yield Case(s, "INSERT BY NAME", into + "when not matched then insert by name", refused="INSERT BY NAME")
-    yield Case(s, "INSERT, UPDATE without more", into + "when matched then update", refused="UPDATE without SET")
-    yield Case(s, "THEN ERROR", into + "when matched then error", refused="error")
+    yield Case(
+        s,
+        "INSERT, UPDATE [BY POSITION]",
+        into + "when matched then update when not matched then insert by position",
+        (FIG, lime, NUT, plum),
+    )
+    yield Case(
+        s,
+        "INSERT BY NAME, UPDATE BY NAME",
+        "merge into orders t using (select qty, id from news) s on t.id = s.id when matched then update by name "
+        "when not matched then insert by name",
+        (FIG, (2, "kiwi", 22), NUT, (4, None, 44)),
+        daily=True,
+    )
+    yield Case(s, "DO NOTHING alone", into + "when matched then do nothing", ALL)
+    yield Case(
+        s,
+        "THEN ERROR",
+        into + "when matched and t.qty > 20 then error when not matched then insert *",
+        (*ALL, plum),
+    )
+    yield Case(
+        s,
+        "THEN ERROR message, for a row that meets it",
+        into + "when matched then error 'not ' || s.item when not matched then insert *",
+        refused="THEN ERROR: not lime",
+    )
+    yield Case(
+        s,
+        "WITH SCHEMA EVOLUTION",
+        "merge with schema evolution into orders t using (select *, true as sold from news) s on t.id = s.id "
+        "when matched then update set * when not matched then insert *",
+        ((1, None), (2, True), (3, None), (4, True)),
+        "select id, sold from orders",
+    )
     yield Case(s, "RETURNING", into + "when matched then delete returning *", refused="RETURNING")
 
 
@@ -772,5 +804,5 @@ _WRONG = {
     "CREATE VIEW of a name that is taken", "a view that reads itself", "DROP TABLE of a view", "writing to a view",
     "too few values", "a column that is not there", "REPLACE WHERE, a row outside of it",
     "UPDATE … FROM, several rows for one", "SET of a column twice", "duplicate keys in the source",
-    "ADD CONSTRAINT that rows break",
+    "ADD CONSTRAINT that rows break", "THEN ERROR message, for a row that meets it",
 }  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import duckdb
 import pytest
 
-from duckrun import UnsupportedFeature
+from duckrun import DuckrunError, UnsupportedFeature
 from duckrun.session import Session
 from tests.lake import rows_of
 
@@ -38,12 +38,37 @@ CHANGES = [
     "with a as (select 1 as i) delete from t where ((select max(i) from a) = id) -- the first",
     "with a as (select 1 as i) delete from t where id = 2",
 ]
+_INTO = "merge into t using src on t.id = src.id "
+_OTHER = "merge into t using (select 8 as q, 2 as id union all select 7, 5) src on t.id = src.id "
+MERGES = [
+    _INTO + "when matched then update when not matched then insert",
+    _INTO + "when matched then do nothing",
+    _INTO + "when not matched then do nothing when matched then delete",
+    _INTO + "when not matched then insert by position",
+    _INTO + "when matched and t.q < 0 then error 'no' when not matched then insert",
+    _INTO
+    + "when matched and src.q > 100 then do nothing when matched then update set v = case when t.q > 1 then 'y' end",
+    _OTHER + "when matched then update by name when not matched then insert by name",
+    "merge into t using src using (id) when not matched then insert values (src.id, default, 4)",
+]
+FAILING = [
+    (_INTO + "when matched then error", "a row met WHEN MATCHED THEN ERROR"),
+    (_INTO + "when matched then error 'no' || t.id", "WHEN MATCHED THEN ERROR: no2"),
+    (_INTO + "when not matched by source then error 'gone'", "WHEN NOT MATCHED BY SOURCE THEN ERROR: gone"),
+    (_INTO + "when matched then delete when not matched then error src.id", "WHEN NOT MATCHED THEN ERROR: 3"),
+    (_OTHER + "when matched then update", r"it has 2 \(q, id\) for the table's 3 \(id, v, q\)"),
+    (_OTHER.replace("as q", "as z") + "when matched then update by name", "the table has no z"),
+    (_INTO + "when not matched by source then update", "no source row"),
+    (_INTO + "when matched then insert", "MERGE … WHEN MATCHED THEN insert"),
+    (_INTO + "when matched then delete returning *", "MERGE … RETURNING"),
+]
 OVER_BOTH_SIDES = [
     "with a as (select 2 as i) delete from t using src s where s.id = t.id and t.id in (select i from a)",
     "with src as (select 1 as id) update t set v = s.v from (select 2 as id, 'k' as v) s where s.id = t.id "
     "and exists (select 1 from src where src.id < t.id)",
     "with src as (select 2 as id, 5 as k) merge into t using src on t.id = src.id "
     "when matched and exists (select 1 from src where k = 5) then update set q = (select max(k) from src)",
+    _INTO + "when matched and (select true) then update",
     "merge into t using src on t.id = src.id when matched then update set q = (select max(q) from src) + t.q, v = src.v "
     "when not matched then insert (id, q) values (src.id, (select count(*) from t))",
 ]
@@ -57,7 +82,7 @@ def expected(text: str) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.drawn(4)
-@pytest.mark.parametrize("text", [*INSERTS, *CHANGES])
+@pytest.mark.parametrize("text", [*INSERTS, *CHANGES, *MERGES])
 def test_a_statement_does_what_it_does_in_duckdb(session: Session, text: str) -> None:
     session.sql(TABLES)
     session.sql(text)
@@ -78,3 +103,24 @@ def test_a_subquery_over_both_sides_is_refused_by_spark(session: Session, text: 
     with pytest.raises(UnsupportedFeature, match="put it into the"):
         session.sql(text)
     assert session.table("t").snapshot().version == 1
+
+
+@pytest.mark.drawn(3)
+@pytest.mark.parametrize(("text", "words"), FAILING)
+def test_a_merge_that_fails_leaves_the_table_as_it_was(session: Session, text: str, words: str) -> None:
+    session.sql(TABLES)
+    with pytest.raises(DuckrunError, match=words):
+        session.sql(text)
+    assert session.table("t").snapshot().version == 1
+
+
+@pytest.mark.parametrize("action", ["set *; insert *", "by name; insert by name"])
+def test_schema_evolution_adds_what_the_source_has_more(session: Session, action: str) -> None:
+    session.sql(TABLES)
+    update, insert = action.split("; ")
+    session.sql(
+        "merge with schema evolution into t using (select *, true as sold from src) s on t.id = s.id "
+        f"when matched then update {update} when not matched then {insert}"
+    )
+    assert rows_of(session.sql("select id, v, sold from t")) == [(1, "a", None), (2, "z", True), (3, "y", True)]
+    assert session.table("t").snapshot().version == 2

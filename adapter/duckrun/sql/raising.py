@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from sqlglot import exp
+
 from duckrun import errors
 from duckrun.errors import DuckrunError
 from duckrun.sql.names import quote_literal
@@ -14,6 +16,13 @@ _RAISED = re.compile(r"duckrun!(\w+)!(.*?)!duckrun", re.DOTALL)
 def raising(kind: type[DuckrunError], message: str) -> str:
     """SQL (DuckDB's dialect) that fails with one of our errors when it is evaluated. ``message`` is SQL of a string."""
     return f"error({quote_literal(f'duckrun!{kind.__name__}!')} || {message} || '!duckrun')"
+
+
+def raising_tree(kind: type[DuckrunError], message: exp.Expr) -> exp.Expr:
+    """The same as a syntax tree, for either engine."""
+    before, after = exp.Literal.string(f"duckrun!{kind.__name__}!"), exp.Literal.string("!duckrun")
+    text = exp.DPipe(this=exp.DPipe(this=before, expression=message), expression=after)
+    return exp.Anonymous(this="error", expressions=[text])
 
 
 def marked(error: DuckrunError) -> str:

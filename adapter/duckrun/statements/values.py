@@ -161,15 +161,22 @@ class Given:
 
 @dataclass(frozen=True)
 class When:
-    """One WHEN of a merge. ``assigned`` None is every column of the source, by its name. ``bare`` is the side whose columns bare
-    names are, None for either.
+    """One WHEN of a merge. ``assigned`` None is every column of the source: the table's by name, those that the source has by
+    name, or all by position, as ``by`` says. ``bare`` is the side whose columns bare names are, None for either. ``message`` is
+    what an error says beside which clause it is.
     """
 
-    kind: ClauseKind | Literal["matched_nothing", "not_matched_nothing", "not_matched_by_source_nothing"]
+    kind: (
+        ClauseKind
+        | Literal["matched_nothing", "not_matched_nothing", "not_matched_by_source_nothing"]
+        | Literal["matched_error", "not_matched_error", "not_matched_by_source_error"]
+    )
     condition: exp.Expr | None = None
     assigned: tuple[tuple[str, exp.Expr], ...] | None = None
     positional: tuple[exp.Expr, ...] | None = None
     bare: Literal["target", "source"] | None = None
+    by: Literal["all", "name", "position"] = "all"
+    message: exp.Expr | None = None
 
 
 @dataclass(frozen=True)
@@ -181,6 +188,8 @@ class Merge:
     using: Parts
     whens: tuple[When, ...]
     with_: exp.With | None = None
+    evolve: bool = False
+    """New columns of the source are taken by those that take all of them."""
 
 
 @dataclass(frozen=True)

@@ -282,12 +282,13 @@ def _choice(
     that has the type of its values. A column that a clause gives no value is NULL.
     """
     chosen = f"CASE {' '.join(f'WHEN {test} THEN {index}' for index, test, _ in clauses)} END"
+    # DuckDB refuses the alias of another column where that or this one has a subquery.
+    asks = has_subquery(*(test for _, test, _ in clauses if "(" in test))
     outputs = []
     for column, kind in kinds.items():
         branches = " ".join(f"WHEN {index} THEN {values[column]}" for index, _, values in clauses if column in values)
-        # DuckDB refuses the alias of another column beside a subquery.
         bracketed = [values[column] for _, _, values in clauses if "(" in values.get(column, "")]
-        said = f"({chosen})" if has_subquery(*bracketed) else action
+        said = f"({chosen})" if asks or has_subquery(*bracketed) else action
         value = f"CASE {said} {branches} END" if branches else "NULL"
         outputs.append(f"{value if kind is None else f'CAST({value} AS {kind})'} AS {quote_identifier(column)}")
     return f"{chosen} AS {action}", ", ".join(outputs)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from sqlglot import Token, exp
 
 from duckrun.errors import InvalidConfig, UnsupportedFeature
@@ -19,7 +17,7 @@ from duckrun.statements.parse.parts import (
     with_ctes,
 )
 from duckrun.statements.parse.tokens import StatementText, TokenReader, parted, step_of
-from duckrun.statements.values import Delete, Insert, Merge, OnConflict, OnTable, Statement, Update, When
+from duckrun.statements.values import Delete, Insert, OnConflict, OnTable, Statement, Update
 from duckrun.values.rows import DeleteSpec
 
 _LATER = ("RETURNING", "ORDER BY", "LIMIT")
@@ -38,7 +36,7 @@ def insert(tree: exp.Expr, source: StatementText) -> list[Statement]:
         raise unsupported("INSERT with a list of columns and BY NAME")
     target = target_of(table, "INSERT")
     query_of(tree.expression, "INSERT")  # refuses what is no query
-    with_, reader = _after_with(source, "INSERT")
+    with_, reader = after_with(source, "INSERT")
     start = query_start(reader.left)
     head, text = source.with_(reader.left[:start]), source.with_(reader.left[start:])
     text, after = _parted_at(text, "ON", "CONFLICT")
@@ -85,7 +83,7 @@ def _on_conflict(text: StatementText, alias: str, with_: exp.With | None) -> OnC
         return OnConflict(keys, alias)
     reader.expect("UPDATE")
     reader.expect("SET")
-    assigned = _assigned(reader.until("WHERE"), alias)
+    assigned = assignments(reader.until("WHERE"), alias)
     where = reader.until().parse() if reader.accept("WHERE") else None
     expressions = [value for _, value in assigned] + ([where] if where is not None else [])
     if with_ is not None and any(expression.find(exp.Query) is not None for expression in expressions):
@@ -93,7 +91,7 @@ def _on_conflict(text: StatementText, alias: str, with_: exp.With | None) -> OnC
     return OnConflict(keys, alias, assigned, where)
 
 
-def _after_with(source: StatementText, verb: str) -> tuple[exp.With | None, TokenReader]:
+def after_with(source: StatementText, verb: str) -> tuple[exp.With | None, TokenReader]:
     """The WITH that stands before a statement, and the statement itself."""
     reader = TokenReader(source)
     if source.words[0] != "WITH":
@@ -133,10 +131,10 @@ def update(tree: exp.Expr, source: StatementText) -> list[Statement]:
     refuse(tree, "UPDATE", "returning", "order", "limit")
     target = target_of(tree.this, "UPDATE")
     alias = tree.this.alias_or_name
-    with_, reader = _after_with(source, "UPDATE")
+    with_, reader = after_with(source, "UPDATE")
     reader.until("SET")
     reader.expect("SET")
-    assigned = _assigned(reader.until("FROM", "WHERE", *_LATER), alias)
+    assigned = assignments(reader.until("FROM", "WHERE", *_LATER), alias)
     return [Update(target, alias, assigned, *_where_and_sources(reader, "FROM"), with_)]
 
 
@@ -148,7 +146,7 @@ def _where_and_sources(reader: TokenReader, word: str) -> tuple[exp.Expr | None,
     return where, sources
 
 
-def _assigned(text: StatementText, alias: str) -> tuple[tuple[str, exp.Expr], ...]:
+def assignments(text: StatementText, alias: str) -> tuple[tuple[str, exp.Expr], ...]:
     """``SET a = 1, t.b = 2, (c, d) = (3, 4)``."""
     found: list[tuple[str, exp.Expr]] = []
     for part in parted(text, ","):
@@ -195,81 +193,9 @@ def _column(name: StatementText, alias: str) -> str:
 def delete(tree: exp.Expr, source: StatementText) -> list[Statement]:
     refuse(tree, "DELETE", "returning", "order", "limit", "cluster", "tables")
     target = target_of(tree.this, "DELETE")
-    with_, reader = _after_with(source, "DELETE")
+    with_, reader = after_with(source, "DELETE")
     reader.until("USING", "WHERE")
     return [Delete(target, tree.this.alias_or_name, *_where_and_sources(reader, "USING"), with_)]
-
-
-def merge(tree: exp.Expr, source: StatementText) -> list[Statement]:
-    refuse(tree, "MERGE", "returning")
-    target = target_of(tree.this, "MERGE")
-    alias = tree.this.alias_or_name
-    with_, reader = _after_with(source, "MERGE")
-    reader.until("USING")
-    reader.expect("USING")
-    rows = from_items(reader.until("ON", "USING", "WHEN"))
-    using = reader.names_in_brackets() if reader.accept("USING") else ()
-    on = reader.until("WHEN").parse() if reader.accept("ON") else None
-    whens = tuple(_when(when, reader, alias) for when in tree.args["whens"].expressions)
-    reader.end()
-    return [Merge(target, alias, rows, on, using, whens, with_)]
-
-
-def _when(when: exp.Expr, reader: TokenReader, alias: str) -> When:
-    reader.expect("WHEN")
-    reader.until("AND", "THEN")
-    condition = reader.until("THEN").parse() if reader.accept("AND") else None
-    reader.expect("THEN")
-    action = reader.until("WHEN")
-    kind = "matched" if when.args.get("matched") else "not_matched"
-    if when.args.get("source"):
-        kind = "not_matched_by_source"
-    then = when.args["then"]
-    name = then.name.upper() if isinstance(then, exp.Var) else type(then).__name__.upper()
-    insertable = kind == "not_matched"
-    if name == "DO NOTHING":
-        return When(f"{kind}_nothing", condition)  # type: ignore[arg-type]
-    if name == "DELETE" and not insertable:
-        return When(f"{kind}_delete", condition)  # type: ignore[arg-type]
-    if name == "UPDATE" and not insertable:
-        if not then.expressions:
-            raise unsupported("UPDATE without SET in a MERGE")
-        if len(then.expressions) == 1 and isinstance(then.expressions[0], exp.Star):
-            if kind == "not_matched_by_source":
-                raise InvalidConfig("WHEN NOT MATCHED BY SOURCE has no source row to take SET * from.")
-            return When("matched_update", condition)
-        values = action.with_(action.tokens[action.words.index("SET") + 1 :])
-        return When(f"{kind}_update", condition, _assigned(values, alias))  # type: ignore[arg-type]
-    if name == "INSERT" and insertable:
-        return _when_insert(then, condition, action)
-    raise unsupported(f"MERGE … WHEN {kind.upper().replace('_', ' ')} THEN {name}")
-
-
-def _when_insert(then: exp.Expr, condition: exp.Expr | None, action: StatementText) -> When:
-    into, values = then.this, then.args.get("expression")
-    if isinstance(into, exp.Star):
-        return When("not_matched_insert", condition)
-    if not isinstance(values, exp.Tuple):
-        raise unsupported("MERGE … INSERT without VALUES (INSERT BY NAME, BY POSITION); write INSERT *; that form")
-    reader = TokenReader(action)
-    reader.until("VALUES")
-    reader.expect("VALUES")
-    given = _values([action.with_(part) for part in reader.brackets()])
-    if into is None:
-        return When("not_matched_insert", condition, positional=given)
-    if not isinstance(into, exp.Tuple) or not all(isinstance(column, exp.Column) for column in into.expressions):
-        raise unsupported("MERGE … INSERT BY NAME")
-    if len(into.expressions) != len(given):
-        raise InvalidConfig(f"MERGE … INSERT names {len(into.expressions)} columns and gives {len(given)} values.")
-    return When(
-        "not_matched_insert",
-        condition,
-        tuple((column.name, value) for column, value in zip(into.expressions, given, strict=True)),
-    )
-
-
-def _values(parts: Sequence[StatementText]) -> tuple[exp.Expr, ...]:
-    return tuple(exp.null() if part.words == ("DEFAULT",) else part.parse() for part in parts)
 
 
 def truncate(tree: exp.Expr, source: StatementText) -> list[Statement]:

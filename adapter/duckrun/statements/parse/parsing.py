@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from duckrun.errors import DuckrunError, InvalidConfig
 from duckrun.sql.names import DIALECTS
-from duckrun.statements.parse import by_tokens, from_ddl, from_dml, from_tokens
+from duckrun.statements.parse import by_tokens, from_ddl, from_dml, from_merge, from_tokens
 from duckrun.statements.parse.parameters import Params, filled, marks_of, with_texts
 from duckrun.statements.parse.parts import named, unsupported
 from duckrun.statements.parse.prepared import executed, nothing_prepared, prepared_by
@@ -78,6 +78,8 @@ def _statements(source: StatementText) -> list[Statement]:
         source = from_tokens.without_by_position(source)
     if source.words[0] in ("INSERT", "WITH"):
         source = from_tokens.without_brackets(source)
+    if from_merge.is_merge(source):
+        return [from_merge.merge(source)]
     tree = _tree(source)
     if isinstance(tree, exp.Command):
         raise unsupported(named(source))
@@ -133,7 +135,6 @@ _BY_TREE: dict[type[exp.Expr], Callable[[exp.Expr, StatementText], list[Statemen
     exp.Insert: from_dml.insert,
     exp.Update: from_dml.update,
     exp.Delete: from_dml.delete,
-    exp.Merge: from_dml.merge,
     exp.TruncateTable: from_dml.truncate,
     exp.Drop: from_ddl.drop,
     exp.Alter: from_ddl.alter,

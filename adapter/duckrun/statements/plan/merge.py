@@ -13,6 +13,7 @@ from sqlglot import exp
 from duckrun.engines.frame import LazyRows
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
 from duckrun.sql.names import fresh_name
+from duckrun.sql.raising import raising_tree
 from duckrun.statements.parse.parts import with_ctes
 from duckrun.statements.plan.rows import Asked, Work, source_items
 from duckrun.statements.plan.sides import (
@@ -44,6 +45,8 @@ def merge(statement: Merge, ref: TableRef, reading: Reading, asked: Asked) -> Wo
 class _Merge:
     def __init__(self, statement: Merge, snapshot: Snapshot, reading: Reading, asked: Asked) -> None:
         self.statement, self.snapshot, self.reading, self.asked = _under_with(statement), snapshot, reading, asked
+        if statement.evolve and asked.schema_mode == "fail":
+            self.asked = replace(asked, schema_mode="append_new_columns")
         self.what = f"MERGE into table {snapshot.ref}"
         self.given = statement.source if isinstance(statement.source, Given) else None
         self.items = (
@@ -57,15 +60,14 @@ class _Merge:
         self.keys: dict[str, exp.Expr] = {}
         self.on: list[exp.Expr] = []
         self._find_keys()
-        self.whens = self._with_lists(_without_nothing(self.statement.whens))
+        whens = [self._error(when) for when in _without_nothing(self.statement.whens)]
+        self.whens = self._with_lists(whens) or [When("matched_delete", exp.false())]
         # Rows at hand go as they are, under the names that they have.
         self.whole = self.given is not None or any(_takes_all(when) for when in self.whens)
         self.projected: dict[str, exp.Expr] = dict(self.keys)
 
     def work(self) -> Work:
         """Clauses first: they say which columns the source has to have."""
-        if not self.whens:
-            raise InvalidConfig(f"{self.what} has no clause that does anything.")
         clauses = tuple(self._clause(when) for when in self.whens)
         on = None if not self.on else self._text(all_of(self.on))
         source = self._queried() if self.given is None else self._renamed(self.given)
@@ -162,6 +164,10 @@ class _Merge:
                         f"{self.snapshot.ref} ({', '.join(names)})."
                     )
                 when = replace(when, assigned=tuple(zip(names, when.positional, strict=True)), positional=None)
+            elif _takes_all(when) and when.by == "position":
+                when = replace(when, assigned=self._all_by_position())
+            elif _takes_all(when) and when.by == "name" and self.asked.schema_mode == "fail":
+                when = replace(when, assigned=self._those_by_name())
             elif _takes_all(when) and changed and self.given is None:
                 if self.asked.schema_mode != "fail":
                     raise UnsupportedFeature(
@@ -180,10 +186,41 @@ class _Merge:
                 f"{self.what}: * takes every column by its name; missing in the source: "
                 f"{', '.join(missing) or 'none'}; not in the table: {', '.join(new) or 'none'}."
             )
-        alias = self.items[0].alias
-        return tuple(
-            (self.spelled[lower], exp.column(name, table=alias, quoted=True)) for lower, name in self.names.items()
-        )
+        return tuple((self.spelled[lower], self._of_source(name)) for lower, name in self.names.items())
+
+    def _all_by_position(self) -> tuple[tuple[str, exp.Expr], ...]:
+        names, given = self.snapshot.schema.names, list(self.items[0].columns)
+        if len(names) != len(given):
+            raise SchemaMismatch(
+                f"{self.what}: UPDATE and INSERT take the source's columns by position, and it has {len(given)} "
+                f"({', '.join(given)}) for the table's {len(names)} ({', '.join(names)}). BY NAME takes those that it has."
+            )
+        return tuple((name, self._of_source(column)) for name, column in zip(names, given, strict=True))
+
+    def _those_by_name(self) -> tuple[tuple[str, exp.Expr], ...]:
+        new = [name for lower, name in self.names.items() if lower not in self.spelled]
+        if new:
+            raise SchemaMismatch(
+                f"{self.what}: BY NAME takes every column of the source, and the table has no {', '.join(new)}. "
+                "MERGE WITH SCHEMA EVOLUTION would add what is new."
+            )
+        return tuple((self.spelled[lower], self._of_source(name)) for lower, name in self.names.items())
+
+    def _of_source(self, name: str) -> exp.Expr:
+        return exp.column(name, table=self.items[0].alias, quoted=True)
+
+    def _error(self, when: When) -> When:
+        """THEN ERROR as a clause that writes a row, and fails on its value."""
+        kind, _, action = when.kind.rpartition("_")
+        if action != "error":
+            return when
+        said: exp.Expr = exp.Literal.string(f"a row met WHEN {kind.upper().replace('_', ' ')} THEN ERROR")
+        if when.message is not None:
+            message = exp.func("COALESCE", exp.cast(exp.paren(when.message.copy()), "text"), exp.Literal.string("NULL"))
+            said = exp.DPipe(this=exp.DPipe(this=said, expression=exp.Literal.string(": ")), expression=message)
+        done = "insert" if kind == "not_matched" else "update"
+        assigned = ((self.snapshot.schema.names[0], raising_tree(SchemaMismatch, said)),)
+        return When(f"{kind}_{done}", when.condition, assigned)  # type: ignore[arg-type]
 
     def _is_same(self, key: str, value: exp.Expr) -> bool:
         return isinstance(value, exp.Column) and value.name.lower() == key.lower()
@@ -251,6 +288,7 @@ def _under_with(statement: Merge) -> Merge:
             when,
             condition=under(with_, when.condition),
             assigned=when.assigned and tuple((name, under(with_, value)) for name, value in when.assigned),
+            message=under(with_, when.message),
             positional=when.positional and tuple(under(with_, value) for value in when.positional),
         )
         for when in statement.whens
@@ -259,7 +297,7 @@ def _under_with(statement: Merge) -> Merge:
 
 
 def _takes_all(when: When) -> bool:
-    return when.assigned is None and when.positional is None and not when.kind.endswith("delete")
+    return when.assigned is None and when.positional is None and when.kind in ("matched_update", "not_matched_insert")
 
 
 def _without_nothing(whens: Sequence[When]) -> list[When]:

@@ -214,7 +214,8 @@ def _is_bound(column: exp.Column) -> bool:
 
 def all_of(conditions: Sequence[exp.Expr]) -> exp.Expr:
     """Conditions joined by AND; of none, true."""
-    return exp.and_(*conditions) if conditions else exp.true()
+    whole = [c if isinstance(c, exp.Condition) else exp.Paren(this=c.copy()) for c in conditions]
+    return exp.and_(*whole) if whole else exp.true()
 
 
 def column_of(side: str, name: str) -> exp.Column:
