@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -20,6 +18,7 @@ from duckrun.lake.lakes import OWN_CATALOGS, Lakes, Located
 from duckrun.run.pins import Pins, Reads as VersionsRead
 from duckrun.sql.dialects import text_in
 from duckrun.sql.names import replace_tables
+from duckrun.statements import describe
 from duckrun.statements.parse.parameters import Params
 from duckrun.statements.parse.parsing import numbered, parse
 from duckrun.statements.parse.parts import unsupported
@@ -51,9 +50,8 @@ from duckrun.statements.values import (
     TableStatement,
     Update,
 )
-from duckrun.values.nearest import did_you_mean
 from duckrun.values.rows import AppTransaction, Commit, SchemaMode
-from duckrun.values.snapshot import Snapshot, TableRef
+from duckrun.values.snapshot import TableRef
 from duckrun.values.tables import AddColumn, AlterSpec, Change, CreateSpec, DropColumn, MaintenanceResult
 
 Result = LazyRows | Commit | MaintenanceResult | Done
@@ -188,9 +186,9 @@ class _Run:
                 plan = self.engine.explain(self.reading.pinned(statement.tree), analyze=statement.analyze)
                 found = pa.table({"plan": [plan]})
             case Show():
-                found = self._names(statement)
+                found = describe.names(self.session.lakes, list(self.session.temp_views), statement)
             case Describe():
-                found = self._description(statement)
+                found = describe.description(self.reading, self.engine, statement, self._located(statement.target))
             case Prepare():
                 self.session.prepared[statement.name] = statement.source
                 return self._done("PREPARE", statement.name)
@@ -233,61 +231,9 @@ class _Run:
             spec = replace(spec, app=self.asked.app)
         return self.session.execute(ref, spec)
 
-    # -- reading
-
-    def _names(self, statement: Show) -> pa.Table:
-        lakes = self.session.lakes
-        if statement.what == "schemas":
-            names = [".".join(filter(None, (lake.name, name))) for lake in lakes for name in sorted(lake.schemas())]
-            return _table({"schema": pa.string()}, [(name,) for name in names])
-        schema = statement.within[-1] if statement.within else None
-        lake = lakes.own
-        if len(statement.within) > 1:
-            lake = lakes.named(statement.within[0], ".".join(statement.within))
-        rows = [
-            (name, view, kind)
-            for name in ([schema] if schema is not None else sorted(lake.schemas()))
-            for kind, found in (("table", lake.tables(name)), ("view", lake.views(name)))
-            for view in sorted(found)
-            if statement.what == "tables" or kind == "view"
-        ]
-        rows += [("", name, "temporary view") for name in sorted(self.session.temp_views) if schema is None]
-        return _table(dict.fromkeys(("schema", "name", "kind"), pa.string()), rows)
-
-    def _description(self, statement: Describe) -> pa.Table:
-        found = None
-        if not _is_temporary(self.session, statement.target):
-            found = locate(self.session.lakes, statement.target)
-        of_table = found is not None and found.view is None
-        if statement.what == "columns":
-            return self._columns(statement.target, found.ref if found is not None and of_table else None)
-        if found is None or not of_table:
-            raise InvalidConfig(f"{'.'.join(statement.target)} is a view, which has no {statement.what}.")
-        snapshot = self.reading.snapshot(found.ref)  # raises TableNotFound with the nearest names
-        if statement.what == "properties":
-            return _properties(snapshot, statement.key)
-        if statement.what == "detail":
-            return _rows([found.lake.format.detail(found.ref)])
-        commits = found.lake.format.history(found.ref, statement.limit)
-        moments = (datetime.fromtimestamp(commit["timestamp"] / 1000, UTC) for commit in commits)
-        first = {"version": None, "timestamp": None}
-        return _rows([first | c | {"timestamp": at} for c, at in zip(commits, moments, strict=True)])
-
-    def _columns(self, target: Parts, ref: TableRef | None) -> pa.Table:
-        if ref is not None:
-            snapshot = self.reading.snapshot(ref)
-            types = self.engine.column_types(snapshot)
-            rows = [
-                (f.name, types[f.name], f.nullable, (f.metadata or {}).get(b"comment", b"").decode() or None)
-                for f in snapshot.schema
-            ]
-        else:
-            schema, catalog = (*reversed(target[:-1]), None, None)[:2]
-            table = exp.table_(target[-1], db=schema, catalog=catalog, quoted=True)
-            frame = self.reading.frame(exp.select("*").from_(table))
-            rows = [(name, kind, True, None) for name, kind in column_types(frame)]
-        text = pa.string()
-        return _table({"column_name": text, "data_type": text, "nullable": pa.bool_(), "comment": text}, rows)
+    def _located(self, target: Parts) -> Located | None:
+        """What a name stands for in the lakes; None for a temporary name."""
+        return None if _is_temporary(self.session, target) else locate(self.session.lakes, target)
 
     # -- tables and views
 
@@ -319,7 +265,7 @@ class _Run:
             query = rows.renamed(query, statement.columns)
         with self.reading.inside(str(ref)):
             frame = self.reading.frame(statement.query)
-        columns = column_types(frame)
+        columns = describe.column_types(frame)
         if statement.columns:
             if len(statement.columns) != len(columns):
                 raise InvalidConfig(
@@ -418,44 +364,8 @@ class _Run:
         return Done(what, str(name), self.engine.name, reason)
 
 
-def column_types(frame: LazyRows) -> list[tuple[str, str]]:
-    """The columns of a frame with their types in its engine's SQL."""
-    kinds: Sequence[Any] = frame.native.dtypes  # DuckDB: types; Spark: pairs of name and type
-    return [
-        (name, str(kind[1] if isinstance(kind, tuple) else kind))
-        for name, kind in zip(frame.columns, kinds, strict=True)
-    ]
-
-
-def _properties(snapshot: Snapshot, key: str | None) -> pa.Table:
-    """A table's properties, or the one of a name. Raises InvalidConfig with the nearest where there is none of that name."""
-    found = snapshot.properties
-    if key is not None and key not in found:
-        raise InvalidConfig(f"Table {snapshot.ref} has no property {key!r}.{did_you_mean(key, found)}")
-    rows = [(name, value) for name, value in sorted(found.items()) if key in (None, name)]
-    return _table(dict.fromkeys(("key", "value"), pa.string()), rows)
-
-
 def _is_done(change: Change, names: set[str]) -> bool:
     """True for a column to add that is there, and one to drop that is not."""
     if isinstance(change, AddColumn):
         return change.column.name.lower() in names
     return isinstance(change, DropColumn) and change.name.lower() not in names
-
-
-def _table(columns: Mapping[str, pa.DataType], rows: Sequence[tuple[Any, ...]]) -> pa.Table:
-    return pa.table({n: pa.array([row[i] for row in rows], kind) for i, (n, kind) in enumerate(columns.items())})
-
-
-def _rows(entries: Sequence[dict[str, Any]]) -> pa.Table:
-    """What the log says as a table: maps as JSON, and columns that are empty throughout as text."""
-    names = list(dict.fromkeys(name for entry in entries for name in entry))
-    columns: dict[str, pa.Array] = {}
-    for name in names:
-        values = [entry.get(name) for entry in entries]
-        values = [json.dumps(v, ensure_ascii=False) if isinstance(v, dict) else v for v in values]
-        array = pa.array(values)
-        if pa.types.is_null(array.type) or (pa.types.is_list(array.type) and pa.types.is_null(array.type.value_type)):
-            array = array.cast(pa.string() if pa.types.is_null(array.type) else pa.list_(pa.string()))
-        columns[name] = array
-    return pa.table(columns)

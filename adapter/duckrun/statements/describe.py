@@ -1,0 +1,111 @@
+"""What a lake holds and what a table is like, as rows: SHOW and DESCRIBE."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+from sqlglot import exp
+
+from duckrun.engines.engine import Engine
+from duckrun.engines.frame import LazyRows
+from duckrun.errors import InvalidConfig
+from duckrun.lake.lakes import Lakes, Located
+from duckrun.statements.reading import Reading
+from duckrun.statements.values import Describe, Parts, Show
+from duckrun.values.nearest import did_you_mean
+from duckrun.values.snapshot import Snapshot, TableRef
+
+
+def names(lakes: Lakes, temporary: Sequence[str], statement: Show) -> pa.Table:
+    """Schemas, or tables and views, by their names."""
+    if statement.what == "schemas":
+        found = [".".join(filter(None, (lake.name, name))) for lake in lakes for name in sorted(lake.schemas())]
+        return _table({"schema": pa.string()}, [(name,) for name in found])
+    schema = statement.within[-1] if statement.within else None
+    lake = lakes.own
+    if len(statement.within) > 1:
+        lake = lakes.named(statement.within[0], ".".join(statement.within))
+    rows = [
+        (name, view, kind)
+        for name in ([schema] if schema is not None else sorted(lake.schemas()))
+        for kind, listed in (("table", lake.tables(name)), ("view", lake.views(name)))
+        for view in sorted(listed)
+        if statement.what == "tables" or kind == "view"
+    ]
+    rows += [("", name, "temporary view") for name in sorted(temporary) if schema is None]
+    return _table(dict.fromkeys(("schema", "name", "kind"), pa.string()), rows)
+
+
+def description(reading: Reading, engine: Engine, statement: Describe, found: Located | None) -> pa.Table:
+    """Columns, properties, detail or history of what a name stands for; ``found`` is None for a temporary name."""
+    table = found if found is not None and found.view is None else None
+    if statement.what == "columns":
+        return _columns(reading, engine, statement.target, None if table is None else table.ref)
+    if table is None:
+        raise InvalidConfig(f"{'.'.join(statement.target)} is a view, which has no {statement.what}.")
+    snapshot = reading.snapshot(table.ref)  # raises TableNotFound with the nearest names
+    if statement.what == "properties":
+        return _properties(snapshot, statement.key)
+    if statement.what == "detail":
+        return _rows([table.lake.format.detail(table.ref)])
+    commits = table.lake.format.history(table.ref, statement.limit)
+    moments = (datetime.fromtimestamp(commit["timestamp"] / 1000, UTC) for commit in commits)
+    first = {"version": None, "timestamp": None}
+    return _rows([first | c | {"timestamp": at} for c, at in zip(commits, moments, strict=True)])
+
+
+def column_types(frame: LazyRows) -> list[tuple[str, str]]:
+    """The columns of a frame with their types in its engine's SQL."""
+    kinds: Sequence[Any] = frame.native.dtypes  # DuckDB: types; Spark: pairs of name and type
+    return [
+        (name, str(kind[1] if isinstance(kind, tuple) else kind))
+        for name, kind in zip(frame.columns, kinds, strict=True)
+    ]
+
+
+def _columns(reading: Reading, engine: Engine, target: Parts, ref: TableRef | None) -> pa.Table:
+    if ref is not None:
+        snapshot = reading.snapshot(ref)
+        types = engine.column_types(snapshot)
+        rows = [
+            (f.name, types[f.name], f.nullable, (f.metadata or {}).get(b"comment", b"").decode() or None)
+            for f in snapshot.schema
+        ]
+    else:
+        schema, catalog = (*reversed(target[:-1]), None, None)[:2]
+        table = exp.table_(target[-1], db=schema, catalog=catalog, quoted=True)
+        frame = reading.frame(exp.select("*").from_(table))
+        rows = [(name, kind, True, None) for name, kind in column_types(frame)]
+    text = pa.string()
+    return _table({"column_name": text, "data_type": text, "nullable": pa.bool_(), "comment": text}, rows)
+
+
+def _properties(snapshot: Snapshot, key: str | None) -> pa.Table:
+    """A table's properties, or the one of a name. Raises InvalidConfig with the nearest where there is none of that name."""
+    found = snapshot.properties
+    if key is not None and key not in found:
+        raise InvalidConfig(f"Table {snapshot.ref} has no property {key!r}.{did_you_mean(key, found)}")
+    rows = [(name, value) for name, value in sorted(found.items()) if key in (None, name)]
+    return _table(dict.fromkeys(("key", "value"), pa.string()), rows)
+
+
+def _table(columns: Mapping[str, pa.DataType], rows: Sequence[tuple[Any, ...]]) -> pa.Table:
+    return pa.table({n: pa.array([row[i] for row in rows], kind) for i, (n, kind) in enumerate(columns.items())})
+
+
+def _rows(entries: Sequence[dict[str, Any]]) -> pa.Table:
+    """What the log says as a table: maps as JSON, and columns that are empty throughout as text."""
+    names = list(dict.fromkeys(name for entry in entries for name in entry))
+    columns: dict[str, pa.Array] = {}
+    for name in names:
+        values = [entry.get(name) for entry in entries]
+        values = [json.dumps(v, ensure_ascii=False) if isinstance(v, dict) else v for v in values]
+        array = pa.array(values)
+        if pa.types.is_null(array.type) or (pa.types.is_list(array.type) and pa.types.is_null(array.type.value_type)):
+            array = array.cast(pa.string() if pa.types.is_null(array.type) else pa.list_(pa.string()))
+        columns[name] = array
+    return pa.table(columns)
