@@ -18,11 +18,11 @@ def raising(kind: type[DuckrunError], message: str) -> str:
     return f"error({quote_literal(f'duckrun!{kind.__name__}!')} || {message} || '!duckrun')"
 
 
-def raising_tree(kind: type[DuckrunError], message: exp.Expr) -> exp.Expr:
-    """The same as a syntax tree, for either engine."""
+def raising_tree(kind: type[DuckrunError], message: exp.Expr, engine: str) -> exp.Expr:
+    """The same as a syntax tree, for an engine by its name."""
     before, after = exp.Literal.string(f"duckrun!{kind.__name__}!"), exp.Literal.string("!duckrun")
     text = exp.DPipe(this=exp.DPipe(this=before, expression=message), expression=after)
-    return exp.Anonymous(this="error", expressions=[text])
+    return exp.Anonymous(this="raise_error" if engine == "spark" else "error", expressions=[text])
 
 
 def marked(error: DuckrunError) -> str:

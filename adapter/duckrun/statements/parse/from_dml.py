@@ -103,13 +103,14 @@ def after_with(source: StatementText, verb: str) -> tuple[exp.With | None, Token
 def _rows(text: StatementText) -> exp.Query:
     tree = text.parse()
     if isinstance(tree, exp.Values):
-        words = [
+        words = text.words  # made anew each time that it is asked for
+        places = [
             token
             for at, token in enumerate(text.tokens)
-            if text.words[at] == "DEFAULT" and text.words[at - 1] in ("(", ",") and text.words[at + 1] in (",", ")")
+            if words[at] == "DEFAULT" and words[at - 1] in ("(", ",") and words[at + 1] in (",", ")")
         ]
         defaults = [var for var in tree.find_all(exp.Var) if var.name.upper() == "DEFAULT"]
-        for var, token in zip(defaults, words, strict=True):
+        for var, token in zip(defaults, places, strict=True):
             stand_in(exp.null(), var, token.start, token.end)
     return query_of(tree, "INSERT")
 

@@ -219,7 +219,7 @@ class _Merge:
             message = exp.func("COALESCE", exp.cast(exp.paren(when.message.copy()), "text"), exp.Literal.string("NULL"))
             said = exp.DPipe(this=exp.DPipe(this=said, expression=exp.Literal.string(": ")), expression=message)
         done = "insert" if kind == "not_matched" else "update"
-        assigned = ((self.snapshot.schema.names[0], raising_tree(SchemaMismatch, said)),)
+        assigned = ((self.snapshot.schema.names[0], raising_tree(SchemaMismatch, said, self.reading.engine.name)),)
         return When(f"{kind}_{done}", when.condition, assigned)  # type: ignore[arg-type]
 
     def _is_same(self, key: str, value: exp.Expr) -> bool:

@@ -9,7 +9,7 @@ from sqlglot import Token, exp
 
 from duckrun.errors import UnsupportedFeature
 from duckrun.sql.written import dialect_of, written
-from duckrun.statements.parse.tokens import StatementText, TokenReader, step_of, tokens_of, word_of
+from duckrun.statements.parse.tokens import StatementText, parted, step_of, tokens_of, word_of
 
 _BEGIN = ("SELECT", "WITH", "FROM", "VALUES", "TABLE")
 _Edit = tuple[int, int, str]
@@ -51,21 +51,17 @@ def with_types(query: exp.Query, columns: Sequence[str], types: Mapping[str, str
     if values is None or text is None or len(values.expressions) < 2:
         return query
     dialect = dialect_of(values) or "duckdb"
-    source = StatementText(text, dialect, tuple(tokens_of(text, dialect)))
-    reader, added = TokenReader(source), list[_Edit]()
-    reader.expect("VALUES")
-    while reader.left and reader.left[0].text == "(":
-        row = reader.brackets()
-        if len(row) != len(columns) or not all(row):
+    added = list[_Edit]()
+    for row in parted(StatementText(text, dialect, tuple(tokens_of(text, dialect)[1:])), ","):
+        inside = row.with_(row.tokens[1:-1])
+        parts = parted(inside, ",")
+        if len(parts) != len(columns) or not all(part.tokens for part in parts):
             return query
-        for value, column in zip(row, columns, strict=True):
-            start, end = value[0].start, value[-1].end + 1
-            given = "NULL" if len(value) == 1 and word_of(value[0]) == "DEFAULT" else text[start:end]
+        for value, column in zip(parts, columns, strict=True):
+            start, end = value.tokens[0].start, value.tokens[-1].end + 1
+            given = "NULL" if value.words == ("DEFAULT",) else text[start:end]
             kind = exp.DataType.build(types[column], dialect=engine).sql(dialect=dialect)
             added.append((start, end, f"CAST({given} AS {kind})"))
-        reader.accept(",")
-    if reader.left:
-        return query
     new = query.copy()
     found = new.find(exp.Values)
     assert found is not None
