@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -71,10 +72,10 @@ def test_history_is_newest_first(run: Run) -> None:
 
 
 def test_optimize_and_vacuum_say_what_they_did(run: Run, lake: Path) -> None:
-    assert "files_before  2" in run("optimize", "sales.orders")
+    assert "files_removed  2" in run("optimize", "sales.orders")
     with duckrun.connect(lake) as s:
         assert s.table("sales.orders").detail()["numFiles"] == 1
-    assert "dry_run       True" in run("vacuum", "sales.orders", "--dry-run")
+    assert re.search(r"^dry_run +True$", run("vacuum", "sales.orders", "--dry-run"), re.MULTILINE)
     removed = run("vacuum", "sales.orders", "--retention-hours", "0", "--force")
     assert removed.count(".parquet\n") == 2
     assert len(list((lake / "sales" / "orders").glob("*.parquet"))) == 1
