@@ -47,7 +47,7 @@ def test_the_example_of_a_class_runs(of: Any, tmp_path: Path, monkeypatch: pytes
     with duckrun.connect("lake/") as s:
         s.sql(ORDERS)
         names = {"duckrun": duckrun, "s": s, "rows": rows, **{name: getattr(duckrun, name) for name in duckrun.__all__}}
-        if "# engine: spark" in code:
+        if "engine: spark" in code:
             with pytest.raises(duckrun.UnsupportedFeature, match="Spark"):
                 exec(code, names)
         else:

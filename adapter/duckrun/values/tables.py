@@ -29,7 +29,13 @@ def sort_order(properties: Mapping[str, str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class IdentityGenerator:
-    """The numbers of an identity column: the first, and how far one is from the next."""
+    """The numbers of an identity column, in delta-spark's word: the first, and how far one is from the next.
+
+    Example::
+
+        table = DeltaTable.create(s).tableName("sales.items")  # engine: spark
+        table.addColumn("id", "BIGINT", generatedAlwaysAs=IdentityGenerator(start=100)).execute()
+    """
 
     start: int = 1
     step: int = 1
@@ -37,7 +43,13 @@ class IdentityGenerator:
 
 @dataclass(frozen=True)
 class Identity(IdentityGenerator):
-    """How an identity column gets its numbers: ``always``, or only in rows that bring none."""
+    """How an identity column gets its numbers: ``always``, or only in rows that bring none.
+
+    Example::
+
+        numbered = ColumnSpec("id", "BIGINT", identity=Identity(start=100))
+        s.execute("sales.items", CreateSpec((numbered,)))  # engine: spark
+    """
 
     always: bool = True
 
