@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 
 from duckrun import Done, InvalidConfig, ReadOnlyLake, StorageError, TableNotFound, UnsupportedFeature, connect
 from duckrun.lake.lake import LocationDefinition
+from duckrun.run.transaction import Transaction
 from duckrun.session import Session
 from tests.lake import rows_of
 
@@ -142,3 +144,30 @@ def shallow() -> Callable[[Session], None]:
         log.write_text("\n".join(map(json.dumps, actions)))
 
     return make
+
+
+@pytest.mark.parametrize("gone", ["alter table orders rename to sales", "drop table orders"])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "insert into orders values (2)",
+        "merge into orders using (select 2 as id) s on orders.id = s.id when not matched then insert *",
+        "insert into orders values (2) on conflict (id) do nothing",
+    ],
+)
+def test_a_statement_makes_no_table_in_the_place_of_one_that_went_meanwhile(
+    session: Session, statement: str, gone: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session.sql("create table main.orders as select 1 as id")
+    carry_out = Transaction.run
+
+    def overtaken(transaction: Transaction, *args: Any, **named: Any) -> Any:
+        monkeypatch.undo()
+        with connect(session.lake.root) as other:
+            other.sql(gone)
+        return carry_out(transaction, *args, **named)
+
+    monkeypatch.setattr(Transaction, "run", overtaken)
+    with pytest.raises(TableNotFound, match=r"main\.orders: it was there"):
+        session.sql(statement)
+    assert session.tables() == (["main.sales"] if "rename" in gone else [])

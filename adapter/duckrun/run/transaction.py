@@ -14,13 +14,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from duckrun.errors import CommitConflict, SourceOutdated, VersionNotReadable
+from duckrun.errors import CommitConflict, SourceOutdated, TableNotFound, VersionNotReadable
 from duckrun.formats.format import CommitRecord, CommitTaken, NewCommit, RowCounts
 from duckrun.lake.lake import Lake
 from duckrun.run.memory import PeakSampler
 from duckrun.run.pins import NOTHING, Pins, Read, Reads, WorkLog
 from duckrun.storage.locks import table_lock
-from duckrun.values.rows import NO_TABLE, AppTransaction, Commit, WriterName
+from duckrun.values.rows import NO_TABLE, AppTransaction, Commit, Spec, WriterName
 from duckrun.values.snapshot import Snapshot, TableRef
 
 log = logging.getLogger(__name__)
@@ -281,8 +281,13 @@ class Transaction:
         error.version = read.version
         return error
 
-    def check_fence(self, snapshot: Snapshot | None, read_version: int | None) -> None:
-        """Raise CommitConflict unless the table still is at the version that was read."""
+    def check_fence(self, snapshot: Snapshot | None, spec: Spec) -> None:
+        """Raise CommitConflict unless the table still is at the version that was read, TableNotFound where it has to be there."""
+        if snapshot is None and spec.existing:
+            raise TableNotFound(
+                f"{self.mode} on table {self.ref}: it was there, and has been dropped or renamed since. Nothing was written."
+            )
+        read_version = spec.read_version
         newest = NO_TABLE if snapshot is None else snapshot.version
         if read_version is not None and newest != read_version:
             then = "when there was no such table" if read_version == NO_TABLE else f"from version {read_version}"

@@ -53,12 +53,14 @@ class Spec:
     """What every spec has: the application transaction of its commit, the version that it was computed from, and the dialect
     of its SQL.
 
-    ``read_version`` fences the commit to that version plus one (NO_TABLE: to a table that is not there yet).
+    ``read_version`` fences the commit to that version plus one (NO_TABLE: to a table that is not there yet). With ``existing``
+    a table that is not there, or was dropped or renamed since, is TableNotFound, where a write would else make one.
     """
 
     app: AppTransaction | None = None
     read_version: int | None = None
     dialect: str = "duckdb"
+    existing: bool = False
 
 
 @dataclass(frozen=True)

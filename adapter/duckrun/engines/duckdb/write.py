@@ -74,7 +74,7 @@ class Job:
         spec, transaction = self.spec, self.transaction
         if snapshot is not None:
             check_features(snapshot)
-        transaction.check_fence(snapshot, spec.read_version)
+        transaction.check_fence(snapshot, spec)
         if isinstance(spec, Layout) and spec.cluster_by:
             raise UnsupportedFeature(f"{spec.mode} on table {transaction.ref}: {CLUSTERING}. Nothing was written.")
         if isinstance(spec, DeleteSpec | UpdateSpec):

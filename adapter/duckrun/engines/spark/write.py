@@ -80,7 +80,7 @@ class Attempt(SparkCommit):
         return self.committed() if done is None else done
 
     def _dispatch(self) -> Commit | None:
-        self.transaction.check_fence(self.snapshot, self.spec.read_version)
+        self.transaction.check_fence(self.snapshot, self.spec)
         if self.frame is not None:
             refuse_twins(self.frame.columns)
             fixed = self.snapshot is not None and not (isinstance(self.spec, WriteSpec) and self.spec.redefine)

@@ -78,6 +78,7 @@ class _Merge:
             schema_mode=self.asked.schema_mode,
             app=self.asked.app,
             dialect=self.reading.engine.name,
+            existing=True,
         )
         return Work(spec, source, self.reading.reads)
 

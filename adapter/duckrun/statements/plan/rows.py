@@ -90,6 +90,7 @@ def insert(statement: Insert, ref: TableRef, reading: Reading, asked: Asked) -> 
         schema_mode="append_new_columns" if fewer and asked.schema_mode == "fail" else asked.schema_mode,
         app=asked.app,
         dialect=reading.engine.name,
+        existing=True,
     )
     return Work(spec, frame, reading.reads)
 
