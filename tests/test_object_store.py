@@ -45,6 +45,15 @@ def test_every_verb_works_and_a_fresh_process_sees_it(bucket: str, s3_options: d
         assert fresh.lake.tables("main") == []
 
 
+def test_a_table_of_a_store_is_not_renamed(bucket: str, s3_options: dict[str, str]) -> None:
+    with duckrun.connect(bucket, storage_options=s3_options) as s:
+        s.execute("main.t", WriteSpec("error"), ROWS)
+        with pytest.raises(duckrun.UnsupportedFeature, match=r"main\.t"):
+            s.sql("alter table t rename to u")
+        assert s.tables() == ["main.t"]
+        assert rows_of(s.scan("main.t")) == rows_of(ROWS)
+
+
 def test_a_write_does_not_begin_from_what_was_read_before_another_writer(
     bucket: str, s3_options: dict[str, str]
 ) -> None:
