@@ -16,7 +16,7 @@ from duckrun.statements.plan.rows import Asked
 from duckrun.statements.plan.sides import SOURCE, TARGET, has_subquery
 from duckrun.statements.run import change
 from duckrun.statements.values import Given, Merge, When
-from duckrun.values.options import given as typed
+from duckrun.values.options import given as typed, names_in
 from duckrun.values.rows import ClauseKind, Commit
 
 if TYPE_CHECKING:
@@ -127,4 +127,6 @@ def _source_alias(source: Any, condition: exp.Expr, target: str) -> str:
 def _needed(given: Mapping[str, str] | None, method: str, argument: str) -> Mapping[str, str]:
     if not given:
         raise InvalidConfig(f"{method}() needs {argument}, a mapping of column to expression.")
-    return typed(given, Mapping, argument, f"{method}()")
+    typed(given, Mapping, argument, f"{method}()")
+    names_in(list(given), argument, f"{method}()")
+    return given

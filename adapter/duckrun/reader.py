@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 from duckrun.errors import InvalidConfig
 from duckrun.sql.names import quote_identifier
 from duckrun.storage.storage import normalise_root
-from duckrun.values.options import FORMATS, as_bool, as_int, known_option, known_value
+from duckrun.values.options import FORMATS, as_bool, as_int, given, known_option, known_value
 from duckrun.values.rows import ReadSpec
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class DataFrameReader:
 
     def option(self, key: str, value: Any) -> Self:
         """``versionAsOf``, ``timestampAsOf`` (delta); ``header``, ``sep``, ``inferSchema`` (csv)."""
-        self._given[key] = value
+        self._given[given(key, str, "key", "option()")] = value
         return self
 
     def options(self, **options: Any) -> Self:
@@ -53,6 +53,7 @@ class DataFrameReader:
 
         Raises TableNotFound with the nearest names, VersionNotReadable, InvalidConfig for an unknown option.
         """
+        given(tableName, str, "tableName", "table()")
         spec = self._read_spec()
         if spec == ReadSpec():
             return self._session.sql(f"SELECT * FROM {quote_identifier(*tableName.split('.'))}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from sqlglot import exp
 
+from duckrun.clones import clone_spec
 from duckrun.display.history_plot import VersionSize, plot
 from duckrun.display.notebook import facts_html
 from duckrun.display.units import readable_bytes
@@ -64,17 +65,20 @@ class Table:
     @classmethod
     def forName(cls, session: Session, tableOrViewName: str) -> Table:
         """A table by ``name``, ``schema.name`` or ``lake.schema.name``. Raises TableNotFound with the nearest names."""
-        return session.table(given(tableOrViewName, str, "tableOrViewName", "forName()"))
+        return _opened(session, "forName()").table(given(tableOrViewName, str, "tableOrViewName", "forName()"))
 
     @classmethod
     def forPath(cls, session: Session, path: str | os.PathLike[str]) -> Table:
         """The table in a folder, which need not lie in a lake. Raises TableNotFound."""
-        return session.table(session.lakes.at(given(path, (str, os.PathLike), "path", "forPath()")).ref)
+        folder = given(path, (str, os.PathLike), "path", "forPath()")
+        return _opened(session, "forPath()").table(session.lakes.at(folder).ref)
 
     @classmethod
     def isDeltaTable(cls, session: Session, identifier: str | os.PathLike[str]) -> bool:
         """True if a folder holds a Delta table."""
-        found = session.lakes.at(given(identifier, (str, os.PathLike), "identifier", "isDeltaTable()"))
+        found = _opened(session, "isDeltaTable()").lakes.at(
+            given(identifier, (str, os.PathLike), "identifier", "isDeltaTable()")
+        )
         return found.lake.exists(found.ref)
 
     @classmethod
@@ -83,22 +87,22 @@ class Table:
 
         orders = DeltaTable.create(s).tableName("sales.orders").addColumn("id", "BIGINT", nullable=False).execute()
         """
-        return DeltaTableBuilder(session, "create", "error")
+        return DeltaTableBuilder(_opened(session, "create()"), "create", "error")
 
     @classmethod
     def createIfNotExists(cls, session: Session) -> DeltaTableBuilder:
         """The same; a table that is there already stays as it is."""
-        return DeltaTableBuilder(session, "createIfNotExists", "ignore")
+        return DeltaTableBuilder(_opened(session, "createIfNotExists()"), "createIfNotExists", "ignore")
 
     @classmethod
     def replace(cls, session: Session) -> DeltaTableBuilder:
         """Start a table that takes the place of the one that is there, with its history; one must be, else TableNotFound."""
-        return DeltaTableBuilder(session, "replace", "replace", must_exist=True)
+        return DeltaTableBuilder(_opened(session, "replace()"), "replace", "replace", must_exist=True)
 
     @classmethod
     def createOrReplace(cls, session: Session) -> DeltaTableBuilder:
         """The same, whether a table is there or not."""
-        return DeltaTableBuilder(session, "createOrReplace", "replace")
+        return DeltaTableBuilder(_opened(session, "createOrReplace()"), "createOrReplace", "replace")
 
     @classmethod
     def convertToDelta(cls, session: Session, identifier: str, partitionSchema: Any | None = None) -> Table:
@@ -118,7 +122,7 @@ class Table:
             columns = columns_in(partitionSchema, "convertToDelta(): partitionSchema")
         elif partitionSchema is not None:
             columns = columns_of(session, partitionSchema, "convertToDelta(): partitionSchema")
-        ref = session.lakes.at(found[1].replace("``", "`")).ref
+        ref = _opened(session, "convertToDelta()").lakes.at(found[1].replace("``", "`")).ref
         session.execute(ref, ConvertSpec(tuple(columns), dialect="spark"))
         return session.table(ref)
 
@@ -193,7 +197,7 @@ class Table:
         """Set columns, by ``{column: expression}``, where the condition is true. Raises InvalidConfig, SchemaMismatch."""
         if not set:
             raise InvalidConfig(f"update() of table {self.ref} needs set, a mapping of column to expression.")
-        given(set, Mapping, "set", "update()")
+        names_in(list(given(set, Mapping, "set", "update()")), "set", "update()")
         assigned = tuple((column, self._tree(value)) for column, value in set.items())
         where = None if condition is None else self._tree(condition)
         return change(self.session, self.ref, Update((), self.alias_name or self.ref.name, assigned, where))
@@ -243,35 +247,81 @@ class Table:
         return self.session.execute(self.ref, RestoreSpec(timestamp=moment))
 
     def addFeatureSupport(self, featureName: str) -> Commit:
-        """Let writers use a table feature, by the protocol's name for it (``deletionVectors``): Spark's.
+        """Let writers use a table feature, by the protocol's name for it (``deletionVectors``); none goes on by that.
 
-        Raises UnsupportedFeature on DuckDB, InvalidConfig for a feature that Delta does not have.
+        Raises UnsupportedFeature on DuckDB for a feature that its writes would not keep; on Spark InvalidConfig for one that Delta
+        does not have.
         """
         name = given(featureName, str, "featureName", "addFeatureSupport()")
         return self._set({f"delta.feature.{name}": "supported"})
 
     def upgradeTableProtocol(self, readerVersion: int, writerVersion: int) -> Commit:
-        """Ask of readers and writers to know these versions of the protocol, which never go down: Spark's.
+        """Ask of readers and writers to know these versions of the protocol, which never go down.
 
-        Raises UnsupportedFeature on DuckDB, InvalidConfig for versions that Delta does not have.
+        Raises InvalidConfig for versions that Delta does not have, UnsupportedFeature where DuckDB could not write the table then.
         """
         reader = given(readerVersion, int, "readerVersion", "upgradeTableProtocol()")
         writer = given(writerVersion, int, "writerVersion", "upgradeTableProtocol()")
-        if not 1 <= reader <= 3 or not 1 <= writer <= 7:  # Delta protocol, Protocol Evolution
+        # Source: Delta protocol, Protocol Evolution
+        if not 1 <= reader <= 3 or not 1 <= writer <= 7 or (reader == 3 and writer < 7):
             raise InvalidConfig(
-                f"upgradeTableProtocol({reader}, {writer}) of table {self.ref}: readers have the versions 1 to 3, writers 1 to 7."
+                f"upgradeTableProtocol({reader}, {writer}) of table {self.ref}: readers have the versions 1 to 3, writers 1 to 7, "
+                "and version 3 of readers goes with 7 of writers."
             )
         return self._set({"delta.minReaderVersion": str(reader), "delta.minWriterVersion": str(writer)})
 
     def _set(self, properties: Mapping[str, str]) -> Commit:
         return self.session.execute(self.ref, AlterSpec((SetProperties(properties),)))
 
-    def clone(self, target: str, isShallow: bool = False, replace: bool = False, **properties: Any) -> None:
-        """Not supported: raises UnsupportedFeature, with what to do instead."""
-        raise UnsupportedFeature(
-            f"Table {self.ref}: clone({target!r}) is not supported. A copy of the rows is CREATE TABLE … AS SELECT; a shallow clone, "
-            "whose files vacuum of this table would remove, is made by Spark's own CREATE TABLE … SHALLOW CLONE, and read here."
-        )
+    def clone(
+        self, target: str, isShallow: bool = False, replace: bool = False, properties: Mapping[str, str] | None = None
+    ) -> Table:
+        """A copy of the table: its rows, columns with comments, partitions, constraints and properties, in files and with a
+        history of its own, as one commit. ``replace`` puts it in the place of a table that is there.
+
+        Raises CommitConflict where a table is there without ``replace``, UnsupportedFeature with ``isShallow`` and for what the
+        copy would lose (generated columns, identity, defaults, clustering, column mapping, row tracking).
+        """
+        return self._clone(ReadSpec(), target, "clone()", isShallow, replace, properties)
+
+    def cloneAtVersion(
+        self,
+        version: int,
+        target: str,
+        isShallow: bool = False,
+        replace: bool = False,
+        properties: Mapping[str, str] | None = None,
+    ) -> Table:
+        """A copy of the table as it was at a version; see clone(). Raises VersionNotReadable too."""
+        at = ReadSpec(version=given(version, int, "version", "cloneAtVersion()"))
+        return self._clone(at, target, "cloneAtVersion()", isShallow, replace, properties)
+
+    def cloneAtTimestamp(
+        self,
+        timestamp: str,
+        target: str,
+        isShallow: bool = False,
+        replace: bool = False,
+        properties: Mapping[str, str] | None = None,
+    ) -> Table:
+        """A copy of the table as it was at a time (ISO 8601); see clone(). Raises VersionNotReadable too."""
+        at = ReadSpec(timestamp=given(timestamp, str, "timestamp", "cloneAtTimestamp()"))
+        return self._clone(at, target, "cloneAtTimestamp()", isShallow, replace, properties)
+
+    def _clone(
+        self, at: ReadSpec, target: str, asked: str, shallow: bool, replace: bool, properties: Mapping[str, str] | None
+    ) -> Table:
+        given(target, str, "target", asked)
+        if shallow:
+            raise UnsupportedFeature(
+                f"Table {self.ref}: {asked} with isShallow=True is not supported: a vacuum of this table would remove the files of "
+                "such a clone. Leave it out for a copy of the rows, or use Spark's own CREATE TABLE … SHALLOW CLONE."
+            )
+        source = self.snapshot(at.version, at.timestamp)
+        spec = clone_spec(source, given(dict(properties or {}), dict, "properties", asked), replace=replace)
+        made = self.session.lakes.locate(target).ref
+        self.session.execute(made, spec, self.toDF(version=source.version))
+        return self.session.table(made)
 
     def generate(self, mode: str) -> None:
         """Not supported: raises UnsupportedFeature."""
@@ -307,6 +357,15 @@ class DeltaOptimizeBuilder:
 
     def _execute(self, columns: tuple[str, ...]) -> MaintenanceResult:
         return self._table.session.execute(self._table.ref, OptimizeSpec(self._where, columns))
+
+
+def _opened(session: Any, method: str) -> Session:
+    """The session that was given. Raises InvalidConfig for anything else, such as Spark's own."""
+    from duckrun.session import Session
+
+    if isinstance(session, Session):
+        return session
+    raise InvalidConfig(f"{method}: session is a {type(session).__name__}; give that of duckrun.connect(…).")
 
 
 def _refuse_moment(version: Any, timestamp: Any, method: str) -> None:

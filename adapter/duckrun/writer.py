@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from duckrun.errors import InvalidConfig, SchemaMismatch
-from duckrun.values.options import as_bool, as_int, known_option, known_value
+from duckrun.values.options import as_bool, as_int, given, known_option, known_value, names_in
 from duckrun.values.rows import AppTransaction, Commit, WriteSpec
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class DataFrameWriter:
         """``mergeSchema``, ``overwriteSchema``, ``replaceWhere``, ``partitionOverwriteMode``, ``txnAppId`` with
         ``txnVersion``, and table properties, which start with ``delta.``.
         """
-        self._given[key] = value
+        self._given[given(key, str, "key", "option()")] = value
         return self
 
     def options(self, **options: Any) -> Self:
@@ -62,12 +62,12 @@ class DataFrameWriter:
 
     def partitionBy(self, *cols: str | Sequence[str]) -> Self:
         """The columns that a new or overwritten table is partitioned by."""
-        self._partition_by = _names(cols)
+        self._partition_by = names_in(cols, "cols", "partitionBy()")
         return self
 
     def clusterBy(self, *cols: str | Sequence[str]) -> Self:
         """The columns of liquid clustering that a new or overwritten table gets, on Spark only."""
-        self._cluster_by = _names(cols)
+        self._cluster_by = names_in(cols, "cols", "clusterBy()")
         return self
 
     # -- the three ways to say where
@@ -160,7 +160,3 @@ def _app(given: dict[str, Any]) -> AppTransaction | None:
     if "txnAppId" not in given:
         return None
     return AppTransaction(str(given["txnAppId"]), as_int(given["txnVersion"], "txnVersion"))
-
-
-def _names(cols: Sequence[str | Sequence[str]]) -> tuple[str, ...]:
-    return tuple(name for col in cols for name in ([col] if isinstance(col, str) else col))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from duckrun.run.pins import NOTHING
+from duckrun.values.any_case import AnyCase
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -28,10 +29,14 @@ class Engine(Protocol):
     """DuckDB or Spark, which inherit what is the same for both. Everything above this seam is written once."""
 
     name: str
-    temp_names: dict[str, Reads]
+    temp_names: AnyCase[Reads]
     """What the rows under the names were computed from that register(), keep() or a frame's createOrReplaceTempView() gave."""
     temp_tables: bool
     """Whether keep() is there."""
+    column_defaults: bool
+    """Whether a table may have defaults of columns."""
+    returns_rows: bool
+    """Whether a write fills what RETURNING asks for."""
     subqueries_in_changes: bool
     """Whether the predicates and values of updates, deletes and merges may hold subqueries."""
 
@@ -106,6 +111,13 @@ class Engine(Protocol):
 
     def forget(self, name: str) -> None:
         """Take away a name that register(), keep() or a frame gave; none is fine."""
+
+    def is_kept(self, name: str) -> bool:
+        """True for a name that keep() gave, whose rows change_kept() may change."""
+        return False
+
+    def change_kept(self, name: str, statement: str, reads: Reads) -> pa.Table:
+        """Carry out an INSERT, UPDATE or DELETE, in the engine's SQL, of what keep() keeps: the rows of its RETURNING, or their count."""
 
     def has_name(self, name: str) -> bool:
         """True for a name among temp_names."""

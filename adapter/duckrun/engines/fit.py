@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from duckrun.errors import SchemaMismatch, unfitting_columns
-from duckrun.values.rows import SchemaMode
+from duckrun.sql.names import columns_of
+from duckrun.values.rows import DeleteInsertSpec, MergeSpec, SchemaMode
 
 _INTEGERS = ("int8", "int16", "int32", "int64")
 _WIDER = ("uint8", "uint16", "uint32", "uint64", "int128", "uint128")
@@ -29,9 +30,9 @@ class Kind:
     scale: int = 0
 
 
-def fits(source: Kind, target: Kind, *, checked: bool = True) -> bool:
+def fits(source: Kind, target: Kind, *, checked: bool = True, partly: bool = False) -> bool:
     """True if every value of a source type becomes one value of the target type. With ``checked`` a cast of the engine
-    raises where a value has no place; without, only what always has one fits.
+    raises where a value has no place; without, only what always has one fits. With ``partly`` structs may lack fields.
     """
     if source.name == "null" or target.spelled in (source.spelled, source.stored):
         return True
@@ -51,8 +52,64 @@ def fits(source: Kind, target: Kind, *, checked: bool = True) -> bool:
         return b == "naive"
     if a == b and a in ("list", "map", "struct"):
         theirs, ours = dict(source.inner), dict(target.inner)
-        return list(theirs) == list(ours) and all(fits(theirs[part], ours[part], checked=checked) for part in ours)
+        if partly and a == "struct":
+            theirs, ours = ({name.lower(): kind for name, kind in parts.items()} for parts in (theirs, ours))
+            named = set(theirs) <= set(ours)
+        else:
+            named = list(theirs) == list(ours)
+        return named and all(fits(theirs[part], ours[part], checked=checked, partly=partly) for part in theirs)
     return a == b == "text"
+
+
+_NUMBERS = (*_INTEGERS, *_WIDER, "float", "double", "decimal")
+_WRITTEN_ALIKE = (*_INTEGERS, *_WIDER, "decimal", "boolean", "date", "naive")
+"""What every engine writes as the same text."""
+_DATE = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_TEXTS = {
+    **dict.fromkeys(_INTEGERS, "[+-]?[0-9]+"),
+    **dict.fromkeys(("float", "double"), r"[+-]?([0-9]+([.][0-9]*)?|[.][0-9]+)([eE][+-]?[0-9]+)?"),
+    "date": _DATE,
+    "naive": f"{_DATE}[ T][0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}([.][0-9]{{1,6}})?",
+    "boolean": "true|false|TRUE|FALSE|True|False",
+}
+"""Type -> the texts that every engine reads as the same value of it."""
+
+
+def text_pattern(target: Kind) -> str | None:
+    """A regular expression of the texts that are a value of a type; None for a type that no text is cast to."""
+    if target.name == "decimal":
+        return f"[+-]?[0-9]+([.][0-9]{{0,{target.scale}}}0*)?"
+    return _TEXTS.get(target.name)
+
+
+def castable(source: Kind, target: Kind) -> bool:
+    """True if values of a source type may have a place in the target type without a change of what they say, so that a cast
+    which is checked value by value is the same on every engine: '7' and 7.0 are an integer, 'seven' and 7.5 are none.
+    """
+    a, b = source.name, target.name
+    if a == "text":
+        return text_pattern(target) is not None
+    if a in _NUMBERS and b in _NUMBERS:
+        return True
+    return (a in _WRITTEN_ALIKE and b == "text") or (a, b) == ("naive", "date")
+
+
+def castable_columns(spec: MergeSpec | DeleteInsertSpec, columns: Collection[str]) -> set[str]:
+    """The columns of a source that may have another type than the table's: all but those that are in an expression, which
+    would mean something else of the cast value. A key is compared as the table's column anyway.
+    """
+    if isinstance(spec, DeleteInsertSpec):
+        return set(columns)
+    said = [text for c in spec.clauses for text in (c.condition, *(c.set or {}).values())]
+    named = {
+        name.lower()
+        for text in (spec.on, *said)
+        if text is not None
+        for side, name in columns_of(text, spec.dialect)
+        if side.lower() != "target"
+    }
+    keys = {key.lower() for key in spec.keys}
+    return {name for name in columns if name.lower() in keys or name.lower() not in named}
 
 
 def fit_all(
@@ -62,11 +119,12 @@ def fit_all(
     *,
     checked: bool = True,
     optional: Sequence[str] | None = None,
+    cast: Collection[str] = (),
 ) -> tuple[dict[str, str | None], list[str]]:
     """How each column of a table is filled: target column -> source column (None: NULL), and the columns that are new.
 
     Raises SchemaMismatch that lists the missing, the new and the differently typed columns. ``optional`` columns may
-    be missing; None lets every column be missing once the schema may change.
+    be missing; None lets every column be missing once the schema may change. Those in ``cast`` need only be castable.
     """
     by_name = {name.lower(): name for name in source}
     may_miss = set(target) if optional is None and schema_mode != "fail" else set(optional or ())
@@ -79,7 +137,9 @@ def fit_all(
                 filled[name] = None
             else:
                 missing.append(name)
-        elif fits(source[found], kind, checked=checked):
+        elif fits(source[found], kind, checked=checked, partly=schema_mode != "fail") or (
+            found in cast and castable(source[found], kind)
+        ):
             filled[name] = found
         else:
             other.append(f"{name} is {kind.spelled} in the table and {source[found].spelled} in the data")

@@ -12,6 +12,7 @@ from duckrun.engines.tabular.pandas_values import pandas_frame
 from duckrun.errors import UnsupportedFeature
 from duckrun.run.pins import NOTHING, Reads
 from duckrun.values.columns import told_apart
+from duckrun.values.options import given
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +39,7 @@ class FrameSource(Protocol):
     def polars_lazy(self) -> pl.LazyFrame: ...
     def count(self) -> int: ...
     def limit(self, rows: int) -> FrameSource: ...
-    def renamed(self, columns: Sequence[tuple[str, str]]) -> FrameSource: ...
+    def renamed(self, columns: Sequence[tuple[Sequence[str], str]]) -> FrameSource: ...
     def named(self, names: Sequence[str]) -> FrameSource: ...
     def create_view(self, name: str, reads: Reads) -> None: ...
 
@@ -118,10 +119,10 @@ class LazyRows:
 
     def limit(self, rows: int) -> Self:
         """The first ``rows`` rows of it."""
-        return self._with(self.source.limit(rows))
+        return self._with(self.source.limit(given(rows, int, "rows", "limit()")))
 
-    def renamed(self, columns: Sequence[tuple[str, str]]) -> Self:
-        """Some columns under other names, as pairs (column, name), in that order."""
+    def renamed(self, columns: Sequence[tuple[Sequence[str], str]]) -> Self:
+        """Some columns, or fields inside of them, under other names, as pairs (path, name), in that order."""
         return self._with(self.source.renamed(columns))
 
     def named(self, names: Sequence[str]) -> Self:
@@ -148,7 +149,7 @@ class LazyRows:
 
     def createOrReplaceTempView(self, name: str) -> None:
         """Give the frame a name that later statements of this session can read."""
-        self.source.create_view(name, self.reads)
+        self.source.create_view(given(name, str, "name", "createOrReplaceTempView()"), self.reads)
 
     def _repr_html_(self) -> str:
         return rows_html(self.limit(ROWS + 1).toArrow())

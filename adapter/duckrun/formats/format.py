@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.dataset as ds
 
+WORDS = "metadata"
+"""The key, in the note of a commit, of the caller's own words (Spec.commit_metadata)."""
+
 RowCounts = tuple[int | None, int | None, int | None]
 """Rows inserted, updated and deleted; None where a count is not known."""
 
@@ -144,11 +147,14 @@ class TableDefinition(Protocol):
 
 @dataclass(frozen=True)
 class Alteration:
-    """A definition after some changes. ``columns`` says how the columns are filled: new name -> old one, or None."""
+    """A definition after some changes. ``columns`` says how the columns are filled: new name -> old one, or None; those in
+    ``grown`` have structs with new fields, which are NULL where a file has none of them.
+    """
 
     before: TableDefinition
     after: TableDefinition
     columns: Mapping[str, str | None]
+    grown: frozenset[str] = frozenset()
 
     @property
     def changed(self) -> bool:
@@ -162,6 +168,7 @@ class Alteration:
         return any(
             old is not None and (old != new or self.before.column(old)["type"] != self.after.column(new)["type"])
             for new, old in self.columns.items()
+            if new not in self.grown
         )
 
     def tests(self) -> list[tuple[str, str]]:

@@ -6,9 +6,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from duckrun.errors import InvalidConfig, ReadOnlyLake, StorageError, TableNotFound, UnsupportedFeature
@@ -20,7 +18,10 @@ from duckrun.values.snapshot import DELTA, Snapshot, TableRef
 
 __all__ = ["Lake", "LocationDefinition", "TableRef", "ViewDefinition"]
 
-_RESERVED = "_duckrun"
+RESERVED = "_duckrun"
+"""The folder of a schema that is none of a table: definition files, locks."""
+INFORMATION = "information_schema"
+"""The schema of every lake that says what is in it. No folder has that name."""
 
 
 @dataclass(frozen=True)
@@ -88,8 +89,8 @@ class Lake:
         """The table of a name, whether it exists or not, and its definition file, which says whether it is a view. Raises
         InvalidConfig for a name that leaves the root.
         """
-        self._check_name(schema)
-        self._check_name(name)
+        self.check_name(schema)
+        self.check_name(name)
         definition = self._read_definition(schema, name)
         return self._ref(schema, name, definition), definition
 
@@ -114,7 +115,7 @@ class Lake:
         names = [name for folder in inside if (name := name_of(folder)) is not None]
         return self.find(*names) if len(inside) == len(names) == 2 and location.startswith(f"{self.root}/") else None
 
-    def _folder(self, schema: str, name: str = "") -> str:
+    def folder(self, schema: str, name: str = "") -> str:
         """The folder of a schema or of one of its tables, as a path below the root."""
         return "/".join(filter(None, (folder_of(schema), folder_of(name))))
 
@@ -122,7 +123,8 @@ class Lake:
         """True if each can name a schema or table."""
         return all(self._why_no_name(name) is None for name in names)
 
-    def _check_name(self, name: str) -> None:
+    def check_name(self, name: str) -> None:
+        """Raise InvalidConfig for what can name neither a schema nor a table."""
         why = self._why_no_name(name)
         if why is not None:
             raise InvalidConfig(f"{name!r} cannot name a schema or table of lake {self.root}: it {why}.")
@@ -138,8 +140,24 @@ class Lake:
     # -- discovery
 
     def schemas(self) -> list[str]:
-        """The folders below the root."""
-        return self._named(self.storage.list_names("")[0])
+        """The folders below the root, but for those in which nothing is left but the locks of dropped tables."""
+        found = self._named(self.storage.list_names("")[0])
+        return [name for name in found if not self._is_left(name)] if self.storage.is_local else found
+
+    def _is_left(self, schema: str) -> bool:
+        """True for the folder of a dropped schema. A lock file stays, since another process may be waiting for it."""
+        inside = f"{self.folder(schema)}/{RESERVED}"
+        if self.storage.list_names(self.folder(schema)) != ([RESERVED], []):
+            return False
+        return self.storage.list_names(inside) == (["locks"], [])
+
+    def schema_named(self, name: str) -> str | None:
+        """A schema by its name in any case, as the lake spells it; None for one that is not there. The default one always is."""
+        found = self.schemas()
+        if name in found:
+            return name
+        same = [each for each in {*found, self.default_schema} if each.lower() == name.lower()]
+        return same[0] if len(same) == 1 else None
 
     def _named(self, folders: Iterable[str]) -> list[str]:
         """The names of folders; what somebody else put there under a name that is none is no schema or table."""
@@ -150,7 +168,7 @@ class Lake:
 
         One listing for the names, then the first key of each log, in parallel; no log is opened.
         """
-        folders = self._named(self.storage.list_names(self._folder(schema))[0])
+        folders = self._named(self.storage.list_names(self.folder(schema))[0])
         return self._present(schema, folders, self._definitions(schema))
 
     def _present(self, schema: str, folders: Iterable[str], defined: Mapping[str, NameDefinition]) -> list[str]:
@@ -167,7 +185,7 @@ class Lake:
 
     def _like(self, schema: str, name: str) -> list[str]:
         defined = self._definitions(schema, name)
-        found = self._named(self.storage.list_names(self._folder(schema))[0])
+        found = self._named(self.storage.list_names(self.folder(schema))[0])
         return [*self._present(schema, (n for n in found if n.lower() == name.lower()), defined), *_views(defined)]
 
     def views(self, schema: str) -> list[str]:
@@ -177,7 +195,7 @@ class Lake:
     def _ref(self, schema: str, name: str, definition: NameDefinition | None) -> TableRef:
         if isinstance(definition, LocationDefinition):
             return TableRef(schema, name, definition.location, catalog=self.name)
-        return TableRef(schema, name, f"{self.root}/{self._folder(schema, name)}", catalog=self.name)
+        return TableRef(schema, name, f"{self.root}/{self.folder(schema, name)}", catalog=self.name)
 
     def exists(self, ref: TableRef) -> bool:
         """True if there is a table (not a view) of that name."""
@@ -222,10 +240,10 @@ class Lake:
             self.storage.remove(self._definition_path(ref.schema, ref.name))
 
     def _definition_path(self, schema: str, name: str) -> str:
-        return f"{folder_of(schema)}/{_RESERVED}/{folder_of(name)}.json"
+        return f"{folder_of(schema)}/{RESERVED}/{folder_of(name)}.json"
 
     def _definitions(self, schema: str, like: str | None = None) -> dict[str, NameDefinition]:
-        files = self.storage.list_names(f"{self._folder(schema)}/{_RESERVED}")[1]
+        files = self.storage.list_names(f"{self.folder(schema)}/{RESERVED}")[1]
         names = self._named(f.removesuffix(".json") for f in files if f.endswith(".json"))
         found = {n: self._read_definition(schema, n) for n in names if like is None or n.lower() == like.lower()}
         return {name: definition for name, definition in found.items() if definition is not None}
@@ -259,6 +277,12 @@ class Lake:
         """Remove a table's folder. A reader sees the whole table or none; a table that is not there is fine."""
         self.ensure_writable(ref)
         self.format.drop(ref)
+
+    def drop(self, ref: TableRef) -> None:
+        """Drop a table or a view by its name; what is not there is fine."""
+        if not isinstance(self.definition(ref), ViewDefinition):
+            self.drop_table(ref)
+        self.remove_definition(ref)
 
     def rename(self, ref: TableRef, new: TableRef) -> None:
         """Give a table or view another name in this lake. A reader finds it whole under one name or the other.
@@ -300,15 +324,9 @@ class Lake:
             if isinstance(definition, ViewDefinition) and name in {read.lower() for read in definition.reads}
         ]
 
-    def drop_schema(self, schema: str) -> None:
-        """Remove what is left of a schema without tables and views: its empty folders. Other files stay, and keep it."""
-        self._check_name(schema)
-        top = f"{self.root}/{self._folder(schema)}"
-        self.ensure_writable(TableRef(schema, "", top, catalog=self.name))
-        if self.storage.is_local:
-            for folder in (Path(top, _RESERVED), Path(top)):
-                with suppress(OSError):  # it is not empty, or not there
-                    folder.rmdir()
+    def schema_ref(self, schema: str) -> TableRef:
+        """A schema's own folder, as a place that ensure_writable() knows."""
+        return TableRef(schema, "", f"{self.root}/{self.folder(schema)}", catalog=self.name)
 
 
 def _views(defined: Mapping[str, NameDefinition]) -> list[str]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
 from duckrun.errors import InvalidConfig, TableNotFound
 from duckrun.lake.lake import Lake, NameDefinition, ViewDefinition
 from duckrun.storage.storage import Storage, normalise_root
-from duckrun.values.nearest import nearest
+from duckrun.values.nearest import did_you_mean, nearest
 from duckrun.values.snapshot import Snapshot, TableRef
 
 OWN_CATALOGS = ("lake", "memory")
@@ -38,6 +39,8 @@ class Lakes:
     def __init__(self, own: Lake) -> None:
         self.own = own
         self._attached: dict[str, Lake] = {}
+        self.lake, self.schema = own, own.default_schema
+        """Where a name lies that says neither lake nor schema."""
 
     def __iter__(self) -> Iterator[Lake]:
         """The session's own lake, then the attached ones, as they were attached."""
@@ -78,6 +81,8 @@ class Lakes:
         """Remove an attached lake from the session; its tables stay as they are. Raises InvalidConfig."""
         if name.lower() not in self._attached:
             raise InvalidConfig(f"No lake is attached as {name!r}{self._attached_names(name)}.")
+        if self._attached[name.lower()] is self.lake:
+            raise InvalidConfig(f"Lake {name!r} is in use: USE another one first, such as USE {OWN_CATALOGS[0]}.")
         return self._attached.pop(name.lower())
 
     def _attached_names(self, name: str) -> str:
@@ -89,6 +94,35 @@ class Lakes:
 
     # -- names and paths
 
+    def using(self, lake: Lake, schema: str) -> Lakes:
+        """The same lakes, those that are attached later too, where a name that says neither lies in this one's schema."""
+        other = copy(self)
+        other.lake, other.schema = lake, schema
+        return other
+
+    def schema_of(self, parts: Sequence[str]) -> tuple[Lake, str]:
+        """The lake and the schema, whether it is there or not, of ``schema`` or ``lake.schema``."""
+        return (self.named(parts[0], ".".join(parts)) if len(parts) > 1 else self.lake), parts[-1]
+
+    def place(self, parts: Sequence[str]) -> tuple[Lake, str]:
+        """The lake and the schema of ``schema``, ``lake`` (its default one) or ``lake.schema``. Raises TableNotFound with the nearest."""
+        name = ".".join(parts)
+        if len(parts) == 1 and self.lake.schema_named(name) is None and self.is_lake(name):
+            lake = self.named(name, name)
+            return lake, lake.default_schema
+        lake, asked = self.schema_of(parts)
+        schema = lake.schema_named(asked)
+        if schema is None:
+            lakes = [str(each.name) for each in self if each.name is not None] if len(parts) == 1 else []
+            known = [*lake.schemas(), lake.default_schema]
+            listed = f" Lake {lake.root} has {', '.join(sorted({*known}))}."
+            raise TableNotFound(f"There is no schema {name}.{did_you_mean(asked, [*known, *lakes], listed)}")
+        return lake, schema
+
+    def is_lake(self, name: str) -> bool:
+        """True for a name by which a statement may name a lake."""
+        return name.lower() in (*OWN_CATALOGS, *self._attached)
+
     def locate(self, name: str | Sequence[str]) -> Located:
         """The lake and the table of a name, whether it exists or not: ``name``, ``schema.name`` or ``lake.schema.name``,
         as one string or as its parts. A table or view whose name differs in case only is found, if it is the only one.
@@ -99,11 +133,11 @@ class Lakes:
         parts = name.split(".") if isinstance(name, str) else [part for part in name if part]
         if not 1 <= len(parts) <= 3 or not all(parts):
             raise InvalidConfig(
-                f"{'.'.join(parts)!r} is not a table's name; write name (in {self.own.default_schema}), schema.name, or "
+                f"{'.'.join(parts)!r} is not a table's name; write name (in {self.schema}), schema.name, or "
                 "lake.schema.name for an attached lake."
             )
-        lake = self.named(parts[0], ".".join(parts)) if len(parts) == 3 else self.own
-        return _spelled(lake, parts[-2] if len(parts) > 1 else lake.default_schema, parts[-1])
+        lake = self.named(parts[0], ".".join(parts)) if len(parts) == 3 else self.lake
+        return _spelled(lake, parts[-2] if len(parts) > 1 else self.schema, parts[-1])
 
     def named(self, catalog: str, asked: str) -> Lake:
         """The lake that a catalog names. Raises TableNotFound."""
@@ -145,9 +179,10 @@ class Lakes:
         return self.of(ref).snapshot(ref, version, timestamp)
 
     def names(self) -> list[str]:
-        """The tables and views of all lakes: ``schema.name``, and ``lake.schema.name`` of attached lakes."""
+        """The tables and views of all lakes, by names that find them: ``schema.name``, and ``lake.schema.name`` of attached lakes."""
+        own = None if self.lake is self.own else OWN_CATALOGS[0]
         return [
-            str(TableRef(schema, name, "", catalog=lake.name))
+            str(TableRef(schema, name, "", catalog=lake.name or own))
             for lake in self
             for schema in lake.schemas()
             for name in sorted({*lake.tables(schema), *lake.views(schema)})

@@ -9,18 +9,18 @@ import logging
 import random
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from duckrun.errors import CommitConflict, SourceOutdated, TableNotFound, VersionNotReadable
-from duckrun.formats.format import CommitRecord, CommitTaken, NewCommit, RowCounts
+from duckrun.formats.format import WORDS, CommitRecord, CommitTaken, NewCommit, RowCounts
 from duckrun.lake.lake import Lake
 from duckrun.run.memory import PeakSampler
 from duckrun.run.pins import NOTHING, Pins, Read, Reads, WorkLog
 from duckrun.storage.locks import table_lock
-from duckrun.values.rows import NO_TABLE, AppTransaction, Commit, Spec, WriterName
+from duckrun.values.rows import NO_TABLE, AppTransaction, Commit, Returning, Spec, WriterName
 from duckrun.values.snapshot import Snapshot, TableRef
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,8 @@ class Transaction:
 
     ``reads`` is what the rows to write were computed from, None where none are (a table is altered or kept in order);
     what the run has read, whose ``pins`` these are, counts with it. ``log`` has the commits that are not somebody else's;
-    ``sees`` says whether a commit changed rows for which a condition holds (without it, any may). None is begun for a table that may
+    ``sees`` says whether a commit changed rows for which a condition holds (without it, any may); ``metadata`` are the caller's words in
+    the commit. None is begun for a table that may
     not be written: ReadOnlyLake and StorageError are raised here, before any work.
 
     Example: ``Transaction(lake, ref, app=AppTransaction("nightly/orders")).run(attempt, mode="append", engine="duckdb")``.
@@ -49,15 +50,18 @@ class Transaction:
         reads: Reads | None = NOTHING,
         log: WorkLog | None = None,
         sees: Callable[[Transaction, CommitRecord, str], bool] | None = None,
+        metadata: Mapping[str, str] | None = None,
     ) -> None:
         lake.ensure_writable(ref)
         self.lake = lake
         self.ref = ref
         self.app = app
+        self.metadata = dict(metadata or {})
         self.pins = pins
         self.reads = reads
         self._log = log or WorkLog()
         self._sees = sees
+        self.returning: Returning | None = None
         self.mode = "unknown"
         self.engine = "unknown"
 
@@ -137,6 +141,8 @@ class Transaction:
         values: dict[str, Any] = {"engine": self.engine, "mode": self.mode, **counts}
         if self.app is not None:
             values |= {"app_id": self.app.app_id, "app_version": self.app.version}
+        if self.metadata:
+            values[WORDS] = self.metadata
         return {k: v for k, v in values.items() if v is not None}
 
     # -- what an attempt commits

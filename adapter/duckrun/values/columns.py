@@ -38,6 +38,18 @@ def told_apart(names: Sequence[str]) -> list[str]:
     return found
 
 
+def is_required(field: pa.Field) -> bool:
+    """True for a column that may not be NULL, or that has a part which may not."""
+    kind = field.type
+    parts = list(kind) if pa.types.is_struct(kind) else [kind.value_field] if pa.types.is_list(kind) else []
+    return not field.nullable or any(map(is_required, parts))
+
+
+def has_required_parts(schema: pa.Schema) -> bool:
+    """True if a column that may be NULL has a part that may not."""
+    return any(field.nullable and is_required(field) for field in schema)
+
+
 def holds(kind: pa.DataType, test: Callable[[pa.DataType], bool]) -> bool:
     """True if a type, or one inside of it, passes a test."""
     inner = [kind.field(i).type for i in range(kind.num_fields)] if pa.types.is_nested(kind) else []

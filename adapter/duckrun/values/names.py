@@ -16,6 +16,10 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _LONGEST = 240  # bytes: 255 less what a definition file and its unfinished copy have after the name
 
 
+DROPPED = "_duckrun_dropped_"
+"""How the folder of a table begins that is being removed."""
+
+
 def folder_of(name: str) -> str:
     """The folder of a schema or table, below its root or schema: the name itself, but for what the kernel would decode.
 

@@ -9,11 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from duckrun.display.notebook import facts_html
 from duckrun.errors import InvalidConfig
 from duckrun.values.layout import Layout
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 EngineName = Literal["duckdb", "spark"]
 WriteMode = Literal["error", "overwrite", "append", "ignore", "replace", "safeappend"]
@@ -55,12 +58,14 @@ class Spec:
 
     ``read_version`` fences the commit to that version plus one (NO_TABLE: to a table that is not there yet). With ``existing``
     a table that is not there, or was dropped or renamed since, is TableNotFound, where a write would else make one.
+    ``commit_metadata`` are words of the caller's in the commit, which every reader of its log sees as ``userMetadata``: a JSON object.
     """
 
     app: AppTransaction | None = None
     read_version: int | None = None
     dialect: str = "duckdb"
     existing: bool = False
+    commit_metadata: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -179,6 +184,8 @@ class MergeSpec(Layout, Spec):
     NULL keys never match. ``on`` adds a condition over ``source`` and ``target`` to the equality of ``keys``. ``within``
     (over bare column names) bounds both sides: the merge is one into a table of nothing but those rows of the target for
     which it is true, and a row that it is not true for fails the merge, be it one of the source or one that a clause makes.
+    ``compared`` has the keys that are equal to more than the column of their name, as SQL over ``target``, such as a field of
+    a struct: their columns of the source are no columns of the table.
     The layout is that of the table, if this merge has to create it.
 
     Example::
@@ -191,6 +198,7 @@ class MergeSpec(Layout, Spec):
     on: str | None = None
     within: str | None = None
     schema_mode: SchemaMode = "fail"
+    compared: Mapping[str, str] = field(default_factory=dict)
 
     mode = "merge"
 
@@ -200,6 +208,16 @@ class MergeSpec(Layout, Spec):
             raise InvalidConfig("A merge needs at least one key column.")
         if not self.clauses:
             raise InvalidConfig("A merge needs at least one clause.")
+        if unknown := set(self.compared) - set(self.keys):
+            raise InvalidConfig(f"compared names {', '.join(sorted(unknown))}, which is no key of the merge.")
+
+    def takes(self, column: str) -> bool:
+        """True if some clause writes the table's column of this name: a column of the source that none takes never becomes one."""
+        if column in self.compared:
+            return False
+        whole = any(c.set is None and c.columns is None and not c.kind.endswith("delete") for c in self.clauses)
+        named = {name.lower() for c in self.clauses for name in (*(c.columns or ()), *(c.set or ()))}
+        return whole or column.lower() in named
 
 
 @dataclass(frozen=True)
@@ -268,6 +286,17 @@ class UpdateSpec(Spec):
 
 
 RowSpec = WriteSpec | MergeSpec | DeleteInsertSpec | DeleteSpec | UpdateSpec
+
+
+@dataclass
+class Returning:
+    """What RETURNING asks for: ``columns`` is a SELECT list in the engine's SQL over the rows that a statement writes, or deletes,
+    under ``alias``. The engine puts them in ``rows`` before it commits: of the last attempt, which is the one that was committed.
+    """
+
+    columns: str
+    alias: str
+    rows: pa.Table | None = None
 
 
 @dataclass(frozen=True)

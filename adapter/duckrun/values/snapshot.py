@@ -11,7 +11,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from duckrun.values.names import url_of
-from duckrun.values.rows import ReadSpec, ScanFile
+from duckrun.values.rows import ColumnFigures, ReadSpec, ScanFile
 
 DELTA = "delta"
 """The name of the one table format."""
@@ -71,6 +71,9 @@ class Snapshot:
     """The format's own handle of this version, where a write begins from it; of no use to anybody but the format."""
     find_rounded: Callable[[Snapshot], frozenset[str]] | None = field(default=None, repr=False, compare=False)
     find_legacy: Callable[[Snapshot], frozenset[str]] | None = field(default=None, repr=False, compare=False)
+    find_figures: Callable[[Snapshot], Mapping[str, ColumnFigures]] | None = field(
+        default=None, repr=False, compare=False
+    )
     make_scan_sql: Callable[..., str] | None = field(default=None, repr=False, compare=False)
 
     def files(self) -> tuple[ScanFile, ...]:
@@ -85,6 +88,10 @@ class Snapshot:
     def legacy(self) -> frozenset[str]:
         """The columns with lists that lie in some file as they did before Parquet said how."""
         return frozenset() if self.find_legacy is None else self.find_legacy(self)
+
+    def column_figures(self) -> Mapping[str, ColumnFigures]:
+        """What the format knows of the values of each column without opening a data file, as bounds: no value is outside them."""
+        return {} if self.find_figures is None else self.find_figures(self)
 
     def scan_sql(self, **options: Any) -> str:
         """DuckDB's SQL behind FROM for the rows of this version; the options are those of Format.scan_sql()."""

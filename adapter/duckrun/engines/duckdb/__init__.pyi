@@ -6,5 +6,9 @@ from .instance import (
     load_extensions as load_extensions,
 )
 from .source import SqlOnCursor as SqlOnCursor
-from .types import as_utc as as_utc
+from .types import (
+    arrow_types_spelled as arrow_types_spelled,
+    as_utc as as_utc,
+    spelled_by_duckdb as spelled_by_duckdb,
+)
 from .views import ViewCatalog as ViewCatalog

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING
 import duckdb
 
 from duckrun.engines.duckdb.places import Numbered, computed, numbered
+from duckrun.engines.duckdb.returning import give_back
 from duckrun.engines.duckdb.rows_to_write import order_by, refuse_outside, types_of
 from duckrun.engines.duckdb.source import Rows
 from duckrun.engines.duckdb.steady import is_steady
 from duckrun.engines.duckdb.target import definition_of, target_of, written_anew
 from duckrun.engines.duckdb.writers import staged
 from duckrun.engines.duckdb.writers.reads import EVERYTHING, Read, equal, has_subquery, joined, matching, partitions
+from duckrun.engines.fit import castable_columns
 from duckrun.engines.tables import REWRITTEN
 from duckrun.errors import DuplicateSourceKeys, InvalidConfig, LostRows, repeated_keys
 from duckrun.formats.format import NewCommit, RowCounts
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
 def delete_insert(job: Job, spec: DeleteInsertSpec, snapshot: Snapshot, rows: Rows) -> Commit:
     """Delete the rows whose key the source has, then insert the source: one commit. Keys may repeat."""
     cursor, snapshot = rows.cursor, target_of(snapshot, rows, spec.schema_mode, job.form)
-    fitted = job.finished(rows, snapshot, spec.schema_mode)
+    fitted = job.finished(rows, snapshot, spec.schema_mode, cast=castable_columns(spec, rows.types))
     on = equal(spec.keys)
     limits = [job.sql(limit) for limit in (spec.predicate, spec.within) if limit is not None]
     within = " AND ".join(f"({limit}) IS TRUE" for limit in limits) or None
@@ -62,7 +64,7 @@ def delete(
     """Delete the rows for which a predicate is true; with a source, those for which it is with any row of it."""
     if rows is None:
         read, whole = matching(cursor, predicate), whole_files(snapshot, cursor, predicate)
-        if whole is not None:
+        if whole is not None and job.transaction.returning is None:
             new = _new(job, snapshot, (), whole, "whole files go", (0, 0, counted_rows(whole)))
             return swap(job, snapshot, new, read)
     else:
@@ -77,6 +79,13 @@ def delete(
                 f"JOIN ({rows.sql}) AS source ON {where}"
             )
         with computed(cursor, hits) as changes:
+            names = ", ".join(f"target.{quote_identifier(c)}" for c in snapshot.schema.names)
+            same = f"target.{table.file} = hit.{table.file} AND target.{table.row} = hit.{table.row}"
+            give_back(
+                job.transaction,
+                cursor,
+                f"SELECT {names} FROM ({table.sql}) AS target SEMI JOIN {changes} AS hit ON {same}",
+            )
             reason = "files with rows to delete are written anew without them"
             new = rewritten(job, table, changes, None, reason, (0, 0, None))
     return swap(job, snapshot, new, read)
@@ -108,6 +117,7 @@ def update(
                 read = EVERYTHING if has_subquery(*assigned.values()) else joined(cursor, rows.sql, predicate or "true")
             names = ", ".join(quote_identifier(c) for c in kinds)
             fitted = job.finished(Rows(cursor, f"SELECT {names} FROM {changes}", kinds), snapshot)
+            give_back(job.transaction, cursor, fitted.sql)
             reason = "files with rows to update are written anew with the new values"
             new = rewritten(job, table, changes, fitted, reason, (0, counted(cursor, changes), 0))
     return swap(job, snapshot, new, read)

@@ -34,10 +34,12 @@ from duckrun.lake.lake import Lake
 from duckrun.run.memory import Arbiter
 from duckrun.run.pins import NOTHING, Reads, together
 from duckrun.run.transaction import Transaction
+from duckrun.sql.constants import LISTED
 from duckrun.sql.dialects import text_in
 from duckrun.sql.names import dotted_names, quote_identifier
 from duckrun.sql.written import put_names
 from duckrun.storage.storage import Storage
+from duckrun.values.any_case import AnyCase
 from duckrun.values.columns import refuse_twins
 from duckrun.values.rows import Commit, ReadSpec, RowSpec, StagedFile, WriteSpec
 from duckrun.values.snapshot import Scan, Snapshot
@@ -51,6 +53,8 @@ class DuckDBEngine(Engine):
 
     name = "duckdb"
     temp_tables = True
+    column_defaults = False  # deltalake commits to no table that has the feature
+    returns_rows = True
     subqueries_in_changes = True
 
     def __init__(
@@ -70,11 +74,11 @@ class DuckDBEngine(Engine):
         self._opened = connection
         self._opening = threading.Lock()
         self._scratch = tempfile.TemporaryDirectory(prefix="duckrun-")
-        self._registered: dict[str, pa.Table] = {}
+        self._registered: AnyCase[pa.Table] = AnyCase()
         self._reached: list[Storage] = [lake.storage]
-        self.temp_names = {}
+        self.temp_names = AnyCase()
         self._kept: set[str] = set()
-        self._views: dict[str, str] = {}
+        self._views: AnyCase[str] = AnyCase()
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
@@ -145,7 +149,7 @@ class DuckDBEngine(Engine):
         frame = self._frame(text_in(query, "duckdb"))
         # The relation has bound them: a schema would be one bind, and one look at each log, more.
         columns = frame.native.columns
-        if any(scans_in(name) for name in columns):
+        if any(scans_in(name) or LISTED in name for name in columns):
             return frame.named(self._names_as_written(columns, query))
         return frame
 
@@ -212,18 +216,27 @@ class DuckDBEngine(Engine):
         self.forget(name)
         with errors_about(f"temporary table {name}"):
             rows.source.cursor.execute(f"CREATE TABLE {quote_identifier(name)} AS {rows.source.sql}")
-        self._kept.add(name)
+        self._kept.add(name.lower())
         self.temp_names[name] = rows.reads
+
+    def is_kept(self, name: str) -> bool:
+        return name.lower() in self._kept
+
+    def change_kept(self, name: str, statement: str, reads: Reads) -> pa.Table:
+        with errors_about(f"temporary table {name}"):
+            found = self._cursor_with_values().execute(statement).to_arrow_table()
+        self.temp_names[name] = together(self.temp_names[name], reads)
+        return found
 
     def forget(self, name: str) -> None:
         if name not in self.temp_names:
             return
-        if name in self._kept:
+        if self.is_kept(name):
             self.connection.execute(f"DROP TABLE {quote_identifier(name)}")
         elif self._registered.pop(name, None) is None:
             self.connection.execute(f"DROP VIEW IF EXISTS {quote_identifier(name)}")
         self._views.pop(name, None)
-        self._kept.discard(name)
+        self._kept.discard(name.lower())
         del self.temp_names[name]
 
     def reads_of(self, value: Any) -> Reads:

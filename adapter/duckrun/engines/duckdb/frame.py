@@ -64,8 +64,8 @@ class DuckDBFrame:
     def limit(self, rows: int) -> DuckDBFrame:
         return DuckDBFrame(self.engine, self.cursor, f"SELECT * FROM ({self.sql}) LIMIT {int(rows)}")
 
-    def renamed(self, columns: Sequence[tuple[str, str]]) -> DuckDBFrame:
-        named = ", ".join(f"{quote_identifier(column)} AS {quote_identifier(name)}" for column, name in columns)
+    def renamed(self, columns: Sequence[tuple[Sequence[str], str]]) -> DuckDBFrame:
+        named = ", ".join(f"{quote_identifier(*path)} AS {quote_identifier(name)}" for path, name in columns)
         return DuckDBFrame(self.engine, self.cursor, f"SELECT {named} FROM ({self.sql})")
 
     def named(self, names: Sequence[str]) -> DuckDBFrame:

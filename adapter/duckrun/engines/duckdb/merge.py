@@ -17,9 +17,10 @@ from duckrun.engines.duckdb.steady import is_steady
 from duckrun.engines.duckdb.target import definition_of, target_of
 from duckrun.engines.duckdb.writers import delta_rs
 from duckrun.engines.duckdb.writers.reads import EVERYTHING, equal, has_subquery, joined
+from duckrun.engines.fit import castable_columns
 from duckrun.errors import DuplicateSourceKeys, InvalidConfig, repeated_keys
 from duckrun.sql.names import columns_of, fresh_name, quote_identifier, transpile
-from duckrun.values.columns import holds
+from duckrun.values.columns import has_required_parts, holds
 from duckrun.values.rows import Commit, MergeClause, MergeSpec, SchemaMode
 from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun.values.tables import sort_order
@@ -53,15 +54,19 @@ def merge(job: Job, spec: MergeSpec, snapshot: Snapshot, rows: Rows) -> Commit:
     """Merge by the writer that can: delta_rs for key equality, staged for the rest."""
     clauses = [_translated(clause, spec.dialect) for clause in spec.clauses]
     _refuse_unsteady(spec, clauses, job.transaction.ref, rows.cursor)
-    snapshot = target_of(snapshot, rows, spec.schema_mode, job.form)
+    snapshot = target_of(snapshot, rows, spec.schema_mode, job.form, spec.takes)
+    compared = {key: job.sql(text) for key, text in spec.compared.items()}
     clauses = [_of_source(clause, rows, snapshot) for clause in clauses]
     mode = _merge_schema_mode(spec)
     # What a table asks of its rows is not asked of these: they are not what is written.
-    source = job.finished(rows, snapshot, mode, checked=False)
+    cast = castable_columns(spec, rows.types)
+    aside = _types_compared(compared, snapshot, rows.cursor)
+    source = job.finished(rows, snapshot, mode, checked=False, cast=cast, aside=aside)
+    refuse_duplicate_keys(job.transaction.ref, source, spec.keys)
     if spec.within is not None:
         refuse_outside(job.transaction.ref, source, job.sql(spec.within), spec.within)
-    reason = _why_staged(spec, snapshot, rows)
-    fitted = source if reason else job.finished(rows, snapshot, mode)
+    reason = _why_staged(spec, snapshot, source)
+    fitted = source if reason else job.finished(rows, snapshot, mode, cast=cast)
     if reason is None and _arrow_bytes(rows) > job.shares.spill * _SOURCE_OF_SPILL:
         reason = "the source is large for delta_rs's share of the memory; DuckDB's join spills to disk"
     if reason is None:
@@ -75,6 +80,19 @@ def merge(job: Job, spec: MergeSpec, snapshot: Snapshot, rows: Rows) -> Commit:
         except _NotByKeys as why:
             reason = str(why)
     return _merge_staged(job, spec, clauses, snapshot, source, reason)
+
+
+def _types_compared(
+    compared: Mapping[str, str], snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection
+) -> dict[str, Any]:
+    """The types of what keys are compared with that are no columns of the table."""
+    if not compared:
+        return {}
+    columns = ", ".join(
+        f"CAST(NULL AS {kind}) AS {quote_identifier(n)}" for n, kind in types_of(snapshot, cursor).items()
+    )
+    relation = cursor.sql(f"SELECT {', '.join(compared.values())} FROM (SELECT {columns}) AS target")
+    return dict(zip(compared, relation.types, strict=True))
 
 
 def _arrow_bytes(rows: Rows) -> int:
@@ -103,8 +121,8 @@ def _refuse_unsteady(
     spec: MergeSpec, clauses: Sequence[MergeClause], ref: TableRef, cursor: duckdb.DuckDBPyConnection
 ) -> None:
     """Raise InvalidConfig for a condition that a row may meet once and not again: a merge asks it for each of its clauses."""
-    on = None if spec.on is None else transpile(spec.on, spec.dialect, "duckdb")
-    for condition in (on, *(clause.condition for clause in clauses)):
+    joins = [transpile(on, spec.dialect, "duckdb") for on in (spec.on, *spec.compared.values()) if on is not None]
+    for condition in (*joins, *(clause.condition for clause in clauses)):
         if condition is not None and not is_steady(condition, cursor):
             raise InvalidConfig(
                 f"The merge into table {ref} has a condition whose answer changes each time it is asked: {condition}. Nothing "
@@ -115,10 +133,12 @@ def _refuse_unsteady(
 def _why_staged(spec: MergeSpec, snapshot: Snapshot, rows: Rows) -> str | None:
     if definition_of(snapshot) is not None:
         return "columns are added, go or change their type, and delta_rs would not keep the rest of the definition"
-    if spec.on is not None:
+    if spec.on is not None or spec.compared:
         return "the condition is more than key equality"
     if not _within_by_keys(spec):
         return "only the rows of a part of the table may match, and the keys do not say which"
+    if has_required_parts(snapshot.schema):
+        return "parts of columns are NOT NULL, which is checked on the rows as they will be"
     if _is_constrained(snapshot) and not _takes_whole_rows(spec.clauses, snapshot, rows):
         return "the table's constraints are checked on the rows as they will be"
     if sort_order(snapshot.properties):
@@ -318,8 +338,9 @@ def inserted_alone(spec: MergeSpec, rows: Rows) -> str:
     clauses = [_translated(c, spec.dialect) for c in spec.clauses if c.kind == "not_matched_insert"]
     if not clauses:
         return f"SELECT * FROM ({rows.sql}) LIMIT 0"
-    chosen = [(i, c.condition or "true", _values(c, list(rows.types))) for i, c in enumerate(clauses)]
-    names = dict.fromkeys([*rows.types, *(column for _, _, values in chosen for column in values)])
+    given = [name for name in rows.types if name not in spec.compared]
+    chosen = [(i, c.condition or "true", _values(c, given)) for i, c in enumerate(clauses)]
+    names = dict.fromkeys([*given, *(column for _, _, values in chosen for column in values)])
     action = quote_identifier(fresh_name("__duckrun_action", rows.types))
     number, outputs = _choice(action, chosen, {name: rows.types.get(name) for name in names})
     inner = f"SELECT *, {number} FROM ({rows.sql}) AS source"
@@ -331,7 +352,8 @@ def _merge_staged(
 ) -> Commit:
     """DuckDB joins and decides, and writes anew the files with rows that change."""
     ref, cursor, kinds = job.transaction.ref, source.cursor, types_of(snapshot, source.cursor)
-    on = equal(spec.keys) + ("" if spec.on is None else f" AND ({job.sql(spec.on)})")
+    compared = {key: job.sql(text) for key, text in spec.compared.items()}
+    on = equal(spec.keys, compared) + ("" if spec.on is None else f" AND ({job.sql(spec.on)})")
     within = None if spec.within is None else job.sql(spec.within)
     action = quote_identifier(_extra_names(snapshot, source, 0)[0])
     deleting = ", ".join(str(i) for i, c in enumerate(clauses) if c.kind.endswith("delete")) or "-1"

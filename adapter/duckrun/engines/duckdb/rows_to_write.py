@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
 import duckdb
+import pyarrow as pa
 
 from duckrun.engines.duckdb.source import Rows, without_type
 from duckrun.engines.duckdb.types import kind_of, whole_microseconds
-from duckrun.engines.fit import fits
+from duckrun.engines.fit import Kind, fits, text_pattern
 from duckrun.errors import InvalidConfig, RowsOutsidePartition, SchemaMismatch, UnsupportedFeature
 from duckrun.formats.format import TableDefinition
 from duckrun.sql.names import quote_identifier, quote_literal, transpile
@@ -109,7 +110,9 @@ def fitted(
         table_order = definition.sort_by
     else:
         not_null, checks, table_order = [], {}, ()
-    checked = _checks(filled, partition_by, spec, not_null, checks)
+    schema = definition.schema if definition is not None else None if snapshot is None else snapshot.schema
+    inside = [] if schema is None else [(f.name, test) for f in schema for test in _inside(quote_identifier(f.name), f)]
+    checked = _checks(filled, partition_by, spec, not_null, checks, inside)
     columns = ", ".join(
         f"{checked[name]} AS {quote_identifier(name)}" if name in checked else quote_identifier(name) for name in filled
     )
@@ -133,9 +136,21 @@ def _cast(name: str, source: str | None, kind: str, rows: Rows) -> str:
     tried = f"TRY_CAST({column} AS {kind})"
     if rows.types[source].id == "timestamp_ns":
         tried = f"CASE WHEN {whole_microseconds(column)} THEN {tried} END"
+    tried = _exactly(tried, column, kind_of(rows.types[source]), kind_of(duckdb.type(kind)))
     value = f"left(CAST({column} AS VARCHAR), 100)"
     message = f"{quote_literal(f'column {name} cannot hold the value ')} || {value} || {quote_literal(f' as {kind}')}"
     return f"CASE WHEN {column} IS NULL OR {tried} IS NOT NULL THEN {tried} ELSE CAST({raising(SchemaMismatch, message)} AS {kind}) END"
+
+
+def _exactly(tried: str, column: str, source: Kind, target: Kind) -> str:
+    """A cast that is NULL where it would change what a value says; a type that fits has none of those."""
+    if fits(source, target) or target.name == "text":
+        return tried
+    same = f"{tried} = {column}"
+    if source.name == "text":
+        same = f"regexp_full_match(trim({column}), {quote_literal(text_pattern(target) or '')})"
+        tried = tried.replace(column, f"trim({column})")
+    return f"CASE WHEN {same} THEN {tried} END"
 
 
 def _sort_order(ref: TableRef, filled: Filled, spec: WriteSpec | None, table_order: Sequence[str]) -> tuple[str, ...]:
@@ -166,6 +181,23 @@ def refuse_outside(ref: TableRef, rows: Rows, within: str, asked: str) -> None:
         )
 
 
+def _inside(value: str, field: pa.Field, depth: int = 0) -> Iterator[tuple[str, str]]:
+    """What holds of a value whose type has parts that may not be NULL, as (SQL, the part's name). As for Spark and delta_rs, a
+    struct that is NULL has no such part.
+    """
+    if pa.types.is_struct(field.type):
+        for part in field.type:
+            at = f"struct_extract({value}, {quote_literal(part.name)})"
+            if not part.nullable:
+                yield f"({at} IS NOT NULL)", part.name
+            yield from ((test, f"{part.name}.{name}") for test, name in _inside(at, part, depth))
+    elif pa.types.is_list(field.type):
+        item = f"x{depth}"
+        for test, name in _inside(item, field.type.value_field, depth + 1):
+            broken = f"list_filter({value}, lambda {item}: {item} IS NOT NULL AND NOT {test})"
+            yield f"({value} IS NULL OR len({broken}) = 0)", f"element.{name}"
+
+
 def _outside(asked: str, columns: Sequence[str], done: str) -> str:
     """SQL text of the message about a row that lies outside what is being written or replaced: its first columns."""
     shown = " || ', ' || ".join(
@@ -180,6 +212,7 @@ def _checks(
     spec: WriteSpec | None,
     not_null: Sequence[str],
     checks: Mapping[str, str],
+    inside: Sequence[tuple[str, tuple[str, str]]],
 ) -> dict[str, str]:
     """Column -> expression that raises for a row that may not be written, and is the column otherwise."""
     tests: list[tuple[str, str, type, str]] = []
@@ -206,6 +239,10 @@ def _checks(
         if name in filled:
             message = quote_literal(f"column {name} is NOT NULL, and the data has a NULL in it")
             tests.append((name, f"{quote_identifier(name)} IS NOT NULL", SchemaMismatch, message))
+    for name, (test, part) in inside:
+        if name in filled:
+            message = quote_literal(f"{name}.{part} is NOT NULL, and the data has a NULL in it")
+            tests.append((name, test, SchemaMismatch, message))
     for key, condition in checks.items():
         message = quote_literal(f"a row breaks the constraint {key} ({condition})")
         # Spark takes a condition that is NULL for broken, unlike SQL's own CHECK.

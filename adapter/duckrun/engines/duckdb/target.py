@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 
 import duckdb
@@ -33,11 +34,15 @@ def altered(snapshot: Snapshot, alteration: Alteration) -> Target:
     return Target(**values | {"schema": alteration.after.schema}, alteration=alteration)
 
 
-def target_of(snapshot: Snapshot, rows: Rows, mode: SchemaMode, form: Format) -> Snapshot:
-    """The snapshot itself, or a Target that takes the columns of some rows. Raises SchemaMismatch, InvalidConfig."""
+def target_of(
+    snapshot: Snapshot, rows: Rows, mode: SchemaMode, form: Format, takes: Callable[[str], bool] = lambda column: True
+) -> Snapshot:
+    """The snapshot itself, or a Target that has the columns of some rows that it ``takes``. Raises SchemaMismatch, InvalidConfig."""
     if mode == "fail":
         return snapshot
-    incoming = form.fields_of(schema_of_types(store_all(rows.types), rows.cursor))
+    there = {name.lower() for name in snapshot.schema.names}
+    types = {name: kind for name, kind in rows.types.items() if name.lower() in there or takes(name)}
+    incoming = form.fields_of(schema_of_types(store_all(types), rows.cursor))
     alteration = form.evolved(snapshot, incoming, mode)
     return altered(snapshot, alteration) if alteration.changed else snapshot
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import duckdb
@@ -10,7 +11,7 @@ import pyarrow as pa
 
 from duckrun.engines import fit
 from duckrun.engines.fit import Kind
-from duckrun.errors import SchemaMismatch, without_type
+from duckrun.errors import InvalidConfig, SchemaMismatch, without_type
 from duckrun.sql.names import quote_identifier, quote_literal
 from duckrun.sql.raising import raising
 from duckrun.values.columns import refuse_twins
@@ -53,6 +54,21 @@ def untyped(kind: Any, arrow: pa.DataType) -> Any:
         return kind if (key, value) == (children["key"], children["value"]) else duckdb.map_type(key, value)
     fields = {name: untyped(inner, arrow.field(name).type) for name, inner in kind.children}
     return kind if fields == children else duckdb.struct_type(fields)
+
+
+def spelled_by_duckdb(kind: str) -> str:
+    """A type of DuckDB's SQL in the words in which DuckDB shows it. Raises InvalidConfig for a word that it does not know."""
+    try:
+        return str(duckdb.type(kind))
+    except duckdb.Error as error:
+        raise InvalidConfig(f"DuckDB knows no type {kind!r}: {error}") from error
+
+
+@contextmanager
+def arrow_types_spelled() -> Iterator[Callable[[pa.Schema], list[str]]]:
+    """What DuckDB shows for the types of an Arrow schema, by an instance of its own: to open one takes longer than to ask it."""
+    with duckdb.connect() as alone:
+        yield lambda schema: [str(kind) for kind in alone.from_arrow(schema.empty_table()).types]
 
 
 def storable(name: str, kind: Any, *, nested: bool = False) -> str:
@@ -159,12 +175,13 @@ def store_all(source: Types) -> dict[str, str]:
     return {name: storable(name, kind) for name, kind in source.items()}
 
 
-def fit_all(source: Types, target: Types, schema_mode: SchemaMode) -> dict[str, tuple[str | None, str]]:
+def fit_all(
+    source: Types, target: Types, schema_mode: SchemaMode, *, cast: Collection[str] = ()
+) -> dict[str, tuple[str | None, str]]:
     """How each column of a table is filled, the new ones too: column -> (column of the source or None for NULL, type).
-
-    Raises SchemaMismatch that lists the missing, the new and the differently typed columns.
+    Those in ``cast`` need only be castable. Raises SchemaMismatch that lists the missing, the new and the differently typed columns.
     """
     theirs, ours = ({name: kind_of(kind) for name, kind in types.items()} for types in (source, target))
-    found, new = fit.fit_all(theirs, ours, schema_mode)
+    found, new = fit.fit_all(theirs, ours, schema_mode, cast=cast)
     filled = {name: (column, str(target[name])) for name, column in found.items()}
     return filled | {name: (name, storable(name, source[name])) for name in new}

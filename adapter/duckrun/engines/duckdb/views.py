@@ -114,6 +114,7 @@ class ViewCatalog:
         for chain in dotted_names(sql):
             parts = [part.lower() for part in chain]
             if len(parts) > 2 and parts[0] == self.database.lower():
+                self._find(*chain[1:3])
                 parts = parts[1:]
             elif not self.bare:
                 continue
@@ -125,6 +126,13 @@ class ViewCatalog:
                 if schema in schemas and key not in seen and name in self._listed(schema, schemas[schema]):
                     seen.add(key)
                     yield key, qualified
+
+    def _find(self, schema: str, name: str) -> None:
+        """Know a name that is said in full, where another process has made it since its schema was listed."""
+        if name.lower() not in self._names.get(schema.lower(), {name.lower(): ()}) and self.lake.is_name(schema, name):
+            ref = self.lake.resolve(self.schema(schema), name)
+            if self.lake.definition(ref) is not None or self.lake.exists(ref):
+                self._note(ref)
 
     def tables_in(self, sql: str) -> list[TableRef]:
         """The tables (not views) that a statement reads, through persisted views too."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pyarrow as pa
 
 from duckrun.engines.duckdb import change, merge
 from duckrun.engines.duckdb.places import computed
+from duckrun.engines.duckdb.returning import give_back
 from duckrun.engines.duckdb.rows_to_write import (
     Filled,
     check_features,
@@ -35,6 +37,7 @@ from duckrun.errors import (
 from duckrun.formats.format import NewCommit, TableDefinition
 from duckrun.run.transaction import Transaction
 from duckrun.sql.names import transpile
+from duckrun.values.columns import has_required_parts
 from duckrun.values.layout import Layout
 from duckrun.values.names import writable_by_delta_rs
 from duckrun.values.rows import (
@@ -84,6 +87,9 @@ class Job:
         assert rows is not None, "a write has a source"
         if snapshot is not None and not (isinstance(spec, WriteSpec) and spec.redefine):
             rows = taking_types(rows, types_of(snapshot, rows.cursor))
+        if isinstance(spec, WriteSpec) and transaction.returning is not None:
+            with self.read_once(rows) as kept:  # what is given back is what is written
+                return self._write(spec, kept, snapshot)
         if isinstance(spec, WriteSpec):
             return self._write(spec, rows, snapshot)
         return self._merge(spec, rows, snapshot)
@@ -109,6 +115,7 @@ class Job:
         rows = self.finished(rows, snapshot, spec.schema_mode, spec=spec)
         if mode == "replace":
             return change.replace(self, snapshot, rows, None if spec.predicate is None else self.sql(spec.predicate))
+        give_back(transaction, rows.cursor, rows.sql)
         if written_anew(snapshot):
             return change.append(self, snapshot, rows)
         reason = _why_staged(transaction.ref, rows, snapshot, whole=False)
@@ -292,16 +299,17 @@ class Job:
                 f"{', '.join(rows.types)}."
             )
         if snapshot is not None:
-            unknown = [key for key in spec.keys if key not in snapshot.schema.names]
+            compared = spec.compared if isinstance(spec, MergeSpec) else ()
+            unknown = [key for key in spec.keys if key not in snapshot.schema.names and key not in compared]
             if unknown:
                 raise InvalidConfig(
                     f"Table {self.transaction.ref} has no key column {', '.join(unknown)}; it has "
                     f"{', '.join(snapshot.schema.names)}."
                 )
         with self.read_once(rows) as kept:
-            if isinstance(spec, MergeSpec):
-                merge.refuse_duplicate_keys(self.transaction.ref, kept, spec.keys)
             if snapshot is None:
+                if isinstance(spec, MergeSpec):
+                    merge.refuse_duplicate_keys(self.transaction.ref, kept, spec.keys)
                 return self._create_by_merge(spec, kept)
             with self.engine.arbiter.merge(self.engine.duckdb_limit) as self.shares:
                 if isinstance(spec, DeleteInsertSpec):
@@ -341,11 +349,14 @@ class Job:
         *,
         checked: bool = True,
         spec: WriteSpec | None = None,
+        cast: Collection[str] = (),
+        aside: Mapping[str, Any] = MappingProxyType({}),
     ) -> Rows:
         """Rows fitted to an existing table, with its constraints checked as they stream; those of a source that is not what
-        is written are not ``checked``.
+        is written are not ``checked``. The columns in ``cast`` need only be castable to the table's; those ``aside`` have these types and are
+        not the table's.
         """
-        filled = fit_all(rows.types, types_of(snapshot, rows.cursor), schema_mode)
+        filled = fit_all(rows.types, {**types_of(snapshot, rows.cursor), **aside}, schema_mode, cast=cast)
         if not checked:
             return fitted(self.transaction.ref, rows, filled, ())
         return fitted(self.transaction.ref, rows, filled, snapshot.partition_columns, spec=spec, snapshot=snapshot)
@@ -375,6 +386,8 @@ def _why_staged(ref: TableRef, rows: Rows, snapshot: Snapshot | None, whole: boo
     """Why delta_rs does not write all rows of a table, or more of them; None where it does."""
     if snapshot is not None and not whole and definition_of(snapshot) is not None:
         return "columns are added, where delta_rs would let the others be NULL"
+    if snapshot is not None and has_required_parts(snapshot.schema):
+        return "parts of columns are NOT NULL, which is checked as rows are written"
     if rows.one_shot:
         return "a stream can be read once, staged files can be committed again"
     if snapshot is not None and delta_rs.misspells(snapshot.schema, snapshot.partition_columns):

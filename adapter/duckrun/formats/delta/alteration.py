@@ -20,6 +20,7 @@ from duckrun.formats.delta.definition import (
     refuse_known,
     with_check,
 )
+from duckrun.formats.delta.protocol import asked_of
 from duckrun.formats.delta.types import DeltaType
 from duckrun.formats.format import Alteration
 from duckrun.values.rows import SchemaMode
@@ -84,6 +85,8 @@ def _apply(
         case ClusterBy():
             raise UnsupportedFeature(CLUSTERING)
         case SetProperties(properties):
+            features, versions, properties = asked_of(properties)
+            now = replace(now, asked=now.asked | features, versions=max(versions, now.versions))
             added = {name: property_value(name, value) for name, value in properties.items()}
             for column_name in sort_order(added):
                 now.column(column_name)
@@ -146,12 +149,13 @@ def _retype(now: DeltaDefinition, name: str, kind: DeltaType) -> DeltaDefinition
 def evolved(before: DeltaDefinition, source: Sequence[Mapping[str, Any]], mode: SchemaMode) -> Alteration:
     """A definition that takes the columns of a source, given as the log would have them.
 
-    ``append_new_columns`` adds the new ones; ``sync_all_columns`` also drops those that the source has not, and widens
+    ``append_new_columns`` adds the new ones, and new fields of structs; ``sync_all_columns`` also drops those that the source has not, and widens
     those whose type in the source holds more. Raises SchemaMismatch, InvalidConfig for a column that must stay.
     """
     after = before
     columns: dict[str, str | None] = {name: name for name in before.names}
     incoming = {f["name"].lower(): f for f in source}
+    grown = set()
     if mode == "sync_all_columns":
         for name in before.names:
             found = incoming.get(name.lower())
@@ -160,9 +164,15 @@ def evolved(before: DeltaDefinition, source: Sequence[Mapping[str, Any]], mode: 
             elif types.widens(before.column(name)["type"], found["type"]):
                 after = _retype(after, name, found["type"])
     if mode != "fail":
+        for old in after.fields:
+            found = incoming.get(old["name"].lower())
+            kind = old["type"] if found is None else types.with_new_fields(old["type"], found["type"])
+            if kind != old["type"]:
+                after = after.with_column(old["name"], type=kind)
+                grown.add(old["name"])
         known = {name.lower() for name in before.names}
         for name, found in incoming.items():
             if name not in known:
                 added = types.field(found["name"], found["type"])
                 after, columns = replace(after, fields=(*after.fields, added)), {**columns, found["name"]: None}
-    return Alteration(before, after, columns)
+    return Alteration(before, after, columns, frozenset(grown))

@@ -20,9 +20,9 @@ from duckrun.errors import LostRows, UnsupportedFeature
 from duckrun.formats.delta.adds import adds_of
 from duckrun.formats.delta.data_paths import encoded, spelled
 from duckrun.formats.delta.definition import DeltaDefinition
-from duckrun.formats.delta.log import LOG, NOTE_KEY, append_only
+from duckrun.formats.delta.log import LOG, append_only, info_of
 from duckrun.formats.delta.operations import Operation, metrics, operation_of
-from duckrun.formats.delta.protocol import Protocol
+from duckrun.formats.delta.protocol import WRITTEN, Protocol
 from duckrun.formats.delta.statistics import statistics
 from duckrun.formats.format import CommitTaken, NewCommit
 from duckrun.values.rows import AppTransaction, StagedFile, counted_rows
@@ -31,10 +31,7 @@ from duckrun.values.snapshot import Snapshot, TableRef
 if TYPE_CHECKING:
     from duckrun.formats.delta.delta import DeltaFormat
 
-_KNOWN = {
-    "appendOnly", "invariants", "checkConstraints", "timestampNtz", "changeDataFeed", "deletionVectors",
-    "vacuumProtocolCheck", "inCommitTimestamp", "v2Checkpoint",
-}  # fmt: skip
+_KNOWN = WRITTEN | {"vacuumProtocolCheck", "inCommitTimestamp", "v2Checkpoint"}
 _OF_THE_ADD = ("partitionValues", "tags", "deletionVector", "baseRowId", "defaultRowCommitVersion")
 """What a remove repeats of the action that added its file."""
 
@@ -61,7 +58,7 @@ def write_commit(
     info = _info(form, snapshot, new, now)
     info["operation"], info["operationParameters"] = operation.name, dict(operation.parameters)
     info["operationMetrics"] = metrics(operation.name, new.adds, new.removes, new.rows, returns)
-    actions: list[dict[str, Any]] = [{"commitInfo": {**info, NOTE_KEY: dict(note)}}]
+    actions: list[dict[str, Any]] = [{"commitInfo": {**info, **info_of(note)}}]
     actions += _table(form, snapshot, new)
     if app is not None:
         # Without lastUpdated Spark forgets the entry at once where the table has a retention of them.
@@ -119,7 +116,12 @@ def _table(form: DeltaFormat, snapshot: Snapshot | None, new: NewCommit) -> list
         return []
     definition = cast(DeltaDefinition, new.definition)
     present = form.protocol(snapshot)
-    needed = present.supporting(definition.features())
+    needed = present.supporting(definition.features()).at_least(*definition.versions)
+    if unknown := (needed.writer_features - _KNOWN) - present.writer_features:
+        raise UnsupportedFeature(
+            f"Table {snapshot.ref}: with writer version 7 its log would list {', '.join(sorted(unknown))}, which its writer "
+            f"version {present.writer} stands for, and the duckdb engine could not write it any more. Run this with engine: spark."
+        )
     protocols = [] if needed == present else [{"protocol": needed.action()}]
     return [*protocols, {"metaData": definition.action()}]
 

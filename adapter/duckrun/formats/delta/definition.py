@@ -19,6 +19,7 @@ from deltalake import Schema
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
 from duckrun.formats.delta import types
 from duckrun.sql.names import columns_of, transpile
+from duckrun.values.columns import is_required
 from duckrun.values.partition_values import refuse_partition_type
 from duckrun.values.rows import TableConstraints, WriteSpec
 from duckrun.values.tables import CLUSTERING, SORT_BY, AddCheck, ColumnSpec, CreateSpec, sort_order
@@ -62,6 +63,10 @@ class DeltaDefinition:
     id: str = field(default_factory=lambda: str(uuid.uuid4()))
     name: str | None = None
     created_time: int | None = None
+    asked: frozenset[str] = frozenset()
+    """Table features beside those that it needs."""
+    versions: tuple[int, int] = (1, 1)
+    """The least version of the protocol for readers and for writers."""
 
     @property
     def names(self) -> list[str]:
@@ -102,11 +107,11 @@ class DeltaDefinition:
         needed = {name for key, name in _BOOLEAN.items() if self.properties.get(key, "").lower() == "true"}
         if self.checks:
             needed.add("checkConstraints")
-        if any(not f["nullable"] for f in self.fields):
+        if any(not f["nullable"] or types.is_required(f["type"]) for f in self.fields):
             needed.add("invariants")
         if any(types.holds(f["type"], "timestamp_ntz") for f in self.fields):
             needed.add("timestampNtz")
-        return needed
+        return needed | self.asked
 
     def in_place_of(self, other: DeltaDefinition, *, keep: bool) -> Self:
         """This definition for the table that another one was of; with ``keep`` what only that one says stays."""
@@ -217,7 +222,7 @@ def constrained_anew(properties: Mapping[str, str], schema: pa.Schema, spec: Wri
     """True if only a definition of ours keeps or changes the constraints of a table that is overwritten: other writers
     take the columns of the rows, which may all be NULL.
     """
-    return any(not column.nullable for column in schema) or (spec.constraints is not None and GIVEN in properties)
+    return any(map(is_required, schema)) or (spec.constraints is not None and GIVEN in properties)
 
 
 def _given(properties: Mapping[str, str]) -> TableConstraints:
@@ -235,7 +240,8 @@ def _as_before(made: DeltaDefinition, before: DeltaDefinition, less: TableConstr
             continue
         comment = {k: v for k, v in old["metadata"].items() if k == "comment"}
         nullable = old["nullable"] or old["name"].lower() in given
-        made = made.with_column(same["name"], nullable=nullable, metadata={**comment, **same["metadata"]})
+        kind = types.required_as(same["type"], old["type"])
+        made = made.with_column(same["name"], nullable=nullable, metadata={**comment, **same["metadata"]}, type=kind)
     dropped = {GIVEN, *(CHECK + name.lower() for name in gone.checks)} if less is not None else set()
     return replace(made, properties={k: v for k, v in made.properties.items() if k not in dropped})
 

@@ -19,6 +19,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from duckrun.errors import StorageError, VersionNotReadable
 from duckrun.formats.delta import alteration, cautions, definition, maintenance, restore, types
+from duckrun.formats.delta.bounds import column_figures
 from duckrun.formats.delta.commit import refuse_unknown_features, unknown_features, write_commit
 from duckrun.formats.delta.data_paths import respelled
 from duckrun.formats.delta.dataset import arrow_dataset
@@ -117,6 +118,7 @@ class DeltaFormat:
             list_files=partial(files_of, self),
             find_rounded=partial(cautions.rounded, self),
             find_legacy=partial(cautions.legacy, self),
+            find_figures=partial(column_figures, self),
             make_scan_sql=scan_sql,
         )
         asked = version if timestamp is None else table.version()

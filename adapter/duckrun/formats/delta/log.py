@@ -16,7 +16,7 @@ from typing import Any
 from deltalake import CommitProperties, Transaction
 
 from duckrun.errors import DuckrunError, InvalidConfig
-from duckrun.formats.format import CommitRecord, CommitTaken, FileChange, RowCounts
+from duckrun.formats.format import WORDS, CommitRecord, CommitTaken, FileChange, RowCounts
 from duckrun.values.rows import AppTransaction
 
 NOTE_KEY = "duckrun"
@@ -29,10 +29,17 @@ def commit_properties(app: AppTransaction | None, note: Mapping[str, Any]) -> Co
     """Fenced properties of a commit by delta_rs: the version read plus one, or CommitFailedError."""
     now = int(time.time() * 1000)  # without it Spark forgets the entry at once where the table has a retention of them
     return CommitProperties(
-        custom_metadata={NOTE_KEY: dict(note)},
+        custom_metadata=info_of(note),
         max_commit_retries=0,
         app_transactions=[Transaction(app.app_id, app.version, now)] if app else None,
     )
+
+
+def info_of(note: Mapping[str, Any]) -> dict[str, Any]:
+    """What a commit's info says beside the protocol's own: our note, and the caller's words in it where Spark's history shows them."""
+    words = note.get(WORDS)
+    own: dict[str, Any] = {NOTE_KEY: {key: value for key, value in note.items() if key != WORDS}}
+    return own if words is None else {**own, "userMetadata": json.dumps(words, ensure_ascii=False)}
 
 
 def append_only(table: object) -> InvalidConfig:

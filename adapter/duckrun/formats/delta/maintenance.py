@@ -28,6 +28,7 @@ from duckrun.formats.format import CommitTaken, below_retention
 from duckrun.storage.locks import lock_path, table_lock
 from duckrun.storage.trouble import said, storage_error
 from duckrun.values.data_files import is_absolute
+from duckrun.values.names import DROPPED
 from duckrun.values.rows import AppTransaction
 from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun.values.tables import ConvertSpec, VacuumSpec
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_DROPPED = "_duckrun_dropped_"
 _PARTITION = "="
 _INTERVAL = 10
 """Commits between two checkpoints where the table does not say (Delta's own default)."""
@@ -129,8 +129,8 @@ def drop(form: DeltaFormat, ref: TableRef) -> None:
         folder = Path(ref.location)
         if folder.is_dir():
             with table_lock(ref, True), suppress(FileNotFoundError):
-                folder.rename(folder.with_name(f"{_DROPPED}{uuid.uuid4().hex}"))
-        for doomed in folder.parent.glob(f"{_DROPPED}*"):
+                folder.rename(folder.with_name(f"{DROPPED}{uuid.uuid4().hex}"))
+        for doomed in folder.parent.glob(f"{DROPPED}*"):
             shutil.rmtree(doomed, ignore_errors=True)  # another drop may be removing it too
         return
     store = form.storage.store_at(ref.location)

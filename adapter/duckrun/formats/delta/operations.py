@@ -110,8 +110,8 @@ def _optimize(predicate: str | None, z_order_by: Sequence[str]) -> Operation:
     return Operation("OPTIMIZE", {**parameters, "clusterBy": "[]", "auto": "false"})
 
 
-def _keys(keys: Sequence[str]) -> list[str]:
-    return [f"(target.{key} = source.{key})" for key in keys]
+def _keys(keys: Sequence[str], compared: Mapping[str, str] | None = None) -> list[str]:
+    return [f"({(compared or {}).get(key, f'target.{key}')} = source.{key})" for key in keys]
 
 
 def _merge(spec: MergeSpec) -> Operation:
@@ -124,7 +124,7 @@ def _merge(spec: MergeSpec) -> Operation:
             else {"predicate": clause.condition, "actionType": action}
         )
         clauses[kind].append(said)
-    on = _keys(spec.keys) + ([f"({spec.on})"] if spec.on else [])
+    on = _keys(spec.keys, spec.compared) + ([f"({spec.on})"] if spec.on else [])
     return _merged(" AND ".join(on), *clauses.values())
 
 

@@ -12,6 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from duckrun.errors import UnsupportedFeature
+
 _LEGACY: dict[int, set[str]] = {
     2: {"appendOnly", "invariants"},
     3: {"checkConstraints"},
@@ -23,6 +25,30 @@ _READ_TOO = {"timestampNtz", "deletionVectors"}
 _GENERATED, _IDENTITY = b"delta.generationExpression", b"delta.identity.start"
 COMPUTED = frozenset((_GENERATED, _IDENTITY))
 """What the metadata of a column holds that writers compute."""
+
+FEATURE = "delta.feature."
+_VERSIONS = ("delta.minReaderVersion", "delta.minWriterVersion")
+WRITTEN = frozenset({
+    "appendOnly", "invariants", "checkConstraints", "timestampNtz", "changeDataFeed", "deletionVectors",
+})  # fmt: skip
+"""The features of a table that a write of ours keeps."""
+
+
+def asked_of(properties: Mapping[str, str]) -> tuple[frozenset[str], tuple[int, int], dict[str, str]]:
+    """The features and the versions of readers and writers that properties ask for, and the other properties.
+
+    Raises UnsupportedFeature for a feature that our writes would not keep.
+    """
+    rest = {key: value for key, value in properties.items() if not key.startswith(FEATURE) and key not in _VERSIONS}
+    features = frozenset(key.removeprefix(FEATURE) for key in properties if key.startswith(FEATURE))
+    if unknown := sorted(features - WRITTEN):
+        raise UnsupportedFeature(
+            f"the table feature {', '.join(unknown)} ({FEATURE}{unknown[0]}) is none that the duckdb engine writes, which are "
+            f"{', '.join(sorted(WRITTEN))}. Run this with engine: spark"
+        )
+    reader, writer = (int(properties.get(key, 1)) for key in _VERSIONS)
+    return features, (reader, writer), rest
+
 
 # What Delta Kernel, by which every snapshot is opened, says of a table that it cannot read.
 _REFUSALS = (
@@ -86,6 +112,17 @@ class Protocol:
         return Protocol(
             reader, 7, frozenset(reader_features) if reader == 3 else frozenset(), frozenset(writer_features)
         )
+
+    def at_least(self, reader: int, writer: int) -> Protocol:
+        """This protocol with versions that are no lower; from 3 and 7 on it lists the features that the old ones stood for."""
+        reader, writer = max(reader, self.reader), max(writer, self.writer)
+        if (reader, writer) == (self.reader, self.writer):
+            return self
+        if writer < 7:
+            return replace(self, reader=reader, writer=writer)
+        features = frozenset(self.present())
+        readers = self.reader_features | (features & {*_READ_TOO, "columnMapping"})
+        return Protocol(reader, writer, readers if reader == 3 else frozenset(), features)
 
     def action(self) -> dict[str, Any]:
         found: dict[str, Any] = {"minReaderVersion": self.reader, "minWriterVersion": self.writer}

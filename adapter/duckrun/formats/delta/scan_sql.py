@@ -56,7 +56,9 @@ def scan_sql(
         source = _with_partitions(source, snapshot, snapshot.files() if files is None else files, str(place))
     if legacy:
         source = _with_lists(source, snapshot, snapshot.files() if files is None else files, str(place))
-    names = ", ".join(_unseen(name) if name in rounded else quote_identifier(name) for name in schema.names)
+    names = ", ".join(
+        _unseen(name) if name in rounded or "." in name else quote_identifier(name) for name in schema.names
+    )
     names += "" if file is None else f", {quote_identifier(file)}"
     names += "" if row is None else f", {_NUMBER} AS {quote_identifier(row)}"
     return f"(SELECT {names} FROM {source})"
@@ -70,7 +72,8 @@ def is_mapped(schema: pa.Schema) -> bool:
 def _unseen(name: str) -> str:
     """A column as the result of an expression that DuckDB does not see through.
 
-    So no filter and no join asks the log's bounds, which are rounded: they would leave out files that hold what is looked for.
+    So no filter and no join asks the log's bounds: where they are rounded, files that hold what is looked for would be left out,
+    and a name with a dot is taken for a field of a struct that is not there.
     """
     column = quote_identifier(name)
     return f"CASE WHEN {column} IS NULL THEN NULL ELSE {column} END AS {column}"

@@ -106,6 +106,49 @@ def holds(kind: DeltaType, primitive: str) -> bool:
     return any(holds(part, primitive) for part in inner)
 
 
+def with_new_fields(old: DeltaType, new: DeltaType) -> DeltaType:
+    """A type with the fields that structs inside of another have besides, last; the type itself where there are none.
+
+    >>> spelled(with_new_fields(delta_type("STRUCT(a INT)", "duckdb", "s"), delta_type("STRUCT(b INT, A INT)", "duckdb", "s")))
+    'struct<a:int,b:int>'
+    """
+    if isinstance(old, str) or isinstance(new, str) or old["type"] != new["type"]:
+        return old
+    if old["type"] == "struct":
+        theirs = {f["name"].lower(): f for f in new["fields"]}
+        fields = []
+        for f in old["fields"]:
+            found = theirs.pop(f["name"].lower(), None)
+            fields.append(f if found is None else {**f, "type": with_new_fields(f["type"], found["type"])})
+        return {**old, "fields": [*fields, *(field(f["name"], f["type"]) for f in theirs.values())]}
+    inner = "elementType" if old["type"] == "array" else "valueType"
+    return {**old, inner: with_new_fields(old[inner], new[inner])}
+
+
+def is_required(kind: DeltaType) -> bool:
+    """True if some part of a type may not be NULL."""
+    if isinstance(kind, str):
+        return False
+    if kind["type"] == "struct":
+        return any(not f["nullable"] or is_required(f["type"]) for f in kind["fields"])
+    return is_required(kind["elementType" if kind["type"] == "array" else "valueType"])
+
+
+def required_as(new: DeltaType, old: DeltaType) -> DeltaType:
+    """A type whose parts may not be NULL where those of the same name in another type may not."""
+    if isinstance(new, str) or isinstance(old, str) or new["type"] != old["type"] or not is_required(old):
+        return new
+    if new["type"] == "struct":
+        before = {f["name"].lower(): f for f in old["fields"]}
+        fields = []
+        for f in new["fields"]:
+            same = before.get(f["name"].lower(), f)
+            fields.append({**f, "nullable": same["nullable"], "type": required_as(f["type"], same["type"])})
+        return {**new, "fields": fields}
+    inner = "elementType" if new["type"] == "array" else "valueType"
+    return {**new, inner: required_as(new[inner], old[inner])}
+
+
 def _decimal(kind: DeltaType) -> tuple[int, int] | None:
     if not isinstance(kind, str) or not kind.startswith("decimal("):
         return None

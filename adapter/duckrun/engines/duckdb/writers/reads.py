@@ -8,7 +8,7 @@ those of its partitions. The rows of the files that others added, and of those t
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import duckdb
@@ -62,9 +62,10 @@ def joined(cursor: duckdb.DuckDBPyConnection, source: str, on: str, where: str |
     return _asked(cursor, "keys", sql)
 
 
-def equal(keys: Sequence[str]) -> str:
-    """The condition that keys are equal; NULL equals nothing."""
-    return " AND ".join(f"target.{quote_identifier(k)} = source.{quote_identifier(k)}" for k in keys)
+def equal(keys: Sequence[str], compared: Mapping[str, str] | None = None) -> str:
+    """The condition that keys are equal, to what they are ``compared`` with where it is no column; NULL equals nothing."""
+    said = {k: f"target.{quote_identifier(k)}" for k in keys} | {k: f"({v})" for k, v in (compared or {}).items()}
+    return " AND ".join(f"{said[k]} = source.{quote_identifier(k)}" for k in keys)
 
 
 def partitions(snapshot: Snapshot, staged: Iterable[ScanFile]) -> Read:
