@@ -160,7 +160,8 @@ def _whole(piece: exp.Expr, text: str) -> str:
     """The text of a piece as one that can be read alone."""
     if isinstance(piece, exp.With):
         return f"{text} SELECT 1"
-    return f"SELECT * FROM {text}" if isinstance(piece, exp.Table | exp.Subquery) else text
+    named = isinstance(piece, exp.Table | exp.Subquery) or (isinstance(piece, exp.Values) and bool(piece.alias))
+    return f"SELECT * FROM {text}" if named else text
 
 
 @lru_cache(maxsize=256)

@@ -110,7 +110,9 @@ def _without_app(transaction: Transaction) -> Transaction:
 
 def _create(form: Format, spec: CreateSpec, special: Mapping[str, str], *, replaces: bool) -> Callable[[str], str]:
     plain = {k: v for k, v in spec.table_properties.items() if k not in special}
-    columns = tuple(replace(column, generated=None, identity=None) for column in spec.columns)
+    columns = tuple(replace(column, generated=None, identity=None, default=None) for column in spec.columns)
+    if any(column.default is not None for column in spec.columns):
+        special = {**special, "delta.feature.allowColumnDefaults": "supported"}
     made = form.created(replace(spec, columns=columns, table_properties=plain, cluster_by=()), None)
     parts = [f"({_columns(form, made, spec)}) USING DELTA"]
     if made.partition_columns:
@@ -133,9 +135,11 @@ def _columns(form: Format, made: TableDefinition, spec: CreateSpec) -> str:
 
 
 def _computed(column: ColumnSpec, dialect: str) -> str:
-    """How a column gets its values where rows come without it. Source: Delta protocol, Generated Columns, Identity Columns."""
+    """How a column gets its values where rows come without it. Source: Delta protocol, Generated Columns, Identity Columns, Default Columns."""
     if column.generated is not None:
         return f" GENERATED ALWAYS AS ({to_spark(column.generated, dialect)})"
+    if column.default is not None:
+        return f" DEFAULT {to_spark(column.default, dialect)}"
     if column.identity is None:
         return ""
     how = "ALWAYS" if column.identity.always else "BY DEFAULT"

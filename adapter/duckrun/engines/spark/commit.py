@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from duckrun.engines.spark.errors import errors_about
 from duckrun.engines.spark.sql import table_at
 from duckrun.errors import CommitConflict, InvalidConfig
-from duckrun.formats.format import CommitTaken
+from duckrun.formats.format import WORDS, CommitTaken
 from duckrun.run.transaction import Transaction
 from duckrun.values.rows import Commit, RowSpec
 from duckrun.values.tables import TableSpec
@@ -66,7 +66,8 @@ class SparkCommit:
         return settings
 
     def note(self) -> str:
-        return json.dumps({"duckrun": self.transaction.note(writer="spark", reason=self.reason, token=self.token)})
+        note = self.transaction.note(writer="spark", reason=self.reason, token=self.token)
+        return json.dumps({**note.pop(WORDS, {}), "duckrun": note})
 
     def nothing(self, reason: str) -> Commit:
         """No commit was needed."""

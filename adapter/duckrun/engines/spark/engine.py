@@ -31,8 +31,10 @@ from duckrun.engines.tabular.values import arrow_table, is_of_spark
 from duckrun.errors import InvalidConfig, SchemaMismatch, StorageError, UnsupportedFeature
 from duckrun.formats.format import Alteration
 from duckrun.run.pins import NOTHING, Reads
+from duckrun.sql.dates import with_columns
 from duckrun.sql.dialects import text_in
 from duckrun.sql.names import fresh_name
+from duckrun.values.any_case import AnyCase
 from duckrun.values.rows import Commit, DeleteSpec, ReadSpec, RowSpec, StagedFile, UpdateSpec
 from duckrun.values.tables import MaintenanceResult, TableSpec
 
@@ -73,6 +75,8 @@ class SparkEngine(Engine):
 
     name = "spark"
     temp_tables = False
+    column_defaults = True
+    returns_rows = False  # its DML gives counts
     subqueries_in_changes = False  # DELTA_UNSUPPORTED_SUBQUERY
 
     def __init__(self, lake: Lake, spark: SparkSession | None = None) -> None:
@@ -81,7 +85,7 @@ class SparkEngine(Engine):
         if spark is not None:  # one that was made here has them from its start
             apply_storage(spark, lake.storage)
         self._reached: list[Storage] = [lake.storage]
-        self.temp_names = {}
+        self.temp_names = AnyCase()
 
     @property
     def spark(self) -> SparkSession:
@@ -148,10 +152,12 @@ class SparkEngine(Engine):
             db=exp.to_identifier("delta"),
             version=exp.Version(this="VERSION", kind="AS OF", expression=exp.Literal.number(snapshot.version)),
         )
+        dates = {field.name: pa.types.is_date(field.type) for field in snapshot.schema}
         if not (rounded := snapshot.rounded()):
-            return table
+            return with_columns(table, dates)
         columns = [unseen(name) if name in rounded else quote(name) for name in snapshot.schema.names]
-        return exp.Subquery(this=exp.var(f"SELECT {', '.join(columns)} FROM {table.sql(dialect='spark')}"))
+        query = exp.var(f"SELECT {', '.join(columns)} FROM {table.sql(dialect='spark')}")
+        return with_columns(exp.Subquery(this=query), dates)
 
     def select(self, query: exp.Expr) -> LazyRows:
         """A query whose tables are pinned(): lazy. Other names are Spark's own (temp views)."""
@@ -184,6 +190,10 @@ class SparkEngine(Engine):
         self.temp_names[name] = value.reads if isinstance(value, LazyRows) else reads
 
     def keep(self, name: str, rows: LazyRows) -> None:
+        """Spark has no temporary tables."""
+        raise UnsupportedFeature(f"{name}: Spark has no temporary tables; make a temporary view.")
+
+    def change_kept(self, name: str, statement: str, reads: Reads) -> pa.Table:
         """Spark has no temporary tables."""
         raise UnsupportedFeature(f"{name}: Spark has no temporary tables; make a temporary view.")
 

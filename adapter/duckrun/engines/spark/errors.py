@@ -59,6 +59,7 @@ _CONSTRAINT = ("DELTA_VIOLATE_CONSTRAINT", "DELTA_NOT_NULL_CONSTRAINT")
 # Another writer made the table meanwhile: it may be the Spark of a process that was killed, which ends what it began.
 _MADE = ("DELTA_PATH_EXISTS", "DELTA_TABLE_ALREADY_EXISTS", "TABLE_OR_VIEW_ALREADY_EXISTS")
 _UNCASTABLE = ("CAST_OVERFLOW", "CAST_INVALID_INPUT", "NUMERIC_VALUE_OUT_OF_RANGE")
+_NAMES = "DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES"
 _FEATURE = "DELTA_UNSUPPORTED_FEATURES_IN_CONFIG"
 _CONDITIONS = (
     *_CONCURRENT,
@@ -71,6 +72,7 @@ _CONDITIONS = (
     "DELTA_SCHEMA",
     *_UNCASTABLE,
     _FEATURE,
+    _NAMES,
 )
 
 
@@ -85,7 +87,7 @@ def _translated(error: Exception, mode: str, table: str, analysis: type[DuckrunE
     if ours is not None:
         return type(ours)(_unwritten(str(ours)))
     if RAISED in text:
-        found = text[text.index(RAISED) + len(RAISED) :].splitlines()[0]
+        found = text[text.index(RAISED) + len(RAISED) :].splitlines()[0].split(" SQLSTATE: ")[0]
         return SchemaMismatch(_unwritten(f"{what}: {found}"))
     condition = "DELTA_CONCURRENT" if name.startswith("Concurrent") else condition_of(error, *_CONDITIONS)
     match condition:
@@ -103,6 +105,11 @@ def _translated(error: Exception, mode: str, table: str, analysis: type[DuckrunE
         case unknown if unknown == _FEATURE:
             found = next(part for part in text.splitlines() if unknown in part)
             return InvalidConfig(f"{what}: {found[found.index(unknown) - 1 :].rstrip('.')}. Nothing was written.")
+        case names if names == _NAMES:
+            return SchemaMismatch(
+                f"{what}: Spark defines no column with a space or one of ,;{{}}()= or a line break in its name. Give it another "
+                "name (select … as …), or run this with engine: duckdb. Nothing was written."
+            )
         case "DELTA_MULTIPLE_SOURCE_ROW_MATCHING":
             return DuplicateSourceKeys(f"{what}: several source rows match one row of the table. Nothing was written.")
         case "DELTA_CANNOT_MODIFY_APPEND_ONLY":

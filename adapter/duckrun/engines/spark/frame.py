@@ -13,6 +13,7 @@ from duckrun.engines.spark.errors import errors_about
 from duckrun.engines.spark.sql import quote
 from duckrun.errors import InvalidConfig
 from duckrun.run.pins import Reads
+from duckrun.values.any_case import AnyCase
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 class SparkFrame:
     """What LazyRows asks of a Spark DataFrame."""
 
-    def __init__(self, native: DataFrame, named: dict[str, Reads], root: str) -> None:
+    def __init__(self, native: DataFrame, named: AnyCase[Reads], root: str) -> None:
         self.native = native
         self._named = named
         self._root = root
@@ -51,10 +52,10 @@ class SparkFrame:
     def limit(self, rows: int) -> SparkFrame:
         return SparkFrame(self.native.limit(rows), self._named, self._root)
 
-    def renamed(self, columns: Sequence[tuple[str, str]]) -> SparkFrame:
+    def renamed(self, columns: Sequence[tuple[Sequence[str], str]]) -> SparkFrame:
         from pyspark.sql import functions as F
 
-        named = [F.col(quote(column)).alias(name) for column, name in columns]
+        named = [F.col(quote(*path)).alias(name) for path, name in columns]
         return SparkFrame(self.native.select(*named), self._named, self._root)
 
     def named(self, names: Sequence[str]) -> SparkFrame:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
+from duckrun.engines.fit import castable_columns
 from duckrun.engines.spark.sql import (
+    compared_in,
     delete_insert_statement,
     key_equality,
     merge_dry_run,
@@ -14,6 +16,7 @@ from duckrun.engines.spark.sql import (
     quote,
     rows_inserted_by,
 )
+from duckrun.engines.spark.types import castable_to, fit_all
 from duckrun.errors import DuplicateSourceKeys, InvalidConfig, SchemaMismatch, repeated_keys
 from duckrun.sql.names import fresh_name
 from duckrun.values.rows import Commit, DeleteInsertSpec, MergeSpec
@@ -28,18 +31,22 @@ def merge(job: Attempt, spec: MergeSpec) -> Commit | None:
     """Spark's MERGE, after its keys and expressions were checked."""
     frame = job.rows()
     if job.snapshot is not None:
+        frame = castable_to(frame, _compared_schema(job, spec), castable_columns(spec, frame.columns))
         frame = job.checked(frame, job.snapshot.partition_columns)
-    _check_keys(job, frame, spec.keys)
+    _check_keys(job, frame, spec.keys, spec.compared)
     if job.snapshot is None:
         return _merge_into_nothing(job, frame, spec)
     _check_duplicates(job, frame, spec.keys)
     whole = [c for c in spec.clauses if not c.kind.endswith("delete") and c.columns is None and c.set is None]
-    evolve = False
+    there = {name.lower() for name in job.target_schema().names}
+    evolve = (
+        job.grows or spec.schema_mode != "fail" and any(n.lower() not in there and spec.takes(n) for n in frame.columns)
+    )
     columns: list[str] = []
     if whole:
-        filled, new = job.fit(frame, spec.schema_mode)
+        given = frame.select(*[quote(name) for name in frame.columns if name not in spec.compared])
+        filled, new = job.fit(given, spec.schema_mode)
         columns = [*[t for t, s in filled.items() if s is not None], *new]
-        evolve = bool(new)
         respelled = {s: t for t, s in filled.items() if s is not None and s != t}
         frame = frame.withColumnsRenamed(respelled) if respelled else frame  # columns that differ in case only
     else:
@@ -56,7 +63,8 @@ def merge(job: Attempt, spec: MergeSpec) -> Commit | None:
 def _merge_into_nothing(job: Attempt, frame: DataFrame, spec: MergeSpec) -> Commit | None:
     _check_duplicates(job, frame, spec.keys)
     with job.engine.view(frame) as source:
-        parts: list[Any] = rows_inserted_by(spec, frame.columns, job.spark.sql, source)
+        columns = [name for name in frame.columns if name not in spec.compared]
+        parts: list[Any] = rows_inserted_by(spec, columns, job.spark.sql, source)
         rows = frame.limit(0) if not parts else parts[0]
         for part in parts[1:]:
             rows = rows.unionByName(part, allowMissingColumns=True)
@@ -65,7 +73,24 @@ def _merge_into_nothing(job: Attempt, frame: DataFrame, spec: MergeSpec) -> Comm
         return job.create(rows, spec)
 
 
-def _check_keys(job: Attempt, frame: DataFrame, keys: Sequence[str]) -> None:
+def _compared_schema(job: Attempt, spec: MergeSpec) -> Any:
+    """The schema of the table, and what keys are compared with that are no columns of it. Raises SchemaMismatch for a key of
+    a type that is not cast to that.
+    """
+    from pyspark.sql.types import StructField, StructType
+
+    schema, compared = job.target_schema(), compared_in(spec)
+    if not compared:
+        return schema
+    query = f"SELECT {', '.join(compared.values())} FROM {job.target} AS target"
+    found = job.spark.sql(query).schema.fields
+    kinds = [StructField(key, field.dataType) for key, field in zip(compared, found, strict=True)]
+    given = job.rows().select(*[quote(key) for key in compared]).schema
+    fit_all(given, StructType(kinds), "fail", checked=job.engine.ansi(), cast=compared)
+    return StructType([*schema.fields, *kinds])
+
+
+def _check_keys(job: Attempt, frame: DataFrame, keys: Sequence[str], compared: Collection[str] = ()) -> None:
     names = {n.lower() for n in frame.columns}
     missing = [key for key in keys if key.lower() not in names]
     if missing:
@@ -73,7 +98,7 @@ def _check_keys(job: Attempt, frame: DataFrame, keys: Sequence[str]) -> None:
             f"Table {job.ref}: the key {', '.join(missing)} is not a column of the data, which has {', '.join(frame.columns)}."
         )
     known = {n.lower() for n in job.target_schema().names} if job.snapshot is not None else names
-    unknown = [key for key in keys if key.lower() not in known]
+    unknown = [key for key in keys if key.lower() not in known and key not in compared]
     if unknown:
         raise InvalidConfig(f"Table {job.ref} has no key column {', '.join(unknown)}.")
 
@@ -103,6 +128,7 @@ def delete_insert(job: Attempt, spec: DeleteInsertSpec) -> Commit | None:
     _check_keys(job, frame, spec.keys)
     if job.snapshot is None:
         return job.create(frame, spec)
+    frame = castable_to(frame, job.target_schema(), castable_columns(spec, frame.columns))
     fitted, new = job.fitted(job.checked(frame, job.snapshot.partition_columns), spec.schema_mode)
     mark = fresh_name("__duckrun_row", [*fitted.columns, *job.target_schema().names])
     keys = fitted.select(*[quote(key) for key in spec.keys]).distinct().withColumn(mark, F.lit("D"))
@@ -114,5 +140,5 @@ def delete_insert(job: Attempt, spec: DeleteInsertSpec) -> Commit | None:
         job.analyse(f"SELECT 1 FROM {job.target} AS target JOIN {source} AS source ON {on}")
         names = fitted.columns
         return job.statement(
-            delete_insert_statement(spec.keys, names, job.target, source, mark, limits, evolve=bool(new))
+            delete_insert_statement(spec.keys, names, job.target, source, mark, limits, evolve=bool(new) or job.grows)
         )

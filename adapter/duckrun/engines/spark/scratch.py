@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from duckrun.engines.spark.foreign_servers import other_implementation
 from duckrun.engines.spark.sql import quote
+from duckrun.engines.spark.structs import by_name
 from duckrun.formats.format import Alteration, ScratchCopy, TableDefinition
 from duckrun.lake.lake import Lake
 from duckrun.values.snapshot import Snapshot, TableRef
@@ -59,11 +60,13 @@ def altered_rows(engine: SparkEngine, snapshot: Snapshot, alteration: Alteration
     from pyspark.sql.types import StructType
 
     schema = StructType.fromJson(json.loads(alteration.after.schema_json))
-    columns = [
-        (F.lit(None) if old is None else F.col(quote(old))).cast(schema[new].dataType).alias(new)
-        for new, old in alteration.columns.items()
-    ]
-    return engine.read_at(snapshot.ref.location, snapshot.version).select(*columns)
+    frame = engine.read_at(snapshot.ref.location, snapshot.version)
+    columns = []
+    for new, old in alteration.columns.items():
+        kind = schema[new].dataType
+        value = F.lit(None).cast(kind) if old is None else by_name(F.col(quote(old)), frame.schema[old].dataType, kind)
+        columns.append(value.alias(new))
+    return frame.select(*columns)
 
 
 def arranged(

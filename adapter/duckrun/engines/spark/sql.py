@@ -90,14 +90,20 @@ def of_target(expression: str, dialect: str) -> str:
     return text_in(tree, "spark")
 
 
-def key_equality(keys: Sequence[str]) -> str:
-    """``target`` and ``source`` agree on the keys; a NULL key agrees with nothing."""
-    return " AND ".join(f"{quote('target', key)} = {quote('source', key)}" for key in keys)
+def key_equality(keys: Sequence[str], compared: Mapping[str, str] | None = None) -> str:
+    """``target`` and ``source`` agree on the keys, or what they are ``compared`` with; a NULL key agrees with nothing."""
+    said = {key: quote("target", key) for key in keys} | {key: f"({sql})" for key, sql in (compared or {}).items()}
+    return " AND ".join(f"{said[key]} = {quote('source', key)}" for key in keys)
+
+
+def compared_in(spec: MergeSpec) -> dict[str, str]:
+    """What the keys of a merge are compared with that are no columns, in Spark's dialect."""
+    return {key: to_spark(text, spec.dialect) for key, text in spec.compared.items()}
 
 
 def merge_condition(spec: MergeSpec) -> str:
     """The ON of a merge."""
-    on = key_equality(spec.keys)
+    on = key_equality(spec.keys, compared_in(spec))
     if spec.on is not None:
         on += f" AND ({to_spark(spec.on, spec.dialect)})"
     return on if spec.within is None else f"{on} AND ({of_target(spec.within, spec.dialect)})"

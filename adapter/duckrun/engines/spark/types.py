@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from duckrun.engines import fit
-from duckrun.engines.fit import Kind, fits
+from duckrun.engines.fit import Kind, castable, fits, text_pattern
 from duckrun.engines.spark.errors import RAISED
 from duckrun.engines.spark.sql import quote
+from duckrun.engines.spark.structs import by_name, loosened, same_fields
 from duckrun.errors import SchemaMismatch, without_type
 from duckrun.values.columns import refuse_twins
 from duckrun.values.rows import SchemaMode
@@ -169,8 +170,21 @@ def check_new_table(schema: Any, partition_by: Sequence[str] = ()) -> None:
         raise SchemaMismatch("every column is a partition column; a table needs one that it is not partitioned by")
 
 
+def oddly_named(columns: Sequence[str], properties: Mapping[str, str]) -> bool:
+    """True for a column whose name Spark refuses in a definition of its own, although it reads and writes such a table."""
+    if properties.get("delta.columnMapping.mode", "none") != "none":
+        return False
+    return any(set(name) & set(" ,;{}()\n\t=") for name in columns)
+
+
 def fit_all(
-    source: Any, target: Any, schema_mode: SchemaMode, *, checked: bool, optional: Sequence[str] | None = None
+    source: Any,
+    target: Any,
+    schema_mode: SchemaMode,
+    *,
+    checked: bool,
+    optional: Sequence[str] | None = None,
+    cast: Collection[str] = (),
 ) -> tuple[dict[str, str | None], list[str]]:
     """Target column -> source column (None: NULL), and the new columns, for two Spark schemas. ``checked``: the session is
     ANSI, so that a narrowing cast raises where a value does not fit.
@@ -178,20 +192,66 @@ def fit_all(
     Raises SchemaMismatch that lists the missing, the new and the differently typed columns.
     """
     theirs, ours = ({field.name: kind_of(field.dataType) for field in schema.fields} for schema in (source, target))
-    filled, new = fit.fit_all(theirs, ours, schema_mode, checked=checked, optional=optional)
+    filled, new = fit.fit_all(theirs, ours, schema_mode, checked=checked, optional=optional, cast=cast)
     for name in new:
         if holds_untyped(source[name].dataType):
             raise without_type(name)
     return filled, new
 
 
+def castable_to(frame: Any, target: Any, cast: Collection[str]) -> Any:
+    """The same Spark frame, with those of some columns in the table's types that are castable to them and would not fit as they are."""
+    from pyspark.sql import functions as F
+
+    targets = {field.name.lower(): field.dataType for field in target.fields}
+    columns = {}
+    for field in frame.schema.fields:
+        kind = targets.get(field.name.lower())
+        if kind is None or field.name not in cast or fits(kind_of(field.dataType), kind_of(kind)):
+            continue
+        if castable(kind_of(field.dataType), kind_of(kind)):
+            columns[field.name] = cast_to(field.name, F.col(quote(field.name)), field.dataType, kind)
+    return frame.withColumns(columns) if columns else frame  # Connect's refuses an empty mapping
+
+
+def structs_by_name(frame: Any, target: Any) -> Any:
+    """The same Spark frame, with structs that have fewer fields than the table's, or another order, in the table's form."""
+    from pyspark.sql import functions as F
+
+    targets = {field.name.lower(): field.dataType for field in target.fields}
+    columns = {}
+    for field in frame.schema.fields:
+        kind = targets.get(field.name.lower())
+        if kind is None or same_fields(field.dataType, kind):
+            continue
+        if fits(kind_of(field.dataType), kind_of(kind), partly=True):
+            columns[field.name] = by_name(F.col(quote(field.name)), field.dataType, loosened(kind))
+    return frame.withColumns(columns) if columns else frame
+
+
 def cast_to(name: str, column: Any, source: Any, target: Any) -> Any:
     """A column in the table's type; a value that has no place in it fails, and says in which column."""
     from pyspark.sql import functions as F
 
+    target = loosened(target)
     if source.simpleString() == target.simpleString():
         return column.cast(target)
-    tried = column.try_cast(target)
+    if not same_fields(source, target):
+        return by_name(column, source, target)
+    tried = _exactly(column, kind_of(source), kind_of(target), target)
     message = [F.lit(f"{RAISED}column {name} cannot hold the value "), F.left(column.cast("string"), F.lit(100))]
     failing = F.raise_error(F.concat(*message, F.lit(f" as {target.simpleString()}"))).cast(target)
     return F.when(column.isNull() | tried.isNotNull(), tried).otherwise(failing)
+
+
+def _exactly(column: Any, source: Kind, target: Kind, kind: Any) -> Any:
+    """A cast that is NULL where a value has no place, or would say something else; a type that fits has none of the latter."""
+    from pyspark.sql import functions as F
+
+    tried = column.try_cast(kind)
+    if fits(source, target) or target.name == "text":
+        return tried
+    if source.name != "text":
+        return F.when(tried == column, tried)
+    text = F.trim(column)
+    return F.when(text.rlike(f"^({text_pattern(target)})$"), text.try_cast(kind))

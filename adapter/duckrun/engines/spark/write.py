@@ -14,7 +14,16 @@ from duckrun.engines.spark.errors import RAISED, condition_of, errors_about, tex
 from duckrun.engines.spark.foreign_servers import other_implementation
 from duckrun.engines.spark.scratch import arranged, filled, scratch
 from duckrun.engines.spark.sql import matched_statement, quote, to_spark, without_between
-from duckrun.engines.spark.types import cast_to, check_new_table, fit_all, holds_untyped, taking_types
+from duckrun.engines.spark.structs import types_in, with_types
+from duckrun.engines.spark.types import (
+    cast_to,
+    check_new_table,
+    fit_all,
+    holds_untyped,
+    oddly_named,
+    structs_by_name,
+    taking_types,
+)
 from duckrun.engines.tables import REWRITTEN
 from duckrun.errors import CommitConflict, InvalidConfig, RowsOutsidePartition, SchemaMismatch, UnsupportedFeature
 from duckrun.formats.format import Alteration, NewCommit
@@ -65,6 +74,7 @@ class Attempt(SparkCommit):
         self.spec = spec
         self.frame = frame
         self.form = transaction.lake.format
+        self._grown: dict[str, Any] = {}
 
     def run(self) -> Commit:
         try:
@@ -92,6 +102,8 @@ class Attempt(SparkCommit):
         if not isinstance(self.spec, DeleteSpec | UpdateSpec) and self.spec.within is not None:
             self.refuse_outside(self.rows(), self.spec.within)
         alteration = self._evolution()
+        if alteration is not None:
+            self._grow(alteration)
         # Spark turns the table feature of some types on in a new table only (Delta 4.4: DELTA_FEATURES_REQUIRE_MANUAL_ENABLEMENT);
         # a commit of this library adds it.
         if (
@@ -131,7 +143,7 @@ class Attempt(SparkCommit):
         if spec.cluster_by is not None:
             create.refuse_other_clustering(self, self.snapshot, spec.cluster_by)
         frame, new = self.fitted(self.rows(), spec.schema_mode)
-        options = {"mergeSchema": "true"} if new else {}
+        options = {"mergeSchema": "true"} if new or self._grown else {}
         if spec.mode in ("append", "safeappend"):
             return self.save(frame, "append", options, self.snapshot.partition_columns, spec)
         if spec.predicate is not None:
@@ -159,7 +171,16 @@ class Attempt(SparkCommit):
             return None
         if spec.mode in ("error", "ignore", "overwrite"):
             return None
-        return self.form.evolved(self.snapshot, json.loads(self.rows().schema.json())["fields"], spec.schema_mode)
+        fields = json.loads(self.rows().schema.json())["fields"]
+        if isinstance(spec, MergeSpec):
+            there = {name.lower() for name in self.snapshot.schema.names}
+            fields = [field for field in fields if field["name"].lower() in there or spec.takes(field["name"])]
+        return self.form.evolved(self.snapshot, fields, spec.schema_mode)
+
+    def _grow(self, alteration: Alteration) -> None:
+        """Structs of the rows in the form that the table will have: with its fields by name, NULL where the rows have none."""
+        self._grown = types_in([field for field in alteration.after.fields if field["name"] in alteration.grown])
+        self.frame = structs_by_name(self.rows(), self.target_schema())
 
     def _anew(self, alteration: Alteration) -> Commit:
         """Columns go or change their type with the rows: Spark does the write on a copy in the new form, whose files
@@ -188,6 +209,7 @@ class Attempt(SparkCommit):
             return None  # the commit is looked up
         own = self.form.constrained_anew(self.snapshot, spec) and not self.form.only_spark(self.snapshot)
         own = own or self.form.lacks_feature(self.snapshot, json.loads(frame.schema.json())["fields"])
+        own = own or oddly_named(frame.columns, {**self.snapshot.properties, **spec.table_properties})
         if own or spec.redefine or spec.constraints:
             return self._defined(frame, spec, self.snapshot)
         keep = self.snapshot.partition_columns if spec.partition_by is None else spec.partition_by
@@ -227,7 +249,7 @@ class Attempt(SparkCommit):
         if isinstance(spec, WriteSpec):
             if spec.predicate is not None:
                 self.refuse_outside(frame, spec.predicate)
-            if spec.constraints and not cluster_by:
+            if (spec.constraints or oddly_named(frame.columns, properties)) and not cluster_by:
                 return self._defined(frame, spec, None)
             frame, description = self._commented(frame, spec), spec.description
         other = other_implementation(self.spark)
@@ -342,9 +364,15 @@ class Attempt(SparkCommit):
         assert self.frame is not None
         return self.frame
 
+    @property
+    def grows(self) -> bool:
+        """True if structs of the table get new fields."""
+        return bool(self._grown)
+
     def target_schema(self) -> Any:
         assert self.snapshot is not None
-        return self.engine.read_at(self.ref.location, self.snapshot.version).schema
+        found = self.engine.read_at(self.ref.location, self.snapshot.version).schema
+        return with_types(found, self._grown) if self._grown else found
 
     def fit(self, frame: DataFrame, schema_mode: SchemaMode) -> tuple[dict[str, str | None], list[str]]:
         """Target column -> column of the rows, and the new columns (see fit_all). The rows may lack what Delta computes."""

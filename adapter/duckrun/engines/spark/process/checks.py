@@ -126,6 +126,21 @@ def other_version(session: SparkSession, remote: str) -> InvalidConfig | None:
     )
 
 
+def check_knows_delta(session: SparkSession, advice: str) -> None:
+    """Raise InvalidConfig, with ``advice``, for a classic session without Delta's jars; no job runs."""
+    if "connect" in type(session).__module__:
+        return  # its server answers for its jars, and only when it is asked for rows
+    from pyspark.errors import AnalysisException
+
+    try:
+        session.read.format("delta").load("file:///there is no such table")
+    except Exception as error:
+        if "DATA_SOURCE_NOT_FOUND" in str(error):
+            raise InvalidConfig(f"This process has a Spark session without Delta's jars. {advice}") from None
+        if not isinstance(error, AnalysisException):  # by which Delta says that there is no such table
+            raise
+
+
 def check_workers_see(session: SparkSession, storage: Storage) -> None:
     """Raise InvalidConfig where a lake is a folder that Spark's workers, being other machines, do not have.
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from duckrun.engines.spark.process.checks import (
     CONNECT_PORT,
     check_java,
+    check_knows_delta,
     check_speaks_connect,
     import_pyspark,
     no_master,
@@ -52,6 +53,10 @@ class _Shared:
     address: str
 
 
+_OTHERS = (
+    "Something else made that session, such as SparkSession.builder.getOrCreate() in an asset or a script. Take duckrun's there: "
+    "in Dagster session() of a SparkResource, an argument of the asset; elsewhere duckrun.spark.spark_session()."
+)
 _lock = threading.RLock()
 _shared: _Shared | None = None
 
@@ -100,9 +105,15 @@ def spark_session(
             if address is not None and address != present:
                 raise InvalidConfig(
                     f"Spark was asked for at {shown(address)}, but this process has a session at {shown(present)}; a process "
-                    "holds one. Use that address, or stop the session first "
-                    "(duckrun.spark.stop_spark_session)."
+                    "holds one. "
+                    + (
+                        _OTHERS
+                        if _shared is None
+                        else "Use that address, or stop the session first (duckrun.spark.stop_spark_session)."
+                    )
                 )
+            if _shared is None:
+                check_knows_delta(existing, _OTHERS)
             apply_storage(existing, storage)
             return existing
         if address is None:

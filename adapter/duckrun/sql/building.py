@@ -1,0 +1,20 @@
+"""Small parts of syntax trees that the rules of ``for_spark`` are made of."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from duckrun.errors import UnsupportedFeature
+
+
+def call(name: str, *arguments: exp.Expr) -> exp.Anonymous:
+    """A call of a function of Spark's, by its name there."""
+    return exp.Anonymous(this=name, expressions=list(arguments))
+
+
+def number(value: int) -> exp.Expr:
+    return exp.Neg(this=exp.Literal.number(-value)) if value < 0 else exp.Literal.number(value)
+
+
+def untranslated(what: str, otherwise: str = "") -> UnsupportedFeature:
+    return UnsupportedFeature(f"{what} is not translated to Spark's SQL; {otherwise}run this with engine: duckdb.")

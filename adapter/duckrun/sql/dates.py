@@ -1,0 +1,141 @@
+"""Which expressions of a query are dates: a date minus a date is a number of days in DuckDB, an interval in Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from sqlglot import exp
+
+_COLUMNS = "columns"  # of what stands for a table: its columns, lower-case, and whether each is a date
+_DAYS = "days"  # of a subtraction: both sides are dates
+_LIKE_FIRST = (
+    exp.Paren, exp.Max, exp.Min, exp.Lag, exp.Lead, exp.FirstValue, exp.LastValue, exp.First, exp.Last, exp.AnyValue, exp.ArgMax,
+    exp.ArgMin, exp.Window, exp.Filter, exp.Nullif, exp.IgnoreNulls, exp.RespectNulls, exp.Alias,
+)  # fmt: skip
+
+
+def with_columns(table: exp.Expr, dates: Mapping[str, bool]) -> exp.Expr:
+    """What stands for a table in a query, which knows its columns: is each a date?"""
+    table.meta[_COLUMNS] = {name.lower(): date for name, date in dates.items()}
+    return table
+
+
+def mark_days(root: exp.Expr) -> None:
+    """Mark each subtraction of two dates in a tree."""
+    for node in root.find_all(exp.Sub):
+        if is_date(node.this) and is_date(node.expression):
+            node.meta[_DAYS] = True
+
+
+def gives_days(node: exp.Expr) -> bool:
+    return bool(node.meta.get(_DAYS))
+
+
+def is_date(node: Any) -> bool:
+    """True for what can be seen to be a date, by its own form or by the tables of its query."""
+    match node:
+        case exp.Cast():
+            return bool(node.to.this == exp.DataType.Type.DATE)
+        case exp.CurrentDate() | exp.LastDay() | exp.DateFromParts():
+            return True
+        case exp.Column():
+            return not node.is_star and _column(node.name.lower(), node.table.lower(), node.find_ancestor(exp.Query))
+        case exp.Add() | exp.Sub():
+            return is_date(node.this) and (isinstance(node.expression, exp.Literal) or _is_integer(node.expression))
+        case exp.Case():
+            return _all([*(branch.args["true"] for branch in node.args["ifs"]), node.args.get("default")])
+        case exp.If():
+            return _all([node.args["true"], node.args.get("false")])
+        case exp.Coalesce() | exp.Greatest() | exp.Least():
+            return _all([node.this, *node.expressions])
+        case exp.Subquery():
+            return isinstance(node.this, exp.Select) and is_date(node.this.selects[0])
+    return isinstance(node, _LIKE_FIRST) and is_date(node.this)
+
+
+def _all(nodes: list[Any]) -> bool:
+    known = [node for node in nodes if node is not None and not isinstance(node, exp.Null)]
+    return bool(known) and all(map(is_date, known))
+
+
+def _is_integer(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Cast) and node.to.this in exp.DataType.INTEGER_TYPES
+
+
+def _column(name: str, table: str, query: Any) -> bool:
+    """Is a column a date that a query reads, or the query around it?"""
+    while query is not None:
+        for source in _sources(query):
+            if table in ("", source.alias_or_name.lower()):
+                found = _of_source(source, name)
+                if found is not None:
+                    return found
+        query = query.parent and query.parent.find_ancestor(exp.Query)
+    return False
+
+
+def _sources(query: exp.Expr) -> Iterator[exp.Expr]:
+    start = query.args.get("from_")
+    if start is not None:
+        yield start.this
+        yield from (join.this for join in start.this.args.get("joins") or [])
+    yield from (join.this for join in query.args.get("joins") or [])
+
+
+def _of_source(source: Any, name: str) -> bool | None:
+    """The same of one source; None where it does not have the column, or is not known."""
+    if _COLUMNS in source.meta:
+        return source.meta[_COLUMNS].get(name)
+    names = source.alias_column_names
+    if isinstance(source, exp.Subquery):
+        return _of_query(source.this, name, names)
+    if isinstance(source, exp.Table) and not source.db:
+        cte = _cte(source)
+        return None if cte is None else _of_query(cte.this, name, names or cte.alias_column_names)
+    return None
+
+
+def _of_query(query: Any, name: str, names: list[str]) -> bool | None:
+    """The same of a result; ``names`` are those that an alias gives its columns."""
+    if isinstance(query, exp.Subquery):
+        return _of_query(query.this, name, names)
+    if isinstance(query, exp.SetOperation):
+        sides = [_of_query(side, name, names or query.left.named_selects) for side in (query.left, query.right)]
+        return None if None in sides else all(sides)
+    if not isinstance(query, exp.Select):
+        return None
+    if names and not query.is_star:
+        at = [each.lower() for each in names].index(name) if name in map(str.lower, names) else len(query.selects)
+        return is_date(query.selects[at]) if at < len(query.selects) else None
+    for item in query.selects:
+        if not item.is_star:
+            if item.alias_or_name.lower() == name:
+                return is_date(item)
+        elif not _changes(item):
+            table = item.table.lower() if isinstance(item, exp.Column) else ""
+            for source in _sources(query):
+                found = _of_source(source, name) if table in ("", source.alias_or_name.lower()) else None
+                if found is not None:
+                    return found
+    return None
+
+
+def _changes(star: Any) -> bool:
+    whole = star.this if isinstance(star, exp.Column) else star
+    return bool(whole.args.get("replace") or whole.args.get("rename"))
+
+
+def _cte(table: exp.Table) -> Any:
+    """The common table expression that a name stands for: the nearest of those before the place where the name stands."""
+    inside, node = None, table.parent
+    while node is not None:
+        if isinstance(node, exp.CTE):
+            inside = node
+        for cte in node.args["with_"].expressions if node.args.get("with_") else []:
+            if cte is inside:
+                break
+            if cte.alias.lower() == table.name.lower():
+                return cte
+        node = node.parent
+    return None

@@ -1,0 +1,144 @@
+"""DuckDB's arithmetic of dates and times in Spark's SQL."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlglot import exp
+
+from duckrun.sql.building import call, number, untranslated
+from duckrun.sql.dates import gives_days
+
+MONTHS = {"month": 1, "quarter": 3, "year": 12, "decade": 120, "century": 1200}
+_PLACES = {"week": 0, "day": 0, "hour": 1, "minute": 2, "second": 3}  # in make_dt_interval
+_MADE = ("make_ym_interval", "make_dt_interval", "make_interval")
+_TIMES = (
+    exp.DataType.Type.TIMESTAMP,
+    exp.DataType.Type.TIMESTAMPTZ,
+    exp.DataType.Type.TIMESTAMPLTZ,
+    exp.DataType.Type.TIMESTAMPNTZ,
+)
+
+
+def day_of_week(node: Any) -> exp.Expr:
+    """Sunday is 0 in DuckDB, 1 in Spark."""
+    return exp.Paren(this=exp.Sub(this=exp.DayOfWeek(this=node), expression=number(1)))
+
+
+def extract(node: Any) -> exp.Expr:
+    part = node.this.name.lower()
+    return day_of_week(node.expression) if part in ("dow", "dayofweek", "weekday") else node
+
+
+def date_diff(node: Any) -> exp.Expr:
+    """DuckDB counts the boundaries between two times (31 January to 1 February is a month), Spark whole units."""
+    unit = node.args.get("unit") or exp.var("DAY")
+    part = exp.Literal.string(unit.name)
+    cut = [call("date_trunc", part.copy(), side) for side in (node.expression, node.this)]
+    return call("timestampdiff", exp.var(unit.name), *cut)
+
+
+def date_add(node: Any) -> exp.Expr:
+    """``date_add(d, interval …)``: Spark's function takes a number of days."""
+    interval = node.expression
+    return exp.Paren(this=plus(exp.Add(this=node.this, expression=interval))) if is_interval(interval) else node
+
+
+def interval(node: Any) -> exp.Expr:
+    """``interval (n) day``: Spark's literal takes a literal."""
+    amount = node.this.unnest() if node.this is not None else None
+    if amount is None or node.args.get("unit") is None:
+        return node
+    if isinstance(amount, exp.Literal):
+        node.set("this", exp.Literal.string(amount.name))
+        return node
+    return interval_of(amount, node.args["unit"].name)
+
+
+def interval_of(amount: exp.Expr, unit: str) -> exp.Expr:
+    """An interval of a number that is computed."""
+    unit = unit.lower().removesuffix("s")
+    if unit in MONTHS:
+        return call("make_ym_interval", number(0), _times(amount, MONTHS[unit]))
+    if unit not in _PLACES:
+        raise untranslated(f"interval … {unit} of an amount that is computed")
+    return call(
+        "make_dt_interval", *(number(0) for _ in range(_PLACES[unit])), _times(amount, 7 if unit == "week" else 1)
+    )
+
+
+def _times(amount: exp.Expr, factor: int) -> exp.Expr:
+    return amount if factor == 1 else exp.Mul(this=exp.Paren(this=amount), expression=number(factor))
+
+
+def truncated(node: Any) -> exp.Expr:
+    """``date_trunc``: of a date or a timestamp without zone it has none in DuckDB, in Spark it always has one. The branch that
+    is never taken gives the type of the other kind."""
+    part = call("date_trunc", exp.Literal.string(node.unit.name), node.this)
+    return call("if", exp.false(), node.this.copy(), exp.cast(part, "timestamp_ntz", dialect="spark"))
+
+
+def plus(node: Any) -> exp.Expr:
+    """A date with an interval added or taken off is a timestamp in DuckDB, also where the interval is of days."""
+    left, right = node.this, node.expression
+    if is_interval(right) and not is_interval(left):
+        node.set("this", as_timestamp(left))
+    elif isinstance(node, exp.Add) and is_interval(left) and not is_interval(right):
+        node.set("expression", as_timestamp(right))
+    elif gives_days(node):
+        return exp.cast(call("datediff", left, right), "bigint")
+    return node
+
+
+def as_timestamp(value: Any) -> exp.Expr:
+    """A date as the timestamp at its midnight; a timestamp of either kind as it is. The types of columns are not known here,
+    but to Spark: the common type of a date and a timestamp is the timestamp's."""
+    if _is_time(value) or isinstance(value, exp.Literal):
+        return value.copy()
+    nothing = exp.cast(exp.null(), "timestamp_ntz", dialect="spark")
+    return call("coalesce", value.copy(), nothing)
+
+
+def is_interval(node: Any) -> bool:
+    """True for what can be seen to be an interval; no table has a column of that type."""
+    match node:
+        case exp.Interval():
+            return True
+        case exp.Paren() | exp.Neg():
+            return is_interval(node.this)
+        case exp.Mul() | exp.Div():
+            return is_interval(node.this) or is_interval(node.expression)
+        case exp.Add() | exp.Sub():
+            return is_interval(node.this) and is_interval(node.expression)
+        case exp.Cast():
+            return bool(node.to.this in exp.DataType.Type.__members__.values() and "INTERVAL" in node.to.this.name)
+        case exp.Anonymous():
+            return str(node.this).lower() in _MADE
+    return False
+
+
+def may_hold_months(node: exp.Expr) -> bool:
+    """True unless an interval is of days or shorter ones only."""
+    for part in node.walk():
+        if isinstance(part, exp.Interval):
+            unit = part.args.get("unit")
+            if unit is None or unit.name.lower().removesuffix("s") not in _PLACES:
+                return True
+        elif isinstance(part, exp.Anonymous) and str(part.this).lower() == "make_ym_interval":
+            return True
+    return False
+
+
+def _is_time(node: Any) -> bool:
+    match node:
+        case exp.Paren():
+            return _is_time(node.this)
+        case exp.Cast():
+            return node.to.this in _TIMES
+        case exp.CurrentTimestamp():
+            return True
+        case exp.Add() | exp.Sub():
+            return is_interval(node.this) != is_interval(node.expression)
+        case exp.Anonymous():
+            return str(node.this).lower() == "coalesce" and _is_time(node.expressions[-1])
+    return False
