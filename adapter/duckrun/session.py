@@ -32,7 +32,19 @@ from duckrun.statements.parse.parameters import Params
 from duckrun.statements.parse.tokens import StatementText
 from duckrun.statements.run import run
 from duckrun.table import Table
-from duckrun.values.rows import AppTransaction, Commit, EngineName, ReadSpec, RowSpec, SchemaMode, StagedFile, WriteSpec
+from duckrun.values.options import given
+from duckrun.values.rows import (
+    AppTransaction,
+    Commit,
+    EngineName,
+    ReadSpec,
+    Returning,
+    RowSpec,
+    SchemaMode,
+    Spec,
+    StagedFile,
+    WriteSpec,
+)
 from duckrun.values.snapshot import Scan, Snapshot
 from duckrun.values.tables import CommitSpec, MaintenanceResult, MaintenanceSpec, TableSpec
 
@@ -132,6 +144,10 @@ class Session:
         self.ensure_open()
         return self._lakes
 
+    def look_in(self, lakes: Lakes) -> None:
+        """Look up names in these lakes from now on: USE."""
+        self._lakes = lakes
+
     @property
     def pins(self) -> Pins:
         """The pins of the next statement: those of the run, or fresh ones."""
@@ -176,14 +192,17 @@ class Session:
         """Carry out SQL statements, in DuckDB's dialect or Spark's, and give the result of the last one.
 
         A query gives a Frame: lazy, over tables and views by ``name``, ``schema.name`` or ``lake.schema.name``, each at one
-        version. A statement that writes makes one commit and gives it; maintenance gives a MaintenanceResult, and what
-        makes no version (views, DROP) a Done. ``schema_mode`` is for INSERT and MERGE; ``app`` makes writes happen once.
+        version. A statement that writes makes one commit and gives it, or its rows where it has a RETURNING; maintenance gives
+        a MaintenanceResult, and what makes no version (views, DROP) a Done. ``schema_mode`` is for INSERT and MERGE; ``app`` makes writes happen once.
         ``params`` are the values of ``?`` and ``$1`` (a list) or of ``$name`` (a dict), each a literal of its own type.
 
         Raises UnsupportedFeature for a statement that is not supported, InvalidConfig for what is no SQL, ReadOnlyLake:
         these before anything runs. TableNotFound has the nearest names.
         """
         self.ensure_open()
+        given(text, str, "text", "sql()")
+        if app is not None:
+            given(app, AppTransaction, "app", "sql()")
         return run(self, text, dialect=dialect, params=params, schema_mode=schema_mode, app=app)
 
     def table(self, name: str | TableRef) -> Table:
@@ -200,7 +219,7 @@ class Session:
 
     def scan(self, name: str | TableRef, spec: ReadSpec | None = None, *, engine: EngineName | None = None) -> Frame:
         """Some columns and rows of one table, at the pinned version or the one that the spec names: lazy."""
-        ref, spec = self.ref(name), spec or ReadSpec()
+        ref, spec = self.ref(name), given(spec, ReadSpec, "spec", "scan()") if spec is not None else ReadSpec()
         chosen = self.engine_of(engine or self.engine_name)
         chosen.reach(self.lakes.of(ref).storage)
         snapshot = self.snapshot(ref, spec)
@@ -253,6 +272,7 @@ class Session:
         *,
         engine: EngineName | None = None,
         reads: Reads = NOTHING,
+        returning: Returning | None = None,
     ) -> Commit: ...
 
     @overload
@@ -268,26 +288,28 @@ class Session:
         *,
         engine: EngineName | None = None,
         reads: Reads = NOTHING,
+        returning: Returning | None = None,
     ) -> Commit | MaintenanceResult:
         """Carry out one spec on a table, as one commit.
 
         ``source`` is a pyarrow Table or RecordBatchReader, a pandas or polars frame (lazy too), a DuckDB relation, a
         Frame, a Spark DataFrame, or duckrun.SQL. A Spark DataFrame is written by Spark whatever the session's engine.
-        ``reads`` is what the spec was computed from, beside the source.
+        ``reads`` is what the spec was computed from, beside the source; ``returning`` gets the rows that DuckDB writes, or deletes.
 
         Rows that were computed from the table itself never go on top of another writer's change of its rows: duckrun.SQL
         is computed again from what is there then, for any other source SourceOutdated (a CommitConflict) is raised.
         """
         ref = self.ref(name)
-        transaction = self._transaction(ref, spec.app)
+        transaction = self._transaction(ref, given(spec, Spec, "spec", "execute()"))
+        transaction.returning = returning
         chosen = self._writing_engine(engine or self.engine_name, source, ref)
         chosen.reach(transaction.lake.storage)
 
         for attempt in self.attempts(ref) if isinstance(source, SQL) else (nullcontext(),):
             with attempt:
-                given = self._computed(source, chosen)
-                transaction.reads = None if isinstance(spec, TableSpec) else together(reads, self._reads(given))
-                return chosen.execute(spec, given, transaction)
+                rows = self._computed(source, chosen)
+                transaction.reads = None if isinstance(spec, TableSpec) else together(reads, self._reads(rows))
+                return chosen.execute(spec, rows, transaction)
         raise AssertionError("the last attempt returns or raises")
 
     def attempts(self, ref: TableRef) -> Iterator[AbstractContextManager[None]]:
@@ -298,9 +320,10 @@ class Session:
         once = self._pins is not None and self.log.read(ref.location) is not None
         return attempts(ref, self.pins, once=once)
 
-    def _transaction(self, ref: TableRef, app: AppTransaction | None = None) -> Transaction:
+    def _transaction(self, ref: TableRef, spec: Spec | None = None) -> Transaction:
         lake = self.lakes.of(ref)
-        return Transaction(lake, ref, app=app, pins=self._pins, log=self._log, sees=self._commit_meets)
+        app, words = (None, None) if spec is None else (spec.app, spec.commit_metadata)
+        return Transaction(lake, ref, app=app, pins=self._pins, log=self._log, sees=self._commit_meets, metadata=words)
 
     def _commit_meets(self, transaction: Transaction, other: CommitRecord, predicate: str) -> bool:
         """Whether a commit of another writer's changed rows for which a predicate (DuckDB's SQL) is true; in doubt it did."""
@@ -324,7 +347,7 @@ class Session:
 
     def commit_staged(self, name: str | TableRef, files: Sequence[StagedFile], spec: WriteSpec) -> Commit:
         """Make staged files visible in one commit (append, overwrite, or error for a new table)."""
-        return self._embedded.commit_staged(files, spec, self._transaction(self.ref(name), spec.app))
+        return self._embedded.commit_staged(files, spec, self._transaction(self.ref(name), spec))
 
     @property
     def _embedded(self) -> DuckDBEngine:
@@ -362,7 +385,7 @@ class Session:
 
     def register(self, name: str, frame: Any) -> None:
         """Give a frame or any tabular value a name that statements of this session can read."""
-        self.engine.register(name, frame, self._reads(frame))
+        self.engine.register(given(name, str, "name", "register()"), frame, self._reads(frame))
 
     def ref(self, name: str | TableRef) -> TableRef:
         """The table of a name: ``name``, ``schema.name`` or ``lake.schema.name``, whether it exists or not.
@@ -371,7 +394,7 @@ class Session:
         """
         if isinstance(name, TableRef):
             return name
-        found = self.lakes.locate(name)
+        found = self.lakes.locate(given(name, str, "name", "a table"))
         if found.view is not None:
             raise InvalidConfig(
                 f"{found.ref} is a view: read it by read.table() or sql(); it has no versions and takes no rows."
@@ -392,13 +415,14 @@ class Session:
 
         In a read-only session it is read-only too. Raises InvalidConfig for the name of a lake, a schema or an engine.
         """
+        given(name, str, "name", "attach()")
         lake = self.lakes.attach(root, name, read_only=read_only, storage_options=storage_options)
         for engine in self._engines.values():
             engine.reach(lake.storage)
 
     def detach(self, name: str) -> None:
         """Forget an attached lake; its tables stay as they are. Raises InvalidConfig."""
-        self.lakes.detach(name)
+        self.lakes.detach(given(name, str, "name", "detach()"))
 
     def close(self) -> None:
         """Close what this session opened, so that its frames answer nothing more. A given Spark session stays open."""

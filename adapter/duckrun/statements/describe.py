@@ -14,6 +14,7 @@ from duckrun.engines.engine import Engine
 from duckrun.engines.frame import LazyRows
 from duckrun.errors import InvalidConfig
 from duckrun.lake.lakes import Lakes, Located
+from duckrun.statements.information import held
 from duckrun.statements.reading import Reading
 from duckrun.statements.values import Describe, Parts, Show
 from duckrun.values.nearest import did_you_mean
@@ -26,16 +27,10 @@ def names(lakes: Lakes, temporary: Sequence[str], statement: Show) -> pa.Table:
         found = [".".join(filter(None, (lake.name, name))) for lake in lakes for name in sorted(lake.schemas())]
         return _table({"schema": pa.string()}, [(name,) for name in found])
     schema = statement.within[-1] if statement.within else None
-    lake = lakes.own
+    lake = lakes.lake
     if len(statement.within) > 1:
         lake = lakes.named(statement.within[0], ".".join(statement.within))
-    rows = [
-        (name, view, kind)
-        for name in ([schema] if schema is not None else sorted(lake.schemas()))
-        for kind, listed in (("table", lake.tables(name)), ("view", lake.views(name)))
-        for view in sorted(listed)
-        if statement.what == "tables" or kind == "view"
-    ]
+    rows = [each for each in held(lake, schema) if statement.what == "tables" or each[2] == "view"]
     rows += [("", name, "temporary view") for name in sorted(temporary) if schema is None]
     return _table(dict.fromkeys(("schema", "name", "kind"), pa.string()), rows)
 

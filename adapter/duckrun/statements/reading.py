@@ -16,6 +16,8 @@ from duckrun.lake.lakes import OWN_CATALOGS
 from duckrun.run.pins import Read, Reads, together
 from duckrun.sql.dialects import text_in
 from duckrun.sql.names import parse_query, replace_tables
+from duckrun.statements import information
+from duckrun.statements.information import is_information
 from duckrun.values.snapshot import Snapshot, TableRef
 
 if TYPE_CHECKING:
@@ -47,7 +49,7 @@ class Reading:
 
     def pinned(self, tree: exp.Expr) -> exp.Expr:
         """A query or expression with every table at its version, and every view as its query."""
-        return replace_tables(tree, self._resolve, self.lakes.own.default_schema)
+        return replace_tables(tree, self._resolve, self.lakes.schema)
 
     def text(self, tree: exp.Expr) -> str:
         """A query or expression as the engine's own SQL, pinned."""
@@ -67,6 +69,9 @@ class Reading:
             _refuse_travel(name, "a value of this session", version, timestamp)
             self.reads = together(self.reads, self.engine.named_reads(name))
             return None
+        if is_information(parts_of(table)):
+            _refuse_travel(name, "a list of what is there", version, timestamp)
+            return information.view(self, parts_of(table))
         found = locate(self.lakes, parts_of(table))
         ref, view = found.ref, found.view
         self._refuse_circle(str(ref))
@@ -163,7 +168,7 @@ def qualified_view(tree: exp.Expr, view: TableRef, own: str | None) -> exp.Expr:
     def qualify(table: exp.Table) -> exp.Expr | None:
         if table.catalog and table.catalog not in (own, *OWN_CATALOGS):
             return None
-        named = exp.table_(table.name, db=table.db or view.schema, catalog=view.catalog, quoted=True)
+        named = exp.table_(table.name, db=table.db or view.schema, catalog=view.catalog or OWN_CATALOGS[0], quoted=True)
         for clause in ("when", "version"):
             named.set(clause, table.args.get(clause))
         return named

@@ -17,16 +17,22 @@ from duckrun.lake.lake import Lake, ViewDefinition
 from duckrun.lake.lakes import OWN_CATALOGS, Lakes, Located
 from duckrun.run.pins import Pins, Reads as VersionsRead
 from duckrun.sql.dialects import text_in
+from duckrun.sql.files import with_absolute_paths
 from duckrun.sql.names import replace_tables
-from duckrun.statements import describe
+from duckrun.statements import describe, schemas
+from duckrun.statements.checks import Checks
+from duckrun.statements.information import is_information
 from duckrun.statements.parse.parameters import Params
 from duckrun.statements.parse.parsing import numbered, parse
 from duckrun.statements.parse.parts import unsupported
 from duckrun.statements.parse.tokens import StatementText
 from duckrun.statements.plan import merge, rows, upsert
+from duckrun.statements.plan.returning import returning
 from duckrun.statements.plan.rows import Asked, Work
 from duckrun.statements.reading import Reading, dotted, locate, parts_of
+from duckrun.statements.temporary import Changes, change as change_temporary, is_change, is_temporary
 from duckrun.statements.values import (
+    CreateSchema,
     CreateTable,
     CreateTableAs,
     CreateTemporary,
@@ -36,9 +42,11 @@ from duckrun.statements.values import (
     Describe,
     Done,
     Drop,
+    DropSchema,
     Explain,
     Insert,
     Merge,
+    OfNames,
     OnTable,
     Parts,
     Prepare,
@@ -49,8 +57,9 @@ from duckrun.statements.values import (
     Statement,
     TableStatement,
     Update,
+    Use,
 )
-from duckrun.values.rows import AppTransaction, Commit, SchemaMode
+from duckrun.values.rows import AppTransaction, Commit, Returning, SchemaMode
 from duckrun.values.snapshot import TableRef
 from duckrun.values.tables import AddColumn, AlterSpec, Change, CreateSpec, DropColumn, MaintenanceResult
 
@@ -69,9 +78,18 @@ class StatementSession(Protocol):
     def pins(self) -> Pins: ...
     @property
     def engine(self) -> Engine: ...
+    def look_in(self, lakes: Lakes) -> None: ...
     def own(self, rows: LazyRows) -> LazyRows: ...
     def attempts(self, ref: TableRef) -> Iterator[AbstractContextManager[None]]: ...
-    def execute(self, name: TableRef, spec: Any, source: Any | None = None, *, reads: VersionsRead = ...) -> Any: ...
+    def execute(
+        self,
+        name: TableRef,
+        spec: Any,
+        source: Any | None = None,
+        *,
+        reads: VersionsRead = ...,
+        returning: Returning | None = ...,
+    ) -> Any: ...
 
 
 def run(
@@ -89,9 +107,10 @@ def run(
     """
     statements = parse(text, dialect, params, session.prepared)
     target: Located | None = None
+    checks = Checks(session.lakes, session.engine, set(session.temp_views))
     for number, statement in enumerate(statements, 1):
         with numbered(number, len(statements)):
-            target = _checked(session, statement)
+            target = checks.look_at(statement)
     result: Result | None = None
     for number, statement in enumerate(statements, 1):
         with numbered(number, len(statements)):
@@ -108,18 +127,14 @@ def change(
 ) -> Commit:
     """The commit of one change of a table's rows that no text says: a builder's."""
     reading = Reading(session.lakes, session.engine, session.pins, session.temp_views)
-    return _written(session, ref, reading, statement, asked)
+    work = _PLANS[type(statement)](statement, ref, reading, asked)
+    return session.execute(ref, work.spec, work.source, reads=work.reads)
 
 
 def create(session: StatementSession, target: Located, spec: CreateSpec) -> None:
     """Make a table that no text says: a builder's. Raises ReadOnlyLake before any work."""
     target.lake.ensure_writable(target.ref)
     _carried_out(session, spec.dialect, Asked(), CreateTable((target.ref.name,), spec), target)
-
-
-def _written(session: StatementSession, ref: TableRef, reading: Reading, statement: Any, asked: Asked) -> Commit:
-    work = _PLANS[type(statement)](statement, ref, reading, asked)
-    return session.execute(ref, work.spec, work.source, reads=work.reads)
 
 
 _PLANS: dict[type, Callable[[Any, TableRef, Reading, Asked], Work]] = {
@@ -137,37 +152,15 @@ def _carried_out(
     """One statement, from the beginning again where others have changed what it was computed from. ``target`` is what its name
     stands for, where that has been looked up.
     """
-    if isinstance(statement, Reads | CreateTemporary | CreateView | Drop | Rename):
+    if isinstance(statement, Reads | OfNames):
         return _Run(session, dialect, asked).carry_out(statement)
+    if isinstance(statement, Changes) and is_change(session.engine, session.temp_views, statement):
+        return _Run(session, dialect, asked).change_temporary(statement)
     found = target or locate(session.lakes, statement.target)
     for attempt in (nullcontext(),) if isinstance(statement, OnTable) else session.attempts(found.ref):
         with attempt:
             return _Run(session, dialect, asked).change(statement, found)
     raise AssertionError("the last attempt returns or raises")
-
-
-def _checked(session: StatementSession, statement: Statement) -> Located | None:
-    """What the name of the table that a statement writes stands for. Refuses what can be known to fail before anything runs: a
-    read-only lake, what the engine does not have.
-    """
-    if isinstance(statement, Reads):
-        return None
-    if isinstance(statement, CreateTemporary):
-        if statement.kind == "table" and not session.engine.temp_tables:
-            raise UnsupportedFeature(
-                f"CREATE TEMP TABLE {statement.name}: {session.engine.name} has no temporary tables. CREATE TEMP VIEW, or "
-                "connect with engine: duckdb."
-            )
-        return None
-    if isinstance(statement, Drop) and _is_temporary(session, statement.target):
-        return None
-    found = locate(session.lakes, statement.target)
-    found.lake.ensure_writable(found.ref)
-    return found
-
-
-def _is_temporary(session: StatementSession, target: Parts) -> bool:
-    return len(target) == 1 and (target[0].lower() in session.temp_views or session.engine.has_name(target[0]))
 
 
 class _Run:
@@ -178,7 +171,7 @@ class _Run:
         self.engine = session.engine
         self.reading = Reading(session.lakes, self.engine, session.pins, session.temp_views)
 
-    def carry_out(self, statement: Reads | CreateTemporary | CreateView | Drop | Rename) -> Result:
+    def carry_out(self, statement: Reads | OfNames) -> Result:
         match statement:
             case Query():
                 return self.session.own(self.reading.frame(statement.tree))
@@ -195,6 +188,16 @@ class _Run:
             case Deallocate():
                 del self.session.prepared[statement.name]
                 return self._done("DEALLOCATE", statement.name)
+            case Use():
+                lake, schema = self.session.lakes.place(statement.target)
+                self.session.look_in(self.session.lakes.using(lake, schema))
+                return self._done("USE", ".".join(filter(None, (lake.name, schema))))
+            case CreateSchema():
+                reason = schemas.create(self.session.lakes, statement)
+                return self._done("CREATE SCHEMA", ".".join(statement.target), reason)
+            case DropSchema():
+                reason = schemas.drop(self.session.lakes, statement, self._drop_name)
+                return self._done("DROP SCHEMA", ".".join(statement.target), reason)
             case CreateTemporary():
                 return self._create_temporary(statement)
             case CreateView():
@@ -213,7 +216,29 @@ class _Run:
             raise InvalidConfig(f"{target.ref} is a view; only tables can be changed.")
         if isinstance(statement, OnTable):
             return self._on_table(statement, target)
-        return _written(self.session, target.ref, self.reading, statement, self.asked)
+        return self._written(statement, target.ref)
+
+    def _written(self, statement: CreateTableAs | Insert | Update | Delete | Merge, ref: TableRef) -> Result:
+        """The commit of a statement that writes rows, or these where it has a RETURNING."""
+        work = _PLANS[type(statement)](statement, ref, self.reading, self.asked)
+        returned = getattr(statement, "returning", None)
+        if returned is None:
+            return self.session.execute(ref, work.spec, work.source, reads=work.reads)
+        asked = returning(returned, ref, self.reading, self.asked)
+        self.session.execute(ref, work.spec, work.source, reads=work.reads, returning=asked)
+        assert asked.rows is not None, "the engine gives them back"
+        return self.session.own(self.engine.local(asked.rows))
+
+    def change_temporary(self, statement: Changes) -> Result:
+        """INSERT, UPDATE or DELETE of a temporary table."""
+        what, found = change_temporary(self.reading, statement)
+        if getattr(statement, "returning", None) is not None:
+            return self.session.own(self.engine.local(found))
+        count = int(found.column(0)[0].as_py())
+        return Done(what, statement.target[0], self.engine.name, "it is temporary", count)
+
+    def _is_temporary(self, target: Parts) -> bool:
+        return is_temporary(self.engine, self.session.temp_views, target)
 
     def _on_table(self, statement: OnTable, target: Located) -> Result:
         spec: Any = statement.spec
@@ -232,8 +257,8 @@ class _Run:
         return self.session.execute(ref, spec)
 
     def _located(self, target: Parts) -> Located | None:
-        """What a name stands for in the lakes; None for a temporary name."""
-        return None if _is_temporary(self.session, target) else locate(self.session.lakes, target)
+        """What a name stands for in the lakes; None for a temporary name, and a list of what is there."""
+        return None if self._is_temporary(target) or is_information(target) else locate(self.session.lakes, target)
 
     # -- tables and views
 
@@ -245,7 +270,7 @@ class _Run:
         if isinstance(statement, CreateTable):
             commit = self.session.execute(ref, replace(statement.spec, app=self.asked.app))
         else:
-            commit = _written(self.session, ref, self.reading, statement, self.asked)
+            commit = self._written(statement, ref)
         if is_view:
             target.lake.remove_definition(ref)
         return commit
@@ -272,15 +297,20 @@ class _Run:
                     f"View {ref} names {len(statement.columns)} columns, and its query has {len(columns)}."
                 )
             columns = [(name, kind) for name, (_, kind) in zip(statement.columns, columns, strict=True)]
-        text, found = text_in(query, self.dialect), tuple(sorted(set(reads)))
+        text = with_absolute_paths(text_in(query, self.dialect), self.dialect)
+        found = tuple(sorted(set(reads)))
         lake.put_definition(ref, ViewDefinition(text, self.dialect, tuple(columns), found, None, statement.comment))
         return self._done("CREATE VIEW", ref)
 
     def _stored_name(self, table: exp.Table, view: TableRef, lake: Lake, reads: list[str]) -> exp.Expr:
         """A table's name as every process reads it: with its schema, in the view's own lake, at its newest version."""
         name = dotted(table)
-        if _is_temporary(self.session, (name,)):
+        if self._is_temporary((name,)):
             raise InvalidConfig(f"View {view} reads {name}, which only this session knows; make it a table first.")
+        if is_information(parts_of(table)):
+            raise UnsupportedFeature(
+                f"View {view} reads {name}, which each session has of its own; ask it, or CREATE TEMP VIEW."
+            )
         if table.args.get("when") or table.args.get("version"):
             raise UnsupportedFeature(f"View {view} reads {name} at a version; a view in the lake reads the newest one.")
         located = locate(self.session.lakes, parts_of(table))
@@ -296,7 +326,7 @@ class _Run:
 
     def _create_temporary(self, statement: CreateTemporary) -> Result:
         name, kind = statement.name, f"TEMP {statement.kind.upper()}"
-        if _is_temporary(self.session, (name,)):
+        if self._is_temporary((name,)):
             if statement.if_exists == "ignore":
                 return self._done(f"CREATE {kind}", name, "it exists already")
             if statement.if_exists == "error":
@@ -313,7 +343,7 @@ class _Run:
 
     def _drop(self, statement: Drop) -> Result:
         what = f"DROP {statement.kind.upper()}"
-        if _is_temporary(self.session, statement.target):
+        if self._is_temporary(statement.target):
             self.session.temp_views.pop(statement.target[0].lower(), None)
             self.engine.forget(statement.target[0])
             return self._done(what, statement.target[0], "it was temporary")
@@ -326,15 +356,16 @@ class _Run:
         if is_view != (statement.kind == "view"):
             other = "view" if is_view else "table"
             raise InvalidConfig(f"{ref} is a {other}: DROP {other.upper()} {ref}.")
-        if not is_view:
-            lake.drop_table(ref)
-        lake.remove_definition(ref)
-        self.reading.pins.moved(ref, None)
+        self._drop_name(ref)
         return self._done(what, ref)
+
+    def _drop_name(self, ref: TableRef) -> None:
+        self.session.lakes.of(ref).drop(ref)
+        self.reading.pins.moved(ref, None)
 
     def _rename(self, statement: Rename) -> Result:
         what = f"ALTER {statement.kind.upper()} … RENAME TO"
-        if _is_temporary(self.session, statement.target):
+        if self._is_temporary(statement.target):
             raise unsupported(f"{what} of a temporary name")
         found = locate(self.session.lakes, statement.target)
         lake, ref = found.lake, found.ref

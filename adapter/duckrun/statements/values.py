@@ -36,6 +36,13 @@ class Show:
 
 
 @dataclass(frozen=True)
+class Use:
+    """Names that say neither lake nor schema are looked up there: ``schema``, ``lake`` or ``lake.schema``."""
+
+    target: Parts
+
+
+@dataclass(frozen=True)
 class Describe:
     target: Parts
     what: Literal["columns", "detail", "history", "properties"]
@@ -88,6 +95,21 @@ class Drop:
 
 
 @dataclass(frozen=True)
+class CreateSchema:
+    """``target`` is ``schema`` or ``lake.schema``."""
+
+    target: Parts
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True)
+class DropSchema:
+    target: Parts
+    if_exists: bool = False
+    cascade: bool = False
+
+
+@dataclass(frozen=True)
 class OnConflict:
     """What becomes of a row whose keys are in the table: None for ``assigned`` is DO NOTHING. Bare names are the table's, the
     row that was to be inserted is ``excluded``.
@@ -110,11 +132,21 @@ class Rename:
 
 
 @dataclass(frozen=True)
+class Returned:
+    """``RETURNING`` this SELECT list, with what it calls the table."""
+
+    columns: str
+    dialect: str
+    alias: str
+
+
+@dataclass(frozen=True)
 class Insert:
     """Rows of a query into a table.
 
     ``columns`` are those that the query fills, by position; None is all of them. ``partition`` maps partition columns to
-    a value, or None for one that the query gives. ``where`` is what REPLACE WHERE replaces.
+    a value, or None for one that the query gives. ``where`` is what REPLACE WHERE replaces. ``whole`` is the statement itself, as an
+    engine carries it out on a temporary table.
     """
 
     target: Parts
@@ -125,6 +157,10 @@ class Insert:
     partition: tuple[tuple[str, exp.Expr | None], ...] = ()
     where: exp.Expr | None = None
     conflict: OnConflict | None = None
+    returning: Returned | None = None
+    whole: exp.Expr | None = None
+    defaults: bool = False
+    """DEFAULT VALUES: nothing is said of the one row."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +173,8 @@ class Update:
     where: exp.Expr | None = None
     sources: tuple[exp.Expr, ...] = ()
     with_: exp.With | None = None
+    returning: Returned | None = None
+    whole: exp.Expr | None = None
 
 
 @dataclass(frozen=True)
@@ -148,6 +186,8 @@ class Delete:
     where: exp.Expr | None = None
     sources: tuple[exp.Expr, ...] = ()
     with_: exp.With | None = None
+    returning: Returned | None = None
+    whole: exp.Expr | None = None
 
 
 @dataclass(frozen=True)
@@ -219,14 +259,16 @@ class Deallocate:
     name: str
 
 
-Reads = Query | Explain | Show | Describe | Prepare | Deallocate
+Reads = Query | Explain | Show | Describe | Prepare | Deallocate | Use
+OfNames = CreateView | CreateTemporary | CreateSchema | DropSchema | Drop | Rename
+"""What changes which names there are, and no table."""
 TableStatement = Insert | Update | Delete | Merge | CreateTable | CreateTableAs | OnTable
-Statement = Reads | CreateView | CreateTemporary | Drop | Rename | TableStatement
+Statement = Reads | OfNames | TableStatement
 
 
 @dataclass(frozen=True)
 class Done:
-    """What a statement did that makes no version of a table: views, temporary names, drops.
+    """What a statement did that makes no version of a table: schemas, views, temporary names, drops.
 
     Example::
 
@@ -237,3 +279,5 @@ class Done:
     name: str
     engine: str
     reason: str = ""
+    rows: int | None = None
+    """How many rows of a temporary table were changed."""

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from sqlglot import exp
 
 from duckrun.errors import InvalidConfig
+from duckrun.statements.parse.computed import expressions_of, identity_of, is_generated
 from duckrun.statements.parse.parts import query_of, refuse, target_of, unsupported, words_of
 from duckrun.statements.parse.tokens import StatementText, TokenReader, word_of
 from duckrun.statements.values import (
@@ -45,8 +46,6 @@ class _Properties:
 def create(tree: exp.Expr, source: StatementText, sorted_by: Parts) -> Statement:
     """CREATE TABLE, CREATE VIEW, and their temporary forms."""
     kind, dialect, checks = str(tree.args["kind"]).upper(), source.dialect, checks_of(source)
-    if kind == "SCHEMA":
-        raise unsupported("CREATE SCHEMA (a schema is there once it has a table); it")
     if kind not in ("TABLE", "VIEW"):
         raise unsupported(f"CREATE {kind}")
     refuse(tree, f"CREATE {kind}", "clone", "unique", "indexes", "refresh", "concurrently", "clustered")
@@ -70,7 +69,7 @@ def create(tree: exp.Expr, source: StatementText, sorted_by: Parts) -> Statement
         return CreateView(target, query, if_exists, _names_only(listed, "CREATE VIEW"), properties.description)
     layout = {**properties.layout, "sort_by": sorted_by}
     if query is None:
-        columns, named = _columns(listed, dialect, checks)
+        columns, named = _columns(listed, dialect, checks, expressions_of(source))
         spec = tables.CreateSpec(
             columns=tuple(columns),
             if_exists=if_exists,
@@ -101,7 +100,7 @@ def _temporary(
         query = _renamed(query, _names_only(listed, f"CREATE TEMP {kind}"))
     elif kind == "TABLE":
         columns, checks = _columns(listed, dialect, ())
-        if checks or any(not column.nullable for column in columns):
+        if checks or any(not c.nullable or c.computed or c.default is not None for c in columns):
             raise unsupported("CREATE TEMP TABLE with constraints")
         nulls = [exp.alias_(exp.cast(exp.null(), c.type, dialect=dialect), c.name, quoted=True) for c in columns]
         query = exp.select(*nulls).where(exp.false())
@@ -219,7 +218,7 @@ def checks_of(source: StatementText) -> list[str]:
 
 
 def _columns(
-    listed: Sequence[exp.Expr], dialect: str, conditions: Sequence[str]
+    listed: Sequence[exp.Expr], dialect: str, conditions: Sequence[str], generated: Iterator[str] = iter(())
 ) -> tuple[list[tables.ColumnSpec], dict[str, str]]:
     columns: list[tables.ColumnSpec] = []
     checks: dict[str, str] = {}
@@ -230,7 +229,7 @@ def _columns(
 
     for node in listed:
         if isinstance(node, exp.ColumnDef):
-            columns.append(_column(node, dialect))
+            columns.append(_column(node, dialect, generated))
             for constraint in _constraints(node):
                 if isinstance(constraint.kind, exp.CheckColumnConstraint):
                     add(constraint.name or None, constraint.kind)
@@ -243,24 +242,32 @@ def _columns(
     return columns, checks
 
 
-def _column(node: exp.ColumnDef, dialect: str) -> tables.ColumnSpec:
-    """A column with its type, whether it may be NULL, and its comment."""
+def _column(node: exp.ColumnDef, dialect: str, generated: Iterator[str] = iter(())) -> tables.ColumnSpec:
+    """A column with its type, whether it may be NULL, its comment, and what computes it: the next of some expressions."""
     if node.args.get("position"):
         raise unsupported("a new column FIRST or AFTER another")
     if node.args.get("kind") is None:
         raise InvalidConfig(f"The column {node.name} has no type.")
-    nullable, comment = True, None
+    nullable, comment, expression, identity, default = True, None, None, None, None
     for constraint in _constraints(node):
         kind = constraint.kind
         if isinstance(kind, exp.NotNullColumnConstraint):
             nullable = bool(kind.args.get("allow_null"))
         elif isinstance(kind, exp.CommentColumnConstraint):
             comment = kind.this.name
-        elif isinstance(kind, exp.DefaultColumnConstraint) and isinstance(kind.this, exp.Null):
-            continue  # what a column without a default has
+        elif isinstance(kind, exp.DefaultColumnConstraint):
+            # NULL is what a column without one has.
+            default = None if isinstance(kind.this, exp.Null) else kind.this.sql(dialect=dialect)
+        elif is_generated(kind):
+            expression = next(generated, None)
+            if expression is None:
+                raise unsupported("a column with GENERATED, in anything but CREATE TABLE,")
+        elif isinstance(kind, exp.GeneratedAsIdentityColumnConstraint):
+            identity = identity_of(kind, node.name)
         elif not isinstance(kind, exp.CheckColumnConstraint):
             raise unsupported(f"a column with {words_of(kind)}")
-    return tables.ColumnSpec(node.name, node.args["kind"].sql(dialect=dialect), nullable, comment)
+    type_ = node.args["kind"].sql(dialect=dialect)
+    return tables.ColumnSpec(node.name, type_, nullable, comment, expression, identity, default=default)
 
 
 def _constraints(node: exp.ColumnDef) -> Sequence[exp.ColumnConstraint]:
@@ -277,8 +284,6 @@ def _is_check(node: exp.Expr) -> bool:
 def drop(tree: exp.Expr, source: StatementText) -> list[Statement]:
     """DROP TABLE and DROP VIEW, of one name or several."""
     kind = str(tree.args["kind"]).upper()
-    if kind == "SCHEMA":
-        raise unsupported("DROP SCHEMA (drop its tables; a schema without any is gone); it")
     if kind not in ("TABLE", "VIEW"):
         raise unsupported(f"DROP {kind}")
     refuse(tree, f"DROP {kind}", "materialized", "cascade", "constraints", "purge", "concurrently", "sync", "force")
@@ -348,7 +353,10 @@ def _changes(action: exp.Expr, dialect: str, checks: Iterator[str]) -> Iterator[
 def _new_column(node: exp.ColumnDef, dialect: str) -> tables.ColumnSpec:
     if any(isinstance(c.kind, exp.CheckColumnConstraint) for c in _constraints(node)):
         raise unsupported("ADD COLUMN with a CHECK (add the constraint after it); it")
-    return _column(node, dialect)
+    column = _column(node, dialect)
+    if column.default is not None:
+        raise unsupported("ADD COLUMN with DEFAULT")
+    return column
 
 
 def _dropped(action: exp.Expr) -> Iterator[tables.Change]:

@@ -12,19 +12,21 @@ from duckrun.statements.parse.parts import (
     query_of,
     query_start,
     refuse,
+    select_list,
     target_of,
     unsupported,
     with_ctes,
 )
-from duckrun.statements.parse.tokens import StatementText, TokenReader, parted, step_of
-from duckrun.statements.values import Delete, Insert, OnConflict, OnTable, Statement, Update
+from duckrun.statements.parse.tokens import StatementText, TokenReader, parted, step_of, tokens_of
+from duckrun.statements.values import Delete, Insert, OnConflict, OnTable, Parts, Returned, Statement, Update
 from duckrun.values.rows import DeleteSpec
 
+DEFAULT = "DEFAULT"
 _LATER = ("RETURNING", "ORDER BY", "LIMIT")
 
 
 def insert(tree: exp.Expr, source: StatementText) -> list[Statement]:
-    refuse(tree, "INSERT", "ignore", "returning", "default", "stored", "settings", "source")
+    refuse(tree, "INSERT", "ignore", "stored", "settings", "source")
     if tree.args.get("alternative"):
         raise _without_keys(f"INSERT OR {str(tree.args['alternative']).upper()}")
     columns: tuple[str, ...] | None = None
@@ -35,10 +37,13 @@ def insert(tree: exp.Expr, source: StatementText) -> list[Statement]:
     if by_name and columns is not None:
         raise unsupported("INSERT with a list of columns and BY NAME")
     target = target_of(table, "INSERT")
+    if tree.args.get("default"):
+        return [_default_values(target, tree, source, table.alias_or_name)]
     query_of(tree.expression, "INSERT")  # refuses what is no query
     with_, reader = after_with(source, "INSERT")
     start = query_start(reader.left)
     head, text = source.with_(reader.left[:start]), source.with_(reader.left[start:])
+    text, returned = _parted_at(text, "RETURNING")
     text, after = _parted_at(text, "ON", "CONFLICT")
     query = with_ctes(_rows(text), with_)
     where = head.words.index("WHERE") if tree.args.get("where") else None
@@ -48,7 +53,33 @@ def insert(tree: exp.Expr, source: StatementText) -> list[Statement]:
     conflict = None if after is None else _on_conflict(after, table.alias_or_name, with_)
     if conflict is not None and (overwrite or partition or replaced is not None):
         raise unsupported("ON CONFLICT with OVERWRITE, PARTITION or REPLACE WHERE")
-    return [Insert(target, query, columns, by_name, overwrite, partition, replaced, conflict)]
+    if returned is not None and (conflict is not None or overwrite or replaced is not None):
+        raise unsupported("RETURNING of an INSERT with ON CONFLICT, OVERWRITE or REPLACE WHERE")
+    returning = None if returned is None else _returned(TokenReader(returned), table.alias_or_name)
+    return [Insert(target, query, columns, by_name, overwrite, partition, replaced, conflict, returning, tree)]
+
+
+def _default_values(target: Parts, tree: exp.Expr, source: StatementText, alias: str) -> Statement:
+    """``INSERT INTO t DEFAULT VALUES [RETURNING …]``."""
+    before, returned = _parted_at(source, "RETURNING")
+    if before.words[-2:] != (DEFAULT, "VALUES") or isinstance(tree.this, exp.Schema):
+        raise unsupported("INSERT … DEFAULT VALUES with a list of columns, or a clause behind it,")
+    one = f"VALUES ({DEFAULT})"
+    query = _rows(StatementText(one, source.dialect, tuple(tokens_of(one, source.dialect))))
+    returning = None if returned is None else _returned(TokenReader(returned), alias)
+    return Insert(target, query, returning=returning, whole=tree, defaults=True)
+
+
+def _returned(reader: TokenReader, alias: str) -> Returned | None:
+    """``RETURNING`` a list, which ends the statement; None where it does not stand there."""
+    if not reader.accept("RETURNING"):
+        return None
+    if not reader.left:
+        raise reader.error("a list of columns")
+    listed = reader.source.with_(reader.left)
+    if any(each.find(exp.Query, exp.AggFunc, exp.Window) for each in select_list(listed).expressions):
+        raise unsupported("RETURNING of anything but columns of the table and expressions of them")
+    return Returned(listed.written, listed.dialect, alias)
 
 
 def _without_keys(what: str) -> UnsupportedFeature:
@@ -129,52 +160,56 @@ def _partition(head: StatementText) -> tuple[tuple[str, exp.Expr | None], ...]:
 
 
 def update(tree: exp.Expr, source: StatementText) -> list[Statement]:
-    refuse(tree, "UPDATE", "returning", "order", "limit")
+    refuse(tree, "UPDATE", "order", "limit")
     target = target_of(tree.this, "UPDATE")
     alias = tree.this.alias_or_name
     with_, reader = after_with(source, "UPDATE")
     reader.until("SET")
     reader.expect("SET")
-    assigned = assignments(reader.until("FROM", "WHERE", *_LATER), alias)
-    return [Update(target, alias, assigned, *_where_and_sources(reader, "FROM"), with_)]
+    assigned = assignments(reader.until("FROM", "WHERE", *_LATER), alias, defaults=True)
+    where, sources, returning = _rest(reader, "FROM", alias)
+    return [Update(target, alias, assigned, where, sources, with_, returning, tree)]
 
 
-def _where_and_sources(reader: TokenReader, word: str) -> tuple[exp.Expr | None, tuple[exp.Expr, ...]]:
-    """The condition of an UPDATE or DELETE, and the tables that stand before it, behind a word; nothing may follow."""
+def _rest(reader: TokenReader, word: str, alias: str) -> tuple[exp.Expr | None, tuple[exp.Expr, ...], Returned | None]:
+    """The condition of an UPDATE or DELETE, the tables that stand before it, behind a word, and RETURNING; nothing may follow."""
     sources = (from_items(reader.until("WHERE", *_LATER)),) if reader.accept(word) else ()
     where = reader.until(*_LATER).parse() if reader.accept("WHERE") else None
-    reader.end()
-    return where, sources
+    returning = _returned(reader, alias)
+    if returning is None:
+        reader.end()
+    return where, sources, returning
 
 
-def assignments(text: StatementText, alias: str) -> tuple[tuple[str, exp.Expr], ...]:
-    """``SET a = 1, t.b = 2, (c, d) = (3, 4)``."""
+def assignments(text: StatementText, alias: str, *, defaults: bool = False) -> tuple[tuple[str, exp.Expr], ...]:
+    """``SET a = 1, t.b = 2, (c, d) = (3, 4)``; with ``defaults`` a value may be the word DEFAULT."""
     found: list[tuple[str, exp.Expr]] = []
     for part in parted(text, ","):
         reader = TokenReader(part)
-        listed = reader.left and reader.left[0].text == "("
+        listed = reader.source.words[:1] == ("(",)
         names = [part.with_(name) for name in reader.brackets()] if listed else [part.with_(_to_equals(reader))]
         if not reader.accept("=") or not reader.left:
             raise unsupported(f"SET {part.written if part.tokens else ''}")
         values = [part.with_(reader.left)]
         if listed:
             bracket = TokenReader(values[0])
-            values = [part.with_(value) for value in bracket.brackets()] if bracket.left[0].text == "(" else []
+            values = [part.with_(value) for value in bracket.brackets()] if bracket.source.words[0] == "(" else []
             if len(values) != len(names) or bracket.left:
                 raise unsupported("SET of several columns to anything but as many values in brackets")
         for name, value in zip(names, values, strict=True):
             column = _column(name, alias)
-            if value.words == ("DEFAULT",):
-                raise unsupported("SET … = DEFAULT")
+            is_default = value.words == (DEFAULT,)
+            if is_default and not defaults:
+                raise unsupported("SET … = DEFAULT in a MERGE, or behind ON CONFLICT,")
             if column.lower() in {known.lower() for known, _ in found}:
                 raise InvalidConfig(f"The column {column} is set twice.")
-            found.append((column, value.parse()))
+            found.append((column, exp.var(DEFAULT) if is_default else value.parse()))
     return tuple(found)
 
 
 def _to_equals(reader: TokenReader) -> tuple[Token, ...]:
-    texts = [token.text for token in reader.left]
-    reader.at = texts.index("=") if "=" in texts else len(texts)
+    words = reader.source.words  # a column may be called "="
+    reader.at = words.index("=") if "=" in words else len(words)
     return reader.source.tokens[: reader.at]
 
 
@@ -192,11 +227,13 @@ def _column(name: StatementText, alias: str) -> str:
 
 
 def delete(tree: exp.Expr, source: StatementText) -> list[Statement]:
-    refuse(tree, "DELETE", "returning", "order", "limit", "cluster", "tables")
+    refuse(tree, "DELETE", "order", "limit", "cluster", "tables")
     target = target_of(tree.this, "DELETE")
     with_, reader = after_with(source, "DELETE")
-    reader.until("USING", "WHERE")
-    return [Delete(target, tree.this.alias_or_name, *_where_and_sources(reader, "USING"), with_)]
+    reader.until("USING", "WHERE", *_LATER)
+    alias = tree.this.alias_or_name
+    where, sources, returning = _rest(reader, "USING", alias)
+    return [Delete(target, alias, where, sources, with_, returning, tree)]
 
 
 def truncate(tree: exp.Expr, source: StatementText) -> list[Statement]:

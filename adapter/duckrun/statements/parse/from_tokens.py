@@ -7,7 +7,17 @@ from collections.abc import Callable
 from duckrun.errors import InvalidConfig
 from duckrun.statements.parse.parts import query_start, unsupported
 from duckrun.statements.parse.tokens import StatementText, TokenReader, step_of
-from duckrun.statements.values import Deallocate, Describe, OnTable, Parts, Show, Statement
+from duckrun.statements.values import (
+    CreateSchema,
+    Deallocate,
+    Describe,
+    DropSchema,
+    OnTable,
+    Parts,
+    Show,
+    Statement,
+    Use,
+)
 from duckrun.values import tables
 
 
@@ -145,6 +155,45 @@ def _deallocate(reader: TokenReader) -> Statement:
     return Deallocate(reader.identifier().lower())
 
 
+def _use(reader: TokenReader) -> Statement:
+    for word in ("SCHEMA", "DATABASE", "NAMESPACE"):
+        if len(reader.left) > 1 and reader.accept(word):
+            break
+    return Use(_schema(reader))
+
+
+def _create_schema(reader: TokenReader) -> Statement:
+    _refuse_database(reader)
+    if_not_exists = reader.accept("IF", "NOT", "EXISTS")
+    return CreateSchema(_schema(reader), if_not_exists)
+
+
+def _drop_schema(reader: TokenReader) -> Statement:
+    """Without a word, as with RESTRICT, only an empty schema goes."""
+    _refuse_database(reader)
+    if_exists = reader.accept("IF", "EXISTS")
+    name, cascade = _schema(reader), reader.accept("CASCADE")
+    if not cascade:
+        reader.accept("RESTRICT")
+    return DropSchema(name, if_exists, cascade)
+
+
+def _refuse_database(reader: TokenReader) -> None:
+    """DATABASE is Spark's other word for SCHEMA; DuckDB's database is a lake here."""
+    if reader.source.words[1] == "DATABASE" and reader.source.dialect == "duckdb":
+        raise unsupported(f"{reader.source.words[0]} DATABASE (a lake is attached by s.attach()); it")
+
+
+def _schema(reader: TokenReader) -> Parts:
+    """``schema`` or ``lake.schema``. A clause behind it is refused by its words."""
+    name = reader.name()
+    if len(name) > 2:
+        raise InvalidConfig(f"{'.'.join(name)} is no schema; write schema, or lake.schema.")
+    if reader.left and reader.source.words[reader.at] not in ("CASCADE", "RESTRICT"):
+        raise unsupported(f"{reader.source.words[0]} {reader.source.words[1]} … {reader.source.words[reader.at]}")
+    return name
+
+
 _BY_WORDS: dict[tuple[str, ...], Callable[[TokenReader], Statement]] = {
     ("DESCRIBE", "DETAIL"): _describe("detail"),
     ("DESC", "DETAIL"): _describe("detail"),
@@ -156,6 +205,11 @@ _BY_WORDS: dict[tuple[str, ...], Callable[[TokenReader], Statement]] = {
     ("CONVERT", "TO", "DELTA"): _convert,
     ("SHOW",): _show,
     ("DEALLOCATE",): _deallocate,
+    ("USE",): _use,
+    ("CREATE", "SCHEMA"): _create_schema,
+    ("CREATE", "DATABASE"): _create_schema,
+    ("DROP", "SCHEMA"): _drop_schema,
+    ("DROP", "DATABASE"): _drop_schema,
     ("COMMENT", "ON"): _comment,
 }
 

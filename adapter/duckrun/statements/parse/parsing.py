@@ -13,6 +13,7 @@ from sqlglot import exp
 
 from duckrun.errors import DuckrunError, InvalidConfig
 from duckrun.sql.names import DIALECTS
+from duckrun.sql.written import read_from
 from duckrun.statements.parse import by_tokens, from_ddl, from_dml, from_merge, from_tokens
 from duckrun.statements.parse.parameters import Params, filled, marks_of, with_texts
 from duckrun.statements.parse.parts import named, unsupported
@@ -72,6 +73,7 @@ def _statements(source: StatementText) -> list[Statement]:
     if statement is not None:
         return [statement]
     sorted_by: tuple[str, ...] = ()
+    whole = source
     if source.words[0] == "CREATE":
         source, sorted_by = from_tokens.without_sorted_by(source)
     if source.words[0] == "INSERT":
@@ -85,6 +87,8 @@ def _statements(source: StatementText) -> list[Statement]:
         raise unsupported(named(source))
     if isinstance(tree, exp.Create):
         return [from_ddl.create(tree, source, sorted_by)]
+    if isinstance(tree, exp.Insert) and whole is not source:  # what was left out for the parser is the statement's too
+        tree = read_from(tree, whole.dialect, whole.text, whole.tokens)
     for kind, read in _BY_TREE.items():
         if isinstance(tree, kind):
             return read(tree, source)

@@ -106,7 +106,15 @@ def from_items(source: StatementText) -> exp.Expr:
     return read_from(first, source.dialect, source.text, source.tokens)
 
 
-def _between(source: StatementText, before: str, after: str) -> exp.Expr:
+def select_list(source: StatementText) -> exp.Select:
+    """The tree of a text that may follow SELECT, and is a list and nothing else."""
+    select = _between(source, "SELECT", "")
+    if any(select.args[key] for key in set(select.args) - {"expressions"}):
+        raise unsupported(f"{source.written} as a list of columns")
+    return select
+
+
+def _between(source: StatementText, before: str, after: str) -> exp.Select:
     """The tree of a part of a text, with words around it that are not there."""
     around = [
         [Token(t.token_type, t.text, t.line, t.col, -2, -2) for t in tokens_of(words, source.dialect)]

@@ -58,6 +58,7 @@ class _Merge:
         self.sides = Sides(str(snapshot.ref), statement.alias, snapshot.schema.names, self.items)
         self.spelled = {name.lower(): name for name in snapshot.schema.names}
         self.keys: dict[str, exp.Expr] = {}
+        self.compared: dict[str, exp.Expr] = {}
         self.on: list[exp.Expr] = []
         self._find_keys()
         whens = [self._error(when) for when in _without_nothing(self.statement.whens)]
@@ -79,6 +80,7 @@ class _Merge:
             app=self.asked.app,
             dialect=self.reading.engine.name,
             existing=True,
+            compared={name: self._text(tree) for name, tree in self.compared.items()},
         )
         return Work(spec, source, self.reading.reads)
 
@@ -102,10 +104,10 @@ class _Merge:
 
     def _renamed(self, given: Given) -> Any:
         """Rows at hand, with their keys under the table's names too. Raises InvalidConfig for a value that is no Frame."""
-        renamed = [(value.name, key) for key, value in self.keys.items() if not self._is_same(key, value)]
+        renamed = [(_path(value), key) for key, value in self.keys.items() if not self._is_same(key, value)]
         if not renamed:
             return given.rows
-        pairs = ", ".join(f"{old} AS {new}" for old, new in renamed)
+        pairs = ", ".join(f"{'.'.join(old)} AS {new}" for old, new in renamed)
         if not isinstance(given.rows, LazyRows):
             raise InvalidConfig(
                 f"{self.what}: its keys have other names in the source; give a Frame, or rename them ({pairs})."
@@ -115,7 +117,7 @@ class _Merge:
             raise InvalidConfig(
                 f"{self.what}: the source has a column {', '.join(taken)} that is not the key; rename it, and the key ({pairs})."
             )
-        return given.rows.renamed([*((column, column) for column in given.columns), *renamed])
+        return given.rows.renamed([*(((column,), column) for column in given.columns), *renamed])
 
     # -- ON
 
@@ -124,17 +126,43 @@ class _Merge:
             if name.lower() not in self.spelled or name.lower() not in self.names:
                 raise InvalidConfig(f"MERGE … USING ({name}): both sides must have that column.")
             self.keys[self.spelled[name.lower()]] = column_of(SOURCE, self.names[name.lower()])
+        rest: list[exp.Expr] = []
         for condition in conjuncts(self.statement.on):
             key = self._key(condition)
             if key is None:
-                self.on.append(self.sides.rewritten(condition))
+                rest.append(condition)
             else:
                 self.keys[key[0]] = key[1]
+        if not self.keys:
+            rest = [condition for condition in rest if not self._is_key_by_expression(condition)]
+        self.on = [self.sides.rewritten(condition) for condition in rest]
         if not self.keys:
             raise InvalidConfig(
                 f"{self.what} has no key: its condition needs at least one equality of a column of "
                 f"{self.statement.alias} with the source (AND-ed with whatever else), such as target.id = source.id."
             )
+
+    def _is_key_by_expression(self, condition: exp.Expr) -> bool:
+        """True, with the key noted, for an equality of a value of the table and one of the source, such as lower(t.k) = s.k."""
+        found = equality(condition)
+        if found is None or has_subquery(condition):
+            return False
+        left, right = (self.sides.rewritten(side) for side in found)
+        for side, value in ((left, right), (right, left)):
+            only = names_side(side, TARGET) and not names_side(side, SOURCE)
+            if only and names_side(value, SOURCE) and not names_side(value, TARGET) and self._is_value(value):
+                self._compare(side.sql(dialect="duckdb"), side, value)
+                return True
+        return False
+
+    def _compare(self, name: str, side: exp.Expr, value: exp.Expr) -> None:
+        """A key that is no column of the table, by the name that messages give it."""
+        name = fresh_name(name, [*self.spelled, *self.names, *self.keys])
+        self.keys[name], self.compared[name] = value, side
+
+    def _is_value(self, value: exp.Expr) -> bool:
+        """True for what the source can be asked for: of rows at hand, their columns and fields."""
+        return self.given is None or _path(value) != ()
 
     def _key(self, condition: exp.Expr) -> tuple[str, exp.Expr] | None:
         """The column of the table and the value of the source that an equality joins, if it is one."""
@@ -144,17 +172,20 @@ class _Merge:
         left, right = (self.sides.rewritten(side) for side in found)
         for column, value in ((left, right), (right, left)):
             of_target = isinstance(column, exp.Column) and column.table == TARGET and column.name not in self.keys
-            if self.given is not None and not isinstance(value, exp.Column):
+            if not self._is_value(value) or not names_side(value, SOURCE) or names_side(value, TARGET):
                 continue
-            if of_target and names_side(value, SOURCE) and not names_side(value, TARGET):
+            if of_target:
                 return column.name, value
+            if isinstance(column, exp.Dot) and len(path := _path(column)) > 1 and names_side(column, TARGET):
+                self._compare(".".join(path), column, value)
+                return next(reversed(self.keys.items()))
         return None
 
     # -- clauses
 
     def _with_lists(self, whens: Sequence[When]) -> list[When]:
         """``*`` and VALUES without a list, spelled out where the source's own columns are not all that it will have."""
-        changed = [key for key, value in self.keys.items() if not self._is_same(key, value)]
+        changed = [k for k, value in self.keys.items() if k not in self.compared and not self._is_same(k, value)]
         found: list[When] = []
         for when in whens:
             if when.positional is not None:
@@ -233,7 +264,7 @@ class _Merge:
             condition = self._text(self.sides.rewritten(when.condition, visible))
         if when.assigned is None:
             return MergeClause(when.kind, condition)  # type: ignore[arg-type]
-        values = {self.sides.assigned(name): self.sides.rewritten(value, visible) for name, value in when.assigned}
+        values = {self._assigned(name): self.sides.rewritten(value, visible) for name, value in when.assigned}
         if len(values) < len(when.assigned):
             raise InvalidConfig(f"{self.what} sets a column twice.")
         side = TARGET if when.kind == "not_matched_insert" else SOURCE if "by_source" in when.kind else None
@@ -241,11 +272,24 @@ class _Merge:
             raise InvalidConfig(
                 f"{self.what}: WHEN {when.kind.rpartition('_')[0].upper().replace('_', ' ')} has no row of the {side}."
             )
+        for name in values:
+            if name.lower() not in self.spelled:
+                self.projected.setdefault(name, column_of(SOURCE, name))
         if all(self._is_plain(name, value) for name, value in values.items()):
             for name, value in values.items():
                 self.projected.setdefault(name, value)
             return MergeClause(when.kind, condition, columns=tuple(values))  # type: ignore[arg-type]
         return MergeClause(when.kind, condition, set={name: self._text(value) for name, value in values.items()})  # type: ignore[arg-type]
+
+    def _assigned(self, name: str) -> str:
+        """The column that is set: one of the table, or a new one, which has the type of the source's of that name."""
+        bare = name.lower().removeprefix(f"{self.statement.alias.lower()}.")
+        evolves = self.asked.schema_mode != "fail"
+        return (
+            self.names[bare]
+            if evolves and bare in self.names and bare not in self.spelled
+            else self.sides.assigned(name)
+        )
 
     def _is_plain(self, name: str, value: exp.Expr) -> bool:
         """A source's column that goes into the column of its own name, as the key does if it is one."""
@@ -295,6 +339,14 @@ def _under_with(statement: Merge) -> Merge:
         for when in statement.whens
     )
     return replace(statement, on=under(with_, statement.on), whens=whens)
+
+
+def _path(value: exp.Expr) -> tuple[str, ...]:
+    """The names of a column, or of a field inside of one; nothing for any other expression."""
+    if isinstance(value, exp.Dot):
+        around = _path(value.this)
+        return (*around, value.expression.name) if around and isinstance(value.expression, exp.Identifier) else ()
+    return (value.name,) if isinstance(value, exp.Column) else ()
 
 
 def _takes_all(when: When) -> bool:

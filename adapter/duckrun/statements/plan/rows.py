@@ -19,6 +19,7 @@ from duckrun.sql.dialects import text_in
 from duckrun.sql.names import fresh_name
 from duckrun.statements.parse.from_ddl import renamed
 from duckrun.statements.parse.parts import with_ctes
+from duckrun.statements.plan.defaults import default_of, defaults_of, with_defaults
 from duckrun.statements.plan.sides import (
     SOURCE,
     TARGET,
@@ -103,13 +104,17 @@ def fitted(statement: Insert, snapshot: Snapshot, reading: Reading, schema_mode:
     for name, _ in statement.partition:
         if _spelled(name, spelled, snapshot) not in snapshot.partition_columns:
             raise InvalidConfig(f"Table {snapshot.ref}: {name} is no partition column; PARTITION names those only.")
-    listed = [_spelled(name, spelled, snapshot) for name in statement.columns or types]
+    named = statement.columns or types
+    if statement.defaults:  # one value, of the first column: the others have theirs too
+        named = tuple(types)[:1]
+    listed = [_spelled(name, spelled, snapshot) for name in named]
     if len(set(listed)) < len(listed):
         raise InvalidConfig(f"INSERT into table {snapshot.ref} names a column twice.")
     wanted = [name for name in listed if name not in fixed]
     given_rows = statement.query
+    defaults = defaults_of(snapshot, reading.engine)
     if not statement.by_name:
-        given_rows = with_types(given_rows, wanted, types, reading.engine.name)
+        given_rows = with_types(given_rows, wanted, types, reading.engine.name, defaults)
     found = reading.frame(given_rows).columns
     new: list[str] = []
     if statement.by_name:
@@ -117,7 +122,7 @@ def fitted(statement: Insert, snapshot: Snapshot, reading: Reading, schema_mode:
         new = [name for name in given if name not in types]
     else:
         given = wanted
-        if len(found) > len(wanted) and statement.columns is None and schema_mode != "fail":
+        if len(found) > len(wanted) and named is types and schema_mode != "fail":
             new = found[len(wanted) :]
             given = [*wanted, *new]
         if len(found) != len(given):
@@ -134,13 +139,18 @@ def fitted(statement: Insert, snapshot: Snapshot, reading: Reading, schema_mode:
     for name in given:
         value = exp.column(name, quoted=True)
         kind = types.get(name)
-        cast = value if kind is None else exp.cast(value, kind, dialect=reading.engine.name)
+        grows = schema_mode != "fail" and kind is not None and "STRUCT" in kind.upper()  # fields that are new
+        cast = value if kind is None or grows else exp.cast(value, kind, dialect=reading.engine.name)
         columns.append(exp.alias_(cast, name, quoted=True))
     for name, constant in fixed.items():
         assert constant is not None
         columns.append(
             exp.alias_(exp.cast(constant.copy(), types[name], dialect=reading.engine.name), name, quoted=True)
         )
+    for name in defaults:
+        if name not in given and name not in fixed:
+            filled = exp.cast(default_of(name, defaults), types[name], dialect=reading.engine.name)
+            columns.append(exp.alias_(filled, name, quoted=True))
     query = exp.select(*columns).from_(exp.Subquery(this=renamed(given_rows, given), alias=_alias("given")))
     return query, len(columns) - len(new) < len(types)
 
@@ -180,7 +190,7 @@ def _own_columns(where: exp.Expr, snapshot: Snapshot, reading: Reading) -> str:
 def update(statement: Update, ref: TableRef, reading: Reading, asked: Asked) -> Work:
     """New values for some rows; with FROM, out of the one row of the source that meets the condition."""
     snapshot = reading.snapshot(ref)
-    change = _Change(statement, statement.assigned, snapshot, reading)
+    change = _Change(statement, with_defaults(statement.assigned, snapshot, reading.engine), snapshot, reading)
     texts = dict(zip(change.columns, change.values, strict=True))
     spec = UpdateSpec(texts, change.predicate, app=asked.app, dialect=reading.engine.name)
     return Work(spec, change.source, reading.reads)

@@ -8,8 +8,10 @@ from typing import TypeVar
 from sqlglot import Token, exp
 
 from duckrun.errors import UnsupportedFeature
+from duckrun.sql.names import transpile
 from duckrun.sql.written import dialect_of, written
 from duckrun.statements.parse.tokens import StatementText, parted, step_of, tokens_of, word_of
+from duckrun.statements.plan.defaults import DEFAULT
 
 _BEGIN = ("SELECT", "WITH", "FROM", "VALUES", "TABLE")
 _Edit = tuple[int, int, str]
@@ -41,14 +43,16 @@ def under(with_: exp.With | None, tree: Tree) -> Tree:
     return _read(_spliced(text, added), dialect)
 
 
-def with_types(query: exp.Query, columns: Sequence[str], types: Mapping[str, str], engine: str) -> exp.Query:
+def with_types(
+    query: exp.Query, columns: Sequence[str], types: Mapping[str, str], engine: str, defaults: Mapping[str, str]
+) -> exp.Query:
     """The rows of VALUES, each value cast to the column that it goes into: two rows may differ. Any other query as it is.
 
-    ``types`` are in the engine's SQL.
+    ``types`` are in the engine's SQL, ``defaults`` what DEFAULT means, where it is not NULL, in Spark's.
     """
     values = query.find(exp.Values)
     text = None if values is None else written(values)
-    if values is None or text is None or len(values.expressions) < 2:
+    if values is None or text is None or (len(values.expressions) < 2 and not defaults):
         return query
     dialect = dialect_of(values) or "duckdb"
     added = list[_Edit]()
@@ -59,7 +63,9 @@ def with_types(query: exp.Query, columns: Sequence[str], types: Mapping[str, str
             return query
         for value, column in zip(parts, columns, strict=True):
             start, end = value.tokens[0].start, value.tokens[-1].end + 1
-            given = "NULL" if value.words == ("DEFAULT",) else text[start:end]
+            given = text[start:end]
+            if value.words == (DEFAULT,):
+                given = transpile(defaults.get(column, "NULL"), "spark", dialect)
             kind = exp.DataType.build(types[column], dialect=engine).sql(dialect=dialect)
             added.append((start, end, f"CAST({given} AS {kind})"))
     new = query.copy()

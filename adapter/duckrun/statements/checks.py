@@ -1,0 +1,86 @@
+"""What can be known to fail before anything of a text runs: a read-only lake, what the engine does not have."""
+
+from __future__ import annotations
+
+from duckrun.engines.engine import Engine
+from duckrun.errors import InvalidConfig, TableNotFound, UnsupportedFeature
+from duckrun.lake.lake import INFORMATION
+from duckrun.lake.lakes import Lakes, Located
+from duckrun.statements.information import is_information
+from duckrun.statements.parse.parts import unsupported
+from duckrun.statements.reading import locate
+from duckrun.statements.temporary import is_change, is_temporary
+from duckrun.statements.values import (
+    CreateSchema,
+    CreateTable,
+    CreateTemporary,
+    Delete,
+    Drop,
+    DropSchema,
+    Insert,
+    Reads,
+    Statement,
+    Update,
+    Use,
+)
+
+
+class Checks:
+    """The statements of a text in their order, each with the names that those before it will have made."""
+
+    def __init__(self, lakes: Lakes, engine: Engine, temporary: set[str]) -> None:
+        self.lakes, self.engine = lakes, engine
+        self.temporary = temporary
+        self.is_first = True
+
+    def look_at(self, statement: Statement) -> Located | None:
+        """What the name of the table that a statement writes stands for; None where there is none."""
+        found = self._looked_at(statement)
+        self.is_first = self.is_first and isinstance(statement, Reads)
+        return found
+
+    def _looked_at(self, statement: Statement) -> Located | None:
+        if isinstance(statement, Use):
+            self._use(statement)
+        if isinstance(statement, Reads):
+            return None
+        if isinstance(statement, CreateTemporary):
+            if statement.kind == "table" and not self.engine.temp_tables:
+                raise UnsupportedFeature(
+                    f"CREATE TEMP TABLE {statement.name}: {self.engine.name} has no temporary tables. CREATE TEMP VIEW, or "
+                    "connect with engine: duckdb."
+                )
+            self.temporary.add(statement.name.lower())
+            return None
+        if isinstance(statement, CreateSchema | DropSchema):
+            lake, schema = self.lakes.schema_of(statement.target)
+            lake.ensure_writable(lake.schema_ref(schema))
+            return None
+        columns = statement.spec.columns if isinstance(statement, CreateTable) else ()
+        if not self.engine.column_defaults and any(column.default is not None for column in columns):
+            raise unsupported(f"On {self.engine.name} (engine: spark has it), CREATE TABLE with DEFAULT")
+        if is_information(statement.target):
+            raise InvalidConfig(
+                f"{'.'.join(statement.target)}: what is in {INFORMATION} is computed, and is not written."
+            )
+        if is_change(self.engine, self.temporary, statement):
+            return None
+        if isinstance(statement, Drop) and is_temporary(self.engine, self.temporary, statement.target):
+            self.temporary.discard(statement.target[0].lower())
+            return None
+        if isinstance(statement, Insert | Update | Delete) and statement.returning and not self.engine.returns_rows:
+            raise UnsupportedFeature(
+                f"RETURNING of table {'.'.join(statement.target)}: {self.engine.name} gives no rows of what it writes. Read them by a "
+                "SELECT after it, or by table.changes(), or connect with engine: duckdb."
+            )
+        found = locate(self.lakes, statement.target)
+        found.lake.ensure_writable(found.ref)
+        return found
+
+    def _use(self, statement: Use) -> None:
+        try:
+            self.lakes = self.lakes.using(*self.lakes.place(statement.target))
+        except TableNotFound:
+            if self.is_first:  # else a statement before may make it
+                raise
+            self.lakes = self.lakes.using(*self.lakes.schema_of(statement.target))

@@ -1,0 +1,257 @@
+"""``information_schema`` of the lakes: their schemas, tables, views and columns, in the form of DuckDB's own views of these names.
+
+Each is a query of constants, which either engine reads as it is, and which stays the same however late it is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from sqlglot import exp
+
+from duckrun.engines.duckdb import arrow_types_spelled, spelled_by_duckdb
+from duckrun.errors import InvalidConfig, TableNotFound
+from duckrun.lake.lake import INFORMATION, Lake
+from duckrun.lake.lakes import OWN_CATALOGS
+from duckrun.sql.constants import constant_rows
+from duckrun.values.nearest import did_you_mean
+from duckrun.values.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from duckrun.statements.reading import Reading
+
+Row = Mapping[str, Any]
+_Column = tuple[str, str, bool, str | None, str | None]
+"""Its name, its type, whether it may be NULL, its comment and its default."""
+_TEMPORARY = "temp"
+
+
+def held(lake: Lake, schema: str | None = None) -> Iterator[tuple[str, str, str]]:
+    """The schema, the name and the kind (``table`` or ``view``) of what a lake holds."""
+    for each in [schema] if schema is not None else sorted(lake.schemas()):
+        for kind, names in (("table", lake.tables(each)), ("view", lake.views(each))):
+            yield from ((each, name, kind) for name in sorted(names))
+
+
+def is_information(parts: Sequence[str]) -> bool:
+    """True for the name of a table of ``information_schema``."""
+    return len(parts) > 1 and parts[-2].lower() == INFORMATION
+
+
+def view(reading: Reading, parts: Sequence[str]) -> exp.Expr:
+    """One of the views, with what is there now: of all lakes, or of the one that is named. Raises TableNotFound for another name."""
+    name = parts[-1].lower()
+    if name not in _VIEWS:
+        raise TableNotFound(
+            f"There is no {INFORMATION}.{parts[-1]}.{did_you_mean(name, _VIEWS)} It has {', '.join(_VIEWS)}."
+        )
+    lakes = list(reading.lakes) if len(parts) < 3 else [reading.lakes.named(parts[0], ".".join(parts))]
+    columns, rows = _VIEWS[name]
+    asked = parts[0] if len(parts) == 3 else None
+    with arrow_types_spelled() as spelled:
+        found = [row for lake in lakes for row in rows(_Lake(reading, lake, spelled, asked))]
+        if len(parts) < 3 and name in _TEMPORARIES:
+            found += _TEMPORARIES[name](_Lake(reading, reading.lakes.own, spelled))
+    return constant_rows(columns, found, reading.engine.name)
+
+
+@dataclass(frozen=True)
+class _Lake:
+    """One lake, as a statement reads it."""
+
+    reading: Reading
+    lake: Lake
+    spelled: Callable[[pa.Schema], list[str]]
+    """The types of a schema in DuckDB's words."""
+    asked: str | None = None
+    """What the statement calls the lake."""
+
+    @property
+    def catalog(self) -> str:
+        """The name by which a statement may name it."""
+        return self.asked or self.lake.name or OWN_CATALOGS[0]
+
+    def of_query(self, *name: str) -> list[tuple[str, str]]:
+        """The columns of a name, of a view that does not say them; none of one whose tables are gone."""
+        parts: Any = [exp.to_identifier(part, quoted=True) for part in reversed(name)]
+        table = exp.Table(**dict(zip(("this", "db", "catalog"), parts, strict=False)))
+        try:
+            schema = self.reading.frame(exp.select("*").from_(table)).schema
+        except TableNotFound:
+            return []
+        return list(zip(schema.names, self.spelled(schema), strict=True))
+
+    def snapshot(self, schema: str, name: str) -> Snapshot | None:
+        """A table as it is read; None for one that was dropped since it was listed."""
+        try:
+            return self.reading.snapshot(self.lake.resolve(schema, name))
+        except TableNotFound:
+            return None
+
+
+def _schemata(of: _Lake) -> Iterator[Row]:
+    for name in sorted(of.lake.schemas()):
+        yield {"catalog_name": of.catalog, "schema_name": name, "schema_owner": "duckrun"}
+
+
+def _tables(of: _Lake) -> Iterator[Row]:
+    for schema, name, kind in held(of.lake):
+        place = {"table_catalog": of.catalog, "table_schema": schema, "table_name": name}
+        if kind == "view":
+            yield _table(place, "VIEW", _view_of(of, schema, name).comment)
+        elif (snapshot := of.snapshot(schema, name)) is not None:
+            yield _table(place, "BASE TABLE", snapshot.description)
+
+
+def _table(place: Row, kind: str, comment: str | None = None) -> Row:
+    insertable, lasts = "NO" if kind == "VIEW" else "YES", "PRESERVE" if kind == "LOCAL TEMPORARY" else None
+    written = {"is_insertable_into": insertable, "is_typed": "NO", "commit_action": lasts}
+    return {**place, "table_type": kind, **written, "TABLE_COMMENT": comment}
+
+
+def _view_of(of: _Lake, schema: str, name: str) -> Any:
+    definition = of.lake.find(schema, name)[1]
+    if definition is None:
+        raise InvalidConfig(f"View {schema}.{name} was dropped while the lake was listed; ask again.")
+    return definition
+
+
+def _views(of: _Lake) -> Iterator[Row]:
+    for schema, name, kind in held(of.lake):
+        if kind == "view":
+            yield {
+                "table_catalog": of.catalog, "table_schema": schema, "table_name": name, "check_option": "NONE",
+                "view_definition": _view_of(of, schema, name).sql, "is_updatable": "NO", "is_insertable_into": "NO",
+                "is_trigger_updatable": "NO", "is_trigger_deletable": "NO", "is_trigger_insertable_into": "NO",
+            }  # fmt: skip
+
+
+def _columns(of: _Lake) -> Iterator[Row]:
+    for schema, name, kind in held(of.lake):
+        place = {"table_catalog": of.catalog, "table_schema": schema, "table_name": name}
+        if kind == "view":
+            definition = _view_of(of, schema, name)
+            comments = dict(definition.column_comments)
+            columns = definition.columns or of.of_query(of.catalog, schema, name)
+            described: list[_Column] = [(column, kind, True, comments.get(column), None) for column, kind in columns]
+        elif (snapshot := of.snapshot(schema, name)) is not None:
+            described = [
+                (field.name, str(kind), field.nullable, _said(field, b"comment"), _said(field, b"CURRENT_DEFAULT"))
+                for field, kind in zip(snapshot.schema, of.spelled(snapshot.schema), strict=True)
+            ]
+        else:
+            continue
+        yield from _described(place, described)
+
+
+def _said(field: Any, key: bytes) -> str | None:
+    return (field.metadata or {}).get(key, b"").decode() or None
+
+
+def _described(place: Row, columns: Sequence[_Column]) -> Iterator[Row]:
+    for number, (column, kind, nullable, comment, default) in enumerate(columns, 1):
+        kind = _in_duckdbs_words(kind)
+        precision, radix, scale = _number(kind)
+        yield {
+            **place, "column_name": column, "ordinal_position": number, "column_default": default,
+            "is_nullable": "YES" if nullable else "NO", "data_type": kind, "numeric_precision": precision,
+            "numeric_precision_radix": radix, "numeric_scale": scale, "COLUMN_COMMENT": comment,
+        }  # fmt: skip
+
+
+def _in_duckdbs_words(kind: str) -> str:
+    """A type of a view's column, which is in the words of the engine that made it."""
+    try:
+        return spelled_by_duckdb(kind)
+    except InvalidConfig:
+        return spelled_by_duckdb(exp.DataType.build(kind, dialect="spark").sql(dialect="duckdb"))
+
+
+_BITS = {
+    "TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64, "HUGEINT": 128, "FLOAT": 24, "DOUBLE": 53,
+    "UTINYINT": 8, "USMALLINT": 16, "UINTEGER": 32, "UBIGINT": 64, "UHUGEINT": 128,
+}  # fmt: skip
+
+
+def _number(kind: str) -> tuple[int | None, int | None, int | None]:
+    """The precision of a number's type, its radix, and its scale."""
+    if kind in _BITS:
+        return _BITS[kind], 2, 0
+    if kind.startswith("DECIMAL(") and kind.endswith(")"):
+        precision, scale = kind.removeprefix("DECIMAL(").removesuffix(")").split(",")
+        return int(precision), 10, int(scale)
+    return None, None, None
+
+
+# -- what only the session knows
+
+
+def _temporary_names(of: _Lake) -> Iterator[tuple[Row, bool]]:
+    """Where each lies, and whether it is a table."""
+    for name in sorted({*of.reading.temp_views, *of.reading.engine.temp_names}):
+        yield {"table_catalog": _TEMPORARY, "table_schema": "main", "table_name": name}, of.reading.engine.is_kept(name)
+
+
+def _temporary_tables(of: _Lake) -> Iterator[Row]:
+    for place, is_table in _temporary_names(of):
+        yield _table(place, "LOCAL TEMPORARY" if is_table else "VIEW")
+
+
+def _temporary_columns(of: _Lake) -> Iterator[Row]:
+    for place, _ in _temporary_names(of):
+        columns = of.of_query(place["table_name"])
+        yield from _described(place, [(column, kind, True, None, None) for column, kind in columns])
+
+
+# -- the columns of each view, those that are always NULL included, as DuckDB has them
+
+_TEXT, _INTEGER, _BIGINT, _BOOLEAN = "VARCHAR", "INTEGER", "BIGINT", "BOOLEAN"
+_PLACE = dict.fromkeys(("table_catalog", "table_schema", "table_name"), _TEXT)
+_OF_COLUMNS = {
+    **_PLACE, "column_name": _TEXT, "ordinal_position": _INTEGER, "column_default": _TEXT, "is_nullable": _TEXT, "data_type": _TEXT,
+    "character_maximum_length": _INTEGER, "character_octet_length": _INTEGER, "numeric_precision": _INTEGER,
+    "numeric_precision_radix": _INTEGER, "numeric_scale": _INTEGER, "datetime_precision": _INTEGER, "interval_type": _TEXT,
+    "interval_precision": _INTEGER,
+    **dict.fromkeys((
+        "character_set_catalog", "character_set_schema", "character_set_name", "collation_catalog", "collation_schema",
+        "collation_name", "domain_catalog", "domain_schema", "domain_name", "udt_catalog", "udt_schema", "udt_name", "scope_catalog",
+        "scope_schema", "scope_name",
+    ), _TEXT),
+    "maximum_cardinality": _BIGINT, "dtd_identifier": _TEXT, "is_self_referencing": _BOOLEAN, "is_identity": _BOOLEAN,
+    **dict.fromkeys((
+        "identity_generation", "identity_start", "identity_increment", "identity_maximum", "identity_minimum",
+    ), _TEXT),
+    "identity_cycle": _BOOLEAN, "is_generated": _TEXT, "generation_expression": _TEXT, "is_updatable": _BOOLEAN, "COLUMN_COMMENT": _TEXT,
+}  # fmt: skip
+_OF_TABLES = {
+    **_PLACE,
+    **dict.fromkeys((
+        "table_type", "self_referencing_column_name", "reference_generation", "user_defined_type_catalog",
+        "user_defined_type_schema", "user_defined_type_name", "is_insertable_into", "is_typed", "commit_action", "TABLE_COMMENT",
+    ), _TEXT),
+}  # fmt: skip
+_OF_VIEWS = {
+    **_PLACE,
+    **dict.fromkeys((
+        "view_definition", "check_option", "is_updatable", "is_insertable_into", "is_trigger_updatable", "is_trigger_deletable",
+        "is_trigger_insertable_into",
+    ), _TEXT),
+}  # fmt: skip
+_OF_SCHEMATA = dict.fromkeys((
+    "catalog_name", "schema_name", "schema_owner", "default_character_set_catalog", "default_character_set_schema",
+    "default_character_set_name", "sql_path",
+), _TEXT)  # fmt: skip
+
+_VIEWS: dict[str, tuple[Mapping[str, str], Callable[[_Lake], Iterator[Row]]]] = {
+    "tables": (_OF_TABLES, _tables),
+    "columns": (_OF_COLUMNS, _columns),
+    "views": (_OF_VIEWS, _views),
+    "schemata": (_OF_SCHEMATA, _schemata),
+}
+_TEMPORARIES: dict[str, Callable[[_Lake], Iterator[Row]]] = {
+    "tables": _temporary_tables,
+    "columns": _temporary_columns,
+}

@@ -1,0 +1,47 @@
+"""Schemas of a lake by statements: made, dropped, and used for names that say none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from duckrun.errors import InvalidConfig, TableNotFound
+from duckrun.lake.lakes import Lakes
+from duckrun.lake.schemas import create_schema, drop_schema, droppable
+from duckrun.statements.values import CreateSchema, DropSchema
+from duckrun.values.nearest import did_you_mean
+from duckrun.values.snapshot import TableRef
+
+
+def create(lakes: Lakes, statement: CreateSchema) -> str:
+    """Make a schema without tables, and say why it was not where that is fine."""
+    name = ".".join(statement.target)
+    lake, schema = lakes.schema_of(statement.target)
+    known = lake.schema_named(schema)
+    if known is not None and known in lake.schemas():
+        if statement.if_not_exists:
+            return "the schema exists already"
+        raise InvalidConfig(f"Schema {name} exists already; CREATE SCHEMA IF NOT EXISTS {name}.")
+    if lake is lakes.own and lakes.is_lake(schema):
+        raise InvalidConfig(
+            f"{schema} is a lake of this session, so {schema}.x would mean two things: choose another name."
+        )
+    create_schema(lake, schema)
+    return ""
+
+
+def drop(lakes: Lakes, statement: DropSchema, drop_name: Callable[[TableRef], None]) -> str:
+    """Drop a schema, with CASCADE its tables and views by ``drop_name`` first. Raises TableNotFound with the nearest, InvalidConfig for
+    a schema that is not empty.
+    """
+    name = ".".join(statement.target)
+    lake, asked = lakes.schema_of(statement.target)
+    schema = lake.schema_named(asked)
+    if schema is None:
+        if statement.if_exists:
+            return "there is no such schema"
+        known = lake.schemas()
+        listed = f" Lake {lake.root} has {', '.join(known) or 'none yet'}."
+        raise TableNotFound(f"There is no schema {name} to drop.{did_you_mean(asked, known, listed)}")
+    for ref in droppable(lake, schema, cascade=statement.cascade):
+        drop_name(ref)
+    return "" if drop_schema(lake, schema) else "it has tables again, which another session made meanwhile"
