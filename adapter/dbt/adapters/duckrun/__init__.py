@@ -3,11 +3,12 @@
 from dbt.adapters.base import AdapterPlugin
 from dbt.adapters.duckrun.connections import DuckrunConnectionManager
 from dbt.adapters.duckrun.credentials import DuckrunCredentials
+from dbt.adapters.duckrun.dialect import Duckrun
 from dbt.adapters.duckrun.impl import DuckrunAdapter
 from dbt.adapters.duckrun.project import project
 from dbt.include import duckrun
 
-__all__ = ["DuckrunAdapter", "DuckrunConnectionManager", "DuckrunCredentials", "Plugin", "project"]
+__all__ = ["Duckrun", "DuckrunAdapter", "DuckrunConnectionManager", "DuckrunCredentials", "Plugin", "project"]
 
 Plugin = AdapterPlugin(
     adapter=DuckrunAdapter,  # type: ignore[arg-type]

@@ -40,13 +40,14 @@ class DuckrunConnectionManager(DuckDBConnectionManager):
         invocation = get_invocation_id()
         with cls._LOCK:
             env = DuckDBConnectionManager._ENV
-            if not isinstance(env, LakeEnvironment) or env.creds != credentials or env.invocation_id != invocation:
-                if env is not None:
+            if not isinstance(env, LakeEnvironment) or env.creds is not credentials or env.invocation_id != invocation:
+                # One of the same invocation belongs to another adapter, as dagster-dbt makes them, which may be in use.
+                if env is not None and getattr(env, "invocation_id", "") != invocation:
                     try:
                         env.close()
                     except Exception as error:
                         logger.debug(f"Ignoring an error while closing the previous environment: {error}")
-                    DuckDBConnectionManager._ENV = None
+                DuckDBConnectionManager._ENV = None
                 try:
                     env = LakeEnvironment(credentials, invocation)
                     env.start()  # so that DuckDB's errors come now

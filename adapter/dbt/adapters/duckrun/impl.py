@@ -348,16 +348,29 @@ class DuckrunAdapter(DuckDBAdapter):
         """Where a Python or external model puts its rows first: a name that no table of a lake can have."""
         return self._stage().new_relation(relation)
 
+    @available.parse_none
+    @dbt_errors()
+    def will_read(self, relation: str) -> None:
+        """Make the view of what a Python model may ask for: where a result of its connection is open, which a fetchone()
+        leaves, that connection sees no view that is made later.
+        """
+        if not self.on_spark():
+            with unnoted():
+                self.env.ensure_for(f"select * from {relation}")
+
     def submit_python_job(self, parsed_model: dict, compiled_code: str) -> AdapterResponse:
         """Run a Python model: ``session`` is DuckDB's connection, or the SparkSession. One that speaks of dbt.this may read its
         own table, by queries that nobody else sees.
         """
+        this: str | None = None
         if "dbt.this" in parsed_model.get("raw_code", "") and parsed_model.get("relation_name"):
             with dbt_errors():
-                self.env.ensure_for(f"select * from {parsed_model['relation_name']}")
+                this = f"select * from {parsed_model['relation_name']}"
+                self.env.ensure_for(this)
         stage = self._stage()
         if isinstance(stage, SparkStage):
-            stage.run_python(compiled_code)
+            own = self.Relation.create(parsed_model["database"], parsed_model["schema"], parsed_model["alias"])
+            stage.run_python(compiled_code, this if self.env.present(own) is not None else None)
             return DuckrunResponse(_message="OK", engine="spark")
         return super().submit_python_job(parsed_model, compiled_code)
 

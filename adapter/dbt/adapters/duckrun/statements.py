@@ -14,7 +14,8 @@ from dbt.adapters.duckrun.spark.session import rows_changed
 
 from duckrun.engines.duckdb import DuckDBEngine, ViewCatalog
 from duckrun.errors import InvalidConfig
-from duckrun.lake.lake import ViewDefinition
+from duckrun.lake import schemas
+from duckrun.lake.lakes import OWN_CATALOGS
 from duckrun.session import Session
 from duckrun.statements.parse.tokens import StatementText, TokenReader, split
 from duckrun.values.snapshot import TableRef
@@ -134,19 +135,16 @@ def rename(env: LakeEnvironment, ref: TableRef, new: TableRef) -> None:
 
 def drop(env: LakeEnvironment, ref: TableRef) -> None:
     """Drop a table or a persisted view of a lake."""
-    lake = env.lakes.of(ref)
-    if not isinstance(lake.definition(ref), ViewDefinition):
-        lake.drop_table(ref)
-    lake.remove_definition(ref)
+    env.lakes.of(ref).drop(ref)
     env.pins.moved(ref, None)
     env.views_of(ref).dropped(ref)
 
 
 def drop_schema(env: LakeEnvironment, views: ViewCatalog, schema: str) -> None:
-    """Drop the tables and views of a lake's schema; with them it is gone."""
-    for name in views.names(schema, fresh=True):
-        drop(env, views.lake.resolve(schema, name))
-    views.lake.drop_schema(schema)
+    """Drop the tables and views of a lake's schema, and with them it; nothing where other files lie in it (InvalidConfig)."""
+    for ref in schemas.droppable(views.lake, schema, cascade=True):
+        drop(env, ref)
+    schemas.drop_schema(views.lake, schema)
 
 
 def drop_schema_of(env: LakeEnvironment, sql: str) -> bool:
@@ -169,10 +167,7 @@ def _dropped_schema(env: LakeEnvironment, source: StatementText) -> tuple[ViewCa
     if views is None or not views.lake.is_name(name[-1]):
         return None
     schema = views.schema(name[-1])
-    if source.words[-1] != "CASCADE" and (names := views.names(schema, fresh=True)):
-        raise InvalidConfig(
-            f"Schema {schema} holds {', '.join(sorted(names)[:3])}; drop them, or DROP SCHEMA … CASCADE."
-        )
+    schemas.droppable(views.lake, schema, cascade=source.words[-1] == "CASCADE")
     return views, schema
 
 
@@ -204,7 +199,9 @@ class NodeEngine(DuckDBEngine):
 
     def has_name(self, name: str) -> bool:
         """True for every name that is no lake's: DuckDB knows it, or says that it does not."""
-        return self.env.find(tuple(name.split("."))) is None
+        parts = tuple(name.split("."))
+        own = len(parts) == 3 and parts[0].lower() in OWN_CATALOGS  # as the names in a view's query are written out
+        return self.env.find(parts[1:] if own else parts) is None
 
 
 def _target(env: LakeEnvironment, cursor: duckdb.DuckDBPyConnection, source: StatementText) -> TableRef | None:

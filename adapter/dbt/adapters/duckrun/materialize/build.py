@@ -25,6 +25,7 @@ from duckrun.errors import (
 from duckrun.lake.lake import LocationDefinition, TableRef, ViewDefinition
 from duckrun.run.pins import Read
 from duckrun.run.transaction import MAX_ATTEMPTS, Transaction
+from duckrun.sql.files import with_absolute_paths
 from duckrun.sql.names import quote_identifier
 from duckrun.storage.storage import normalise_root
 from duckrun.values.rows import Commit, TableConstraints
@@ -207,7 +208,7 @@ class Build:
             reads = self.stage.reads(sql)
         views = env.views_of(ref)
         definition = ViewDefinition(
-            sql=sql.strip(),
+            sql=with_absolute_paths(sql.strip(), self.stage.dialect),
             dialect=self.stage.dialect,
             columns=tuple(columns),
             reads=tuple(sorted(reads)),

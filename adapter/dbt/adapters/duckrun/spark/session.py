@@ -15,6 +15,7 @@ from duckrun.errors import DuckrunError
 from duckrun.session import Session
 from duckrun.statements.values import Done
 from duckrun.values.rows import Commit
+from duckrun.values.tables import MaintenanceResult
 
 if TYPE_CHECKING:
     from dbt.adapters.duckrun.environment import LakeEnvironment
@@ -23,7 +24,10 @@ if TYPE_CHECKING:
     from duckrun.spark import SparkEngine
 
 SPARK_KEYS = ("master", "remote", "conf", "packages")
-_UNKNOWN_ROUTINE = re.compile(r"UNRESOLVED_ROUTINE\S*\s+Cannot resolve routine (`[^ ]+`)")
+_UNKNOWN_ROUTINE = re.compile(
+    r"UNRESOLVED_ROUTINE\S*\s+Cannot resolve routine (`[^ ]+`)|"
+    r"UNRESOLVABLE_TABLE_VALUED_FUNCTION\S*\s+Could not resolve (`[^ ]+`)"
+)
 
 
 def start_engine(lake: Lake, options: Mapping[str, Any]) -> SparkEngine:
@@ -59,7 +63,8 @@ class SparkNodeSession(Session):
     def carry_out(self, text: str, dialect: str) -> Any:
         """The result of SQL statements: a Frame, or what the last one did."""
         result = self.sql(text, dialect=dialect)
-        if isinstance(result, Done) and result.name.lower() not in self.temp_views:
+        of_a_name = isinstance(result, Done) and result.statement not in _OF_NO_NAME
+        if of_a_name and result.name.lower() not in self.temp_views:
             ref = self.lakes.locate(result.name).ref
             self.env.views_of(ref).changed(ref)
         return result
@@ -72,6 +77,10 @@ class SparkNodeSession(Session):
         """Forget the session; the engine is the invocation's."""
         self.spark.removeTag(self._tag)
         self._engines.clear()
+
+
+_OF_NO_NAME = ("CREATE SCHEMA", "DROP SCHEMA", "USE", "PREPARE", "DEALLOCATE")
+"""What statements do that neither make nor drop a table or view."""
 
 
 @contextmanager
@@ -98,13 +107,11 @@ def _explained(node: Node, text: str) -> str:
             "The SQL is written in DuckDB's dialect, and its translation passes on the functions that it does not know. Use "
             "one that both engines have, set dialect: spark and write Spark's SQL"
         )
-    return (
-        f"{node.name or 'This statement'}: Spark has no function {found[1]}. {advice}, or run it with engine: duckdb."
-    )
+    return f"{node.name or 'This statement'}: Spark has no function {found[1] or found[2]}. {advice}, or run it with engine: duckdb."
 
 
 def rows_changed(done: Any) -> int:
     """How many rows a statement changed, as DuckDB gives it for one."""
-    if not isinstance(done, Commit):
-        return 0
-    return sum(filter(None, (done.rows_inserted, done.rows_updated, done.rows_deleted)))
+    if isinstance(done, Commit):
+        return sum(filter(None, (done.rows_inserted, done.rows_updated, done.rows_deleted)))
+    return 0 if isinstance(done, Done | MaintenanceResult) else int(done.count())  # the rows of a RETURNING

@@ -21,6 +21,7 @@ from dbt_common.exceptions import DbtRuntimeError
 from sqlglot import exp
 
 from duckrun.engines.engine import Engine
+from duckrun.errors import SchemaMismatch
 from duckrun.frame import Frame
 from duckrun.spark import as_utc, quote
 from duckrun.sql.names import parse_query, quote_identifier
@@ -56,6 +57,12 @@ class SparkStage:
         with spark_errors(self.node):
             query: Any = parse_query(sql, self.dialect)
             fields = self._reading().frame(query).native.schema.fields
+        intervals = [f.name for f in fields if "interval" in f.dataType.typeName()]
+        if intervals and not as_view:
+            raise SchemaMismatch(
+                f"{self.node.name}: column {intervals[0]!r} is an interval, which Delta cannot store; cast it, for instance to "
+                "VARCHAR, or select a number. Nothing was written."
+            )
         self.session.temp_views[name.lower()] = query
         casts: dict[str, str] = {}
         if not as_view:
@@ -105,24 +112,33 @@ class SparkStage:
         self.session.temp_views.pop(name.lower(), None)
         self.engine.forget(name)
 
-    def run_python(self, compiled_code: str) -> None:
+    def run_python(self, compiled_code: str, this: str | None) -> None:
         """Run a Python model, with the SparkSession as its ``session``, and as ``spark`` like in a notebook; what it returns
         gets the name that the model's code knows as ``staging``.
 
-        ``dbt.ref`` and ``dbt.source`` give Spark DataFrames, at the versions that this run reads.
+        ``dbt.ref`` and ``dbt.source`` give Spark DataFrames, at the versions that this run reads. ``this``, the SELECT of the
+        model's own table where there is one, is a temporary view meanwhile, which ``dbt.this`` is the name of in Spark's SQL.
         """
 
         def load(relation: str) -> Any:
             with spark_errors(self.node):
                 return self.session.sql(f"select * from {relation}").native
 
-        module = _module(self.node.name, compiled_code, spark=self.session.spark)
+        spark = self.session.spark
+        module = _module(self.node.name, compiled_code, spark=spark)
+        own = f"_duckrun_this_{uuid.uuid4().hex}"
+        if this is not None:
+            with spark_errors(self.node):
+                self.session.sql(this).native.createTempView(own)
+            module.this.__repr__ = lambda _: own
         try:
-            value = module.model(module.dbtObj(load), self.session.spark)
+            value = module.model(module.dbtObj(load), spark)
         except DbtRuntimeError:
             raise
         except Exception as error:
             raise DbtRuntimeError(f"{self.node.name}: the model failed with {type(error).__name__}: {error}") from error
+        finally:
+            spark.catalog.dropTempView(own)
         self.keep(module.staging, value)
 
     def _query(self, sql: str) -> Frame:

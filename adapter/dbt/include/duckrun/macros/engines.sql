@@ -12,6 +12,12 @@
 
 {#- A Python model, and where its rows go. -#}
 {% macro duckrun_python(staging, compiled_code) %}
+  {%- for read in model.refs -%}
+    {%- do adapter.will_read(ref(*([read.package, read.name] if read.get('package') else [read.name]), v=read.get('version'))) -%}
+  {%- endfor -%}
+  {%- for read in model.sources -%}
+    {%- do adapter.will_read(source(*read)) -%}
+  {%- endfor -%}
   {%- if adapter.on_spark() -%}
 {{ compiled_code }}
 
