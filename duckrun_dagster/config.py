@@ -6,26 +6,22 @@ Metadata is open to everybody in Dagster, so an unknown key passes, unless it is
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import date
 from functools import partial
 from typing import Any, cast, get_args
 
-import sqlglot
 from dagster import AssetKey, MetadataValue
-from sqlglot import exp
-from sqlglot.errors import SqlglotError
 
 from duckrun.errors import InvalidConfig
 from duckrun.lake.lake import Lake
 from duckrun.values.layout import Layout
-from duckrun.values.nearest import did_you_mean, nearest
+from duckrun.values.nearest import nearest
 from duckrun.values.rows import (
     SCHEMA_MODES,
     UPSERT,
     WRITE_MODES,
     AppTransaction,
-    ClauseKind,
     DeleteInsertSpec,
     EngineName,
     MergeClause,
@@ -37,37 +33,35 @@ from duckrun.values.rows import (
     WriteSpec,
 )
 from duckrun.values.snapshot import TableRef
+from duckrun_dagster.config_values import (
+    PartitionExpr,
+    clauses,
+    names,
+    one_of,
+    partition_expr,
+    properties,
+    size,
+    text,
+    texts,
+    words,
+)
 
 ENGINES: tuple[str, ...] = get_args(EngineName)
 MODES: tuple[str, ...] = (*(mode for mode in WRITE_MODES if mode != "safeappend"), "merge", "delete+insert")
 
 # What one run may say otherwise than the asset: how the table is written, not which one it is.
-RUN_KEYS = ("engine", "mode", "merge_keys", "merge_clauses", "schema_mode", "sort_by")
+RUN_KEYS = ("engine", "mode", "merge_keys", "merge_clauses", "schema_mode", "sort_by", "commit_metadata")
+# What the IO manager may say for all of its assets.
+DEFAULT_KEYS = (
+    "mode", "merge_keys", "merge_clauses", "partition_expr", "partition_by", "schema_mode", "sort_by", "cluster_by",
+    "table_properties", "target_file_size", "commit_metadata",
+)  # fmt: skip
 INPUT_KEYS = ("columns", "predicate", "version", "timestamp", "changes", "key", "type", "allow_missing_partitions")
 
 # Words of other trades that only look like ours: a model asset may well carry metadata "model".
 _OTHER_WORDS = frozenset({"model", "models", "node", "code", "column", "row", "reversion", "types"})
 _NEAR = 0.8
-
-
-@dataclass(frozen=True)
-class PartitionExpr:
-    """The column that holds a partition; ``cast`` is the type that the metadata casts it to, as dagster-duckdb's users write."""
-
-    column: str
-    cast: str | None = None
-
-    @classmethod
-    def parse(cls, text: str) -> PartitionExpr:
-        """``day``, ``"day"``, ``CAST(day AS TIMESTAMP)``; any other text is the name of a column, whatever is in it."""
-        try:
-            tree = sqlglot.parse_one(text, dialect="duckdb")
-        except SqlglotError:
-            return cls(text)
-        inner, cast = (tree.this, tree.to.this.name) if type(tree) is exp.Cast else (tree, None)
-        if not isinstance(inner, exp.Column) or len(inner.parts) != 1 or isinstance(inner.this, exp.Star):
-            return cls(text)
-        return cls(inner.name, cast)
+_BY_KEYS = ("merge", "delete+insert")
 
 
 @dataclass(frozen=True)
@@ -83,6 +77,8 @@ class TableConfig(Layout):
     merge_clauses: tuple[MergeClause, ...] = ()
     partition_expr: Mapping[str | None, PartitionExpr] = field(default_factory=dict)
     schema_mode: SchemaMode = "fail"
+    commit_metadata: Mapping[str, str] = field(default_factory=dict)
+    column_descriptions: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -110,6 +106,7 @@ class TableConfig(Layout):
         own = self.partition_by is not None or self.cluster_by
         layout = self.layout if own else {**self.layout, "partition_by": partition_by}
         shared: dict[str, Any] = {"schema_mode": self.schema_mode, "app": app, **layout}
+        shared["commit_metadata"] = self.commit_metadata
         if mode == "merge":
             return MergeSpec(self.merge_keys, clauses=self.merge_clauses or UPSERT, within=predicate, **shared)
         if mode == "delete+insert":
@@ -142,14 +139,16 @@ def is_relative(location: str) -> bool:
     return "://" not in location and not location.startswith(("/", "~"))
 
 
-def parse_table(asset_key: AssetKey, metadata: Mapping[str, Any], *, default_schema: str) -> TableConfig:
-    """The table of an asset: from its key, and from metadata where that says more.
+def parse_table(
+    asset_key: AssetKey, metadata: Mapping[str, Any], *, default_schema: str, defaults: Mapping[str, Any] | None = None
+) -> TableConfig:
+    """The table of an asset: from its key, and from metadata where that says more; ``defaults`` are the IO manager's.
 
     Two parts of a key are schema and table, one part is a table of ``default_schema``; a longer key needs ``table``
     (and ``schema``) in the metadata. Raises InvalidConfig, naming the asset.
     """
     what = f"Asset {asset_key.to_user_string()}"
-    values = _known(metadata, TABLE_KEYS, what)
+    values = with_defaults(_known(metadata, TABLE_KEYS, what), defaults)
     parts = asset_key.path
     if len(parts) > 2 and "location" not in values and not values.get("table"):
         raise InvalidConfig(
@@ -161,9 +160,11 @@ def parse_table(asset_key: AssetKey, metadata: Mapping[str, Any], *, default_sch
     return _table_config(values, what)
 
 
-def parse_output(metadata: Mapping[str, Any], *, default_schema: str, what: str) -> TableConfig:
+def parse_output(
+    metadata: Mapping[str, Any], *, default_schema: str, what: str, defaults: Mapping[str, Any] | None = None
+) -> TableConfig:
     """The table of an op's output, which its metadata names. Raises InvalidConfig, naming ``what``, where it names none."""
-    values = _known(metadata, TABLE_KEYS, what)
+    values = with_defaults(_known(metadata, TABLE_KEYS, what), defaults)
     if not values.get("table"):
         raise InvalidConfig(
             f"{what} is no asset, so it has no table. Name one: dg.Out(metadata={{'table': …}}) (and 'schema'), make it an "
@@ -181,15 +182,48 @@ def _table_config(values: Mapping[str, Any], what: str) -> TableConfig:
         if str(error).startswith(what):
             raise
         raise InvalidConfig(f"{what}: {error}") from error
-    if config.mode in ("merge", "delete+insert") and not config.merge_keys:
+    if config.mode in _BY_KEYS and not config.merge_keys:
         raise InvalidConfig(
             f"{where} 'mode' is {config.mode!r}, which needs 'merge_keys', the columns to match rows by."
         )
-    if config.merge_keys and config.mode not in (None, "merge", "delete+insert"):
+    if config.merge_keys and config.mode not in (None, *_BY_KEYS):
         raise InvalidConfig(f"{where} 'merge_keys' goes with mode 'merge' or 'delete+insert', not {config.mode!r}.")
     if config.merge_clauses and (config.mode == "delete+insert" or not config.merge_keys):
         raise InvalidConfig(f"{where} 'merge_clauses' goes with mode 'merge' and 'merge_keys'.")
     return config
+
+
+def check_defaults(defaults: Mapping[str, Any], what: str) -> None:
+    """Raise InvalidConfig, naming ``what``, for a default that no asset could be written by."""
+    parsed = {key: _PARSERS[key](value, f"{what}: {key!r}") for key, value in defaults.items()}
+    if parsed.get("merge_keys") and parsed.get("mode") not in (None, *_BY_KEYS):
+        raise InvalidConfig(f"{what}: 'merge_keys' goes with mode 'merge' or 'delete+insert', not {parsed['mode']!r}.")
+    if parsed.get("partition_by") and parsed.get("cluster_by"):
+        raise InvalidConfig(f"{what}: 'partition_by' and 'cluster_by' exclude each other; set one of them.")
+
+
+def with_defaults(own: Mapping[str, Any], defaults: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What an asset says over what its IO manager says of all: key by key, properties one by one.
+
+    What the asset says takes the place of a default that does not go with it too: its mode of merge keys, its
+    ``partition_by`` of ``cluster_by``.
+    """
+    base = dict(defaults or {})
+    # So an asset is written that says no mode; one with partitions, those of the run.
+    if base.get("mode") == "overwrite":
+        del base["mode"]
+    ends: dict[str, tuple[str, ...]] = {"partition_by": ("cluster_by",), "cluster_by": ("partition_by",)}
+    if own.get("mode") not in (None, *_BY_KEYS):
+        ends["mode"] = ("merge_keys", "merge_clauses")
+    if base.get("mode") not in _BY_KEYS:
+        ends["merge_keys"] = ("mode",)
+    for key in own.keys() & ends.keys():
+        base = {name: value for name, value in base.items() if name not in ends[key]}
+    for key in ("table_properties", "commit_metadata"):
+        if isinstance(own.get(key), Mapping) and isinstance(base.get(key), Mapping):
+            base[key] = {**base[key], **own[key]}
+            own = {name: value for name, value in own.items() if name != key}
+    return {**base, **own}
 
 
 def for_this_run(metadata: Mapping[str, Any], *overrides: Mapping[str, Any], what: str) -> Mapping[str, Any]:
@@ -200,7 +234,7 @@ def for_this_run(metadata: Mapping[str, Any], *overrides: Mapping[str, Any], wha
     result = dict(metadata)
     for override in overrides:
         own = _known(override, RUN_KEYS, what)
-        if own.get("mode") not in (None, "merge", "delete+insert"):
+        if own.get("mode") not in (None, *_BY_KEYS):
             result = {key: value for key, value in result.items() if key not in ("merge_keys", "merge_clauses")}
         result |= own
     return result
@@ -224,17 +258,23 @@ def parse_input(metadata: Mapping[str, Any], *, what: str) -> ReadSpec:
     predicate = values.get("predicate")
     columns = values.get("columns")
     return ReadSpec(
-        columns=None if columns is None else _names(columns, f"{what}: metadata 'columns'"),
-        predicate=None if predicate is None else _text(predicate, f"{what}: metadata 'predicate'"),
+        columns=None if columns is None else names(columns, f"{what}: metadata 'columns'"),
+        predicate=None if predicate is None else text(predicate, f"{what}: metadata 'predicate'"),
         version=version,
-        timestamp=None if timestamp is None else _text(timestamp, f"{what}: metadata 'timestamp'"),
+        timestamp=None if timestamp is None else text(timestamp, f"{what}: metadata 'timestamp'"),
     )
+
+
+def column_descriptions(metadata: Mapping[str, Any]) -> Mapping[str, str]:
+    """What an asset's metadata says of its columns. Raises InvalidConfig."""
+    value = metadata.get("column_descriptions")
+    return {} if value is None else texts(getattr(value, "value", value), "metadata 'column_descriptions'")
 
 
 def input_type(metadata: Mapping[str, Any], *, what: str) -> str | None:
     """The name of the type that an input without an annotation asks for. Raises InvalidConfig, naming ``what``."""
     value = _known(metadata, INPUT_KEYS, what).get("type")
-    return None if value is None else _text(value, f"{what}: metadata 'type'")
+    return None if value is None else text(value, f"{what}: metadata 'type'")
 
 
 def allows_missing_partitions(metadata: Mapping[str, Any], *, what: str) -> bool:
@@ -267,84 +307,22 @@ def _near_miss(key: str, known: Sequence[str]) -> str | None:
     return next(iter(nearest(plain, known, cutoff=_NEAR)), None)
 
 
-def _text(value: Any, what: str) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise InvalidConfig(f"{what} is {value!r}; it takes a text that is not empty.")
-    return value
-
-
-def _one_of(value: Any, what: str, *, allowed: Sequence[str]) -> Any:
-    if value in allowed:
-        return value
-    raise InvalidConfig(
-        f"{what} is {value!r}; it takes one of {', '.join(allowed)}.{did_you_mean(str(value), allowed)}"
-    )
-
-
-def _names(value: Any, what: str) -> tuple[str, ...]:
-    if isinstance(value, str):
-        value = [value]
-    if not isinstance(value, Sequence) or not all(isinstance(name, str) and name for name in value):
-        raise InvalidConfig(f"{what} is {value!r}; it takes a column name or a list of them.")
-    return tuple(value)
-
-
-def _partition_expr(value: Any, what: str) -> dict[str | None, PartitionExpr]:
-    if isinstance(value, str) and value.strip():
-        return {None: PartitionExpr.parse(value)}
-    if isinstance(value, Mapping) and all(isinstance(v, str) and v for v in value.values()):
-        return {str(dimension): PartitionExpr.parse(column) for dimension, column in value.items()}
-    raise InvalidConfig(
-        f"{what} is {value!r}; it takes a column name, or for several dimensions {{dimension: column}}."
-    )
-
-
-def _properties(value: Any, what: str) -> dict[str, str]:
-    if not isinstance(value, Mapping):
-        raise InvalidConfig(f"{what} is {value!r}; it takes a mapping such as {{'delta.appendOnly': 'true'}}.")
-    return {str(k): str(v).lower() if isinstance(v, bool) else str(v) for k, v in value.items()}
-
-
-def _clauses(value: Any, what: str) -> tuple[MergeClause, ...]:
-    if not isinstance(value, Sequence) or isinstance(value, str):
-        raise InvalidConfig(f"{what} is {value!r}; it takes a list of clauses, each a mapping with 'kind'.")
-    return tuple(_clause(each, what) for each in value)
-
-
-def _clause(value: Any, what: str) -> MergeClause:
-    if isinstance(value, MergeClause):
-        return value
-    if isinstance(value, str):
-        value = {"kind": value}
-    if not isinstance(value, Mapping):
-        raise InvalidConfig(f"{what} holds {value!r}; a clause is a mapping with 'kind'.")
-    for key in value:
-        _one_of(key, f"A key in {what}", allowed=[f.name for f in fields(MergeClause)])
-    kinds = get_args(ClauseKind)
-    if value.get("kind") is None:
-        raise InvalidConfig(f"A clause in {what} has no 'kind'; the kinds are {', '.join(kinds)}.")
-    columns = value.get("columns")
-    return MergeClause(
-        kind=_one_of(value["kind"], f"'kind' in {what}", allowed=kinds),
-        condition=value.get("condition"),
-        columns=None if columns is None else _names(columns, f"'columns' in {what}"),
-        set=value.get("set"),
-    )
-
-
 _PARSERS: dict[str, Callable[[Any, str], Any]] = {
-    "schema": _text,
-    "table": _text,
-    "location": _text,
-    "engine": partial(_one_of, allowed=ENGINES),
-    "mode": partial(_one_of, allowed=MODES),
-    "merge_keys": _names,
-    "merge_clauses": _clauses,
-    "partition_expr": _partition_expr,
-    "partition_by": _names,
-    "schema_mode": partial(_one_of, allowed=SCHEMA_MODES),
-    "sort_by": _names,
-    "cluster_by": _names,
-    "table_properties": _properties,
+    "schema": text,
+    "table": text,
+    "location": text,
+    "engine": partial(one_of, allowed=ENGINES),
+    "mode": partial(one_of, allowed=MODES),
+    "merge_keys": names,
+    "merge_clauses": clauses,
+    "partition_expr": partition_expr,
+    "partition_by": names,
+    "schema_mode": partial(one_of, allowed=SCHEMA_MODES),
+    "sort_by": names,
+    "cluster_by": names,
+    "table_properties": properties,
+    "target_file_size": size,
+    "commit_metadata": words,
+    "column_descriptions": texts,
 }
 TABLE_KEYS = tuple(_PARSERS)

@@ -88,7 +88,7 @@ def _place(
         lakes[id(manager)] = _lake(manager.duckrun)
     root, schema = lakes[id(manager)]
     own = f"${manager.schema_.env_var_name}" if isinstance(manager.schema_, EnvVar) else manager.schema_
-    config = parse_table(key, metadata, default_schema=own or schema)
+    config = parse_table(key, metadata, default_schema=own or schema, defaults=manager.table_defaults())
     return (f"table {config.name}", root) if config.location is None else _folder(config.location, root)
 
 

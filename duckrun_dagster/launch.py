@@ -43,8 +43,11 @@ def written_otherwise(
     """
     if step is not None:
         # a run of some of the job's assets knows those alone, and a retry of what failed has the configuration of the whole
+        # (a reconstructable job has a repository too, which is made for it and has no assets)
         repository = step.job.get_repository_definition()
-        graph = step.job_def.asset_layer.asset_graph if repository is None else repository.asset_graph
+        graph = step.job_def.asset_layer.asset_graph
+        if repository is not None and repository.asset_graph.has(asset):
+            graph = repository.asset_graph
         known = {key.to_user_string(): key for key in graph.materializable_asset_keys}
         manager = graph.get(asset).io_manager_key
         for name in writes:

@@ -16,6 +16,7 @@ from dagster import (
     TableColumn,
     TableColumnConstraints,
     TableConstraints,
+    TableRecord,
     TableSchema,
     TimeWindowPartitionsDefinition,
 )
@@ -23,6 +24,8 @@ from dagster import (
 from duckrun.values.partition_values import typed
 from duckrun.values.rows import Commit, counted_rows
 from duckrun.values.snapshot import Snapshot, TableRef
+from duckrun.values.type_names import type_name
+from duckrun_dagster.config import column_descriptions
 from duckrun_dagster.partitions.partitions import PartitionSlice
 
 Metadata = dict[str, Any]
@@ -31,6 +34,7 @@ _MB = 1024 * 1024
 _ROWS = ("rows_inserted", "rows_updated", "rows_deleted")
 _FIGURES = ("version", "mode", "engine", "writer", *_ROWS, "files_added", "files_removed", "bytes_added")
 _LONGEST_CELL = 60
+_MOST_COLUMNS = 32  # as many as most writers have figures of
 _CHECK = "delta.constraints."
 
 
@@ -53,12 +57,31 @@ def commit_metadata(commit: Commit) -> Metadata:
 
 def table_metadata(snapshot: Snapshot, descriptions: Mapping[str, str] | None = None) -> Metadata:
     """What the table is now, in Dagster's own names; ``descriptions`` of columns that the log has no comment on."""
+    files = snapshot.files()
     values: Metadata = {
         **name_metadata(snapshot.ref),
         "dagster/column_schema": column_schema(snapshot, descriptions),
-        "dagster/row_count": counted_rows(snapshot.files()),
+        "dagster/row_count": counted_rows(files),
+        "table_files": len(files),
+        "table_bytes": sum(file.size for file in files),
+        "table_description": snapshot.description or None,
+        "column_statistics": _statistics(snapshot),
     }
     return {key: value for key, value in values.items() if value is not None}
+
+
+def _statistics(snapshot: Snapshot) -> MetadataValue | None:
+    """NULLs and bounds of the first columns, where the log has any."""
+    named = list(snapshot.column_figures().items())[:_MOST_COLUMNS]
+    records = [
+        TableRecord({"column": name, "nulls": each.nulls, "at_least": each.low, "at_most": each.high})
+        for name, each in named
+        if (each.nulls, each.low, each.high) != (None, None, None)
+    ]
+    if not records:
+        return None
+    kinds = {"column": "string", "nulls": "int", "at_least": "string", "at_most": "string"}
+    return MetadataValue.table(records, TableSchema([TableColumn(name, kind) for name, kind in kinds.items()]))
 
 
 def name_metadata(ref: TableRef) -> Metadata:
@@ -66,12 +89,12 @@ def name_metadata(ref: TableRef) -> Metadata:
     return {
         "dagster/table_name": str(ref),
         "dagster/uri": ref.url,
-        "dagster/storage_kind": "delta",
+        "dagster/storage_kind": "deltalake",
     }
 
 
 def column_schema(snapshot: Snapshot, descriptions: Mapping[str, str] | None = None) -> TableSchema:
-    """The columns with type, comment and whether they may be NULL; partition columns and CHECK constraints are said too."""
+    """The columns with Delta's type, comment and whether they may be NULL; partition columns and CHECK constraints are said too."""
     checks = {
         name.removeprefix(_CHECK): text for name, text in sorted(snapshot.properties.items()) if name.startswith(_CHECK)
     }
@@ -79,7 +102,7 @@ def column_schema(snapshot: Snapshot, descriptions: Mapping[str, str] | None = N
         columns=[
             TableColumn(
                 name=field.name,
-                type=str(field.type),
+                type=type_name(field.type),
                 description=(field.metadata or {}).get(b"comment", b"").decode()
                 or (descriptions or {}).get(field.name),
                 constraints=TableColumnConstraints(
@@ -93,12 +116,12 @@ def column_schema(snapshot: Snapshot, descriptions: Mapping[str, str] | None = N
 
 
 def declared_descriptions(metadata: Mapping[str, Any]) -> dict[str, str]:
-    """The descriptions of columns in an asset's own ``dagster/column_schema``."""
+    """The descriptions of columns in an asset's own ``dagster/column_schema``, and in its ``column_descriptions``."""
     declared = metadata.get("dagster/column_schema")
     declared = declared.value if isinstance(declared, MetadataValue) else declared
-    if not isinstance(declared, TableSchema):
-        return {}
-    return {column.name: column.description for column in declared.columns if column.description}
+    columns = declared.columns if isinstance(declared, TableSchema) else ()
+    found = {column.name: column.description for column in columns if column.description}
+    return {**found, **column_descriptions(metadata)}
 
 
 def partition_row_counts(snapshot: Snapshot, partitions: PartitionSlice, column: str | None) -> dict[str, int]:

@@ -18,7 +18,7 @@ BY_MONTH: dict[str, Any] = {
 @dg.asset(
     key=["analytics", "delay_by_carrier"],
     ins={"flights": dg.AssetIn(["marts", "fct_flights"]), "airlines": dg.AssetIn(["marts", "dim_airline"])},
-    kinds={"polars", "delta"},
+    kinds={"polars", "deltalake"},
     metadata={"partition_expr": "flight_month"},
     **BY_MONTH,
 )
@@ -49,7 +49,7 @@ def delay_by_carrier(flights: pl.LazyFrame, airlines: pl.LazyFrame) -> pl.LazyFr
             },
         )
     },
-    kinds={"pandas", "delta"},
+    kinds={"pandas", "deltalake"},
     metadata={"partition_expr": "flight_month"},
     **BY_MONTH,
 )
@@ -79,7 +79,7 @@ def delay_by_weather(flights) -> Any:
 @dg.asset(
     key=["analytics", "plane_months"],
     ins={"flights": dg.AssetIn(["marts", "fct_flights"], metadata={"predicate": "tailnum is not null"})},
-    kinds={"duckdb", "delta"},
+    kinds={"duckdb", "deltalake"},
     metadata={"merge_keys": ["flight_month", "tailnum"], "partition_expr": "flight_month", "partition_by": []},
     **BY_MONTH,
 )

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 from duckrun_dagster import SparkResource
 from example_project import landing
 
-INGEST: dict[str, Any] = {"group_name": "ingest", "kinds": {"pyspark", "delta"}}
+INGEST: dict[str, Any] = {"group_name": "ingest", "kinds": {"pyspark", "deltalake"}}
 BY_DAY = {**INGEST, "partitions_def": landing.DAYS, "backfill_policy": dg.BackfillPolicy.single_run()}
 
 

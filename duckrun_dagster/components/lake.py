@@ -11,6 +11,7 @@ from pydantic import Field
 from duckrun_dagster.components.scaffold import ScaffoldParams, scaffolder
 from duckrun_dagster.io_managers import DeltaIOManager
 from duckrun_dagster.resources import DuckrunResource, SparkResource
+from duckrun_dagster.table_defaults import TableDefaults
 
 
 class LakeScaffoldParams(ScaffoldParams):
@@ -26,8 +27,10 @@ class LakeScaffoldParams(ScaffoldParams):
 
 
 @dg.scaffold_with(scaffolder(LakeScaffoldParams))
-class DuckrunLakeComponent(dg.Component, dg.Model, dg.Resolvable):
+class DuckrunLakeComponent(TableDefaults, dg.Component, dg.Model, dg.Resolvable):
     """A lake: resources ``duckrun``, ``io_manager`` and, with ``spark``, ``spark``.
+
+    What DeltaIOManager takes as defaults of assets (``mode``, ``table_properties``, …) are attributes too.
 
     Example::
 
@@ -61,7 +64,12 @@ class DuckrunLakeComponent(dg.Component, dg.Model, dg.Resolvable):
         )
         spark = None if self.spark is None else SparkResource(**self.spark)
         manager = DeltaIOManager(
-            duckrun=lake, spark=spark, engine=self.engine, schema=self.lake_schema, default_type=self.default_type
+            duckrun=lake,
+            spark=spark,
+            engine=self.engine,
+            schema=self.lake_schema,
+            default_type=self.default_type,
+            **self.table_defaults(),
         )
         resources: dict[str, Any] = {"duckrun": lake, "io_manager": manager}
         return dg.Definitions(resources=resources if spark is None else {**resources, "spark": spark})

@@ -14,15 +14,17 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+import duckdb
 from dagster import (
     AssetExecutionContext,
     AssetMaterialization,
+    AssetSpec,
     DataVersion,
     OpExecutionContext,
     Output,
@@ -36,11 +38,16 @@ from pydantic import Field, PrivateAttr
 
 from duckrun.errors import DuckrunError, TableNotFound
 from duckrun.lake.lake import Lake, ViewDefinition
+from duckrun.sql.names import quote_identifier
 from duckrun.values.rows import Commit
+from duckrun.values.snapshot import Snapshot
+from duckrun.values.type_names import type_name
 from duckrun_dagster import metadata as meta
 from duckrun_dagster.chain import chain_of
+from duckrun_dagster.config_values import partition_expr
 from duckrun_dagster.data_version import data_version
 from duckrun_dagster.dbt.lineage import column_lineage
+from duckrun_dagster.partitions.partitions import PartitionSlice
 from duckrun_dagster.resources.profile import lake_of_profile
 from duckrun_dagster.resources.run_worker import share_of_step
 
@@ -130,6 +137,20 @@ def _share_of(context: Context) -> float:
     return share_of_step(step)
 
 
+class DuckrunEventIterator(DbtEventIterator[Any]):
+    """Events that have the columns, with their descriptions, and the rows from the logs of the tables. dagster-dbt's own
+    fetching, by a second connection and a count, would put columns without descriptions in their place.
+    """
+
+    def fetch_column_metadata(self, with_column_lineage: bool = True) -> DuckrunEventIterator:
+        """The events as they are: they have columns and lineage."""
+        return self
+
+    def fetch_row_counts(self) -> DuckrunEventIterator:
+        """The events as they are: they have the count of rows where the log says it."""
+        return self
+
+
 @dataclass
 class DuckrunDbtCliInvocation(DbtCliInvocation):
     """A running dbt command whose events carry the commits."""
@@ -139,7 +160,7 @@ class DuckrunDbtCliInvocation(DbtCliInvocation):
 
     def stream(self) -> DbtEventIterator[Any]:
         """As DbtCliInvocation.stream, with the commit of each model in the metadata of its event."""
-        return DbtEventIterator(self._with_commits(super().stream()), self)
+        return DuckrunEventIterator(self._with_commits(super().stream()), self)
 
     def _with_commits(self, events: Iterator[Any]) -> Iterator[Any]:
         responses = _Responses(self.target_path / "dbt.log", self.process)
@@ -171,9 +192,9 @@ class DuckrunDbtCliInvocation(DbtCliInvocation):
             if lake is not None:
                 ref = lake.at(commit.location, schema=props.get("schema"), name=props.get("alias"))
                 snapshot = lake.snapshot(ref, commit.version)
-                described = {name: column.get("description") for name, column in props.get("columns", {}).items()}
-                values |= meta.table_metadata(snapshot, {name: text for name, text in described.items() if text})
+                values |= meta.table_metadata(snapshot, _descriptions(props, snapshot.schema.names))
                 self._set_data_version(unique_id, data_version(lake, snapshot, commit=commit))
+                self._count_partitions(unique_id, snapshot)
                 values = self._with_lineage(values, props, lake)
             return values
         except DuckrunError as error:
@@ -207,8 +228,25 @@ class DuckrunDbtCliInvocation(DbtCliInvocation):
 
     def _set_data_version(self, unique_id: str, version: str) -> None:
         if isinstance(self.context, AssetExecutionContext) and self.context.has_assets_def:
-            key = self.dagster_dbt_translator.get_asset_spec(self.manifest, unique_id, self.project).key
-            self.context.set_data_version(key, DataVersion(version))
+            self.context.set_data_version(self._spec(unique_id).key, DataVersion(version))
+
+    def _count_partitions(self, unique_id: str, snapshot: Snapshot) -> None:
+        """The rows of each partition of the run, on its own event, where the table's folders are Dagster's partitions."""
+        context = self.context
+        if not isinstance(context, AssetExecutionContext) or not context.has_assets_def:
+            return
+        definition, spec = context.assets_def.partitions_def, self._spec(unique_id)
+        column = spec.metadata.get("partition_expr")
+        if definition is None or column is None or not (context.has_partition_key or context.has_partition_key_range):
+            return
+        named = partition_expr(column, f"{unique_id}: partition_expr").get(None)
+        partitions = PartitionSlice(definition, tuple(sorted(context.partition_keys)))
+        counts = meta.partition_row_counts(snapshot, partitions, None if named is None else named.column)
+        for key, rows in counts.items():
+            context.add_asset_metadata({"dagster/partition_row_count": rows}, spec.key, key)
+
+    def _spec(self, unique_id: str) -> AssetSpec:
+        return self.dagster_dbt_translator.get_asset_spec(self.manifest, unique_id, self.project)
 
 
 def commit_of(response: Mapping[str, Any] | None) -> Commit | None:
@@ -234,9 +272,31 @@ def _view_metadata(lake: Lake, props: Mapping[str, Any]) -> meta.Metadata:
     definition = lake.definition(ref)
     if not isinstance(definition, ViewDefinition):
         return {}
-    columns = [TableColumn(name=column, type=kind) for column, kind in definition.columns]
+    described = _descriptions(props, [column for column, _ in definition.columns])
+    columns = [
+        TableColumn(name=column, type=kind, description=described.get(column)) for column, kind in _types(definition)
+    ]
     named: meta.Metadata = {"dagster/table_name": meta.name_metadata(ref)["dagster/table_name"]}
     return {**named, "dagster/column_schema": TableSchema(columns=columns)} if columns else named
+
+
+def _types(view: ViewDefinition) -> list[tuple[str, str]]:
+    """The columns of a view with Delta's names of types, as those of tables; the view's own where it has one that is unknown."""
+    nulls = ", ".join(f"NULL::{kind} AS {quote_identifier(column)}" for column, kind in view.columns)
+    try:
+        with duckdb.connect() as connection:
+            schema = connection.execute(f"SELECT {nulls}").to_arrow_table().schema
+    except duckdb.Error as error:
+        log.debug("The types of a view's columns are shown as they are: %s", error)
+        return list(view.columns)
+    return [(field.name, type_name(field.type)) for field in schema]
+
+
+def _descriptions(props: Mapping[str, Any], columns: Iterable[str]) -> dict[str, str]:
+    """What dbt says of the columns of a node, by their names in the table: SQL does not tell cases apart."""
+    spelled = {column.lower(): column for column in columns}
+    described = {name.lower(): column.get("description") for name, column in props.get("columns", {}).items()}
+    return {spelled[name]: text for name, text in described.items() if text and name in spelled}
 
 
 class _Responses:

@@ -15,8 +15,10 @@ from dagster_dbt import DagsterDbtTranslator, DagsterDbtTranslatorSettings, DbtP
 from dagster_dbt.asset_utils import group_from_dbt_resource_props_fallback_to_directory
 
 from duckrun.errors import InvalidConfig
+from duckrun.values.nearest import did_you_mean
 from duckrun.values.rows import EngineName
 from duckrun_dagster.config import ENGINES
+from duckrun_dagster.config_values import partition_expr
 from duckrun_dagster.dbt.cli import DuckrunDbtCliInvocation, DuckrunDbtCliResource
 from duckrun_dagster.dbt.vars import partition_vars
 
@@ -58,9 +60,13 @@ class DuckrunDbtTranslator(DagsterDbtTranslator):
         return group_from_dbt_resource_props_fallback_to_directory(dict(dbt_resource_props))
 
     def get_metadata(self, dbt_resource_props: Mapping[str, Any]) -> Mapping[str, Any]:
-        """dagster-dbt's own and the node's ``meta.dagster.metadata``, with the table named as the IO manager names it."""
+        """dagster-dbt's own and the node's ``meta.dagster.metadata``, with the table named as the IO manager names it.
+
+        ``partition_expr`` may stand in ``meta`` itself and in ``meta.dagster`` too: the column that holds the partitions.
+        Raises InvalidConfig for one that is no name, and for a misspelt key of ``meta.dagster``.
+        """
         own = _meta(dbt_resource_props).get("metadata") or {}
-        metadata = {**super().get_metadata(dbt_resource_props), **own}
+        metadata = {**super().get_metadata(dbt_resource_props), **_partition_expr(dbt_resource_props), **own}
         table = _table(dbt_resource_props)
         if table is not None:
             metadata["dagster/table_name"] = ".".join(table)
@@ -72,8 +78,8 @@ class DuckrunDbtTranslator(DagsterDbtTranslator):
         props = self.get_resource_props(manifest, unique_id)
         config = props.get("config", {})
         kinds = {"dbt", config.get("engine") or self._engine}
-        kinds.add("view" if config.get("materialized") == "view" else "delta")
-        return spec.replace_attributes(kinds=kinds, metadata={**spec.metadata, "dagster/storage_kind": "delta"})
+        kinds.add("view" if config.get("materialized") == "view" else "deltalake")
+        return spec.replace_attributes(kinds=kinds, metadata={**spec.metadata, "dagster/storage_kind": "deltalake"})
 
 
 def _table(props: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -85,5 +91,36 @@ def _table(props: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def _meta(props: Mapping[str, Any]) -> Mapping[str, Any]:
-    meta = props.get("config", {}).get("meta") or props.get("meta") or {}
-    return meta.get("dagster") or {}
+    return _whole_meta(props).get("dagster") or {}
+
+
+def _whole_meta(props: Mapping[str, Any]) -> Mapping[str, Any]:
+    return props.get("config", {}).get("meta") or props.get("meta") or {}
+
+
+# What dagster-dbt reads in ``meta.dagster``, and what is read here.
+_META_KEYS = (
+    "asset_key",
+    "auto_materialize_policy",
+    "freshness_check",
+    "group",
+    "has_self_dependency",
+    "metadata",
+    "owners",
+    "partition_expr",
+    "ref",
+)
+
+
+def _partition_expr(props: Mapping[str, Any]) -> dict[str, Any]:
+    """``partition_expr`` as the IO manager reads it, from a node's ``meta``."""
+    node, ours = props.get("unique_id") or props.get("name"), _meta(props)
+    for key in set(ours) - set(_META_KEYS):
+        meant = did_you_mean(str(key), _META_KEYS, cutoff=0.8)
+        if meant:
+            raise InvalidConfig(f"{node}: unknown key {key!r} in meta.dagster.{meant}")
+    found = ours.get("partition_expr", _whole_meta(props).get("partition_expr"))
+    if found is None:
+        return {}
+    partition_expr(found, f"{node}: partition_expr in meta")
+    return {"partition_expr": found}

@@ -6,13 +6,13 @@ spec from context -> engine -> write or scan -> metadata from the Commit. What d
 # No "from __future__ import annotations" here: Dagster must see the classes of nested resources, not their names, to
 # take them configured at launch.
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, cast
 
 import pyarrow as pa
-from dagster import ConfigurableIOManager, DagsterInvariantViolationError, DataVersion, InputContext, OutputContext
+from dagster import ConfigurableIOManager, DataVersion, InputContext, OutputContext
 from pydantic import Field
 
 from duckrun.errors import DuckrunError, InvalidConfig
@@ -36,6 +36,13 @@ from duckrun_dagster.config import (
 )
 from duckrun_dagster.data_version import data_version
 from duckrun_dagster.io_managers.annotation import Wanted, wanted
+from duckrun_dagster.io_managers.contexts import (
+    annotation_of,
+    description_of,
+    materialized_partitions,
+    output_name,
+    step_of,
+)
 from duckrun_dagster.io_managers.fan_in import fan_in
 from duckrun_dagster.io_managers.handlers.handler import TableScan, TypeHandler
 from duckrun_dagster.io_managers.handlers.registry import handler_of, named_type, type_name
@@ -43,18 +50,20 @@ from duckrun_dagster.launch import configured_by_field, written_otherwise
 from duckrun_dagster.partitions.missing import missing_partitions, refuse_missing
 from duckrun_dagster.partitions.partitions import PartitionSlice, read_partitions, written_partitions
 from duckrun_dagster.resources import DuckrunResource, SparkResource
+from duckrun_dagster.table_defaults import TableDefaults, checked_defaults
 
 _PREVIEW_ROWS = 10
 _PREVIEW_BYTES = 64 * 1024 * 1024
 
 
-class DeltaIOManager(ConfigurableIOManager):
+class DeltaIOManager(TableDefaults, ConfigurableIOManager):
     """Assets as Delta tables of a lake.
 
     The value decides the handler, the asset's metadata the table and how it is written. ``engine`` writes where
     metadata names none; a PySpark DataFrame is always Spark's. ``default_type`` is what an input without a type
     annotation gets: pyarrow, pyarrow_reader, pyarrow_dataset, pandas, polars, polars_lazy, duckdb, pyspark, deltalake,
-    duckrun or duckrun_table. ``writes`` is for the configuration of a run: it writes an asset in another way this once.
+    duckrun or duckrun_table. ``mode``, ``merge_keys``, ``schema_mode``, ``table_properties`` and the others are for assets whose
+    metadata does not say. ``writes`` is for the configuration of a run: it writes an asset in another way this once.
 
     Example::
 
@@ -73,7 +82,7 @@ class DeltaIOManager(ConfigurableIOManager):
     preview: bool = Field(default=True, description="Show the first rows of a table that is small.")
 
     def __init__(self, **values: Any) -> None:
-        super().__init__(**values)
+        super().__init__(**checked_defaults(type(self), values))
         configured_by_field(self)
 
     @property
@@ -89,9 +98,9 @@ class DeltaIOManager(ConfigurableIOManager):
 
     def handle_output(self, context: OutputContext, obj: Any) -> None:
         """Write a value as one commit, and tell Dagster what it did. On an error the table is as it was."""
-        key, step = context.asset_key if context.has_asset_key else None, _step(context)
-        what = _output_name(context, step)
-        if obj is None and wanted(_annotation(context)).optional:
+        key, step = context.asset_key if context.has_asset_key else None, step_of(context)
+        what = output_name(context, step)
+        if obj is None and wanted(annotation_of(context)).optional:
             context.log.info(f"{what} is None, as its annotation allows: nothing is written.")
             return
         if obj is None:
@@ -108,11 +117,12 @@ class DeltaIOManager(ConfigurableIOManager):
                 otherwise,
                 what=f"{what}, for this run",
             )
+            schema, defaults = self.default_schema, self.table_defaults()
             if key is None:
-                config = parse_output(metadata, default_schema=self.default_schema, what=what)
+                config = parse_output(metadata, default_schema=schema, what=what, defaults=defaults)
                 _refuse_shared(context, step, config)
             else:
-                config = parse_table(key, metadata, default_schema=self.default_schema)
+                config = parse_table(key, metadata, default_schema=schema, defaults=defaults)
             returned = type_name(type(obj))
             handler = handler_of(type(obj), self.handlers(), f"{what} returned a {returned}; it")
             engine = self._writing_engine(config, handler, what)
@@ -132,7 +142,7 @@ class DeltaIOManager(ConfigurableIOManager):
                 app=_application(context, step, partitions),
                 predicate=predicate,
                 partition_by=layout,
-                description=_description(context),
+                description=description_of(context),
                 column_comments=meta.declared_descriptions(context.definition_metadata or {}),
             )
             commit = session.execute(ref, spec, source)
@@ -150,7 +160,7 @@ class DeltaIOManager(ConfigurableIOManager):
         partitions: PartitionSlice | None,
     ) -> None:
         """The commit as metadata of the materialization, and as its data version."""
-        step = _step(context)
+        step = step_of(context)
         snapshot = self.duckrun.lake().snapshot(ref, commit.version)
         values = {
             **meta.commit_metadata(commit),
@@ -200,12 +210,13 @@ class DeltaIOManager(ConfigurableIOManager):
         else:
             what = f"Input {context.name!r}"
         with _naming(what):
+            schema, defaults = self.default_schema, self.table_defaults()
             if context.has_asset_key:
-                config = parse_table(context.asset_key, metadata, default_schema=self.default_schema)
+                config = parse_table(context.asset_key, metadata, default_schema=schema, defaults=defaults)
             else:
                 assert upstream is not None
-                source = _output_name(upstream, None)
-                config = parse_output(metadata, default_schema=self.default_schema, what=source)
+                source = output_name(upstream, None)
+                config = parse_output(metadata, default_schema=schema, what=source, defaults=defaults)
             read = parse_input(context.definition_metadata or {}, what=what)
             asked = wanted(self._declared_type(context, what))
             handler = handler_of(asked.as_type, self.handlers(), what)
@@ -221,7 +232,7 @@ class DeltaIOManager(ConfigurableIOManager):
                 return None
             if none_wanted and not _is_there(lake, ref):
                 return asked.collection() if asked.collection else handler.nothing(asked.as_type)
-            scan = TableScan(self.duckrun.step_session(_step(context), engine, self.spark), ref, read)
+            scan = TableScan(self.duckrun.step_session(step_of(context), engine, self.spark), ref, read)
             if partitions is None and asked.collection is None:
                 return handler.from_scan(scan, asked.as_type)
             return self._load_partitions(context, scan, partitions, config, asked, handler, what)
@@ -250,7 +261,7 @@ class DeltaIOManager(ConfigurableIOManager):
                 return these.predicate(config, schema, context.asset_key.to_user_string())
 
             if not allowed or asked.optional or asked.collection is not None:
-                materialized = _materialized(context)
+                materialized = materialized_partitions(context)
                 missing = missing_partitions(whole, some, materialized, predicate)
                 if asked.optional and some.keys and len(missing) == len(some.keys):
                     return None
@@ -276,51 +287,17 @@ class DeltaIOManager(ConfigurableIOManager):
         if engine == "spark" and self.spark is None:
             raise InvalidConfig(
                 f"{why}, but the DeltaIOManager has no Spark. Give it spark=SparkResource(master='local[*]') "
-                "(or remote='sc://host:15002')."
+                "(or remote='sc://host:15002'), and take the session of that in an asset that makes frames: spark.session()."
             )
 
     def _declared_type(self, context: InputContext, what: str) -> Any:
-        declared = _annotation(context)
+        declared = annotation_of(context)
         if declared is not Any and declared is not object:
             return declared
         chosen = input_type(context.definition_metadata or {}, what=what)
         if chosen is not None:
             return named_type(chosen, self.handlers(), f"{what}: metadata 'type'")
         return named_type(self.default_type, self.handlers(), "DeltaIOManager: default_type")
-
-
-def _output_name(context: OutputContext, step: Any | None) -> str:
-    """What an output is called in errors."""
-    if context.has_asset_key:
-        return f"Asset {context.asset_key.to_user_string()}"
-    try:
-        return f"Output {context.name!r} of op {context.op_def.name}"
-    except DagsterInvariantViolationError:  # a context that a test has built
-        return f"Output {context.name!r}"
-
-
-def _annotation(context: OutputContext | InputContext) -> Any:
-    """The type that an input or output is annotated with; Any where a test has built a context of none."""
-    try:
-        return context.dagster_type.typing_type
-    except DagsterInvariantViolationError:
-        return Any
-
-
-def _description(context: OutputContext) -> str | None:
-    """What the asset says of itself; nothing of an op's output, or in a context that a test has built."""
-    try:
-        return context.asset_spec.description
-    except DagsterInvariantViolationError:
-        return None
-
-
-def _materialized(context: InputContext) -> Collection[str]:
-    """The partitions that Dagster knows of; none in a context that a test has built without an instance."""
-    try:
-        return context.instance.get_materialized_partitions(context.asset_key)
-    except DagsterInvariantViolationError:
-        return ()
 
 
 def _application(context: OutputContext, step: Any | None, partitions: PartitionSlice | None) -> AppTransaction | None:
@@ -379,14 +356,6 @@ def _refuse_fan_in(context: InputContext, asked: Wanted, handler: TypeHandler[An
         raise InvalidConfig(
             f"a {name} is a handle of the whole table, not of a partition. Annotate {name} alone, or a frame."
         )
-
-
-def _step(context: OutputContext | InputContext) -> Any | None:
-    """The step that a context belongs to; None where somebody loads or stores a value outside of a run."""
-    try:
-        return context.step_context
-    except DagsterInvariantViolationError:
-        return None
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from duckrun.session import Session
 from duckrun.sql.names import quote_identifier
 from duckrun.values.rows import EngineName
 from duckrun.values.snapshot import Snapshot
+from duckrun.values.type_names import type_name
 from duckrun_dagster import metadata as meta
 from duckrun_dagster.config import parse_table, table_of
 from duckrun_dagster.data_version import LogBackwards, changes_rows
@@ -159,7 +160,7 @@ def _counted(checks: TableChecks, session: Session, snapshot: Snapshot, selected
 
 def _schema(checks: TableChecks, snapshot: Snapshot, context: AssetCheckExecutionContext) -> AssetCheckResult:
     """Compared with the columns that the last look wrote into its own result, so that no old version has to be readable."""
-    now = {field.name: str(field.type) for field in snapshot.schema}
+    now = {field.name: type_name(field.type) for field in snapshot.schema}
     before = _last_columns(AssetCheckKey(checks.key, SCHEMA), context)
     changes: dict[str, Any] = {}
     if before is not None:

@@ -135,7 +135,7 @@ def _asset(table: MaintainedTable, name: str, group_name: str, resource_key: str
         key=[name, *table.key.path],
         deps=[table.key],
         group_name=group_name,
-        kinds={"delta", table.engine},
+        kinds={"deltalake", table.engine},
         required_resource_keys={resource_key},
         description=f"Keeps the table of {table.key.to_user_string()} in order.",
     )

@@ -45,14 +45,14 @@ def observable_table(
         orders = observable_table(["sales", "orders"], automation_condition=AutomationCondition.on_cron("@hourly"))
     """
     asset_key = AssetKey(key)
-    described = {**(metadata or {}), "dagster/storage_kind": "delta"}
+    described = {**(metadata or {}), "dagster/storage_kind": "deltalake"}
 
     @observable_source_asset(
         key=asset_key,
         partitions_def=partitions_def,
         metadata=described,
         required_resource_keys={resource_key},
-        **{"kinds": {"delta"}, **arguments},
+        **{"kinds": {"deltalake"}, **arguments},
     )
     def observe(context: OpExecutionContext) -> Any:
         resource: DuckrunResource = getattr(context.resources, resource_key)

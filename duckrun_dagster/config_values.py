@@ -1,0 +1,123 @@
+"""The values of metadata keys, each from whatever form a user may write it in. Each raises InvalidConfig, naming ``what``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, get_args
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from duckrun.errors import InvalidConfig
+from duckrun.run.memory import parse_bytes
+from duckrun.values.nearest import did_you_mean
+from duckrun.values.rows import ClauseKind, MergeClause
+
+
+@dataclass(frozen=True)
+class PartitionExpr:
+    """The column that holds a partition; ``cast`` is the type that the metadata casts it to, as dagster-duckdb's users write."""
+
+    column: str
+    cast: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> PartitionExpr:
+        """``day``, ``"day"``, ``CAST(day AS TIMESTAMP)``; any other text is the name of a column, whatever is in it."""
+        try:
+            tree = sqlglot.parse_one(text, dialect="duckdb")
+        except SqlglotError:
+            return cls(text)
+        inner, cast = (tree.this, tree.to.this.name) if type(tree) is exp.Cast else (tree, None)
+        if not isinstance(inner, exp.Column) or len(inner.parts) != 1 or isinstance(inner.this, exp.Star):
+            return cls(text)
+        return cls(inner.name, cast)
+
+
+def text(value: Any, what: str) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise InvalidConfig(f"{what} is {value!r}; it takes a text that is not empty.")
+    return value
+
+
+def one_of(value: Any, what: str, *, allowed: Sequence[str]) -> Any:
+    if value in allowed:
+        return value
+    raise InvalidConfig(
+        f"{what} is {value!r}; it takes one of {', '.join(allowed)}.{did_you_mean(str(value), allowed)}"
+    )
+
+
+def names(value: Any, what: str) -> tuple[str, ...]:
+    if isinstance(value, str):
+        value = [value]
+    if not isinstance(value, Sequence) or not all(isinstance(name, str) and name for name in value):
+        raise InvalidConfig(f"{what} is {value!r}; it takes a column name or a list of them.")
+    return tuple(value)
+
+
+def partition_expr(value: Any, what: str) -> dict[str | None, PartitionExpr]:
+    if isinstance(value, str) and value.strip():
+        return {None: PartitionExpr.parse(value)}
+    if isinstance(value, Mapping) and all(isinstance(v, str) and v for v in value.values()):
+        return {str(dimension): PartitionExpr.parse(column) for dimension, column in value.items()}
+    raise InvalidConfig(
+        f"{what} is {value!r}; it takes a column name, or for several dimensions {{dimension: column}}."
+    )
+
+
+def properties(value: Any, what: str) -> dict[str, str]:
+    if not isinstance(value, Mapping):
+        raise InvalidConfig(f"{what} is {value!r}; it takes a mapping such as {{'delta.appendOnly': 'true'}}.")
+    return {str(k): str(v).lower() if isinstance(v, bool) else str(v) for k, v in value.items()}
+
+
+def texts(value: Any, what: str) -> dict[str, str]:
+    if not isinstance(value, Mapping) or not all(isinstance(each, str) for each in value.values()):
+        raise InvalidConfig(f"{what} is {value!r}; it takes a mapping such as {{'id': 'The number on the box'}}.")
+    return {str(k): each for k, each in value.items()}
+
+
+def words(value: Any, what: str) -> dict[str, str]:
+    if not isinstance(value, Mapping) or "duckrun" in value:
+        raise InvalidConfig(
+            f"{what} is {value!r}; it takes a mapping such as {{'team': 'sales'}}, whose 'duckrun' is ours."
+        )
+    return {str(k): str(v) for k, v in value.items()}
+
+
+def size(value: Any, what: str) -> int:
+    try:
+        size = parse_bytes(value)
+    except InvalidConfig as error:
+        raise InvalidConfig(f"{what}: {error}") from None
+    return size
+
+
+def clauses(value: Any, what: str) -> tuple[MergeClause, ...]:
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        raise InvalidConfig(f"{what} is {value!r}; it takes a list of clauses, each a mapping with 'kind'.")
+    return tuple(_clause(each, what) for each in value)
+
+
+def _clause(value: Any, what: str) -> MergeClause:
+    if isinstance(value, MergeClause):
+        return value
+    if isinstance(value, str):
+        value = {"kind": value}
+    if not isinstance(value, Mapping):
+        raise InvalidConfig(f"{what} holds {value!r}; a clause is a mapping with 'kind'.")
+    for key in value:
+        one_of(key, f"A key in {what}", allowed=[f.name for f in fields(MergeClause)])
+    kinds = get_args(ClauseKind)
+    if value.get("kind") is None:
+        raise InvalidConfig(f"A clause in {what} has no 'kind'; the kinds are {', '.join(kinds)}.")
+    columns = value.get("columns")
+    return MergeClause(
+        kind=one_of(value["kind"], f"'kind' in {what}", allowed=kinds),
+        condition=value.get("condition"),
+        columns=None if columns is None else names(columns, f"'columns' in {what}"),
+        set=value.get("set"),
+    )

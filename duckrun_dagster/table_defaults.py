@@ -1,0 +1,64 @@
+"""What an IO manager says of all its assets: the words of their metadata, as its own fields."""
+
+# No "from __future__ import annotations" here: Dagster must see the classes of fields, not their names.
+
+from dataclasses import asdict
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from duckrun.errors import InvalidConfig
+from duckrun.values.nearest import did_you_mean
+from duckrun.values.rows import MergeClause
+from duckrun_dagster.config import DEFAULT_KEYS, check_defaults
+
+_CHOSEN = {
+    "writer": " The engine chooses the writer of each commit; its metadata has which, and why ('writer', 'reason')."
+}
+
+
+class TableDefaults(BaseModel):
+    """How assets are written whose metadata does not say; each is what the metadata key of its name is.
+
+    Example::
+
+        DeltaIOManager(duckrun=lake, mode="append", table_properties={"delta.enableChangeDataFeed": "true"})
+    """
+
+    mode: str | None = Field(
+        default=None, description="overwrite (partitioned assets: their partitions), append, replace, merge, …"
+    )
+    merge_keys: Any = Field(default=None, description="The columns that rows are matched by: a name, or a list.")
+    merge_clauses: Any = Field(default=None, description="The clauses of a merge; an upsert, if not given.")
+    partition_expr: Any = Field(default=None, description="The column that holds the partitions of an asset.")
+    partition_by: Any = Field(default=None, description="The columns that new tables are partitioned by.")
+    schema_mode: str | None = Field(default=None, description="fail, append_new_columns or sync_all_columns.")
+    sort_by: Any = Field(default=None, description="The columns that the rows of a file are sorted by.")
+    cluster_by: Any = Field(default=None, description="The columns of liquid clustering, on Spark only.")
+    table_properties: dict[str, Any] = Field(default_factory=dict, description="Delta's properties of new tables.")
+    target_file_size: Any = Field(default=None, description="How large data files are to be, such as 128MB.")
+    commit_metadata: dict[str, Any] = Field(default_factory=dict, description="Words that each commit carries.")
+
+    def table_defaults(self) -> dict[str, Any]:
+        """Those that are set."""
+        found = {key: getattr(self, key) for key in DEFAULT_KEYS}
+        return {key: value for key, value in found.items() if value is not None and value != {}}
+
+
+def checked_defaults(cls: type[BaseModel], values: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a class with defaults, as Dagster's configuration can hold them.
+
+    Raises InvalidConfig, with the nearest, for an argument that the class does not have, and for a default that cannot work.
+    """
+    what = cls.__name__
+    known = [field.alias or name for name, field in cls.model_fields.items()]
+    for name in values:
+        if name not in known:
+            hint = _CHOSEN.get(name) or did_you_mean(name, known, f" It takes {', '.join(known)}.")
+            raise InvalidConfig(f"{what} has no {name!r}.{hint}")
+    given = {key: values[key] for key in DEFAULT_KEYS if values.get(key) is not None}
+    check_defaults({key: value for key, value in given.items() if type(value).__name__ != "EnvVar"}, what)
+    if isinstance(given.get("merge_clauses"), list | tuple):
+        clauses = [asdict(each) if isinstance(each, MergeClause) else each for each in given["merge_clauses"]]
+        values = {**values, "merge_clauses": clauses}
+    return values
