@@ -19,7 +19,7 @@ WORKERS ?= 2
 # What pytest leaves to test-ci.
 LONG := kills or conformance or differential or cluster or ui or slow or matrix
 
-.PHONY: help setup demo demo-next ui images test test-ci test-all conformance soak lint format types bench lock clean
+.PHONY: help setup demo demo-next ui images test test-ci test-all conformance soak lint format types docs bench lock clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1|\2/' | awk -F'|' '{printf "  %-12s%s\n", $$1, $$2}'
@@ -79,6 +79,10 @@ format: $(STAMP) ## ruff's formatter and its safe fixes
 types: $(STAMP) ## mypy
 	@$(BIN)/mypy adapter/duckrun adapter/dbt duckrun_dagster example_project tools
 
+docs: $(STAMP) ## docs/ as a site in site/, with search and an API reference; a dead link is an error
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "docs: site/index.html"
+
 bench: $(STAMP) ## ours beside plain deltalake (a few minutes)
 	@for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(WITH_JAVA) $(PY) "$$script" $(ARGS) || exit 1; done
 
@@ -90,5 +94,5 @@ lock: ## requirements.lock from pyproject.toml
 
 clean: ## what the example, the tests and the builds left (the environment stays)
 	@rm -rf example_project/.lake example_project/.landing example_project/.dagster example_project/.spark example_project/report example_project/dbt/target example_project/dbt/logs
-	@rm -rf dist build spark-warehouse metastore_db derby.log .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	@rm -rf dist build site spark-warehouse metastore_db derby.log .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	@find . -path ./$(VENV) -prune -o -name __pycache__ -type d -exec rm -rf {} +

@@ -26,7 +26,8 @@ pytest_plugins = ["tests.drawing", "tests.figures", "tests.fixtures_azure", "tes
 LONG = ("kills", "conformance", "differential", "cluster", "ui", "slow", "matrix")
 # Of how many parts a run takes one, of tests that do not say it themselves. The other suites have budgets or matrices of their own.
 PARTS = {"slow": 5, "cluster": 3}
-PARTS_ON_SPARK = 5  # every day: half a second for each statement adds up
+PARTS_ON_SPARK = 10  # every day, and another tenth in the suite on_spark: half a second for each statement adds up
+PARTS_OF_DBT = 3  # every day: two seconds for each build; dbt's own suite (conformance) runs beside it
 
 
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups in this same hook
@@ -46,7 +47,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if parts := next((PARTS[name] for name in LONG if name in PARTS and name in marks), None):
             item.add_marker(pytest.mark.drawn(parts))
         elif spark and not marks & set(LONG):
+            item.add_marker(pytest.mark.on_spark)
             item.add_marker(pytest.mark.drawn(PARTS_ON_SPARK))
+        elif "make_project" in getattr(item, "fixturenames", ()) and not marks & set(LONG):
+            item.add_marker(pytest.mark.drawn(PARTS_OF_DBT))
 
 
 @pytest.fixture

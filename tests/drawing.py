@@ -4,6 +4,9 @@
 order, and with ``whole_classes=True`` the classes of a folder do: as many runs with seeds in a row as there are parts see
 every case. ``@pytest.mark.whole`` is for a test about all cases of a matrix together, which runs where all of them do.
 
+A run with DUCKRUN_TEST_TURN takes the part of that many turns later: a suite beside another run of the same tests takes
+none that the other took.
+
 The seed is DUCKRUN_TEST_SEED, else the number of the run where the CI counts them (GITHUB_RUN_NUMBER), else random; each run
 prints it. All cases run with DUCKRUN_TEST_ALL=1 (`make test-all`), with full counts (DUCKRUN_SOAK), and where the call names
 tests itself (``::`` or ``-k``).
@@ -18,6 +21,7 @@ from random import SystemRandom
 import pytest
 
 SEED = "DUCKRUN_TEST_SEED"
+TURN = "DUCKRUN_TEST_TURN"
 
 
 def seed() -> int:
@@ -78,4 +82,4 @@ class _Turns:
         numbers = self._numbers.setdefault(f"{within} {parts}", {})
         number = numbers.setdefault(case, len(numbers))
         # Files with a single case each must not all come up in the same run.
-        return (zlib.crc32(within.encode()) + number + seed()) % parts == 0
+        return (zlib.crc32(within.encode()) + number + seed() + int(os.environ.get(TURN, "0"))) % parts == 0

@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable as PlainTable
+from deltalake import DeltaTable as PlainTable, Schema
 
 import duckrun
 from duckrun import (
@@ -213,6 +213,31 @@ def test_z_order_takes_names_and_lists_of_them(stock: duckrun.Table) -> None:
         (lambda s, t: t.upgradeTableProtocol("1", 2), "readerVersion is '1'"),
         (lambda s, t: t.upgradeTableProtocol(1, 9), r"main\.stock: readers have the versions 1 to 3"),
         (lambda s, t: DeltaTable.convertToDelta(s, 1), "identifier is 1"),
+        (
+            lambda s, t: DeltaTable.forName(object(), "stock"),
+            r"forName\(\): session is a object; give that of duckrun.connect",
+        ),
+        (lambda s, t: DeltaTable.create(None), r"create\(\): session is a NoneType"),
+        (lambda s, t: t.update(set={7: "1"}), r"update\(\): set is 7"),
+        (
+            lambda s, t: t.merge(STOCK, "t.id = s.id").whenMatchedUpdate(set={7: "1"}),
+            r"whenMatchedUpdate\(\): set is 7",
+        ),
+        (lambda s, t: s.sql(7), r"sql\(\): text is 7, a int; give text"),
+        (lambda s, t: s.sql("delete from stock", app="nightly"), r"sql\(\): app is 'nightly'"),
+        (lambda s, t: s.table(7), "a table: name is 7"),
+        (lambda s, t: s.scan("stock", 7), r"scan\(\): spec is 7"),
+        (lambda s, t: s.execute("stock", "append", STOCK), r"execute\(\): spec is 'append'"),
+        (lambda s, t: s.register(7, STOCK), r"register\(\): name is 7"),
+        (lambda s, t: s.attach("/a", 7), r"attach\(\): name is 7"),
+        (lambda s, t: s.detach(7), r"detach\(\): name is 7"),
+        (lambda s, t: s.read.table(7), r"table\(\): tableName is 7"),
+        (lambda s, t: s.read.option(["a"], 1), r"option\(\): key is"),
+        (lambda s, t: t.toDF().write.option(["a"], 1), r"option\(\): key is"),
+        (lambda s, t: t.toDF().write.partitionBy("a", 7), r"partitionBy\(\): cols is 7"),
+        (lambda s, t: t.toDF().write.saveAsTable(7), "a table: name is 7"),
+        (lambda s, t: t.toDF().limit("1"), r"limit\(\): rows is '1'"),
+        (lambda s, t: t.toDF().createOrReplaceTempView(7), r"createOrReplaceTempView\(\): name is 7"),
         (lambda s, t: DeltaTable.convertToDelta(s, "/a"), r"give a folder as parquet\."),
         (lambda s, t: DeltaTable.convertToDelta(s, "parquet.`/a`", "day"), "a name and a type|no list of columns"),
         (lambda s, t: DeltaTable.convertToDelta(s, "parquet.`/a`", 3), "partitionSchema is 3, a int"),
@@ -245,24 +270,34 @@ def test_a_folder_of_parquet_becomes_a_table(session: Session, tmp_path: Path, s
         DeltaTable.convertToDelta(session, f"parquet.`{folder}`", schema)
 
 
-def test_features_and_protocol_versions_are_sparks(session: Session, stock: duckrun.Table) -> None:
-    calls: list[Any] = [
-        lambda: stock.addFeatureSupport("deletionVectors"),
-        lambda: stock.upgradeTableProtocol(3, 7),
-    ]
-    if session.engine_name == "duckdb":
-        for call in calls:
-            with pytest.raises(UnsupportedFeature, match=r"main\.stock.*delta\.(feature|min).*engine: spark"):
-                call()
-        assert stock.snapshot().version == 0
-        return
-    assert [call().version for call in calls] == [1, 2]
-    protocol = PlainTable(stock.ref.location).protocol()
-    assert (protocol.min_reader_version, protocol.min_writer_version) == (3, 7)
-    assert "deletionVectors" in (protocol.writer_features or ())
-    with pytest.raises(InvalidConfig, match=r"(?i)^alter on table main\.stock: \[DELTA_UNSUPPORTED.*noSuchFeature"):
+def test_features_and_protocol_versions_are_asked_for(session: Session, stock: duckrun.Table) -> None:
+    def protocol() -> tuple[int, int]:
+        found = PlainTable(stock.ref.location).protocol()
+        return found.min_reader_version, found.min_writer_version
+
+    first = protocol()
+    assert stock.upgradeTableProtocol(1, 3).version == 1
+    assert protocol() == max(first, (1, 3))
+    assert stock.addFeatureSupport("deletionVectors").version == 2
+    assert stock.upgradeTableProtocol(3, 7).version in (2, 3) and protocol() == (3, 7)
+    features = set(PlainTable(stock.ref.location).protocol().writer_features or ())
+    assert {"deletionVectors", "appendOnly", "invariants"} <= features
+    stock.update(set={"qty": "qty + 1"})
+    assert rows_of(stock.toDF()) == [(id, item, qty + 1) for id, item, qty in rows_of(STOCK)]
+    refused = UnsupportedFeature if session.engine_name == "duckdb" else InvalidConfig
+    with pytest.raises(refused, match=r"(?is)main\.stock.*noSuchFeature"):
         stock.addFeatureSupport("noSuchFeature")
-    assert rows_of(stock.toDF()) == rows_of(STOCK)
+    with pytest.raises(InvalidConfig, match="goes with 7"):
+        stock.upgradeTableProtocol(3, 5)
+
+
+def test_an_upgrade_after_which_duckdb_could_not_write_is_refused_by_it(duck: Session) -> None:
+    duck.sql("create table t (id int)")
+    duck.table("t").upgradeTableProtocol(2, 5)
+    with pytest.raises(UnsupportedFeature, match=r"main\.t.*columnMapping.*engine: spark"):
+        duck.table("t").upgradeTableProtocol(3, 7)
+    duck.sql("insert into t values (1)")
+    assert rows_of(duck.sql("from t")) == [(1,)]
 
 
 @once
@@ -272,11 +307,46 @@ def test_vacuum_keeps_what_the_table_still_needs(stock: duckrun.Table) -> None:
     assert stock.toDF(version=0).count() == 3
 
 
-def test_manifests_and_clones_are_refused_by_name(root: Path) -> None:
+def test_a_clone_has_the_rows_and_the_definition_in_files_of_its_own(session: Session) -> None:
+    session.sql("""
+        create table stock (id bigint not null comment 'of the shop', item varchar, day date,
+            constraint known check (id > 0))
+        partitioned by (day) sorted by (item)
+    """)
+    session.sql("comment on table stock is 'what lies there'")
+    session.sql("insert into stock values (1, 'fig', '2026-01-01'), (2, null, '2026-01-02')")
+    session.sql("delete from stock where id = 1")
+    now = session.table("stock").clone("copies.now", properties={"delta.appendOnly": "true"})
+    before = session.table("stock").cloneAtVersion(session.table("stock").snapshot().version - 1, "copies.before")
+    assert rows_of(now.toDF()) == [(2, None, date(2026, 1, 2))]
+    assert rows_of(before.toDF()) == [(1, "fig", date(2026, 1, 1)), (2, None, date(2026, 1, 2))]
+    original, copy = PlainTable(session.table("stock").ref.location), PlainTable(now.ref.location)
+    assert copy.schema() == original.schema() and copy.metadata().partition_columns == ["day"]
+    assert copy.metadata().description == "what lies there"
+    theirs, ours = (dict(table.metadata().configuration) for table in (original, copy))
+    assert ours.pop("delta.appendOnly") == "true"
+    ours.pop("duckrun.constraints", None)  # which constraints a later write may change
+    theirs.pop("duckrun.constraints", None)
+    assert ours == theirs and ours["delta.constraints.known"]
+    assert copy.version() == 0
+    with pytest.raises(SchemaMismatch, match="known"):
+        session.sql("insert into copies.before values (-1, 'x', '2026-01-01')")
+    with pytest.raises(CommitConflict, match=r"copies\.before"):
+        session.table("stock").clone("copies.before")
+    session.table("stock").clone("copies.before", replace=True)
+    assert rows_of(before.toDF()) == [(2, None, date(2026, 1, 2))]
+
+
+def test_manifests_and_clones_that_would_lose_something_are_refused_by_name(root: Path) -> None:
     with duckrun.connect(root) as session:
         session.execute("main.stock", WriteSpec("error"), STOCK)
         with pytest.raises(UnsupportedFeature, match="generate"):
             session.table("main.stock").generate("symlink_format_manifest")
-        with pytest.raises(UnsupportedFeature, match=r"main\.stock: clone\('main.copy'\).*CREATE TABLE … AS SELECT"):
-            session.table("main.stock").clone("main.copy", isShallow=True)
-        assert session.tables() == ["main.stock"]
+        with pytest.raises(UnsupportedFeature, match=r"main\.stock: cloneAtVersion\(\) with isShallow=True"):
+            session.table("main.stock").cloneAtVersion(0, "main.copy", isShallow=True)
+        inside = pa.struct([pa.field("n", pa.int64(), nullable=False)])
+        strict = pa.schema([pa.field("id", pa.int64()), pa.field("deep", pa.list_(inside))])
+        PlainTable.create(str(root / "main" / "strict"), schema=Schema.from_arrow(strict))
+        with pytest.raises(UnsupportedFeature, match=r"main\.strict has NOT NULL inside of deep"):
+            session.table("main.strict").clone("main.copy")
+        assert session.tables() == ["main.stock", "main.strict"]

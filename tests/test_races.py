@@ -94,6 +94,7 @@ def race(
         assert session.sql(f"select count(*) as n from {table}").collect() == [{"n": races.held(location).total()}]
 
 
+@pytest.mark.matrix
 @pytest.mark.drawn(5)
 @pytest.mark.parametrize("foreign", FOREIGN, ids=races.named(FOREIGN))
 @pytest.mark.parametrize("source", SOURCES, ids=races.named(SOURCES))
@@ -205,7 +206,7 @@ def carried_by(session: Session) -> dict[str, Callable[[], Any]]:
         "reader": lambda: session.read.table("t"),
         "by path": lambda: session.read.format("delta").load(f"{session.lake.root}/main/t"),
         "limit": lambda: frame_of(session).limit(1),
-        "renamed": lambda: frame_of(session).renamed([(c, c) for c in races.COLUMNS]),
+        "renamed": lambda: frame_of(session).renamed([((c,), c) for c in races.COLUMNS]),
         "alias": lambda: frame_of(session).alias("s"),
         "temp view": view,
         "registered": registered,

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin
 from zoneinfo import ZoneInfo
 
 import dagster as dg
@@ -42,6 +43,17 @@ class Type:
     rows: Callable[[Any], pa.Table] | None
     spark: bool = False
     handle: bool = False
+    column: str | None = None
+    """The one column that is loaded, by the metadata of the input."""
+    fan_in: bool = False
+    """A value for each partition, so none of what has no partitions."""
+
+    @property
+    def holds(self) -> type:
+        """The class that a loaded value is of."""
+        annotation = self.annotation()
+        plain = [each for each in get_args(annotation) if isinstance(annotation, UnionType) and each is not type(None)]
+        return get_origin(annotation) or annotation if not plain else plain[0]
 
 
 def _spark_frame() -> Any:
@@ -94,6 +106,24 @@ TYPES = (
     Type("duckrun.SQL", lambda: duckrun.SQL, _query, None),
     Type("duckrun.Table", lambda: duckrun.Table, None, lambda value: value.toDF().toArrow(), handle=True),
     Type("deltalake.DeltaTable", lambda: DeltaTable, None, lambda value: value.to_pyarrow_table(), handle=True),
+    Type(
+        "pyarrow.RecordBatch",
+        lambda: pa.RecordBatch,
+        lambda rows, _: rows.combine_chunks().to_batches()[0],
+        lambda value: pa.Table.from_batches([value]),
+    ),
+    Type("list[dict]", lambda: list[dict], lambda rows, _: rows.to_pylist(), lambda value: pa.Table.from_pylist(value)),
+    Type("pandas.Series", lambda: pd.Series, None, lambda value: pa.table({value.name: value}), column="n"),
+    Type("polars.Series", lambda: pl.Series, None, lambda value: pa.table({value.name: value.to_arrow()}), column="n"),
+    Type("Optional[pandas.DataFrame]", lambda: pd.DataFrame | None, None, lambda value: pa.Table.from_pandas(value)),
+    Type(
+        "dict[str, polars.DataFrame]",
+        lambda: dict[str, pl.DataFrame],
+        None,
+        lambda value: pa.concat_tables(each.to_arrow() for each in value.values()),
+        fan_in=True,
+    ),
+    Type("list[pyarrow.Table]", lambda: list[pa.Table], None, lambda value: pa.concat_tables(value), fan_in=True),
     Type("pyspark DataFrame", _spark_frame, _spark_rows, lambda value: value.toArrow(), spark=True),
 )
 
@@ -250,7 +280,7 @@ class Cell:
         assert self.runs_of(everything[0]) == {self.made}
         if self.of.make is not None:
             found |= {"write": "yes", "rewrite": "yes"}
-        if self.of.rows is None:
+        if self.of.rows is None or (self.of.fan_in and not self.kind.keys):
             return found
         yes = "handle" if self.of.handle else "yes"
         if self.kind.keys:
@@ -279,21 +309,22 @@ class Cell:
 
         body.__annotations__ = {"cell": self.of.annotation(), "return": None}
         definition = None if key is None else self.definition
+        narrowed = {} if self.of.column is None else {"columns": self.of.column}
         mapping = dg.AllPartitionMapping() if key is None and self.definition is not None else None
         upstream = dg.AssetSpec("cell", partitions_def=self.definition, metadata=self.metadata)
         reader = dg.asset(
             name="reader",
             partitions_def=definition,
             backfill_policy=SINGLE_RUN if definition is not None else None,
-            ins={"cell": dg.AssetIn(partition_mapping=mapping)},
+            ins={"cell": dg.AssetIn(partition_mapping=mapping, metadata=narrowed)},
         )(body)
         self.materialize([reader, upstream], key)
         as_type, table = loaded[-1]
-        assert issubclass(as_type, self.of.annotation()), as_type
+        assert issubclass(as_type, self.of.holds), as_type
         everything = 2 * len(self.kind.keys or (None,))
         expected = everything if self.of.handle else rows
         assert table.num_rows == expected, f"{table.num_rows} rows, not {expected}"
-        assert set(table.column_names) == {*self.kind.types, "n", "run"}
+        assert set(table.column_names) == ({self.of.column} if self.of.column else {*self.kind.types, "n", "run"})
         return yes
 
     def materialize(self, assets: Any, key: Any) -> None:
@@ -336,17 +367,48 @@ def _plain(value: Any) -> Any:
 # ---------------------------------------------------------------- the page
 
 
+OPENING = """\
+```python
+import dagster as dg
+import pyarrow as pa
+
+import duckrun
+from duckrun_dagster import DeltaIOManager, DuckrunResource
+
+days = dg.StaticPartitionsDefinition(["2026-01-01", "2026-01-02"])
+
+
+@dg.asset(partitions_def=days, metadata={"partition_expr": "day"})
+def sales(context: dg.AssetExecutionContext) -> pa.Table:
+    return pa.table({"day": [context.partition_key], "qty": [10]})
+
+
+resources = {"io_manager": DeltaIOManager(duckrun=DuckrunResource(root_path="lake/"))}
+for day in days.get_partition_keys():
+    assert dg.materialize([sales], partition_key=day, resources=resources).success
+```
+
+<!-- rows: sales -->
+
+| day | qty |
+|---|---|
+| 2026-01-01 | 10 |
+| 2026-01-02 | 10 |
+"""
+
+
 def page(found: Mapping[tuple[str, str, str], Mapping[str, str]]) -> str:
     """The page of what ran: (where, type, kind) -> action -> what it gave."""
     lines = [
         "# What the matrix test ran",
         "",
+        *OPENING.split("\n"),
         "Written by `tests/dagster/test_matrix.py`, which fails when this page differs from what ran. Each cell is one pair of type and kind of",
         "partitions, run on an empty lake: three partitions written, the first written again, then one, a range of two and everything loaded.",
         "",
         "Letters: **w**rite, **r**ewrite, load **o**ne, load a range (**g**), load **a**ll. A capital **H** instead of letters for loads: a handle of the",
         "whole table, with which nothing is loaded. No letter: the type has no such thing (a SQL value is not loaded, a handle is not written), or the",
-        "asset no partitions.",
+        "asset no partitions. A series is loaded here as one column of the table (metadata `columns`); it is written too, as a table of that column.",
     ]  # fmt: skip
     for where in dict.fromkeys(key[0] for key in found):
         here = {key[1:]: value for key, value in found.items() if key[0] == where}

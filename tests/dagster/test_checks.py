@@ -67,7 +67,7 @@ def test_a_changed_schema_warns_once_and_says_what_changed(shop: Any) -> None:
     changed = results(shop, [goods(other), checks])["schema_is_unchanged"]
     assert not changed.passed
     found = {key: value.value for key, value in changed.metadata.items() if key in ("added", "removed", "changed")}
-    assert found == {"added": ["new"], "removed": ["till"], "changed": ["id: int64 -> double"]}
+    assert found == {"added": ["new"], "removed": ["till"], "changed": ["id: long -> double"]}
     assert results(shop, [goods(other), checks])["schema_is_unchanged"].passed
 
 

@@ -12,6 +12,7 @@ import pytest
 import yaml
 from dagster.components.core.package_entry import discover_package_objects
 from dagster.components.testing import create_defs_folder_sandbox
+from deltalake import DeltaTable
 
 import duckrun_dagster
 from duckrun_dagster import DuckrunDbtCliResource, MaintainedTable
@@ -40,15 +41,18 @@ def test_dg_finds_the_components_in_the_package() -> None:
 
 
 def test_a_lake_in_yaml_holds_the_assets(tmp_path: Path) -> None:
-    defs = loaded(DuckrunLakeComponent, {"root_path": str(tmp_path / "lake"), "schema": "shop", "memory_limit": "1GB"})
+    attributes = {"root_path": str(tmp_path / "lake"), "schema": "shop", "memory_limit": "1GB", "mode": "append"}
+    defs = loaded(DuckrunLakeComponent, {**attributes, "sort_by": "id", "table_properties": {"a.b": 1}})
 
     @dg.asset
     def goods() -> pa.Table:
         return pa.table({"id": [1]})
 
     assert set(defs.resources or {}) == {"duckrun", "io_manager"}
-    dg.materialize([goods], resources=dict(defs.resources or {}), instance=dg.DagsterInstance.ephemeral())
-    assert (tmp_path / "lake" / "shop" / "goods" / "_delta_log").is_dir()
+    for _ in range(2):
+        dg.materialize([goods], resources=dict(defs.resources or {}), instance=dg.DagsterInstance.ephemeral())
+    table = DeltaTable(tmp_path / "lake" / "shop" / "goods")
+    assert table.to_pyarrow_table().num_rows == 2 and table.metadata().configuration["a.b"] == "1"
 
 
 def test_a_scaffolded_lake_and_table_load_as_they_are() -> None:
@@ -94,7 +98,7 @@ def test_a_setting_that_does_not_exist_is_refused(component: Any, attributes: di
     assert any(told in cause for cause in causes)
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(5)
 def test_a_dbt_project_in_yaml_has_the_keys_and_commits_of_the_lake(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,7 +120,10 @@ def test_a_dbt_project_in_yaml_has_the_keys_and_commits_of_the_lake(
 
     defs = loaded(DuckrunDbtProjectComponent, {"project": str(project)})
     key = dg.AssetKey(["marts", "ones"])
-    assert defs.resolve_asset_graph().get(key).kinds == {"dbt", "duckdb", "delta"}
+    node = defs.resolve_asset_graph().get(key)
+    assert node.kinds == {"dbt", "duckdb", "deltalake"}
+    code = node.metadata["dagster/code_references"].code_references
+    assert [Path(each.file_path).name for each in code if Path(each.file_path).is_file()] == ["ones.sql"]
     result = dg.materialize(list(defs.assets or []), instance=dg.DagsterInstance.ephemeral())  # type: ignore[arg-type]
     event = next(e for e in result.all_events if e.is_step_materialization and e.asset_key == key)
     assert event.materialization.metadata["dagster/row_count"].value == 1

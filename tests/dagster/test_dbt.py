@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,8 +12,10 @@ import dagster as dg
 import polars as pl
 import pyarrow as pa
 import pytest
-from dagster_dbt import dbt_assets
+from dagster_dbt import DagsterDbtTranslatorSettings, DbtCliResource, DbtProject, dbt_assets
+from deltalake import DeltaTable
 
+from duckrun.errors import InvalidConfig
 from duckrun_dagster import DeltaIOManager, DuckrunDbtCliResource, DuckrunDbtTranslator, DuckrunResource, partition_vars
 from duckrun_dagster.dbt.cli import commit_of
 
@@ -35,7 +39,15 @@ models:
       - name: day
         description: The day of the orders
         data_tests: [not_null, unique]
+  - name: orders_seen
+    columns: [{name: PRICE, description: In euros}]
 """,
+    "models/days/by_day.sql": """
+        {{ config(materialized='incremental', incremental_strategy='insert_overwrite', partition_by='day',
+                  meta={'partition_expr': 'day'}) }}
+        select day::date as day, n from (values ('2024-01-01', 1), ('2024-01-01', 2), ('2024-01-02', 3), ('2024-01-03', 4)) as t(day, n)
+        where day::date >= '{{ var("partition_start", "") }}' and day::date < '{{ var("partition_end", "") }}'
+    """,
     "models/staging/orders_seen.sql": (
         "{{ config(materialized='view') }} select id, day, price from {{ source('python', 'orders') }}"
     ),
@@ -88,10 +100,10 @@ class Graph:
         @dbt_assets(
             manifest=folder / "manifest.json",
             dagster_dbt_translator=DuckrunDbtTranslator(),
-            exclude="fqn:shop.heavy.*",
+            exclude="fqn:shop.heavy.* fqn:shop.days.*",
         )
         def models(context: dg.AssetExecutionContext, dbt: DuckrunDbtCliResource):
-            yield from dbt.cli(["build"], context=context).stream()
+            yield from dbt.cli(["build"], context=context).stream().fetch_column_metadata().fetch_row_counts()
             if graph.broken:
                 raise RuntimeError("lost the connection")
 
@@ -151,7 +163,7 @@ def found(result: dg.ExecuteInProcessResult, *key: str) -> dict[str, Any]:
     return {name: value.value for name, value in events[-1].materialization.metadata.items()}
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(4)
 def test_python_feeds_dbt_and_dbt_feeds_python(graph: Graph, made: tuple[Path, dg.ExecuteInProcessResult]) -> None:
     root, result = made
     shutil.copytree(root, graph.root)
@@ -165,11 +177,10 @@ def test_python_feeds_dbt_and_dbt_feeds_python(graph: Graph, made: tuple[Path, d
     assert daily["seconds"] > 0 and daily["peak_memory_mb"] > 0
     assert [column.name for column in daily["dagster/column_schema"].columns] == ["day", "price", "n"]
     assert daily["dagster/column_schema"].columns[0].description == "The day of the orders"
-    assert [c.name for c in found(result, "marts", "orders_seen")["dagster/column_schema"].columns] == [
-        "id",
-        "day",
-        "price",
+    seen = [
+        (c.name, c.type, c.description) for c in found(result, "marts", "orders_seen")["dagster/column_schema"].columns
     ]
+    assert seen == [("id", "long", None), ("day", "string", None), ("price", "double", "In euros")]
 
     checks = [e for e in result.all_events if e.event_type_value == "ASSET_CHECK_EVALUATION"]
     assert len(checks) == 2
@@ -182,7 +193,7 @@ def test_python_feeds_dbt_and_dbt_feeds_python(graph: Graph, made: tuple[Path, d
     assert graph.rows("select count(*) from appended") == [(2,)]
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(4)
 def test_a_retried_dbt_step_commits_each_model_once(graph: Graph) -> None:
     graph.broken = True
     first = graph.run(fails=True)
@@ -193,14 +204,14 @@ def test_a_retried_dbt_step_commits_each_model_once(graph: Graph) -> None:
     assert found(again, "marts", "appended")["replayed"] is True
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(4)
 def test_the_data_version_of_a_model_is_its_tables_version(once: dg.ExecuteInProcessResult) -> None:
     events = [e for e in once.all_events if e.is_step_materialization]
     versions = {e.asset_key.path[-1]: e.materialization.tags["dagster/data_version"] for e in events if e.asset_key}
     assert versions["daily"].endswith("@0") and versions["report"].endswith("@0")
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(4)
 def test_the_lineage_of_columns_reaches_through_views_to_sources(once: dg.ExecuteInProcessResult) -> None:
     lineage = found(once, "marts", "daily")["dagster/column_lineage"].deps_by_column
     seen, orders = dg.AssetKey(["marts", "orders_seen"]), dg.AssetKey(["raw", "orders"])
@@ -254,6 +265,65 @@ def test_the_partitions_of_a_run_are_variables_of_dbt(definition: Any, keys: Any
     assert seen == [expected]
 
 
+@pytest.mark.drawn(4)
+def test_each_partition_of_a_model_says_how_many_rows_it_has(
+    parsed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOP_LAKE", str(tmp_path))
+
+    @dbt_assets(
+        manifest=parsed / "manifest.json",
+        dagster_dbt_translator=DuckrunDbtTranslator(),
+        select="fqn:shop.days.*",
+        partitions_def=dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-01-05"),
+        backfill_policy=dg.BackfillPolicy.single_run(),
+    )
+    def models(context: dg.AssetExecutionContext, dbt: DuckrunDbtCliResource):
+        yield from dbt.cli(["build", "--vars", json.dumps(partition_vars(context))], context=context).stream()
+
+    ends = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
+    result = dg.materialize(
+        [models],
+        resources={"dbt": DuckrunDbtCliResource(project_dir=str(parsed))},
+        instance=dg.DagsterInstance.ephemeral(),
+        tags=dict(zip(ends, ("2024-01-01", "2024-01-04"), strict=True)),
+    )
+    told = {
+        event.partition: event.materialization.metadata["dagster/partition_row_count"].value
+        for event in result.all_events
+        if event.is_step_materialization
+    }
+    days = Counter(map(str, DeltaTable(str(tmp_path / "marts" / "by_day")).to_pyarrow_table()["day"].to_pylist()))
+    assert told == {**days, "2024-01-04": 0} and days.total() == 4
+
+
+@pytest.mark.drawn(4)
+def test_dagster_dbts_own_resource_fetches_columns_lineage_and_rows(
+    parsed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SHOP_LAKE", str(tmp_path))
+    with DuckrunResource(root_path=str(tmp_path)).session() as session:
+        session.sql("create table raw.orders as select 1 as id, '2024-01-01' as day, 1.5 as price")
+
+    @dbt_assets(manifest=parsed / "manifest.json", exclude="fqn:shop.heavy.* fqn:shop.days.*")
+    def models(context: dg.AssetExecutionContext, dbt: DbtCliResource):
+        yield from dbt.cli(["build"], context=context).stream().fetch_column_metadata().fetch_row_counts()
+
+    beside = Path(sys.executable).parent / "dbt"
+    resources = {"dbt": DbtCliResource(project_dir=str(parsed), dbt_executable=str(beside))}
+    for appended in (1, 2):  # in one process, which keeps nothing of the run before
+        result = dg.materialize([models], resources=resources, instance=dg.DagsterInstance.ephemeral())
+        assert found(result, "appended")["dagster/row_count"] == appended
+    daily = found(result, "daily")
+    assert daily["dagster/row_count"] == DeltaTable(str(tmp_path / "marts" / "daily")).to_pyarrow_table().num_rows
+    assert [column.name for column in daily["dagster/column_schema"].columns] == ["day", "price", "n"]
+    assert daily["dagster/column_lineage"].deps_by_column["price"][0].asset_key == dg.AssetKey(["orders_seen"])
+    declared = {spec.key.path[-1]: spec for spec in models.specs}["daily"].metadata["dagster/column_schema"]
+    assert declared.columns[0].description == "The day of the orders"
+    said = "".join(capfd.readouterr())
+    assert "Unknown dialect" not in said and "An error occurred" not in said
+
+
 # -- the translator alone
 
 
@@ -274,8 +344,8 @@ def test_keys_are_schema_and_table(parsed: Path) -> None:
 
 
 def test_kinds_and_groups_draw_the_graph(parsed: Path) -> None:
-    assert spec_of(parsed, "daily").kinds == {"dbt", "duckdb", "delta"}
-    assert spec_of(parsed, "daily", engine="spark").kinds == {"dbt", "spark", "delta"}
+    assert spec_of(parsed, "daily").kinds == {"dbt", "duckdb", "deltalake"}
+    assert spec_of(parsed, "daily", engine="spark").kinds == {"dbt", "spark", "deltalake"}
     assert spec_of(parsed, "orders_seen").kinds == {"dbt", "duckdb", "view"}
     assert spec_of(parsed, "daily").group_name == "marts"
     assert spec_of(parsed, "orders_seen").group_name == "staging"
@@ -289,16 +359,49 @@ def test_one_project_shows_the_engine_of_each_model(parsed: Path) -> None:
     kinds = {key.path[-1]: graph.get(key).kinds for key in models.keys}
     assert kinds == {
         "orders_seen": {"dbt", "duckdb", "view"},
-        "daily": {"dbt", "duckdb", "delta"},
-        "appended": {"dbt", "duckdb", "delta"},
-        "by_folder": {"dbt", "spark", "delta"},
+        "daily": {"dbt", "duckdb", "deltalake"},
+        "appended": {"dbt", "duckdb", "deltalake"},
+        "by_day": {"dbt", "duckdb", "deltalake"},
+        "by_folder": {"dbt", "spark", "deltalake"},
         "by_itself": {"dbt", "duckdb", "view"},
         "by_config": {"dbt", "spark", "view"},
     }
 
 
+def test_code_references_lead_to_the_sql_of_a_model(parsed: Path) -> None:
+    settings = DagsterDbtTranslatorSettings(enable_code_references=True)
+    translator, project = DuckrunDbtTranslator(settings), DbtProject(parsed)
+
+    @dbt_assets(manifest=parsed / "manifest.json", dagster_dbt_translator=translator, project=project)
+    def models(): ...
+
+    anchor = dg.AnchorBasedFilePathMapping(parsed / "dbt_project.yml", "dbt/dbt_project.yml")
+    [linked] = dg.link_code_references_to_git([models], "https://github.com/me/shop", "main", anchor)
+    assert isinstance(linked, dg.AssetsDefinition)
+    spec = next(each for each in linked.specs if each.key == dg.AssetKey(["marts", "daily"]))
+    assert spec.kinds == {"dbt", "duckdb", "deltalake"}
+    [code] = spec.metadata["dagster/code_references"].code_references
+    assert code.url.startswith("https://github.com/me/shop/tree/main/dbt/models/marts/daily.sql")
+
+
 def test_a_key_in_the_models_meta_wins(parsed: Path) -> None:
     assert spec_of(parsed, "daily", meta={"dagster": {"asset_key": ["x", "y"]}}).key == dg.AssetKey(["x", "y"])
+
+
+def test_the_partition_column_of_a_model_stands_in_its_meta(parsed: Path) -> None:
+    for meta in (
+        {"partition_expr": "day"},
+        {"dagster": {"partition_expr": "day"}},
+        {"dagster": {"metadata": {"partition_expr": "day"}}},
+    ):
+        assert spec_of(parsed, "daily", meta=meta).metadata["partition_expr"] == "day"
+    with pytest.raises(InvalidConfig, match="model.shop.daily: partition_expr in meta is 3; it takes a column name"):
+        spec_of(parsed, "daily", meta={"partition_expr": 3})
+    with pytest.raises(
+        InvalidConfig, match="daily: unknown key 'partition_exp' in meta.dagster. Did you mean 'partition_expr'"
+    ):
+        spec_of(parsed, "daily", meta={"dagster": {"partition_exp": "day"}})
+    assert spec_of(parsed, "daily", meta={"dagster": {"owner_of_ours": 1}}).key == dg.AssetKey(["marts", "daily"])
 
 
 def test_a_response_that_passed_through_protobuf_is_a_commit_again() -> None:

@@ -664,3 +664,33 @@ def test_a_partition_without_rows_takes_the_types_of_the_table(shop: Any, empty:
         shop.run([nothing], partitions="2024-01-02")
     assert shop.snapshot("sales").schema == before
     assert shop.rows("select count(*) from sales") == [(2,)]
+
+
+def test_checks_without_partitions_read_what_is_there_in_the_runs_of_partitions(shop: Any) -> None:
+    days = dg.StaticPartitionsDefinition(["mon", "tue", "wed"])
+    seen: list[tuple[str, int]] = []
+
+    @dg.asset(partitions_def=days, metadata={"partition_expr": "day"}, backfill_policy=dg.BackfillPolicy.single_run())
+    def visits(context: dg.AssetExecutionContext) -> Any:
+        return [{"day": key} for key in context.partition_keys]
+
+    @dg.asset
+    def total(visits: pa.Table) -> Any:
+        seen.append(("total", visits.num_rows))
+        return [{"n": visits.num_rows}]
+
+    @dg.asset_check(asset=visits)
+    def has_rows(visits: pa.Table) -> dg.AssetCheckResult:
+        seen.append(("check", visits.num_rows))
+        return dg.AssetCheckResult(passed=visits.num_rows > 0)
+
+    @dg.asset_check(asset=visits, additional_ins={"total": dg.AssetIn("total")})
+    def adds_up(visits: pa.Table, total: pa.Table) -> dg.AssetCheckResult:
+        return dg.AssetCheckResult(passed=total.to_pylist() == [{"n": visits.num_rows}])
+
+    parts: list[Any] = ["mon", ("mon", "tue"), "wed"]
+    for n, part in enumerate(parts):
+        result = shop.run([visits, total, has_rows, adds_up], partitions=part)
+        assert sorted(seen) == [("check", n + 1), ("total", n + 1)]
+        assert all(each.passed for each in result.get_asset_check_evaluations())
+        seen.clear()

@@ -44,6 +44,7 @@ def made(name: str, mode: str, source: Source, value: str) -> Any:
     return asset
 
 
+@pytest.mark.matrix
 @pytest.mark.drawn(5)
 @pytest.mark.parametrize("locked", [True, False], ids=["", "without a lock"])
 @pytest.mark.parametrize("moment", MOMENTS)

@@ -111,6 +111,7 @@ def test_every_day_too_what_lies_outside_stays_as_it_was(tmp_path: Path, kind: K
     check(Slices(tmp_path, kind), way, layouts=[(True, 1), (False, 1), (True, 2), (False, 2)])
 
 
+@pytest.mark.matrix
 @pytest.mark.spark
 @pytest.mark.drawn(5)
 @pytest.mark.parametrize(("kind", "way"), PAIRS)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -102,3 +104,37 @@ def test_a_dbt_resource_with_a_spark_is_known_to_need_one() -> None:
     assert _gives_dbt_spark(DbtWithSpark(project_dir=str(PROJECT), spark=spark).get_resource_definition())
     assert not _gives_dbt_spark(DuckrunDbtCliResource(project_dir=str(PROJECT)).get_resource_definition())
     assert not _gives_dbt_spark(spark.get_resource_definition())
+
+
+OF_SOMEBODY_ELSE = """
+import sys
+import dagster as dg
+from pyspark.sql import DataFrame, SparkSession
+from duckrun_dagster import DeltaIOManager, DuckrunResource, SparkResource
+
+@dg.asset
+def goods() -> DataFrame:
+    return SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate().range(3)
+
+for spark in (None, SparkResource(), SparkResource(master="local[2]")):
+    manager = DeltaIOManager(duckrun=DuckrunResource(root_path=sys.argv[1]), spark=spark)
+    result = dg.materialize([goods], resources={"io_manager": manager}, raise_on_error=False)
+    error = next(e for e in result.all_events if e.is_step_failure).step_failure_data.error
+    print(">", " ".join((error.cause or error).message.split()))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_an_asset_that_makes_a_session_of_its_own_is_told_of_the_resource(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", OF_SOMEBODY_ELSE, str(tmp_path / "lake")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    told = [line for line in done.stdout.splitlines() if line.startswith(">")]
+    assert len(told) == 3, done.stderr[-3000:]
+    none, without_jars, another = told
+    assert "Asset goods is a PySpark DataFrame" in none and "Give it spark=SparkResource(" in none
+    assert "Asset goods: This process has a Spark session without Delta's jars." in without_jars
+    assert "Asset goods: Spark was asked for at local[2], but this process has a session at local[1]" in another
+    assert all("SparkSession.builder.getOrCreate()" in each for each in (without_jars, another))
+    assert all("session() of a SparkResource" in each for each in (without_jars, another))
+    assert not (tmp_path / "lake").exists()

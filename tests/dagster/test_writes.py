@@ -11,6 +11,7 @@ import pyarrow.dataset as ds
 import pytest
 from dagster._core.definitions.reconstruct import ReconstructableRepository
 from dagster_dbt import DbtProject
+from deltalake import DeltaTable
 
 import duckrun
 from duckrun.errors import InvalidConfig
@@ -30,14 +31,21 @@ def goods(value: Any = ROWS, key: Any = ("goods",), **metadata: Any) -> dg.Asset
 def test_a_materialization_says_what_was_done(shop: Any, metadata: Any) -> None:
     found = metadata(shop.run([goods()]), "goods")
     assert found["dagster/row_count"] == 2
-    assert [(c.name, c.type) for c in found["dagster/column_schema"].columns] == [("id", "int64"), ("v", "string")]
+    assert [(c.name, c.type) for c in found["dagster/column_schema"].columns] == [("id", "long"), ("v", "string")]
     assert found["dagster/table_name"] == "shop.goods"
     assert found["dagster/uri"] == f"file://{shop.root}/shop/goods"
     assert found["location"] == f"{shop.root}/shop/goods"
     assert (found["version"], found["mode"], found["engine"]) == (0, "overwrite", "duckdb")
     assert found["writer"] and found["reason"]
     assert (found["rows_inserted"], found["files_added"], found["replayed"]) == (2, 1, False)
-    assert found["bytes_added"] > 0 and found["seconds"] > 0 and found["peak_memory_mb"] > 0
+    data = [file.stat().st_size for file in (shop.root / "shop" / "goods").glob("*.parquet")]
+    assert (found["table_files"], found["table_bytes"]) == (len(data), sum(data)) == (1, found["bytes_added"])
+    assert found["table_description"] == "What the shop sells"
+    assert [record.data for record in found["column_statistics"].records] == [
+        {"column": "id", "nulls": 0, "at_least": "1", "at_most": "2"},
+        {"column": "v", "nulls": 0, "at_least": "a", "at_most": "b"},
+    ]
+    assert found["seconds"] > 0 and found["peak_memory_mb"] > 0
     assert found["memory_limit_mb"] >= found["memory_duckdb_mb"] > 0
     assert "| id | v |" in found["preview"] and "| 2 | b |" in found["preview"]
 
@@ -54,6 +62,37 @@ def test_declared_descriptions_of_columns_reach_the_page_and_the_table(shop: Any
     found = metadata(shop.run([goods(**{"dagster/column_schema": declared})]), "goods")
     assert found["dagster/column_schema"].columns[0].description == "The number on the box"
     assert shop.snapshot("goods").description == "What the shop sells"
+
+    plain = goods(key=["plain"], column_descriptions={"v": "The price's letter"}, merge_keys="id")
+    for version in range(2):
+        found = metadata(shop.run([plain]), "plain")
+        assert found["version"] == version
+        assert [column.description for column in found["dagster/column_schema"].columns] == [None, "The price's letter"]
+    wrong = goods(key=["wrong"], column_descriptions={"v": 1})
+    assert "Asset wrong: metadata 'column_descriptions' is {'v': 1}; it takes a mapping" in shop.error([wrong])
+
+
+def test_types_are_named_as_delta_names_them(shop: Any, metadata: Any) -> None:
+    kinds = [
+        pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.decimal128(10, 2), pa.string(),
+        pa.binary(), pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.list_(pa.int64()),
+        pa.map_(pa.string(), pa.decimal128(38, 18)), pa.struct([("a", pa.int64()), ("b", pa.list_(pa.string()))]),
+    ]  # fmt: skip
+    empty = pa.schema([(f"c{i}", kind) for i, kind in enumerate(kinds)]).empty_table()
+    shown = metadata(shop.run([goods(empty)]), "goods")["dagster/column_schema"]
+    log = json.loads(DeltaTable(shop.root / "shop" / "goods").schema().to_json())["fields"]
+
+    def named(kind: Any) -> str:
+        match kind:
+            case {"type": "array"}:
+                return f"array<{named(kind['elementType'])}>"
+            case {"type": "map"}:
+                return f"map<{named(kind['keyType'])},{named(kind['valueType'])}>"
+            case {"type": "struct"}:
+                return f"struct<{','.join(each['name'] + ':' + named(each['type']) for each in kind['fields'])}>"
+        return str(kind)
+
+    assert [column.type for column in shown.columns] == [named(field["type"]) for field in log]
 
 
 def test_merge_by_key(shop: Any, metadata: Any) -> None:

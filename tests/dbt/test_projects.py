@@ -16,7 +16,7 @@ import yaml
 import duckrun
 from tests.dbt.conftest import in_process
 
-pytestmark = pytest.mark.conformance
+pytestmark = pytest.mark.differential
 PROJECTS = Path(__file__).parent / "projects"
 # When a snapshot looks is in these, for a strategy that has no time of its own.
 CLOCKS = ("dbt_scd_id", "dbt_updated_at", "dbt_valid_from", "dbt_valid_to")
@@ -33,6 +33,7 @@ class Built:
             "duckdb": {"type": "duckdb", "path": str(self.file), "threads": 2},
             "duckrun": {"type": "duckrun", "root_path": str(self.lake), "schema": "main", "threads": 2},
         }
+        profiles["spark"] = {**profiles["duckrun"], "engine": "spark"}
         outputs = {"comparison": {"target": "dev", "outputs": {"dev": profiles[adapter]}}}
         (self.root / "profiles.yml").write_text(yaml.safe_dump(outputs))
         self.variables = yaml.safe_dump({**variables, "exports": str(self.root)})
@@ -47,8 +48,8 @@ class Built:
 def both(tmp_path: Path) -> Callable[..., tuple[Built, Built]]:
     """A function that copies a project once for each adapter."""
 
-    def make(name: str, **variables: str) -> tuple[Built, Built]:
-        ours, theirs = (Built(name, tmp_path, adapter, variables) for adapter in ("duckrun", "duckdb"))
+    def make(name: str, adapter: str = "duckrun", **variables: str) -> tuple[Built, Built]:
+        ours, theirs = (Built(name, tmp_path, one, variables) for one in (adapter, "duckdb"))
         return ours, theirs
 
     return make
@@ -141,3 +142,42 @@ def test_unit_tests(both: Any) -> None:
         change(built, "seeds/people.csv", "3,,1930-05-11", "3,,1930-05-11\n4,new@example.org,1999-09-09")
         built.build()
     assert compare(ours, theirs) == {"people", "valid_people", "ages"}
+
+
+@pytest.mark.parametrize("adapter", ["duckrun", pytest.param("spark", marks=pytest.mark.spark)])
+def test_macros_of_packages_are_dispatched_and_their_tests_pass(both: Any, adapter: str, request: Any) -> None:
+    if adapter == "spark":
+        request.getfixturevalue("spark")
+    ours, theirs = both("packaged", adapter)
+    for built in (ours, theirs):
+        built.build()
+    names = compare(ours, theirs)
+    assert {"keyed", "pivoted", "days", "months", "latest", "long", "together"} <= names
+    for built in (ours, theirs):
+        change(built, "seeds/sales.csv", "2026-01-31,north,pen,5", "2026-02-02,north,it's,5")
+        change(built, "models/schema.yml", "min_value: 6", "min_value: 5")
+        built.build()
+    compare(ours, theirs)
+
+
+def test_own_materializations_hooks_versions_and_snapshots_of_each_kind(both: Any) -> None:
+    ours, theirs = both("shapes")
+    for built in (theirs, ours):
+        built.build()
+    clocks = ["people", "times"]
+    names = compare(ours, theirs, clocks=clocks)
+    assert {
+        "swapped",
+        "logged",
+        "merged",
+        "in_sql",
+        "priced_v2",
+        "audit",
+    } <= names
+    assert not [name for name in names if "dbt_tmp" in name or "dbt_backup" in name]
+    for built in (theirs, ours):
+        change(built, "seeds/events.csv", "2,2026-01-01 23:30:00,bob,3.25,", "2,2026-01-03 00:30:00,bob,4.25,z")
+        change(built, "seeds/events.csv", "1,2026-01-01 08:00:00,ann,10.50,a|b\n", "")
+        change(built, "seeds/events.csv", "c|a|c\n", "c|a|c\n5,2026-01-04 00:00:00,eve,1.00,d\n")
+        built.build()
+    compare(ours, theirs, clocks=clocks)

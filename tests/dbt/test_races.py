@@ -41,6 +41,7 @@ def let_in(monkeypatch: pytest.MonkeyPatch) -> LetIn:
     return LetIn(monkeypatch)
 
 
+@pytest.mark.matrix
 @pytest.mark.drawn(5)
 @pytest.mark.parametrize("locked", [True, False], ids=["", "without a lock"])
 @pytest.mark.parametrize("moment", MOMENTS)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from typing import Any
+
+import pytest
 
 MATERIALIZATION = """
 {% materialization swapped, default %}
@@ -47,11 +50,21 @@ def test_a_swap_by_renames_shows_the_new_rows_and_leaves_no_other_table(make_pro
         ]
 
 
+@pytest.mark.spark
+def test_a_swap_by_renames_on_spark(make_project: Callable[..., Any], spark: Any) -> None:
+    project = make_project(FILES, engine="spark")
+    for n in (1, 2):
+        project.run("build", "--vars", f"n: {n}")
+    assert project.rows("main.orders") == [(2, "it's")] and project.rows("main.last") == [(3,)]
+    assert not list((project.lake / "main").glob("*__dbt_*"))
+
+
 def test_what_a_kill_between_the_renames_left_is_cleared_by_the_next_run(make_project: Callable[..., Any]) -> None:
     project = make_project(FILES)
     project.run("build", "--vars", "n: 1")
     folder = project.lake / "main"
     (folder / "orders").rename(folder / "orders__dbt_backup")  # as after the first rename
+    shutil.copytree(folder / "orders__dbt_backup", folder / "orders__dbt_tmp")
     project.run("build", "--vars", "n: 2")
     assert project.rows("main.orders") == [(2, "it's")]
     assert sorted(path.name for path in folder.iterdir() if not path.name.startswith("_")) == ["last", "orders"]

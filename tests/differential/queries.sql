@@ -359,3 +359,20 @@ select id from n where id in (from w select id where s like 'a%')
 select s, row_number() over () > 0 from w
 select unnest(generate_series(1, id)) as g, id from n where id < 3
 select id, unnest(['a', 'b']) as k, unnest([1, 2, 3]) as v from n where id = 1
+-- generators inside of expressions, and window functions that filter
+select id, unnest(l) + id as x, words from c
+select *, unnest(l) as x, unnest(words) as w from c
+select id, upper(unnest(words)) as w, row_number() over (order by id) as r from c order by w limit 3
+select unnest(range(id)) * 10 as x, i from n order by i, x
+select unnest(generate_series(d, d + interval 2 day, interval 1 day))::date as x from d
+select c.id, x.u from c left join unnest(c.l) as x(u) on x.u > 1
+select n.id, r.range from n, range(n.id) as r
+select range(0), range(3, 0), generate_series(3, 1), generate_series(3, 1, -1)
+select * from n qualify row_number() over (partition by i order by id) = 1
+select *, row_number() over (order by id) as r from w qualify r > 1 and s is not null
+select id from n qualify rank() over (order by i desc) < 3 order by id limit 1
+select distinct on (i) * from n order by i, id desc
+select distinct on (i % 2) id, i from n order by i % 2, id limit 1
+select d - date '2020-01-01', max(d) over () - d, (d - date '2020-01-01') * 2 from d
+select date_trunc('month', d), date_trunc('hour', ts), date_trunc('day', tz) from d
+select d + to_days(id), ts - to_hours(3), d + to_months(id), ts + to_seconds(1.5) from d

@@ -120,6 +120,9 @@ FEATURES = (
         "column default",
         "id BIGINT, v STRING DEFAULT 'q'",
         "TBLPROPERTIES ('delta.feature.allowColumnDefaults' = 'supported')",
+        spec=CreateSpec((TWO[0], ColumnSpec("v", "VARCHAR", default="'q'"))),
+        says="[dD]efault",
+        note="an INSERT that does not name the column fills it on Spark",
     ),
     Feature(
         "append-only",
@@ -151,11 +154,38 @@ FEATURES = (
 )  # fmt: skip
 
 
+OPENING = """\
+```python
+import duckrun
+
+s = duckrun.connect("lake/")
+s.sql(
+    "create table orders (id int not null, qty int, constraint some check (qty > 0)) using delta tblproperties ('delta.enableDeletionVectors' = 'true')",
+    dialect="spark",
+)
+s.sql("insert into orders values (1, 10), (2, 20)")
+s.sql("delete from orders where id = 2")
+assert "deletionVectors" in s.table("orders").snapshot().writer_features
+try:
+    s.sql("create table wide (id int) using delta tblproperties ('delta.columnMapping.mode' = 'name')", dialect="spark")
+except duckrun.UnsupportedFeature as error:
+    print(error)  # names the feature, and says engine: spark
+```
+
+<!-- rows: orders -->
+
+| id | qty |
+|---|---|
+| 1 | 10 |
+
+"""
+
+
 def page(found: Mapping[tuple[str, str, str], str]) -> str:
     """docs/features.md from (feature, engine, step) -> what was found; the step "create" is there too."""
     head = f"""# Delta's features, on both engines
 
-Written by `tests/engines/test_features.py`, which does each of these to a table with the feature and reads its rows after every step with both engines: they are the same, or the
+{OPENING}Written by `tests/engines/test_features.py`, which does each of these to a table with the feature and reads its rows after every step with both engines: they are the same, or the
 step was refused and left the table as it was. The tables are made by Spark's SQL, and again by the embedded engine where it can, and are then used by both.
 
 - **{YES}**: done, and both engines read the same rows.

@@ -80,6 +80,7 @@ def check(session: Session, name: str, expected: pa.Table, *, of_spark: bool = F
         assert rows(DeltaTable(location).to_pyarrow_table()) == wanted
 
 
+@pytest.mark.matrix
 @pytest.mark.drawn(5)
 @pytest.mark.parametrize("source", ["table", "stream"])
 @pytest.mark.parametrize(("kind", "layout"), CASES)
@@ -106,7 +107,9 @@ def test_every_reader_finds_every_value_and_changes_it_by_itself(
     check(duck, name, table(kind, layout, 9).slice(0, 1))
 
 
+@pytest.mark.matrix
 @pytest.mark.spark
+@pytest.mark.drawn(5)
 @pytest.mark.parametrize(("kind", "layout"), CASES)
 def test_both_engines_agree_on_every_value(duck: Session, spark: Any, kind: str, layout: str) -> None:
     partition_by = ("v",) if layout == "partition" else None

@@ -157,7 +157,7 @@ FRAMES = """
 ## What a frame may hold
 The same for pandas, polars, Arrow and DuckDB on both engines, and in Dagster; `refused` is `SchemaMismatch`, which names the column.
 
-- **Names.** Two columns of one name, or of names that differ in case only, are refused: Delta has one column of them. `collect()`, `pl()` and `show()` of a query with two columns `x` give the second as `x_1`.
+- **Names.** Two columns of one name, or of names that differ in case only, are refused: Delta has one column of them. `collect()`, `pl()` and `show()` of a query with two columns `x` give the second as `x_1`. Any other name is taken, with spaces, commas, dots, quotes and letters of any alphabet; only a column that is new in a table is refused on Spark where its name holds a space or one of `,;{}()=` (`SchemaMismatch`).
 - **A column of nothing but NULL**, also inside of lists, maps and structs, takes the type of the table's column, also in an overwrite. A new column is refused until it is cast. `select null as x` in DuckDB's SQL
   makes an `INTEGER`, as DuckDB's own `create table as` does; on Spark it is refused.
 - **The index of a pandas frame** is kept where `to_parquet()` keeps it: as a column of its name, or `__index_level_0__` without one. An index without a name that is a `RangeIndex` counts the rows and is left out. It comes
@@ -166,11 +166,32 @@ The same for pandas, polars, Arrow and DuckDB on both engines, and in Dagster; `
 """
 
 
+OPENING = """\
+```python
+import duckrun
+import pandas as pd
+
+s = duckrun.connect("lake/")
+s.register("df", pd.DataFrame({"id": [1, 2], "day": pd.to_datetime(["2026-01-01", None])}))
+s.sql("create table days as select id, day::date as day, [id, null] as parts from df")
+assert s.table("days").toDF().toArrow().schema.field("day").type == "date32[day]"
+```
+
+<!-- rows: days -->
+
+| id | day | parts |
+|---|---|---|
+| 1 | 2026-01-01 | [1, None] |
+| 2 | NULL | [2, None] |
+
+"""
+
+
 def page(types: Mapping[str, Mapping[str, str]], odd: Mapping[tuple[str, str], str]) -> str:
     """docs/types.md. ``types``: Delta type -> library -> its type; ``odd``: (source type, engine) -> what became of it."""
-    head = """# Types
+    head = f"""# Types
 
-Written by `tests/engines/test_types.py`, whose tests fill the tables: every type of Delta is written by both engines with its smallest and largest values, NaN, infinities and NULL,
+{OPENING}Written by `tests/engines/test_types.py`, whose tests fill the tables: every type of Delta is written by both engines with its smallest and largest values, NaN, infinities and NULL,
 and read by both into each library; the values are equal in every cell. The same with pandas and polars frames as the source, with no rows, and with 1,000 columns.
 
 ## Delta's types, and what reads them

@@ -119,6 +119,28 @@ def test_spark_refuses_by_name_too(sparks: Session, spark: Any, tables: Path, na
         _load(sparks, tables / name).toArrow()
 
 
+@pytest.mark.drawn(2)
+@pytest.mark.parametrize("name", [name for name in READ if (EXPECTED[name] or 0) <= MANY])
+def test_no_value_is_outside_of_the_bounds_of_its_column(duck: Session, tables: Path, name: str) -> None:
+    frame = _load(duck, tables / name)
+    for column, figures in duck.table(duck.lakes.at(str(tables / name)).ref).snapshot().column_figures().items():
+        quoted = '"' + column.replace('"', '""') + '"'
+        kind = str(frame.native.types[frame.native.columns.index(column)])
+        values = frame.native.project(f"{quoted} as v").filter("v is not null")
+        if figures.low is not None or figures.high is not None:
+            slack = " + interval 1 millisecond" if "TIMESTAMP" in kind else ""
+            low = "true" if figures.low is None else f"v >= '{figures.low.replace(chr(39), chr(39) * 2)}'::{kind}"
+            high = (
+                "true"
+                if figures.high is None
+                else f"v <= '{figures.high.replace(chr(39), chr(39) * 2)}'::{kind}{slack}"
+            )
+            numbers = " and not isnan(v)" if kind in ("FLOAT", "DOUBLE") else ""
+            assert values.filter(f"not ({low} and {high}){numbers}").fetchall() == [], (column, figures)
+        if figures.nulls is not None:
+            assert figures.nulls == (EXPECTED[name] or 0) - values.count("*").fetchone()[0], column
+
+
 @pytest.mark.drawn(3)
 @pytest.mark.parametrize("name", [name for name in READ if 0 < (EXPECTED[name] or 0) <= MANY])
 def test_a_filter_on_any_column_finds_what_is_there(duck: Session, tables: Path, name: str) -> None:

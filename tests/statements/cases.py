@@ -104,6 +104,14 @@ def _queries() -> Iterator[Case]:
         "with o as (select * from orders at (timestamp => now() + interval 1 day)) select count(*) from o",
         gives=((3,),),
     )
+    yield Case(
+        "Queries",
+        "information_schema.tables, .columns, .views, .schemata",
+        "select t.table_name, c.column_name, c.data_type from information_schema.tables t join information_schema.columns c "
+        "using (table_schema, table_name) where t.table_name in ('days', 'figs')",
+        gives=(("days", "day", "VARCHAR"), ("days", "id", "BIGINT"), ("figs", "id", "BIGINT")),
+        daily=True,
+    )
     yield Case("Queries", "SUMMARIZE", "summarize orders", rows=ALL, refused={"spark": "SUMMARIZE"})
     yield Case("Queries", "EXPLAIN", "explain select * from orders", rows=ALL)
     yield Case("Queries", "SELECT … INTO", "select * into copies from orders", refused=_NONE)
@@ -176,6 +184,15 @@ def _creating() -> Iterator[Case]:
     )
     yield Case(
         s,
+        "GENERATED ALWAYS AS (…), and AS IDENTITY",
+        "create table made (n bigint generated always as identity, v int, w int generated always as (v * 2)); "
+        "insert into made (v) values (4)",
+        ((1, 4, 8),),
+        new,
+        refused={"duckdb": "engine: spark"},
+    )
+    yield Case(
+        s,
         "USING delta, COMMENT, TBLPROPERTIES",
         "create table made (n int) using delta comment 'why' tblproperties ('delta.appendOnly' = 'true')",
         (),
@@ -192,7 +209,17 @@ def _creating() -> Iterator[Case]:
     yield Case(s, "DROP TABLE … CASCADE", "drop table orders cascade", refused=_NONE)
     yield Case(s, "TRUNCATE", "truncate table orders", ())
     yield Case(s, "CREATE TABLE with PRIMARY KEY", "create table made (id int primary key)", refused="PRIMARY KEY")
-    yield Case(s, "CREATE TABLE with DEFAULT", "create table made (id int default 3)", refused="DEFAULT")
+    yield Case(
+        s,
+        "CREATE TABLE with DEFAULT",
+        "create table made (id int default 3, item varchar default 'it''s', qty int); insert into made (qty) values (1), (2); "
+        "insert into made values (4, default, default); insert into made by name select 5 as id; insert into made default values; "
+        "update made set id = default, item = default where qty = 2",
+        ((3, "it's", 1), (3, "it's", 2), (3, "it's", None), (4, "it's", None), (5, "it's", None)),
+        "select * from made",
+        refused={"duckdb": "engine: spark"},
+        daily=True,
+    )
     yield Case(s, "CREATE TABLE LIKE", "create table made like orders", refused="LIKE")
     yield Case(s, "CREATE TABLE CLONE", "create table made clone orders", refused="CLONE")
     yield Case(s, "CREATE TABLE … LOCATION", "create table made location '/x' as select 1 as n", refused="LOCATION")
@@ -248,6 +275,15 @@ def _views() -> Iterator[Case]:
         "create temp table made as select * from orders; insert into orders values (4, 'fig', 1)",
         ((3,),),
         "select count(*) from made",
+        refused={"spark": "no temporary tables"},
+    )
+    yield Case(
+        s,
+        "INSERT, UPDATE, DELETE of a temporary table",
+        "create temp table made as select id from orders; insert into made select id from news; update made set id = id + 1 where id = 4; "
+        "delete from made where id < 3",
+        ((3,), (5,)),
+        "select * from made",
         refused={"spark": "no temporary tables"},
     )
     yield Case(s, "ALTER VIEW … RENAME TO", "alter view figs rename to other", ((1,),), "select * from other")
@@ -363,8 +399,15 @@ def _inserts() -> Iterator[Case]:
         refused="no primary key",
         note="write ON CONFLICT (keys)",
     )
-    yield Case(s, "RETURNING", "insert into orders values (1, 'x', 1) returning id", refused="RETURNING")
-    yield Case(s, "DEFAULT VALUES", "insert into orders default values", refused="DEFAULT")
+    yield Case(
+        s,
+        "RETURNING",
+        "insert into orders values (4, 'x', 1), (5, 'y', 2) returning id, qty * 2 as twice",
+        gives=((4, 2), (5, 4)),
+        rows=(*ALL, (4, "x", 1), (5, "y", 2)),
+        refused={"spark": "RETURNING"},
+    )
+    yield Case(s, "DEFAULT VALUES", "insert into orders default values", (*ALL, (None, None, None)))
 
 
 def _changes() -> Iterator[Case]:
@@ -421,7 +464,18 @@ def _changes() -> Iterator[Case]:
         (FIG, NUT),
     )
     yield Case(s, "SET of a column twice", "update orders set qty = 1, qty = 2", refused="set twice")
-    yield Case(s, "SET … = DEFAULT", "update orders set qty = default", refused="DEFAULT")
+    yield Case(
+        s,
+        "SET … = DEFAULT",
+        "update orders set qty = default, (item, id) = (upper(item), default) where id = 1",
+        ((None, "FIG", None), KIWI, NUT),
+    )
+    yield Case(
+        s,
+        "MERGE … SET … = DEFAULT",
+        "merge into orders t using news s on t.id = s.id when matched then update set qty = default",
+        refused="DEFAULT",
+    )
     yield Case(s, "DELETE … WHERE", "delete from orders where id > 1", (FIG,))
     yield Case(s, "DELETE of all rows", "delete from orders", ())
     yield Case(s, "DELETE … USING", "delete from orders o using news n where n.id = o.id", (FIG, NUT), daily=True)
@@ -442,7 +496,22 @@ def _changes() -> Iterator[Case]:
     yield Case(
         s, "a subquery over the table itself", "delete from orders where qty < (select max(qty) from orders)", (NUT,)
     )
-    yield Case(s, "DELETE … RETURNING", "delete from orders where id = 1 returning id", refused="RETURNING")
+    yield Case(
+        s,
+        "UPDATE … RETURNING",
+        "update orders set qty = qty + 1 where id > 1 returning id, qty",
+        gives=((2, 21), (3, 31)),
+        rows=(FIG, (2, "kiwi", 21), (3, "nut", 31)),
+        refused={"spark": "RETURNING"},
+    )
+    yield Case(
+        s,
+        "DELETE … RETURNING",
+        "delete from orders where id = 1 returning id, upper(item) as item",
+        gives=((1, "FIG"),),
+        rows=(KIWI, NUT),
+        refused={"spark": "RETURNING"},
+    )
 
 
 def _merges() -> Iterator[Case]:
@@ -743,13 +812,48 @@ def _keeping() -> Iterator[Case]:
 def _others() -> Iterator[Case]:
     s = "Others"
     for sql in (
-        "create schema other", "drop schema main", "create index i on orders (id)", "create macro f(x) as x + 1",
-        "copy orders to 'x.csv'", "attach 'x.db' as x", "use main", "set threads = 1", "pragma version", "begin", "commit",
+        "create index i on orders (id)", "create macro f(x) as x + 1",
+        "copy orders to 'x.csv'", "attach 'x.db' as x", "set threads = 1", "pragma version", "begin", "commit",
         "call pragma_version()", "install httpfs", "grant select on orders to you", "analyze orders",
     ):  # fmt: skip
         words = sql.upper().split()
         name = " ".join(words[:2]) if words[0] in ("CREATE", "DROP") else words[0]
         yield Case(s, name, sql, refused=_NONE)
+    yield Case(
+        s,
+        "CREATE SCHEMA [IF NOT EXISTS]",
+        "create schema other; create schema if not exists Other; show schemas",
+        gives=(("main",), ("other",)),
+        rows=ALL,
+    )
+    yield Case(
+        s,
+        "DROP SCHEMA [IF EXISTS] [RESTRICT]",
+        "create schema other; drop schema other restrict; drop schema if exists other; show schemas",
+        gives=(("main",),),
+        rows=ALL,
+    )
+    yield Case(s, "DROP SCHEMA of one with tables", "drop schema main", refused="holds days, figs, news")
+    yield Case(
+        s,
+        "DROP SCHEMA … CASCADE",
+        "create table other.t as select 1 as n; create view other.v as select * from other.t; drop schema other cascade; show tables",
+        gives=(
+            ("main", "days", "table"),
+            ("main", "figs", "view"),
+            ("main", "news", "table"),
+            ("main", "orders", "table"),
+        ),
+        rows=ALL,
+    )
+    yield Case(
+        s,
+        "USE schema, USE lake.schema, USE lake",
+        "create schema other; use other; create table t as select 1 as n; use lake.main; insert into orders select n + 3, 'x', 1 "
+        "from other.t; use lake",
+        (*ALL, (4, "x", 1)),
+        daily=True,
+    )
     yield Case(
         s, "PREPARE, EXECUTE, DEALLOCATE", "prepare q as select $1 + $2 as n; execute q(1, 2)", gives=((3,),), rows=ALL
     )
@@ -804,5 +908,5 @@ _WRONG = {
     "CREATE VIEW of a name that is taken", "a view that reads itself", "DROP TABLE of a view", "writing to a view",
     "too few values", "a column that is not there", "REPLACE WHERE, a row outside of it",
     "UPDATE … FROM, several rows for one", "SET of a column twice", "duplicate keys in the source",
-    "ADD CONSTRAINT that rows break", "THEN ERROR message, for a row that meets it",
+    "ADD CONSTRAINT that rows break", "DROP SCHEMA of one with tables", "THEN ERROR message, for a row that meets it",
 }  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+pytestmark = pytest.mark.drawn(3)  # each starts pytest by itself
 pytest_plugins = ["pytester"]
 MATRIX = """
 import pytest

@@ -6,6 +6,7 @@ import pytest
 
 from tools import suites
 
+pytestmark = pytest.mark.drawn(3)  # each starts pytest by itself
 PASSES = "import pytest\n\n@pytest.mark.kills\ndef test_one():\n    {body}\n"
 
 

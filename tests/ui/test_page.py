@@ -53,10 +53,10 @@ def test_the_graph_shows_every_part_of_the_pipeline(url: str, page: Page) -> Non
         assert name in shown, f"{name} is not in the graph"
 
 
-def test_the_graph_shows_the_icons_of_both_engines(url: str, page: Page) -> None:
+def test_the_graph_shows_the_icons_of_both_engines_and_of_delta(url: str, page: Page) -> None:
     page.goto(f"{url}/assets/refined/flights?view=lineage")
-    for engine in ("pyspark", "duckdb"):
-        page.get_by_role("img", name=engine, exact=True).first.wait_for(timeout=90_000)
+    for kind in ("pyspark", "duckdb", "deltalake"):
+        page.get_by_role("img", name=kind, exact=True).first.wait_for(timeout=90_000)
 
 
 def test_a_click_materializes_one_partition_and_its_page_shows_it(url: str, page: Page) -> None:
@@ -102,4 +102,11 @@ def test_an_asset_page_says_rows_columns_kinds_and_checks(url: str, page: Page) 
     for each in ("flight_date", "Latest check results", "marts.fct_flights"):  # the parts of the page come one by one
         page.get_by_text(each).first.wait_for(timeout=30_000)
     shown = page.inner_text("body")
-    assert "DuckDB" in shown and "dbt" in shown
+    assert "DuckDB" in shown and "dbt" in shown and "Delta Lake" in shown
+    column = page.get_by_role("row").filter(has=page.get_by_text("flight_id", exact=True)).first
+    expect(column).to_contain_text("Names a flight in whatever month it arrives.")
+    expect(column).to_contain_text("string")
+    month = page.get_by_role("row").filter(has=page.get_by_text("flight_month", exact=True)).first
+    expect(month).to_contain_text("date")
+    assert int(metadata(page, "table_files").replace(",", "")) > 0
+    assert int(metadata(page, "table_bytes").replace(",", "")) > 1000

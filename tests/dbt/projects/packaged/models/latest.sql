@@ -1,0 +1,1 @@
+{{ dbt_utils.deduplicate(ref('sales'), partition_by='id', order_by='day desc') }}

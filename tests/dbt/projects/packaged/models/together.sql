@@ -1,0 +1,1 @@
+{{ dbt_utils.union_relations([ref('sales'), ref('prices')]) }}

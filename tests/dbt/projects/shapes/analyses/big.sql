@@ -1,0 +1,1 @@
+select max(amount) from {{ ref('events') }}

@@ -1,0 +1,2 @@
+{{ config(materialized='ephemeral') }}
+select *, string_split(tags, '|') as words, moment::date as day from {{ ref('events') }}

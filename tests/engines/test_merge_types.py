@@ -1,0 +1,90 @@
+"""Merges whose keys and values have another type than the table's columns, beside DuckDB's own MERGE on a native table."""
+
+from __future__ import annotations
+
+import duckdb
+import pytest
+
+from duckrun import SQL, DeleteInsertSpec, DuplicateSourceKeys, MergeClause, MergeSpec, SchemaMismatch
+from duckrun.session import Session
+from tests.lake import rows_of
+
+TABLE = "create table t (id bigint, v decimal(9,2), d date, x varchar)"
+ROWS = "insert into t values (1, 1.5, date '2024-01-01', 'a'), (2, 2, null, 'b'), (null, 3, null, 'n')"
+TYPES = "id {}, v {}, d {}, x {}"
+SOURCE = (
+    "(select cast(a as {}) as id, cast(b as {}) as v, cast(c as {}) as d, cast(e as {}) as x from (values "
+    "('2', '7.25', '2024-02-29 00:00:00', '20'), ('3', '-8.5', null, '30'), (null, '0', null, null)) as given(a, b, c, e))"
+)
+OTHER_TYPES = [
+    ("varchar", "double", "timestamp", "bigint"),
+    ("double", "varchar", "timestamp", "decimal(5,1)"),
+    ("decimal(38,4)", "decimal(12,5)", "date", "smallint"),
+]
+
+
+@pytest.mark.parametrize("types", OTHER_TYPES, ids=lambda types: types[0])
+def test_a_merge_casts_keys_and_values_to_the_types_of_the_table(session: Session, types: tuple[str, ...]) -> None:
+    source = SOURCE.format(*types)
+    upsert = f"merge into t using {source} as s on t.id = s.id when matched then update set v = s.v, d = s.d, x = s.x "
+    upsert += "when not matched then insert (id, v, d, x) values (s.id, s.v, s.d, s.x)"
+    native = duckdb.connect()
+    native.execute(f"{TABLE}; {ROWS}; {upsert}")
+    expected = rows_of(native.sql("select * from t").to_arrow_table())
+    session.sql(f"{TABLE}; {ROWS}")
+    start = session.table("t").snapshot().version
+    frame = session.sql(f"select * from {source}")
+    session.sql(upsert)
+    assert rows_of(session.sql("from t")) == expected
+    session.table("t").restoreToVersion(start)
+    merge = session.table("t").alias("t").merge(frame.alias("s"), "t.id = s.id")
+    merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+    assert rows_of(session.sql("from t")) == expected
+    session.table("t").restoreToVersion(start)
+    session.execute("t", DeleteInsertSpec(("id",)), frame)
+    assert rows_of(session.sql("from t")) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "shown"),
+    [
+        ("varchar", "'two'", "two"),
+        ("varchar", "'2.5'", "2[.]5"),
+        ("double", "2.5", "2[.]5"),
+        ("double", "1e30", "1"),
+        ("decimal(20,0)", "99999999999999999999", "9"),
+    ],
+)
+def test_a_key_that_has_no_place_in_the_column_is_an_error_and_no_row_that_did_not_match(
+    session: Session, kind: str, value: str, shown: str
+) -> None:
+    session.sql(f"{TABLE}; {ROWS}")
+    before = session.table("t").snapshot().version
+    source = f"select cast({value} as {kind}) as id, 0 as v, null as d, 'z' as x"
+    said = rf"table main\.t.*: column id cannot hold the value {shown}.* as (?i:bigint)"
+    with pytest.raises(SchemaMismatch, match=said):
+        session.sql(
+            f"merge into t using ({source}) as s on t.id = s.id when matched then update set x = s.x "
+            "when not matched then insert (id, x) values (s.id, s.x)"
+        )
+    with pytest.raises(SchemaMismatch, match=said):
+        session.execute("t", MergeSpec(("id",)), SQL(source))
+    assert session.table("t").snapshot().version == before
+
+
+def test_keys_that_are_one_after_the_cast_are_duplicates(session: Session) -> None:
+    session.sql(f"{TABLE}; {ROWS}")
+    twice = SQL("select id, cast(1 as decimal(9,2)) as v, null as d, 'z' as x from (values ('2'), ('02')) as s(id)")
+    with pytest.raises(DuplicateSourceKeys, match="id = 2"):
+        session.execute("t", MergeSpec(("id",)), twice)
+
+
+def test_a_number_is_a_key_of_text_and_a_value_of_another_type_in_an_expression_is_refused(session: Session) -> None:
+    session.sql("create table t (k varchar, n int); insert into t values ('1', 1), ('q', 2)")
+    session.execute("t", MergeSpec(("k",)), SQL("select 1 as k, 10 as n union all select 7, 70"))
+    assert rows_of(session.sql("from t")) == [("1", 10), ("7", 70), ("q", 2)]
+    newer = (MergeClause("matched_update", "source.n > target.n"),)
+    with pytest.raises(SchemaMismatch, match="n is (?i:int.*) in the table and (?i:varchar|string) in the data"):
+        session.execute("t", MergeSpec(("k",), newer), SQL("select '1' as k, '11' as n"))
+    with pytest.raises(SchemaMismatch, match="k is (?i:varchar|string) in the table and (?i:double) in the data"):
+        session.execute("t", MergeSpec(("k",)), SQL("select cast(1 as double) as k, 1 as n"))

@@ -1,0 +1,72 @@
+"""New fields of structs: added with the rows that bring them, NULL in the rows that were there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable as DeltaRs
+
+from duckrun import SQL, DeleteInsertSpec, MergeSpec, SchemaMismatch, WriteSpec
+from duckrun.session import Session
+from tests.lake import rows_of
+
+BEFORE = (
+    "create table t (id bigint, info struct(a bigint, b struct(c varchar)), l struct(q int)[]);"
+    "insert into t values (1, {'a': 1, 'b': {'c': 'x'}}, [{'q': 1}]), (2, null, null)"
+)
+MORE = (
+    "select 2 as id, {'e': 'new', 'a': 3, 'b': {'c': 'y', 'd': cast(4 as smallint)}} as info, [{'q': 5, 'r': true}] as l "
+    "union all select 3, {'e': 'w', 'a': null, 'b': null}, []"
+)
+TYPE = (
+    '{"type":"struct","fields":[{"name":"a","type":"long","nullable":true,"metadata":{}},{"name":"b","type":{"type":"struct","fields":'
+    '[{"name":"c","type":"string","nullable":true,"metadata":{}},{"name":"d","type":"short","nullable":true,"metadata":{}}]},'
+    '"nullable":true,"metadata":{}},{"name":"e","type":"string","nullable":true,"metadata":{}}]}'
+)
+OLD = (1, {"a": 1, "b": {"c": "x", "d": None}, "e": None}, [{"q": 1, "r": None}])
+NEW: list[tuple[Any, ...]] = [
+    (2, {"a": 3, "b": {"c": "y", "d": 4}, "e": "new"}, [{"q": 5, "r": True}]),
+    (3, {"a": None, "b": None, "e": "w"}, []),
+]
+WRITES = {
+    "append": (WriteSpec("append", schema_mode="append_new_columns"), [OLD, (2, None, None), *NEW]),
+    "replace": (WriteSpec("replace", predicate="id > 1", schema_mode="append_new_columns"), [OLD, *NEW]),
+    "merge": (MergeSpec(("id",), schema_mode="append_new_columns"), [OLD, *NEW]),
+    "delete+insert": (DeleteInsertSpec(("id",), schema_mode="append_new_columns"), [OLD, *NEW]),
+}
+
+
+@pytest.mark.parametrize("mode", WRITES)
+def test_rows_with_new_fields_add_them_to_the_structs_of_the_table(session: Session, mode: str) -> None:
+    spec, expected = WRITES[mode]
+    session.sql(BEFORE)
+    with pytest.raises(SchemaMismatch, match="info is"):
+        session.execute("t", type(spec)(**{**vars(spec), "schema_mode": "fail"}), SQL(MORE))
+    session.execute("t", spec, SQL(MORE))
+    assert rows_of(session.sql("from t")) == sorted(expected, key=repr)
+    there = DeltaRs(session.table("t").ref.location)
+    assert there.schema().fields[1].type.to_json() == TYPE
+    assert sorted(there.to_pyarrow_table()["id"].to_pylist()) == [row[0] for row in expected]
+
+
+def test_statements_and_builders_with_schema_evolution_add_new_fields(session: Session) -> None:
+    session.sql(BEFORE)
+    session.sql(
+        f"merge with schema evolution into t using ({MORE}) as s on t.id = s.id when matched then update set info = s.info "
+        "when not matched then insert (id, info) values (s.id, s.info)"
+    )
+    assert rows_of(session.sql("select id, info.e, info.b.d from t")) == [
+        (1, None, None),
+        (2, "new", 4),
+        (3, "w", None),
+    ]
+    few = session.sql("select 4 as id, {'a': 9} as info")
+    few.write.mode("append").option("mergeSchema", "true").saveAsTable("t")
+    session.sql("insert into t by name select 5 as id, {'a': 9, 'z': 1} as info", schema_mode="append_new_columns")
+    assert rows_of(session.sql("select id, info.a, info.z, info.e from t where id > 3")) == [
+        (4, 9, None, None),
+        (5, 9, 1, None),
+    ]
+    session.sql("delete from t where info.z = 1")
+    assert rows_of(session.sql("select count(*) from t")) == [(4,)]
