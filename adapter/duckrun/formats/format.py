@@ -39,11 +39,20 @@ class CommitTaken(Exception):
 
 
 @dataclass(frozen=True)
+class Marked:
+    """Rows of one data file that a commit deletes and leaves in the file: their numbers in it, from 0, as NumPy's uint64."""
+
+    file: ScanFile
+    rows: Any
+
+
+@dataclass(frozen=True)
 class NewCommit:
     """What a commit is to say.
 
     ``spec`` is what was asked for; None where only descriptions change. ``definition`` is the table's new one; None leaves it as
-    it is. ``anew``: it makes another table in the place of one. ``removes`` are files of the version before. ``rows`` are held
+    it is. ``anew``: it makes another table in the place of one. ``removes`` are files of the version before, ``marks`` those of
+    which only some rows go, none of them deleted before. ``rows`` are held
     against the files: a commit whose rows do not add up is not made. ``data_change``: rows come or go, where False only moves
     them to other files. ``blind``: nothing of the table was read for it.
     """
@@ -58,6 +67,7 @@ class NewCommit:
     anew: bool = False
     data_change: bool = True
     blind: bool = False
+    marks: Sequence[Marked] = ()
 
 
 @dataclass(frozen=True)
@@ -348,6 +358,14 @@ class Format(Protocol):
         self, snapshot: Snapshot, description: str | None, column_comments: Mapping[str, str]
     ) -> TableDefinition | None:
         """The definition with other descriptions, None of the table's leaving it; None where nothing differs."""
+
+    def marking(self, snapshot: Snapshot, definition: Any) -> Any:
+        """The definition to commit with marks: that of a table whose rows may be marked. None where it stays as it is; ``definition``
+        is what the commit changes it to anyway.
+        """
+
+    def marks_rows(self, snapshot: Snapshot) -> bool:
+        """True if the table asks for rows that leave it to be marked in their files."""
 
     def fields_of(self, schema: pa.Schema) -> list[dict[str, Any]]:
         """Arrow columns as ``fields`` of a definition."""

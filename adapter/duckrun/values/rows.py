@@ -22,6 +22,7 @@ EngineName = Literal["duckdb", "spark"]
 WriteMode = Literal["error", "overwrite", "append", "ignore", "replace", "safeappend"]
 SchemaMode = Literal["fail", "append_new_columns", "sync_all_columns"]
 WriterName = Literal["delta_rs", "staged", "spark", "none"]
+MergeMode = Literal["auto", "deletion_vectors", "copy_on_write"]
 ClauseKind = Literal[
     "matched_update",
     "matched_delete",
@@ -31,6 +32,7 @@ ClauseKind = Literal[
 ]
 
 WRITE_MODES: tuple[WriteMode, ...] = ("error", "overwrite", "append", "ignore", "replace", "safeappend")
+MERGE_MODES: tuple[MergeMode, ...] = ("auto", "deletion_vectors", "copy_on_write")
 SCHEMA_MODES: tuple[SchemaMode, ...] = ("fail", "append_new_columns", "sync_all_columns")
 NO_TABLE = -1
 """As ``read_version``: what was computed saw no table, and may only make one."""
@@ -59,6 +61,8 @@ class Spec:
     ``read_version`` fences the commit to that version plus one (NO_TABLE: to a table that is not there yet). With ``existing``
     a table that is not there, or was dropped or renamed since, is TableNotFound, where a write would else make one.
     ``commit_metadata`` are words of the caller's in the commit, which every reader of its log sees as ``userMetadata``: a JSON object.
+    ``merge_mode`` says how rows leave a table: ``deletion_vectors`` marks them in their files (and turns the table's feature on),
+    ``copy_on_write`` writes those files anew, ``auto`` does as the table's property says.
     """
 
     app: AppTransaction | None = None
@@ -66,6 +70,7 @@ class Spec:
     dialect: str = "duckdb"
     existing: bool = False
     commit_metadata: Mapping[str, str] = field(default_factory=dict)
+    merge_mode: MergeMode = "auto"
 
 
 @dataclass(frozen=True)

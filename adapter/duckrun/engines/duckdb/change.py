@@ -8,7 +8,7 @@ other rows a second time. The files that hold them are written anew, and change 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 
@@ -23,7 +23,7 @@ from duckrun.engines.duckdb.writers.reads import EVERYTHING, Read, equal, has_su
 from duckrun.engines.fit import castable_columns
 from duckrun.engines.tables import REWRITTEN
 from duckrun.errors import DuplicateSourceKeys, InvalidConfig, LostRows, repeated_keys
-from duckrun.formats.format import NewCommit, RowCounts
+from duckrun.formats.format import Marked, NewCommit, RowCounts
 from duckrun.sql.names import columns_of, fresh_name, quote_identifier, quote_literal
 from duckrun.sql.typed import partition_literal
 from duckrun.values.data_files import place
@@ -34,6 +34,9 @@ from duckrun.values.tables import sort_order
 
 if TYPE_CHECKING:
     from duckrun.engines.duckdb.write import Job
+
+_SHARE = 0.25
+"""Of a file's rows: where more go, merge_mode auto writes the file anew."""
 
 
 def delete_insert(job: Job, spec: DeleteInsertSpec, snapshot: Snapshot, rows: Rows) -> Commit:
@@ -86,7 +89,7 @@ def delete(
                 cursor,
                 f"SELECT {names} FROM ({table.sql}) AS target SEMI JOIN {changes} AS hit ON {same}",
             )
-            reason = "files with rows to delete are written anew without them"
+            reason = "rows are deleted"
             new = rewritten(job, table, changes, None, reason, (0, 0, None))
     return swap(job, snapshot, new, read)
 
@@ -118,7 +121,7 @@ def update(
             names = ", ".join(quote_identifier(c) for c in kinds)
             fitted = job.finished(Rows(cursor, f"SELECT {names} FROM {changes}", kinds), snapshot)
             give_back(job.transaction, cursor, fitted.sql)
-            reason = "files with rows to update are written anew with the new values"
+            reason = "rows are updated"
             new = rewritten(job, table, changes, fitted, reason, (0, counted(cursor, changes), 0))
     return swap(job, snapshot, new, read)
 
@@ -138,7 +141,7 @@ def _refuse_several(job: Job, table: Numbered, changes: str, columns: Sequence[s
 def replace(job: Job, snapshot: Snapshot, rows: Rows, predicate: str | None) -> Commit:
     """Put rows in the place of those for which a predicate is true; with None, of the partitions that they lie in."""
     cursor, columns, anew = rows.cursor, snapshot.partition_columns, written_anew(snapshot)
-    reason = "the files of the replaced rows and the new ones change places in one commit"
+    reason = "rows are replaced in one commit"
     if predicate is None:
         if not columns:
             raise InvalidConfig(
@@ -217,43 +220,79 @@ def whole_files(snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection, predicate
 
 
 def rewritten(job: Job, table: Numbered, changes: str, added: Rows | None, reason: str, counts: RowCounts) -> NewCommit:
-    """A commit, to be made by swap(), that takes some rows away and adds others: the files that hold them are written anew.
+    """A commit, to be made by swap(), that takes some rows away and adds others. A file with rows to take away goes where all of its
+    rows do; else they are marked in a deletion vector, or the file is written anew without them.
 
     ``changes`` is a computed table with the file and the number of each row; those without are no row of the table.
     """
     snapshot, cursor = table.snapshot, table.cursor
-    by_path = {place(snapshot.ref, f): f for f in snapshot.files()}
-    found = cursor.execute(f"SELECT DISTINCT {table.file} FROM {changes} WHERE {table.row} IS NOT NULL").fetchall()
-    touched = set(by_path) if written_anew(snapshot) else {path for (path,) in found}
-    if strangers := touched - set(by_path):
-        raise LostRows(
-            f"Table {snapshot.ref}: rows were read from {min(strangers)}, which is no file of its log, so that they could not be taken out. "
-            "Nothing was written. Run this with engine: spark, and report it."
-        )
-    gone = [by_path[path] for path in touched]
-    inside = f"SELECT * FROM ({table.sql}) WHERE {table.file} IN ({', '.join(quote_literal(p) for p in touched)})"
+    taken = _taken(table, changes)
+    anew, marks, gone = _parted(job, table, taken)
     names = ", ".join(quote_identifier(c) for c in snapshot.schema.names)
+    places = ", ".join(quote_literal(place(snapshot.ref, f)) for f in anew)
+    inside = f"SELECT * FROM ({table.sql}) WHERE {table.file} IN ({places})"
     selects = []
-    if touched:
+    if anew:
         same = f"kept.{table.file} = hit.{table.file} AND kept.{table.row} = hit.{table.row}"
         selects.append(f"SELECT {names} FROM ({inside}) AS kept ANTI JOIN {changes} AS hit ON {same}")
     if added is not None:
         selects.append(f"SELECT {names} FROM ({added.sql})")
-    if not selects:
-        return _new(job, snapshot, (), (), reason, (0, 0, 0))
-    sql = f"SELECT * FROM ({' UNION ALL '.join(selects)}){order_by(sort_order(snapshot.properties))}"
-    rows = Rows(cursor, sql, types_of(snapshot, cursor), added is not None and added.one_shot)
-    files = staged.stage(rows, snapshot.ref, snapshot.partition_columns)
+    files: tuple[StagedFile, ...] = ()
+    if selects:
+        sql = f"SELECT * FROM ({' UNION ALL '.join(selects)}){order_by(sort_order(snapshot.properties))}"
+        rows = Rows(cursor, sql, types_of(snapshot, cursor), added is not None and added.one_shot)
+        files = staged.stage(rows, snapshot.ref, snapshot.partition_columns)
     inserted, updated, deleted = counts
-    matched = counted(cursor, changes, f"{table.row} IS NOT NULL")
     if inserted is None:
-        before = counted(cursor, f"({inside})") if touched else 0
+        left = counted(cursor, f"({inside})") - sum(len(rows) for f, rows in taken if f in anew) if anew else 0
         written = counted_rows(files)
-        inserted = None if written is None else written - (before - matched)
+        inserted = None if written is None else written - left
     if written_anew(snapshot) and reason != REWRITTEN:
         reason = f"{reason}; {REWRITTEN}"
-    deleted = matched if deleted is None else deleted
-    return _new(job, snapshot, files, gone, reason, (inserted, updated, deleted))
+    elif taken:
+        reason = f"{reason}: {_how(anew, marks, gone)}"
+    deleted = sum(len(rows) for _, rows in taken) if deleted is None else deleted
+    return _new(job, snapshot, files, [*anew, *gone], reason, (inserted, updated, deleted), marks)
+
+
+def _taken(table: Numbered, changes: str) -> list[tuple[ScanFile, Any]]:
+    """The files with rows to take away, each with the numbers of those rows."""
+    by_path = {place(table.snapshot.ref, f): f for f in table.snapshot.files()}
+    found = table.cursor.execute(
+        f"SELECT {table.file}, list(DISTINCT CAST({table.row} AS UBIGINT)) FROM {changes} WHERE {table.row} IS NOT NULL "
+        f"GROUP BY {table.file}"
+    ).to_arrow_table()
+    paths = found.column(0).to_pylist()
+    if strangers := set(paths) - set(by_path):
+        raise LostRows(
+            f"Table {table.snapshot.ref}: rows were read from {min(strangers)}, which is no file of its log, so that they could not be "
+            "taken out. Nothing was written. Run this with engine: spark, and report it."
+        )
+    rows = [value.values.to_numpy() for value in found.column(1)]
+    return [(by_path[path], numbers) for path, numbers in zip(paths, rows, strict=True)]
+
+
+def _parted(
+    job: Job, table: Numbered, taken: Sequence[tuple[ScanFile, Any]]
+) -> tuple[list[ScanFile], list[Marked], list[ScanFile]]:
+    """The files to write anew, the rows to mark in others, and the files of which no row is left."""
+    if written_anew(table.snapshot):
+        return list(table.snapshot.files()), [], []
+    anew, marks, gone = [], [], []
+    marking, by_share = table.in_file and job.marks(table.snapshot), job.spec.merge_mode == "auto"
+    for file, rows in taken:
+        if table.in_file and len(rows) == file.live_rows:
+            gone.append(file)
+        elif not marking or file.rows is None or (by_share and len(rows) > _SHARE * file.rows):
+            anew.append(file)
+        else:
+            marks.append(Marked(file, rows))
+    return anew, marks, gone
+
+
+def _how(anew: Sequence[ScanFile], marks: Sequence[Marked], gone: Sequence[ScanFile]) -> str:
+    said = {"marked in deletion vectors": marks, "written anew": anew, "removed": gone}
+    return ", ".join(f"{len(files)} file{'s' * (len(files) > 1)} {what}" for what, files in said.items() if files)
 
 
 def counted(cursor: duckdb.DuckDBPyConnection, rows: str, where: str = "true") -> int:
@@ -269,12 +308,16 @@ def _new(
     gone: Sequence[ScanFile],
     reason: str,
     counts: RowCounts,
+    marks: Sequence[Marked] = (),
 ) -> NewCommit:
-    return NewCommit(job.spec, definition_of(snapshot), files, gone, counts, "staged", reason)
+    definition = definition_of(snapshot)
+    if marks:
+        definition = job.form.marking(snapshot, definition)
+    return NewCommit(job.spec, definition, files, gone, counts, "staged", reason, marks=marks)
 
 
 def swap(job: Job, snapshot: Snapshot, new: NewCommit, read: Read) -> Commit:
     """Make a commit whose files are staged. ``read`` says which rows of other writers would have made it another one."""
-    if not new.adds and not new.removes and new.definition is None:
+    if not new.adds and not new.removes and not new.marks and new.definition is None:
         return job.transaction.nothing(snapshot, "no row was concerned")
     return staged.commit(job.transaction, snapshot, new, read, fence=job.spec.read_version)

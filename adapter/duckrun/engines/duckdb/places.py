@@ -16,13 +16,16 @@ from duckrun.values.snapshot import Snapshot
 
 @dataclass(frozen=True)
 class Numbered:
-    """SELECT of a table's rows, in which two more columns say which row it is. Their names are quoted."""
+    """SELECT of a table's rows, in which two more columns say which row it is. Their names are quoted. ``in_file``: the number is
+    that of the row in its file, from 0.
+    """
 
     snapshot: Snapshot
     cursor: duckdb.DuckDBPyConnection
     sql: str
     file: str
     row: str
+    in_file: bool = True
 
 
 @contextmanager
@@ -38,7 +41,7 @@ def numbered(snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection) -> Iterator[
     # where these hold.
     counted = f"SELECT *, row_number() OVER () AS {quote_identifier(row)} FROM ({rows_of(snapshot, cursor, file=file)})"
     with computed(cursor, counted) as name:
-        yield Numbered(snapshot, cursor, f"SELECT * FROM {name}", quote_identifier(file), quote_identifier(row))
+        yield Numbered(snapshot, cursor, f"SELECT * FROM {name}", quote_identifier(file), quote_identifier(row), False)
 
 
 def names_of(snapshot: Snapshot) -> set[str]:

@@ -94,6 +94,11 @@ class Job:
             return self._write(spec, rows, snapshot)
         return self._merge(spec, rows, snapshot)
 
+    def marks(self, snapshot: Snapshot) -> bool:
+        """True if rows that leave the table are marked in its files, rather than the files written anew."""
+        mode = self.spec.merge_mode
+        return mode == "deletion_vectors" or (mode == "auto" and self.form.marks_rows(snapshot))
+
     def sql(self, text: str) -> str:
         """An expression of the spec in DuckDB's dialect."""
         return transpile(text, self.spec.dialect, "duckdb")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import obstore
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from duckrun.errors import UnsupportedFeature
@@ -37,9 +38,8 @@ def adds_of(form: DeltaFormat, snapshot: Snapshot, wanted: set[str]) -> dict[str
                 found.setdefault(add["path"], add)
         if len(found) == len(wanted):
             return found
-    for add in _checkpoint(form, snapshot, oldest - 1):
-        if add["path"] in wanted:
-            found.setdefault(add["path"], add)
+    for add in _checkpoint(form, snapshot, oldest - 1, wanted - found.keys()):
+        found.setdefault(add["path"], add)
     if len(found) < len(wanted):
         raise UnsupportedFeature(
             f"Table {snapshot.ref}: the log does not hold the actions that added {len(wanted) - len(found)} of the files to remove, which "
@@ -48,8 +48,8 @@ def adds_of(form: DeltaFormat, snapshot: Snapshot, wanted: set[str]) -> dict[str
     return found
 
 
-def _checkpoint(form: DeltaFormat, snapshot: Snapshot, least: int) -> Iterator[dict[str, Any]]:
-    """The adds of the newest checkpoint that is no older than ``least`` and no newer than the snapshot."""
+def _checkpoint(form: DeltaFormat, snapshot: Snapshot, least: int, wanted: set[str]) -> Iterator[dict[str, Any]]:
+    """Some adds of the newest checkpoint that is no older than ``least`` and no newer than the snapshot."""
     store = form.storage.store_at(snapshot.ref.location)
     versions: dict[int, list[str]] = {}
     for key in form.storage.keys(snapshot.ref.location, LOG):
@@ -63,23 +63,30 @@ def _checkpoint(form: DeltaFormat, snapshot: Snapshot, least: int) -> Iterator[d
     single = [p for p in paths if p not in parts]
     for path in single[:1] or parts:
         raw = bytes(obstore.get(store, path if path.startswith(LOG) else f"{LOG}/{path}").bytes())
-        for action in _actions(raw, path):
+        for action in _actions(raw, path, wanted):
             if action.get("add"):
                 yield action["add"]
             elif action.get("sidecar"):
                 name = action["sidecar"]["path"]
                 inner = bytes(obstore.get(store, f"{LOG}/_sidecars/{name}").bytes())
-                yield from (held["add"] for held in _actions(inner, name) if held.get("add"))
+                yield from (held["add"] for held in _actions(inner, name, wanted) if held.get("add"))
 
 
-def _actions(raw: bytes, path: str) -> Iterator[dict[str, Any]]:
+def _actions(raw: bytes, path: str, wanted: set[str]) -> Iterator[dict[str, Any]]:
+    """The adds of some files, and the sidecars, of one file of a checkpoint."""
     if path.endswith(".json"):
-        yield from (json.loads(line) for line in raw.splitlines() if line.strip())
+        actions = (json.loads(line) for line in raw.splitlines() if line.strip())
+        yield from (a for a in actions if "add" not in a or a["add"]["path"] in wanted)
         return
     file = pq.ParquetFile(pa.BufferReader(raw))
     columns = [name for name in ("add", "sidecar") if name in file.schema_arrow.names]
     for batch in file.iter_batches(columns=columns):
-        for row in batch.to_pylist():
+        keep = None
+        for name in columns:
+            paths = pc.struct_field(batch.column(name), "path")
+            some = pc.is_in(paths, pa.array(sorted(wanted), paths.type)) if name == "add" else pc.is_valid(paths)
+            keep = some if keep is None else pc.or_(keep, some)
+        for row in batch.filter(keep).to_pylist() if keep is not None else ():
             add = row.get("add")
             if add is not None:  # a map comes as pairs
                 row["add"] = {

@@ -24,6 +24,7 @@ from duckrun.formats.delta.log import LOG, append_only, info_of
 from duckrun.formats.delta.operations import Operation, metrics, operation_of
 from duckrun.formats.delta.protocol import WRITTEN, Protocol
 from duckrun.formats.delta.statistics import statistics
+from duckrun.formats.delta.vectors import marked_statistics, read_vector, write_vectors
 from duckrun.formats.format import CommitTaken, NewCommit
 from duckrun.values.rows import AppTransaction, StagedFile, counted_rows
 from duckrun.values.snapshot import Snapshot, TableRef
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from duckrun.formats.delta.delta import DeltaFormat
 
 _KNOWN = WRITTEN | {"vacuumProtocolCheck", "inCommitTimestamp", "v2Checkpoint"}
-_OF_THE_ADD = ("partitionValues", "tags", "deletionVector", "baseRowId", "defaultRowCommitVersion")
+_OF_THE_ADD = ("path", "partitionValues", "size", "tags", "deletionVector", "baseRowId", "defaultRowCommitVersion")
 """What a remove repeats of the action that added its file."""
 
 
@@ -53,11 +54,12 @@ def write_commit(
     operation = operation or operation_of(new, snapshot)
     _check_files(ref, snapshot, new, operation, returns)
     _check_rows(ref, new, operation)
+    marks = _marks(form, snapshot, new)
     version = 0 if snapshot is None else snapshot.version + 1
     now = int(time.time() * 1000)
     info = _info(form, snapshot, new, now)
     info["operation"], info["operationParameters"] = operation.name, dict(operation.parameters)
-    info["operationMetrics"] = metrics(operation.name, new.adds, new.removes, new.rows, returns)
+    info["operationMetrics"] = metrics(operation.name, new.adds, new.removes, new.rows, returns, new.marks)
     actions: list[dict[str, Any]] = [{"commitInfo": {**info, **info_of(note)}}]
     actions += _table(form, snapshot, new)
     if app is not None:
@@ -66,6 +68,10 @@ def write_commit(
     if new.removes:
         assert snapshot is not None
         actions += [{"remove": action} for action in _removes(form, snapshot, new, now)]
+    for before, after in marks:
+        actions.append({"remove": _removed(before, new, now)})
+        if after is not None:
+            actions.append({"add": {**after, "dataChange": new.data_change}})
     actions += [{"add": _add(file, now, new.data_change)} for file in new.adds]
     actions += [{"add": {**add, "modificationTime": now, "dataChange": new.data_change}} for add in returns]
     body = "\n".join(json.dumps(action, ensure_ascii=False) for action in actions)
@@ -135,13 +141,14 @@ def _check_files(
 ) -> None:
     """Raise LostRows unless the live files after the commit are those before, less what it removes, and what it adds."""
     adds, removes = [spelled(f) for f in new.adds], [(spelled(f), f.deletion_vector) for f in new.removes]
-    if not removes and not returns:
+    marked = [spelled(mark.file) for mark in new.marks]
+    if not removes and not returns and not marked:
         live: set[tuple[str, bool]] = set()
     else:
         assert snapshot is not None, "only a table that is there has files to remove, or had others"
         live = {(spelled(f), f.deletion_vector) for f in snapshot.files()}
     missed = [path for path, _ in set(removes) - live]
-    twice = [path for path, n in Counter([*adds, *(path for path, _ in removes)]).items() if n > 1]
+    twice = [path for path, n in Counter([*adds, *marked, *(path for path, _ in removes)]).items() if n > 1]
     twice += [path for path, _ in live - set(removes) if path in adds or any(a["path"] == path for a in returns)]
     if missed or twice:
         raise LostRows(
@@ -157,13 +164,15 @@ def _check_rows(ref: TableRef, new: NewCommit, operation: Operation) -> None:
     inserted. Where a count or a statistic is missing nothing can be held against it.
     """
     inserted, _, deleted = new.rows if new.data_change else (0, 0, 0)
-    if not new.removes or inserted is None or deleted is None:
+    if not (new.removes or new.marks) or inserted is None or deleted is None:
         return
-    before, after = counted_rows(new.removes), counted_rows(new.adds)
+    gone = counted_rows(new.removes)
+    before = None if gone is None else gone + sum(len(mark.rows) for mark in new.marks)
+    after = counted_rows(new.adds)
     if before is None or after is None or after == before - deleted + inserted:
         return
     raise LostRows(
-        f"Table {ref}: {operation.name} was not committed: the {len(new.removes)} files that it writes anew hold {before} rows by their "
+        f"Table {ref}: {operation.name} was not committed: the rows that it takes out of {len(new.removes) + len(new.marks)} files are {before} by their "
         f"statistics; with {deleted} rows deleted and {inserted} inserted {before - deleted + inserted} would be left, and it wrote "
         f"{after}. The table is as it was. Run this with engine: spark; if that finds {before} rows in those files too, report it."
     )
@@ -181,21 +190,68 @@ def _add(file: StagedFile, now: int, data_change: bool) -> dict[str, Any]:
 
 
 def _removes(form: DeltaFormat, snapshot: Snapshot, new: NewCommit, now: int) -> Iterator[dict[str, Any]]:
-    if new.data_change and snapshot.properties.get("delta.appendOnly", "").lower() == "true":
-        raise append_only(snapshot.ref)
+    _refuse_append_only(snapshot, new)
     # A remove names its file as the add did, letter by letter, with the deletion vector and the ids of rows that it had then.
     with_ids = "rowTracking" in snapshot.writer_features
     added = adds_of(form, snapshot, {spelled(f) for f in new.removes if f.deletion_vector or with_ids})
     for file in new.removes:
         path = spelled(file)
-        add = added.get(path, {})
-        same = {key: add[key] for key in _OF_THE_ADD if add.get(key) is not None}
-        yield {
-            "path": path,
-            "deletionTimestamp": now,
-            "dataChange": new.data_change,
-            "extendedFileMetadata": True,
-            "partitionValues": dict(file.partition_values),
-            "size": file.size,
-            **same,
-        }
+        plain = {"path": path, "partitionValues": dict(file.partition_values), "size": file.size}
+        yield _removed({**plain, **added.get(path, {})}, new, now)
+
+
+def _removed(add: Mapping[str, Any], new: NewCommit, now: int) -> dict[str, Any]:
+    """The remove of what an action added."""
+    return {
+        "deletionTimestamp": now,
+        "dataChange": new.data_change,
+        "extendedFileMetadata": True,
+        **{key: add[key] for key in _OF_THE_ADD if add.get(key) is not None},
+    }
+
+
+def _marks(
+    form: DeltaFormat, snapshot: Snapshot | None, new: NewCommit
+) -> list[tuple[dict[str, Any], dict[str, Any] | None]]:
+    """For each file of which rows are marked, the action that added it, and the one that adds it with its new vector; None in the
+    place of that where no row is left. Raises CommitTaken for a file that is gone, or of which a row to mark is deleted already.
+    """
+    if not new.marks:
+        return []
+    assert snapshot is not None, "only a table that is there has rows to mark"
+    _refuse_append_only(snapshot, new)
+    live = {spelled(file) for file in snapshot.files()}
+    gone = [spelled(mark.file) for mark in new.marks if spelled(mark.file) not in live]
+    if gone:
+        raise CommitTaken(f"version {snapshot.version} of table {snapshot.ref}, which has {gone[0]} no longer")
+    before = adds_of(form, snapshot, {spelled(mark.file) for mark in new.marks})
+    actions = [before[spelled(mark.file)] for mark in new.marks]
+    vectors = []
+    for mark, add in zip(new.marks, actions, strict=True):
+        rows = read_vector(form, snapshot.ref, add.get("deletionVector"))
+        deleted = len(rows)
+        rows.update(mark.rows)
+        if len(rows) < deleted + len(mark.rows):
+            raise CommitTaken(f"version {snapshot.version} of table {snapshot.ref}, where a row to change is deleted")
+        vectors.append(rows)
+    whole = [
+        mark.file.rows is not None and len(v) >= mark.file.rows for mark, v in zip(new.marks, vectors, strict=True)
+    ]
+    written = iter(write_vectors(form, snapshot.ref, [v for v, none in zip(vectors, whole, strict=True) if not none]))
+    return [
+        (add, None if none else _marked(add, next(written), mark.file.rows))
+        for mark, add, none in zip(new.marks, actions, whole, strict=True)
+    ]
+
+
+def _marked(add: Mapping[str, Any], vector: Mapping[str, Any], rows: int | None) -> dict[str, Any]:
+    """The action that adds a file again, with a vector. A checkpoint may hold statistics in columns of its own alone."""
+    same = {
+        key: add[key] for key in (*_OF_THE_ADD, "modificationTime", "clusteringProvider") if add.get(key) is not None
+    }
+    return {**same, "deletionVector": dict(vector), "stats": marked_statistics(add.get("stats"), rows)}
+
+
+def _refuse_append_only(snapshot: Snapshot, new: NewCommit) -> None:
+    if new.data_change and snapshot.properties.get("delta.appendOnly", "").lower() == "true":
+        raise append_only(snapshot.ref)

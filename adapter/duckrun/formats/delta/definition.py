@@ -27,10 +27,11 @@ from duckrun.values.tables import CLUSTERING, SORT_BY, AddCheck, ColumnSpec, Cre
 CHECK = "delta.constraints."
 GIVEN = "duckrun.constraints"
 """The table property that says, as JSON, which constraints a write gave the table: another one may give others."""
+VECTORS = "delta.enableDeletionVectors"
 _BOOLEAN = {
     "delta.appendOnly": "appendOnly",
     "delta.enableChangeDataFeed": "changeDataFeed",
-    "delta.enableDeletionVectors": "deletionVectors",
+    VECTORS: "deletionVectors",
 }
 """Property that is true or false -> the feature that it needs."""
 PLAIN = {

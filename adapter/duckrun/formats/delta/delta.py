@@ -23,7 +23,7 @@ from duckrun.formats.delta.bounds import column_figures
 from duckrun.formats.delta.commit import refuse_unknown_features, unknown_features, write_commit
 from duckrun.formats.delta.data_paths import respelled
 from duckrun.formats.delta.dataset import arrow_dataset
-from duckrun.formats.delta.definition import DeltaDefinition
+from duckrun.formats.delta.definition import VECTORS, DeltaDefinition
 from duckrun.formats.delta.files import files_of
 from duckrun.formats.delta.log import COPY, LOG, CommitActions, commit_properties, parse_commit
 from duckrun.formats.delta.long_logs import LastRead, LongLogs
@@ -311,7 +311,16 @@ class DeltaFormat:
                 after = after.with_column(column["name"], metadata={**column["metadata"], "comment": comment})
         return None if after == before else after
 
+    def marking(self, snapshot: Snapshot, definition: DeltaDefinition | None) -> DeltaDefinition | None:
+        if self.marks_rows(snapshot):
+            return definition
+        before = definition or self.definition(snapshot)
+        return replace(before, properties={**before.properties, VECTORS: "true"})
+
     # -- what features, properties and types allow
+
+    def marks_rows(self, snapshot: Snapshot) -> bool:
+        return snapshot.properties.get(VECTORS, "").lower() == "true"
 
     def only_spark(self, snapshot: Snapshot) -> bool:
         return bool(unknown_features(snapshot))

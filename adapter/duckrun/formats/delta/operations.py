@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from duckrun.formats.format import NewCommit, RowCounts, TableDefinition
+from duckrun.formats.format import Marked, NewCommit, RowCounts, TableDefinition
 from duckrun.values.rows import (
     DeleteInsertSpec,
     DeleteSpec,
@@ -155,6 +155,7 @@ def metrics(
     removes: Sequence[ScanFile],
     rows: RowCounts,
     returns: Sequence[Mapping[str, Any]] = (),
+    marks: Sequence[Marked] = (),
 ) -> dict[str, str]:
     """What an operation did, by the names that Delta's own tools give it; what is not known is left out."""
     inserted, updated, deleted = rows
@@ -195,4 +196,11 @@ def metrics(
                 "numRemovedFiles": removed, "numRemovedBytes": removed_bytes,
                 "numCopiedRows": copied, "numDeletedRows": deleted,
             }  # fmt: skip
+    if marks:
+        target = "Target" if operation == "MERGE" else ""
+        again = sum(mark.file.deletion_vector for mark in marks)
+        found |= {
+            f"num{target}DeletionVectorsAdded": len(marks) - again, f"num{target}DeletionVectorsUpdated": again,
+            f"num{target}DeletionVectorsRemoved": sum(file.deletion_vector for file in removes),
+        }  # fmt: skip
     return {name: str(value) for name, value in found.items() if value is not None}

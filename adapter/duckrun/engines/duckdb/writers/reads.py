@@ -19,7 +19,7 @@ from duckrun.engines.duckdb.steady import is_steady
 from duckrun.errors import DuckrunError
 from duckrun.formats.format import CommitRecord
 from duckrun.run.transaction import Transaction
-from duckrun.sql.names import quote_identifier, tree_in
+from duckrun.sql.names import fresh_name, quote_identifier, tree_in
 from duckrun.values.partition_values import partition_key
 from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot
@@ -29,15 +29,17 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Read:
-    """Which rows of its target a write depends on: a test of some files at a version. ``name`` is for the log."""
+    """Which rows of its target a write depends on: a test of some files at a version, of the rows that they do not have at
+    another one as well if that is given. ``name`` is for the log.
+    """
 
     name: str
-    meets: Callable[[Snapshot, Sequence[ScanFile]], bool]
+    meets: Callable[[Snapshot, Sequence[ScanFile], Snapshot | None], bool]
 
 
-NOTHING = Read("nothing", lambda snapshot, files: False)
+NOTHING = Read("nothing", lambda snapshot, files, other: False)
 """A write that is the same whatever the table holds."""
-EVERYTHING = Read("everything", lambda snapshot, files: True)
+EVERYTHING = Read("everything", lambda snapshot, files, other: True)
 """A write that any other row could have made another one."""
 
 
@@ -72,18 +74,30 @@ def partitions(snapshot: Snapshot, staged: Iterable[ScanFile]) -> Read:
     """The rows in the partitions of some files."""
     present = {partition_key(f.partition_values, snapshot.schema, snapshot.partition_columns) for f in staged}
 
-    def meets(now: Snapshot, files: Sequence[ScanFile]) -> bool:
+    def meets(now: Snapshot, files: Sequence[ScanFile], other: Snapshot | None) -> bool:
         return any(partition_key(f.partition_values, now.schema, now.partition_columns) in present for f in files)
 
     return Read("partitions", meets)
 
 
 def _asked(cursor: duckdb.DuckDBPyConnection, name: str, sql: Callable[[str], str]) -> Read:
-    def meets(snapshot: Snapshot, files: Sequence[ScanFile]) -> bool:
+    def meets(snapshot: Snapshot, files: Sequence[ScanFile], other: Snapshot | None) -> bool:
         rows = f"SELECT * FROM {snapshot.scan_sql(files=files)}"
+        if other is not None:
+            rows = _without(snapshot, other, files)
         return cursor.execute(f"{sql(rows)} LIMIT 1").fetchone() is not None
 
     return Read(name, meets)
+
+
+def _without(snapshot: Snapshot, other: Snapshot, files: Sequence[ScanFile]) -> str:
+    """SELECT of the rows that some files have at one version and not at another, as other rows of them are deleted there."""
+    taken = {*snapshot.schema.names, *other.schema.names}
+    file, row = fresh_name("__duckrun_file", taken), fresh_name("__duckrun_row", taken)
+    here, there = (each.scan_sql(files=files, file=file, row=row) for each in (snapshot, other))
+    names = ", ".join(quote_identifier(name) for name in snapshot.schema.names)
+    on = f"USING ({quote_identifier(file)}, {quote_identifier(row)})"
+    return f"SELECT {names} FROM {here} AS here ANTI JOIN {there} AS there {on}"
 
 
 def has_subquery(*expressions: str) -> bool:
@@ -118,23 +132,29 @@ def may_go_on_top(
 
 def meets_commit(transaction: Transaction, other: CommitRecord, read: Read) -> bool:
     """Whether the rows that a commit added or removed fall in what was read; a commit that only moves rows changes none."""
-    for version, changes in ((other.version, other.added), (other.version - 1, other.removed)):
-        named = {file.name for file in changes if file.changes_rows}
-        if not named:
-            continue
-        if read is EVERYTHING:
-            return True
-        try:
-            snapshot = transaction.lake.format.snapshot(transaction.ref, version)
+    added, removed = ({file.name for file in side if file.changes_rows} for side in (other.added, other.removed))
+    if not added and not removed:
+        return False
+    if read is EVERYTHING:
+        return True
+    try:
+        form = transaction.lake.format
+        before, after = (form.snapshot(transaction.ref, version) for version in (other.version - 1, other.version))
+        for snapshot, named, opposite in ((after, added, before), (before, removed, after)):
             files = [f for f in snapshot.files() if f.spelled in named]
-            if len(files) < len(named) or read.meets(snapshot, files):
+            if len(files) < len(named):
                 return True
-        except (DuckrunError, duckdb.Error) as error:
-            log.info(
-                "table %s: whether version %s changed rows that matter is not known: %s",
-                transaction.ref,
-                version,
-                error,
-            )
-            return True
+            # a file on both sides has another deletion vector: the rows that only one of them has are what changed
+            again = [f for f in opposite.files() if f.spelled in named]
+            alone = [f for f in files if f.spelled not in {f.spelled for f in again}]
+            if (alone and read.meets(snapshot, alone, None)) or (again and read.meets(snapshot, again, opposite)):
+                return True
+    except (DuckrunError, duckdb.Error) as error:
+        log.info(
+            "table %s: whether version %s changed rows that matter is not known: %s",
+            transaction.ref,
+            other.version,
+            error,
+        )
+        return True
     return False
