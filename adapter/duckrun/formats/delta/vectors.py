@@ -86,8 +86,8 @@ def write_vectors(form: DeltaFormat, ref: TableRef, vectors: Sequence[BitMap64])
 
 def vector_file(descriptor: Mapping[str, Any]) -> str | None:
     """The file that holds a vector, as a path below the table's folder or an absolute one; None for a vector in the log."""
-    said = str(descriptor["pathOrInlineDv"])
-    return {"u": _relative, "p": str}[descriptor["storageType"]](said) if descriptor["storageType"] != "i" else None
+    kind, said = descriptor["storageType"], str(descriptor["pathOrInlineDv"])
+    return None if kind == "i" else _relative(said) if kind == "u" else said
 
 
 def marked_statistics(stats: str | None, rows: int | None) -> str:
