@@ -22,6 +22,7 @@ EngineName = Literal["duckdb", "spark"]
 WriteMode = Literal["error", "overwrite", "append", "ignore", "replace", "safeappend"]
 SchemaMode = Literal["fail", "append_new_columns", "sync_all_columns"]
 WriterName = Literal["delta_rs", "staged", "spark", "none"]
+WriterChoice = Literal["auto", "staged", "delta_rs"]
 MergeMode = Literal["auto", "deletion_vectors", "copy_on_write"]
 ClauseKind = Literal[
     "matched_update",
@@ -32,6 +33,7 @@ ClauseKind = Literal[
 ]
 
 WRITE_MODES: tuple[WriteMode, ...] = ("error", "overwrite", "append", "ignore", "replace", "safeappend")
+WRITERS: tuple[WriterChoice, ...] = ("auto", "staged", "delta_rs")
 MERGE_MODES: tuple[MergeMode, ...] = ("auto", "deletion_vectors", "copy_on_write")
 SCHEMA_MODES: tuple[SchemaMode, ...] = ("fail", "append_new_columns", "sync_all_columns")
 NO_TABLE = -1
@@ -62,7 +64,8 @@ class Spec:
     a table that is not there, or was dropped or renamed since, is TableNotFound, where a write would else make one.
     ``commit_metadata`` are words of the caller's in the commit, which every reader of its log sees as ``userMetadata``: a JSON object.
     ``merge_mode`` says how rows leave a table: ``deletion_vectors`` marks them in their files (and turns the table's feature on),
-    ``copy_on_write`` writes those files anew, ``auto`` does as the table's property says.
+    ``copy_on_write`` writes those files anew, ``auto`` does as the table's property says. ``writer`` is who makes the data files
+    inside the duckdb engine: ``auto`` is ``staged`` (DuckDB), ``delta_rs`` does full writes, appends and merges by key alone.
     """
 
     app: AppTransaction | None = None
@@ -71,6 +74,7 @@ class Spec:
     existing: bool = False
     commit_metadata: Mapping[str, str] = field(default_factory=dict)
     merge_mode: MergeMode = "auto"
+    writer: WriterChoice = "auto"
 
 
 @dataclass(frozen=True)
