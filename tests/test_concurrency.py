@@ -301,7 +301,7 @@ def test_replace_of_one_partition_goes_on_top_of_a_foreign_write_to_another(
 
 
 @SOURCES
-@pytest.mark.parametrize("spec", [MergeSpec(("id",)), MergeSpec(("id",), on="target.id > 0"), DeleteInsertSpec(("id",))], ids=["delta_rs", "staged", "delete+insert"])  # fmt: skip
+@pytest.mark.parametrize("spec", [MergeSpec(("id",), writer="delta_rs"), MergeSpec(("id",), on="target.id > 0"), DeleteInsertSpec(("id",))], ids=["delta_rs", "staged", "delete+insert"])  # fmt: skip
 def test_a_key_that_a_foreign_writer_inserts_meanwhile_is_not_inserted_again(
     lake: Path, session: Session, foreign: Foreign, spec: Any, given: Any
 ) -> None:
@@ -388,7 +388,7 @@ def test_the_same_work_by_a_twin_without_our_lock_is_not_committed_twice(
 
 @pytest.mark.parametrize(
     "spec",
-    [MergeSpec(("id",), on="target.id > 0"), DeleteInsertSpec(("id",)), MergeSpec(("id",))],
+    [MergeSpec(("id",), on="target.id > 0"), DeleteInsertSpec(("id",)), MergeSpec(("id",), writer="delta_rs")],
     ids=["staged", "delete+insert", "delta_rs"],
 )
 def test_a_new_key_that_another_writer_puts_in_another_partition_is_not_there_twice(

@@ -146,5 +146,5 @@ def test_every_write_sorts_as_the_table_says(session: Session) -> None:
     if session.engine_name == "duckdb":  # Spark's MERGE writes as it likes
         upsert = MergeSpec(("id",), (MergeClause("matched_update"), MergeClause("not_matched_insert")))
         commit = session.execute("main.sorted", upsert, pa.table({"id": [0, 2], "v": ["n", "m"]}))
-        assert commit.writer == "staged" and "sort order" in commit.reason
+        assert commit.writer == "staged"
         assert session.scan("main.sorted").toArrow()["id"].to_pylist() == [0, 1, 2, 3]

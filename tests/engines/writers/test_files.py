@@ -19,9 +19,9 @@ ROWS = pa.table({"id": [1, 2, 3], "x": [1.5, math.nan, -2.0]})
 @pytest.fixture(params=["written", "merged"])
 def floats(duck: Session, request: pytest.FixtureRequest) -> Session:
     """main.t with ROWS, in a file that a write made or that a merge made."""
-    commit = duck.execute("t", WriteSpec("append"), ROWS)
+    commit = duck.execute("t", WriteSpec("append", writer="delta_rs"), ROWS)
     if request.param == "merged":
-        commit = duck.execute("t", MergeSpec(("id",)), ROWS)
+        commit = duck.execute("t", MergeSpec(("id",), writer="delta_rs"), ROWS)
     assert commit.writer == "delta_rs"
     return duck
 

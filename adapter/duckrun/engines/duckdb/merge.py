@@ -1,9 +1,11 @@
-"""Merge on DuckDB: plain key equality goes to delta_rs as finished columns, everything else is decided here and staged."""
+"""Merge on DuckDB: one join says which rows of the table the source meets, a clause is chosen for each, and one commit takes the
+old rows away and adds the new ones. delta_rs does a merge by key alone, where the spec asks for it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -12,14 +14,15 @@ import pyarrow as pa
 from duckrun.engines.duckdb.change import counted, rewritten, swap
 from duckrun.engines.duckdb.places import Numbered, computed, names_of, numbered
 from duckrun.engines.duckdb.rows_to_write import refuse_outside, types_of
-from duckrun.engines.duckdb.source import Rows, select
+from duckrun.engines.duckdb.source import Rows
 from duckrun.engines.duckdb.steady import is_steady
 from duckrun.engines.duckdb.target import definition_of, target_of
 from duckrun.engines.duckdb.writers import delta_rs
 from duckrun.engines.duckdb.writers.reads import EVERYTHING, equal, has_subquery, joined
 from duckrun.engines.fit import castable_columns
 from duckrun.errors import DuplicateSourceKeys, InvalidConfig, repeated_keys
-from duckrun.sql.names import columns_of, fresh_name, quote_identifier, transpile
+from duckrun.formats.format import NewCommit
+from duckrun.sql.names import columns_of, fresh_name, quote_identifier, quote_literal, transpile
 from duckrun.values.columns import has_required_parts, holds
 from duckrun.values.rows import Commit, MergeClause, MergeSpec, SchemaMode
 from duckrun.values.snapshot import Snapshot, TableRef
@@ -27,10 +30,6 @@ from duckrun.values.tables import sort_order
 
 if TYPE_CHECKING:
     from duckrun.engines.duckdb.write import Job
-
-# delta_rs holds the source of a merge several times over, and not all of it counts towards its spill limit: measured
-# with a source of 190 MB, 0.4 GB above a limit of 0.8 GB.
-_SOURCE_OF_SPILL = 0.1
 
 
 def refuse_duplicate_keys(ref: TableRef, rows: Rows, keys: Sequence[str]) -> None:
@@ -46,40 +45,39 @@ def refuse_duplicate_keys(ref: TableRef, rows: Rows, keys: Sequence[str]) -> Non
         )
 
 
-class _NotByKeys(Exception):
-    """Decisions that delta_rs cannot carry out by key."""
-
-
 def merge(job: Job, spec: MergeSpec, snapshot: Snapshot, rows: Rows) -> Commit:
-    """Merge by the writer that can: delta_rs for key equality, staged for the rest."""
+    """Merge rows, which are read once, into a table. Raises DuplicateSourceKeys, InvalidConfig, RowsOutsidePartition, SchemaMismatch."""
+    cursor, ref = rows.cursor, job.transaction.ref
     clauses = [_translated(clause, spec.dialect) for clause in spec.clauses]
-    _refuse_unsteady(spec, clauses, job.transaction.ref, rows.cursor)
+    _refuse_unsteady(spec, clauses, ref, cursor)
     snapshot = target_of(snapshot, rows, spec.schema_mode, job.form, spec.takes)
     compared = {key: job.sql(text) for key, text in spec.compared.items()}
     clauses = [_of_source(clause, rows, snapshot) for clause in clauses]
-    mode = _merge_schema_mode(spec)
     # What a table asks of its rows is not asked of these: they are not what is written.
     cast = castable_columns(spec, rows.types)
-    aside = _types_compared(compared, snapshot, rows.cursor)
-    source = job.finished(rows, snapshot, mode, checked=False, cast=cast, aside=aside)
-    refuse_duplicate_keys(job.transaction.ref, source, spec.keys)
-    if spec.within is not None:
-        refuse_outside(job.transaction.ref, source, job.sql(spec.within), spec.within)
-    reason = _why_staged(spec, snapshot, source)
-    fitted = source if reason else job.finished(rows, snapshot, mode, cast=cast)
-    if reason is None and _arrow_bytes(rows) > job.shares.spill * _SOURCE_OF_SPILL:
-        reason = "the source is large for delta_rs's share of the memory; DuckDB's join spills to disk"
-    if reason is None:
-        try:
-            if _plain(clauses):
-                keys = [(key, key) for key in spec.keys]
-                return _by_delta_rs(job, snapshot, fitted, keys, clauses, "key equality and finished columns")
-            return _merge_actions(job, spec, clauses, snapshot, fitted)
-        except delta_rs.OutOfShare:
-            reason = "delta_rs did not get by with its share of the memory; DuckDB's join spills to disk"
-        except _NotByKeys as why:
-            reason = str(why)
-    return _merge_staged(job, spec, clauses, snapshot, source, reason)
+    aside = _types_compared(compared, snapshot, cursor)
+    mode = _merge_schema_mode(spec)
+    fitted = job.finished(rows, snapshot, mode, checked=False, cast=cast, aside=aside)
+    number = fresh_name("__duckrun_number", names_of(snapshot) | set(rows.types))
+    with computed(cursor, f"SELECT *, row_number() OVER () AS {quote_identifier(number)} FROM ({fitted.sql})") as given:
+        source = Rows(cursor, f"SELECT * EXCLUDE ({quote_identifier(number)}) FROM {given}", fitted.types)
+        refuse_duplicate_keys(ref, source, spec.keys)
+        if spec.within is not None:
+            refuse_outside(ref, source, job.sql(spec.within), spec.within)
+        if spec.writer == "delta_rs":
+            _refuse_delta_rs(spec, clauses, snapshot, source)
+            return _by_delta_rs(job, snapshot, job.finished(source, snapshot, mode), spec.keys, clauses)
+        numbers = _Given(source, given, quote_identifier(number))
+        return _decided(job, spec, clauses, snapshot, numbers)
+
+
+@dataclass(frozen=True)
+class _Given:
+    """The source of a merge as a table, in which one more column numbers its rows. Names are quoted."""
+
+    rows: Rows
+    table: str
+    number: str
 
 
 def _types_compared(
@@ -93,13 +91,6 @@ def _types_compared(
     )
     relation = cursor.sql(f"SELECT {', '.join(compared.values())} FROM (SELECT {columns}) AS target")
     return dict(zip(compared, relation.types, strict=True))
-
-
-def _arrow_bytes(rows: Rows) -> int:
-    """About how many bytes the rows take as Arrow, by a sample of them."""
-    sample = rows.cursor.sql(f"SELECT * FROM ({rows.sql}) LIMIT 2048").to_arrow_table()
-    count = counted(rows.cursor, f"({rows.sql})")
-    return 0 if not sample.num_rows else sample.nbytes * count // sample.num_rows
 
 
 def _translated(clause: MergeClause, dialect: str) -> MergeClause:
@@ -130,7 +121,9 @@ def _refuse_unsteady(
             )
 
 
-def _why_staged(spec: MergeSpec, snapshot: Snapshot, rows: Rows) -> str | None:
+def _why_not_delta_rs(spec: MergeSpec, clauses: Sequence[MergeClause], snapshot: Snapshot, rows: Rows) -> str | None:
+    if not _plain(clauses):
+        return "a clause has a condition or an expression, or concerns rows that the source has not"
     if definition_of(snapshot) is not None:
         return "columns are added, go or change their type, and delta_rs would not keep the rest of the definition"
     if spec.on is not None or spec.compared:
@@ -143,8 +136,6 @@ def _why_staged(spec: MergeSpec, snapshot: Snapshot, rows: Rows) -> str | None:
         return "the table's constraints are checked on the rows as they will be"
     if sort_order(snapshot.properties):
         return "the table has a sort order, in which delta_rs does not write"
-    if any(clause.kind.startswith("not_matched_by_source") for clause in spec.clauses):
-        return "a clause concerns rows that the source has not"
     if any(rows.types[key].id in ("float", "double") for key in spec.keys):
         return "a key is a floating number, and delta_rs compares NaN and -0.0 in its own way"
     if any(rows.types[key].id in ("list", "struct", "map", "blob") for key in spec.keys):
@@ -156,8 +147,8 @@ def _why_staged(spec: MergeSpec, snapshot: Snapshot, rows: Rows) -> str | None:
     if delta_rs.misspells(snapshot.schema, snapshot.partition_columns):
         return delta_rs.MISSPELT
     files = snapshot.files()
-    if any(f.deletion_vector for f in files):
-        return "files have deletion vectors"
+    if spec.merge_mode == "deletion_vectors" or any(f.deletion_vector for f in files):
+        return "it writes no deletion vectors"
     return delta_rs.why_not_these(files)
 
 
@@ -207,6 +198,7 @@ def _plain(clauses: Sequence[MergeClause]) -> bool:
     kinds = [c.kind for c in clauses]
     return (
         len(set(kinds)) == len(kinds)
+        and not any(kind.startswith("not_matched_by_source") for kind in kinds)
         and all(c.condition is None and c.set is None for c in clauses)
         and not ("matched_update" in kinds and "matched_delete" in kinds)
     )
@@ -230,15 +222,20 @@ def _assigned(clause: MergeClause, columns: Sequence[str], ref: TableRef) -> dic
     return chosen
 
 
+def _refuse_delta_rs(spec: MergeSpec, clauses: Sequence[MergeClause], snapshot: Snapshot, rows: Rows) -> None:
+    """Raise InvalidConfig for a merge that is asked of delta_rs, and that it does not do as it should be."""
+    why = _why_not_delta_rs(spec, clauses, snapshot, rows)
+    if why is not None:
+        raise InvalidConfig(
+            f"The merge into table {snapshot.ref} cannot be done by writer delta_rs: {why}. Nothing was written; leave out writer, or say "
+            "staged."
+        )
+
+
 def _by_delta_rs(
-    job: Job,
-    snapshot: Snapshot,
-    rows: Rows,
-    keys: Sequence[tuple[str, str]],
-    clauses: Sequence[MergeClause],
-    reason: str,
+    job: Job, snapshot: Snapshot, rows: Rows, keys: Sequence[str], clauses: Sequence[MergeClause]
 ) -> Commit:
-    """Merge finished rows by keys, given as (target column, source column); the clauses take columns as they come."""
+    """Merge finished rows by keys; the clauses take columns as they come."""
     columns = [name for name in snapshot.schema.names if name in rows.types]
     finished = [
         clause
@@ -246,6 +243,7 @@ def _by_delta_rs(
         else replace(clause, columns=tuple(_assigned(clause, columns, snapshot.ref)), set=None)
         for clause in clauses
     ]
+    reason = "asked for: key equality and finished columns"
     version = delta_rs.merge(
         job.transaction,
         snapshot,
@@ -259,38 +257,6 @@ def _by_delta_rs(
     if version == snapshot.version:
         return job.transaction.nothing(snapshot, "no row matched and none was to be inserted")
     return job.transaction.committed(version, writer="delta_rs", reason=reason)
-
-
-def _merge_actions(job: Job, spec: MergeSpec, clauses: Sequence[MergeClause], snapshot: Snapshot, rows: Rows) -> Commit:
-    """DuckDB joins source and pinned target and decides; delta_rs carries the decisions out by key."""
-    cursor = rows.cursor
-    action, *keys = _extra_names(snapshot, rows, len(spec.keys))
-    with computed(cursor, _decided(spec, clauses, snapshot, rows, quote_identifier(action), keys)) as table:
-        if _matched_twice(cursor, table, keys):
-            raise _NotByKeys(
-                "a key that is merged is in the table more than once, and each of its rows is decided on its own"
-            )
-        decided = select(cursor, f"SELECT * FROM {table} WHERE {quote_identifier(action)} IS NOT NULL")
-        if not counted(cursor, f"({decided.sql})"):
-            return job.transaction.nothing(snapshot, "no clause applied to any row")
-        conditions = [f"source.{quote_identifier(action)} = {index}" for index in range(len(clauses))]
-        carried = [replace(clause, condition=test) for clause, test in zip(clauses, conditions, strict=True)]
-        reason = "conditions and expressions computed by DuckDB, rows merged by key"
-        return _by_delta_rs(job, snapshot, decided, list(zip(spec.keys, keys, strict=True)), carried, reason)
-
-
-def _extra_names(snapshot: Snapshot, rows: Rows, keys: int) -> list[str]:
-    """Names that neither side has, of the column that says which clause applies, and of each key."""
-    taken = names_of(snapshot) | set(rows.types)
-    return [fresh_name(f"__duckrun_{name}", taken) for name in ("action", *(f"key_{i}" for i in range(keys)))]
-
-
-def _matched_twice(cursor: duckdb.DuckDBPyConnection, table: str, keys: Sequence[str]) -> bool:
-    """True if one source row met several rows of the target: its keys are unique, so only those can repeat it."""
-    names = [quote_identifier(key) for key in keys]
-    present = " AND ".join(f"{name} IS NOT NULL" for name in names)
-    sql = f"SELECT 1 FROM {table} WHERE {present} GROUP BY {', '.join(names)} HAVING count(*) > 1 LIMIT 1"
-    return cursor.execute(sql).fetchone() is not None
 
 
 def _choice(
@@ -314,25 +280,6 @@ def _choice(
     return f"{chosen} AS {action}", ", ".join(outputs)
 
 
-def _decided(
-    spec: MergeSpec, clauses: Sequence[MergeClause], snapshot: Snapshot, rows: Rows, action: str, keys: Sequence[str]
-) -> str:
-    """Each source row with the number of the clause that applies (NULL: none), its key, and its new values."""
-    columns = snapshot.schema.names
-    there = quote_identifier(fresh_name("__duckrun_here", names_of(snapshot)))
-    chosen = []
-    for index, clause in enumerate(clauses):
-        test = f"target.{there} IS {'NOT ' if clause.kind.startswith('matched') else ''}NULL"
-        test += "" if clause.condition is None else f" AND ({clause.condition})"
-        chosen.append((index, test, _assigned(clause, columns, snapshot.ref)))
-    number, outputs = _choice(action, chosen, types_of(snapshot, rows.cursor))
-    named = ", ".join(
-        f"source.{quote_identifier(k)} AS {quote_identifier(name)}" for k, name in zip(spec.keys, keys, strict=True)
-    )
-    target = f"(SELECT *, true AS {there} FROM {snapshot.scan_sql()}) AS target"
-    return f"SELECT {number}, {named}, {outputs} FROM ({rows.sql}) AS source LEFT JOIN {target} ON {equal(spec.keys)}"
-
-
 def inserted_alone(spec: MergeSpec, rows: Rows) -> str:
     """What a merge into an empty table inserts, as SQL."""
     clauses = [_translated(c, spec.dialect) for c in spec.clauses if c.kind == "not_matched_insert"]
@@ -347,53 +294,118 @@ def inserted_alone(spec: MergeSpec, rows: Rows) -> str:
     return f"SELECT {outputs} FROM ({inner}) AS source WHERE {action} IS NOT NULL"
 
 
-def _merge_staged(
-    job: Job, spec: MergeSpec, clauses: Sequence[MergeClause], snapshot: Snapshot, source: Rows, reason: str
-) -> Commit:
-    """DuckDB joins and decides, and writes anew the files with rows that change."""
-    ref, cursor, kinds = job.transaction.ref, source.cursor, types_of(snapshot, source.cursor)
-    compared = {key: job.sql(text) for key, text in spec.compared.items()}
-    on = equal(spec.keys, compared) + ("" if spec.on is None else f" AND ({job.sql(spec.on)})")
+def _decided(job: Job, spec: MergeSpec, clauses: Sequence[MergeClause], snapshot: Snapshot, given: _Given) -> Commit:
+    """Join once, choose a clause for each row, and commit what follows."""
+    source, cursor = given.rows, given.rows.cursor
+    on = equal(spec.keys, {key: job.sql(text) for key, text in spec.compared.items()})
+    on += "" if spec.on is None else f" AND ({job.sql(spec.on)})"
     within = None if spec.within is None else job.sql(spec.within)
-    action = quote_identifier(_extra_names(snapshot, source, 0)[0])
-    deleting = ", ".join(str(i) for i, c in enumerate(clauses) if c.kind.endswith("delete")) or "-1"
-
-    def decided(table: Numbered, kind: str, joined: str) -> str | None:
-        old = kind != "not_matched"
-        kept = {column: f"target.{quote_identifier(column)}" for column in kinds} if old else {}
-        chosen = [
-            (i, c.condition or "true", {} if c.kind.endswith("delete") else kept | _assigned(c, list(kinds), ref))
-            for i, c in enumerate(clauses)
-            if c.kind.rsplit("_", 1)[0] == kind
-        ]
-        if not chosen:
-            return None
-        number, outputs = _choice(action, chosen, kinds)
-        place = ", ".join(f"target.{name}" if old else f"NULL AS {name}" for name in (table.file, table.row))
-        return f"SELECT * FROM (SELECT {place}, {number}, {outputs} FROM {joined}) WHERE {action} IS NOT NULL"
-
+    alone = any(c.kind.startswith("not_matched_by_source") for c in clauses)
     with numbered(snapshot, cursor) as table:
-        bounded = "" if within is None else f" WHERE ({within}) IS TRUE"
-        here, given = f"(SELECT * FROM ({table.sql}){bounded}) AS target", f"({source.sql}) AS source"
-        parts = [
-            decided(table, "matched", f"{here} JOIN {given} ON {on}"),
-            decided(table, "not_matched_by_source", f"{here} ANTI JOIN {given} ON {on}"),
-            decided(table, "not_matched", f"{given} ANTI JOIN {here} ON {on}"),
-        ]
-        with computed(cursor, " UNION ALL ".join(part for part in parts if part)) as changes:
-            names = ", ".join(quote_identifier(c) for c in kinds)
-            written = Rows(cursor, f"SELECT {names} FROM {changes} WHERE {action} NOT IN ({deleting})", kinds)
-            if within is not None and spec.within is not None:
-                refuse_outside(ref, written, within, spec.within)
-            counts = (
-                counted(cursor, changes, f"{table.row} IS NULL"),
-                counted(cursor, changes, f"{table.row} IS NOT NULL AND {action} NOT IN ({deleting})"),
-                counted(cursor, changes, f"{action} IN ({deleting})"),
-            )
-            alone = any(c.kind.startswith("not_matched_by_source") for c in clauses)
-            expressions = [c.condition or "true" for c in clauses] + [
-                v for c in clauses for v in (c.set or {}).values()
-            ]
-            read = EVERYTHING if alone or has_subquery(*expressions) else joined(cursor, source.sql, on, within)
-            new = rewritten(job, table, changes, job.finished(written, snapshot), reason, counts)
+        choices = _Choices(job, clauses, table, given)
+        limits = ([] if within is None else [f"({within}) IS TRUE"]) + ([] if alone else _ranges(spec, snapshot, given))
+        where = f" WHERE {' AND '.join(limits)}" if limits else ""
+        here = f"(SELECT * FROM ({table.sql}){where}) AS target"
+        with computed(cursor, choices.matched(f"{here} JOIN {given.table} AS source ON {on}")) as changes:
+            for more in (choices.not_matched(changes), choices.by_source(here, changes)):
+                if more is not None:
+                    cursor.execute(f"INSERT INTO {changes} {more}")
+            cursor.execute(f"DELETE FROM {changes} WHERE {choices.action} IS NULL")
+            new = _commit_of(job, spec, choices, changes, within)
+        expressions = [c.condition or "true" for c in clauses] + [v for c in clauses for v in (c.set or {}).values()]
+        read = EVERYTHING if alone or has_subquery(*expressions) else joined(cursor, source.sql, on, within)
     return swap(job, snapshot, new, read)
+
+
+def _commit_of(job: Job, spec: MergeSpec, choices: _Choices, changes: str, within: str | None) -> NewCommit:
+    cursor, table, action = choices.table.cursor, choices.table, choices.action
+    deleting = ", ".join(str(i) for i, c in enumerate(choices.clauses) if c.kind.endswith("delete")) or "-1"
+    names = ", ".join(quote_identifier(c) for c in choices.kinds)
+    rows = Rows(cursor, f"SELECT {names} FROM {changes} WHERE {action} NOT IN ({deleting})", choices.kinds)
+    if within is not None and spec.within is not None:
+        refuse_outside(job.transaction.ref, rows, within, spec.within)
+    counts = (
+        counted(cursor, changes, f"{table.row} IS NULL"),
+        counted(cursor, changes, f"{table.row} IS NOT NULL AND {action} NOT IN ({deleting})"),
+        counted(cursor, changes, f"{action} IN ({deleting})"),
+    )
+    added = job.finished(rows, table.snapshot) if counts[0] or counts[1] else None
+    return rewritten(job, table, changes, added, "rows are merged by key", counts)
+
+
+class _Choices:
+    """SELECTs of the rows that a merge changes: file and number of the old row (NULL: a new one), number of the source's row, the
+    number of the clause that applies (NULL: none does), and the new values.
+    """
+
+    def __init__(self, job: Job, clauses: Sequence[MergeClause], table: Numbered, given: _Given) -> None:
+        self.clauses, self.table, self.given = clauses, table, given
+        self.kinds = types_of(table.snapshot, table.cursor)
+        self.action = quote_identifier(fresh_name("__duckrun_action", names_of(table.snapshot) | set(given.rows.types)))
+        self._ref = job.transaction.ref
+
+    def matched(self, joined: str) -> str:
+        """Of every row that a row of the source meets."""
+        return f"SELECT {self._place('target')}, source.{self.given.number}, {self._choice('matched')} FROM {joined}"
+
+    def not_matched(self, changes: str) -> str | None:
+        """Of every row of the source that meets none; ``changes`` are those that do."""
+        number = self.given.number
+        chosen = f"SELECT {self._place(None)}, source.{number}, {self._choice('not_matched')} FROM {self.given.table} AS source"
+        return (
+            f"{chosen} ANTI JOIN {changes} AS met ON source.{number} = met.{number}"
+            if self._of("not_matched")
+            else None
+        )
+
+    def by_source(self, here: str, changes: str) -> str | None:
+        """Of every row that no row of the source meets."""
+        same = " AND ".join(f"target.{name} = met.{name}" for name in (self.table.file, self.table.row))
+        chosen = f"SELECT {self._place('target')}, NULL, {self._choice('not_matched_by_source')} FROM {here}"
+        return f"{chosen} ANTI JOIN {changes} AS met ON {same}" if self._of("not_matched_by_source") else None
+
+    def _of(self, kind: str) -> list[int]:
+        return [i for i, c in enumerate(self.clauses) if c.kind.rpartition("_")[0] == kind]
+
+    def _place(self, alias: str | None) -> str:
+        names = self.table.file, self.table.row
+        return ", ".join(f"NULL AS {name}" if alias is None else f"{alias}.{name}" for name in names)
+
+    def _choice(self, kind: str) -> str:
+        old = {} if kind == "not_matched" else {column: f"target.{quote_identifier(column)}" for column in self.kinds}
+        chosen = []
+        for i in self._of(kind):
+            clause = self.clauses[i]
+            values = {} if clause.kind.endswith("delete") else old | _assigned(clause, list(self.kinds), self._ref)
+            chosen.append((i, clause.condition or "true", values))
+        if not chosen:  # what meets is of no concern, but that it does
+            nothing = ", ".join(
+                f"CAST(NULL AS {kind}) AS {quote_identifier(name)}" for name, kind in self.kinds.items()
+            )
+            return f"CAST(NULL AS INTEGER) AS {self.action}, {nothing}"
+        return ", ".join(_choice(self.action, chosen, self.kinds))
+
+
+_EXACT = ("BIGINT", "INTEGER", "SMALLINT", "TINYINT", "DATE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE", "VARCHAR")
+_LONGEST = 1000
+"""Letters of a bound in SQL."""
+
+
+def _ranges(spec: MergeSpec, snapshot: Snapshot, given: _Given) -> list[str]:
+    """Between which values of each key the rows lie that can match: the files of others are not opened. Of types whose order
+    is the same to all who write bounds.
+    """
+    kinds = {key: str(given.rows.types[key]) for key in spec.keys if key not in spec.compared}
+    keys = [key for key, kind in kinds.items() if kind in _EXACT or kind.startswith("DECIMAL")]
+    if not keys:
+        return []
+    ends = ", ".join(f"CAST({end}({quote_identifier(k)}) AS VARCHAR)" for k in keys for end in ("min", "max"))
+    found = given.rows.cursor.execute(f"SELECT {ends} FROM {given.table}").fetchone() or ()
+    limits = []
+    for key, low, high in zip(keys, found[::2], found[1::2], strict=True):
+        if low is None:
+            return ["false"]
+        if max(len(low), len(high)) <= _LONGEST:
+            ends = " AND ".join(f"CAST({quote_literal(end)} AS {kinds[key]})" for end in (low, high))
+            limits.append(f"{quote_identifier(key)} BETWEEN {ends}")
+    return limits

@@ -311,15 +311,16 @@ class Job:
                     f"Table {self.transaction.ref} has no key column {', '.join(unknown)}; it has "
                     f"{', '.join(snapshot.schema.names)}."
                 )
-        with self.read_once(rows) as kept:
-            if snapshot is None:
-                if isinstance(spec, MergeSpec):
-                    merge.refuse_duplicate_keys(self.transaction.ref, kept, spec.keys)
-                return self._create_by_merge(spec, kept)
+        if snapshot is not None and isinstance(spec, MergeSpec):
             with self.engine.arbiter.merge(self.engine.duckdb_limit) as self.shares:
-                if isinstance(spec, DeleteInsertSpec):
-                    return change.delete_insert(self, spec, snapshot, kept)
-                return merge.merge(self, spec, snapshot, kept)
+                return merge.merge(self, spec, snapshot, self.kept(rows))
+        with self.read_once(rows) as kept:
+            if isinstance(spec, MergeSpec):
+                merge.refuse_duplicate_keys(self.transaction.ref, kept, spec.keys)
+            if snapshot is None:
+                return self._create_by_merge(spec, kept)
+            assert isinstance(spec, DeleteInsertSpec)
+            return change.delete_insert(self, spec, snapshot, kept)
 
     def _create_by_merge(self, spec: MergeSpec | DeleteInsertSpec, rows: Rows) -> Commit:
         """A merge into no table creates it of the rows that its insert clauses would insert."""

@@ -10,7 +10,7 @@ from deltalake import ColumnProperties, DeltaTable, WriterProperties, write_delt
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from duckrun.engines.duckdb.source import Rows, arrow_reader
-from duckrun.errors import DuckrunError
+from duckrun.errors import InvalidConfig
 from duckrun.formats.delta.data_paths import respelled
 from duckrun.formats.delta.delta import DeltaFormat
 from duckrun.formats.delta.log import commit_properties, refused
@@ -129,27 +129,22 @@ def _has_no_bounds(kind: pa.DataType, *, inside: bool = False) -> bool:
     return pa.types.is_floating(kind) or (pa.types.is_decimal(kind) and kind.precision > EXACT_DIGITS)
 
 
-class OutOfShare(DuckrunError):
-    """delta_rs needs more memory for a merge than its share, and cannot spill what it holds."""
-
-
 def merge(
     transaction: Transaction,
     snapshot: Snapshot,
     rows: Rows,
     *,
-    keys: Sequence[tuple[str, str]],
+    keys: Sequence[str],
     clauses: Sequence[MergeClause],
     shares: MemoryShares,
     **counts: Any,
 ) -> int:
     """Merge finished rows by key equality. Returns the version; raises CommitTaken if it was taken.
 
-    ``keys`` are (target column, source column); the conditions of ``clauses`` are over the source, whose ``columns`` they
-    take as they come. delta_rs always gets a ``max_spill_size``: without it a merge takes eight times the memory for the same time.
+    ``clauses`` take the source's ``columns`` as they come. delta_rs always gets a ``max_spill_size``: without it a merge takes eight times the memory for the same time.
     """
     table = _handle(transaction, snapshot)
-    on = " AND ".join(f"target.{quote_identifier(t)} = source.{quote_identifier(s)}" for t, s in keys)
+    on = " AND ".join(f"target.{quote_identifier(key)} = source.{quote_identifier(key)}" for key in keys)
     reader = arrow_reader(rows)
     builder = table.merge(
         reader,
@@ -176,9 +171,9 @@ def merge(
         raise refused(transaction.ref, error) from error
     except DeltaError as error:
         if "Resources exhausted" in str(error):
-            raise OutOfShare(
-                f"Table {transaction.ref}: delta_rs cannot merge with {shares.spill / 1e6:.0f} MB. Raise memory_limit, or merge "
-                "in smaller parts; the table is as it was."
+            raise InvalidConfig(
+                f"Table {transaction.ref}: delta_rs cannot merge with {shares.spill / 1e6:.0f} MB. Raise memory_limit, or leave writer to "
+                "auto, which spills to disk; the table is as it was."
             ) from error
         raise
     return table.version()
