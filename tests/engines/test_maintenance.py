@@ -76,7 +76,7 @@ def test_z_order_puts_near_rows_into_the_same_files(duck: Session) -> None:
     )
     duck.execute("main.grid", WriteSpec("error"), grid)
     before = rows_of(duck.scan("main.grid", ReadSpec(columns=("x", "y"))))
-    result = duck.execute("main.grid", OptimizeSpec(z_order_by=("x", "y"), target_file_size=150_000))
+    result = duck.execute("main.grid", OptimizeSpec(z_order_by=("x", "y"), target_file_size=100_000))
     assert result.files_after and result.files_after >= 4
     assert rows_of(duck.scan("main.grid", ReadSpec(columns=("x", "y")))) == before
     spans = [json.loads(line["add"]["stats"]) for line in log_of(duck, 1, "grid") if "add" in line]

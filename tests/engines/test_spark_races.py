@@ -80,9 +80,10 @@ def test_what_spark_put_on_top_of_a_change_is_told(
 def test_spark_keeps_the_application_entries_of_the_embedded_engine(root: Path, spark: Any, stream: bool) -> None:
     properties = {"delta.setTransactionRetentionDuration": "interval 1 hours", "delta.checkpointInterval": "1"}
     rows, app = pa.table({"id": pa.array([1], pa.int64())}), AppTransaction("nightly/t", 3)
+    writer = "staged" if stream else "delta_rs"
     with duckrun.connect(root) as session:
         session.execute("t", WriteSpec("append", table_properties=properties), rows)
-        session.execute("t", WriteSpec("append", app=app), rows.to_reader() if stream else rows)
+        session.execute("t", WriteSpec("append", app=app, writer=writer), rows.to_reader() if stream else rows)
         location = str(root / "main" / "t")
         again = spark.createDataFrame([(9,)], "id long").write.format("delta").mode("append")
         again.option("txnAppId", app.app_id).option("txnVersion", "3").save(location)

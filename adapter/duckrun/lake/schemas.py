@@ -56,15 +56,20 @@ def _others(lake: Lake, schema: str, tables: Set[str]) -> Iterator[str]:
     for folder in folders:
         gone = folder.startswith(DROPPED)  # a drop that was killed left it, and the next one removes it
         if folder != RESERVED and not gone and name_of(folder) not in tables:
-            yield from (
-                f"{folder}/{key['path']}" for key in islice(lake.storage.keys(f"{lake.root}/{top}/{folder}"), 1)
-            )
+            inside = (key["path"] for key in lake.storage.keys(f"{lake.root}/{top}/{folder}"))
+            yield from islice((f"{folder}/{path}" for path in inside if not _of_a_first_write(path)), 1)
     folders, files = lake.storage.list_names(f"{top}/{RESERVED}")
     yield from (
         f"{RESERVED}/{name}"
         for name in (*folders, *files)
         if name not in (_LOCKS, _MADE) and not name.endswith(".json")
     )
+
+
+def _of_a_first_write(path: str) -> bool:
+    """True for a data file of a table that is being made, or was not in the end."""
+    name = path.rpartition("/")[2]
+    return name.startswith("part-") and name.endswith(".parquet")
 
 
 def drop_schema(lake: Lake, schema: str) -> bool:

@@ -68,8 +68,9 @@ def test_what_a_change_removes_is_gone_for_every_reader_and_the_history_says_wha
     assert ("mode" in last["operationParameters"]) == (operation == "WRITE")
 
 
+@pytest.mark.parametrize("mode", ["copy_on_write", "deletion_vectors"])
 @pytest.mark.parametrize("commits", ["kept", "cleaned up"])
-def test_files_with_vectors_go_with_them(duck: Session, root: Path, spark: Any, commits: str) -> None:
+def test_files_with_vectors_go_with_them(duck: Session, root: Path, spark: Any, commits: str, mode: Any) -> None:
     """Also where the commit that gave a file its vector is gone from the log, and a checkpoint alone holds it."""
     location = root / "main" / "v"
     spark.sql(
@@ -87,9 +88,9 @@ def test_files_with_vectors_go_with_them(duck: Session, root: Path, spark: Any, 
             newest.unlink()
     marked = [f for f in duck.snapshot("v").files() if f.deletion_vector]
     assert [(f.deleted_rows, f.live_rows) for f in marked] == [(5, 45), (5, 45)]
-    duck.execute("v", UpdateSpec({"id": "id + 1000"}, "id = 1 or id = 51"))
-    commit = duck.execute("v", DeleteSpec("id = 2 or id = 52"))
-    assert (commit.rows_deleted, commit.files_removed) == (2, 2)
+    duck.execute("v", UpdateSpec({"id": "id + 1000"}, "id = 1 or id = 51", merge_mode=mode))
+    commit = duck.execute("v", DeleteSpec("id = 2 or id = 52", merge_mode=mode))
+    assert (commit.rows_deleted, commit.files_removed) == (2, 2 if mode == "copy_on_write" else 0)
     wanted = sorted(n + 1000 * (n in (1, 51)) for n in range(100) if n % 10 and n not in (2, 52))
     assert sorted(row["id"] for row in duck.sql("select id from v").collect()) == wanted
     assert sorted(row["id"] for row in spark.read.format("delta").load(str(location)).collect()) == wanted

@@ -65,7 +65,7 @@ def merge(job: Job, spec: MergeSpec, snapshot: Snapshot, rows: Rows) -> Commit:
         if spec.within is not None:
             refuse_outside(ref, source, job.sql(spec.within), spec.within)
         if spec.writer == "delta_rs":
-            _refuse_delta_rs(spec, clauses, snapshot, source)
+            delta_rs.refuse(spec, ref, _why_not_delta_rs(spec, clauses, snapshot, source))
             return _by_delta_rs(job, snapshot, job.finished(source, snapshot, mode), spec.keys, clauses)
         numbers = _Given(source, given, quote_identifier(number))
         return _decided(job, spec, clauses, snapshot, numbers)
@@ -220,16 +220,6 @@ def _assigned(clause: MergeClause, columns: Sequence[str], ref: TableRef) -> dic
             f"Table {ref} has no column {', '.join(unknown)}, which the merge sets; it has {', '.join(columns)}."
         )
     return chosen
-
-
-def _refuse_delta_rs(spec: MergeSpec, clauses: Sequence[MergeClause], snapshot: Snapshot, rows: Rows) -> None:
-    """Raise InvalidConfig for a merge that is asked of delta_rs, and that it does not do as it should be."""
-    why = _why_not_delta_rs(spec, clauses, snapshot, rows)
-    if why is not None:
-        raise InvalidConfig(
-            f"The merge into table {snapshot.ref} cannot be done by writer delta_rs: {why}. Nothing was written; leave out writer, or say "
-            "staged."
-        )
 
 
 def _by_delta_rs(

@@ -123,11 +123,12 @@ class Job:
         give_back(transaction, rows.cursor, rows.sql)
         if written_anew(snapshot):
             return change.append(self, snapshot, rows)
-        reason = _why_staged(transaction.ref, rows, snapshot, whole=False)
-        if reason is not None:
-            files = self.staged(rows, snapshot.partition_columns, spec.target_file_size)
-            return self._added(files, snapshot, reason)
-        return delta_rs.write(transaction, snapshot, rows, spec)
+        if spec.writer == "delta_rs":
+            delta_rs.refuse(spec, transaction.ref, _why_not_delta_rs(transaction.ref, rows, snapshot, whole=False))
+            return delta_rs.write(transaction, snapshot, rows, spec)
+        return self._added(
+            self.staged(rows, snapshot.partition_columns, spec.target_file_size), snapshot, "rows are added"
+        )
 
     def _overwrite(self, spec: WriteSpec, rows: Rows, snapshot: Snapshot | None) -> Commit:
         """All rows of a table, in place of those before."""
@@ -140,31 +141,29 @@ class Job:
                 f"Table {ref} is partitioned by {', '.join(missing)}, which the data has not; it has {', '.join(rows.types)}."
             )
         schema = schema_of_types(stored, rows.cursor)
-        definition = None
-        if self._needs_definition(spec, schema, partition_by, snapshot):
-            definition = self._definition(spec, schema, partition_by, snapshot)
+        own = self._needs_definition(spec, schema, partition_by, snapshot)
+        definition = self._definition(spec, schema, partition_by, snapshot) if own else None
         filled: Filled = {name: (name, kind) for name, kind in stored.items()}
         rows = fitted(ref, rows, filled, partition_by, spec=spec, snapshot=snapshot, definition=definition)
-        if definition is not None:
-            files = self.staged(rows, partition_by, spec.target_file_size)
-            return self._all(spec, files, snapshot, definition, "rows and definition of the table in one commit")
-        changed = snapshot is not None and differs(rows, snapshot)
-        repartitioned = snapshot is not None and partition_by != snapshot.partition_columns
-        if rows.one_shot and (repartitioned or self.form.special_properties(spec.table_properties)):
-            rows = self.kept(rows)
-        reason = _why_staged(ref, rows, snapshot, whole=True)
-        if reason is None:
-            anew = changed or repartitioned
-            return delta_rs.write(self.transaction, snapshot, rows, spec, partition_by=partition_by, anew=anew)
-        files = self.staged(rows, partition_by, spec.target_file_size)
-        if snapshot is None or changed or repartitioned or spec.table_properties or spec.description is not None:
+        anew = snapshot is not None and (differs(rows, snapshot) or partition_by != snapshot.partition_columns)
+        special = self.form.special_properties(spec.table_properties)
+        if spec.writer == "delta_rs" or (special and not own):
+            if spec.writer == "delta_rs":
+                why = "the table's definition is one that it does not write" if own else None
+                delta_rs.refuse(spec, ref, why or _why_not_delta_rs(ref, rows, snapshot, whole=True))
+            if rows.one_shot:
+                rows = self.kept(rows)
+            why = f"it knows what {', '.join(special)} ask of a table" if special else "asked for"
+            return delta_rs.write(self.transaction, snapshot, rows, spec, partition_by=partition_by, anew=anew, why=why)
+        if definition is None and (snapshot is None or anew or spec.table_properties or spec.description is not None):
             definition = self._definition(spec, schema, partition_by, snapshot)
-        return self._all(spec, files, snapshot, definition, reason)
+        files = self.staged(rows, partition_by, spec.target_file_size)
+        return self._all(spec, files, snapshot, definition, "whole rows")
 
     def _needs_definition(
         self, spec: WriteSpec, schema: pa.Schema, partition_by: Sequence[str], snapshot: Snapshot | None
     ) -> bool:
-        """True where delta_rs does not write the definition of a table whose rows are all written anew: another one,
+        """True where the definition of a table whose rows are all written anew is one that delta_rs does not write: another one,
         properties of our own, those that need a table feature, constraints, comments of columns.
         """
         if spec.redefine or spec.constraints or any(not name.startswith("delta.") for name in spec.table_properties):
@@ -388,18 +387,18 @@ def _comments_anew(spec: WriteSpec, columns: Sequence[str], snapshot: Snapshot |
     return any(present.get(name.lower()) != comment for name, comment in spec.column_comments.items())
 
 
-def _why_staged(ref: TableRef, rows: Rows, snapshot: Snapshot | None, whole: bool) -> str | None:
-    """Why delta_rs does not write all rows of a table, or more of them; None where it does."""
+def _why_not_delta_rs(ref: TableRef, rows: Rows, snapshot: Snapshot | None, whole: bool) -> str | None:
+    """Why delta_rs cannot write all rows of a table, or more of them; None where it can."""
     if snapshot is not None and not whole and definition_of(snapshot) is not None:
-        return "columns are added, where delta_rs would let the others be NULL"
+        return "columns are added, where it would let the others be NULL"
     if snapshot is not None and has_required_parts(snapshot.schema):
-        return "parts of columns are NOT NULL, which is checked as rows are written"
-    if rows.one_shot:
-        return "a stream can be read once, staged files can be committed again"
+        return "parts of columns are NOT NULL, which it does not check"
+    if rows.one_shot and not whole:
+        return "the source is a stream, which can be read once, and an attempt may have to run again"
     if snapshot is not None and delta_rs.misspells(snapshot.schema, snapshot.partition_columns):
         return delta_rs.MISSPELT
     if snapshot is not None and whole and (reason := delta_rs.why_not_these(snapshot.files())) is not None:
         return reason
     if not writable_by_delta_rs(ref.location):
-        return "delta_rs writes no rows below a folder with one of [ ] ^ |"
+        return "it writes no rows below a folder with one of [ ] ^ |"
     return None

@@ -18,12 +18,10 @@ from duckrun.formats.delta.statistics import EXACT_DIGITS
 from duckrun.formats.format import CommitTaken
 from duckrun.run.transaction import Transaction
 from duckrun.sql.names import quote_identifier
-from duckrun.values.rows import Commit, MemoryShares, MergeClause, ScanFile, WriteSpec
-from duckrun.values.snapshot import Snapshot
+from duckrun.values.rows import Commit, MemoryShares, MergeClause, RowSpec, ScanFile, WriteSpec
+from duckrun.values.snapshot import Snapshot, TableRef
 
 MISSPELT = "delta_rs spells decimals and floating numbers among partition values so that not every reader finds them"
-_WHOLE = "whole rows of a source that can be read again"
-
 RESPELLED = "the log spells paths otherwise than delta_rs, whose removes would leave those files in the table"
 
 
@@ -38,6 +36,14 @@ def why_not_these(files: Iterable[ScanFile]) -> str | None:
     return RESPELLED if respelled(files) else None
 
 
+def refuse(spec: RowSpec, ref: TableRef, why: str | None) -> None:
+    """Raise InvalidConfig for a write that is asked of delta_rs, and that it does not do as it should be done."""
+    if why is not None:
+        raise InvalidConfig(
+            f"{spec.mode} on table {ref} cannot be done by writer delta_rs: {why}. Nothing was written; leave out writer, or say staged."
+        )
+
+
 def write(
     transaction: Transaction,
     snapshot: Snapshot | None,
@@ -46,18 +52,19 @@ def write(
     *,
     partition_by: Sequence[str] | None = None,
     anew: bool = False,
+    why: str = "asked for",
 ) -> Commit:
     """Stream rows into new files and commit them. Returns the commit; raises CommitTaken if its version was taken.
 
     With ``partition_by`` they are all rows of the table, ``anew`` where that has other columns or partitions than before; with None they are
-    added.
+    added. ``why`` is the reason in the commit.
     """
     ref, form = transaction.ref, transaction.lake.format
     reader = arrow_reader(rows)
     common: dict[str, Any] = {
         "target_file_size": spec.target_file_size,
         "writer_properties": _files(reader.schema, snapshot),
-        "commit_properties": commit_properties(transaction.app, transaction.note(writer="delta_rs", reason=_WHOLE)),
+        "commit_properties": commit_properties(transaction.app, transaction.note(writer="delta_rs", reason=why)),
     }
     defined: dict[str, Any] = {
         "configuration": dict(spec.table_properties) or None,
@@ -87,7 +94,7 @@ def write(
             raise CommitTaken(str(error)) from error
         raise
     version = 0 if snapshot is None else snapshot.version + 1
-    return transaction.committed(version, writer="delta_rs", reason=_WHOLE)
+    return transaction.committed(version, writer="delta_rs", reason=why)
 
 
 def _handle(transaction: Transaction, snapshot: Snapshot) -> DeltaTable:
