@@ -18,18 +18,22 @@ from duckrun.lake.lake import Lake
 from duckrun.values.layout import Layout
 from duckrun.values.nearest import nearest
 from duckrun.values.rows import (
+    MERGE_MODES,
     SCHEMA_MODES,
     UPSERT,
     WRITE_MODES,
+    WRITERS,
     AppTransaction,
     DeleteInsertSpec,
     EngineName,
     MergeClause,
+    MergeMode,
     MergeSpec,
     ReadSpec,
     RowSpec,
     SchemaMode,
     WriteMode,
+    WriterChoice,
     WriteSpec,
 )
 from duckrun.values.snapshot import TableRef
@@ -50,11 +54,21 @@ ENGINES: tuple[str, ...] = get_args(EngineName)
 MODES: tuple[str, ...] = (*(mode for mode in WRITE_MODES if mode != "safeappend"), "merge", "delete+insert")
 
 # What one run may say otherwise than the asset: how the table is written, not which one it is.
-RUN_KEYS = ("engine", "mode", "merge_keys", "merge_clauses", "schema_mode", "sort_by", "commit_metadata")
+RUN_KEYS = (
+    "engine",
+    "mode",
+    "merge_keys",
+    "merge_clauses",
+    "schema_mode",
+    "sort_by",
+    "writer",
+    "merge_mode",
+    "commit_metadata",
+)
 # What the IO manager may say for all of its assets.
 DEFAULT_KEYS = (
     "mode", "merge_keys", "merge_clauses", "partition_expr", "partition_by", "schema_mode", "sort_by", "cluster_by",
-    "table_properties", "target_file_size", "commit_metadata",
+    "table_properties", "target_file_size", "writer", "merge_mode", "commit_metadata",
 )  # fmt: skip
 INPUT_KEYS = ("columns", "predicate", "version", "timestamp", "changes", "key", "type", "allow_missing_partitions")
 
@@ -77,6 +91,8 @@ class TableConfig(Layout):
     merge_clauses: tuple[MergeClause, ...] = ()
     partition_expr: Mapping[str | None, PartitionExpr] = field(default_factory=dict)
     schema_mode: SchemaMode = "fail"
+    writer: WriterChoice = "auto"
+    merge_mode: MergeMode = "auto"
     commit_metadata: Mapping[str, str] = field(default_factory=dict)
     column_descriptions: Mapping[str, str] = field(default_factory=dict)
 
@@ -106,7 +122,7 @@ class TableConfig(Layout):
         own = self.partition_by is not None or self.cluster_by
         layout = self.layout if own else {**self.layout, "partition_by": partition_by}
         shared: dict[str, Any] = {"schema_mode": self.schema_mode, "app": app, **layout}
-        shared["commit_metadata"] = self.commit_metadata
+        shared |= {"writer": self.writer, "merge_mode": self.merge_mode, "commit_metadata": self.commit_metadata}
         if mode == "merge":
             return MergeSpec(self.merge_keys, clauses=self.merge_clauses or UPSERT, within=predicate, **shared)
         if mode == "delete+insert":
@@ -188,6 +204,10 @@ def _table_config(values: Mapping[str, Any], what: str) -> TableConfig:
         )
     if config.merge_keys and config.mode not in (None, *_BY_KEYS):
         raise InvalidConfig(f"{where} 'merge_keys' goes with mode 'merge' or 'delete+insert', not {config.mode!r}.")
+    if config.engine == "spark" and config.writer != "auto":
+        raise InvalidConfig(
+            f"{where} 'writer' is {config.writer!r}, which makes the data files of engine duckdb; with engine 'spark' Spark does."
+        )
     if config.merge_clauses and (config.mode == "delete+insert" or not config.merge_keys):
         raise InvalidConfig(f"{where} 'merge_clauses' goes with mode 'merge' and 'merge_keys'.")
     return config
@@ -206,7 +226,7 @@ def with_defaults(own: Mapping[str, Any], defaults: Mapping[str, Any] | None) ->
     """What an asset says over what its IO manager says of all: key by key, properties one by one.
 
     What the asset says takes the place of a default that does not go with it too: its mode of merge keys, its
-    ``partition_by`` of ``cluster_by``.
+    ``partition_by`` of ``cluster_by``, engine Spark of a ``writer``.
     """
     base = dict(defaults or {})
     # So an asset is written that says no mode; one with partitions, those of the run.
@@ -217,6 +237,8 @@ def with_defaults(own: Mapping[str, Any], defaults: Mapping[str, Any] | None) ->
         ends["mode"] = ("merge_keys", "merge_clauses")
     if base.get("mode") not in _BY_KEYS:
         ends["merge_keys"] = ("mode",)
+    if own.get("engine") == "spark":
+        ends["engine"] = ("writer",)
     for key in own.keys() & ends.keys():
         base = {name: value for name, value in base.items() if name not in ends[key]}
     for key in ("table_properties", "commit_metadata"):
@@ -322,6 +344,8 @@ _PARSERS: dict[str, Callable[[Any, str], Any]] = {
     "cluster_by": names,
     "table_properties": properties,
     "target_file_size": size,
+    "writer": partial(one_of, allowed=WRITERS),
+    "merge_mode": partial(one_of, allowed=MERGE_MODES),
     "commit_metadata": words,
     "column_descriptions": texts,
 }

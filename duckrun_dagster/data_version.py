@@ -35,7 +35,7 @@ def data_version(
     column. ``known`` is the data version of an earlier look: it stays until a commit after it changes rows, also when the
     log that would tell is cleaned up by now. ``log`` is the commits from the newest back, for who has read them already.
     """
-    if commit is not None and (commit.files_added or commit.files_removed):
+    if commit is not None and (commit.files_added or commit.files_removed or commit.files_marked):
         return f"{snapshot.table_id}@{commit.version}"
     touches = _touching(snapshot, partition, column)
     since = _version_of(known, snapshot)

@@ -32,7 +32,17 @@ Metadata = dict[str, Any]
 
 _MB = 1024 * 1024
 _ROWS = ("rows_inserted", "rows_updated", "rows_deleted")
-_FIGURES = ("version", "mode", "engine", "writer", *_ROWS, "files_added", "files_removed", "bytes_added")
+_FIGURES = (
+    "version",
+    "mode",
+    "engine",
+    "writer",
+    *_ROWS,
+    "files_added",
+    "files_removed",
+    "files_marked",
+    "bytes_added",
+)
 _LONGEST_CELL = 60
 _MOST_COLUMNS = 32  # as many as most writers have figures of
 _CHECK = "delta.constraints."

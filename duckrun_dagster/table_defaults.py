@@ -12,10 +12,6 @@ from duckrun.values.nearest import did_you_mean
 from duckrun.values.rows import MergeClause
 from duckrun_dagster.config import DEFAULT_KEYS, check_defaults
 
-_CHOSEN = {
-    "writer": " The engine chooses the writer of each commit; its metadata has which, and why ('writer', 'reason')."
-}
-
 
 class TableDefaults(BaseModel):
     """How assets are written whose metadata does not say; each is what the metadata key of its name is.
@@ -37,6 +33,10 @@ class TableDefaults(BaseModel):
     cluster_by: Any = Field(default=None, description="The columns of liquid clustering, on Spark only.")
     table_properties: dict[str, Any] = Field(default_factory=dict, description="Delta's properties of new tables.")
     target_file_size: Any = Field(default=None, description="How large data files are to be, such as 128MB.")
+    writer: str | None = Field(default=None, description="auto, staged or delta_rs: who makes DuckDB's data files.")
+    merge_mode: str | None = Field(
+        default=None, description="auto, deletion_vectors or copy_on_write: how rows leave a table."
+    )
     commit_metadata: dict[str, Any] = Field(default_factory=dict, description="Words that each commit carries.")
 
     def table_defaults(self) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def checked_defaults(cls: type[BaseModel], values: dict[str, Any]) -> dict[str, 
     known = [field.alias or name for name, field in cls.model_fields.items()]
     for name in values:
         if name not in known:
-            hint = _CHOSEN.get(name) or did_you_mean(name, known, f" It takes {', '.join(known)}.")
+            hint = did_you_mean(name, known, f" It takes {', '.join(known)}.")
             raise InvalidConfig(f"{what} has no {name!r}.{hint}")
     given = {key: values[key] for key in DEFAULT_KEYS if values.get(key) is not None}
     check_defaults({key: value for key, value in given.items() if type(value).__name__ != "EnvVar"}, what)

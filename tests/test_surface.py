@@ -157,7 +157,7 @@ RESOURCE_FIELDS = {
     "SparkResource": "master remote conf packages connect_server progress",
     "DeltaIOManager": "duckrun spark engine default_type",
 }
-# To come: constraints, writer, merge_mode, change_data_feed, row_tracking, compression, target_file_size, lake, publish.
+# To come: constraints, change_data_feed, row_tracking, compression, target_file_size, lake, publish.
 ASSET_METADATA = [
     "schema",
     "table",
@@ -172,9 +172,11 @@ ASSET_METADATA = [
     "sort_by",
     "cluster_by",
     "table_properties",
+    "writer",
+    "merge_mode",
 ]
 INPUT_METADATA = ["columns", "predicate", "version", "timestamp", "changes", "key"]
-# To come: format and catalog in the profile; changes, writer, merge_mode, change_data_feed, row_tracking in a model.
+# To come: format and catalog in the profile; changes, change_data_feed, row_tracking in a model.
 PROFILE = [
     "root_path",
     "schema",
@@ -197,6 +199,8 @@ MODEL = [
     "merge_clauses",
     "table_properties",
     "cluster_by",
+    "writer",
+    "merge_mode",
 ]
 MATERIALIZED = ["table", "incremental", "view", "seed", "snapshot", "delta", "external"]
 COMMANDS = ["tables", "sql", "history", "optimize", "vacuum"]  # to come: changes

@@ -142,3 +142,38 @@ def test_a_run_that_changes_nothing_of_its_partition_keeps_its_data_version(shop
         versions.append(event.tags["dagster/data_version"])
     assert shop.snapshot("goods").partition_columns == ("day",)
     assert versions[0] == versions[2] != versions[1]
+
+
+def test_rows_that_are_marked_in_their_files_move_the_data_version(shop: Any) -> None:
+    marks = {"merge_keys": "id", "merge_clauses": ["matched_delete"], "merge_mode": "deletion_vectors"}
+    written(shop, "goods", pa.table({"id": range(1000)}))
+
+    @dg.asset(metadata=marks)
+    def goods() -> pa.Table:
+        return pa.table({"id": [7]})
+
+    event = shop.run([goods]).asset_materializations_for_node("goods")[0]
+    found = {key: value.value for key, value in event.metadata.items()}
+    assert (found["files_marked"], found["files_removed"], found["rows_deleted"]) == (1, 0, 1)
+    assert "marked in deletion vectors" in found["reason"]
+    assert event.tags["dagster/data_version"] == f"{shop.snapshot('goods').table_id}@1"
+    assert shop.rows("select count(*) from goods") == [(999,)]
+
+
+def test_one_run_may_say_how_rows_leave_the_table(shop: Any) -> None:
+    @dg.asset(metadata={"merge_keys": "id"})
+    def goods(context: dg.AssetExecutionContext) -> pa.Table:
+        changed = context.run.tags.get("changed")
+        return pa.table({"id": [int(changed)] if changed else range(1000)})
+
+    def files_marked(changed: int, **writes: Any) -> Any:
+        config = {"resources": {"io_manager": {"config": {"writes": {"goods": writes}}}}}
+        result = shop.run([goods], tags={"changed": str(changed)}, run_config=config)
+        return result.asset_materializations_for_node("goods")[0].metadata["files_marked"].value
+
+    shop.run([goods], settings={"merge_mode": "copy_on_write"})
+    assert files_marked(1) == 0
+    assert files_marked(2, merge_mode="deletion_vectors") == 1
+    assert files_marked(3) == 1, "the table asks for it from now on"
+    assert files_marked(4, merge_mode="copy_on_write") == 0
+    assert shop.rows("select count(*), sum(id) from goods") == [(1000, 499500)]

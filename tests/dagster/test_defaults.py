@@ -106,6 +106,7 @@ def test_what_an_asset_says_takes_the_place_of_what_does_not_go_with_it() -> Non
     assert parsed({"mode": "append"}, merge_keys="id").mode is None
     assert parsed({"cluster_by": ["id"]}, partition_by=["day"]).cluster_by is None
     assert parsed({"target_file_size": "1MB"}, target_file_size="2MB").target_file_size == 2_000_000
+    assert parsed({"writer": "delta_rs", "merge_mode": "deletion_vectors"}, engine="spark").writer == "auto"
     with pytest.raises(InvalidConfig, match="Asset a: metadata 'mode' is 'merge', which needs 'merge_keys'"):
         parsed({"mode": "merge"})
 
@@ -115,7 +116,8 @@ def test_what_an_asset_says_takes_the_place_of_what_does_not_go_with_it() -> Non
     [
         ({"mod": "append"}, "DeltaIOManager has no 'mod'. Did you mean 'mode'?"),
         ({"mode": "apend"}, "DeltaIOManager: 'mode' is 'apend'; it takes one of .* Did you mean 'append'?"),
-        ({"writer": "staged"}, "no 'writer'. The engine chooses the writer of each commit"),
+        ({"writer": "deltars"}, "'writer' is 'deltars'; it takes one of .* Did you mean 'delta_rs'"),
+        ({"merge_mode": "vectors"}, "'merge_mode' is 'vectors'; it takes one of auto, deletion_vectors, copy_on_write"),
         ({"mode": "append", "merge_keys": ["id"]}, "'merge_keys' goes with mode 'merge'"),
         ({"partition_by": "day", "cluster_by": "id"}, "exclude each other"),
         ({"merge_clauses": ["matched_updat"], "merge_keys": "id"}, "Did you mean 'matched_update'"),

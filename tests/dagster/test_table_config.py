@@ -73,6 +73,13 @@ def test_the_mode_follows_from_what_is_given() -> None:
     assert spec(mode="delete+insert", merge_keys=["a", "b"]) == DeleteInsertSpec(("a", "b"))
 
 
+def test_how_rows_are_written_goes_with_every_mode() -> None:
+    how: dict[str, Any] = {"writer": "delta_rs", "merge_mode": "copy_on_write"}
+    assert spec(**how) == WriteSpec("overwrite", **how)
+    assert spec(merge_keys="id", **how) == MergeSpec(("id",), **how)
+    assert spec(mode="delete+insert", merge_keys="id", **how) == DeleteInsertSpec(("id",), **how)
+
+
 def test_merge_clauses_are_mappings_or_kinds() -> None:
     clauses = ["not_matched_insert", {"kind": "matched_update", "condition": "source.v > target.v", "columns": ["v"]}]
     assert spec(merge_keys="id", merge_clauses=clauses).clauses == (
@@ -95,6 +102,9 @@ def test_merge_clauses_are_mappings_or_kinds() -> None:
         ({"merge_keys": 3}, "column name or a list"),
         ({"engine": "sparks"}, "Did you mean 'spark'"),
         ({"schema_mode": "evolve"}, "takes one of fail"),
+        ({"merge_mode": "vectors"}, "takes one of auto, deletion_vectors, copy_on_write"),
+        ({"writer": "deltars"}, "Did you mean 'delta_rs'"),
+        ({"writer": "staged", "engine": "spark"}, "makes the data files of engine duckdb"),
         ({"table_properties": ["x"]}, "takes a mapping"),
         ({"partition_expr": 3}, "takes a column name"),
         ({"schema": ""}, None),

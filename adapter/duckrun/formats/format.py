@@ -8,10 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from duckrun.errors import InvalidConfig
-from duckrun.values.rows import AppTransaction, Commit, RowSpec, ScanFile, SchemaMode, StagedFile, WriterName, WriteSpec
+from duckrun.values.rows import (
+    AppTransaction,
+    Commit,
+    RowSpec,
+    ScanFile,
+    SchemaMode,
+    Spec,
+    StagedFile,
+    WriterName,
+    WriteSpec,
+)
 from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun.values.tables import AlterSpec, ConvertSpec, CreateSpec, TableSpec, VacuumSpec
 
@@ -21,6 +31,8 @@ if TYPE_CHECKING:
 
 WORDS = "metadata"
 """The key, in the note of a commit, of the caller's own words (Spec.commit_metadata)."""
+
+SpecT = TypeVar("SpecT", bound=Spec)
 
 RowCounts = tuple[int | None, int | None, int | None]
 """Rows inserted, updated and deleted; None where a count is not known."""
@@ -107,6 +119,7 @@ class CommitRecord:
     ) -> Commit:
         """The Commit that whoever made it got; what it did not note of itself is as given here."""
         counts = zip(("rows_inserted", "rows_updated", "rows_deleted"), self.rows, strict=True)
+        marked = {file.name for file in self.added} & {file.name for file in self.removed}
         return Commit(
             table=str(ref),
             location=ref.location,
@@ -115,9 +128,10 @@ class CommitRecord:
             engine=self.note.get("engine", engine),
             writer=self.note.get("writer", writer),
             reason=self.note.get("reason", reason),
-            files_added=len(self.added),
-            files_removed=len(self.removed),
-            bytes_added=sum(file.size for file in self.added),
+            files_added=len(self.added) - len(marked),
+            files_removed=len(self.removed) - len(marked),
+            files_marked=len(marked),
+            bytes_added=sum(file.size for file in self.added if file.name not in marked),
             **{name: self.note.get(name, count) for name, count in counts},
         )
 
@@ -334,6 +348,11 @@ class Format(Protocol):
 
     # -- definitions
 
+    def with_properties(self, spec: SpecT, table: TableRef) -> SpecT:
+        """The spec with the properties that its own words ask of a table that it makes or overwrites. Raises InvalidConfig where its
+        ``table_properties`` say otherwise.
+        """
+
     def created(self, spec: CreateSpec, snapshot: Snapshot | None) -> TableDefinition:
         """The definition that a CreateSpec asks for, in the place of a table or of none. Raises SchemaMismatch, InvalidConfig,
         UnsupportedFeature.
@@ -363,6 +382,9 @@ class Format(Protocol):
         """The definition to commit with marks: that of a table whose rows may be marked. None where it stays as it is; ``definition``
         is what the commit changes it to anyway.
         """
+
+    def marking_change(self, snapshot: Snapshot) -> AlterSpec | None:
+        """The change after which the table asks for marks; None where it does, or no row may leave it."""
 
     def marks_rows(self, snapshot: Snapshot) -> bool:
         """True if the table asks for rows that leave it to be marked in their files."""

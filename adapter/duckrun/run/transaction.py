@@ -165,7 +165,8 @@ class Transaction:
             try:
                 version = self.lake.format.commit(self.ref, at, new, note, self.app)
                 size = sum(file.size for file in new.adds)
-                return self._made(version, new.writer, new.reason, len(new.adds), len(new.removes), size, new.rows)
+                files = (len(new.adds), len(new.removes), len(new.marks))
+                return self._made(version, new.writer, new.reason, files, size, new.rows)
             except CommitTaken:
                 others = self.commits_after(at.version) if at is not None and on_top is not None else []
                 if not others or on_top is None or not on_top(others):
@@ -191,14 +192,13 @@ class Transaction:
         version: int,
         writer: WriterName,
         reason: str,
-        files_added: int = 0,
-        files_removed: int = 0,
+        files: tuple[int, int, int] = (0, 0, 0),
         bytes_added: int = 0,
         rows: RowCounts = (0, 0, 0),
     ) -> Commit:
         return Commit(
             str(self.ref), self.ref.location, version, self.mode, self.engine, writer, reason,
-            *rows, files_added, files_removed, bytes_added,
+            *rows, *files, bytes_added,
         )  # fmt: skip
 
     # -- the fence

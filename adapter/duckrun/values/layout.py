@@ -32,6 +32,7 @@ class Layout:
                 f"A table is partitioned (partition_by: {', '.join(self.partition_by)}) or clustered (cluster_by: "
                 f"{', '.join(self.cluster_by)}), not both."
             )
+        getattr(super(), "__post_init__", lambda: None)()  # the checks of a spec that has a layout
 
     @property
     def layout(self) -> dict[str, Any]:

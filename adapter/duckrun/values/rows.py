@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from duckrun.display.notebook import facts_html
 from duckrun.errors import InvalidConfig
 from duckrun.values.layout import Layout
+from duckrun.values.nearest import did_you_mean
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -75,6 +76,14 @@ class Spec:
     commit_metadata: Mapping[str, str] = field(default_factory=dict)
     merge_mode: MergeMode = "auto"
     writer: WriterChoice = "auto"
+
+    def __post_init__(self) -> None:
+        """Raise InvalidConfig for a word that names no way to write."""
+        for what, word, known in (("merge_mode", self.merge_mode, MERGE_MODES), ("writer", self.writer, WRITERS)):
+            if word not in known:
+                raise InvalidConfig(
+                    f"{what} is {word!r}; it takes one of {', '.join(known)}.{did_you_mean(str(word), known)}"
+                )
 
 
 @dataclass(frozen=True)
@@ -290,6 +299,7 @@ class UpdateSpec(Spec):
     mode = "update"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.set:
             raise InvalidConfig("An update sets at least one column.")
 
@@ -403,7 +413,8 @@ class MemoryShares:
 @dataclass(frozen=True)
 class Commit:
     """What one write did. Rows, files and bytes are counts; ``seconds`` is wall time; ``peak_bytes`` is the
-    highest resident size of this process during the write, sampled. A count is None where the log does not say.
+    highest resident size of this process during the write, sampled. A count is None where the log does not say. Files that are
+    marked stay, with a deletion vector: they count as neither added nor removed.
 
     Example::
 
@@ -423,6 +434,7 @@ class Commit:
     rows_deleted: int | None = None
     files_added: int | None = None
     files_removed: int | None = None
+    files_marked: int | None = None
     bytes_added: int | None = None
     seconds: float = 0.0
     memory: MemoryShares | None = None
@@ -449,7 +461,7 @@ class Commit:
             "engine": self.engine,
             "writer": f"{self.writer}: {self.reason}" if self.reason else self.writer,
             **{f"rows {what}": getattr(self, f"rows_{what}") for what in ("inserted", "updated", "deleted")},
-            **{f"files {what}": getattr(self, f"files_{what}") for what in ("added", "removed")},
+            **{f"files {what}": getattr(self, f"files_{what}") for what in ("added", "removed", "marked")},
             "bytes added": None if self.bytes_added is None else readable_bytes(self.bytes_added),
             "seconds": self.seconds,
             "replayed": "yes: this was committed before" if self.replayed else None,

@@ -308,6 +308,7 @@ class AlterSpec(Spec):
     mode = "alter"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.changes:
             raise InvalidConfig("ALTER TABLE names no change.")
 
@@ -386,6 +387,7 @@ class RestoreSpec(Spec):
     mode = "restore"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if (self.version is None) == (self.timestamp is None):
             raise InvalidConfig("RESTORE names a version or a timestamp, one of the two.")
 

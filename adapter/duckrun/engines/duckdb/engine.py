@@ -268,6 +268,7 @@ class DuckDBEngine(Engine):
     def execute(
         self, spec: RowSpec | TableSpec, source: Any | None, transaction: Transaction
     ) -> Commit | MaintenanceResult:
+        spec = transaction.lake.format.with_properties(spec, transaction.ref)
         if isinstance(spec, TableSpec):
             return carry_out(self, spec, transaction)
         cursor = self._cursor_with_values()

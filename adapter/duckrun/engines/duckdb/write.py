@@ -169,10 +169,8 @@ class Job:
         if spec.redefine or spec.constraints or any(not name.startswith("delta.") for name in spec.table_properties):
             return True
         properties = spec.table_properties
-        if snapshot is None:
-            own = not self.form.special_properties(properties) and self.form.asks_features(properties)
-        else:
-            own = self.form.constrained_anew(snapshot, spec)
+        own = not self.form.special_properties(properties) and self.form.asks_features(properties)
+        own = own or (snapshot is not None and self.form.constrained_anew(snapshot, spec))
         return own or _comments_anew(spec, schema.names, snapshot) or delta_rs.misspells(schema, partition_by)
 
     def _definition(

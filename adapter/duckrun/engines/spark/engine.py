@@ -233,6 +233,12 @@ class SparkEngine(Engine):
         Raises SchemaMismatch, RowsOutsidePartition, DuplicateSourceKeys, UnsupportedFeature, CommitConflict,
         TableNotFound; the table is then as it was.
         """
+        if spec.writer != "auto":
+            raise InvalidConfig(
+                f"{spec.mode} on table {transaction.ref}: writer {spec.writer} makes the data files of engine duckdb, and this is "
+                "engine spark, which makes its own. Nothing was written; leave writer out, or set engine: duckdb."
+            )
+        spec = transaction.lake.format.with_properties(spec, transaction.ref)
         if isinstance(spec, TableSpec):
             return carry_out(self, spec, transaction)
         fenced = spec.read_version is not None

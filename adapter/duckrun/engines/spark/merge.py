@@ -57,7 +57,7 @@ def merge(job: Attempt, spec: MergeSpec) -> Commit | None:
             raise SchemaMismatch(f"missing in the data: {', '.join(missing)}")
     with job.engine.view(frame) as source:
         job.analyse(merge_dry_run(spec, job.target, source, [c for c in columns if c in frame.columns]))
-        return job.statement(merge_statement(spec, job.target, source, columns, evolve=evolve))
+        return job.change(merge_statement(spec, job.target, source, columns, evolve=evolve))
 
 
 def _merge_into_nothing(job: Attempt, frame: DataFrame, spec: MergeSpec) -> Commit | None:
@@ -139,6 +139,6 @@ def delete_insert(job: Attempt, spec: DeleteInsertSpec) -> Commit | None:
         on = f"{key_equality(spec.keys)}{limits}"
         job.analyse(f"SELECT 1 FROM {job.target} AS target JOIN {source} AS source ON {on}")
         names = fitted.columns
-        return job.statement(
+        return job.change(
             delete_insert_statement(spec.keys, names, job.target, source, mark, limits, evolve=bool(new) or job.grows)
         )

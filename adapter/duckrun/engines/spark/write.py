@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from duckrun.engines.spark import create, merge
+from duckrun.engines.spark import alter, create, merge
 from duckrun.engines.spark.commit import SparkCommit
 from duckrun.engines.spark.errors import RAISED, condition_of, errors_about, text_of
 from duckrun.engines.spark.foreign_servers import other_implementation
@@ -56,6 +56,8 @@ _YEARS = {
     "timestamp_ntz": ("TIMESTAMP_NTZ'0001-01-01 00:00:00'", "TIMESTAMP_NTZ'9999-12-31 23:59:59.999999'"),
 }
 """Type -> the first and last value that every reader has, in Spark's SQL."""
+_VECTORS = [f"spark.databricks.delta.{what}.deletionVectors.persistent" for what in ("merge", "update", "delete")]
+"""Whether statements mark rows in tables that ask for it. Overwrites of a part delete. Source: DeltaSQLConf of delta-spark 4.4."""
 _FILE_SIZE = "spark.databricks.delta.optimizeWrite.binSize"
 
 
@@ -188,7 +190,8 @@ class Attempt(SparkCommit):
         assert self.snapshot is not None and not isinstance(self.spec, DeleteSpec | UpdateSpec)
         lake, snapshot = self.transaction.lake, self.snapshot
         self.form.refuse_unknown_features(snapshot)
-        spec: RowSpec = replace(self.spec, schema_mode="fail", app=None)
+        # The files of the copy become those of the table without marks.
+        spec: RowSpec = replace(self.spec, schema_mode="fail", app=None, merge_mode="copy_on_write")
         if isinstance(spec, WriteSpec):
             spec = replace(spec, mode="append" if spec.mode == "safeappend" else spec.mode, read_version=None)
         with scratch(self.engine, lake, snapshot, alteration) as copy:
@@ -273,6 +276,8 @@ class Attempt(SparkCommit):
         spec: WriteSpec | MergeSpec | DeleteInsertSpec,
     ) -> Commit | None:
         app, size = self.transaction.app, spec.target_file_size
+        if mode == "overwrite":
+            self._ask_for_marks()
         frame = self.arranged(self.checked(frame, partition_by), partition_by, spec.sort_by, gather=size is not None)
         writer = frame.write.format("delta").mode(mode).option("userMetadata", self.note())
         for key, value in options.items():
@@ -284,11 +289,11 @@ class Attempt(SparkCommit):
         if app is not None:
             writer = writer.option("txnAppId", app.app_id).option("txnVersion", str(app.version))
         # Options come before settings, so a write with an application id cannot take up that of a statement which runs
-        # beside it; any other one waits for it.
-        if app is not None and size is None:
+        # beside it; any other one waits for it, and one that marks rows too.
+        if app is not None and size is None and "replaceWhere" not in options:
             writer.save(self.location)
         else:
-            with self.engine.settings({} if size is None else {_FILE_SIZE: f"{size}b"}):
+            with self.engine.settings(self._marking() | ({} if size is None else {_FILE_SIZE: f"{size}b"})):
                 writer.save(self.location)
         return None  # the commit is looked up
 
@@ -335,6 +340,42 @@ class Attempt(SparkCommit):
 
     # -- statements
 
+    def change(self, text: str) -> Commit | None:
+        """Run a statement that takes rows out of the table."""
+        self._ask_for_marks()
+        return self.statement(text)
+
+    def statement_settings(self) -> dict[str, str]:
+        return super().statement_settings() | self._marking()
+
+    def _marking(self) -> dict[str, str]:
+        """The settings under which rows leave the table as the spec says; none where the session's hold."""
+        mode = self.spec.merge_mode
+        return {} if mode == "auto" else dict.fromkeys(_VECTORS, str(mode == "deletion_vectors").lower())
+
+    def _ask_for_marks(self) -> None:
+        """Have the table ask for marks where the spec does: a commit of its own, since Spark's statements set no property."""
+        snapshot = self.snapshot
+        change = (
+            None
+            if snapshot is None or self.spec.merge_mode != "deletion_vectors"
+            else self.form.marking_change(snapshot)
+        )
+        if snapshot is None or change is None:
+            return
+        before = Transaction(self.transaction.lake, self.ref)
+        before.mode, before.engine = change.mode, self.engine.name
+        by_spark = alter.instead(self.engine, change, snapshot, before)
+        reason = "merge_mode deletion_vectors is asked for"
+        if by_spark is not None:
+            commit = by_spark()
+        else:
+            commit = before.commit(
+                snapshot, NewCommit(change, self.form.altered(snapshot, change).after, reason=reason)
+            )
+        self.snapshot = self.transaction.lake.snapshot(self.ref, commit.version)
+        self.reason = f"{self.reason}; version {commit.version} turned deletion vectors on for it"
+
     def _change(self, spec: DeleteSpec | UpdateSpec) -> Commit | None:
         """Delete or update the rows for which a predicate is true, over target and source where rows came with it."""
         if self.snapshot is None:
@@ -350,13 +391,13 @@ class Attempt(SparkCommit):
         if self.frame is not None:
             with self.engine.view(self.frame) as source:
                 self.analyse(f"SELECT {checked} FROM {self.target} AS target JOIN {source} AS source ON {condition}")
-                return self.statement(matched_statement(self.target, source, condition, values))
+                return self.change(matched_statement(self.target, source, condition, values))
         where = "" if spec.predicate is None else f" WHERE {condition}"
         self.analyse(f"SELECT {checked} FROM {self.target} AS target{where}")
         if isinstance(spec, DeleteSpec):
-            return self.statement(f"DELETE FROM {self.target} AS target{where}")
+            return self.change(f"DELETE FROM {self.target} AS target{where}")
         assigned = ", ".join(f"{quote(column)} = {value}" for column, value in values.items())
-        return self.statement(f"UPDATE {self.target} AS target SET {assigned}{where}")
+        return self.change(f"UPDATE {self.target} AS target SET {assigned}{where}")
 
     # -- the rows
 

@@ -18,10 +18,12 @@ from deltalake import Schema
 
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
 from duckrun.formats.delta import types
+from duckrun.formats.format import SpecT
 from duckrun.sql.names import columns_of, transpile
 from duckrun.values.columns import is_required
 from duckrun.values.partition_values import refuse_partition_type
-from duckrun.values.rows import TableConstraints, WriteSpec
+from duckrun.values.rows import DeleteInsertSpec, MergeSpec, TableConstraints, WriteSpec
+from duckrun.values.snapshot import TableRef
 from duckrun.values.tables import CLUSTERING, SORT_BY, AddCheck, ColumnSpec, CreateSpec, sort_order
 
 CHECK = "delta.constraints."
@@ -157,6 +159,23 @@ def checks_of(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 # -- making a table
+
+
+def with_properties(spec: SpecT, table: TableRef) -> SpecT:
+    """The spec with the properties that its own words ask of a table that it makes. Raises InvalidConfig where its
+    ``table_properties`` say otherwise.
+    """
+    if spec.merge_mode != "deletion_vectors" or not isinstance(
+        spec, WriteSpec | MergeSpec | DeleteInsertSpec | CreateSpec
+    ):
+        return spec
+    given = {name: str(value) for name, value in spec.table_properties.items()}
+    if given.get(VECTORS, "true").lower() != "true":
+        raise InvalidConfig(
+            f"{spec.mode} on table {table}: merge_mode is deletion_vectors, and table_properties say {VECTORS} = {given[VECTORS]}. "
+            "Nothing was written; leave one of them out."
+        )
+    return replace(spec, table_properties={**spec.table_properties, VECTORS: "true"})
 
 
 def created(spec: CreateSpec) -> DeltaDefinition:

@@ -35,7 +35,7 @@ from duckrun.formats.format import Alteration, CommitRecord, CommitTaken
 from duckrun.storage.storage import Storage
 from duckrun.values.rows import AppTransaction, Commit, SchemaMode, WriteSpec
 from duckrun.values.snapshot import DELTA, Snapshot, TableRef
-from duckrun.values.tables import AlterSpec, CreateSpec
+from duckrun.values.tables import AlterSpec, CreateSpec, SetProperties
 
 
 class DeltaFormat:
@@ -56,6 +56,7 @@ class DeltaFormat:
     scratch = scratch
     fields_of = staticmethod(definition.fields_of)
     refuse_unknown_features = staticmethod(refuse_unknown_features)
+    with_properties = staticmethod(definition.with_properties)
     special_properties = staticmethod(definition.special_properties)
     asks_features = staticmethod(definition.asks_features)
     spelled = staticmethod(types.spelled)
@@ -316,6 +317,11 @@ class DeltaFormat:
             return definition
         before = definition or self.definition(snapshot)
         return replace(before, properties={**before.properties, VECTORS: "true"})
+
+    def marking_change(self, snapshot: Snapshot) -> AlterSpec | None:
+        if self.marks_rows(snapshot) or snapshot.properties.get("delta.appendOnly", "").lower() == "true":
+            return None
+        return AlterSpec((SetProperties({VECTORS: "true"}),))
 
     # -- what features, properties and types allow
 

@@ -111,7 +111,7 @@ class Build:
         if isinstance(strategy, SnapshotColumns):
             target = self._target()
             types = self.stage.engine.column_types(target)
-            return plan_snapshot(strategy, self.config.node, staging=staging, source=source, target=target, types=types)
+            return plan_snapshot(strategy, self.config, staging=staging, source=source, target=target, types=types)
         whole = strategy in (OVERWRITE, CREATE) or not self.lake.exists(self.ref)
         present = None if whole else self._target()
         write = plan_write(

@@ -27,6 +27,7 @@ class DuckrunResponse(AdapterResponse):
     rows_deleted: int | None = None
     files_added: int | None = None
     files_removed: int | None = None
+    files_marked: int | None = None
     bytes_added: int | None = None
     seconds: float | None = None
     memory: dict[str, int] | None = None

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dbt.adapters.duckrun.materialize.strategy import Write
+from dbt.adapters.duckrun.model.config import ModelConfig
 from dbt.adapters.duckrun.model.values import match
 
 from duckrun.errors import InvalidConfig
@@ -28,7 +29,7 @@ class SnapshotColumns:
 
 def plan_snapshot(
     columns: SnapshotColumns,
-    node: str,
+    config: ModelConfig,
     *,
     staging: str,
     source: Sequence[str],
@@ -44,7 +45,7 @@ def plan_snapshot(
     scd_id, valid_to = match(columns.scd_id, known), match(columns.valid_to, known)
     if scd_id is None or valid_to is None:
         raise InvalidConfig(
-            f"{node}: table {target.ref} has no column {columns.scd_id} or {columns.valid_to}: it is no snapshot, or its "
+            f"{config.node}: table {target.ref} has no column {columns.scd_id} or {columns.valid_to}: it is no snapshot, or its "
             "columns had other names. Rename it or drop it."
         )
     helpers = {_CHANGE, "dbt_unique_key"}
@@ -76,8 +77,9 @@ def plan_snapshot(
         f"select {others}, {quote_identifier(_CHANGE)}, {id_} as {quote_identifier(_NEW_ID)}, "
         f"case when {quote_identifier(_CHANGE)} <> 'insert' then {id_} end as {id_} from {quote_identifier(staging)}"
     )
-    spec = MergeSpec(keys=(scd_id,), clauses=(closes, adds))
+    spec = MergeSpec(keys=(scd_id,), clauses=(closes, adds), **config.writing)
     if all(match(name, known) for name in kept):
         return Write(spec, select)
     widen_select = f"select {', '.join(typed.values())} from {quote_identifier(staging)} limit 0"
-    return Write(spec, select, WriteSpec(mode="append", schema_mode="append_new_columns"), widen_select)
+    widen = WriteSpec(mode="append", schema_mode="append_new_columns", writer=config.writer)
+    return Write(spec, select, widen, widen_select)

@@ -98,11 +98,12 @@ def plan_write(
             column_comments=column_comments(config.documented, source),
             constraints=constraints,
             **config.layout,
+            **config.writing,
         )
         return Write(whole, selected(source, config.constraints, staging))
     _refuse_other_partitions(config, table, target)
     columns, schema_mode = _columns_to_write(config, table, source, target.schema.names)
-    shared: dict[str, Any] = {**config.layout, "schema_mode": schema_mode}
+    shared: dict[str, Any] = {**config.layout, **config.writing, "schema_mode": schema_mode}
     del shared["table_properties"]  # they are those of a table that is made
     select = selected(columns, config.constraints, staging)
     keys = tuple(match(key, columns) or key for key in config.unique_key)

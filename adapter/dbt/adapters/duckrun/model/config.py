@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from dbt.adapters.duckrun.model.constraints import Constraints, parse_constraints
 from dbt.adapters.duckrun.model.merge_config import MergeAction, parse_merge
@@ -13,6 +13,7 @@ from dbt.adapters.duckrun.model.values import match, names, one_of, properties, 
 from duckrun.errors import InvalidConfig
 from duckrun.run.memory import parse_bytes
 from duckrun.values.layout import Layout
+from duckrun.values.rows import MERGE_MODES, WRITERS, MergeMode, WriterChoice
 
 STRATEGIES = ("append", "safeappend", "merge", "insert", "delete+insert", "insert_overwrite", "microbatch")
 # dbt-duckdb's own default, so that a project that changes its profile keeps its meaning.
@@ -44,6 +45,8 @@ class ModelConfig(Layout):
     on_schema_change: str = "ignore"
     z_order_by: tuple[str, ...] = ()
     location: str | None = None
+    writer: WriterChoice = "auto"
+    merge_mode: MergeMode = "auto"
     naive_timestamps: str | None = None
     """None: what the profile says."""
     sql_header: str | None = None
@@ -51,6 +54,11 @@ class ModelConfig(Layout):
     description: str | None = None
     documented: Mapping[str, Any] = field(default_factory=dict)
     """The columns as dbt describes them, where the descriptions are to be kept (see column_comments)."""
+
+    @property
+    def writing(self) -> dict[str, Any]:
+        """How rows are written, as keywords of every spec."""
+        return {"writer": self.writer, "merge_mode": self.merge_mode}
 
     def __post_init__(self) -> None:
         try:
@@ -96,6 +104,8 @@ def parse_model(model: Mapping[str, Any]) -> ModelConfig:
         table_properties=properties(node, config.get("table_properties") or config.get("tblproperties")),
         target_file_size=None if size is None else parse_bytes(size),
         location=config.get("location"),
+        writer=cast(WriterChoice, one_of(node, "writer", config.get("writer") or "auto", WRITERS)),
+        merge_mode=cast(MergeMode, one_of(node, "merge_mode", config.get("merge_mode") or "auto", MERGE_MODES)),
         naive_timestamps=None if naive is None else one_of(node, "naive_timestamps", naive, NAIVE_TIMESTAMPS),
         sql_header=config.get("sql_header") or None,
         constraints=parse_constraints(node, model),
