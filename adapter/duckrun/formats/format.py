@@ -318,8 +318,10 @@ class Format(Protocol):
         InvalidConfig where rows of an append-only table would go, LostRows where the figures say that rows would be lost.
         """
 
-    def checkpoint_if_due(self, before: Snapshot | None, ref: TableRef, version: int) -> None:
-        """Keep the log short to read, after a commit. Never fails the commit that was made."""
+    def committed(self, before: Snapshot | None, ref: TableRef, version: int) -> Snapshot | None:
+        """The version that a write just made, which began from another one; None where that takes an opening of the log. The log is
+        kept short to read. Never fails the commit that was made.
+        """
 
     def restore(self, snapshot: Snapshot, version: int, note: dict[str, Any], app: AppTransaction | None) -> int:
         """The version committed, whose state is that of an older one. Raises CommitTaken, VersionNotReadable."""

@@ -78,6 +78,7 @@ class Transaction:
         """
         self.mode, self.engine = mode, engine
         started = time.perf_counter()
+        now = None
         with PeakSampler() as sampler:
             for tried in range(1, MAX_ATTEMPTS + 1):
                 try:
@@ -88,7 +89,7 @@ class Transaction:
                                 commit = attempt(snapshot)
                             if snapshot is None or commit.version > snapshot.version:
                                 self.log.committed(self.ref.location, commit.version)
-                                self.lake.format.checkpoint_if_due(snapshot, self.ref, commit.version)
+                                now = self.lake.format.committed(snapshot, self.ref, commit.version)
                     break
                 except CommitTaken as taken:
                     log.info("%s %s: version taken by another writer, attempt %s", mode, self.ref, tried)
@@ -101,7 +102,7 @@ class Transaction:
                 )
         commit = commit.with_(peak_bytes=sampler.peak, seconds=round(time.perf_counter() - started, 3))
         if self.pins is not None:
-            self.pins.moved(self.ref, self.lake.snapshot(self.ref, None if commit.replayed else commit.version))
+            self.pins.moved(self.ref, now or self.lake.snapshot(self.ref, None if commit.replayed else commit.version))
         by = f"{commit.writer}{', replayed' if commit.replayed else ''}"
         log.info("%s %s: version %s by %s in %.2f s", commit.mode, self.ref, commit.version, by, commit.seconds)
         return commit

@@ -335,14 +335,16 @@ class Storage:
         folders = (path.rstrip("/").rsplit("/", 1)[-1] for path in listed["common_prefixes"])
         return sorted(folders), sorted(each["path"].rsplit("/", 1)[-1] for each in listed["objects"])
 
-    def keys(self, location: str, prefix: str = "") -> Iterator[dict[str, Any]]:
-        """Every object below ``location/prefix``: ``path`` (relative to the location), ``size``."""
+    def keys(self, location: str, prefix: str = "", *, after: str | None = None) -> Iterator[dict[str, Any]]:
+        """Every object below ``location/prefix``: ``path`` (relative to the location), ``size``, in a store ``e_tag`` too; there only
+        those that come ``after`` a path.
+        """
         if self.is_local:
             yield from files_below(Path(location), prefix)
             return
         with self._about("list", f"{location}/{prefix}"):
-            for chunk in obstore.list(self.store_at(location), prefix or None):
-                yield from ({"path": o["path"], "size": o["size"]} for o in chunk)
+            for chunk in obstore.list(self.store_at(location), prefix or None, offset=after):
+                yield from ({"path": o["path"], "size": o["size"], "e_tag": o["e_tag"]} for o in chunk)
 
     def read(self, path: str) -> bytes | None:
         """The bytes of one object under the root, or None where there is none."""

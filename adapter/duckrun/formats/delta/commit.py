@@ -79,9 +79,10 @@ def write_commit(
         Path(ref.location).mkdir(parents=True, exist_ok=True)
     try:
         store = form.storage.store_at(ref.location)
-        obstore.put(store, f"{LOG}/{version:020d}.json", body.encode(), mode="create")
+        put = obstore.put(store, f"{LOG}/{version:020d}.json", body.encode(), mode="create")
     except AlreadyExistsError as error:
         raise CommitTaken(f"version {version} of table {ref}") from error
+    form.newest.wrote(snapshot, body.encode(), put)
     return version
 
 

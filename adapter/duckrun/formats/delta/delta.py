@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -26,7 +27,8 @@ from duckrun.formats.delta.dataset import arrow_dataset
 from duckrun.formats.delta.definition import VECTORS, DeltaDefinition
 from duckrun.formats.delta.files import files_of
 from duckrun.formats.delta.log import COPY, LOG, CommitActions, commit_properties, parse_commit
-from duckrun.formats.delta.long_logs import LastRead, LongLogs
+from duckrun.formats.delta.long_logs import LongLogs
+from duckrun.formats.delta.newest import Known, Newest, Opened
 from duckrun.formats.delta.opening import opened
 from duckrun.formats.delta.protocol import COMPUTED, Protocol, unlisted
 from duckrun.formats.delta.scan_sql import scan_sql
@@ -51,7 +53,6 @@ class DeltaFormat:
     rename = maintenance.rename
     vacuum = maintenance.vacuum
     checkpoint = maintenance.checkpoint
-    checkpoint_if_due = maintenance.checkpoint_if_due
     cleanup_log = maintenance.cleanup_log
     scratch = scratch
     fields_of = staticmethod(definition.fields_of)
@@ -65,7 +66,7 @@ class DeltaFormat:
         self.storage = storage
         self.read_only = read_only
         self._long_logs = LongLogs(self)
-        self._last_read = LastRead(storage)
+        self.newest = Newest(storage)
 
     # -- snapshots
 
@@ -95,8 +96,10 @@ class DeltaFormat:
     def snapshot(
         self, ref: TableRef, version: int | None = None, timestamp: str | None = None, *, keep: bool = False
     ) -> Snapshot:
-        """See Format; ``keep`` leaves the log open."""
+        """See Format; ``keep`` leaves the log open, for a write."""
         kept = self._long_logs.find(ref, version) if timestamp is None else None
+        if kept is None and version is None and timestamp is None:
+            kept = self.newest.find(ref, to_write=keep)
         if kept is not None:
             return kept
         table = self.handle(ref, version)
@@ -127,27 +130,40 @@ class DeltaFormat:
         # One that is kept lists its files by this very handle, which no write may then move to another version.
         if found.long_log is not None:
             return found
-        if keep:
-            return replace(found, opened=[table])
         if version is None and timestamp is None:
-            self._last_read.keep(found, table)
+            return self.newest.opened(found, table, to_write=keep)
         return found
 
     def begin(self, ref: TableRef) -> Snapshot | None:
-        read = self._last_read.take(ref)
-        if read is not None:
-            return read
+        found = self.newest.find(ref, to_write=True)
+        if found is not None:
+            return found
         return self.snapshot(ref, keep=True) if self.exists(ref) else None
+
+    def committed(self, before: Snapshot | None, ref: TableRef, version: int) -> Snapshot | None:
+        now = None if before is None else self.newest.committed(before, version)
+        maintenance.checkpoint_if_due(self, before, now, ref, version)
+        if now is None:
+            return None
+        kept = replace(now, opened=Opened(now.opened.known))
+        self.newest.keep(kept, now.opened.own)
+        return kept
 
     def handle_of(self, snapshot: Snapshot) -> DeltaTable:
         """A handle of a snapshot's version, to look at; nothing may move it to another version."""
-        held: list[DeltaTable] = snapshot.opened or []
-        return held[0] if held else self.handle(snapshot.ref, snapshot.version)
+        own: list[DeltaTable] | None = snapshot.opened.own if isinstance(snapshot.opened, Opened) else None
+        if own is None:
+            return self.handle(snapshot.ref, snapshot.version)
+        if own and own[0].version() < snapshot.version:
+            with suppress(DeltaError):
+                own[0].update_incremental()
+        if not own or own[0].version() != snapshot.version:
+            own[:] = [self.handle(snapshot.ref, snapshot.version)]
+        return own[0]
 
     def take_handle(self, snapshot: Snapshot) -> DeltaTable:
-        """A handle of a snapshot's version, of which the caller may make another version."""
-        held: list[DeltaTable] = snapshot.opened or []
-        return held.pop() if held else self.handle(snapshot.ref, snapshot.version)
+        """A handle of a snapshot's version, of which the caller makes the next version, or none."""
+        return self.handle_of(snapshot)
 
     def _at(self, ref: TableRef, table: DeltaTable, timestamp: str) -> DeltaTable:
         try:
@@ -219,22 +235,30 @@ class DeltaFormat:
 
     def find_commit(self, ref: TableRef, app: AppTransaction, newest: Snapshot | None = None) -> Commit | None:
         """See Format. Where the log has been cleaned up since, the commit says so instead of its counts."""
-        table = self.handle(ref) if newest is None else self.handle_of(newest)
-        committed = table.transaction_version(app.app_id)
+        newest = newest or self.snapshot(ref)
+        committed = self._app_version(newest, app.app_id)
         if committed is None or committed < app.version:
             return None
-        for found in self.actions_back(ref, table.version()):
+        for found in self.actions_back(ref, newest.version):
             if app in found.transactions:
                 return found.record().as_commit(ref)
         return Commit(
             table=str(ref),
             location=ref.location,
-            version=table.version(),
+            version=newest.version,
             mode="unknown",
             engine="unknown",
             writer="none",
             reason=f"the commit of {app.app_id} is no longer in the log; this is the newest version",
         )
+
+    def _app_version(self, snapshot: Snapshot, app_id: str) -> int | None:
+        known = _known(snapshot)
+        if known is None:
+            return self.handle_of(snapshot).transaction_version(app_id)
+        if app_id not in known.apps:
+            known.apps = {**known.apps, app_id: self.handle_of(snapshot).transaction_version(app_id)}
+        return known.apps[app_id]
 
     def restore(self, snapshot: Snapshot, version: int, note: dict[str, Any], app: AppTransaction | None) -> int:
         then = self.snapshot(snapshot.ref, version)
@@ -256,6 +280,13 @@ class DeltaFormat:
 
     def definition(self, snapshot: Snapshot) -> DeltaDefinition:
         """A table's columns, partitions, properties and description, as its log has them."""
+        known = _known(snapshot)
+        if known is None:
+            return self._definition(snapshot)
+        known.definition = known.definition or self._definition(snapshot)
+        return known.definition
+
+    def _definition(self, snapshot: Snapshot) -> DeltaDefinition:
         table = self.handle_of(snapshot)
         metadata = table.metadata()
         return DeltaDefinition(
@@ -270,6 +301,13 @@ class DeltaFormat:
 
     def protocol(self, snapshot: Snapshot) -> Protocol:
         """What readers and writers of a table must know."""
+        known = _known(snapshot)
+        if known is None:
+            return self._protocol(snapshot)
+        known.protocol = known.protocol or self._protocol(snapshot)
+        return known.protocol
+
+    def _protocol(self, snapshot: Snapshot) -> Protocol:
         found = self.handle_of(snapshot).protocol()
         return Protocol(
             found.min_reader_version,
@@ -343,3 +381,7 @@ class DeltaFormat:
 
     def spark_type(self, text: str, dialect: str, column: str) -> str:
         return types.spelled(types.delta_type(text, dialect, column))
+
+
+def _known(snapshot: Snapshot) -> Known | None:
+    return snapshot.opened.known if isinstance(snapshot.opened, Opened) else None

@@ -13,6 +13,7 @@ from duckrun.errors import StorageError
 from duckrun.formats.delta.adds import adds_of
 from duckrun.formats.delta.data_paths import decoded
 from duckrun.formats.delta.log import partition_string
+from duckrun.formats.delta.newest import Opened
 from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot
 
@@ -22,7 +23,13 @@ if TYPE_CHECKING:
 
 def files_of(form: DeltaFormat, snapshot: Snapshot, table: DeltaTable | None = None) -> tuple[ScanFile, ...]:
     """The data files of a version, with what their deletion vectors delete; no data file is opened."""
-    table = table or form.handle_of(snapshot)
+    known = snapshot.opened.known if table is None and isinstance(snapshot.opened, Opened) else None
+    if known is not None:
+        return known.files(lambda: _read(form, snapshot, form.handle_of(snapshot)))
+    return _read(form, snapshot, table or form.handle_of(snapshot))
+
+
+def _read(form: DeltaFormat, snapshot: Snapshot, table: DeltaTable) -> tuple[ScanFile, ...]:
     rows = _without_statistics(pa.table(table.get_add_actions(flatten=False))).to_pylist()
     marked = "deletionVectors" in snapshot.reader_features
     deleted = _deleted(form, snapshot, table, [row["path"] for row in rows]) if marked else {}

@@ -64,6 +64,8 @@ class CommitActions:
     removes: tuple[dict[str, Any], ...]
     transactions: tuple[AppTransaction, ...]
     changes_metadata: bool
+    is_plain: bool = True
+    """Whether it adds and removes files, and does nothing else to the state of the table."""
 
     @property
     def note(self) -> dict[str, Any]:
@@ -129,7 +131,7 @@ def parse_commit(version: int, raw: bytes) -> CommitActions:
     """The actions of one file of the log."""
     info: dict[str, Any] = {}
     adds, removes, transactions = [], [], []
-    changes_metadata = False
+    changes_metadata, is_plain = False, True
     for line in raw.splitlines():
         action = json.loads(line) if line.strip() else {}
         if "commitInfo" in action:
@@ -142,7 +144,10 @@ def parse_commit(version: int, raw: bytes) -> CommitActions:
             transactions.append(AppTransaction(action["txn"]["appId"], action["txn"]["version"]))
         elif "metaData" in action or "protocol" in action:
             changes_metadata = True
-    return CommitActions(version, info, tuple(adds), tuple(removes), tuple(transactions), changes_metadata)
+        elif action and "cdc" not in action:
+            is_plain = False
+    is_plain = is_plain and not changes_metadata
+    return CommitActions(version, info, tuple(adds), tuple(removes), tuple(transactions), changes_metadata, is_plain)
 
 
 def partition_string(value: Any) -> str | None:

@@ -1,5 +1,5 @@
-"""What was read of a log is kept for as long as it is true: of a table whose log has many commits since its last checkpoint, which
-each reader replays one by one, and of a table in a store for the write that follows.
+"""What was read of a log is kept for as long as it is true, of a table whose log has many commits since its last checkpoint, which
+each reader replays one by one.
 """
 
 from __future__ import annotations
@@ -18,15 +18,12 @@ from duckrun.values.snapshot import Snapshot, TableRef
 ListFiles = Callable[[Snapshot], tuple[ScanFile, ...]]
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
-
     from duckrun.formats.delta.delta import DeltaFormat
 
 LONG = 100
 """Commits since the last checkpoint from which on a log is long. Every writer of ours makes a checkpoint long before."""
 
 _KEPT = 16
-_KEPT_OPEN = 4  # an open log holds the list of its files
 
 
 def last_checkpoint(storage: Storage, location: str) -> int:
@@ -76,33 +73,6 @@ class LongLogs:
             return last_checkpoint(self._storage, location)
         except ValueError:  # readers of the log go on without it, too
             return -1
-
-
-class LastRead:
-    """The newest versions that a statement has read in a store, each with its open log, for the write that begins from it: two requests
-    say that a version still is the newest one, and opening its log again takes a dozen.
-    """
-
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
-        self._kept: dict[str, tuple[Snapshot, DeltaTable, str]] = {}
-
-    def keep(self, snapshot: Snapshot, table: DeltaTable) -> None:
-        """Keep a newest version. On a local path its log is opened again as fast."""
-        mark = None if self._storage.is_local else _mark(self._storage, snapshot.ref, snapshot.version)
-        if mark is not None:
-            if len(self._kept) >= _KEPT_OPEN:
-                self._kept.clear()
-            self._kept[snapshot.ref.location] = (snapshot, table, mark)
-
-    def take(self, ref: TableRef) -> Snapshot | None:
-        """The snapshot of a table with its open log, if it still is the newest version. It is the caller's alone from then on."""
-        snapshot, table, mark = self._kept.pop(ref.location, (None, None, None))
-        if snapshot is None or _mark(self._storage, ref, snapshot.version) != mark:
-            return None
-        if _commit(self._storage, ref, snapshot.version + 1) is not None:
-            return None
-        return replace(snapshot, ref=ref, opened=[table])
 
 
 def _mark(storage: Storage, ref: TableRef, version: int) -> str | None:

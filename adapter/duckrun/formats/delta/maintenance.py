@@ -73,8 +73,10 @@ def checkpoint(form: DeltaFormat, snapshot: Snapshot) -> None:
     _run(snapshot, "checkpoint", form.handle(snapshot.ref, snapshot.version).create_checkpoint)
 
 
-def checkpoint_if_due(form: DeltaFormat, before: Snapshot | None, ref: TableRef, version: int) -> None:
-    """Write a checkpoint of a version that was just committed, where the table's interval asks for one and the engine that
+def checkpoint_if_due(
+    form: DeltaFormat, before: Snapshot | None, now: Snapshot | None, ref: TableRef, version: int
+) -> None:
+    """Write a checkpoint of a version that was just committed, which is ``now`` if that is known, where the table's interval asks for one and the engine that
     committed wrote none, or others left a long log without, and clean the log where the table does not forbid it. The commit
     stands without: a failure is logged.
     """
@@ -86,9 +88,10 @@ def checkpoint_if_due(form: DeltaFormat, before: Snapshot | None, ref: TableRef,
             return
         last = last_checkpoint(form.storage, ref.location)
         if last < version and (version % interval == 0 or version - last >= interval):
-            checkpoint(form, form.snapshot(ref, version))
+            table = form.handle(ref, version) if now is None else form.handle_of(now)
+            _run(now or before, "checkpoint", table.create_checkpoint)
             if before.properties.get("delta.enableExpiredLogCleanup", "true").lower() == "true":
-                form.handle(ref, version).cleanup_metadata()  # as Spark and deltalake do after a checkpoint of theirs
+                table.cleanup_metadata()  # as Spark and deltalake do after a checkpoint of theirs
     except (DuckrunError, DeltaError, ObstoreError, OSError, ValueError) as error:
         log.warning("table %s: version %s is committed, but has no checkpoint: %s", ref, version, error)
 

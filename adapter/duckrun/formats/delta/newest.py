@@ -1,0 +1,254 @@
+"""The newest version that is known of each table, brought forward by the commits since and not read anew.
+
+A log is opened once. From then on a version is the one before it, less the files that its commit removed and with those that it added,
+as long as the commit holds nothing but plain actions (Delta protocol, Action Reconciliation); else the log is opened again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from duckrun.errors import DuckrunError
+from duckrun.formats.delta.data_paths import decoded
+from duckrun.formats.delta.log import LOG, CommitActions, parse_commit
+from duckrun.storage.storage import Storage
+from duckrun.values.rows import ScanFile
+from duckrun.values.snapshot import Snapshot, TableRef
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+    from duckrun.formats.delta.definition import DeltaDefinition
+    from duckrun.formats.delta.protocol import Protocol
+
+_PLAIN = {
+    "appendOnly", "invariants", "checkConstraints", "timestampNtz", "changeDataFeed", "deletionVectors",
+}  # fmt: skip
+"""Features of tables whose commits, applied one by one, give what a reader of the whole log finds."""
+_NOT_PLAIN = ("delta.setTransactionRetentionDuration", "delta.columnMapping.mode")
+_KEPT = 64
+_KEPT_OPEN = 4
+_COMMIT = re.compile(r"/(\d{20})\.json$")
+_FARTHEST = 100
+"""Commits after which a log is opened all the same: readers treat a table with as many since its checkpoint in another way."""
+_MOST_FILES = 20_000
+"""Files of a version that are kept as Python's objects, of half a kilobyte each."""
+
+
+@dataclass
+class Known:
+    """What is known of one version beside its Snapshot. ``mark`` tells its commit from any other of its number, ``under`` that of the
+    version before, which this one was put on; ``opened_at`` is the version at which the log was opened. ``apps`` are the versions that applications have committed, None for one that has none.
+    ``listing`` are the files of some version and the commits since, None where nobody has asked for files.
+    """
+
+    mark: str
+    opened_at: int
+    under: str | None = None
+    apps: Mapping[str, int | None] = field(default_factory=dict)
+    listing: tuple[tuple[ScanFile, ...], tuple[CommitActions, ...]] | None = None
+    definition: DeltaDefinition | None = None
+    protocol: Protocol | None = None
+
+    def files(self, read: Callable[[], tuple[ScanFile, ...]]) -> tuple[ScanFile, ...]:
+        """The files, by ``read`` where they do not follow from what is known."""
+        files = None if self.listing is None else _applied(*self.listing)
+        if files is None:
+            files = read()
+        self.listing = (files, ()) if len(files) <= _MOST_FILES else None
+        return files
+
+    def after(self, mark: str, actions: CommitActions) -> Known:
+        """What is known once one more commit is there."""
+        apps = {**self.apps, **{app.app_id: app.version for app in actions.transactions}}
+        listing = None if self.listing is None else (self.listing[0], (*self.listing[1], actions))
+        return replace(self, mark=mark, under=self.mark, apps=apps, listing=listing)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What the format holds of a snapshot: what is ``known`` of its version, and for the one write that begins from it (None: it is to
+    be read) a handle of its log, at this version or an older one, which nobody else has. ``wrote`` is the commit that was put on it.
+    """
+
+    known: Known | None
+    own: list[DeltaTable] | None = None
+    wrote: list[tuple[bytes, str]] = field(default_factory=list)
+
+
+class Newest:
+    """The newest known versions of one format's tables. Safe across threads: a handle is given to one write at a time."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._lock = threading.Lock()
+        self._kept: dict[str, tuple[Snapshot, list[DeltaTable]]] = {}
+
+    def opened(self, snapshot: Snapshot, handle: DeltaTable, *, to_write: bool) -> Snapshot:
+        """A newest version that was just opened, kept if commits to come can be applied to it. The handle is the write's, or that of
+        the next one.
+        """
+        mark = self._mark(snapshot.ref, snapshot.version) if _is_plain(snapshot) else None
+        if mark is None:
+            return replace(snapshot, opened=Opened(None, [handle])) if to_write else snapshot
+        known = Known(mark, snapshot.version)
+        kept = replace(snapshot, opened=Opened(known))
+        self.keep(kept, [] if to_write else [handle])
+        return replace(snapshot, opened=Opened(known, [handle])) if to_write else kept
+
+    def find(self, ref: TableRef, *, to_write: bool = False) -> Snapshot | None:
+        """The newest version of a table; None where that takes an opening of the log."""
+        with self._lock:
+            before, _ = self._kept.get(ref.location, (None, []))
+        if before is None:
+            return None
+        found = self._forward(before)
+        with self._lock:
+            now, own = self._kept.get(ref.location, (None, []))
+            if now is before and found is None:
+                del self._kept[ref.location]
+            elif now is before and found is not None:
+                self._kept[ref.location] = (found, own)
+            given = [own.pop()] if own and to_write and now is before else []
+        if found is None:
+            return None
+        return replace(found, ref=ref, opened=Opened(found.opened.known, given if to_write else None))
+
+    def keep(self, snapshot: Snapshot, own: Sequence[DeltaTable] = ()) -> None:
+        """Keep a version as the newest one. Of the handles only the last few stay: each holds the list of the table's files."""
+        with self._lock:
+            if len(self._kept) >= _KEPT:
+                self._kept.clear()
+            self._kept.pop(snapshot.ref.location, None)
+            self._kept[snapshot.ref.location] = (snapshot, list(own))
+            held = [handles for _, handles in self._kept.values() if handles]
+            for handles in held[:-_KEPT_OPEN]:
+                handles.clear()
+
+    def committed(self, before: Snapshot, version: int) -> Snapshot | None:
+        """The version that a write just made, beginning from another one; it has the handle that the write had."""
+        try:
+            found = self._forward(before, version)
+        except DuckrunError:  # the commit stands all the same
+            found = None
+        if found is None:
+            return None
+        own = before.opened.own or []
+        return replace(found, opened=Opened(found.opened.known, [own.pop()] if own else []))
+
+    def wrote(self, before: Snapshot | None, body: bytes, put: Mapping[str, Any]) -> None:
+        """Remember the commit that was put on a snapshot, so that nobody reads it in the log."""
+        mark = _hash(body) if self._storage.is_local else put.get("e_tag")
+        if before is not None and isinstance(before.opened, Opened) and mark is not None:
+            before.opened.wrote[:] = [(body, mark)]
+
+    # -- from one version to the next
+
+    def _forward(self, before: Snapshot, version: int | None = None) -> Snapshot | None:
+        """A snapshot at a later version (None: the newest), if it follows from the commits since."""
+        if not isinstance(before.opened, Opened) or before.opened.known is None:
+            return None
+        known = before.opened.known
+        wrote = before.opened.wrote if version == before.version + 1 else []
+        found = wrote or self._since(before.ref, before.version, known, version)
+        if found is None:
+            return None
+        for number, (body, mark) in enumerate(found, before.version + 1):
+            try:
+                actions = parse_commit(number, body)
+            except (ValueError, KeyError, TypeError, AttributeError):
+                return None
+            if not actions.is_plain or number - known.opened_at >= _FARTHEST:
+                return None
+            known = known.after(mark, actions)
+        return replace(before, version=before.version + len(found), opened=Opened(known))
+
+    def _since(self, ref: TableRef, before: int, known: Known, version: int | None) -> list[tuple[bytes, str]] | None:
+        """The commits after a version, up to another one or all, each with its mark; None where the log has not, or no longer, what is
+        known to be in it, or not all up to that version.
+        """
+        present = None if self._storage.is_local else self._listed(ref, before - (known.under is not None))
+        if known.mark != self._mark(ref, before, present):
+            return None
+        if known.under is not None and known.under != self._mark(ref, before - 1, present):
+            return None
+        found: list[tuple[bytes, str]] = []
+        while version is None or before + len(found) < version:
+            number = before + 1 + len(found)
+            mark = None if present is None else present.get(number)
+            if present is not None and mark is None:
+                break
+            body = self._storage.read_at(ref.location, _name(number))
+            if body is None:
+                break
+            found.append((body, mark or _hash(body)))
+        return found if version is None or before + len(found) == version else None
+
+    def _mark(self, ref: TableRef, version: int, present: Mapping[int, str] | None = None) -> str | None:
+        """What tells the commit of a version from any other: another table may have come to the place, with as many versions."""
+        if not self._storage.is_local:
+            return (self._listed(ref, version) if present is None else present).get(version)
+        body = self._storage.read_at(ref.location, _name(version))
+        return None if body is None else _hash(body)
+
+    def _listed(self, ref: TableRef, version: int) -> dict[int, str]:
+        """The commits from a version on, each with its entity tag, by one listing."""
+        found = {}
+        for key in self._storage.keys(ref.location, LOG, after=_name(version).removesuffix(".json")):
+            name = _COMMIT.search(key["path"])
+            if name and key["e_tag"]:
+                found[int(name[1])] = str(key["e_tag"])
+        return found
+
+
+def _is_plain(snapshot: Snapshot) -> bool:
+    features = snapshot.reader_features | snapshot.writer_features
+    return not snapshot.long_log and features <= _PLAIN and not any(name in snapshot.properties for name in _NOT_PLAIN)
+
+
+def _applied(files: tuple[ScanFile, ...], commits: Sequence[CommitActions]) -> tuple[ScanFile, ...] | None:
+    """The files after some commits, the newest first; None where a commit removes what is not there, which only a reader of
+    the whole log can judge.
+    """
+    if not commits:
+        return files
+    live = {file.spelled: file for file in reversed(files)}
+    for commit in commits:
+        for remove in commit.removes:
+            gone = live.pop(remove["path"], None)
+            # Of a file with a vector, a remove without it removes nothing.
+            if gone is None or gone.deletion_vector != bool(remove.get("deletionVector")):
+                return None
+        for add in commit.adds:
+            if add["path"] in live:
+                return None
+            live[add["path"]] = scan_file(add)
+    return tuple(reversed(live.values()))
+
+
+def scan_file(add: Mapping[str, Any]) -> ScanFile:
+    """A file as the action has it that added it. Source: Delta protocol, Add File."""
+    vector = add.get("deletionVector")
+    return ScanFile(
+        path=decoded(add["path"]),
+        size=add["size"],
+        partition_values={key: value or None for key, value in (add.get("partitionValues") or {}).items()},
+        rows=json.loads(add.get("stats") or "{}").get("numRecords"),
+        deletion_vector=vector is not None,
+        deleted_rows=int(vector["cardinality"]) if vector else 0,
+        spelled=add["path"],
+    )
+
+
+def _name(version: int) -> str:
+    return f"{LOG}/{version:020d}.json"
+
+
+def _hash(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()
