@@ -157,6 +157,8 @@ class Writers:
         write_deltalake(self.folder, self.rows(self.next()), mode="append", commit_properties=properties)
 
     def their_property(self) -> None:
+        if "deletionVectors" in (DeltaTable(self.folder).protocol().reader_features or ()):
+            return  # deltalake would add a feature that no engine of ours writes
         DeltaTable(self.folder).alter.set_table_properties({"delta.checkpointInterval": str(10 + self.next())})
 
     def their_checkpoint(self) -> None:
@@ -255,7 +257,7 @@ def test_a_plain_commit_of_another_opens_no_log_either(lake: Session, folder: Pa
     assert len(lake.table("main.t").snapshot().files()) == 3
     (folder / "_delta_log" / f"{0:020d}.json").write_text("no log")
     assert lake.execute("main.t", WriteSpec("append"), stream(4)).version == 3
-    assert set(before) < set(lake.table("main.t").snapshot().files())
+    assert all(file in lake.table("main.t").snapshot().files() for file in before)
     assert len(lake.table("main.t").snapshot().files()) == 4
 
 
