@@ -75,16 +75,16 @@ def test_the_shares_of_a_merge_and_of_the_process_itself_stay_below_the_limit(
     machine["free"] = 64 * GB
     own = memory.psutil.Process().memory_info().rss
     arbiter = Arbiter(own + room * GB)
-    with arbiter.merge(arbiter.instance_limit(merges=True)) as shares:
+    with arbiter.merge(arbiter.instance_limit(beside_delta_rs=True)) as shares:
         assert shares.duckdb + shares.spill + own <= shares.limit * 1.02 + 64 * 1024**2
         assert 0 < shares.duckdb < shares.spill
-    assert arbiter.instance_limit(merges=False) > arbiter.instance_limit(merges=True)
+    assert arbiter.instance_limit() > arbiter.instance_limit(beside_delta_rs=True)
 
 
 def test_of_a_small_budget_duckdb_gets_what_it_needs_first(machine: dict[str, int]) -> None:
     machine["free"] = 64 * GB
     arbiter = Arbiter(memory.psutil.Process().memory_info().rss + 400 * 1024**2)
-    limit = arbiter.instance_limit(merges=True)
+    limit = arbiter.instance_limit(beside_delta_rs=True)
     assert limit == 256 * 1024**2
     assert 1 <= memory.threads_within(limit) <= 2
     assert memory.threads_within(1) == 1
@@ -141,13 +141,27 @@ def test_a_commit_says_which_shares_it_had_and_what_it_took(root: Path) -> None:
     with duckrun.connect(root, memory_limit="1GB") as session:
         rows = pa.table({"id": [1, 2], "v": ["a", "b"]})
         written = session.execute("t", WriteSpec("append"), rows)
-        merged = session.execute("t", MergeSpec(("id",)), rows)
-        set_in_duckdb = session.sql("SELECT current_setting('memory_limit') AS m").collect()[0]["m"]
+        limits = [session.sql("SELECT current_setting('memory_limit') AS m").collect()[0]["m"]]
+        merged = session.execute("t", MergeSpec(("id",), writer="delta_rs"), rows)
+        limits.append(session.sql("SELECT current_setting('memory_limit') AS m").collect()[0]["m"])
     for commit in (written, merged):
         assert commit.memory is not None and commit.peak_bytes is not None
         assert commit.memory.limit <= 1_000_000_000 and commit.peak_bytes > 10 * 1024**2
     assert merged.memory is not None and merged.memory.spill > 0
-    assert set_in_duckdb.endswith("MiB") and float(set_in_duckdb.split()[0]) * 1024**2 <= 1_000_000_000 * 0.31
+    assert all(limit.endswith("MiB") for limit in limits)
+    whole, beside = (float(limit.split()[0]) * 1024**2 for limit in limits)
+    assert beside <= max(1_000_000_000 * 0.31, 256 * 1024**2) < whole <= 1_000_000_000 * 0.71
+
+
+def test_delta_rs_is_refused_where_duckdb_holds_its_memory(root: Path) -> None:
+    rows = pa.table({"id": [1]})
+    with duckrun.connect(root, memory_limit="1200MB") as session:
+        session.execute("t", WriteSpec("append"), rows)
+        session.engine.connection.execute("SET GLOBAL max_temp_directory_size = '1KiB'")  # nothing of it goes to disk
+        session.sql("CREATE TEMP TABLE large AS SELECT random() AS a, random() AS b FROM range(20000000)")
+        with pytest.raises(duckrun.InvalidConfig, match=r"main\.t asks for writer delta_rs.*memory of its own"):
+            session.execute("t", MergeSpec(("id",), writer="delta_rs"), rows)
+        assert session.table("t").snapshot().version == 0
 
 
 # -- a write streams

@@ -150,8 +150,8 @@ and replace change it by itself. What not every reader has is `SchemaMismatch`, 
   lists, maps and structs on either engine. Tables of others with such years can be read and changed.
 - **Partition values**: the texts `''`, `NULL` and `__HIVE_DEFAULT_PARTITION__`, which a reader takes for NULL; on DuckDB a text that makes a folder's name longer than 255 bytes; and columns of type binary, for whose
   values no two readers have the same text, or of a nested type.
-- **Negative decimals as partition values** are right in the log, and DuckDB and Spark read them; deltalake's own dataset (`to_pyarrow_table`) takes -1.10 for -1.-10 and fails, whoever wrote them. So tables that are
-  partitioned by decimals or floating numbers are never written by delta_rs.
+- **Negative decimals as partition values** are right in the log, and DuckDB and Spark read them; deltalake's own dataset (`to_pyarrow_table`) takes -1.10 for -1.-10 and fails, whoever wrote them. So delta_rs never writes tables that are
+  partitioned by decimals or floating numbers.
 """
 FRAMES = """
 ## What a frame may hold

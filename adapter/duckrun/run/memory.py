@@ -14,7 +14,8 @@ from pydantic import ByteSize, TypeAdapter, ValidationError
 from duckrun.errors import InvalidConfig
 from duckrun.values.rows import MemoryShares
 
-MERGE_DUCKDB, MERGE_SPILL, WRITE_DUCKDB = 0.3, 0.6, 0.7
+DUCKDB, BESIDE_DELTA_RS, DELTA_RS = 0.7, 0.3, 0.6
+"""Of the budget: DuckDB's part, its part where delta_rs writes too, and what that may hold before it spills."""
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 _CGROUP_USED = ("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory/memory.usage_in_bytes")
 _SMALLEST = 128 * 1024**2
@@ -60,7 +61,7 @@ def threads_within(limit: int) -> int:
 
 
 class Arbiter:
-    """Shares of one process's memory. Merges queue for theirs; DuckDB's share is fixed when its instance starts.
+    """Shares of one process's memory. DuckDB has the whole one, unless delta_rs writes beside it; its merges queue for theirs.
 
     ``limit`` is what the user set (never raised), ``fraction`` this process's part of the machine. What the process
     holds before the first job is taken off the budget, so that the sum stays below the limit.
@@ -85,22 +86,22 @@ class Arbiter:
         """The part of the limit that jobs may share: what the interpreter and libraries hold is not theirs."""
         return max(self.limit() - self._baseline, _SMALLEST)
 
-    def instance_limit(self, *, merges: bool) -> int:
-        """DuckDB's ``memory_limit`` in bytes. It belongs to the instance: a run that may merge takes the small one."""
+    def instance_limit(self, *, beside_delta_rs: bool = False) -> int:
+        """DuckDB's ``memory_limit`` in bytes, which belongs to its instance."""
         budget = self.budget()
-        most = max(int(budget * WRITE_DUCKDB), _SMALLEST // 2)
-        return min(most, max(int(budget * MERGE_DUCKDB), _ENOUGH)) if merges else most
+        most = max(int(budget * DUCKDB), _SMALLEST // 2)
+        return min(most, max(int(budget * BESIDE_DELTA_RS), _ENOUGH)) if beside_delta_rs else most
 
     @contextmanager
     def merge(self, duckdb_limit: int) -> Iterator[MemoryShares]:
-        """Hold the one merge share of this process: what delta_rs may use before it spills to disk."""
+        """Hold the one share of this process for merges by delta_rs: what it may use before it spills to disk."""
         with self._merging:
             budget = self.budget()
-            spill = max(min(int(budget * MERGE_SPILL), budget - duckdb_limit), _SMALLEST // 2)
+            spill = max(min(int(budget * DELTA_RS), budget - duckdb_limit), _SMALLEST // 2)
             yield MemoryShares(limit=self.limit(), duckdb=duckdb_limit, spill=spill)
 
     def write(self, duckdb_limit: int) -> MemoryShares:
-        """The shares of a plain write."""
+        """The shares of a write by DuckDB."""
         return MemoryShares(limit=self.limit(), duckdb=duckdb_limit)
 
 

@@ -37,8 +37,7 @@ if TYPE_CHECKING:
 RUN_ID_VARIABLE = "DUCKRUN_RUN_ID"
 # The part of this machine's memory, 0 to 1, that whoever starts dbt beside other processes has for it.
 FRACTION_VARIABLE = "DUCKRUN_MEMORY_FRACTION"
-# The shares are what DuckDB and delta_rs count. Threads beside a merge, allocators and delta_rs's buffers hold more:
-# measured with four merging threads and 2 GB, 0.1 to 0.3 GB above the sum of the shares.
+# The share is what DuckDB counts. Threads and allocators hold more: measured with four merging threads and 2 GB, 0.1 to 0.3 GB.
 _OF_THE_LIMIT = 0.8
 _CANCEL_SECONDS = 0.2  # between two interrupts of a connection that is cancelled
 # The extensions that come as wheels; a profile that names one gets that, not a download.
@@ -148,9 +147,7 @@ class LakeEnvironment(LocalEnvironment):
         with self.lock:
             if self.conn is not None:
                 return
-            # Any node of the run may merge, and DuckDB's limit cannot be lowered below what is in use: so the instance
-            # starts with the share that leaves delta_rs its own.
-            limit = self.arbiter.instance_limit(merges=True)
+            limit = self.arbiter.instance_limit()
             self._scratch = tempfile.TemporaryDirectory(prefix="duckrun-dbt-", ignore_cleanup_errors=True)
             ours = instance_config(limit, self._scratch.name)
             # dbt-duckdb would install the extensions and make the secrets at once: ours come from wheels, and the

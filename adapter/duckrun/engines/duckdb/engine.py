@@ -29,6 +29,7 @@ from duckrun.engines.engine import Engine
 from duckrun.engines.frame import LazyRows
 from duckrun.engines.tables import carry_out
 from duckrun.engines.tabular.values import arrow_table
+from duckrun.errors import InvalidConfig
 from duckrun.formats.format import Alteration
 from duckrun.lake.lake import Lake
 from duckrun.run.memory import Arbiter
@@ -68,7 +69,7 @@ class DuckDBEngine(Engine):
     ) -> None:
         self.lake = lake
         self.arbiter = arbiter or Arbiter()
-        self.duckdb_limit = duckdb_limit or self.arbiter.instance_limit(merges=True)
+        self.duckdb_limit = duckdb_limit or self.arbiter.instance_limit()
         self._owned = connection is None
         self._progress = progress
         self._opened = connection
@@ -89,6 +90,24 @@ class DuckDBEngine(Engine):
             elif self._owned and has_ended(self._opened):
                 self._opened = self._opened_again()
             return self._opened
+
+    def make_room(self, what: str) -> None:
+        """Take the memory of delta_rs off DuckDB's, for as long as the instance lives. Raises InvalidConfig where it holds that already;
+        ``what`` asks for it.
+        """
+        with self._opening:
+            limit = self.arbiter.instance_limit(beside_delta_rs=True)
+            if self.duckdb_limit <= limit:
+                return
+            if self._opened is not None:
+                try:
+                    self._opened.execute(f"SET GLOBAL memory_limit = '{limit}B'")
+                except duckdb.Error as error:
+                    raise InvalidConfig(
+                        f"{what} asks for writer delta_rs, which needs memory of its own, and DuckDB has more than {limit / 1e6:.0f} MB in "
+                        "use in this process. Nothing was written; leave writer to auto, or write before other work begins."
+                    ) from error
+            self.duckdb_limit = limit
 
     def _opened_again(self) -> duckdb.DuckDBPyConnection:
         """A new instance with what is known of the one that ended: registered values, views and credentials. Its temporary
@@ -271,6 +290,8 @@ class DuckDBEngine(Engine):
         spec = transaction.lake.format.with_properties(spec, transaction.ref)
         if isinstance(spec, TableSpec):
             return carry_out(self, spec, transaction)
+        if spec.writer == "delta_rs":
+            self.make_room(f"{spec.mode} on table {transaction.ref}")
         cursor = self._cursor_with_values()
         job = write.Job(self, spec, transaction)
         given = nullcontext() if source is None else rows_of(source, cursor, self._scratch.name)

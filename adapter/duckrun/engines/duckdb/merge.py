@@ -234,16 +234,17 @@ def _by_delta_rs(
         for clause in clauses
     ]
     reason = "asked for: key equality and finished columns"
-    version = delta_rs.merge(
-        job.transaction,
-        snapshot,
-        rows,
-        keys=keys,
-        clauses=finished,
-        shares=job.shares,
-        writer="delta_rs",
-        reason=reason,
-    )
+    with job.engine.arbiter.merge(job.engine.duckdb_limit) as job.shares:
+        version = delta_rs.merge(
+            job.transaction,
+            snapshot,
+            rows,
+            keys=keys,
+            clauses=finished,
+            shares=job.shares,
+            writer="delta_rs",
+            reason=reason,
+        )
     if version == snapshot.version:
         return job.transaction.nothing(snapshot, "no row matched and none was to be inserted")
     return job.transaction.committed(version, writer="delta_rs", reason=reason)

@@ -309,8 +309,7 @@ class Job:
                     f"{', '.join(snapshot.schema.names)}."
                 )
         if snapshot is not None and isinstance(spec, MergeSpec):
-            with self.engine.arbiter.merge(self.engine.duckdb_limit) as self.shares:
-                return merge.merge(self, spec, snapshot, self.kept(rows))
+            return merge.merge(self, spec, snapshot, self.kept(rows))
         with self.read_once(rows) as kept:
             if isinstance(spec, MergeSpec):
                 merge.refuse_duplicate_keys(self.transaction.ref, kept, spec.keys)
