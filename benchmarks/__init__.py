@@ -1,0 +1,1 @@
+"""duckrun side by side with what a user would pick instead: ``python -m benchmarks``."""

@@ -1,0 +1,12 @@
+"""The jobs, each group in a module of its own."""
+
+from __future__ import annotations
+
+from benchmarks.harness.case import Job
+from benchmarks.jobs import changes, dbt_project, io_managers, merges, polars_rows, reads, small_writes, write
+
+JOBS: dict[str, Job] = {
+    job.name: job
+    for module in (write, merges, changes, reads, small_writes, polars_rows, io_managers, dbt_project)
+    for job in module.JOBS
+}

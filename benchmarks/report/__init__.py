@@ -1,0 +1,1 @@
+"""From figures to the page docs/benchmarks.md: tables, plots, and which goals are met."""

@@ -1,0 +1,139 @@
+"""What was promised, as ratios of medians in one run, and what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from benchmarks.harness.case import RUN
+from benchmarks.harness.figures import PEAK, Figures
+
+OURS, VECTORS, COPY, DELTALAKE = "duckrun", "duckrun, vectors", "duckrun, copy", "deltalake"
+
+
+@dataclass(frozen=True)
+class Goal:
+    """``one`` over ``other`` of a job's label; ``scales``: at each of these alone. With ``spread`` it is the slowest over the
+    fastest of ``one`` over all scales.
+    """
+
+    says: str
+    job: str
+    one: str
+    other: str
+    bound: Literal["at most", "at least"]
+    limit: float
+    label: str = RUN
+    scales: tuple[float, ...] | None = None
+    spread: bool = False
+
+    def measured(self, figures: Figures) -> list[tuple[float | None, float]]:
+        """Scale and ratio, for all that was measured. Of a spread the scale is the largest of at least two."""
+        scales = [each for each in figures.scales(self.job) if self.scales is None or each in self.scales]
+        found = []
+        for scale in scales:
+            one = figures.median(self.job, self.one, scale, self.label)
+            other = one if self.spread else figures.median(self.job, self.other, scale, self.label)
+            if one is not None and other:
+                found.append((scale, one if self.spread else one / other))
+        if self.spread:
+            values = [value for _, value in found]
+            return [(found[-1][0], max(values) / min(values))] if len(values) > 1 else []
+        return found
+
+    def met(self, ratio: float) -> bool:
+        return ratio <= self.limit if self.bound == "at most" else ratio >= self.limit
+
+
+def _merge(side: str, job: str, faster: float) -> Goal:
+    return Goal(
+        f"merge of 1 % random keys, {side.partition(', ')[2]}: times faster than tuned deltalake",
+        job,
+        DELTALAKE,
+        side,
+        "at least",
+        faster,
+        scales=(5, 10),
+    )
+
+
+GOALS: Sequence[Goal] = (
+    _merge(VECTORS, "merge-random-1", 10),
+    Goal(
+        "the same, vectors: its memory",
+        "merge-random-1",
+        VECTORS,
+        DELTALAKE,
+        "at most",
+        0.5,
+        label=PEAK,
+        scales=(5, 10),
+    ),
+    _merge(COPY, "merge-random-1", 1.7),
+    *(
+        Goal(
+            f"60,000 recent keys, {side.partition(', ')[2]}: slowest scale factor over fastest",
+            "merge-recent-60k",
+            side,
+            side,
+            "at most",
+            1.5,
+            spread=True,
+        )
+        for side in (VECTORS, COPY)
+    ),
+    Goal("full write over DuckDB's COPY", "write", OURS, "DuckDB COPY", "at most", 1.1),
+    Goal("full write: times faster than the Arrow stream to delta_rs", "write", DELTALAKE, OURS, "at least", 1.4),
+    Goal("full write: its memory", "write", OURS, DELTALAKE, "at most", 0.5, label=PEAK),
+    Goal("10 million polars rows over `write_deltalake`", "polars-write", OURS, DELTALAKE, "at most", 1.0),
+    Goal(
+        "the IO manager's write over dagster-deltalake-polars",
+        "io-10m",
+        OURS,
+        "dagster-deltalake-polars",
+        "at most",
+        1.15,
+        label="write",
+    ),
+    Goal(
+        "a step of 100,000 rows over dagster-deltalake-polars",
+        "io-100k",
+        OURS,
+        "dagster-deltalake-polars",
+        "at most",
+        1.5,
+        label="step",
+    ),
+    Goal("append of ten rows, young table, over `write_deltalake`", "append-ten-1", OURS, DELTALAKE, "at most", 0.8),
+    Goal("append of ten rows, 100 versions", "append-ten-100", OURS, DELTALAKE, "at most", 0.8),
+    *(
+        Goal(
+            f"merge of ten rows into a million, {side.partition(', ')[2]}", "merge-ten", side, DELTALAKE, "at most", 0.5
+        )
+        for side in (VECTORS, COPY)
+    ),
+    *(
+        Goal(
+            f"read through the view over `read_parquet`, {label}",
+            "read",
+            OURS,
+            "read_parquet",
+            "at most",
+            1.05,
+            label=label,
+        )
+        for label in ("one column", "filter", "groups")
+    ),
+    Goal(
+        "read with 1 % vectors over `read_parquet`, one column",
+        "read-marked",
+        OURS,
+        "read_parquet",
+        "at most",
+        1.3,
+        label="one column",
+    ),
+    Goal("`dbt run` of one model over dbt-duckdb", "dbt-1", OURS, "dbt-duckdb", "at most", 1.2),
+    Goal("`dbt run` of 50 models over dbt-duckdb", "dbt-50", OURS, "dbt-duckdb", "at most", 1.15),
+)
