@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.harness.figures import Figures, keep
-from benchmarks.harness.rounds import Plan, run
+from benchmarks.harness.rounds import Plan, Trouble, run
 from benchmarks.jobs import JOBS
 from benchmarks.report import page
 from benchmarks.report.tables import goals
@@ -50,20 +50,25 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-def main(words: Sequence[str] | None = None) -> None:
+def main(words: Sequence[str] | None = None) -> int:
     asked = arguments(words)
     if asked.list:
         for job in JOBS.values():
             print(f"{job.name:<18}{job.title}: {'; '.join(job.sides)}")
-        return
+        return 0
     work = asked.work.resolve()
     work.mkdir(parents=True, exist_ok=True)
     file = work / "figures.jsonl"
+    troubles = 0
     if not asked.report:
         sides = [side for side in asked.sides or SIDES if side not in asked.skip]
         jobs = [JOBS[name] for name in asked.jobs]
         plan = Plan(jobs, sides, asked.scale, asked.repeat, asked.size, work, asked.check == "all")
         for figure in run(plan):
+            if isinstance(figure, Trouble):
+                troubles += 1
+                print(f"!! {figure}", file=sys.stderr, flush=True)
+                continue
             keep(figure, file)
             laps = ", ".join(f"{label} {seconds:.3f} s" for label, seconds in figure.laps.items())
             at = "" if figure.scale is None else f" SF {figure.scale:g}"
@@ -73,7 +78,8 @@ def main(words: Sequence[str] | None = None) -> None:
         asked.page.write_text("# Benchmarks\n\n")
     page.write(figures, asked.page, asked.page.parent / "images" / "benchmarks")
     print("\n".join(goals(figures)))
+    return 1 if troubles else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -46,8 +46,12 @@ class Plan:
         return self.scales if job.scaled else [0]
 
 
-def run(plan: Plan) -> Iterator[Figure]:
-    """A figure for each side and round, as soon as it is there. Raises Differs where a side's rows are not those expected."""
+class Trouble(Exception):
+    """A turn that ended with an error, or with other rows than expected: it has no figure."""
+
+
+def run(plan: Plan) -> Iterator[Figure | Trouble]:
+    """A figure for each side and round, as soon as it is there, or what went wrong in its place."""
     with plain("delta", "tpch") as con:
         con.execute(f"SET temp_directory = '{(plan.work / 'spill').as_posix()}'")
         for job in plan.jobs:
@@ -55,14 +59,17 @@ def run(plan: Plan) -> Iterator[Figure]:
                 yield from _rounds(plan, job, scale, Checker(con))
 
 
-def _rounds(plan: Plan, job: Job, scale: float, checker: Checker) -> Iterator[Figure]:
+def _rounds(plan: Plan, job: Job, scale: float, checker: Checker) -> Iterator[Figure | Trouble]:
     data = plan.data(job, scale)
     data.folder.mkdir(parents=True, exist_ok=True)
     job.prepare(data)
     sides = plan.sides_of(job)
     for number in range(plan.repeat):
         for side in sides if number % 2 == 0 else reversed(sides):
-            yield _turn(plan, job, side, data, number, checker)
+            try:
+                yield _turn(plan, job, side, data, number, checker)
+            except Trouble as trouble:
+                yield trouble
 
 
 def _turn(plan: Plan, job: Job, side: str, data: Data, number: int, checker: Checker) -> Figure:
@@ -79,7 +86,7 @@ def _turn(plan: Plan, job: Job, side: str, data: Data, number: int, checker: Che
             try:
                 rows = checker.check(said["results"], job.expected(data))
             except Differs as e:
-                raise Differs(f"{job.name}, {side}, scale {data.scale:g}: {e}") from None
+                raise Trouble(f"{job.name}, {side}, scale {data.scale:g}: {e}") from None
         laps = {label: statistics.median(each) for label, each in said["laps"].items()}
         scale = data.scale if job.scaled else None
         return Figure(job.name, side, scale, number, laps, said["peak"], rows, busy)
@@ -100,7 +107,7 @@ def _in_process(plan: Plan, job: Job, side: str, data: Data, lake: Path) -> dict
     command = [python, "-m", "benchmarks.harness.worker", *words]
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise SystemExit(f"{job.name}, {side}: ended with {done.returncode}\n{(done.stdout + done.stderr)[-4000:]}")
+        raise Trouble(f"{job.name}, {side}: ended with {done.returncode}\n{(done.stdout + done.stderr)[-4000:]}")
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.harness.case import Data, Job, Relations, Run
 from benchmarks.harness.duck import delta, parquet
-from benchmarks.jobs import lineitem, spark, tuned
+from benchmarks.jobs import lineitem, spark, tuned, warm
 from benchmarks.jobs.merges import SIDES
 
 DELETED = "l_shipdate >= DATE '1995-03-01' AND l_shipdate < DATE '1995-04-01'"
@@ -19,6 +19,7 @@ COLUMN, VALUE = "l_comment", "'changed'"
 def delete_by_duckrun(run: Run, how: Mapping[str, Any]) -> Relations:
     import duckrun
 
+    warm.duckrun()
     with run.clock(), duckrun.connect(run.lake) as s:
         s.execute("main.t", duckrun.DeleteSpec(DELETED, **how))
     return {"rows": delta(run.table)}
@@ -27,6 +28,7 @@ def delete_by_duckrun(run: Run, how: Mapping[str, Any]) -> Relations:
 def update_by_duckrun(run: Run, how: Mapping[str, Any]) -> Relations:
     import duckrun
 
+    warm.duckrun()
     with run.clock(), duckrun.connect(run.lake) as s:
         s.execute("main.t", duckrun.UpdateSpec({COLUMN: VALUE}, UPDATED, **how))
     return {"rows": delta(run.table)}
@@ -35,6 +37,7 @@ def update_by_duckrun(run: Run, how: Mapping[str, Any]) -> Relations:
 def delete_by_deltalake(run: Run) -> Relations:
     from deltalake import DeltaTable
 
+    warm.deltalake()
     with run.clock():
         DeltaTable(str(run.table)).delete(DELETED, writer_properties=tuned.properties())
     return {"rows": delta(run.table)}
@@ -43,20 +46,21 @@ def delete_by_deltalake(run: Run) -> Relations:
 def update_by_deltalake(run: Run) -> Relations:
     from deltalake import DeltaTable
 
+    warm.deltalake()
     with run.clock():
         DeltaTable(str(run.table)).update({COLUMN: VALUE}, predicate=UPDATED, writer_properties=tuned.properties())
     return {"rows": delta(run.table)}
 
 
 def by_spark(run: Run, text: str) -> Relations:
-    session = spark.session()
+    session = warm.spark()
     with run.clock():
         session.sql(text.format(table=spark.table(run.table)))
     return {"rows": delta(run.table)}
 
 
 def _deleted(data: Data) -> str:
-    return f"(FROM {parquet(data.file(lineitem.NAME))} WHERE NOT ({DELETED}))"
+    return f"(SELECT * FROM {parquet(data.file(lineitem.NAME))} WHERE NOT ({DELETED}))"
 
 
 def _updated(data: Data) -> str:

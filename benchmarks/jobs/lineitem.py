@@ -30,7 +30,7 @@ def prepare(data: Data) -> None:
             with plain("tpch") as con:
                 con.execute(f"SET temp_directory = '{data.folder.as_posix()}/spill'")
                 con.execute(f"CALL dbgen(sf = {data.scale})")
-                con.execute(f"COPY lineitem TO '{file}'")
+                con.execute(f"COPY lineitem TO '{file}' (FORMAT parquet)")
 
 
 def prepare_base(data: Data) -> None:
@@ -52,11 +52,10 @@ def prepare_random(data: Data, percent: int) -> None:
         if file:
             _copy(
                 data,
-                f"""SELECT * REPLACE (CAST(l_quantity + 1 AS DECIMAL(15, 2)) AS l_quantity) FROM {{lineitem}}
+                f"""FROM (SELECT * REPLACE (CAST(l_quantity + 1 AS DECIMAL(15, 2)) AS l_quantity) FROM {{lineitem}}
                     WHERE hash(l_orderkey, l_linenumber, 7) % 1000 < {9 * percent}
                     UNION ALL SELECT * REPLACE (l_linenumber + 10 AS l_linenumber) FROM {{lineitem}}
-                    WHERE hash(l_orderkey, l_linenumber, 8) % 1000 < {percent}
-                    ORDER BY hash(l_orderkey, l_linenumber, 9)""",
+                    WHERE hash(l_orderkey, l_linenumber, 8) % 1000 < {percent}) ORDER BY hash(l_orderkey, l_linenumber, 9)""",
                 file,
             )
 
@@ -83,7 +82,9 @@ def prepare_mixed(data: Data) -> None:
         if file:
             with plain() as con:
                 op = "CASE WHEN l_linenumber <= 7 AND hash(l_orderkey) % 5 = 0 THEN 'delete' ELSE 'upsert' END AS op"
-                con.execute(f"COPY (SELECT *, {op} FROM {parquet(data.file(random_name(1)))}) TO '{file}'")
+                con.execute(
+                    f"COPY (SELECT *, {op} FROM {parquet(data.file(random_name(1)))}) TO '{file}' (FORMAT parquet)"
+                )
 
 
 def prepare_marked(data: Data) -> None:
@@ -126,20 +127,20 @@ def recent_rows(data: Data, percent: int) -> int:
 def merged(data: Data, changes: str) -> str:
     """SQL for lineitem after a change is merged into it."""
     change = parquet(data.file(changes))
-    return f"(FROM {parquet(data.file(NAME))} ANTI JOIN {change} USING ({', '.join(KEYS)}) UNION ALL FROM {change})"
+    return f"(SELECT * FROM {parquet(data.file(NAME))} AS t ANTI JOIN {change} AS c USING ({', '.join(KEYS)}) UNION ALL SELECT * FROM {change})"
 
 
 def merged_mixed(data: Data) -> str:
     """SQL for lineitem after the mixed change."""
     change, keys = parquet(data.file("mixed")), ", ".join(KEYS)
-    kept = f"FROM {parquet(data.file(NAME))} ANTI JOIN {change} USING ({keys})"
+    kept = f"SELECT * FROM {parquet(data.file(NAME))} AS t ANTI JOIN {change} AS c USING ({keys})"
     return f"({kept} UNION ALL SELECT * EXCLUDE op FROM {change} WHERE op = 'upsert')"
 
 
 def _copy(data: Data, query: str, file: str) -> None:
     with plain() as con:
         con.execute(f"SET temp_directory = '{data.folder.as_posix()}/spill'")
-        con.execute(f"COPY ({query.format(lineitem=parquet(data.file(NAME)))}) TO '{file}'")
+        con.execute(f"COPY ({query.format(lineitem=parquet(data.file(NAME)))}) TO '{file}' (FORMAT parquet)")
 
 
 @contextlib.contextmanager

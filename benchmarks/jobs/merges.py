@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.harness.case import Data, Job, Relations, Run
 from benchmarks.harness.duck import delta, parquet, plain
-from benchmarks.jobs import lineitem, spark, tuned
+from benchmarks.jobs import lineitem, spark, tuned, warm
 
 SIDES: Mapping[str, Mapping[str, Any]] = {
     "duckrun, vectors": {"merge_mode": "deletion_vectors"},
@@ -29,6 +29,7 @@ def by_duckrun(run: Run, name: str, mixed: bool, how: Mapping[str, Any]) -> Rela
             MergeClause("matched_update", columns=columns),
             MergeClause("not_matched_insert", columns=columns),
         )
+    warm.duckrun()
     spec = MergeSpec(lineitem.KEYS, clauses, **how)
     with run.clock(), duckrun.connect(run.lake) as s:
         s.execute("main.t", spec, duckrun.SQL(f"SELECT * FROM {parquet(run.data.file(name))}"))
@@ -36,8 +37,7 @@ def by_duckrun(run: Run, name: str, mixed: bool, how: Mapping[str, Any]) -> Rela
 
 
 def by_deltalake(run: Run, name: str, mixed: bool) -> Relations:
-    import deltalake  # noqa: F401 - before the clock
-
+    warm.deltalake()
     values = {column: f"source.{column}" for column in _columns(run.data)}
     with run.clock(), plain() as con:
         source = con.sql(f"FROM {parquet(run.data.file(name))}").to_arrow_table()
@@ -51,7 +51,7 @@ def by_deltalake(run: Run, name: str, mixed: bool) -> Relations:
 
 
 def by_spark(run: Run, name: str, mixed: bool) -> Relations:
-    session = spark.session()
+    session = warm.spark()
     update, insert = "UPDATE SET *", "INSERT *"
     if mixed:
         columns = _columns(run.data)

@@ -14,14 +14,14 @@ ROWS = 10_000_000
 
 
 def frame(rows: int) -> pl.DataFrame:
-    """Numbers, a text of few values, a text of many, a date and a float, made the same way every time."""
+    """Numbers, a text of few values, a text of many, a date and a float that binary has exactly, the same every time."""
     import polars as pl
 
     number = pl.int_range(rows, eager=True)
     return pl.DataFrame(
         {
             "id": number,
-            "amount": (number * 7919 % 100_003) / 100,
+            "amount": (number * 7919 % 100_003) / 4,
             "carrier": (number % 16).cast(pl.String),
             "note": "row " + (number * 2_654_435_761 % 1_000_003).cast(pl.String),
             "day": (number % 365).cast(pl.Int32).cast(pl.Date),
@@ -31,7 +31,7 @@ def frame(rows: int) -> pl.DataFrame:
 
 def expected(rows: int) -> str:
     """SQL for the same rows."""
-    return f"""(SELECT range AS id, (range * 7919 % 100003) / 100 AS amount, CAST(range % 16 AS VARCHAR) AS carrier,
+    return f"""(SELECT range AS id, (range * 7919 % 100003) / 4 AS amount, CAST(range % 16 AS VARCHAR) AS carrier,
         'row ' || (range * 2654435761 % 1000003) AS note, DATE '1970-01-01' + CAST(range % 365 AS INTEGER) AS day
         FROM range({rows}))"""
 

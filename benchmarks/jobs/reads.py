@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.harness.case import Data, Job, Relations, Run
 from benchmarks.harness.duck import delta, parquet, plain
-from benchmarks.jobs import lineitem, spark
+from benchmarks.jobs import lineitem, spark, warm
 
 QUERIES = {
     "one column": "SELECT sum(l_extendedprice) AS total FROM {t}",
@@ -75,12 +75,12 @@ def by_deltalake(run: Run) -> Relations:
 
 
 def by_spark(run: Run) -> Relations:
-    session = spark.session()
+    session = warm.spark()
     return _measure(run, lambda text: session.sql(text.format(t=spark.table(run.table))).toArrow())
 
 
 def _expected(data: Data, live: str) -> Relations:
-    rows = f"(FROM {parquet(data.file(lineitem.NAME))} WHERE {live})"
+    rows = f"(SELECT * FROM {parquet(data.file(lineitem.NAME))} WHERE {live})"
     everything = parquet(data.file(lineitem.NAME))
     return {
         **{label: f"({text.format(t=rows)})" for label, text in QUERIES.items()},

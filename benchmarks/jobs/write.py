@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarks.harness.case import Data, Job, Relations, Run
 from benchmarks.harness.duck import delta, parquet, plain
-from benchmarks.jobs import lineitem, spark, tuned
+from benchmarks.jobs import lineitem, tuned, warm
 
 
 def _query(data: Data) -> str:
@@ -14,6 +14,7 @@ def _query(data: Data) -> str:
 def by_duckrun(run: Run) -> Relations:
     import duckrun
 
+    warm.duckrun()
     with run.clock(), duckrun.connect(run.lake) as s:
         s.execute("main.t", duckrun.WriteSpec("error"), duckrun.SQL(_query(run.data)))
     return {"rows": delta(run.table)}
@@ -32,15 +33,14 @@ def by_copy(run: Run) -> Relations:
 
 
 def by_deltalake(run: Run) -> Relations:
-    import deltalake  # noqa: F401 - before the clock
-
+    warm.deltalake()
     with run.clock(), plain() as con:
         tuned.write(run.table, con.sql(_query(run.data)).to_arrow_reader(100_000))
     return {"rows": delta(run.table)}
 
 
 def by_spark(run: Run) -> Relations:
-    session = spark.session()
+    session = warm.spark()
     with run.clock():
         session.read.parquet(run.data.file(lineitem.NAME)).write.format("delta").save(str(run.table))
     return {"rows": delta(run.table)}
