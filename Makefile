@@ -83,8 +83,8 @@ docs: $(STAMP) ## docs/ as a site in site/, with search and an API reference; a 
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "docs: site/index.html"
 
-bench: $(STAMP) ## ours beside plain deltalake (a few minutes)
-	@for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(WITH_JAVA) $(PY) "$$script" $(ARGS) || exit 1; done
+bench: $(STAMP) ## ours beside what else there is, into docs/benchmarks.md: hours (ARGS="--jobs write --scale 1" narrows)
+	@$(WITH_JAVA) $(PY) -m benchmarks $(ARGS)
 
 # The lock holds names and versions only: no index, no address. Present versions are kept; `make lock LOCK_ARGS=--upgrade`
 # takes new ones.
@@ -94,5 +94,5 @@ lock: ## requirements.lock from pyproject.toml
 
 clean: ## what the example, the tests and the builds left (the environment stays)
 	@rm -rf example_project/.lake example_project/.landing example_project/.dagster example_project/.spark example_project/report example_project/dbt/target example_project/dbt/logs
-	@rm -rf dist build site spark-warehouse metastore_db derby.log .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	@rm -rf dist build site .benchmarks spark-warehouse metastore_db derby.log .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	@find . -path ./$(VENV) -prune -o -name __pycache__ -type d -exec rm -rf {} +

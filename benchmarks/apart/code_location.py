@@ -1,6 +1,6 @@
 """How long the example's code location takes to load, its manifest prepared: what `dagster dev` waits for.
 
-    python benchmarks/code_location.py --repeat 5
+    python -m benchmarks.apart.code_location --repeat 5
 
 Twice: the definitions imported and resolved by a fresh Python, and the code server that `dagster dev` starts, until it
 has answered which assets there are. Both from the start of the process; seconds of processor beside those of the clock,
@@ -18,9 +18,10 @@ import time
 from pathlib import Path
 
 import psutil
-from _measure import Meter
 
-ROOT = Path(__file__).resolve().parent.parent
+from benchmarks.apart.measure import Meter
+
+ROOT = Path(__file__).resolve().parents[2]
 MODULE = "example_project.definitions"
 LOAD = f"from {MODULE} import defs; defs.get_repository_def().asset_graph"
 

@@ -1,6 +1,6 @@
 """What dbt costs on a lake beside dbt on a database file: to start where there are many tables, and for each small model.
 
-    python benchmarks/dbt_startup.py --tables 1000 --models 200
+    python -m benchmarks.apart.dbt_startup --tables 1000 --models 200
 
 Each command is a process of its own, in turns: duckrun on a lake, dbt-duckdb on a database file, each of the same tables and
 project, parsed before. Start-up is `dbt run` of one model; the logs of the other tables of the lake cannot be read, so that
@@ -23,10 +23,10 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 import yaml
-from _measure import MB, Meter, timed
 from deltalake import write_deltalake
 
 import duckrun
+from benchmarks.apart.measure import MB, Meter, timed
 from duckrun import WriteSpec
 
 AIM = 1.5

@@ -1,10 +1,10 @@
 """DuckDB beside Spark on this machine: the same CTAS, merge and 22 TPC-H queries, and how Spark's time grows.
 
-    python benchmarks/engines.py                      # scale factor 1, Spark local[2]
-    python benchmarks/engines.py --scale 5 --only queries
-    python benchmarks/engines.py --only growth backfill
-    python benchmarks/engines.py --scale 5 --folder /big/disk --only load      # keeps its tables and figures there; then
-    python benchmarks/engines.py --scale 5 --folder /big/disk --only queries   # goes on with them and reports both
+    python -m benchmarks.apart.engines                      # scale factor 1, Spark local[2]
+    python -m benchmarks.apart.engines --scale 5 --only queries
+    python -m benchmarks.apart.engines --only growth backfill
+    python -m benchmarks.apart.engines --scale 5 --folder /big/disk --only load      # keeps its tables and figures there; then
+    python -m benchmarks.apart.engines --scale 5 --folder /big/disk --only queries   # goes on with them and reports both
 
 A query that has its figures in --folder is not run again.
 
@@ -31,12 +31,12 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import sqlglot
-from _measure import Meter
-from lineitem import KEYS, load_tpch
 
 import duckrun
+from benchmarks.apart.measure import Meter
+from benchmarks.harness.duck import plain
+from benchmarks.jobs.lineitem import KEYS
 from duckrun import MergeSpec, WriteSpec
 
 TABLES = ("region", "nation", "supplier", "customer", "part", "partsupp", "orders", "lineitem")
@@ -49,8 +49,7 @@ ENGINES = ("duckdb", "spark")
 
 def generate(lake: Path, scale: float) -> None:
     """The eight tables of TPC-H as Delta tables of the schema tpch, and the changes to merge."""
-    with duckdb.connect() as con, duckrun.connect(lake) as s:
-        load_tpch(con)
+    with plain("tpch") as con, duckrun.connect(lake) as s:
         con.execute(f"CALL dbgen(sf = {scale})")
         for name in TABLES:
             s.execute(f"tpch.{name}", WriteSpec("error"), con.sql(f"SELECT * FROM {name}").to_arrow_reader(100_000))
@@ -62,8 +61,7 @@ def generate(lake: Path, scale: float) -> None:
 
 
 def queries() -> dict[str, str]:
-    with duckdb.connect() as con:
-        load_tpch(con)
+    with plain("tpch") as con:
         return {f"q{number:02}": text for number, text in con.sql("FROM tpch_queries()").fetchall()}
 
 
@@ -245,7 +243,17 @@ def _figures(folder: Path, scale: float) -> Path:
 
 def run(engine: str, folder: Path, args: argparse.Namespace) -> None:
     """Run the parts on one engine in a process of its own, and keep what it says as it says it."""
-    command = [sys.executable, __file__, "--measure", engine, "--folder", str(folder), "--scale", str(args.scale)]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.apart.engines",
+        "--measure",
+        engine,
+        "--folder",
+        str(folder),
+        "--scale",
+        str(args.scale),
+    ]
     command += ["--repeat", str(args.repeat), "--only", *args.only]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -1,6 +1,6 @@
 """What reading a table costs whose writer made many commits and no checkpoint: the first read of a session and further ones.
 
-    python benchmarks/long_log.py --commits 10000
+    python -m benchmarks.apart.long_log --commits 10000
 
 Beside it, delta_scan() of plain DuckDB, which replays the log with each query. The last read follows one append by duckrun, which
 gives the table its checkpoint.
@@ -18,10 +18,10 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
-from _measure import timed
 from deltalake import write_deltalake
 
 import duckrun
+from benchmarks.apart.measure import timed
 from duckrun import WriteSpec
 from duckrun.engines.duckdb.instance import extension_path
 

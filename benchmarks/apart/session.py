@@ -1,6 +1,6 @@
 """What a statement costs beside its work: connect() and ``select 1`` on a lake of many tables.
 
-    python benchmarks/session.py --tables 1000
+    python -m benchmarks.apart.session --tables 1000
 
 All logs but one are unreadable on purpose, so that any of them that is opened on the way fails the benchmark.
 """
@@ -15,9 +15,9 @@ import tempfile
 from pathlib import Path
 
 import pyarrow as pa
-from _measure import timed
 
 import duckrun
+from benchmarks.apart.measure import timed
 from duckrun import WriteSpec
 
 TARGET_MS = 20

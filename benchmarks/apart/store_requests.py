@@ -1,8 +1,8 @@
 """How many requests a write sends to an object store, by moto's own log of an S3 server on this machine.
 
-    python benchmarks/store_requests.py                                  # the table of this tree
-    python benchmarks/store_requests.py --kinds                          # with the requests of each write by kind
-    PYTHONPATH=old/adapter:old python benchmarks/store_requests.py       # the same of another tree
+    python -m benchmarks.apart.store_requests                                  # the table of this tree
+    python -m benchmarks.apart.store_requests --kinds                          # with the requests of each write by kind
+    PYTHONPATH=old/adapter:old python -m benchmarks.apart.store_requests       # the same of another tree
 
 Each row is one statement of a session that is open already, on a table that another session wrote to before: ``create`` makes it of
 rows, ``append`` is INSERT, ``merge`` is MERGE by key, ``sql merge`` the same by a condition that delta_rs does not take, ``replay``

@@ -73,7 +73,7 @@ def _rounds(plan: Plan, job: Job, scale: float, checker: Checker) -> Iterator[Fi
 
 
 def _turn(plan: Plan, job: Job, side: str, data: Data, number: int, checker: Checker) -> Figure:
-    lake = plan.work / "run"
+    lake = plan.work / f"run-{os.getpid()}"
     shutil.rmtree(lake, ignore_errors=True)
     try:
         (lake / "main").mkdir(parents=True)
@@ -107,7 +107,7 @@ def _in_process(plan: Plan, job: Job, side: str, data: Data, lake: Path) -> dict
     command = [python, "-m", "benchmarks.harness.worker", *words]
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise Trouble(f"{job.name}, {side}: ended with {done.returncode}\n{(done.stdout + done.stderr)[-4000:]}")
+        raise Trouble(f"{job.name}, {side}: ended with {done.returncode}\n{(done.stdout + done.stderr)[-2000:]}")
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 

@@ -18,8 +18,10 @@ ROWS = 10_000
 
 def models(count: int) -> dict[str, str]:
     """The SELECT of each model by name: of fifty, or of the first ones."""
-    source = f"select range as id, range % 100 as kind, range * %s as amount from range({ROWS})"
-    found = {f"source_{n}": source % (n + 1) for n in range(10)}
+    found = {
+        f"source_{n}": f"select range as id, range % 100 as kind, range * {n + 1} as amount from range({ROWS})"
+        for n in range(10)
+    }
     found |= {
         f"part_{n}": f"select id, kind, amount + {n} as amount from {{{{ ref('source_{n % 10}') }}}} where kind <> {n}"
         for n in range(30)

@@ -200,7 +200,7 @@ JOBS = (
         "merge-ten",
         "Merge of ten rows into a million",
         {
-            **{side: lambda run, how=how: merge_by_duckrun(run, how) for side, how in SIDES.items()},
+            **{side: partial(merge_by_duckrun, how=how) for side, how in SIDES.items()},
             "deltalake": merge_by_deltalake,
         },
         _merged,

@@ -53,6 +53,6 @@ def spark() -> Any:
     with _elsewhere() as folder:
         session.range(10).write.format("delta").mode("append").save(folder.as_posix())
         session.sql(
-            f"MERGE INTO delta.`{folder.as_posix()}` AS t USING range(10) AS s ON t.id = s.id WHEN MATCHED THEN UPDATE SET *"
+            f"MERGE INTO delta.`{folder.as_posix()}` AS t USING (SELECT * FROM range(10)) AS s ON t.id = s.id WHEN MATCHED THEN UPDATE SET *"
         )
     return session
