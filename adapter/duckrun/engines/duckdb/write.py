@@ -325,7 +325,9 @@ class Job:
             if spec.within is not None:
                 refuse_outside(self.transaction.ref, rows, self.sql(spec.within), spec.within)
             sql = merge.inserted_alone(spec, rows)
-        created = WriteSpec("error", within=spec.within, app=spec.app, dialect=spec.dialect, **spec.layout)
+        created = WriteSpec(
+            "error", within=spec.within, app=spec.app, dialect=spec.dialect, writer=spec.writer, **spec.layout
+        )
         return self._write(created, select(rows.cursor, sql), None)
 
     def _change(
