@@ -63,7 +63,7 @@ FEATURES = (
             "DELETE FROM {t} WHERE id = 0",
         ),
         CreateSpec(TWO, table_properties={"delta.enableDeletionVectors": "true"}),
-        note="DuckDB reads and removes them, and writes files anew instead of making more",
+        note="DuckDB reads, writes and removes them ([which writes do](writing.md#how-rows-leave-a-table))",
     ),
     Feature(
         "column mapping by name",
@@ -80,7 +80,7 @@ FEATURES = (
     _of_property(
         "change data feed",
         "delta.enableChangeDataFeed",
-        note="where DuckDB rewrites files itself (update, delete, replace, a merge with expressions), the feed has each of their rows as deleted and inserted; after Spark it has those that changed",
+        note="where DuckDB rewrites files itself (update, delete, replace, a merge with expressions), the feed has each of their rows as deleted and inserted; after Spark, and where rows are marked (`merge_mode`), it has those that changed",
     ),
     _of_columns("liquid clustering", "id BIGINT, v STRING", "CLUSTER BY (id)", spec=CreateSpec(TWO, cluster_by=("id",)), says="clustering"),
     Feature(
