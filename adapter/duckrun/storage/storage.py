@@ -355,7 +355,8 @@ class Storage:
         with self._about("read", f"{location}/{path}"):
             try:
                 if self.is_local:
-                    return Path(location, path).read_bytes()
+                    with open(f"{location}/{path}", "rb") as file:
+                        return file.read()
                 return bytes(obstore.get(self.store_at(location), path).bytes())
             except (FileNotFoundError, NotADirectoryError):
                 return None

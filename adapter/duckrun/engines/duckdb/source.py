@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -70,11 +68,11 @@ def rows_of(value: Any, cursor: duckdb.DuckDBPyConnection, scratch: str) -> Iter
         yield select(value.cursor, value.text)
         return
     name = f"__duckrun_source_{uuid.uuid4().hex}"
-    folder = Path(tempfile.mkdtemp(prefix="duckrun-", dir=scratch))
+    file = Path(scratch, f"{name}.parquet")
     try:
-        yield _rows_of(value, cursor, name, folder)
+        yield _rows_of(value, cursor, name, file)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        file.unlink(missing_ok=True)
 
 
 def select(cursor: duckdb.DuckDBPyConnection, sql: str, one_shot: bool = False) -> Rows:
@@ -86,7 +84,7 @@ def select(cursor: duckdb.DuckDBPyConnection, sql: str, one_shot: bool = False) 
     return Rows(cursor, sql, dict(zip(relation.columns, relation.types, strict=True)), one_shot)
 
 
-def _rows_of(value: Any, cursor: duckdb.DuckDBPyConnection, name: str, folder: Path) -> Rows:
+def _rows_of(value: Any, cursor: duckdb.DuckDBPyConnection, name: str, file: Path) -> Rows:
     if isinstance(value, LazyRows):
         value = value.reader()
     if isinstance(value, duckdb.DuckDBPyRelation):
@@ -101,7 +99,7 @@ def _rows_of(value: Any, cursor: duckdb.DuckDBPyConnection, name: str, folder: P
     if isinstance(value, pa.RecordBatch) or (module == "pandas" and type(value).__name__ != "Series"):
         return _of_arrow(cursor, name, arrow_table(value))
     if module == "polars":
-        return _polars(value, cursor, name, folder)
+        return _polars(value, cursor, name, file)
     if hasattr(value, "__arrow_c_stream__"):
         return _of_arrow(cursor, name, pa.RecordBatchReader.from_stream(value))
     raise InvalidConfig(
@@ -199,7 +197,7 @@ def _unreadable(cursor: duckdb.DuckDBPyConnection, schema: pa.Schema) -> SchemaM
     return SchemaMismatch(f"DuckDB cannot read the types of these columns: {', '.join(map(str, schema.types))}")
 
 
-def _polars(value: Any, cursor: duckdb.DuckDBPyConnection, name: str, folder: Path) -> Rows:
+def _polars(value: Any, cursor: duckdb.DuckDBPyConnection, name: str, file: Path) -> Rows:
     import polars
 
     if isinstance(value, polars.DataFrame):
@@ -210,12 +208,11 @@ def _polars(value: Any, cursor: duckdb.DuckDBPyConnection, name: str, folder: Pa
     empty = polars.DataFrame(schema=value.collect_schema()).to_arrow()
     exact = _instants_in_microseconds(empty) is empty
     types = _of_arrow(cursor, name, empty).types
-    path = folder / "lazy.parquet"
     # Row groups of DuckDB's own size: it holds one as it reads, and polars' are twice as large.
-    value.sink_parquet(path, row_group_size=122_880)
+    value.sink_parquet(file, row_group_size=122_880)
     if not exact:
-        return _of_arrow(cursor, name, dataset(path))
-    return Rows(cursor, f"SELECT * FROM read_parquet({quote_literal(path.as_posix())})", types)
+        return _of_arrow(cursor, name, dataset(file))
+    return Rows(cursor, f"SELECT * FROM read_parquet({quote_literal(file.as_posix())})", types)
 
 
 def schema_of_types(types: Mapping[str, Any], cursor: duckdb.DuckDBPyConnection) -> pa.Schema:

@@ -7,6 +7,7 @@ References: https://github.com/delta-io/delta/blob/master/PROTOCOL.md
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -28,7 +29,7 @@ from duckrun.formats.delta.definition import VECTORS, DeltaDefinition
 from duckrun.formats.delta.files import files_of
 from duckrun.formats.delta.log import COPY, LOG, CommitActions, commit_properties, parse_commit
 from duckrun.formats.delta.long_logs import LongLogs
-from duckrun.formats.delta.newest import Known, Newest, Opened
+from duckrun.formats.delta.newest import Known, Newest, Opened, moved
 from duckrun.formats.delta.opening import opened
 from duckrun.formats.delta.protocol import COMPUTED, Protocol, unlisted
 from duckrun.formats.delta.scan_sql import scan_sql
@@ -38,6 +39,8 @@ from duckrun.storage.storage import Storage
 from duckrun.values.rows import AppTransaction, Commit, SchemaMode, WriteSpec
 from duckrun.values.snapshot import DELTA, Snapshot, TableRef
 from duckrun.values.tables import AlterSpec, CreateSpec, SetProperties
+
+_OF_A_LOG = (".json", ".checkpoint.parquet")
 
 
 class DeltaFormat:
@@ -71,9 +74,11 @@ class DeltaFormat:
     # -- snapshots
 
     def exists(self, ref: TableRef) -> bool:
-        return any(
-            key["path"].endswith((".json", ".checkpoint.parquet")) for key in self.storage.keys(ref.location, LOG)
-        )
+        if self.storage.is_local:
+            with suppress(OSError), os.scandir(f"{ref.location}/{LOG}") as found:
+                if any(entry.name.endswith(_OF_A_LOG) for entry in found):
+                    return True  # of a long log only the first names are read
+        return any(key["path"].endswith(_OF_A_LOG) for key in self.storage.keys(ref.location, LOG))
 
     def refuse_other_files(self, ref: TableRef) -> None:
         """Raise StorageError where a new table's folder holds files of somebody else's.
@@ -98,8 +103,8 @@ class DeltaFormat:
     ) -> Snapshot:
         """See Format; ``keep`` leaves the log open, for a write."""
         kept = self._long_logs.find(ref, version) if timestamp is None else None
-        if kept is None and version is None and timestamp is None:
-            kept = self.newest.find(ref, to_write=keep)
+        if kept is None and timestamp is None:
+            kept = self.newest.find(ref, to_write=keep) if version is None else self.newest.at(ref, version)
         if kept is not None:
             return kept
         table = self.handle(ref, version)
@@ -151,15 +156,12 @@ class DeltaFormat:
 
     def handle_of(self, snapshot: Snapshot) -> DeltaTable:
         """A handle of a snapshot's version, to look at; nothing may move it to another version."""
-        own: list[DeltaTable] | None = snapshot.opened.own if isinstance(snapshot.opened, Opened) else None
-        if own is None:
-            return self.handle(snapshot.ref, snapshot.version)
-        if own and own[0].version() < snapshot.version:
-            with suppress(DeltaError):
-                own[0].update_incremental()
-        if not own or own[0].version() != snapshot.version:
-            own[:] = [self.handle(snapshot.ref, snapshot.version)]
-        return own[0]
+        opened = snapshot.opened if isinstance(snapshot.opened, Opened) else Opened(None)
+        anew = partial(self.handle, snapshot.ref, snapshot.version)
+        if opened.own is not None:
+            opened.own[:] = [moved(opened.own[0] if opened.own else None, snapshot.version) or anew()]
+            return opened.own[0]
+        return anew() if opened.known is None else self.newest.look(snapshot, opened.known, anew)
 
     def take_handle(self, snapshot: Snapshot) -> DeltaTable:
         """A handle of a snapshot's version, of which the caller makes the next version, or none."""

@@ -11,8 +11,11 @@ import json
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
+
+from deltalake.exceptions import DeltaError
 
 from duckrun.errors import DuckrunError
 from duckrun.formats.delta.data_paths import decoded
@@ -89,6 +92,7 @@ class Newest:
         self._storage = storage
         self._lock = threading.Lock()
         self._kept: dict[str, tuple[Snapshot, list[DeltaTable]]] = {}
+        self._looked: tuple[tuple[str, int, str], DeltaTable] | None = None
 
     def opened(self, snapshot: Snapshot, handle: DeltaTable, *, to_write: bool) -> Snapshot:
         """A newest version that was just opened, kept if commits to come can be applied to it. The handle is the write's, or that of
@@ -119,6 +123,28 @@ class Newest:
         if found is None:
             return None
         return replace(found, ref=ref, opened=Opened(found.opened.known, given if to_write else None))
+
+    def at(self, ref: TableRef, version: int) -> Snapshot | None:
+        """A version by its number, where it is the newest that is known."""
+        with self._lock:
+            kept, _ = self._kept.get(ref.location, (None, []))
+        if kept is None or kept.version != version:
+            return None
+        found = self._forward(kept, version)
+        return None if found is None else replace(found, ref=ref)
+
+    def look(self, snapshot: Snapshot, known: Known, anew: Callable[[], DeltaTable]) -> DeltaTable:
+        """A handle of a version to look at, which nobody moves: the last one again, that of the next write, or a new one."""
+        key = (snapshot.ref.location, snapshot.version, known.mark)
+        with self._lock:
+            if self._looked is not None and self._looked[0] == key:
+                return self._looked[1]
+            kept, own = self._kept.get(snapshot.ref.location, (None, []))
+            same = kept is not None and kept.opened.known.mark == known.mark
+            held = own.pop() if same and own else None
+        handle = moved(held, snapshot.version) or anew()
+        self._looked = (key, handle)
+        return handle
 
     def keep(self, snapshot: Snapshot, own: Sequence[DeltaTable] = ()) -> None:
         """Keep a version as the newest one. Of the handles only the last few stay: each holds the list of the table's files."""
@@ -205,6 +231,14 @@ class Newest:
             if name and key["e_tag"]:
                 found[int(name[1])] = str(key["e_tag"])
         return found
+
+
+def moved(handle: DeltaTable | None, version: int) -> DeltaTable | None:
+    """A handle that is nobody else's, moved forward to a version; None where it cannot be."""
+    if handle is not None and handle.version() < version:
+        with suppress(DeltaError):
+            handle.update_incremental()
+    return handle if handle is not None and handle.version() == version else None
 
 
 def _is_plain(snapshot: Snapshot) -> bool:
