@@ -161,7 +161,7 @@ class DeltaIOManager(TableDefaults, ConfigurableIOManager):
     ) -> None:
         """The commit as metadata of the materialization, and as its data version."""
         step = step_of(context)
-        snapshot = self.duckrun.lake().snapshot(ref, commit.version)
+        snapshot = session.lake.snapshot(ref, commit.version)  # which knows it already
         values = {
             **meta.commit_metadata(commit),
             **meta.table_metadata(snapshot, meta.declared_descriptions(context.definition_metadata or {})),
