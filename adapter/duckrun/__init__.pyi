@@ -52,6 +52,7 @@ from .values.tables import (
     IdentityGenerator as IdentityGenerator,
     MaintenanceResult as MaintenanceResult,
     OptimizeSpec as OptimizeSpec,
+    PurgeSpec as PurgeSpec,
     RenameColumn as RenameColumn,
     RestoreSpec as RestoreSpec,
     SetComment as SetComment,

@@ -32,6 +32,7 @@ from duckrun.values.tables import (
     ConvertSpec,
     MaintenanceResult,
     OptimizeSpec,
+    PurgeSpec,
     RestoreSpec,
     SetProperties,
     VacuumSpec,
@@ -225,6 +226,13 @@ class Table:
         if retentionHours is not None:
             given(retentionHours, (int, float), "retentionHours", "vacuum()")
         return self.session.execute(self.ref, VacuumSpec(retentionHours))
+
+    def purge(self) -> MaintenanceResult:
+        """Write anew the files of which rows are only marked as deleted (deletion vectors), with the rows that are left.
+
+        vacuum() removes the old files once no version within the retention has them. Raises ReadOnlyLake.
+        """
+        return self.session.execute(self.ref, PurgeSpec())
 
     def checkpoint(self) -> MaintenanceResult:
         """Write a checkpoint of the newest version, from which readers start. Raises ReadOnlyLake."""

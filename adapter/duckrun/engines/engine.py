@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from duckrun.storage.storage import Storage
     from duckrun.values.rows import Commit, ReadSpec, RowSpec, StagedFile
     from duckrun.values.snapshot import Scan, Snapshot
-    from duckrun.values.tables import MaintenanceResult, OptimizeSpec, TableSpec, VacuumSpec
+    from duckrun.values.tables import MaintenanceResult, OptimizeSpec, PurgeSpec, TableSpec
 
 
 @runtime_checkable
@@ -91,12 +91,8 @@ class Engine(Protocol):
     ) -> AbstractContextManager[Sequence[StagedFile]]:
         """All rows as they are after an alteration, in files that are the table's if the block commits them."""
 
-    def optimize(self, spec: OptimizeSpec, snapshot: Snapshot, transaction: Transaction) -> Commit:
-        """Write small files together, or all in z-order: one commit that changes no row."""
-
-    def vacuum(self, spec: VacuumSpec, snapshot: Snapshot, transaction: Transaction) -> tuple[str, ...] | None:
-        """The engine's own vacuum, for tables whose files the format's does not know; None where it does."""
-        return None
+    def optimize(self, spec: OptimizeSpec | PurgeSpec, snapshot: Snapshot, transaction: Transaction) -> Commit:
+        """Write small files together, or all in z-order, or those with rows marked as deleted: one commit that changes no row."""
 
     # -- values and their names
 

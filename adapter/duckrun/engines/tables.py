@@ -24,6 +24,7 @@ from duckrun.values.tables import (
     CreateSpec,
     MaintenanceResult,
     OptimizeSpec,
+    PurgeSpec,
     RestoreSpec,
     TableSpec,
     VacuumSpec,
@@ -60,7 +61,7 @@ class TableJob:
                     return self._committed(spec, lambda snapshot: self._restore(spec, self._there(snapshot)))
                 case ConvertSpec():
                     return self._convert(spec)
-                case OptimizeSpec():
+                case OptimizeSpec() | PurgeSpec():
                     return self._optimize(spec)
                 case VacuumSpec() | CheckpointSpec() | CleanupLogSpec():
                     return self._keep(spec)
@@ -135,7 +136,7 @@ class TableJob:
 
     # -- keeping it in order
 
-    def _optimize(self, spec: OptimizeSpec) -> MaintenanceResult:
+    def _optimize(self, spec: OptimizeSpec | PurgeSpec) -> MaintenanceResult:
         before: list[Snapshot] = []
 
         def attempt(snapshot: Snapshot | None) -> Commit:
@@ -168,8 +169,7 @@ class TableJob:
             before = self.lake.snapshot(self.ref)
             match spec:
                 case VacuumSpec():
-                    own = self.engine.vacuum(spec, before, self.transaction)
-                    removed = self.form.vacuum(before, spec) if own is None else own
+                    removed = self.form.vacuum(before, spec)
                 case CheckpointSpec():
                     self.form.checkpoint(before)
                 case CleanupLogSpec():

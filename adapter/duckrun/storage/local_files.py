@@ -34,13 +34,14 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def files_below(location: Path, prefix: str) -> Iterator[dict[str, Any]]:
-    """Every file below ``location/prefix``: ``path`` (relative to the location), ``size``."""
+    """Every file below ``location/prefix``: ``path`` (relative to the location), ``size``, ``modified`` (seconds since 1970)."""
     folders, files = entries(location / prefix)
     for name in files:
         path = f"{prefix}/{name}" if prefix else name
         with suppress(FileNotFoundError):  # a reader of a folder that others write
             if not _UNFINISHED.search(name):
-                yield {"path": path, "size": (location / path).stat().st_size}
+                found = (location / path).stat()
+                yield {"path": path, "size": found.st_size, "modified": found.st_mtime}
     for name in folders:
         yield from files_below(location, f"{prefix}/{name}" if prefix else name)
 

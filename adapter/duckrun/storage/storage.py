@@ -35,6 +35,7 @@ _SIGNATURE = ("azure_storage_sas_token", "azure_storage_sas_key", "sas_token", "
 _CLIENT = ("azure_storage_client_id", "azure_client_id", "client_id")
 _CLIENT_SECRET = ("azure_storage_client_secret", "azure_client_secret", "client_secret")
 _TENANT = ("azure_storage_tenant_id", "azure_tenant_id", "tenant_id", "authority_id")
+_BATCH = 1000  # objects of one request, at most, in S3
 _ROOTS = "a folder or to an s3://, az://, abfss:// or gs:// URL"
 _SHOWN = {
     "region": re.compile(r"[a-z]+(-[a-z]+)*(-\d)?"),
@@ -336,15 +337,17 @@ class Storage:
         return sorted(folders), sorted(each["path"].rsplit("/", 1)[-1] for each in listed["objects"])
 
     def keys(self, location: str, prefix: str = "", *, after: str | None = None) -> Iterator[dict[str, Any]]:
-        """Every object below ``location/prefix``: ``path`` (relative to the location), ``size``, in a store ``e_tag`` too; there only
-        those that come ``after`` a path.
+        """Every object below ``location/prefix``: ``path`` (relative to the location), ``size``, ``modified`` (seconds since 1970), in
+        a store ``e_tag`` too; there only those that come ``after`` a path.
         """
         if self.is_local:
             yield from files_below(Path(location), prefix)
             return
         with self._about("list", f"{location}/{prefix}"):
             for chunk in obstore.list(self.store_at(location), prefix or None, offset=after):
-                yield from ({"path": o["path"], "size": o["size"], "e_tag": o["e_tag"]} for o in chunk)
+                for each in chunk:
+                    found = {"path": each["path"], "size": each["size"], "e_tag": each["e_tag"]}
+                    yield {**found, "modified": each["last_modified"].timestamp()}
 
     def read(self, path: str) -> bytes | None:
         """The bytes of one object under the root, or None where there is none."""
@@ -383,6 +386,20 @@ class Storage:
         except Exception as error:
             told, what = self.redacted(error), f"Cannot {verb} {place}"
             raise storage_error(told, what) or StorageError(f"{what}: {said(told)}.") from None
+
+    def remove_files(self, location: str, paths: Sequence[str]) -> None:
+        """Remove objects below a location, by their relative paths; one that is gone already is fine. Folders stay: another writer
+        may just have made one.
+        """
+        with self._about("remove files of", location):
+            if self.is_local:
+                for path in paths:
+                    Path(location, path).unlink(missing_ok=True)
+                return
+            store = self.store_at(location)
+            for at in range(0, len(paths), _BATCH):
+                with suppress(FileNotFoundError):
+                    obstore.delete(store, list(paths[at : at + _BATCH]))
 
     def remove_below(self, location: str, paths: Sequence[str]) -> None:
         """Remove objects below a location, by their relative paths, and the folders that this leaves empty."""

@@ -331,6 +331,21 @@ class OptimizeSpec(Spec):
 
 
 @dataclass(frozen=True)
+class PurgeSpec(Spec):
+    """Rows that are only marked as deleted (deletion vectors) leave the files: those that have such rows are written anew.
+    ``predicate`` (over partition columns) limits it to some partitions. No row changes.
+
+    Example::
+
+        s.execute("sales.orders", PurgeSpec())
+    """
+
+    predicate: str | None = None
+
+    mode = "purge"
+
+
+@dataclass(frozen=True)
 class VacuumSpec(Spec):
     """Remove the files that no version within ``retention_hours`` uses (None: the table's own retention, a week unless
     it says otherwise). ``dry_run`` only lists them. ``enforce_retention`` refuses less than the table's retention.
@@ -411,7 +426,7 @@ class ConvertSpec(Spec):
 class MaintenanceResult:
     """What maintenance did, or would do: counts of files and bytes of the table before and after, the paths that it
     removed (relative to the table), and the version it made, None where none was needed. What came and went of the table's files
-    by its commit, ``files_added`` to ``bytes_removed``, is of OPTIMIZE, the only one that makes such a commit.
+    by its commit, ``files_added`` to ``bytes_removed``, is of OPTIMIZE and purge, which make such a commit.
 
     Example::
 
@@ -437,5 +452,5 @@ class MaintenanceResult:
 
 
 CommitSpec = CreateSpec | AlterSpec | RestoreSpec | ConvertSpec
-MaintenanceSpec = OptimizeSpec | VacuumSpec | CheckpointSpec | CleanupLogSpec
+MaintenanceSpec = OptimizeSpec | PurgeSpec | VacuumSpec | CheckpointSpec | CleanupLogSpec
 TableSpec = CommitSpec | MaintenanceSpec

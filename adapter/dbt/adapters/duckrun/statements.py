@@ -37,6 +37,7 @@ _FORMS: tuple[tuple[str, ...], ...] = (
     ("COMMENT", "ON", "TABLE"),
     ("COMMENT", "ON", "COLUMN"),
     ("OPTIMIZE",),
+    ("REORG", "[TABLE]"),
     ("VACUUM",),
     ("RESTORE", "[TABLE]"),
 )

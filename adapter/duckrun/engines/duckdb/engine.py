@@ -44,7 +44,7 @@ from duckrun.values.any_case import AnyCase
 from duckrun.values.columns import refuse_twins
 from duckrun.values.rows import Commit, ReadSpec, RowSpec, StagedFile, WriteSpec
 from duckrun.values.snapshot import Scan, Snapshot
-from duckrun.values.tables import MaintenanceResult, OptimizeSpec, TableSpec
+from duckrun.values.tables import MaintenanceResult, OptimizeSpec, PurgeSpec, TableSpec
 
 log = logging.getLogger(__name__)
 
@@ -314,8 +314,8 @@ class DuckDBEngine(Engine):
         with errors_about(f"table {snapshot.ref}, alter"):
             yield alter.rewritten(snapshot, alteration, self.cursor())
 
-    def optimize(self, spec: OptimizeSpec, snapshot: Snapshot, transaction: Transaction) -> Commit:
-        with errors_about(f"table {snapshot.ref}, optimize"):
+    def optimize(self, spec: OptimizeSpec | PurgeSpec, snapshot: Snapshot, transaction: Transaction) -> Commit:
+        with errors_about(f"table {snapshot.ref}, {spec.mode}"):
             return optimize.optimize(spec, snapshot, transaction, self.cursor())
 
     # -- rows that N processes stage: DuckDB's alone, whatever engine a session has

@@ -1,4 +1,5 @@
 """Fewer, larger files with the same rows, by DuckDB: it reads some files and writes them as one, sorted where they should be.
+Rows that a deletion vector marks stay behind.
 
 DuckDB's memory limit holds, and it spills; delta_rs's own compaction keeps no sort order and takes no SQL predicate. The
 commit says dataChange=false: readers that follow the changes of a table see none.
@@ -24,44 +25,56 @@ from duckrun.sql.names import fresh_name, quote_identifier, transpile
 from duckrun.values.partition_values import partition_key
 from duckrun.values.rows import Commit, ScanFile, StagedFile
 from duckrun.values.snapshot import Snapshot
-from duckrun.values.tables import OptimizeSpec, sort_order
+from duckrun.values.tables import OptimizeSpec, PurgeSpec, sort_order
 
 _TARGET = 128 * 1024 * 1024
 _SMALL = 0.75  # a file of this share of the target is large enough
+_MARKED = 0.05  # of a file's rows; with more of them deleted it is written anew (Spark's optimize.maxDeletedRowsRatio)
 _ROW_GROUP, _SMALLEST_GROUP = 122_880, 2048  # rows: DuckDB's own, and its least
 _BITS = 12  # of each column's rank: 4096 ranges
 
 
 def optimize(
-    spec: OptimizeSpec, snapshot: Snapshot, transaction: Transaction, cursor: duckdb.DuckDBPyConnection
+    spec: OptimizeSpec | PurgeSpec, snapshot: Snapshot, transaction: Transaction, cursor: duckdb.DuckDBPyConnection
 ) -> Commit:
-    """Write small files together, or all in z-order, partition by partition: one commit that changes no row.
+    """Write small files together, or all in z-order, or those with deletion vectors, partition by partition: one commit that
+    changes no row.
 
     Raises InvalidConfig for a predicate that is not over partition columns.
     """
     transaction.lake.format.refuse_unknown_features(snapshot)
     chosen = _chosen(spec, snapshot, cursor)
-    target = spec.target_file_size or _target(snapshot)
-    _check_columns(spec, snapshot)
+    target, z_order_by = _target(snapshot), ()
+    if isinstance(spec, PurgeSpec):
+        groups = _groups([file for file in chosen if file.deletion_vector], snapshot, target, least=1)
+        none = "no row is marked as deleted"
+    else:
+        _check_columns(spec, snapshot)
+        target, z_order_by = spec.target_file_size or target, spec.z_order_by
+        worth = [file for file in chosen if z_order_by or file.size < target * _SMALL or _is_marked(file)]
+        groups = _groups(worth, snapshot, target, whole=bool(z_order_by))
+        none = "no two files are small enough to be written together"
     added: list[StagedFile] = []
     gone: list[ScanFile] = []
-    for group in _groups(chosen, snapshot, target, whole=bool(spec.z_order_by)):
-        added += _together(group, snapshot, spec.z_order_by, cursor, target)
+    for group in groups:
+        added += _together(group, snapshot, z_order_by, cursor, target)
         gone += group
     if not gone:
-        return transaction.nothing(snapshot, "no two files are small enough to be written together")
-    reason = f"{len(gone)} files were written as {len(added)}" + (", in z-order" if spec.z_order_by else "")
+        return transaction.nothing(snapshot, none)
+    reason = f"{len(gone)} files were written as {len(added)}" + (", in z-order" if z_order_by else "")
     new = NewCommit(spec, None, added, gone, writer="staged", reason=reason, data_change=False, blind=True)
     return staged.commit(transaction, snapshot, new, NOTHING)
 
 
-def _chosen(spec: OptimizeSpec, snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection) -> Sequence[ScanFile]:
+def _chosen(
+    spec: OptimizeSpec | PurgeSpec, snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection
+) -> Sequence[ScanFile]:
     if spec.predicate is None:
         return snapshot.files()
     found = whole_files(snapshot, cursor, transpile(spec.predicate, spec.dialect, "duckdb"))
     if found is None:
         raise InvalidConfig(
-            f"optimize of table {snapshot.ref}: {spec.predicate} is not over its partition columns "
+            f"{spec.mode} of table {snapshot.ref}: {spec.predicate} is not over its partition columns "
             f"({', '.join(snapshot.partition_columns) or 'it has none'}); nothing was changed."
         )
     return found
@@ -87,8 +100,17 @@ def _check_columns(spec: OptimizeSpec, snapshot: Snapshot) -> None:
         raise InvalidConfig(f"optimize of table {snapshot.ref}: z-order is for {120 // _BITS} columns at most.")
 
 
-def _groups(files: Sequence[ScanFile], snapshot: Snapshot, target: int, *, whole: bool) -> Iterator[list[ScanFile]]:
-    """Files to write together: of one partition, and no more bytes than the target; ``whole``: all of a partition."""
+def _is_marked(file: ScanFile) -> bool:
+    """True for a file that is worth writing anew for the rows of it that are deleted."""
+    return file.deleted_rows > _MARKED * (file.rows or 0)
+
+
+def _groups(
+    files: Sequence[ScanFile], snapshot: Snapshot, target: int, *, least: int = 2, whole: bool = False
+) -> Iterator[list[ScanFile]]:
+    """Files to write together: of one partition, and no more bytes than the target; ``whole``: all of a partition. ``least`` files
+    make a group, and one by itself that is worth it.
+    """
     schema, columns = snapshot.schema, snapshot.partition_columns
     partitions: dict[Any, list[ScanFile]] = {}
     for file in sorted(files, key=lambda f: (f.size, f.path)):
@@ -97,17 +119,12 @@ def _groups(files: Sequence[ScanFile], snapshot: Snapshot, target: int, *, whole
         if whole:
             yield members
             continue
-        group: list[ScanFile] = []
+        groups: list[list[ScanFile]] = [[]]
         for file in members:
-            if file.size >= target * _SMALL:
-                break
-            if group and sum(f.size for f in group) + file.size > target:
-                if len(group) > 1:
-                    yield group
-                group = []
-            group.append(file)
-        if len(group) > 1:
-            yield group
+            if sum(f.size for f in groups[-1]) + file.size > target:
+                groups.append([])
+            groups[-1].append(file)
+        yield from (group for group in groups if len(group) >= least or (group and _is_marked(group[0])))
 
 
 def _together(

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 from duckrun.engines.spark.commit import SparkCommit
 from duckrun.engines.spark.create import clause
-from duckrun.engines.spark.errors import condition_of, errors_about
+from duckrun.engines.spark.errors import errors_about
 from duckrun.engines.spark.scratch import altered_rows
-from duckrun.engines.spark.sql import properties_list, quote, table_at, text_literal, to_spark
+from duckrun.engines.spark.sql import properties_list, quote, text_literal, to_spark
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
-from duckrun.formats.format import Alteration, Format, TableDefinition, below_retention
+from duckrun.formats.format import Alteration, Format, TableDefinition
 from duckrun.run.transaction import Transaction
 from duckrun.values import tables
 from duckrun.values.rows import Commit
 from duckrun.values.snapshot import Snapshot
-from duckrun.values.tables import AlterSpec, Change, ColumnSpec, CreateSpec, OptimizeSpec, TableSpec, VacuumSpec
+from duckrun.values.tables import AlterSpec, Change, ColumnSpec, CreateSpec, OptimizeSpec, PurgeSpec, TableSpec
 
 if TYPE_CHECKING:
     from duckrun.engines.spark.engine import SparkEngine
@@ -35,9 +35,20 @@ def count_breaking(engine: SparkEngine, snapshot: Snapshot, alteration: Alterati
 # -- compaction
 
 
-def optimize(engine: SparkEngine, spec: OptimizeSpec, snapshot: Snapshot, transaction: Transaction) -> Commit:
-    """OPTIMIZE, with ZORDER BY: one commit that changes no row."""
+def optimize(
+    engine: SparkEngine, spec: OptimizeSpec | PurgeSpec, snapshot: Snapshot, transaction: Transaction
+) -> Commit:
+    """OPTIMIZE, with ZORDER BY, or REORG … APPLY (PURGE): one commit that changes no row."""
     where = "" if spec.predicate is None else f" WHERE {to_spark(spec.predicate, spec.dialect)}"
+    if isinstance(spec, PurgeSpec):
+        return _statement(
+            engine,
+            spec,
+            snapshot,
+            transaction,
+            lambda table: f"REORG TABLE {table}{where} APPLY (PURGE)",
+            "Spark's REORG",
+        )
     order = f" ZORDER BY ({', '.join(map(quote, spec.z_order_by))})" if spec.z_order_by else ""
     unknown = [c for c in spec.z_order_by if c not in snapshot.schema.names]
     if unknown:
@@ -187,28 +198,3 @@ def _change(form: Format, change: Change, dialect: str, columns: Sequence[str]) 
         case tables.SetComment(comment, None):
             return f"SET TBLPROPERTIES ({properties_list({'comment': comment or ''})})"
     raise UnsupportedFeature(f"Spark has no ALTER TABLE for {type(change).__name__} on a table with such features")
-
-
-def vacuum(
-    engine: SparkEngine, spec: VacuumSpec, snapshot: Snapshot, transaction: Transaction
-) -> tuple[str, ...] | None:
-    """VACUUM, for a table with deletion vectors; None where deltalake's knows all its files."""
-    if "deletionVectors" not in snapshot.reader_features and not transaction.lake.format.only_spark(snapshot):
-        return None
-    storage, place = transaction.lake.storage, snapshot.ref.location
-    retain = "" if spec.retention_hours is None else f" RETAIN {float(spec.retention_hours)} HOURS"
-    check = {} if spec.enforce_retention else {"spark.databricks.delta.retentionDurationCheck.enabled": "false"}
-    text = f"VACUUM {table_at(engine.location_of(place))}{retain}"
-    before = {key["path"] for key in storage.keys(place)}
-    with errors_about(spec.mode, str(snapshot.ref), analysis=InvalidConfig), engine.settings(check):
-        try:
-            listed = engine.spark.sql(f"{text}{' DRY RUN' if spec.dry_run else ''}").collect()
-        except Exception as error:
-            if condition_of(error, "RETENTION", "Retention", "retention"):
-                raise below_retention(snapshot, spec) from error
-            raise
-    if spec.dry_run:
-        folder = place.partition("://")[2] if "://" in place else place
-        return tuple(sorted(str(row[0]).partition(folder + "/")[2] for row in listed))
-    after = {key["path"] for key in storage.keys(place)}
-    return tuple(sorted(path for path in before - after if not path.startswith("_delta_log/")))

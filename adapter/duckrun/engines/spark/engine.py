@@ -262,7 +262,6 @@ class SparkEngine(Engine):
     # -- a table as a whole (see engines/tables.py)
 
     instead = alter.instead
-    vacuum = alter.vacuum
     count_breaking = alter.count_breaking
     optimize = alter.optimize
 

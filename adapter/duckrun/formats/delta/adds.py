@@ -1,4 +1,5 @@
-"""The add actions of a version, letter by letter, for what deltalake's list of files leaves out: vectors, ids of rows, tags.
+"""The actions behind a version, letter by letter, for what deltalake's list of files leaves out: vectors, ids of rows, tags, and
+files that are removed.
 
 Source: Delta protocol, Action Reconciliation, Checkpoints.
 """
@@ -7,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import obstore
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from duckrun.formats.delta.delta import DeltaFormat
 
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.[0-9a-f-]{36})?\.(?:parquet|json)$")
+_SKEW = 24 * 3_600_000
+"""Milliseconds that the clock of a store may be behind those of writers."""
 
 
 def adds_of(form: DeltaFormat, snapshot: Snapshot, wanted: set[str]) -> dict[str, dict[str, Any]]:
@@ -48,21 +51,79 @@ def adds_of(form: DeltaFormat, snapshot: Snapshot, wanted: set[str]) -> dict[str
     return found
 
 
+def removes_since(form: DeltaFormat, snapshot: Snapshot, moment: float) -> Iterator[Mapping[str, Any]]:
+    """The actions that removed files at a moment (milliseconds since 1970) or later, a file maybe more than once: from the commits
+    after the newest checkpoint and from those that are as young, and from that checkpoint.
+
+    A checkpoint may drop removes that are older than the table's retention. (Delta protocol, Action Reconciliation.)
+    """
+    keys = {key["path"]: key["modified"] * 1000 for key in form.storage.keys(snapshot.ref.location, LOG)}
+    held, paths = _newest(keys, 0, snapshot.version)
+    for commit in form.actions_back(snapshot.ref, snapshot.version):
+        if commit.version <= held and keys.get(f"{LOG}/{commit.version:020d}.json", 0) < moment - _SKEW:
+            break
+        yield from (remove for remove in commit.removes if (remove.get("deletionTimestamp") or 0) >= moment)
+    for path in paths:
+        yield from _removes_in(form, snapshot, path, moment)
+
+
+def _removes_in(form: DeltaFormat, snapshot: Snapshot, path: str, moment: float) -> Iterator[Mapping[str, Any]]:
+    """The removes since a moment in one file of a checkpoint, and in its sidecars."""
+    raw = bytes(obstore.get(form.storage.store_at(snapshot.ref.location), path).bytes())
+    if path.endswith(".json"):
+        actions = [json.loads(line) for line in raw.splitlines() if line.strip()]
+    else:
+        file = pq.ParquetFile(pa.BufferReader(raw))
+        parts = ("remove.path", "remove.deletionTimestamp", "remove.deletionVector", "sidecar.path")
+        columns = [part for part in parts if part.partition(".")[0] in file.schema_arrow.names]
+        actions = (
+            [row for batch in file.iter_batches(columns=columns) for row in _kept(batch, moment)] if columns else []
+        )
+    for action in actions:
+        remove, sidecar = action.get("remove"), action.get("sidecar")
+        if remove is not None and (remove.get("deletionTimestamp") or 0) >= moment:
+            yield {key: _present(value) for key, value in remove.items()}
+        elif sidecar is not None:
+            yield from _removes_in(form, snapshot, f"{LOG}/_sidecars/{sidecar['path']}", moment)
+
+
+def _kept(batch: pa.RecordBatch, moment: float) -> list[dict[str, Any]]:
+    """The removes since a moment, and the sidecars, of many actions."""
+    keep = pa.array([False] * len(batch))
+    if "remove" in batch.schema.names:
+        at = pc.struct_field(batch.column("remove"), "deletionTimestamp")
+        keep = pc.fill_null(pc.greater_equal(at, int(moment)), False)
+    if "sidecar" in batch.schema.names:
+        keep = pc.or_(keep, pc.is_valid(batch.column("sidecar")))
+    return batch.filter(keep).to_pylist()
+
+
+def _newest(paths: Iterable[str], least: int, most: int) -> tuple[int, list[str]]:
+    """The newest whole checkpoint between two versions, and its files; -1 and none where there is no such checkpoint."""
+    versions: dict[int, list[re.Match[str]]] = {}
+    for path in paths:
+        match = _CHECKPOINT.search(path)
+        if match and max(least, 0) <= int(match[1]) <= most:
+            versions.setdefault(int(match[1]), []).append(match)
+    for version in sorted(versions, reverse=True):
+        single = [match for match in versions[version] if match[2] is None]
+        by_count: dict[str, list[re.Match[str]]] = {}
+        for match in versions[version]:
+            if match[2] is not None:
+                by_count.setdefault(match[3], []).append(match)
+        whole = (parts for count, parts in by_count.items() if len(parts) == int(count))
+        chosen = single[:1] or next(whole, [])
+        if chosen:
+            return version, [match.string for match in chosen]
+    return -1, []
+
+
 def _checkpoint(form: DeltaFormat, snapshot: Snapshot, least: int, wanted: set[str]) -> Iterator[dict[str, Any]]:
     """Some adds of the newest checkpoint that is no older than ``least`` and no newer than the snapshot."""
     store = form.storage.store_at(snapshot.ref.location)
-    versions: dict[int, list[str]] = {}
-    for key in form.storage.keys(snapshot.ref.location, LOG):
-        match = _CHECKPOINT.search(key["path"])
-        if match and max(least, 0) <= int(match[1]) <= snapshot.version:
-            versions.setdefault(int(match[1]), []).append(key["path"])
-    if not versions:
-        return
-    paths = versions[max(versions)]
-    parts = [p for p in paths if re.search(r"\.checkpoint\.\d{10}\.", p)]
-    single = [p for p in paths if p not in parts]
-    for path in single[:1] or parts:
-        raw = bytes(obstore.get(store, path if path.startswith(LOG) else f"{LOG}/{path}").bytes())
+    keys = (key["path"] for key in form.storage.keys(snapshot.ref.location, LOG))
+    for path in _newest(keys, least, snapshot.version)[1]:
+        raw = bytes(obstore.get(store, path).bytes())
         for action in _actions(raw, path, wanted):
             if action.get("add"):
                 yield action["add"]

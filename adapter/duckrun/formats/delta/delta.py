@@ -20,7 +20,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from duckrun.errors import StorageError, VersionNotReadable
-from duckrun.formats.delta import alteration, cautions, definition, maintenance, restore, types
+from duckrun.formats.delta import alteration, cautions, definition, maintenance, restore, types, vacuum
 from duckrun.formats.delta.bounds import column_figures
 from duckrun.formats.delta.commit import refuse_unknown_features, unknown_features, write_commit
 from duckrun.formats.delta.data_paths import respelled
@@ -54,7 +54,7 @@ class DeltaFormat:
     convert = maintenance.convert
     drop = maintenance.drop
     rename = maintenance.rename
-    vacuum = maintenance.vacuum
+    vacuum = vacuum.vacuum
     checkpoint = maintenance.checkpoint
     cleanup_log = maintenance.cleanup_log
     scratch = scratch

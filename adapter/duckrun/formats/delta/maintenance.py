@@ -1,10 +1,9 @@
-"""What deltalake does to a table as a whole, with no engine: vacuum, checkpoint, clean the log, convert a folder of Parquet."""
+"""What is done to a table as a whole with no engine: checkpoint, clean the log, drop, rename, convert a folder of Parquet."""
 
 from __future__ import annotations
 
 import json
 import logging
-import math
 import shutil
 import uuid
 from contextlib import ExitStack, suppress
@@ -24,14 +23,14 @@ from duckrun.formats.delta.data_paths import decoded
 from duckrun.formats.delta.definition import fields_of
 from duckrun.formats.delta.log import LOG, commit_properties
 from duckrun.formats.delta.long_logs import last_checkpoint
-from duckrun.formats.format import CommitTaken, below_retention
+from duckrun.formats.format import CommitTaken
 from duckrun.storage.locks import lock_path, table_lock
 from duckrun.storage.trouble import said, storage_error
 from duckrun.values.data_files import is_absolute
 from duckrun.values.names import DROPPED
 from duckrun.values.rows import AppTransaction
 from duckrun.values.snapshot import Snapshot, TableRef
-from duckrun.values.tables import ConvertSpec, VacuumSpec
+from duckrun.values.tables import ConvertSpec
 
 if TYPE_CHECKING:
     from duckrun.formats.delta.delta import DeltaFormat
@@ -41,31 +40,6 @@ log = logging.getLogger(__name__)
 _PARTITION = "="
 _INTERVAL = 10
 """Commits between two checkpoints where the table does not say (Delta's own default)."""
-
-
-def vacuum(form: DeltaFormat, snapshot: Snapshot, spec: VacuumSpec) -> tuple[str, ...]:
-    """Remove, or list, the files that no version within the retention uses. Returns their paths.
-
-    A file that is not in the log is removed once it is older than the retention itself: it may be staged for a commit
-    to come. What begins with an underscore or a dot stays. Raises InvalidConfig for a retention below the table's.
-    """
-    if "deletionVectors" in snapshot.reader_features:
-        raise UnsupportedFeature(
-            f"Table {snapshot.ref} has deletion vectors, whose files deltalake's vacuum does not know. Run this with engine: spark."
-        )
-    hours = None if spec.retention_hours is None else math.ceil(spec.retention_hours)
-    try:
-        removed = form.handle(snapshot.ref, snapshot.version).vacuum(
-            retention_hours=hours,
-            dry_run=spec.dry_run,
-            enforce_retention_duration=spec.enforce_retention,
-            full=True,
-        )
-    except DeltaError as error:
-        if "retention" in str(error).lower():
-            raise below_retention(snapshot, spec) from error
-        raise StorageError(f"vacuum of table {snapshot.ref}: {error}") from error
-    return tuple(sorted(removed))
 
 
 def checkpoint(form: DeltaFormat, snapshot: Snapshot) -> None:

@@ -31,6 +31,7 @@ from duckrun.values.tables import (
     DropCheck,
     DropColumn,
     OptimizeSpec,
+    PurgeSpec,
     RenameColumn,
     SetProperties,
     UnsetProperties,
@@ -55,6 +56,9 @@ def operation_of(new: NewCommit, snapshot: Snapshot | None) -> Operation:
             return Operation(kinds.pop() if len(kinds) == 1 else "ALTER TABLE")
         case OptimizeSpec():
             return _optimize(new.spec.predicate, new.spec.z_order_by)
+        case PurgeSpec():
+            predicate = listed([new.spec.predicate] if new.spec.predicate else [])
+            return Operation("REORG", {"predicate": predicate, "applyPurge": "true"})
     if snapshot is None or new.anew:
         assert new.definition is not None, "a table that is made has a definition"
         how = "CREATE TABLE" if snapshot is None else "CREATE OR REPLACE TABLE"
@@ -180,7 +184,7 @@ def metrics(
         found = {"numUpdatedRows": updated, "numCopiedRows": copied or 0, **files}
     elif operation == "DELETE":
         found = {"numDeletedRows": before if deleted is None else deleted, "numCopiedRows": copied or 0, **files}
-    elif operation == "OPTIMIZE":
+    elif operation in ("OPTIMIZE", "REORG"):
         found = files
     elif operation == "RESTORE":
         found = {

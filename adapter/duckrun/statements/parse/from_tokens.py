@@ -69,6 +69,19 @@ def _optimize(reader: TokenReader) -> Statement:
     return OnTable(name, tables.OptimizeSpec(predicate=predicate, z_order_by=z_order, dialect=reader.source.dialect))
 
 
+def _reorg(reader: TokenReader) -> Statement:
+    reader.accept("TABLE")
+    name, predicate = reader.name(), None
+    if reader.accept("WHERE"):
+        condition = reader.until("APPLY")
+        condition.parse()
+        predicate = condition.written
+    reader.expect("APPLY")
+    if reader.names_in_brackets() not in (("PURGE",), ("purge",)):
+        raise unsupported("REORG TABLE … APPLY of anything but (PURGE)")
+    return OnTable(name, tables.PurgeSpec(predicate=predicate, dialect=reader.source.dialect))
+
+
 def _vacuum(reader: TokenReader) -> Statement:
     name, hours = reader.name(), None
     if reader.accept("RETAIN"):
@@ -201,6 +214,7 @@ _BY_WORDS: dict[tuple[str, ...], Callable[[TokenReader], Statement]] = {
     ("DESC", "HISTORY"): _describe("history"),
     ("RESTORE",): _restore,
     ("OPTIMIZE",): _optimize,
+    ("REORG",): _reorg,
     ("VACUUM",): _vacuum,
     ("CONVERT", "TO", "DELTA"): _convert,
     ("SHOW",): _show,

@@ -1,0 +1,166 @@
+"""Files that no version within the retention needs, found and removed: of data, of deletion vectors, of changes, and strays.
+
+deltalake's own vacuum takes the files of live vectors for strays, and refuses tables with features that it could not write.
+Source: Delta protocol, Vacuum Protocol Check, Add CDC File; delta-spark's VacuumCommand, which removes the same files.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import time
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from duckrun.errors import InvalidConfig, UnsupportedFeature
+from duckrun.formats.delta.adds import adds_of, removes_since
+from duckrun.formats.delta.data_paths import decoded, spelled
+from duckrun.formats.delta.log import COPY, LOG
+from duckrun.formats.delta.protocol import WRITTEN
+from duckrun.formats.delta.vectors import vector_file
+from duckrun.formats.format import below_retention
+from duckrun.values.data_files import is_absolute
+from duckrun.values.snapshot import Snapshot
+from duckrun.values.tables import VacuumSpec
+
+if TYPE_CHECKING:
+    from duckrun.formats.delta.delta import DeltaFormat
+
+_RETENTION = "delta.deletedFileRetentionDuration"
+_DEFAULT = "interval 1 week"
+_MILLISECONDS = {
+    "week": 604_800_000, "day": 86_400_000, "hour": 3_600_000, "minute": 60_000, "second": 1000,
+    "millisecond": 1, "microsecond": Fraction(1, 1000), "nanosecond": Fraction(1, 1_000_000),
+}  # fmt: skip
+_PART = re.compile(r"\s*([+-]?)\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-z]+?)s?(?=\s|$)", re.IGNORECASE)
+_KNOWN = WRITTEN | {
+    "allowColumnDefaults", "checkpointProtection", "clustering", "columnMapping", "domainMetadata", "generatedColumns",
+    "icebergCompatV1", "icebergCompatV2", "identityColumns", "inCommitTimestamp", "invariants of columns",
+    "materializePartitionColumns", "rowTracking", "typeWidening", "typeWidening-preview", "v2Checkpoint",
+    "vacuumProtocolCheck", "variantShredding-preview", "variantType", "variantType-preview",
+}  # fmt: skip
+"""Features of which no file lies where adds, removes and vectors do not say."""
+_CHANGES, _ICEBERG = "_change_data", "metadata"
+
+
+def vacuum(form: DeltaFormat, snapshot: Snapshot, spec: VacuumSpec) -> tuple[str, ...]:
+    """The paths of the files that no version within the retention needs: removed, or with ``dry_run`` listed.
+
+    A file goes once it was removed from the table, and last modified, longer ago than the retention: one that the log does not
+    name may be staged for a commit to come. What begins with an underscore or a dot stays, but for files of changes; so do tables
+    inside the folder. Raises InvalidConfig for a retention below the table's, UnsupportedFeature for a table with features whose
+    files are not known.
+    """
+    refuse_unknown_files(snapshot)
+    before = time.time() * 1000 - _retention(snapshot, spec)
+    snapshot = form.snapshot(snapshot.ref)  # later than the moment: what was committed in between is younger, or live
+    keys = list(form.storage.keys(snapshot.ref.location))
+    needed = _needed(form, snapshot, before)
+    inner = _inner_tables(key["path"] for key in keys)
+    gone = sorted(
+        path
+        for path, modified in ((key["path"], key["modified"]) for key in keys)
+        if modified * 1000 < before
+        and path not in needed
+        and not _is_hidden(path, snapshot.partition_columns)
+        and not path.startswith(inner)
+    )
+    if not spec.dry_run:
+        form.storage.remove_files(snapshot.ref.location, gone)
+    return tuple(gone)
+
+
+def refuse_unknown_files(snapshot: Snapshot) -> None:
+    """Raise UnsupportedFeature for a table whose features may have files that its adds, removes and vectors do not name."""
+    unknown = sorted((snapshot.reader_features | snapshot.writer_features) - _KNOWN)
+    if unknown:
+        raise UnsupportedFeature(
+            f"vacuum of table {snapshot.ref}: it has the table feature {', '.join(unknown)}, of which this release does not know what "
+            "files belong to it. Nothing was removed. Run VACUUM with the engine that made the table."
+        )
+
+
+def milliseconds(interval: str) -> Fraction:
+    """How long an interval of a table property is, in milliseconds, in all spellings that Spark takes.
+
+    Raises ValueError for months and years, whose length varies, for less than nothing, and for anything else.
+
+    >>> float(milliseconds("interval 1 week 2 hours")), float(milliseconds("1.5 seconds")), float(milliseconds("INTERVAL 2 DAY -1 hour"))
+    (612000000.0, 1500.0, 169200000.0)
+    """
+    text = interval.strip()
+    text = text[len("interval") :] if re.match(r"interval\s", text, re.IGNORECASE) else text
+    at, total = 0, Fraction(0)
+    while at < len(text):
+        part = _PART.match(text, at)
+        unit = None if part is None else _MILLISECONDS.get(part[3].lower())
+        if part is None or unit is None or ("." in part[2] and part[3].lower() != "second"):
+            raise ValueError(f"{interval!r} is no interval of weeks, days, hours, minutes and seconds")
+        total += Fraction(part[2].rstrip(".") or 0) * unit * (-1 if part[1] == "-" else 1)
+        at = part.end()
+        at += len(text[at:]) - len(text[at:].lstrip())
+    if not text.strip() or total < 0:
+        raise ValueError(f"{interval!r} is no interval of some length")
+    return total
+
+
+def _retention(snapshot: Snapshot, spec: VacuumSpec) -> float:
+    """Milliseconds."""
+    said = snapshot.properties.get(_RETENTION, _DEFAULT)
+    try:
+        own = milliseconds(said)
+    except ValueError as error:
+        raise InvalidConfig(
+            f"vacuum of table {snapshot.ref}: its property {_RETENTION} cannot be read: {error}. Nothing was removed; set it to one "
+            f"like '{_DEFAULT}'."
+        ) from error
+    if spec.retention_hours is None:
+        return float(own)
+    asked = Fraction(spec.retention_hours) * _MILLISECONDS["hour"]
+    if asked < 0 or (spec.enforce_retention and asked < own):
+        raise below_retention(snapshot, spec)
+    return float(asked)
+
+
+def _needed(form: DeltaFormat, snapshot: Snapshot, before: float) -> set[str]:
+    """The paths of data files and files of vectors, below the table's folder, that some version since a moment has."""
+    files = snapshot.files()
+    found = {path for file in files for path in _below(file.path)}
+    marked = {spelled(file) for file in files if file.deletion_vector}
+    actions: list[Mapping[str, Any]] = list(adds_of(form, snapshot, marked).values()) if marked else []
+    actions += removes_since(form, snapshot, before)
+    for action in actions:
+        found.update(_below(decoded(action["path"])))
+        vector = vector_file(action["deletionVector"]) if action.get("deletionVector") else None
+        if vector is not None:
+            found.update(_below(decoded(vector) if is_absolute(vector) else vector))
+    return found
+
+
+def _below(path: str) -> Iterator[str]:
+    """The places in the table's folder that a path of the log may mean: of a whole path each of its ends, since one folder has
+    many spellings (``s3a://``, ``file:/``, links).
+    """
+    if not is_absolute(path):
+        yield posixpath.normpath(path)
+        return
+    parts = path.split("/")
+    yield from ("/".join(parts[at:]) for at in range(1, len(parts)))
+
+
+def _is_hidden(path: str, partition_columns: tuple[str, ...]) -> bool:
+    """True for what belongs to somebody else, as Spark's vacuum has it."""
+    first, *_ = parts = path.split("/")
+    if first.startswith(COPY):
+        return False
+    if first == _ICEBERG and len(parts) > 1:
+        return True
+    own = (_CHANGES, "_delta_index", *(f"{column}=" for column in partition_columns))
+    return any(part.startswith(("_", ".")) and not part.startswith(own) for part in parts)
+
+
+def _inner_tables(paths: Iterator[str]) -> tuple[str, ...]:
+    """The folders inside this one that are tables of their own, with a slash at the end."""
+    logs = (path.partition(f"/{LOG}/") for path in paths if not path.startswith((f"{LOG}/", COPY)))
+    return tuple({f"{folder}/" for folder, found, _ in logs if found})

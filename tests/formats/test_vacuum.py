@@ -1,0 +1,280 @@
+"""Vacuum removes what Spark's and deltalake's would, keeps what a version in retention needs, and knows what they do not."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+import duckrun
+from duckrun import DeleteSpec, PurgeSpec, RestoreSpec, Session, VacuumSpec, WriteSpec
+from duckrun.errors import InvalidConfig, UnsupportedFeature
+from duckrun.formats.delta import vectors
+from duckrun.formats.delta.vacuum import milliseconds
+from tests.lake import rows_of
+
+DAY = 24 * 3600
+PARTS = ("a b", "x/y", "50%", "ü=1", "_c")
+
+
+def rows(rng: random.Random, count: int = 200) -> pa.Table:
+    ids = [rng.randrange(10_000) for _ in range(count)]
+    return pa.table({"id": pa.array(ids, pa.int64()), "p": [PARTS[n % len(PARTS)] for n in ids]})
+
+
+def log(location: Path) -> list[Path]:
+    return sorted((location / "_delta_log").glob("*.json"))
+
+
+def spread_over_days(location: Path, first: int, last: int) -> None:
+    """As if the commits from ``first`` on had been made one a day, the newest ``last`` days ago: the log and its files say so."""
+    commits = [path for path in log(location) if int(path.stem) >= first]
+    for days, commit in enumerate(reversed(commits), last):
+        moment = time.time() - days * DAY - DAY / 2
+        actions = [json.loads(line) for line in commit.read_text().splitlines()]
+        for action in actions:
+            if "remove" in action:
+                action["remove"]["deletionTimestamp"] = int(moment * 1000)
+        commit.write_text("\n".join(map(json.dumps, actions)))
+        os.utime(commit, (moment, moment))
+    for checksum in (location / "_delta_log").glob("*.crc"):
+        checksum.unlink()
+
+
+def old_files(location: Path, days: float) -> None:
+    """All files of a table, but for its log, are as old as this."""
+    moment = time.time() - days * DAY
+    for path in location.rglob("*"):
+        if path.is_file() and "_delta_log" not in path.parts:
+            os.utime(path, (moment, moment))
+
+
+def listed_by_spark(spark: Any, location: Path, days: float) -> set[str]:
+    found = spark.sql(f"VACUUM delta.`{location}` RETAIN {days * 24} HOURS DRY RUN").collect()
+    paths = {str(row[0]).partition(f"{location}/")[2] for row in found}
+    return {path for path in paths if (location / path).is_file()}
+
+
+def listed(session: Session, name: str, days: float) -> set[str]:
+    spec = VacuumSpec(retention_hours=days * 24, dry_run=True, enforce_retention=False)
+    return set(session.execute(name, spec).removed)
+
+
+def change(session: Session, rng: random.Random, marking: bool) -> None:
+    """One commit of some kind."""
+    newest = session.table("t").snapshot().version
+    low = rng.randrange(9000)
+    mode = "deletion_vectors" if marking else "copy_on_write"
+    match rng.randrange(6):
+        case 0:
+            session.execute("t", WriteSpec("append"), rows(rng))
+        case 1 | 2 | 3:
+            session.execute("t", DeleteSpec(f"id BETWEEN {low} AND {low + rng.choice((30, 2000))}", merge_mode=mode))
+        case 4:
+            session.table("t").optimize().executeCompaction()
+        case 5:
+            session.execute("t", RestoreSpec(version=rng.randrange(max(0, newest - 3), newest + 1)))
+
+
+@pytest.mark.parametrize("marking", [False, True], ids=["copied", "marked"])
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_listed_is_what_spark_and_deltalake_list(
+    duck: Session, root: Path, spark: Any, marking: bool, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vectors, "_INLINE", 0)  # a vector in the log ends Spark's vacuum, as another test shows
+    rng = random.Random(seed)
+    location = root / "main" / "t"
+    duck.execute("t", WriteSpec("overwrite", partition_by=("p",)), rows(rng, 500))
+    for _ in range(8):
+        change(duck, rng, marking)
+    if marking:
+        spark.sql(f"DELETE FROM delta.`{location}` WHERE id % 3 = 0")
+        spark.sql(f"UPDATE delta.`{location}` SET id = id + 1 WHERE id % 5 = 0")
+    spread_over_days(location, 0, 8)
+    middle = int(log(location)[-1].stem)
+    duck.table("t").checkpoint()
+    for commit in log(location)[: rng.choice((0, 3))]:
+        commit.unlink()
+    for _ in range(4):
+        change(duck, rng, marking)
+    spread_over_days(location, middle + 1, 1)
+    old_files(location, 40)
+    for stray, age in (
+        ("part-stray.parquet", 3),
+        ("_change_data/cdc.parquet", 5),
+        ("_mine/x", 50),
+        ("p=50%25/new", 0.1),
+    ):
+        (location / stray).parent.mkdir(exist_ok=True)
+        (location / stray).write_bytes(b"stray")
+        os.utime(location / stray, (time.time() - age * DAY,) * 2)
+    copied = root / "main" / f"copy_{seed}_{marking}"  # at a place that no session remembers
+    shutil.copytree(location, copied)
+    name = copied.name
+    spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    try:
+        wanted = {days: listed_by_spark(spark, copied, days) for days in (0, 1, 4, 9, 14, 30)}
+    finally:
+        spark.conf.unset("spark.databricks.delta.retentionDurationCheck.enabled")
+    assert {days: listed(duck, name, days) for days in wanted} == wanted
+    assert len(wanted[0]) > len(wanted[9]) > 0
+    if not marking:
+        table = DeltaTable(copied)
+        theirs = {
+            days: set(table.vacuum(days * 24, dry_run=True, enforce_retention_duration=False, full=True))
+            for days in wanted
+        }
+        assert theirs == wanted
+    before = rows_of(duck.sql(f"SELECT * FROM {name}"))
+    removed = duck.execute(name, VacuumSpec(retention_hours=4 * 24, enforce_retention=False)).removed
+    assert set(removed) == wanted[4] and not any((copied / path).exists() for path in removed)
+    assert rows_of(duck.sql(f"SELECT * FROM {name}")) == before
+    frame = spark.read.format("delta").load(str(copied))
+    assert sorted(tuple(row) for row in frame.select("id", "p").collect()) == sorted(before)
+    for version in range(
+        middle + 1, duck.table(name).snapshot().version + 1
+    ):  # each of them younger than the retention
+        assert duck.table(name).toDF(version=version).count() == duck.table("t").toDF(version=version).count()
+
+
+def marked(session: Session, *, deleted: tuple[int, ...] = (7, 11)) -> Path:
+    """A table of one file with vectors in files of their own: a version for each vector, and the folder."""
+    session.execute("t", WriteSpec("overwrite"), duckrun.SQL("SELECT range AS id FROM range(20000)"))
+    for divisor in deleted:
+        session.execute("t", DeleteSpec(f"id % {divisor} = 5", merge_mode="deletion_vectors"))
+    return Path(session.table("t").snapshot().ref.location)
+
+
+def test_vectors_of_versions_in_retention_stay_and_the_others_go(duck: Session) -> None:
+    location = marked(duck)
+    assert len(list(location.glob("*.bin"))) == 2
+    old_files(location, 40)
+    assert duck.table("t").vacuum().removed == ()
+    assert duck.table("t").toDF(version=1).count() == 20_000 - len(range(5, 20_000, 7))
+    spread_over_days(location, 0, 8)
+    [gone] = duck.table("t").vacuum().removed
+    assert gone.endswith(".bin") and len(list(location.glob("*.bin"))) == 1
+    kept = [n for n in range(20_000) if n % 7 != 5 and n % 11 != 5]
+    assert sorted(rows_of(duck.sql("SELECT * FROM t"))) == [(n,) for n in kept]
+
+
+def test_vectors_stay_where_only_a_checkpoint_names_them(duck: Session) -> None:
+    location = marked(duck)
+    duck.table("t").checkpoint()
+    for commit in log(location):
+        commit.unlink()
+    old_files(location, 40)
+    assert duck.table("t").vacuum().removed == ()
+    removed = duck.execute("t", VacuumSpec(retention_hours=0, enforce_retention=False)).removed
+    assert len(removed) == 1 and removed[0].endswith(".bin")
+    kept = [n for n in range(20_000) if n % 7 != 5 and n % 11 != 5]
+    assert sorted(rows_of(duck.sql("SELECT * FROM t"))) == [(n,) for n in kept]
+
+
+def test_a_vector_in_the_log_ends_the_vacuum_of_spark_and_not_ours(duck: Session, spark: Any) -> None:
+    """VacuumCommand.getDeletionVectorRelativePathAndSize has no case for a vector without a file (delta-spark 4.4.0)."""
+    location = marked(duck, deleted=(1000,))
+    assert not list(location.glob("*.bin"))
+    with pytest.raises(Exception, match="MatchError"):
+        spark.sql(f"VACUUM delta.`{location}` DRY RUN").collect()
+    assert duck.table("t").vacuum().removed == ()
+
+
+def test_versions_with_other_vectors_come_back(duck: Session, spark: Any) -> None:
+    location = marked(duck)
+    counts = [duck.table("t").toDF(version=version).count() for version in range(3)]
+    duck.execute("t", PurgeSpec())
+    for version in (1, 2, 0, 1):
+        duck.execute("t", RestoreSpec(version=version))
+        assert duck.sql("SELECT count(*) FROM t").toArrow().column(0)[0].as_py() == counts[version]
+        assert spark.read.format("delta").load(str(location)).count() == counts[version]
+    old_files(location, 40)
+    duck.execute("t", VacuumSpec(retention_hours=0, enforce_retention=False))
+    assert duck.table("t").toDF().count() == counts[1] and len(list(location.glob("*.bin"))) == 1
+    duck.execute("t", DeleteSpec("id < 100"))
+    assert sorted(rows_of(duck.sql("SELECT * FROM t"))) == [(n,) for n in range(100, 20_000) if n % 7 != 5]
+
+
+def test_files_that_the_log_names_by_their_whole_path_stay(duck: Session) -> None:
+    location = marked(duck)
+    for commit in log(location):
+        text = commit.read_text().replace('"path": "', f'"path": "file://{location}/')
+        commit.write_text(text)
+    old_files(location, 40)
+    duckrun.connect(duck.lake.root).execute("t", VacuumSpec(retention_hours=0, enforce_retention=False))
+    assert len(list(location.glob("*.parquet"))) == 1
+
+
+def test_another_table_inside_the_folder_stays(duck: Session) -> None:
+    location = marked(duck)
+    duck.execute("u", WriteSpec("overwrite"), pa.table({"n": [1]}))
+    shutil.copytree(location.parent / "u", location / "sub" / "u")
+    old_files(location, 40)
+    removed = duck.execute("t", VacuumSpec(retention_hours=0, enforce_retention=False)).removed
+    assert [path for path in removed if not path.endswith(".bin")] == []
+    assert DeltaTable(location / "sub" / "u").to_pyarrow_table().num_rows == 1
+
+
+def test_a_feature_whose_files_are_not_known_is_refused_by_name(duck: Session) -> None:
+    location = marked(duck, deleted=(7,))
+    body = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["deletionVectors"],
+                         "writerFeatures": ["deletionVectors", "appendOnly", "invariants", "hidingPlaces"]}}  # fmt: skip
+    (location / "_delta_log" / f"{2:020d}.json").write_text(json.dumps(body))
+    with pytest.raises(UnsupportedFeature, match=r"(?s)main\.t.*hidingPlaces.*Nothing was removed"):
+        duck.execute("t", VacuumSpec(retention_hours=0, enforce_retention=False))
+    assert len(list(location.glob("*.bin"))) == 1
+
+
+@pytest.mark.parametrize(
+    "interval",
+    [
+        "interval 1 week",
+        "7 days",
+        "INTERVAL 168 HOURS",
+        "interval 6 days 23 hours 3600 seconds",
+        "interval 1 week -0 day",
+    ],
+)
+def test_the_retention_of_a_table_in_the_spellings_of_spark(duck: Session, interval: str) -> None:
+    location = marked(duck, deleted=(7,))
+    properties = {"delta.enableDeletionVectors": "true", "delta.deletedFileRetentionDuration": interval}
+    meta = duck.lake.format.definition(duck.table("t").snapshot()).action()
+    (location / "_delta_log" / f"{2:020d}.json").write_text(
+        json.dumps({"metaData": {**meta, "configuration": properties}})
+    )
+    with pytest.raises(InvalidConfig, match=r"(?s)main\.t.*enforce_retention"):
+        duck.execute("t", VacuumSpec(retention_hours=167.99))
+    assert duck.execute("t", VacuumSpec(retention_hours=168)).removed == ()
+    for name, days in (("part-old.parquet", 7.01), ("part-young.parquet", 6.99)):
+        (location / name).write_bytes(b"killed")
+        os.utime(location / name, (time.time() - days * DAY,) * 2)
+    assert duck.table("t").vacuum().removed == ("part-old.parquet",)
+
+
+UNITS = {"weeks": 7 * DAY, "days": DAY, "hours": 3600, "minutes": 60, "seconds": 1, "milliseconds": 1e-3}
+
+
+@pytest.mark.parametrize(
+    "text", ["interval 1 month", "1.5 days", "", "interval", "-1 day", "seven days", "5", "1 day x"]
+)
+def test_no_interval_is_guessed(text: str) -> None:
+    with pytest.raises(ValueError, match="interval"):
+        milliseconds(text)
+
+
+def test_intervals_are_those_of_spark(spark: Any) -> None:
+    rng = random.Random(1)
+    for count, prefix in itertools.product((1, 2, 4), ("", "interval ", "INTERVAL  ")):
+        chosen = rng.sample(sorted(UNITS), count)
+        text = prefix + " ".join(f"{rng.choice(('', '+'))}{rng.randrange(50)} {unit}" for unit in chosen)
+        found = spark.sql(f"SELECT unix_millis(TIMESTAMP'1970-01-01 00:00:00Z' + CAST('{text}' AS INTERVAL)) AS ms")
+        assert found.collect()[0]["ms"] == milliseconds(text), text
