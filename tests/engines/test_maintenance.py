@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from duckrun import SQL, ReadOnlyLake, WriteSpec, connect
-from duckrun.errors import InvalidConfig, TableNotFound, UnsupportedFeature
+from duckrun.errors import InvalidConfig, TableNotFound
 from duckrun.session import Session
 from duckrun.values.rows import DeleteSpec, ReadSpec
 from duckrun.values.tables import AlterSpec, ColumnSpec, CreateSpec, OptimizeSpec, SetProperties, VacuumSpec
@@ -227,10 +227,38 @@ def test_files_with_deletion_vectors_are_written_anew_by_duckdb(duck: Session, s
         duck.table("main.t").optimize().executeCompaction()
         assert not any(f.deletion_vector for f in duck.table("main.t").snapshot().files())
         assert other.scan("main.t").count() == duck.scan("main.t").count() == 196
-        with pytest.raises(UnsupportedFeature, match=r"(?s)main\.t.*engine: spark"):
-            duck.table("main.t").vacuum()
         gone = other.execute("main.t", VacuumSpec(retention_hours=0, enforce_retention=False))
         assert gone.removed and other.scan("main.t").count() == 196
+
+
+def test_a_purge_leaves_no_row_that_is_only_marked(session: Session) -> None:
+    session.execute("main.t", WriteSpec("append", partition_by=("day",)), rows("a", *range(100)))
+    session.execute("main.t", WriteSpec("append"), rows("b", *range(100, 200)))
+    assert session.table("main.t").purge().version is None
+    session.execute("main.t", DeleteSpec("id % 50 = 0", merge_mode="deletion_vectors"))
+    session.execute("main.t", WriteSpec("append"), rows("c", 300))
+    kept = sorted(rows_of(session.scan("main.t", ReadSpec(columns=("id",)))))
+    marked = [file for file in session.table("main.t").snapshot().files() if file.deletion_vector]
+    assert len(marked) == 2
+    session.sql("REORG TABLE main.t WHERE day = 'a' APPLY (PURGE)")
+    assert sum(file.deletion_vector for file in session.table("main.t").snapshot().files()) == 1
+    result = session.table("main.t").purge()
+    assert (result.mode, result.files_removed, result.files_after) == ("purge", 1, 3)
+    assert not any(file.deletion_vector for file in session.table("main.t").snapshot().files())
+    assert sorted(rows_of(session.scan("main.t", ReadSpec(columns=("id",))))) == kept
+    actions = [a for line in log_of(session, result.version or 0) for a in (line.get("add"), line.get("remove")) if a]
+    assert len(actions) == 2 and not any(action["dataChange"] for action in actions)
+    assert session.table("main.t").history(1)[0]["operation"] == "REORG"
+
+
+@pytest.mark.parametrize(("share", "rewritten"), [(4, False), (6, True)])
+def test_compaction_takes_a_single_file_of_which_many_rows_are_deleted(
+    duck: Session, share: int, rewritten: bool
+) -> None:
+    duck.execute("main.t", WriteSpec("append"), rows("a", *range(1000)))
+    duck.execute("main.t", DeleteSpec(f"id % 100 < {share}", merge_mode="deletion_vectors"))
+    assert (duck.table("main.t").optimize().executeCompaction().version is not None) is rewritten
+    assert duck.scan("main.t").count() == 1000 - 10 * share
 
 
 @pytest.mark.parametrize("cleaned", [True, False])

@@ -797,6 +797,7 @@ def _keeping() -> Iterator[Case]:
         s, "OPTIMIZE … WHERE", "optimize days where day = 'a'", ((1, "a"), (2, "a"), (3, "b")), "select * from days"
     )
     yield Case(s, "OPTIMIZE … ZORDER BY", "optimize orders zorder by (id, qty)", ALL)
+    yield Case(s, "REORG … APPLY (PURGE)", "reorg table orders apply (purge)", ALL)
     yield Case(s, "VACUUM … DRY RUN", "vacuum orders retain 168 hours dry run", ALL)
     yield Case(s, "VACUUM", "vacuum orders", ALL)
     yield Case(

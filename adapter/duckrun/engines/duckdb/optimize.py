@@ -44,7 +44,8 @@ def optimize(
     """
     transaction.lake.format.refuse_unknown_features(snapshot)
     chosen = _chosen(spec, snapshot, cursor)
-    target, z_order_by = _target(snapshot), ()
+    target = _target(snapshot)
+    z_order_by: tuple[str, ...] = ()
     if isinstance(spec, PurgeSpec):
         groups = _groups([file for file in chosen if file.deletion_vector], snapshot, target, least=1)
         none = "no row is marked as deleted"

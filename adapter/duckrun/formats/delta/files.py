@@ -69,7 +69,13 @@ def _deleted_rows(table: DeltaTable, paths: set[str]) -> dict[str, int]:
     found = {}
     for uri, kept in zip(vectors.column("filepath"), vectors.column("selection_vector"), strict=True):
         whole = decoded(str(uri.as_py()).removeprefix("file://"))
-        beyond = (whole.removeprefix(decoded(location)), whole.removeprefix(location), whole, f"file:{whole}")
+        beyond = (
+            whole.removeprefix(decoded(location)),
+            whole.removeprefix(location),
+            whole,
+            f"file:{whole}",
+            f"file://{whole}",
+        )
         path = next((path for path in beyond if path in paths), None)
         if path is None:
             raise StorageError(

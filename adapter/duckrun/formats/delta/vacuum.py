@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _RETENTION = "delta.deletedFileRetentionDuration"
 _DEFAULT = "interval 1 week"
-_MILLISECONDS = {
+_MILLISECONDS: dict[str, int | Fraction] = {
     "week": 604_800_000, "day": 86_400_000, "hour": 3_600_000, "minute": 60_000, "second": 1000,
     "millisecond": 1, "microsecond": Fraction(1, 1000), "nanosecond": Fraction(1, 1_000_000),
 }  # fmt: skip
@@ -117,7 +117,7 @@ def _retention(snapshot: Snapshot, spec: VacuumSpec) -> float:
         ) from error
     if spec.retention_hours is None:
         return float(own)
-    asked = Fraction(spec.retention_hours) * _MILLISECONDS["hour"]
+    asked = Fraction(spec.retention_hours) * 3_600_000
     if asked < 0 or (spec.enforce_retention and asked < own):
         raise below_retention(snapshot, spec)
     return float(asked)
