@@ -79,6 +79,7 @@ GOALS: Sequence[Goal] = (
             side,
             "at most",
             1.5,
+            scales=(1, 5, 10),
             spread=True,
         )
         for side in (VECTORS, COPY)

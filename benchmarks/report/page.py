@@ -57,12 +57,12 @@ def _conditions(figures: Figures) -> Iterator[str]:
     cores, memory = psutil.cpu_count(), psutil.virtual_memory().total / 2**30
     packages = ", ".join(f"{name} {version(name)}" for name in ("duckdb", "deltalake", "polars", "pyspark", "dagster"))
     rounds = sorted({1 + max(t.number for t in figures.turns(each.job, each.side, each.scale)) for each in turns})
-    several = "" if not rounds else f"{rounds[0]}" if len(rounds) == 1 else f"{rounds[0]} to {rounds[-1]}"
+    several = "0" if not rounds else f"{rounds[0]}" if len(rounds) == 1 else f"{rounds[0]} to {rounds[-1]}"
     checked = sum(each.rows or 0 for each in turns)
     busy = statistics.median(each.busy for each in turns) if turns else 0.0
     yield f"{cores} cores, {memory:.0f} GiB, {platform.system()}, Python {platform.python_version()};"
     yield f"{packages}."
-    yield f"{several} rounds of each job, {checked:,} rows compared and found equal; before a turn other work"
+    yield f"Rounds of each job: {several}; {checked:,} rows compared and found equal; before a turn other work"
     yield f"took {busy:.0f} % of the processors (median)."
 
 
