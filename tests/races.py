@@ -6,6 +6,7 @@ orders gives, or ours is an error and the table is as the other left it.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -15,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, Field, write_deltalake
+from deltalake import DeltaTable, Field, QueryBuilder, write_deltalake
 from deltalake.schema import PrimitiveType
 
 from duckrun.engines.duckdb.writers import delta_rs, staged
@@ -35,16 +36,33 @@ def arrow(rows: Rows) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=SCHEMA)
 
 
-def make(location: Path, *, partitioned: bool = True) -> None:
-    """The table as it is before the race: two commits of plain deltalake, so that a compaction has something to do."""
+def make(location: Path, *, partitioned: bool = True, marking: bool = False) -> None:
+    """The table as it is before the race: two commits of plain deltalake, so that a compaction has something to do. ``marking``: its
+    rows leave it by deletion vectors, as a third commit says.
+    """
     for part in (START[:1], START[1:]):
         write_deltalake(location, arrow(part), mode="append", partition_by=["p"] if partitioned else None)
+    if not marking:
+        return
+    log = location / "_delta_log"
+    actions = map(json.loads, (log / f"{0:020d}.json").read_text().splitlines())
+    definition = next(action["metaData"] for action in actions if "metaData" in action)
+    features = {
+        "readerFeatures": ["deletionVectors"],
+        "writerFeatures": ["deletionVectors", "appendOnly", "invariants"],
+    }
+    changed = [
+        {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}},
+        {"metaData": {**definition, "configuration": {"delta.enableDeletionVectors": "true"}}},
+    ]
+    (log / f"{2:020d}.json").write_text("\n".join(map(json.dumps, changed)))
 
 
 def held(location: Path) -> Counter[tuple[Any, ...]]:
     """The rows that an independent reader finds."""
-    found = pa.table(DeltaTable(location).to_pyarrow_table()).to_pylist()
-    return counted(found)
+    engine = QueryBuilder().register("found", DeltaTable(location))
+    names = ", ".join(f'"{name}"' for name in COLUMNS)
+    return counted(pa.table(engine.execute(f"SELECT {names} FROM found").read_all()).to_pylist())
 
 
 def counted(rows: Rows) -> Counter[tuple[Any, ...]]:

@@ -12,6 +12,7 @@ import pytest
 
 import duckrun
 from duckrun import SQL, DuckrunError, MergeSpec, Session, WriteSpec
+from duckrun.engines.duckdb import change
 from duckrun.values.rows import DeleteInsertSpec
 from tests import races
 from tests.races import CONSTANT_SOURCE, FOREIGN, MOMENTS, SOURCES, Foreign, LetIn, Rows, Source
@@ -69,17 +70,25 @@ def by_stream(session: Session, table: str, mode: str, source: Source) -> Callab
 SURFACES = {"sql": by_statement, "frame": by_frame, "relation": by_stream}
 
 
+@pytest.fixture(params=["written anew", "marked"])
+def leaving(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """How rows leave the tables: True by deletion vectors, however many of a file."""
+    monkeypatch.setattr(change, "_SHARE", 1.0)
+    return request.param == "marked"
+
+
 def race(
     session: Session,
     let_in: LetIn,
     lake: Path,
     foreign: Foreign,
     prepare: Callable[[str], tuple[Callable[[], Any], Any, bool]],
+    marking: bool,
 ) -> None:
     """Each moment, with the lock and without it; the order is that of the model, or ours failed."""
     for number, (moment, locked) in enumerate(itertools.product(MOMENTS, (True, False))):
         table, location = f"main.t{number}", lake / "main" / f"t{number}"
-        races.make(location)
+        races.make(location, marking=marking)
         write, model, of_itself = prepare(table)
         if not locked:
             let_in.lock_away()
@@ -95,18 +104,25 @@ def race(
 
 
 @pytest.mark.matrix
-@pytest.mark.drawn(5)
+@pytest.mark.drawn(10)
 @pytest.mark.parametrize("foreign", FOREIGN, ids=races.named(FOREIGN))
 @pytest.mark.parametrize("source", SOURCES, ids=races.named(SOURCES))
 @pytest.mark.parametrize("mode", SPECS)
 @pytest.mark.parametrize("surface", SURFACES)
 def test_a_commit_in_between_is_before_or_after_ours(
-    opened: Session, let_in: LetIn, lake: Path, surface: str, mode: str, source: Source, foreign: Foreign
+    opened: Session,
+    let_in: LetIn,
+    lake: Path,
+    surface: str,
+    mode: str,
+    source: Source,
+    foreign: Foreign,
+    leaving: bool,
 ) -> None:
     def prepare(table: str) -> tuple[Callable[[], Any], Any, bool]:
         return SURFACES[surface](opened, table, mode, source), races.Write(mode, source), source is not CONSTANT_SOURCE
 
-    race(opened, let_in, lake, foreign, prepare)
+    race(opened, let_in, lake, foreign, prepare, leaving)
 
 
 def _update(rows: Rows) -> Rows:
@@ -144,18 +160,18 @@ CHANGES: dict[str, tuple[str, Callable[[Rows], Rows], bool]] = {
 }
 
 
-@pytest.mark.drawn(5)
+@pytest.mark.drawn(10)
 @pytest.mark.parametrize("foreign", FOREIGN, ids=races.named(FOREIGN))
-@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("statement", CHANGES)
 def test_a_commit_in_between_is_before_or_after_a_statement(
-    opened: Session, let_in: LetIn, lake: Path, change: str, foreign: Foreign
+    opened: Session, let_in: LetIn, lake: Path, statement: str, foreign: Foreign, leaving: bool
 ) -> None:
-    text, model, of_itself = CHANGES[change]
+    text, model, of_itself = CHANGES[statement]
 
     def prepare(table: str) -> tuple[Callable[[], Any], Any, bool]:
         return lambda: opened.sql(text.format(t=table)), model, of_itself
 
-    race(opened, let_in, lake, foreign, prepare)
+    race(opened, let_in, lake, foreign, prepare, leaving)
 
 
 def test_sql_that_lost_its_race_is_computed_again_and_a_frame_is_refused(

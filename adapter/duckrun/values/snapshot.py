@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
+from duckrun.values.columns import holds
 from duckrun.values.names import url_of
 from duckrun.values.rows import ColumnFigures, ReadSpec, ScanFile
 
@@ -99,6 +100,15 @@ class Snapshot:
         return self.make_scan_sql(self, **options)
 
     @property
+    def idle_features(self) -> frozenset[str]:
+        """Features that the table lists and none of its columns uses: deltalake lists ``variantType`` beside others."""
+        return (
+            frozenset()
+            if any(holds(field.type, _may_be_variant) for field in self.schema)
+            else frozenset({"variantType"})
+        )
+
+    @property
     def stored_schema(self) -> pa.Schema:
         """The columns of this version, also where ``schema`` is what they will be."""
         return self.schema
@@ -172,6 +182,11 @@ class Scan:
         values |= {"ref": TableRef(**values["ref"]), "schema": schema_from_text(values["schema"])}
         values["spec"] = ReadSpec(None if columns is None else tuple(columns), **values["spec"])
         return cls(**values | {"files": tuple(ScanFile(**file) for file in values["files"])})
+
+
+def _may_be_variant(kind: pa.DataType) -> bool:
+    """True for a type as the columns of variants have it in Arrow. Source: Delta protocol, Variant Data Type."""
+    return pa.types.is_struct(kind) and {field.name for field in kind} >= {"metadata", "value"}
 
 
 def schema_to_text(schema: pa.Schema) -> str:

@@ -45,7 +45,7 @@ _YEARS = {
 
 def check_features(snapshot: Snapshot) -> None:
     """Raise UnsupportedFeature for a table whose features a write of ours would not keep."""
-    unknown = snapshot.writer_features - _WRITER_FEATURES
+    unknown = snapshot.writer_features - _WRITER_FEATURES - snapshot.idle_features
     if unknown:
         raise UnsupportedFeature(
             f"Table {snapshot.ref} uses {', '.join(sorted(unknown))}, with which the duckdb engine cannot write. "

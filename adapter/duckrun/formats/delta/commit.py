@@ -88,7 +88,7 @@ def write_commit(
 
 def unknown_features(snapshot: Snapshot) -> frozenset[str]:
     """The features of a table that ask of a commit what this one does not do."""
-    return (snapshot.reader_features | snapshot.writer_features) - _KNOWN
+    return (snapshot.reader_features | snapshot.writer_features) - _KNOWN - snapshot.idle_features
 
 
 def refuse_unknown_features(snapshot: Snapshot) -> None:
