@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import duckdb
 import numpy as np
 import pytest
 from deltalake import DeltaTable, QueryBuilder
+from pyroaring import BitMap64
 
 import duckrun
 from duckrun import DeleteSpec, MergeSpec, Session, UpdateSpec, WriteSpec
@@ -44,7 +46,7 @@ def test_a_table_whose_rows_are_marked_is_the_same_to_every_reader(
     duck.execute("t", WriteSpec("overwrite", partition_by=partition_by), numbers(20_000))
     model = {n: f"v{n}" for n in range(20_000)}
     steps = [
-        (DeleteSpec("id % 1000 = 3", merge_mode="deletion_vectors"), None),  # in the log itself
+        (DeleteSpec("id % 1000 = 3", merge_mode="deletion_vectors"), None),
         (UpdateSpec({"v": "'new'"}, predicate="id % 7 = 5"), None),  # in a file, with those of before
         (
             MergeSpec(("id",)),
@@ -59,13 +61,6 @@ def test_a_table_whose_rows_are_marked_is_the_same_to_every_reader(
     model |= {4: "four", 20_001: "more"}
     wanted = sorted((n, f"p{n % 2}", v) for n, v in model.items())
     location = root / "main" / "t"
-    marked = [
-        add["deletionVector"]["storageType"]
-        for version in (1, 2)
-        for add in adds(location, version)
-        if "deletionVector" in add
-    ]
-    assert set(marked) == {"i", "u"}
     assert sorted(rows_of(duck.sql("SELECT id, p, v FROM t"))) == wanted
     assert read_by_others(location) == [wanted, wanted]
     frame = spark.read.format("delta").load(str(location))
@@ -93,13 +88,42 @@ def test_the_vectors_of_spark_are_read(duck: Session, root: Path, spark: Any) ->
 def test_vectors_come_back_as_they_were_written(duck: Session) -> None:
     duck.execute("t", WriteSpec("overwrite"), numbers(3))
     form, ref = duck.lake.format, duck.table("t").snapshot().ref
-    from pyroaring import BitMap64
-
     random = np.random.default_rng(0)
     sets = [{0}, {1, 2**33 + 5, 2**40}, set(random.integers(0, 10**7, 50_000).tolist()), set(range(10**6)), {7}]
     descriptors = write_vectors(form, ref, [BitMap64(each) for each in sets])
-    assert [d["storageType"] for d in descriptors] == ["i", "i", "u", "i", "i"]
+    assert [d["storageType"] for d in descriptors] == ["u"] * 5
     assert [set(read_vector(form, ref, d).to_array().tolist()) for d in descriptors] == sets
+
+
+def in_the_log(rows: set[int]) -> dict[str, Any]:
+    """The descriptor of a vector that stands in the log itself. Source: Delta protocol, Deletion Vectors; https://rfc.zeromq.org/spec/32"""
+    letters = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+    data = struct.pack("<i", 1681511377) + BitMap64(rows).serialize()
+    text = ""
+    for (number,) in struct.iter_unpack(">I", data + b"\0" * (-len(data) % 4)):
+        text += "".join(letters[number // 85**place % 85] for place in (4, 3, 2, 1, 0))
+    return {"storageType": "i", "pathOrInlineDv": text, "sizeInBytes": len(data), "cardinality": len(rows)}
+
+
+GONE = {3, 4, 7, 11, 18, 29}
+IN_THE_LOG = in_the_log(GONE)
+
+
+def test_a_vector_in_the_log_itself_is_read_and_united(duck: Session, root: Path) -> None:
+    duck.execute("t", WriteSpec("overwrite"), numbers(20_000))
+    duck.execute("t", DeleteSpec("id < 6", merge_mode="deletion_vectors"))
+    commit = root / "main" / "t" / "_delta_log" / f"{1:020d}.json"
+    actions = [json.loads(line) for line in commit.read_text().splitlines()]
+    for action in actions:
+        if "add" in action:
+            action["add"]["deletionVector"] = IN_THE_LOG
+    commit.write_text("\n".join(map(json.dumps, actions)))
+    with duckrun.connect(root) as later:
+        assert {n for n, _, _ in rows_of(later.sql("SELECT id, p, v FROM t"))} == set(range(20_000)) - GONE
+        assert later.execute("t", DeleteSpec("id < 10")).rows_deleted == 7
+        wanted = sorted((n, f"p{n % 2}", f"v{n}") for n in set(range(10, 20_000)) - GONE)
+        assert sorted(rows_of(later.sql("SELECT id, p, v FROM t"))) == wanted
+    assert read_by_others(root / "main" / "t") == [wanted, wanted]
 
 
 def test_a_vector_that_cannot_be_read_ends_the_write_and_says_why(duck: Session, root: Path) -> None:

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 _MAGIC = (1681511377).to_bytes(4, "little")
 _VERSION = b"\x01"
-_INLINE = 512
-"""A vector of at most so many bytes stands in the log itself: no reader opens another file for it."""
 _B85 = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
 _Z85 = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _TO_Z85, _OF_Z85 = bytes.maketrans(_B85, _Z85), bytes.maketrans(_Z85, _B85)
@@ -66,20 +64,20 @@ def read_vector(form: DeltaFormat, ref: TableRef, descriptor: Mapping[str, Any] 
 
 
 def write_vectors(form: DeltaFormat, ref: TableRef, vectors: Sequence[BitMap64]) -> list[dict[str, Any]]:
-    """Descriptors of some vectors, in their order: the small ones hold their rows, the others lie in one new file."""
+    """Descriptors of some vectors, in their order; they lie in one new file.
+
+    Small ones could stand in the log itself, but a vacuum by delta-spark 4.4.0 ends at such a table with a MatchError.
+    """
     found: list[dict[str, Any]] = []
     name = uuid.uuid4()
     body = bytearray(_VERSION)
     for rows in vectors:
         rows.run_optimize()
         data = _MAGIC + rows.serialize()
-        descriptor: dict[str, Any] = {"sizeInBytes": len(data), "cardinality": len(rows)}
-        if len(data) <= _INLINE:
-            found.append({"storageType": "i", "pathOrInlineDv": _encoded(data), **descriptor})
-            continue
-        found.append({"storageType": "u", "pathOrInlineDv": _encoded(name.bytes), "offset": len(body), **descriptor})
+        place = {"storageType": "u", "pathOrInlineDv": _encoded(name.bytes), "offset": len(body)}
+        found.append({**place, "sizeInBytes": len(data), "cardinality": len(rows)})
         body += len(data).to_bytes(4, "big") + data + zlib.crc32(data).to_bytes(4, "big")
-    if len(body) > 1:
+    if found:
         obstore.put(form.storage.store_at(ref.location), f"deletion_vector_{name}.bin", bytes(body), mode="create")
     return found
 
@@ -128,8 +126,8 @@ def _relative(said: str) -> str:
 
 
 def _encoded(data: bytes) -> str:
-    """Z85, which stands for four bytes by five letters; what is lacking to four is zeros. Source: https://rfc.zeromq.org/spec/32"""
-    return base64.b85encode(data + b"\0" * (-len(data) % 4)).translate(_TO_Z85).decode()
+    """Z85, which has five letters for four bytes. Source: https://rfc.zeromq.org/spec/32"""
+    return base64.b85encode(data).translate(_TO_Z85).decode()
 
 
 def _decoded(text: str) -> bytes:
