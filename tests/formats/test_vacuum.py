@@ -63,6 +63,14 @@ def listed(session: Session, name: str, days: float) -> set[str]:
     return set(session.execute(name, spec).removed)
 
 
+def listed_by_spark(spark: Any, location: Path, days: float) -> set[str]:
+    """Spark takes how long from the table's property: of what a statement says only 0 counts (delta-spark 4.4.0)."""
+    said = f"'delta.deletedFileRetentionDuration' = 'interval {days} days'"
+    spark.sql(f"ALTER TABLE delta.`{location}` SET TBLPROPERTIES ({said})")
+    found = spark.sql(f"VACUUM delta.`{location}` RETAIN {days * 24} HOURS DRY RUN").collect()
+    return {str(row[0]).partition(f"{location}/")[2] for row in found}
+
+
 def change(session: Session, rng: random.Random, marking: bool) -> None:
     """One commit of some kind."""
     newest = session.table("t").snapshot().version
@@ -79,13 +87,8 @@ def change(session: Session, rng: random.Random, marking: bool) -> None:
             session.execute("t", RestoreSpec(version=rng.randrange(max(0, newest - 3), newest + 1)))
 
 
-@pytest.mark.parametrize("marking", [False, True], ids=["copied", "marked"])
-@pytest.mark.parametrize("seed", range(3))
-def test_what_is_listed_is_what_deltalake_lists_and_versions_in_retention_stay(
-    duck: Session, root: Path, marking: bool, seed: int
-) -> None:
-    rng = random.Random(seed)
-    location = root / "main" / "t"
+def aged(duck: Session, rng: random.Random, location: Path, marking: bool) -> int:
+    """Make a table of some weeks, with strays in its folder, and return the version of its checkpoint."""
     # Checkpoints drop removes older than the table's retention, and others then remove too much where more is asked for.
     kept_long = {"delta.deletedFileRetentionDuration": "interval 60 days"}
     duck.execute("t", WriteSpec("overwrite", partition_by=("p",), table_properties=kept_long), rows(rng, 500))
@@ -107,6 +110,15 @@ def test_what_is_listed_is_what_deltalake_lists_and_versions_in_retention_stay(
         (location / stray).parent.mkdir(exist_ok=True)
         (location / stray).write_bytes(b"stray")
         os.utime(location / stray, (time.time() - age * DAY,) * 2)
+    return middle
+
+
+@pytest.mark.parametrize("marking", [False, True], ids=["copied", "marked"])
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_listed_is_what_deltalake_lists_and_versions_in_retention_stay(
+    duck: Session, root: Path, marking: bool, seed: int
+) -> None:
+    middle = aged(duck, random.Random(seed), location := root / "main" / "t", marking)
     copied = root / "main" / "copied"  # at a place that no session remembers
     shutil.copytree(location, copied)
     if not marking:  # deltalake's takes the files of vectors for strays
@@ -121,6 +133,29 @@ def test_what_is_listed_is_what_deltalake_lists_and_versions_in_retention_stay(
     removed = duck.execute("copied", VacuumSpec(retention_hours=8.75 * 24, enforce_retention=False)).removed
     assert not any((copied / path).exists() for path in removed)
     assert [sorted(rows_of(duck.table("copied").toDF(version=version))) for version in versions] == before
+
+
+@pytest.mark.parametrize("marking", [False, True], ids=["copied", "marked"])
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_listed_is_what_spark_lists(duck: Session, root: Path, spark: Any, marking: bool, seed: int) -> None:
+    location = root / "main" / "t"
+    aged(duck, random.Random(seed), location, marking)
+    copied = root / "main" / f"copy_{seed}_{marking}"  # at a place that no session remembers
+    shutil.copytree(location, copied)
+    if marking:
+        spark.sql(f"DELETE FROM delta.`{copied}` WHERE id % 3 = 0")
+    spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    try:
+        # the longest first: a checkpoint drops what was removed longer ago than the property says
+        wanted = {days: listed_by_spark(spark, copied, days) for days in (30, 14, 9, 4, 1, 0)}
+    finally:
+        spark.conf.unset("spark.databricks.delta.retentionDurationCheck.enabled")
+    wanted = {days: {path for path in paths if (copied / path).is_file()} for days, paths in wanted.items()}
+    found = {days: listed(duck, copied.name, days) for days in wanted}
+    assert {days: (found[days] - wanted[days], wanted[days] - found[days]) for days in wanted} == dict.fromkeys(
+        wanted, (set(), set())
+    )
+    assert len(wanted[0]) > len(wanted[9]) > 0
 
 
 def marked(session: Session, *, deleted: tuple[int, ...] = (7, 11)) -> Path:
