@@ -10,6 +10,7 @@ import threading
 import time
 from pathlib import Path
 
+import psutil
 import pyarrow as pa
 import pytest
 
@@ -138,7 +139,7 @@ def test_a_merge_that_fails_gives_its_share_back() -> None:
 
 
 def test_a_commit_says_which_shares_it_had_and_what_it_took(root: Path) -> None:
-    with duckrun.connect(root, memory_limit="1GB") as session:
+    with duckrun.connect(root, memory_limit="3GB") as session:
         rows = pa.table({"id": [1, 2], "v": ["a", "b"]})
         written = session.execute("t", WriteSpec("append"), rows)
         limits = [session.sql("SELECT current_setting('memory_limit') AS m").collect()[0]["m"]]
@@ -146,19 +147,18 @@ def test_a_commit_says_which_shares_it_had_and_what_it_took(root: Path) -> None:
         limits.append(session.sql("SELECT current_setting('memory_limit') AS m").collect()[0]["m"])
     for commit in (written, merged):
         assert commit.memory is not None and commit.peak_bytes is not None
-        assert commit.memory.limit <= 1_000_000_000 and commit.peak_bytes > 10 * 1024**2
+        assert commit.memory.limit <= 3_000_000_000 and commit.peak_bytes > 10 * 1024**2
     assert merged.memory is not None and merged.memory.spill > 0
-    assert all(limit.endswith("MiB") for limit in limits)
-    whole, beside = (float(limit.split()[0]) * 1024**2 for limit in limits)
-    assert beside <= max(1_000_000_000 * 0.31, 256 * 1024**2) < whole <= 1_000_000_000 * 0.71
+    whole, beside = map(parse_bytes, limits)
+    assert 256 * 1024**2 <= beside < whole <= 3_000_000_000 * 0.71 and beside <= 3_000_000_000 * 0.31
 
 
 def test_delta_rs_is_refused_where_duckdb_holds_its_memory(root: Path) -> None:
     rows = pa.table({"id": [1]})
-    with duckrun.connect(root, memory_limit="1200MB") as session:
+    with duckrun.connect(root, memory_limit=psutil.Process().memory_info().rss + 1_000_000_000) as session:
         session.execute("t", WriteSpec("append"), rows)
         session.engine.connection.execute("SET GLOBAL max_temp_directory_size = '1KiB'")  # nothing of it goes to disk
-        session.sql("CREATE TEMP TABLE large AS SELECT random() AS a, random() AS b FROM range(20000000)")
+        session.sql("CREATE TEMP TABLE large AS SELECT random() AS a, random() AS b FROM range(28000000)")
         with pytest.raises(duckrun.InvalidConfig, match=r"main\.t asks for writer delta_rs.*memory of its own"):
             session.execute("t", MergeSpec(("id",), writer="delta_rs"), rows)
         assert session.table("t").snapshot().version == 0

@@ -123,9 +123,10 @@ class Job:
         give_back(transaction, rows.cursor, rows.sql)
         if written_anew(snapshot):
             return change.append(self, snapshot, rows)
-        if spec.writer == "delta_rs":
+        why = staged.why_not(transaction.ref, snapshot.partition_columns)
+        if spec.writer == "delta_rs" or (why and spec.writer == "auto"):
             delta_rs.refuse(spec, transaction.ref, _why_not_delta_rs(transaction.ref, rows, snapshot, whole=False))
-            return delta_rs.write(transaction, snapshot, rows, spec)
+            return delta_rs.write(transaction, snapshot, rows, spec, why=why or "asked for")
         return self._added(
             self.staged(rows, snapshot.partition_columns, spec.target_file_size), snapshot, "rows are added"
         )
@@ -147,13 +148,14 @@ class Job:
         rows = fitted(ref, rows, filled, partition_by, spec=spec, snapshot=snapshot, definition=definition)
         anew = snapshot is not None and (differs(rows, snapshot) or partition_by != snapshot.partition_columns)
         special = self.form.special_properties(spec.table_properties)
-        if spec.writer == "delta_rs" or (special and not own):
+        cannot = staged.why_not(ref, partition_by) if spec.writer == "auto" else None
+        if spec.writer == "delta_rs" or ((special or cannot) and not own):
             if spec.writer == "delta_rs":
                 why = "the table's definition is one that it does not write" if own else None
                 delta_rs.refuse(spec, ref, why or _why_not_delta_rs(ref, rows, snapshot, whole=True))
             if rows.one_shot:
                 rows = self.kept(rows)
-            why = f"it knows what {', '.join(special)} ask of a table" if special else "asked for"
+            why = f"it knows what {', '.join(special)} ask of a table" if special else cannot or "asked for"
             return delta_rs.write(self.transaction, snapshot, rows, spec, partition_by=partition_by, anew=anew, why=why)
         if definition is None and (snapshot is None or anew or spec.table_properties or spec.description is not None):
             definition = self._definition(spec, schema, partition_by, snapshot)
