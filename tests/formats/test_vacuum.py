@@ -179,6 +179,16 @@ def test_vectors_of_versions_in_retention_stay_and_the_others_go(duck: Session) 
     assert sorted(rows_of(duck.sql("SELECT * FROM t"))) == [(n,) for n in kept]
 
 
+def test_a_vector_of_an_unknown_kind_ends_the_vacuum(duck: Session) -> None:
+    location = marked(duck)
+    newest = log(location)[-1]
+    newest.write_text(newest.read_text().replace('"storageType": "u"', '"storageType": "x"'))
+    old_files(location, 40)
+    with duckrun.connect(duck.lake.root) as later, pytest.raises(UnsupportedFeature, match="kind 'x'"):
+        later.execute("t", VacuumSpec(retention_hours=0, enforce_retention=False))
+    assert len(list(location.glob("*.bin"))) == 2
+
+
 def test_vectors_stay_where_only_a_checkpoint_names_them(duck: Session) -> None:
     location = marked(duck)
     duck.table("t").checkpoint()

@@ -132,7 +132,7 @@ def _needed(form: DeltaFormat, snapshot: Snapshot, before: float) -> set[str]:
     actions += removes_since(form, snapshot, before)
     for action in actions:
         found.update(_below(decoded(action["path"])))
-        vector = vector_file(action["deletionVector"]) if action.get("deletionVector") else None
+        vector = vector_file(snapshot.ref, action["deletionVector"]) if action.get("deletionVector") else None
         if vector is not None:
             found.update(_below(decoded(vector) if is_absolute(vector) else vector))
     return found

@@ -39,17 +39,12 @@ def read_vector(form: DeltaFormat, ref: TableRef, descriptor: Mapping[str, Any] 
     """
     if descriptor is None:
         return BitMap64()
-    kind, said, size = descriptor["storageType"], str(descriptor["pathOrInlineDv"]), int(descriptor["sizeInBytes"])
-    if kind == "i":
-        data = _decoded(said)[:size]
-        where = "its log"
-    elif kind in ("u", "p"):
-        where = _relative(said) if kind == "u" else said
-        data = _in_file(form, ref, where, int(descriptor.get("offset") or 0), size)
+    said, size = str(descriptor["pathOrInlineDv"]), int(descriptor["sizeInBytes"])
+    where = vector_file(ref, descriptor)
+    if where is None:
+        data, where = _decoded(said)[:size], "its log"
     else:
-        raise UnsupportedFeature(
-            f"Table {ref} has a deletion vector of the kind {kind!r}, which is none of the protocol's (u, i, p). Nothing was written."
-        )
+        data = _in_file(form, ref, where, int(descriptor.get("offset") or 0), size)
     if data[:4] != _MAGIC:
         raise StorageError(
             f"Table {ref}: the deletion vector in {where} is damaged: it does not begin as one. Nothing was written."
@@ -82,9 +77,17 @@ def write_vectors(form: DeltaFormat, ref: TableRef, vectors: Sequence[BitMap64])
     return found
 
 
-def vector_file(descriptor: Mapping[str, Any]) -> str | None:
-    """The file that holds a vector, as a path below the table's folder or an absolute one; None for a vector in the log."""
+def vector_file(ref: TableRef, descriptor: Mapping[str, Any]) -> str | None:
+    """The file that holds a vector, as a path below the table's folder or an absolute one; None for a vector in the log.
+
+    Raises UnsupportedFeature for a kind of vector that the protocol does not know.
+    """
     kind, said = descriptor["storageType"], str(descriptor["pathOrInlineDv"])
+    if kind not in ("u", "i", "p"):
+        raise UnsupportedFeature(
+            f"Table {ref} has a deletion vector of the kind {kind!r}, which is none of the protocol's (u, i, p). Nothing was written or "
+            "removed."
+        )
     return None if kind == "i" else _relative(said) if kind == "u" else said
 
 
