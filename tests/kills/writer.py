@@ -12,6 +12,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ import pyarrow as pa
 import duckrun
 from duckrun import AppTransaction, MergeClause, MergeSpec, Session, WriteSpec
 from duckrun.lake.lake import ViewDefinition
-from duckrun.values.rows import DeleteInsertSpec, DeleteSpec, StagedFile, UpdateSpec
+from duckrun.values.rows import MERGE_MODES, DeleteInsertSpec, DeleteSpec, StagedFile, UpdateSpec
 from tests.kills.chains import STAGERS, Step, chain_of
 
 UPDATE_EXPRESSION = (
@@ -62,7 +63,8 @@ def write_chain(job: dict[str, Any]) -> None:
 
 
 def spec_of(step: Step, app: AppTransaction) -> Any:
-    return {
+    """The spec of a step; how rows leave the table takes turns."""
+    spec: Any = {
         "append": WriteSpec("append", app=app),
         "stream": WriteSpec("append", app=app),
         "overwrite": WriteSpec("overwrite", app=app),
@@ -73,6 +75,7 @@ def spec_of(step: Step, app: AppTransaction) -> Any:
         "update": UpdateSpec({"v": "v || '!'"}, "id % 3 = 0", app=app),
         "delete": DeleteSpec("id > 15", app=app),
     }[step.kind]
+    return replace(spec, merge_mode=MERGE_MODES[app.version % len(MERGE_MODES)])
 
 
 def start_stagers(job: dict[str, Any], number: int, step: Step) -> list[Path]:
