@@ -7,13 +7,14 @@ import multiprocessing
 import pickle
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 import duckrun
 from duckrun import AppTransaction, CommitConflict, MergeClause, MergeSpec, Session, WriteSpec
@@ -371,8 +372,6 @@ def test_a_writer_that_always_loses_gives_up_and_says_so(
 def test_the_same_work_by_a_twin_without_our_lock_is_not_committed_twice(
     lake: Path, session: Session, foreign: Foreign, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from contextlib import nullcontext
-
     app = AppTransaction("nightly/t", 1)
     session.execute("t", WriteSpec("append"), table(id=[1]))
     with duckrun.connect(lake, memory_limit="512MB") as twin:
@@ -490,3 +489,51 @@ def test_replace_of_a_partition_takes_what_a_foreign_writer_spelled_in_its_own_w
     foreign.next(mode="append")(rows(100))
     session.execute("t", WriteSpec("replace"), streamed(rows(2)))
     assert ids(lake) == [2]
+
+
+# -- rows that are marked in one file
+
+
+NUMBERS = table(id=list(range(100)), v=["old"] * 100)
+OTHERS: dict[str, tuple[Any, Any, int]] = {
+    "another row": (MergeSpec(("id",)), table(id=[7, 200], v=["theirs", "theirs"]), 1),
+    "the same row": (MergeSpec(("id",)), table(id=[3], v=["theirs"]), 2),
+    "a row that ours deletes": (DeleteSpec("id = 4"), None, 2),
+    "a new row of our key": (WriteSpec("append"), table(id=[300], v=["theirs"]), 2),
+    "more rows of the file than may stay": (DeleteSpec("id >= 50"), None, 2),
+}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_two_writers_that_mark_other_rows_of_one_file_both_succeed(
+    lake: Path, session: Session, foreign: Foreign, monkeypatch: pytest.MonkeyPatch, other: str
+) -> None:
+    """The later one unites the vectors; where the rows meet, it runs again on what the other left."""
+    marked = {"delta.enableDeletionVectors": "true"}
+    session.execute("t", WriteSpec("append", table_properties=marked), NUMBERS)
+    clauses = (
+        MergeClause("matched_delete", "source.v = 'gone'"),
+        MergeClause("matched_update", set={"v": "target.v || '+ours'"}),
+        MergeClause("not_matched_insert"),
+    )
+    ours = table(id=[3, 4, 300], v=["", "gone", "ours"])
+    spec, rows, attempts = OTHERS[other]
+    with duckrun.connect(lake, memory_limit="512MB") as twin:
+        monkeypatch.setattr("duckrun.run.transaction.Transaction.locked", lambda self: nullcontext())
+        foreign.work.append(lambda: twin.execute("t", spec, rows))
+        commit = session.execute("t", MergeSpec(("id",), clauses), ours)
+    assert (commit.version, foreign.calls - 2) == (2, attempts)  # the first write, and the twin's
+    wanted = dict.fromkeys(range(100), "old")
+    wanted |= {} if rows is None else dict(zip(*(rows.column(c).to_pylist() for c in ("id", "v")), strict=True))
+    gone = {"a row that ours deletes": {4}, "more rows of the file than may stay": set(range(50, 100))}.get(
+        other, set()
+    )
+    wanted = {n: v for n, v in wanted.items() if n not in gone and n != 4}
+    wanted |= {4: "gone"} if 4 in gone else {}  # theirs came first: the key is a new one then
+    wanted |= {3: f"{wanted[3]}+ours", 300: f"{wanted[300]}+ours" if 300 in wanted else "ours"}
+    with duckrun.connect(lake) as later:
+        found = {row["id"]: row["v"] for row in later.sql("select id, v from t").collect()}
+        assert found == wanted and later.sql("select count(*) as n from t").collect() == [{"n": len(wanted)}]
+    engine = QueryBuilder().register("found", DeltaTable(str(lake / "main" / "t")))
+    by_deltalake = pa.table(engine.execute("SELECT id, v FROM found").read_all())
+    assert dict(zip(*(by_deltalake.column(c).to_pylist() for c in ("id", "v")), strict=True)) == wanted
