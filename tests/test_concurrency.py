@@ -7,9 +7,10 @@ import multiprocessing
 import pickle
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from datetime import datetime
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 import duckrun
 from duckrun import AppTransaction, CommitConflict, MergeClause, MergeSpec, Session, WriteSpec
 from duckrun.engines.duckdb.writers import delta_rs, staged
+from duckrun.run.transaction import Transaction
 from duckrun.values.rows import Commit, DeleteInsertSpec, DeleteSpec, StagedFile, UpdateSpec
 from duckrun.values.snapshot import Scan
 
@@ -537,3 +539,30 @@ def test_two_writers_that_mark_other_rows_of_one_file_both_succeed(
     engine = QueryBuilder().register("found", DeltaTable(str(lake / "main" / "t")))
     by_deltalake = pa.table(engine.execute("SELECT id, v FROM found").read_all())
     assert dict(zip(*(by_deltalake.column(c).to_pylist() for c in ("id", "v")), strict=True)) == wanted
+
+
+def count_up(barrier: Any, lake: Path, who: int, times: int) -> Counter[int]:
+    """Add one to some rows, again and again, with no lock; how often each was committed."""
+    random, done = Random(who), Counter[int]()
+    Transaction.locked = lambda self: nullcontext()  # type: ignore[method-assign]  # as on a store
+    clauses = (MergeClause("matched_update", set={"n": "target.n + source.n"}),)
+    with duckrun.connect(lake, memory_limit="512MB") as s:
+        barrier.wait(60)
+        for _ in range(times):
+            keys = random.sample(range(400), 4)
+            with suppress(CommitConflict):  # it lost each of its races
+                s.execute("t", MergeSpec(("id",), clauses), table(id=keys, n=[1] * 4))
+                done.update(keys)
+    return done
+
+
+def test_counters_that_processes_raise_by_marks_lose_no_step(lake: Path, session: Session) -> None:
+    marked = {"delta.enableDeletionVectors": "true"}
+    session.execute("t", WriteSpec("append", table_properties=marked), table(id=list(range(400)), n=[0] * 400))
+    done = at_once(count_up, [(lake, who, 8) for who in range(4)])
+    assert not any(isinstance(answer, str) for answer in done), done
+    expected = sum(done, Counter[int]())
+    assert expected.total() > 0
+    engine = QueryBuilder().register("found", DeltaTable(str(lake / "main" / "t")))
+    found = pa.table(engine.execute("SELECT id, n FROM found").read_all()).to_pylist()
+    assert sorted((row["id"], row["n"]) for row in found) == [(n, expected[n]) for n in range(400)]
