@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from decimal import Decimal
+
 import duckdb
+import pyarrow as pa
 import pytest
 
-from duckrun import SQL, DeleteInsertSpec, DuplicateSourceKeys, MergeClause, MergeSpec, SchemaMismatch
+from duckrun import SQL, DeleteInsertSpec, DuplicateSourceKeys, MergeClause, MergeSpec, SchemaMismatch, WriteSpec
 from duckrun.session import Session
 from tests.lake import rows_of
 
@@ -88,3 +92,33 @@ def test_a_number_is_a_key_of_text_and_a_value_of_another_type_in_an_expression_
         session.execute("t", MergeSpec(("k",), newer), SQL("select '1' as k, '11' as n"))
     with pytest.raises(SchemaMismatch, match="k is (?i:varchar|string) in the table and (?i:double) in the data"):
         session.execute("t", MergeSpec(("k",)), SQL("select cast(1 as double) as k, 1 as n"))
+
+
+INSTANTS = [
+    dt.datetime(1, 1, 1, tzinfo=dt.UTC),
+    dt.datetime(1800, 1, 1, tzinfo=dt.UTC),  # Berlin's offset had seconds then
+    dt.datetime(2024, 10, 27, 0, 30, tzinfo=dt.UTC),  # an hour that Berlin's clocks show twice
+    dt.datetime(2024, 10, 27, 1, 30, tzinfo=dt.UTC),
+    dt.datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=dt.UTC),
+]
+EXTREMES: dict[str, pa.Array] = {
+    "bigint": pa.array([-(2**63), -1, 0, 2**53 + 1, 2**63 - 1], pa.int64()),
+    "decimal": pa.array([Decimal("-" + "9" * 28 + ".5"), Decimal(0), Decimal("0.1")], pa.decimal128(38, 9)),
+    "date": pa.array([dt.date(1, 1, 1), dt.date(1969, 12, 31), dt.date(9999, 12, 31)]),
+    "timestamp": pa.array([i.replace(tzinfo=None) for i in INSTANTS], pa.timestamp("us")),
+    "instant": pa.array(INSTANTS, pa.timestamp("us", "UTC")),
+    "text": pa.array(["", "'", "é", "日本", "a" * 1001, "b" * 2000, "NULL", "\U0010ffff", "{}", "%s"]),
+}
+
+
+@pytest.mark.parametrize("kind", EXTREMES)
+def test_each_key_alone_meets_its_row_at_the_ends_of_its_type_and_in_any_time_zone(duck: Session, kind: str) -> None:
+    """Between the least and the greatest key of a source the table is read, and nowhere else."""
+    keys = EXTREMES[kind]
+    duck.execute("t", WriteSpec("append"), pa.table({"id": keys, "n": [0] * len(keys)}))
+    duck.engine.connection.execute("SET GLOBAL TimeZone = 'Europe/Berlin'")  # type: ignore[attr-defined]
+    for at in range(len(keys)):
+        commit = duck.execute("t", MergeSpec(("id",)), pa.table({"id": keys.slice(at, 1), "n": [at + 1]}))
+        assert (commit.rows_updated, commit.rows_inserted) == (1, 0), keys[at]
+    commit = duck.execute("t", MergeSpec(("id",)), pa.table({"id": keys, "n": [0] * len(keys)}))
+    assert (commit.rows_updated, commit.rows_inserted) == (len(keys), 0)

@@ -377,7 +377,8 @@ class _Choices:
         return ", ".join(_choice(self.action, chosen, self.kinds))
 
 
-_EXACT = ("BIGINT", "INTEGER", "SMALLINT", "TINYINT", "DATE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE", "VARCHAR")
+_INSTANT = "TIMESTAMP WITH TIME ZONE"
+_EXACT = ("BIGINT", "INTEGER", "SMALLINT", "TINYINT", "DATE", "TIMESTAMP", _INSTANT, "VARCHAR")
 _LONGEST = 1000
 """Letters of a bound in SQL."""
 
@@ -390,13 +391,17 @@ def _ranges(spec: MergeSpec, snapshot: Snapshot, given: _Given) -> list[str]:
     keys = [key for key, kind in kinds.items() if kind in _EXACT or kind.startswith("DECIMAL")]
     if not keys:
         return []
-    ends = ", ".join(f"CAST({end}({quote_identifier(k)}) AS VARCHAR)" for k in keys for end in ("min", "max"))
+    # The text of an instant, in some zones of old, says its offset without the seconds: so it is one of UTC.
+    utc = {k: "timezone('UTC', {})" if kinds[k] == _INSTANT else "{}" for k in keys}
+    texts = {k: f"CAST({utc[k]} AS VARCHAR)" for k in keys}
+    ends = ", ".join(texts[k].format(f"{end}({quote_identifier(k)})") for k in keys for end in ("min", "max"))
     found = given.rows.cursor.execute(f"SELECT {ends} FROM {given.table}").fetchone() or ()
     limits = []
     for key, low, high in zip(keys, found[::2], found[1::2], strict=True):
         if low is None:
             return ["false"]
-        if max(len(low), len(high)) <= _LONGEST:
-            ends = " AND ".join(f"CAST({quote_literal(end)} AS {kinds[key]})" for end in (low, high))
+        if max(len(low), len(high)) <= _LONGEST and "\0" not in low + high:
+            kind = "TIMESTAMP" if kinds[key] == _INSTANT else kinds[key]
+            ends = " AND ".join(utc[key].format(f"CAST({quote_literal(end)} AS {kind})") for end in (low, high))
             limits.append(f"{quote_identifier(key)} BETWEEN {ends}")
     return limits
