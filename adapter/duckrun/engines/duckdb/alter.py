@@ -28,4 +28,5 @@ def rewritten(snapshot: Snapshot, alteration: Alteration, cursor: duckdb.DuckDBP
     """All rows in their new form, as files that no reader sees before they are committed."""
     target, after = altered(snapshot, alteration), alteration.after
     sql = rows_of(target, cursor) + order_by(after.sort_by)
-    return staged.stage(Rows(cursor, sql, types_of(target, cursor)), snapshot.ref, after.partition_columns)
+    rows = Rows(cursor, sql, types_of(target, cursor))
+    return staged.stage(rows, snapshot.ref, after.partition_columns, properties=after.properties)

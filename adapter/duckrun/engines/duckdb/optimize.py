@@ -19,13 +19,12 @@ from duckrun.engines.duckdb.writers import staged
 from duckrun.engines.duckdb.writers.reads import NOTHING
 from duckrun.errors import InvalidConfig
 from duckrun.formats.format import NewCommit
-from duckrun.run.memory import parse_bytes
 from duckrun.run.transaction import Transaction
 from duckrun.sql.names import fresh_name, quote_identifier, transpile
 from duckrun.values.partition_values import partition_key
 from duckrun.values.rows import Commit, ScanFile, StagedFile
 from duckrun.values.snapshot import Snapshot
-from duckrun.values.tables import OptimizeSpec, PurgeSpec, sort_order
+from duckrun.values.tables import TARGET_FILE_SIZE, OptimizeSpec, PurgeSpec, sort_order
 
 _TARGET = 128 * 1024 * 1024
 _SMALL = 0.75  # a file of this share of the target is large enough
@@ -44,7 +43,7 @@ def optimize(
     """
     transaction.lake.format.refuse_unknown_features(snapshot)
     chosen = _chosen(spec, snapshot, cursor)
-    target = _target(snapshot)
+    target = staged.file_size(snapshot.properties) or _TARGET
     z_order_by: tuple[str, ...] = ()
     if isinstance(spec, PurgeSpec):
         groups = _groups([file for file in chosen if file.deletion_vector], snapshot, target, least=1)
@@ -79,11 +78,6 @@ def _chosen(
             f"({', '.join(snapshot.partition_columns) or 'it has none'}); nothing was changed."
         )
     return found
-
-
-def _target(snapshot: Snapshot) -> int:
-    asked = snapshot.properties.get("delta.targetFileSize")
-    return parse_bytes(asked) if asked else _TARGET
 
 
 def _check_columns(spec: OptimizeSpec, snapshot: Snapshot) -> None:
@@ -148,11 +142,14 @@ def _together(
         rows += order_by(tuple(c for c in sort_order(snapshot.properties) if c in kept))
     size = sum(f.size for f in files)
     if size <= target:
-        return staged.stage(Rows(cursor, rows, kept), snapshot.ref, beside=files[0])
+        # no target: what is written together is one file, also where the rows take more room than they did
+        only = {k: v for k, v in snapshot.properties.items() if k != TARGET_FILE_SIZE}
+        return staged.stage(Rows(cursor, rows, kept), snapshot.ref, properties=only, beside=files[0])
     per_file = counted(cursor, source) * target // size
     return staged.stage(
         Rows(cursor, rows, kept),
         snapshot.ref,
+        properties=snapshot.properties,
         beside=files[0],
         target_file_size=target,
         row_group_size=max(_SMALLEST_GROUP, min(_ROW_GROUP, per_file // 2048 * 2048)),

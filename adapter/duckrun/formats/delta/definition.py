@@ -24,7 +24,7 @@ from duckrun.values.columns import is_required
 from duckrun.values.partition_values import refuse_partition_type
 from duckrun.values.rows import DeleteInsertSpec, MergeSpec, TableConstraints, WriteSpec
 from duckrun.values.snapshot import TableRef
-from duckrun.values.tables import CLUSTERING, SORT_BY, AddCheck, ColumnSpec, CreateSpec, sort_order
+from duckrun.values.tables import CLUSTERING, SORT_BY, TARGET_FILE_SIZE, AddCheck, ColumnSpec, CreateSpec, sort_order
 
 CHECK = "delta.constraints."
 GIVEN = "duckrun.constraints"
@@ -46,7 +46,7 @@ PLAIN = {
     "delta.checkpointInterval": r"[1-9]\d*",
     "delta.dataSkippingNumIndexedCols": r"-1|\d+",
     "delta.dataSkippingStatsColumns": r".+",
-    "delta.targetFileSize": r"\d+(\.\d+)?\s*[a-z]*",
+    TARGET_FILE_SIZE: r"\d+(\.\d+)?\s*[a-z]*",
     "delta.isolationLevel": r"serializable|writeserializable",
     "delta.logRetentionDuration": r"interval .+",
     "delta.deletedFileRetentionDuration": r"interval .+",

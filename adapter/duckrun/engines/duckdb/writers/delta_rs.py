@@ -20,6 +20,7 @@ from duckrun.run.transaction import Transaction
 from duckrun.sql.names import quote_identifier
 from duckrun.values.rows import Commit, MemoryShares, MergeClause, RowSpec, ScanFile, WriteSpec
 from duckrun.values.snapshot import Snapshot, TableRef
+from duckrun.values.tables import CODECS, COMPRESSION
 
 MISSPELT = "delta_rs spells decimals and floating numbers among partition values so that not every reader finds them"
 RESPELLED = "the log spells paths otherwise than delta_rs, whose removes would leave those files in the table"
@@ -118,12 +119,13 @@ def _files(schema: pa.Schema, snapshot: Snapshot | None) -> WriterProperties:
     skips files by those bounds loses the rows beyond them. For such a column inside of another no file has any, as deltalake
     cannot name it.
     """
+    codec = CODECS[0] if snapshot is None else snapshot.properties.get(COMPRESSION, CODECS[0])
     columns = [*schema, *(snapshot.schema if snapshot is not None else ())]
     unbound = {field.name for field in columns if _has_no_bounds(field.type)}
     none = ColumnProperties(statistics_enabled="NONE")
     inside = any(field.name not in unbound and _has_no_bounds(field.type, inside=True) for field in columns)
     return WriterProperties(
-        compression="SNAPPY",
+        compression=codec.upper(),  # type: ignore[arg-type]  # a name of theirs, as checked
         max_row_group_size=122_880,
         default_column_properties=none if inside else None,
         column_properties=dict.fromkeys(sorted(unbound), none) or None,

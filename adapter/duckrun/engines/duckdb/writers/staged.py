@@ -6,17 +6,20 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from duckrun.engines.duckdb.source import Rows, schema_of_types
 from duckrun.engines.duckdb.writers.reads import Read, may_go_on_top
-from duckrun.errors import StorageError, UnsupportedFeature
+from duckrun.errors import InvalidConfig, StorageError, UnsupportedFeature
 from duckrun.formats.format import CommitRecord, NewCommit
+from duckrun.run.memory import parse_bytes
 from duckrun.run.transaction import Transaction
 from duckrun.sql.names import quote_identifier, quote_literal
 from duckrun.values.data_files import is_absolute
 from duckrun.values.rows import ColumnFigures, Commit, ScanFile, StagedFile
 from duckrun.values.snapshot import Snapshot, TableRef, schema_to_text
+from duckrun.values.tables import CODECS, COMPRESSION, TARGET_FILE_SIZE
 
 
 def stage(
@@ -24,6 +27,7 @@ def stage(
     ref: TableRef,
     partition_by: Sequence[str] = (),
     *,
+    properties: Mapping[str, str] = MappingProxyType({}),
     target_file_size: int | None = None,
     row_group_size: int | None = None,
     beside: ScanFile | None = None,
@@ -31,6 +35,7 @@ def stage(
     """Write rows as Parquet files into a table's folder. No reader sees them before they are committed.
 
     Values of partition columns come as the log writes them; file names are unique, so that processes never collide.
+    The table's ``properties`` say how the files are compressed, and how large they are where ``target_file_size`` (bytes) does not.
     DuckDB begins another file between row groups only, so ``row_group_size`` (rows) bounds how close it keeps to
     ``target_file_size``. ``beside``: the rows are of that file's partition, without its columns, and go into the same folder.
     If it fails, as on a full disk, the files of this call on a local path go, and the folder if it was made for them.
@@ -44,13 +49,15 @@ def stage(
         )
     token = uuid.uuid4().hex[:12]
     schema = schema_to_text(schema_of_types(rows.types, rows.cursor))
-    options = ["FORMAT parquet", "RETURN_STATS", "COMPRESSION snappy"]
+    codec = _codec(ref, properties)
+    target_file_size = target_file_size or file_size(properties)
+    options = ["FORMAT parquet", "RETURN_STATS", f"COMPRESSION {codec}"]
     if row_group_size:
         options.append(f"ROW_GROUP_SIZE {int(row_group_size)}")
     if partition_by:
         names = ", ".join(quote_identifier(c) for c in partition_by)
         options += [f"PARTITION_BY ({names})", "WRITE_PARTITION_COLUMNS false", "OVERWRITE_OR_IGNORE true"]
-        options.append(f"FILENAME_PATTERN 'part-{token}-{{uuid}}-c000.snappy'")
+        options.append(f"FILENAME_PATTERN 'part-{token}-{{uuid}}-c000.{codec}'")
         values = ", ".join(f"{_log_value(c, rows.types[c])} AS {quote_identifier(c)}" for c in partition_by)
         query, target = f"SELECT * REPLACE ({values}) FROM ({rows.sql})", ref.location
         target += "/." * _is_trimmed(ref)
@@ -60,12 +67,12 @@ def stage(
         if target_file_size:
             options += [
                 f"FILE_SIZE_BYTES {int(target_file_size)}",
-                f"FILENAME_PATTERN 'part-{token}-{{uuid}}-c000.snappy'",
+                f"FILENAME_PATTERN 'part-{token}-{{uuid}}-c000.{codec}'",
             ]
             options.append("OVERWRITE_OR_IGNORE true")
             target = folder
         else:
-            target = f"{folder}/part-{token}-{uuid.uuid4()}-c000.snappy.parquet"
+            target = f"{folder}/part-{token}-{uuid.uuid4()}-c000.{codec}.parquet"
         query = rows.sql
     with _whole(ref, token):
         copy = f"COPY ({query}) TO {quote_literal(target)} ({', '.join(options)})"
@@ -101,6 +108,21 @@ def _is_trimmed(ref: TableRef) -> bool:
     separators at the end (StringUtil::RTrim).
     """
     return not ref.location[-1].isascii()
+
+
+def file_size(properties: Mapping[str, str]) -> int | None:
+    """Bytes of a file by a table's properties; None where they do not say. Raises InvalidConfig for what is no size."""
+    asked = properties.get(TARGET_FILE_SIZE)
+    return parse_bytes(asked) if asked else None
+
+
+def _codec(ref: TableRef, properties: Mapping[str, str]) -> str:
+    codec = properties.get(COMPRESSION, CODECS[0]).lower()
+    if codec not in CODECS:
+        raise InvalidConfig(
+            f"Table {ref}: its property {COMPRESSION} is {codec!r}; it takes one of {', '.join(CODECS)}. Nothing was written."
+        )
+    return codec
 
 
 def figures(found: Mapping[str, Mapping[str, str]], columns: Sequence[str]) -> dict[str, ColumnFigures]:
