@@ -15,7 +15,7 @@ from dagster import AssetKey, MetadataValue
 
 from duckrun.errors import InvalidConfig
 from duckrun.lake.lake import Lake
-from duckrun.values.layout import Layout
+from duckrun.values.layout import CODECS, Layout
 from duckrun.values.nearest import nearest
 from duckrun.values.rows import (
     MERGE_MODES,
@@ -68,7 +68,7 @@ RUN_KEYS = (
 # What the IO manager may say for all of its assets.
 DEFAULT_KEYS = (
     "mode", "merge_keys", "merge_clauses", "partition_expr", "partition_by", "schema_mode", "sort_by", "cluster_by",
-    "table_properties", "target_file_size", "writer", "merge_mode", "commit_metadata",
+    "table_properties", "target_file_size", "compression", "writer", "merge_mode", "commit_metadata",
 )  # fmt: skip
 INPUT_KEYS = ("columns", "predicate", "version", "timestamp", "changes", "key", "type", "allow_missing_partitions")
 
@@ -344,6 +344,7 @@ _PARSERS: dict[str, Callable[[Any, str], Any]] = {
     "cluster_by": names,
     "table_properties": properties,
     "target_file_size": size,
+    "compression": partial(one_of, allowed=CODECS),
     "writer": partial(one_of, allowed=WRITERS),
     "merge_mode": partial(one_of, allowed=MERGE_MODES),
     "commit_metadata": words,

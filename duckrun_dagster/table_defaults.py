@@ -33,6 +33,7 @@ class TableDefaults(BaseModel):
     cluster_by: Any = Field(default=None, description="The columns of liquid clustering, on Spark only.")
     table_properties: dict[str, Any] = Field(default_factory=dict, description="Delta's properties of new tables.")
     target_file_size: Any = Field(default=None, description="How large data files are to be, such as 128MB.")
+    compression: str | None = Field(default=None, description="snappy or zstd: how data files are compressed.")
     writer: str | None = Field(default=None, description="auto, staged or delta_rs: who makes DuckDB's data files.")
     merge_mode: str | None = Field(
         default=None, description="auto, deletion_vectors or copy_on_write: how rows leave a table."

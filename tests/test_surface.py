@@ -159,7 +159,7 @@ RESOURCE_FIELDS = {
     "SparkResource": "master remote conf packages connect_server progress",
     "DeltaIOManager": "duckrun spark engine default_type",
 }
-# To come: constraints, change_data_feed, row_tracking, compression, target_file_size, lake, publish.
+# To come: constraints, change_data_feed, row_tracking, lake, publish.
 ASSET_METADATA = [
     "schema",
     "table",
@@ -176,6 +176,8 @@ ASSET_METADATA = [
     "table_properties",
     "writer",
     "merge_mode",
+    "compression",
+    "target_file_size",
 ]
 INPUT_METADATA = ["columns", "predicate", "version", "timestamp", "changes", "key"]
 # To come: format and catalog in the profile; changes, change_data_feed, row_tracking in a model.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from duckrun.errors import InvalidConfig, SchemaMismatch
+from duckrun.values.layout import CODECS, Codec
 from duckrun.values.options import as_bool, as_int, given, known_option, known_value, names_in
 from duckrun.values.rows import AppTransaction, Commit, WriteSpec
 
@@ -15,7 +16,15 @@ if TYPE_CHECKING:
     from duckrun.session import Session
 
 _MODES = ("append", "overwrite", "error", "errorifexists", "ignore")
-_OPTIONS = ("mergeSchema", "overwriteSchema", "replaceWhere", "partitionOverwriteMode", "txnAppId", "txnVersion")
+_OPTIONS = (
+    "mergeSchema",
+    "overwriteSchema",
+    "replaceWhere",
+    "partitionOverwriteMode",
+    "compression",
+    "txnAppId",
+    "txnVersion",
+)
 
 
 class DataFrameWriter:
@@ -150,6 +159,9 @@ class DataFrameWriter:
             predicate=None if predicate is None else str(predicate),
             schema_mode="append_new_columns" if flags.get("mergeSchema") else "fail",
             table_properties=properties,
+            compression=cast(Codec, known_value(given["compression"], CODECS, "compression"))
+            if "compression" in given
+            else None,
             app=_app(given),
         )
 

@@ -106,6 +106,8 @@ def test_what_an_asset_says_takes_the_place_of_what_does_not_go_with_it() -> Non
     assert parsed({"mode": "append"}, merge_keys="id").mode is None
     assert parsed({"cluster_by": ["id"]}, partition_by=["day"]).cluster_by is None
     assert parsed({"target_file_size": "1MB"}, target_file_size="2MB").target_file_size == 2_000_000
+    assert parsed({"compression": "snappy"}).compression == "snappy"
+    assert parsed({"compression": "snappy"}, compression="zstd").compression == "zstd"
     assert parsed({"writer": "delta_rs", "merge_mode": "deletion_vectors"}, engine="spark").writer == "auto"
     with pytest.raises(InvalidConfig, match="Asset a: metadata 'mode' is 'merge', which needs 'merge_keys'"):
         parsed({"mode": "merge"})
@@ -121,6 +123,7 @@ def test_what_an_asset_says_takes_the_place_of_what_does_not_go_with_it() -> Non
         ({"mode": "append", "merge_keys": ["id"]}, "'merge_keys' goes with mode 'merge'"),
         ({"partition_by": "day", "cluster_by": "id"}, "exclude each other"),
         ({"merge_clauses": ["matched_updat"], "merge_keys": "id"}, "Did you mean 'matched_update'"),
+        ({"compression": "gzip"}, "'compression' is 'gzip'; it takes one of snappy, zstd"),
         ({"target_file_size": "big"}, "'target_file_size': 'big' is not a memory size"),
         ({"commit_metadata": {"duckrun": "x"}}, "'duckrun' is ours"),
     ],

@@ -74,7 +74,7 @@ def test_the_mode_follows_from_what_is_given() -> None:
 
 
 def test_how_rows_are_written_goes_with_every_mode() -> None:
-    how: dict[str, Any] = {"writer": "delta_rs", "merge_mode": "copy_on_write"}
+    how: dict[str, Any] = {"writer": "delta_rs", "merge_mode": "copy_on_write", "compression": "zstd"}
     assert spec(**how) == WriteSpec("overwrite", **how)
     assert spec(merge_keys="id", **how) == MergeSpec(("id",), **how)
     assert spec(mode="delete+insert", merge_keys="id", **how) == DeleteInsertSpec(("id",), **how)

@@ -72,10 +72,10 @@ def test_liquid_clustering_goes_with_every_write(key):
 
 
 def test_how_rows_are_written_goes_with_every_write():
-    config = config_of(writer="delta_rs", merge_mode="deletion_vectors", unique_key="id")
+    config = config_of(writer="delta_rs", merge_mode="deletion_vectors", compression="zstd", unique_key="id")
     for strategy in ("overwrite", "append", "safeappend", "merge", "insert", "delete+insert", "insert_overwrite"):
         found = plan(config, strategy, ["id", "n"], None if strategy == "overwrite" else ["id", "n"]).spec
-        assert (found.writer, found.merge_mode) == ("delta_rs", "deletion_vectors")
+        assert (found.writer, found.merge_mode, found.compression) == ("delta_rs", "deletion_vectors", "zstd")
 
 
 def test_merge_spells_columns_as_the_source_does():
@@ -154,6 +154,7 @@ def test_what_does_not_fit_is_refused_with_names(config, source, target, error, 
         ),
         ({"unique_key": {"a": 1}}, InvalidConfig, ["unique_key"]),
         ({"merge_mode": "vectors"}, InvalidConfig, ["'vectors'", "auto, deletion_vectors, copy_on_write"]),
+        ({"compression": "gzip"}, InvalidConfig, ["'gzip'", "snappy, zstd"]),
         ({"writer": "deltars"}, InvalidConfig, ["Did you mean 'delta_rs'"]),
         ({"table_properties": ["a"]}, InvalidConfig, ["table_properties"]),
         ({"merge_update_condition": "a >"}, InvalidConfig, ["merge_update_condition"]),

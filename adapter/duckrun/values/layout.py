@@ -4,17 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, Literal, get_args
 
 from duckrun.errors import InvalidConfig
+
+Codec = Literal["snappy", "zstd"]
+CODECS: tuple[Codec, ...] = get_args(Codec)
+COMPRESSION = "duckrun.compression"
+"""The table property that holds how the data files are compressed: one of CODECS. Delta itself has none for this (DeltaConfigs of
+delta-spark 4.4), and Spark refuses a ``delta.`` property that it does not know.
+"""
+TARGET_FILE_SIZE = "delta.targetFileSize"
+"""The table property that holds how large a file should be, as ``128MB`` or a number of bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """The partitions, order, clustering, properties and file size (bytes) of a table that a write makes or overwrites.
+    """The partitions, order, clustering, properties, file size (bytes) and compression of a table that a write makes or overwrites.
 
     ``partition_by`` and ``cluster_by`` (liquid clustering, Spark only) exclude each other; with None a table that exists
-    stays as it is, and an empty tuple ends them. ``sort_by`` orders the rows of each file.
+    stays as it is, and an empty tuple ends them. ``sort_by`` orders the rows of each file. ``compression`` holds for the files of the
+    write, and becomes the property of a table that it makes or overwrites; with None they are compressed as the table says.
 
     Example: ``MergeSpec(("id",), **Layout(partition_by=("day",)).layout)``.
     """
@@ -24,17 +34,31 @@ class Layout:
     cluster_by: tuple[str, ...] | None = None
     table_properties: Mapping[str, str] = field(default_factory=dict)
     target_file_size: int | None = None
+    compression: Codec | None = None
 
     def __post_init__(self) -> None:
-        """Raise InvalidConfig for a table with partitions and clustering. Source: Delta protocol, Clustered Table."""
+        """Raise InvalidConfig for a table with partitions and clustering (Delta protocol, Clustered Table), and for a codec that is none."""
         if self.partition_by and self.cluster_by:
             raise InvalidConfig(
                 f"A table is partitioned (partition_by: {', '.join(self.partition_by)}) or clustered (cluster_by: "
                 f"{', '.join(self.cluster_by)}), not both."
             )
+        if self.compression is not None:
+            codec_of({COMPRESSION: self.compression})
         getattr(super(), "__post_init__", lambda: None)()  # the checks of a spec that has a layout
 
     @property
     def layout(self) -> dict[str, Any]:
         """The layout as keywords, from which another value gets the same."""
         return {each.name: getattr(self, each.name) for each in fields(Layout)}
+
+
+def codec_of(properties: Mapping[str, str]) -> Codec | None:
+    """How a table's files are compressed by its properties; None where they do not say. Raises InvalidConfig for what is no codec of ours."""
+    asked = properties.get(COMPRESSION)
+    for codec in CODECS:
+        if asked is not None and str(asked).lower() == codec:
+            return codec
+    if asked is None:
+        return None
+    raise InvalidConfig(f"{asked!r} is no compression; there are {', '.join(CODECS)}.")

@@ -15,13 +15,6 @@ from duckrun.values.rows import Spec
 
 SORT_BY = "duckrun.sortBy"
 """The table property that holds the columns by which every write sorts, as a JSON list."""
-TARGET_FILE_SIZE = "delta.targetFileSize"
-"""The table property that holds how large a file should be, as ``128MB`` or a number of bytes."""
-COMPRESSION = "duckrun.compression"
-"""The table property that holds how the data files are compressed: one of CODECS. Delta itself has none for this: Spark refuses
-a ``delta.`` property that it does not know.
-"""
-CODECS = ("snappy", "zstd")
 CLUSTERING = "liquid clustering (cluster_by) is Spark's. Run this with engine: spark"
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
+from duckrun.engines.data_files import file_properties
 from duckrun.engines.duckdb.places import Numbered, computed, numbered
 from duckrun.engines.duckdb.returning import give_back
 from duckrun.engines.duckdb.rows_to_write import order_by, refuse_outside, types_of
@@ -155,7 +156,7 @@ def replace(job: Job, snapshot: Snapshot, rows: Rows, predicate: str | None) -> 
             ):
                 new = rewritten(job, table, changes, kept, reason, (None, 0, None))
             return swap(job, snapshot, new, EVERYTHING)
-        files = job.staged(rows, columns, snapshot.properties)
+        files = job.staged(rows, columns, snapshot)
         present = {partition_key(f.partition_values, snapshot.schema, columns) for f in files}
         gone = [f for f in snapshot.files() if partition_key(f.partition_values, snapshot.schema, columns) in present]
         new = _new(job, snapshot, files, gone, reason, (counted_rows(files), 0, counted_rows(gone)))
@@ -168,7 +169,7 @@ def replace(job: Job, snapshot: Snapshot, rows: Rows, predicate: str | None) -> 
     whole = None if anew else whole_files(snapshot, cursor, predicate)
     read = matching(cursor, predicate)
     if whole is not None:
-        files = job.staged(rows, columns, snapshot.properties)
+        files = job.staged(rows, columns, snapshot)
         new = _new(job, snapshot, files, whole, reason, (counted_rows(files), 0, counted_rows(whole)))
         return swap(job, snapshot, new, read)
     with numbered(snapshot, cursor) as table:
@@ -241,7 +242,8 @@ def rewritten(job: Job, table: Numbered, changes: str, added: Rows | None, reaso
     if selects:
         sql = f"SELECT * FROM ({' UNION ALL '.join(selects)}){order_by(sort_order(snapshot.properties))}"
         rows = Rows(cursor, sql, types_of(snapshot, cursor), added is not None and added.one_shot)
-        files = staged.stage(rows, snapshot.ref, snapshot.partition_columns, properties=snapshot.properties)
+        properties = file_properties(job.spec, snapshot.properties)
+        files = staged.stage(rows, snapshot.ref, snapshot.partition_columns, properties=properties)
     inserted, updated, deleted = counts
     if inserted is None:
         left = counted(cursor, f"({inside})") - sum(len(rows) for f, rows in taken if f in anew) if anew else 0

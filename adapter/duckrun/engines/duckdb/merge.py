@@ -239,6 +239,7 @@ def _by_delta_rs(
             job.transaction,
             snapshot,
             rows,
+            job.spec,
             keys=keys,
             clauses=finished,
             shares=job.shares,

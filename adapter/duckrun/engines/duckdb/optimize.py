@@ -12,6 +12,7 @@ from typing import Any
 
 import duckdb
 
+from duckrun.engines.data_files import file_size
 from duckrun.engines.duckdb.change import counted, whole_files
 from duckrun.engines.duckdb.rows_to_write import order_by, types_of
 from duckrun.engines.duckdb.source import Rows
@@ -21,10 +22,11 @@ from duckrun.errors import InvalidConfig
 from duckrun.formats.format import NewCommit
 from duckrun.run.transaction import Transaction
 from duckrun.sql.names import fresh_name, quote_identifier, transpile
+from duckrun.values.layout import TARGET_FILE_SIZE
 from duckrun.values.partition_values import partition_key
 from duckrun.values.rows import Commit, ScanFile, StagedFile
 from duckrun.values.snapshot import Snapshot
-from duckrun.values.tables import TARGET_FILE_SIZE, OptimizeSpec, PurgeSpec, sort_order
+from duckrun.values.tables import OptimizeSpec, PurgeSpec, sort_order
 
 _TARGET = 128 * 1024 * 1024
 _SMALL = 0.75  # a file of this share of the target is large enough
@@ -43,7 +45,7 @@ def optimize(
     """
     transaction.lake.format.refuse_unknown_features(snapshot)
     chosen = _chosen(spec, snapshot, cursor)
-    target = staged.file_size(snapshot.properties) or _TARGET
+    target = file_size(snapshot.properties) or _TARGET
     z_order_by: tuple[str, ...] = ()
     if isinstance(spec, PurgeSpec):
         groups = _groups([file for file in chosen if file.deletion_vector], snapshot, target, least=1)
@@ -149,9 +151,8 @@ def _together(
     return staged.stage(
         Rows(cursor, rows, kept),
         snapshot.ref,
-        properties=snapshot.properties,
+        properties={**snapshot.properties, TARGET_FILE_SIZE: str(target)},
         beside=files[0],
-        target_file_size=target,
         row_group_size=max(_SMALLEST_GROUP, min(_ROW_GROUP, per_file // 2048 * 2048)),
     )
 

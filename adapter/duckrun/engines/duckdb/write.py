@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pyarrow as pa
 
+from duckrun.engines.data_files import file_properties
 from duckrun.engines.duckdb import change, merge
 from duckrun.engines.duckdb.places import computed
 from duckrun.engines.duckdb.returning import give_back
@@ -127,7 +128,7 @@ class Job:
         if spec.writer == "delta_rs" or (why and spec.writer == "auto"):
             delta_rs.refuse(spec, transaction.ref, _why_not_delta_rs(transaction.ref, rows, snapshot, whole=False))
             return delta_rs.write(transaction, snapshot, rows, spec, why=why or "asked for")
-        files = self.staged(rows, snapshot.partition_columns, snapshot.properties, spec.target_file_size)
+        files = self.staged(rows, snapshot.partition_columns, snapshot)
         return self._added(files, snapshot, "rows are added")
 
     def _overwrite(self, spec: WriteSpec, rows: Rows, snapshot: Snapshot | None) -> Commit:
@@ -158,9 +159,7 @@ class Job:
             return delta_rs.write(self.transaction, snapshot, rows, spec, partition_by=partition_by, anew=anew, why=why)
         if definition is None and (snapshot is None or anew or spec.table_properties or spec.description is not None):
             definition = self._definition(spec, schema, partition_by, snapshot)
-        now = definition or snapshot
-        properties = {} if now is None else now.properties
-        files = self.staged(rows, partition_by, properties, spec.target_file_size)
+        files = self.staged(rows, partition_by, definition or snapshot)
         return self._all(spec, files, snapshot, definition, "whole rows")
 
     def _needs_definition(
@@ -204,19 +203,14 @@ class Job:
     # -- a stream is read once, and an attempt may have to run again
 
     def staged(
-        self,
-        rows: Rows,
-        partition_by: Sequence[str],
-        properties: Mapping[str, str],
-        target_file_size: int | None = None,
+        self, rows: Rows, partition_by: Sequence[str], table: TableDefinition | Snapshot | None
     ) -> tuple[StagedFile, ...]:
-        """Files with these rows; of a stream, the same files for every attempt."""
+        """Files with these rows, made as the spec and the table say; of a stream, the same files for every attempt."""
         key = (rows.sql, *partition_by)
         if key not in self._staged:
             self._refuse_second_reading(rows)
-            self._staged[key] = staged.stage(
-                rows, self.transaction.ref, partition_by, properties=properties, target_file_size=target_file_size
-            )
+            properties = file_properties(self.spec, {} if table is None else table.properties)
+            self._staged[key] = staged.stage(rows, self.transaction.ref, partition_by, properties=properties)
         return self._staged[key] if rows.one_shot else self._staged.pop(key)
 
     def kept(self, rows: Rows) -> Rows:
@@ -256,7 +250,7 @@ class Job:
             rows = self.finished(taking_types(rows, types_of(snapshot, rows.cursor)), snapshot)
         else:
             rows = fitted(self.transaction.ref, rows, {n: (n, k) for n, k in store_all(rows.types).items()}, columns)
-        properties = {} if snapshot is None else snapshot.properties
+        properties = file_properties(self.spec, {} if snapshot is None else snapshot.properties)
         return staged.stage(rows, self.transaction.ref, columns, properties=properties)
 
     def commit_staged(self, files: Sequence[StagedFile]) -> Commit:

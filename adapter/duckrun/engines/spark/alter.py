@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from duckrun.engines.data_files import file_size
 from duckrun.engines.spark.commit import SparkCommit
 from duckrun.engines.spark.create import clause
 from duckrun.engines.spark.errors import errors_about
@@ -53,10 +54,10 @@ def optimize(
     unknown = [c for c in spec.z_order_by if c not in snapshot.schema.names]
     if unknown:
         raise InvalidConfig(f"there is no column {', '.join(unknown)} to order by")
-    settings = {}
-    if spec.target_file_size is not None:
-        size = str(spec.target_file_size)
-        settings = {f"spark.databricks.delta.optimize.{name}FileSize": size for name in ("min", "max")}
+    size = spec.target_file_size or file_size(snapshot.properties)
+    settings = (
+        {} if size is None else {f"spark.databricks.delta.optimize.{n}FileSize": str(size) for n in ("min", "max")}
+    )
     return _statement(
         engine,
         spec,

@@ -7,11 +7,13 @@ import logging
 import uuid
 from typing import TYPE_CHECKING
 
+from duckrun.engines.data_files import file_properties
 from duckrun.engines.spark.errors import errors_about
 from duckrun.engines.spark.sql import table_at
 from duckrun.errors import CommitConflict, InvalidConfig
 from duckrun.formats.format import WORDS, CommitTaken
 from duckrun.run.transaction import Transaction
+from duckrun.values.layout import TARGET_FILE_SIZE, Layout, codec_of
 from duckrun.values.rows import Commit, RowSpec
 from duckrun.values.tables import TableSpec
 
@@ -24,6 +26,8 @@ log = logging.getLogger(__name__)
 _SKIPPING = "spark.databricks.delta.stats.skipping"
 _APP_ID = "spark.databricks.delta.write.txnAppId"
 _APP_VERSION = "spark.databricks.delta.write.txnVersion"
+_ARBITRARY = "spark.databricks.delta.allowArbitraryProperties.enabled"
+_CODEC = "spark.sql.parquet.compression.codec"
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 
 
@@ -45,6 +49,10 @@ class SparkCommit:
         self.location = engine.location_of(transaction.ref.location)
         self.target = table_at(self.location)
         self.token = uuid.uuid4().hex
+        present = {} if snapshot is None else snapshot.properties
+        self.properties = file_properties(spec, present)
+        """Those by which the data files are made."""
+        self._arbitrary = TARGET_FILE_SIZE in {**present, **(spec.table_properties if isinstance(spec, Layout) else {})}
 
     def analyse(self, query: str) -> None:
         """Let Spark check a query that names the expressions of a statement, before the statement runs."""
@@ -61,6 +69,10 @@ class SparkCommit:
         settings = {_USER_METADATA: self.note()}
         if self.snapshot is not None and self.snapshot.rounded():  # or Spark does not find the rows that are to change
             settings[_SKIPPING] = "false"
+        if codec := codec_of(self.properties):
+            settings[_CODEC] = codec
+        if self._arbitrary:  # the open Delta does not know that property, and refuses it in a definition
+            settings[_ARBITRARY] = "true"
         if self.transaction.app is not None:
             settings |= {_APP_ID: self.transaction.app.app_id, _APP_VERSION: str(self.transaction.app.version)}
         return settings

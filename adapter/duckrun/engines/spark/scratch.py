@@ -17,6 +17,7 @@ from duckrun.engines.spark.sql import quote
 from duckrun.engines.spark.structs import by_name
 from duckrun.formats.format import Alteration, ScratchCopy, TableDefinition
 from duckrun.lake.lake import Lake
+from duckrun.values.layout import codec_of
 from duckrun.values.snapshot import Snapshot, TableRef
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ def filled(
     with lake.format.scratch(owner, definition) as copy:
         partition_by, sort_by = definition.partition_columns, sort_by or definition.sort_by
         writer = arranged(frame, partition_by, sort_by, gather=gather).write.format("delta").mode("append")
+        if codec := codec_of(definition.properties):
+            writer = writer.option("compression", codec)
         if gather:
             writer = writer.option("optimizeWrite", "true")
         writer.save(engine.location_of(copy.ref.location))

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from duckrun.engines.data_files import file_properties, file_size
 from duckrun.engines.spark import alter, create, merge
 from duckrun.engines.spark.commit import SparkCommit
 from duckrun.engines.spark.errors import RAISED, condition_of, errors_about, text_of
@@ -29,7 +30,7 @@ from duckrun.errors import CommitConflict, InvalidConfig, RowsOutsidePartition, 
 from duckrun.formats.format import Alteration, NewCommit
 from duckrun.run.transaction import Transaction
 from duckrun.values.columns import outside_years, refuse_twins
-from duckrun.values.layout import Layout
+from duckrun.values.layout import TARGET_FILE_SIZE, Layout, codec_of
 from duckrun.values.partition_values import NO_PARTITION_VALUES, no_partition_value, refuse_partition_type
 from duckrun.values.rows import (
     Commit,
@@ -58,6 +59,8 @@ _YEARS = {
 """Type -> the first and last value that every reader has, in Spark's SQL."""
 _VECTORS = [f"spark.databricks.delta.{what}.deletionVectors.persistent" for what in ("merge", "update", "delete")]
 """Whether statements mark rows in tables that ask for it. Overwrites of a part delete. Source: DeltaSQLConf of delta-spark 4.4."""
+_NOT_TAKEN = frozenset({TARGET_FILE_SIZE, "owner", "provider", "location", "external", "is_managed_location"})
+"""Properties that Spark's writers of frames leave out or refuse. Source: CatalogV2Util.TABLE_RESERVED_PROPERTIES of Spark 4.1."""
 _FILE_SIZE = "spark.databricks.delta.optimizeWrite.binSize"
 
 
@@ -74,6 +77,9 @@ class Attempt(SparkCommit):
     ) -> None:
         super().__init__(engine, spec, transaction, snapshot)
         self.spec = spec
+        if isinstance(spec, Layout) and (snapshot is None or spec.mode == "overwrite"):
+            kept = {} if snapshot is None or (isinstance(spec, WriteSpec) and spec.redefine) else snapshot.properties
+            self.properties = file_properties(spec, {**kept, **spec.table_properties})
         self.frame = frame
         self.form = transaction.lake.format
         self._grown: dict[str, Any] = {}
@@ -206,18 +212,27 @@ class Attempt(SparkCommit):
         assert self.snapshot is not None
         clustered = create.clustered_by(self.engine, self.snapshot)
         cluster_by = create.clustering_after(spec, clustered)
-        if cluster_by or (spec.redefine and self.form.only_spark(self.snapshot)):
-            stays = create.same_names(cluster_by, clustered)
+        changed = self._changed_properties(spec)
+        by_spark = self.form.only_spark(self.snapshot) or self.form.special_properties(changed)
+        redefined = spec.redefine or changed or spec.description not in (None, self.snapshot.description)
+        if cluster_by or (redefined and by_spark):
+            stays = create.same_names(cluster_by, clustered) and not redefined
             create.in_place_of(self, self._commented(frame, spec), spec, self.snapshot, cluster_by, stays=stays)
             return None  # the commit is looked up
         own = self.form.constrained_anew(self.snapshot, spec) and not self.form.only_spark(self.snapshot)
         own = own or self.form.lacks_feature(self.snapshot, json.loads(frame.schema.json())["fields"])
         own = own or oddly_named(frame.columns, {**self.snapshot.properties, **spec.table_properties})
-        if own or spec.redefine or spec.constraints:
+        if own or redefined or spec.constraints:
             return self._defined(frame, spec, self.snapshot)
         keep = self.snapshot.partition_columns if spec.partition_by is None else spec.partition_by
         check_new_table(frame.schema, keep)
         return self.save(self._commented(frame, spec), "overwrite", {"overwriteSchema": "true"}, keep, spec)
+
+    def _changed_properties(self, spec: WriteSpec) -> dict[str, str]:
+        """Those of a write's properties that the table does not have yet. Spark's own overwrite of a table leaves them out."""
+        assert self.snapshot is not None
+        asked = {k: str(v).lower() if isinstance(v, bool) else str(v) for k, v in spec.table_properties.items()}
+        return {k: v for k, v in asked.items() if self.snapshot.properties.get(k) != v}
 
     def _defined(self, frame: DataFrame, spec: WriteSpec, snapshot: Snapshot | None) -> Commit:
         """All rows of a table and its definition, constraints included: Spark's own REPLACE leaves out properties at a
@@ -232,7 +247,7 @@ class Attempt(SparkCommit):
         fields = tuple({**field, "nullable": True} for field in json.loads(frame.schema.json())["fields"])
         definition = self.form.overwritten(spec, fields, partition_by, snapshot)
         reason = "rows and definition of the table in one commit"
-        arriving, size = self.checked(frame, partition_by), spec.target_file_size
+        arriving, size = self.checked(frame, partition_by), file_size(self.properties)
         with (
             nullcontext() if size is None else self.engine.settings({_FILE_SIZE: f"{size}b"}),
             filled(
@@ -252,14 +267,17 @@ class Attempt(SparkCommit):
         if isinstance(spec, WriteSpec):
             if spec.predicate is not None:
                 self.refuse_outside(frame, spec.predicate)
-            if (spec.constraints or oddly_named(frame.columns, properties)) and not cluster_by:
+            own = spec.constraints or oddly_named(frame.columns, properties)
+            own = own or (not self.form.special_properties(properties) and not _NOT_TAKEN.isdisjoint(properties))
+            if own and not cluster_by:
                 return self._defined(frame, spec, None)
             frame, description = self._commented(frame, spec), spec.description
         other = other_implementation(self.spark)
         if cluster_by and (other is not None or isinstance(spec, WriteSpec) and spec.constraints):
             what = f"{other}, which has none" if other is not None else "constraints: add them by ALTER TABLE"
             raise UnsupportedFeature(f"liquid clustering (cluster_by) of table {self.ref} together with {what}")
-        plain = description is None and not cluster_by and all(key.startswith("delta.") for key in properties)
+        plain = description is None and not cluster_by
+        plain = plain and all(key.startswith("delta.") and key != TARGET_FILE_SIZE for key in properties)
         # Servers other than Apache Spark cannot create a table at a location by SQL: it goes without its description.
         if plain or other is not None:
             return self.save(frame, "error", properties, partition_by, spec)
@@ -275,7 +293,7 @@ class Attempt(SparkCommit):
         partition_by: Sequence[str],
         spec: WriteSpec | MergeSpec | DeleteInsertSpec,
     ) -> Commit | None:
-        app, size = self.transaction.app, spec.target_file_size
+        app, size = self.transaction.app, file_size(self.properties)
         if mode == "overwrite":
             self._ask_for_marks()
         frame = self.arranged(self.checked(frame, partition_by), partition_by, spec.sort_by, gather=size is not None)
@@ -284,6 +302,8 @@ class Attempt(SparkCommit):
             writer = writer.option(key, value)
         if partition_by:
             writer = writer.partitionBy(*partition_by)
+        if codec := codec_of(self.properties):
+            writer = writer.option("compression", codec)
         if size is not None:
             writer = writer.option("optimizeWrite", "true")
         if app is not None:

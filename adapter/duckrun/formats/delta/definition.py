@@ -21,10 +21,11 @@ from duckrun.formats.delta import types
 from duckrun.formats.format import SpecT
 from duckrun.sql.names import columns_of, transpile
 from duckrun.values.columns import is_required
+from duckrun.values.layout import COMPRESSION, TARGET_FILE_SIZE, codec_of
 from duckrun.values.partition_values import refuse_partition_type
 from duckrun.values.rows import DeleteInsertSpec, MergeSpec, TableConstraints, WriteSpec
 from duckrun.values.snapshot import TableRef
-from duckrun.values.tables import CLUSTERING, SORT_BY, TARGET_FILE_SIZE, AddCheck, ColumnSpec, CreateSpec, sort_order
+from duckrun.values.tables import CLUSTERING, SORT_BY, AddCheck, ColumnSpec, CreateSpec, sort_order
 
 CHECK = "delta.constraints."
 GIVEN = "duckrun.constraints"
@@ -165,17 +166,21 @@ def with_properties(spec: SpecT, table: TableRef) -> SpecT:
     """The spec with the properties that its own words ask of a table that it makes. Raises InvalidConfig where its
     ``table_properties`` say otherwise.
     """
-    if spec.merge_mode != "deletion_vectors" or not isinstance(
-        spec, WriteSpec | MergeSpec | DeleteInsertSpec | CreateSpec
-    ):
+    if not isinstance(spec, WriteSpec | MergeSpec | DeleteInsertSpec | CreateSpec):
         return spec
-    given = {name: str(value) for name, value in spec.table_properties.items()}
-    if given.get(VECTORS, "true").lower() != "true":
-        raise InvalidConfig(
-            f"{spec.mode} on table {table}: merge_mode is deletion_vectors, and table_properties say {VECTORS} = {given[VECTORS]}. "
-            "Nothing was written; leave one of them out."
-        )
-    return replace(spec, table_properties={**spec.table_properties, VECTORS: "true"})
+    asked = {}
+    if spec.merge_mode == "deletion_vectors":
+        asked["merge_mode"] = VECTORS, "true"
+    if spec.compression is not None:
+        asked["compression"] = COMPRESSION, spec.compression
+    for word, (name, value) in asked.items():
+        given = str(spec.table_properties.get(name, value))
+        if given.lower() != value:
+            raise InvalidConfig(
+                f"{spec.mode} on table {table}: {word} is {getattr(spec, word)}, and table_properties say {name} = {given}. "
+                "Nothing was written; leave one of them out."
+            )
+    return replace(spec, table_properties={**spec.table_properties, **dict(asked.values())}) if asked else spec
 
 
 def created(spec: CreateSpec) -> DeltaDefinition:
@@ -289,6 +294,8 @@ def property_value(name: str, value: Any) -> str:
         raise InvalidConfig(f"{name} is kept by the writes that give a table constraints; it is not set by hand.")
     if name == SORT_BY:
         sort_order({SORT_BY: text})
+    if name == COMPRESSION:
+        codec_of({COMPRESSION: text})
     if not name.startswith("delta."):
         return text
     if name not in PLAIN:

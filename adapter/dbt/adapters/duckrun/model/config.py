@@ -12,7 +12,7 @@ from dbt.adapters.duckrun.model.values import match, names, one_of, properties, 
 
 from duckrun.errors import InvalidConfig
 from duckrun.run.memory import parse_bytes
-from duckrun.values.layout import Layout
+from duckrun.values.layout import CODECS, Codec, Layout
 from duckrun.values.rows import MERGE_MODES, WRITERS, MergeMode, WriterChoice
 
 STRATEGIES = ("append", "safeappend", "merge", "insert", "delete+insert", "insert_overwrite", "microbatch")
@@ -86,7 +86,7 @@ def parse_model(model: Mapping[str, Any]) -> ModelConfig:
         )
     docs: Mapping[str, Any] = config.get("persist_docs") or {}
     columns: Mapping[str, Any] = model.get("columns") or {}
-    size, naive = config.get("target_file_size"), config.get("naive_timestamps")
+    size, codec, naive = (config.get(key) for key in ("target_file_size", "compression", "naive_timestamps"))
     return ModelConfig(
         node=node,
         strategy=strategy,
@@ -103,6 +103,7 @@ def parse_model(model: Mapping[str, Any]) -> ModelConfig:
         z_order_by=names(node, "z_order_by", config.get("z_order_by") or config.get("zorder")),
         table_properties=properties(node, config.get("table_properties") or config.get("tblproperties")),
         target_file_size=None if size is None else parse_bytes(size),
+        compression=None if codec is None else cast(Codec, one_of(node, "compression", codec, CODECS)),
         location=config.get("location"),
         writer=cast(WriterChoice, one_of(node, "writer", config.get("writer") or "auto", WRITERS)),
         merge_mode=cast(MergeMode, one_of(node, "merge_mode", config.get("merge_mode") or "auto", MERGE_MODES)),

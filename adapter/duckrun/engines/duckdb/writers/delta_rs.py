@@ -9,6 +9,7 @@ import pyarrow as pa
 from deltalake import ColumnProperties, DeltaTable, WriterProperties, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
+from duckrun.engines.data_files import file_properties
 from duckrun.engines.duckdb.source import Rows, arrow_reader
 from duckrun.errors import InvalidConfig
 from duckrun.formats.delta.data_paths import respelled
@@ -18,9 +19,9 @@ from duckrun.formats.delta.statistics import EXACT_DIGITS
 from duckrun.formats.format import CommitTaken
 from duckrun.run.transaction import Transaction
 from duckrun.sql.names import quote_identifier
+from duckrun.values.layout import CODECS, codec_of
 from duckrun.values.rows import Commit, MemoryShares, MergeClause, RowSpec, ScanFile, WriteSpec
 from duckrun.values.snapshot import Snapshot, TableRef
-from duckrun.values.tables import CODECS, COMPRESSION
 
 MISSPELT = "delta_rs spells decimals and floating numbers among partition values so that not every reader finds them"
 RESPELLED = "the log spells paths otherwise than delta_rs, whose removes would leave those files in the table"
@@ -64,7 +65,7 @@ def write(
     reader = arrow_reader(rows)
     common: dict[str, Any] = {
         "target_file_size": spec.target_file_size,
-        "writer_properties": _files(reader.schema, snapshot),
+        "writer_properties": _files(reader.schema, snapshot, spec),
         "commit_properties": commit_properties(transaction.app, transaction.note(writer="delta_rs", reason=why)),
     }
     defined: dict[str, Any] = {
@@ -104,7 +105,7 @@ def _handle(transaction: Transaction, snapshot: Snapshot) -> DeltaTable:
     return form.take_handle(snapshot)
 
 
-def _files(schema: pa.Schema, snapshot: Snapshot | None) -> WriterProperties:
+def _files(schema: pa.Schema, snapshot: Snapshot | None, spec: RowSpec) -> WriterProperties:
     """How the Parquet files are laid out.
 
     Row groups of DuckDB's own size: with the default of 1,048,576 rows a merge holds whole files before it writes them
@@ -119,13 +120,13 @@ def _files(schema: pa.Schema, snapshot: Snapshot | None) -> WriterProperties:
     skips files by those bounds loses the rows beyond them. For such a column inside of another no file has any, as deltalake
     cannot name it.
     """
-    codec = CODECS[0] if snapshot is None else snapshot.properties.get(COMPRESSION, CODECS[0])
+    present = {} if snapshot is None else snapshot.properties
     columns = [*schema, *(snapshot.schema if snapshot is not None else ())]
     unbound = {field.name for field in columns if _has_no_bounds(field.type)}
     none = ColumnProperties(statistics_enabled="NONE")
     inside = any(field.name not in unbound and _has_no_bounds(field.type, inside=True) for field in columns)
     return WriterProperties(
-        compression=codec.upper(),  # type: ignore[arg-type]  # a name of theirs, as checked
+        compression=(codec_of(file_properties(spec, present)) or CODECS[0]).upper(),  # type: ignore[arg-type]  # a name of theirs
         max_row_group_size=122_880,
         default_column_properties=none if inside else None,
         column_properties=dict.fromkeys(sorted(unbound), none) or None,
@@ -142,6 +143,7 @@ def merge(
     transaction: Transaction,
     snapshot: Snapshot,
     rows: Rows,
+    spec: RowSpec,
     *,
     keys: Sequence[str],
     clauses: Sequence[MergeClause],
@@ -162,7 +164,7 @@ def merge(
         target_alias="target",
         max_spill_size=shares.spill,
         streamed_exec=True,
-        writer_properties=_files(reader.schema, snapshot),
+        writer_properties=_files(reader.schema, snapshot, spec),
         commit_properties=commit_properties(transaction.app, transaction.note(**counts)),
     )
 

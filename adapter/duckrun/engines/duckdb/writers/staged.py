@@ -9,17 +9,17 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from duckrun.engines.data_files import file_size
 from duckrun.engines.duckdb.source import Rows, schema_of_types
 from duckrun.engines.duckdb.writers.reads import Read, may_go_on_top
-from duckrun.errors import InvalidConfig, StorageError, UnsupportedFeature
+from duckrun.errors import StorageError, UnsupportedFeature
 from duckrun.formats.format import CommitRecord, NewCommit
-from duckrun.run.memory import parse_bytes
 from duckrun.run.transaction import Transaction
 from duckrun.sql.names import quote_identifier, quote_literal
 from duckrun.values.data_files import is_absolute
+from duckrun.values.layout import CODECS, codec_of
 from duckrun.values.rows import ColumnFigures, Commit, ScanFile, StagedFile
 from duckrun.values.snapshot import Snapshot, TableRef, schema_to_text
-from duckrun.values.tables import CODECS, COMPRESSION, TARGET_FILE_SIZE
 
 
 def stage(
@@ -28,16 +28,14 @@ def stage(
     partition_by: Sequence[str] = (),
     *,
     properties: Mapping[str, str] = MappingProxyType({}),
-    target_file_size: int | None = None,
     row_group_size: int | None = None,
     beside: ScanFile | None = None,
 ) -> tuple[StagedFile, ...]:
     """Write rows as Parquet files into a table's folder. No reader sees them before they are committed.
 
     Values of partition columns come as the log writes them; file names are unique, so that processes never collide.
-    The table's ``properties`` say how the files are compressed, and how large they are where ``target_file_size`` (bytes) does not.
-    DuckDB begins another file between row groups only, so ``row_group_size`` (rows) bounds how close it keeps to
-    ``target_file_size``. ``beside``: the rows are of that file's partition, without its columns, and go into the same folder.
+    The ``properties``, of the table as a rule, say how the files are compressed, and how large they are. DuckDB begins another file
+    between row groups only, so ``row_group_size`` (rows) bounds how close it keeps to that size. ``beside``: the rows are of that file's partition, without its columns, and go into the same folder.
     If it fails, as on a full disk, the files of this call on a local path go, and the folder if it was made for them.
     """
     columns = [name for name in rows.types if name not in partition_by]
@@ -49,8 +47,8 @@ def stage(
         )
     token = uuid.uuid4().hex[:12]
     schema = schema_to_text(schema_of_types(rows.types, rows.cursor))
-    codec = _codec(ref, properties)
-    target_file_size = target_file_size or file_size(properties)
+    codec = codec_of(properties) or CODECS[0]
+    target_file_size = file_size(properties)
     options = ["FORMAT parquet", "RETURN_STATS", f"COMPRESSION {codec}"]
     if row_group_size:
         options.append(f"ROW_GROUP_SIZE {int(row_group_size)}")
@@ -108,21 +106,6 @@ def _is_trimmed(ref: TableRef) -> bool:
     separators at the end (StringUtil::RTrim).
     """
     return not ref.location[-1].isascii()
-
-
-def file_size(properties: Mapping[str, str]) -> int | None:
-    """Bytes of a file by a table's properties; None where they do not say. Raises InvalidConfig for what is no size."""
-    asked = properties.get(TARGET_FILE_SIZE)
-    return parse_bytes(asked) if asked else None
-
-
-def _codec(ref: TableRef, properties: Mapping[str, str]) -> str:
-    codec = properties.get(COMPRESSION, CODECS[0]).lower()
-    if codec not in CODECS:
-        raise InvalidConfig(
-            f"Table {ref}: its property {COMPRESSION} is {codec!r}; it takes one of {', '.join(CODECS)}. Nothing was written."
-        )
-    return codec
 
 
 def figures(found: Mapping[str, Mapping[str, str]], columns: Sequence[str]) -> dict[str, ColumnFigures]:
