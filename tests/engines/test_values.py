@@ -18,7 +18,7 @@ from duckrun import SQL, MergeSpec, SchemaMismatch, Session, WriteSpec
 from duckrun.engines.duckdb.instance import open_connection
 from duckrun.engines.duckdb.source import schema_of_types
 from duckrun.engines.duckdb.writers.staged import figures
-from duckrun.formats.delta.statistics import statistics
+from duckrun.formats.delta.statistics import Statistics
 from duckrun.values.rows import DeleteInsertSpec, StagedFile
 from duckrun.values.snapshot import schema_to_text
 from tests.alphabet import VALUES
@@ -212,11 +212,22 @@ def test_a_far_year_is_refused_on_spark_too(session: Session, kind: type) -> Non
 
 
 def bounds(kind: str, low: str, high: str) -> tuple[Any, Any]:
-    of_duckdb = figures({'"c"': {"min": low, "max": high, "null_count": "0"}}, ["c"])
-    schema = schema_to_text(schema_of_types({"c": kind}, duckdb.connect()))
-    file = StagedFile.from_json(StagedFile("f", 1, rows=1, schema=schema, figures=of_duckdb).to_json())
-    found = json.loads(statistics(file) or "")
-    return found["minValues"].get("c"), found["maxValues"].get("c")
+    """Those of a column; of a field inside of structs they are the same."""
+    pairs = []
+    for of, path in ((kind, '"c"'), (f"STRUCT(c STRUCT(c {kind}))", '"c"."c"."c"')):
+        schema = schema_of_types({"c": of}, duckdb.connect())
+        of_duckdb = figures({path: {"min": low, "max": high, "null_count": "0"}}, schema)
+        written = StagedFile("f", 1, rows=1, schema=schema_to_text(schema), figures=of_duckdb).to_json()
+        found = json.loads(Statistics(schema, {}).of(StagedFile.from_json(written)) or "")
+        pairs.append(tuple(_at(found[part], path.count(".")) for part in ("minValues", "maxValues")))
+    assert pairs[0] == pairs[1]
+    return pairs[0]
+
+
+def _at(values: dict[str, Any], depth: int) -> Any:
+    for _ in range(depth):
+        values = values.get("c", {})
+    return values.get("c")
 
 
 def test_a_bound_at_the_end_of_its_type_is_a_bound_or_none() -> None:

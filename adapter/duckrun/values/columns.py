@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
@@ -54,6 +54,18 @@ def holds(kind: pa.DataType, test: Callable[[pa.DataType], bool]) -> bool:
     """True if a type, or one inside of it, passes a test."""
     inner = [kind.field(i).type for i in range(kind.num_fields)] if pa.types.is_nested(kind) else []
     return test(kind) or any(holds(child, test) for child in inner)
+
+
+def leaves(fields: Iterable[pa.Field], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], pa.DataType]]:
+    """The columns that hold values, by the names on the way to them: those inside of structs, in the order of the schema. A list
+    and a map are one each.
+    """
+    for field in fields:
+        path = (*above, field.name)
+        if pa.types.is_struct(field.type):
+            yield from leaves(field.type, path)
+        else:
+            yield path, field.type
 
 
 def outside_years(column: str) -> str:

@@ -377,8 +377,8 @@ class ColumnFigures:
 class StagedFile(ScanFile):
     """A data file that is written and waits for its commit, perhaps by another process.
 
-    ``schema`` is the Arrow schema of the table's rows (IPC message, base64), ``figures`` what is known of columns by their
-    names; ``stats`` are the statistics that the table's format has of the file already.
+    ``schema`` is the Arrow schema of the table's rows (IPC message, base64), ``figures`` what is known of columns, and of fields
+    inside of structs, by their quoted names (``"a"."b"``); ``stats`` are the statistics that the table's format has of the file already.
 
     Example::
 

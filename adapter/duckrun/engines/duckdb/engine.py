@@ -22,7 +22,7 @@ from duckrun.engines.duckdb.frame import DuckDBFrame
 from duckrun.engines.duckdb.instance import has_ended, load_extensions, open_connection
 from duckrun.engines.duckdb.places import one_moment
 from duckrun.engines.duckdb.rows_to_write import types_of
-from duckrun.engines.duckdb.source import rows_of, schema_of_types
+from duckrun.engines.duckdb.source import rows_of, schema_of_types, with_nested_structs_whole
 from duckrun.engines.duckdb.sql import attach_again, attached, errors_about, files_sql, scans_in, select_sql
 from duckrun.engines.duckdb.types import store_all
 from duckrun.engines.engine import Engine
@@ -203,7 +203,7 @@ class DuckDBEngine(Engine):
 
     def local(self, rows: pa.Table) -> LazyRows:
         cursor, name = self.cursor(), f"__duckrun_local_{uuid.uuid4().hex}"
-        cursor.register(name, rows)
+        cursor.register(name, with_nested_structs_whole(rows))
         return LazyRows(DuckDBFrame(self, cursor, f"SELECT * FROM {quote_identifier(name)}"), self.name)
 
     def column_types(self, snapshot: Snapshot) -> dict[str, str]:
@@ -224,7 +224,7 @@ class DuckDBEngine(Engine):
         if isinstance(value, LazyRows):
             value.createOrReplaceTempView(name)
             return
-        table = arrow_table(value)
+        table = with_nested_structs_whole(arrow_table(value))
         refuse_twins(table.schema.names)
         self._registered[name] = table
         self.temp_names[name] = reads

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,12 +139,36 @@ def _register(cursor: duckdb.DuckDBPyConnection, name: str, rows: Any) -> Any:
     if not rows.schema.names:
         raise SchemaMismatch("the rows have no columns; a table has at least one")
     refuse_twins(rows.schema.names)  # DuckDB would call the second X_1
-    rows = _instants_in_microseconds(rows)
+    rows = with_nested_structs_whole(_instants_in_microseconds(rows))
     try:
         cursor.register(name, rows.__arrow_c_stream__() if isinstance(rows, pa.RecordBatchReader) else rows)
     except duckdb.NotImplementedException as error:
         raise _unreadable(cursor, rows.schema) from error
     return rows
+
+
+def with_nested_structs_whole(rows: Any) -> Any:
+    """The same rows, of which no column of structs in structs begins in the middle of an Arrow array, as that of a slice does.
+
+    Of such a column DuckDB 1.5.5 reads the inner structs from the array's beginning: other rows' values, and no error.
+    """
+    deep = [i for i, field in enumerate(rows.schema) if _is_deep(field.type)]
+    if not deep:
+        return rows
+    if isinstance(rows, pa.Table):
+        return pa.Table.from_batches([_whole(batch, deep) for batch in rows.to_batches()], rows.schema)
+    stream = rows if isinstance(rows, pa.RecordBatchReader) else rows.scanner().to_reader()
+    return pa.RecordBatchReader.from_batches(stream.schema, (_whole(batch, deep) for batch in stream))
+
+
+def _is_deep(kind: pa.DataType) -> bool:
+    return pa.types.is_struct(kind) and any(pa.types.is_struct(child.type) for child in kind)
+
+
+def _whole(batch: pa.RecordBatch, deep: Sequence[int]) -> pa.RecordBatch:
+    if all(batch.column(i).offset == 0 for i in deep):
+        return batch
+    return batch.take(pa.array(range(batch.num_rows), pa.int64()))
 
 
 def _instants_in_microseconds(rows: Any) -> Any:

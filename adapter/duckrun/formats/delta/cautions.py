@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 _PHYSICAL = b"delta.columnMapping.physicalName"
 _CHANGES = b"delta.typeChanges"
-_OURS = re.compile(r"(?:^|/)part-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?:_\d+)?-c000[^/]*\.parquet$")
+_OURS = re.compile(
+    r"(?:^|/)part-(?:[0-9a-f]{12}-)?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?:_\d+)?-c000[^/]*\.parquet$"
+)
 """Files of our own writer, whose log entries have no bounds of long decimals, and whose lists are laid out as Parquet says."""
 
 _known: dict[tuple[str, str, str, int], frozenset[str]] = {}

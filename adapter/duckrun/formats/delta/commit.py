@@ -23,7 +23,7 @@ from duckrun.formats.delta.definition import DeltaDefinition
 from duckrun.formats.delta.log import LOG, append_only, info_of
 from duckrun.formats.delta.operations import Operation, metrics, operation_of
 from duckrun.formats.delta.protocol import WRITTEN, Protocol
-from duckrun.formats.delta.statistics import statistics
+from duckrun.formats.delta.statistics import Statistics
 from duckrun.formats.delta.vectors import marked_statistics, read_vector, write_vectors
 from duckrun.formats.format import CommitTaken, NewCommit
 from duckrun.values.rows import AppTransaction, StagedFile, counted_rows
@@ -72,7 +72,8 @@ def write_commit(
         actions.append({"remove": _removed(before, new, now)})
         if after is not None:
             actions.append({"add": {**after, "dataChange": new.data_change}})
-    actions += [{"add": _add(file, now, new.data_change)} for file in new.adds]
+    figures = _statistics(snapshot, new)
+    actions += [{"add": _add(file, now, new.data_change, figures)} for file in new.adds]
     actions += [{"add": {**add, "modificationTime": now, "dataChange": new.data_change}} for add in returns]
     body = "\n".join(json.dumps(action, ensure_ascii=False) for action in actions)
     if form.storage.is_local:
@@ -179,14 +180,21 @@ def _check_rows(ref: TableRef, new: NewCommit, operation: Operation) -> None:
     )
 
 
-def _add(file: StagedFile, now: int, data_change: bool) -> dict[str, Any]:
+def _statistics(snapshot: Snapshot | None, new: NewCommit) -> Statistics:
+    """What the table wants known of its files once the commit is made."""
+    table = cast(DeltaDefinition, new.definition) or snapshot
+    assert table is not None, "a new table has a definition"
+    return Statistics([f for f in table.schema if f.name not in table.partition_columns], table.properties)
+
+
+def _add(file: StagedFile, now: int, data_change: bool, figures: Statistics) -> dict[str, Any]:
     return {
         "path": encoded(file.path),
         "partitionValues": dict(file.partition_values),
         "size": file.size,
         "modificationTime": now,
         "dataChange": data_change,
-        "stats": statistics(file),
+        "stats": figures.of(file),
     }
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from deltalake import Schema
 
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
-from duckrun.formats.delta import types
+from duckrun.formats.delta import statistics, types
 from duckrun.formats.format import SpecT
 from duckrun.sql.names import columns_of, transpile
 from duckrun.values.columns import is_required
@@ -45,8 +45,8 @@ PLAIN = {
     "delta.autoOptimize.autoCompact": r"true|false|auto",
     "delta.autoOptimize.optimizeWrite": r"true|false",
     "delta.checkpointInterval": r"[1-9]\d*",
-    "delta.dataSkippingNumIndexedCols": r"-1|\d+",
-    "delta.dataSkippingStatsColumns": r".+",
+    statistics.COUNT: r"-1|\d+",
+    statistics.COLUMNS: r".+",
     TARGET_FILE_SIZE: r"\d+(\.\d+)?\s*[a-z]*",
     "delta.isolationLevel": r"serializable|writeserializable",
     "delta.logRetentionDuration": r"interval .+",

@@ -8,43 +8,104 @@ from __future__ import annotations
 
 import json
 import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cache, cached_property
 from typing import Any
 
 import pyarrow as pa
 
+from duckrun.sql.names import quote_identifier
+from duckrun.values.columns import leaves
 from duckrun.values.rows import StagedFile
 from duckrun.values.snapshot import schema_from_text
 
+COUNT, COLUMNS = "delta.dataSkippingNumIndexedCols", "delta.dataSkippingStatsColumns"
+_COUNT = 32
+_NAME = re.compile(r"\s*(`(?:[^`]|``)*`)?([^`.,]*)([.,]|$)")
 _STRING_PREFIX = 32
 _HIGHEST = "\U0010ffff"
 EXACT_DIGITS = 15
 """A double holds every decimal of so many digits."""
 
 
-def statistics(file: StagedFile) -> str | None:
-    """The JSON for one file: as another Delta writer made it, else of the file's figures. Nested columns get no bounds,
-    nor do binary ones.
+@dataclass(frozen=True)
+class Statistics:
+    """What a table wants known of its files. ``columns`` are those that its files have, in the table's order."""
+
+    columns: Iterable[pa.Field]
+    properties: Mapping[str, str]
+
+    @cached_property
+    def wanted(self) -> list[tuple[str, ...]]:
+        """The columns with statistics: those of ``delta.dataSkippingStatsColumns``, with all fields of a struct, else the first
+        32, or as many as ``delta.dataSkippingNumIndexedCols`` says (-1: all). A field in a struct counts as one, a list or a map
+        too.
+        """
+        found = [path for path, _ in leaves(self.columns)]
+        named = self.properties.get(COLUMNS)
+        if named is not None:
+            asked = set(names_in(named))
+            return [path for path in found if any(_lower(path[: i + 1]) in asked for i in range(len(path)))]
+        count = int(self.properties.get(COUNT, _COUNT))
+        return found if count < 0 else found[:count]
+
+    @cached_property
+    def _kinds(self) -> Callable[[str], dict[tuple[str, ...], pa.DataType]]:
+        """The columns of a file by its schema's text; most files of a commit have the same."""
+        return cache(lambda text: dict(leaves(schema_from_text(text))))
+
+    def of(self, file: StagedFile) -> str | None:
+        """The JSON for one file: as another Delta writer made it, else of the file's figures."""
+        if file.stats is not None or not file.schema:
+            return file.stats
+        low: dict[str, Any] = {}
+        high: dict[str, Any] = {}
+        nulls: dict[str, Any] = {}
+        kinds = self._kinds(file.schema)
+        for path in self.wanted:
+            kind, figures = kinds.get(path), file.figures.get(".".join(map(quote_identifier, path)))
+            if kind is None or figures is None:
+                continue
+            if figures.nulls is not None:
+                _put(nulls, path, figures.nulls)
+            if figures.low is not None and figures.high is not None and not figures.nan:
+                bounds = _bounds(kind, figures.low, figures.high)
+                if bounds is not None:
+                    _put(low, path, bounds[0])
+                    if bounds[1] is not None:
+                        _put(high, path, bounds[1])
+        found = {"numRecords": file.rows, "minValues": low, "maxValues": high, "nullCount": nulls}
+        return json.dumps(found, ensure_ascii=False)
+
+
+def names_in(text: str) -> Iterator[tuple[str, ...]]:
+    """The columns in a list of them with commas, each the names on the way to it, in lower case.
+
+    >>> list(names_in("id, place.City, `a.b`.`c,``d`"))
+    [('id',), ('place', 'city'), ('a.b', 'c,`d')]
     """
-    if file.stats is not None or not file.schema:
-        return file.stats
-    low: dict[str, Any] = {}
-    high: dict[str, Any] = {}
-    nulls: dict[str, int] = {}
-    for field in schema_from_text(file.schema):
-        figures = file.figures.get(field.name)
-        if figures is None:
-            continue
-        if figures.nulls is not None:
-            nulls[field.name] = figures.nulls
-        if figures.low is not None and figures.high is not None and not figures.nan:
-            bounds = _bounds(field.type, figures.low, figures.high)
-            if bounds is not None:
-                low[field.name], highest = bounds
-                if highest is not None:
-                    high[field.name] = highest
-    found = {"numRecords": file.rows, "minValues": low, "maxValues": high, "nullCount": nulls}
-    return json.dumps(found, ensure_ascii=False)
+    path: list[str] = []
+    for quoted, plain, end in _NAME.findall(text):
+        name = quoted[1:-1].replace("``", "`") if quoted else plain.strip()
+        if name:
+            path.append(name)
+        if end != "." and path:
+            yield _lower(path)
+            path = []
+
+
+def _lower(path: Iterable[str]) -> tuple[str, ...]:
+    return tuple(name.lower() for name in path)
+
+
+def _put(values: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+    """Put a value of a field where the protocol has it: structs are objects."""
+    for name in path[:-1]:
+        values = values.setdefault(name, {})
+    values[path[-1]] = value
 
 
 def _bounds(kind: pa.DataType, low: str, high: str) -> tuple[Any, Any] | None:

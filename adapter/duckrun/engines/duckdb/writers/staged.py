@@ -9,6 +9,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import pyarrow as pa
+
 from duckrun.engines.data_files import file_size
 from duckrun.engines.duckdb.source import Rows, schema_of_types
 from duckrun.engines.duckdb.writers.reads import Read, may_go_on_top
@@ -16,6 +18,7 @@ from duckrun.errors import StorageError, UnsupportedFeature
 from duckrun.formats.format import CommitRecord, NewCommit
 from duckrun.run.transaction import Transaction
 from duckrun.sql.names import quote_identifier, quote_literal
+from duckrun.values.columns import leaves
 from duckrun.values.data_files import is_absolute
 from duckrun.values.layout import CODECS, codec_of
 from duckrun.values.rows import ColumnFigures, Commit, ScanFile, StagedFile
@@ -46,7 +49,8 @@ def stage(
             f"Table {ref} cannot be written this way: {why}. Nothing was written. Run this with engine: spark."
         )
     token = uuid.uuid4().hex[:12]
-    schema = schema_to_text(schema_of_types(rows.types, rows.cursor))
+    schema = schema_of_types(rows.types, rows.cursor)
+    text = schema_to_text(schema)
     codec = codec_of(properties) or CODECS[0]
     target_file_size = file_size(properties)
     options = ["FORMAT parquet", "RETURN_STATS", f"COMPRESSION {codec}"]
@@ -85,8 +89,8 @@ def stage(
                     size=size,
                     partition_values=dict(beside.partition_values if beside else keys or {}),
                     rows=count,
-                    schema=schema,
-                    figures=figures(found or {}, columns),
+                    schema=text,
+                    figures=figures(found or {}, schema),
                 )
             )
         elif "://" not in ref.location:
@@ -108,19 +112,25 @@ def _is_trimmed(ref: TableRef) -> bool:
     return not ref.location[-1].isascii()
 
 
-def figures(found: Mapping[str, Mapping[str, str]], columns: Sequence[str]) -> dict[str, ColumnFigures]:
-    """What RETURN_STATS says of columns (quoted path -> figures, all of them texts); of nested ones it is left out."""
-    present = {name: found.get(quote_identifier(name)) for name in columns}
-    return {
-        name: ColumnFigures(
-            each.get("min"),
-            each.get("max"),
-            int(each["null_count"]) if "null_count" in each else None,
-            each.get("has_nan") == "true",
-        )
-        for name, each in present.items()
-        if each is not None
-    }
+def figures(found: Mapping[str, Mapping[str, str]], schema: pa.Schema) -> dict[str, ColumnFigures]:
+    """What RETURN_STATS says (quoted path -> figures, all of them texts) of the columns that hold values. Of a list or a map it
+    counts the NULLs within, empty ones too: none of them means that none is NULL.
+    """
+    figures = {}
+    for names, kind in leaves(schema):
+        path = ".".join(map(quote_identifier, names))
+        each = found.get(path)
+        if pa.types.is_nested(kind):
+            if any(inner.startswith(path + '."') and of.get("null_count") == "0" for inner, of in found.items()):
+                figures[path] = ColumnFigures(nulls=0)
+        elif each is not None:
+            figures[path] = ColumnFigures(
+                each.get("min"),
+                each.get("max"),
+                int(each["null_count"]) if "null_count" in each else None,
+                each.get("has_nan") == "true",
+            )
+    return figures
 
 
 @contextmanager
