@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from sqlglot import exp
 
+from duckrun.change_set import ChangeSet
+from duckrun.changes.changes import ChangeSpec
 from duckrun.clones import clone_spec
 from duckrun.display.history_plot import VersionSize, plot
 from duckrun.display.notebook import facts_html
@@ -21,6 +23,7 @@ from duckrun.schemas import columns_in, columns_of
 from duckrun.statements.run import change
 from duckrun.statements.values import Delete, Update
 from duckrun.table_builder import DeltaTableBuilder
+from duckrun.values.changes import ChangeKind
 from duckrun.values.options import given, names_in
 from duckrun.values.rows import Commit, ReadSpec, counted_rows
 from duckrun.values.snapshot import Snapshot, TableRef
@@ -157,6 +160,34 @@ class Table:
         """The rows at a version, at a time, or now: lazy."""
         _refuse_moment(version, timestamp, "toDF()")
         return self.session.scan(self.ref, ReadSpec(version=version, timestamp=timestamp))
+
+    def changes(
+        self,
+        kind: ChangeKind,
+        from_version: int | None = None,
+        to_version: int | None = None,
+        *,
+        from_timestamp: str | None = None,
+        key: Sequence[str] = (),
+        columns: Sequence[str] | None = None,
+        predicate: str | None = None,
+        commit_version: bool = False,
+    ) -> ChangeSet:
+        """What happened to the rows in the versions after ``from_version`` (-1: from the beginning), up to ``to_version``: lazy.
+
+        ``kind`` is append_only, upsert, min_delta or full_delta; ``key`` are the columns by which a row is the same one.
+        """
+        spec = ChangeSpec(
+            kind,
+            from_version,
+            to_version,
+            from_timestamp,
+            names_in(list(key), "key", "changes()"),
+            None if columns is None else names_in(list(columns), "columns", "changes()"),
+            predicate,
+            commit_version,
+        )
+        return ChangeSet(self.session, self.ref, spec)
 
     def history(self, limit: int | None = None) -> list[dict[str, Any]]:
         """The commits, newest first: version, timestamp (ms since 1970), operation, operationParameters, ..."""

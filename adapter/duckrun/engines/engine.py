@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from duckrun.run.pins import Reads
     from duckrun.run.transaction import Transaction
     from duckrun.storage.storage import Storage
+    from duckrun.values.changes import WeighedRead
     from duckrun.values.rows import Commit, ReadSpec, RowSpec, StagedFile
     from duckrun.values.snapshot import Scan, Snapshot
     from duckrun.values.tables import MaintenanceResult, OptimizeSpec, PurgeSpec, TableSpec
@@ -45,6 +46,11 @@ class Engine(Protocol):
 
     def open(self, scan: Scan) -> LazyRows:
         """The rows of the files of a scan, which may come from another process."""
+
+    def weighed(self, read: WeighedRead, query: Callable[[str], str]) -> LazyRows:
+        """A query, in DuckDB's SQL, over rows of data files with how often each counts: lazy. ``query`` makes it of the name of those
+        rows. Raises StorageError where a file is gone.
+        """
 
     def pinned(self, snapshot: Snapshot) -> exp.Expr:
         """A table at a version, as it stands in the syntax tree of a query for select()."""

@@ -5,12 +5,13 @@ Delta is the one format; ``formats/factory.py`` makes it by its name. The values
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from duckrun.errors import InvalidConfig
+from duckrun.values.changes import CommitChange
 from duckrun.values.rows import (
     AppTransaction,
     Commit,
@@ -295,6 +296,27 @@ class Format(Protocol):
 
     def records_after(self, ref: TableRef, version: int) -> list[CommitRecord]:
         """What the commits after a version changed, oldest first."""
+
+    def commits_between(self, ref: TableRef, after: int, to: int) -> list[CommitChange]:
+        """What the commits after a version, up to another one, changed of the table's files, oldest first.
+
+        Raises VersionNotReadable, which names the oldest version that works, where the log does not hold them all.
+        """
+
+    def state_change(self, before: Snapshot | None, after: Snapshot) -> CommitChange:
+        """What lies between two versions (None: nothing), as if one commit had removed all of one and added all of the other."""
+
+    def vector_rows(self, ref: TableRef, vectors: Iterable[Hashable]) -> dict[Hashable, Any]:
+        """The rows that deletion vectors delete, as NumPy's uint64, by what stands for each in a CommitChange. Raises StorageError."""
+
+    def missing_files(self, ref: TableRef, files: Sequence[ScanFile]) -> list[ScanFile]:
+        """Those of some files that are not there (any more)."""
+
+    def stored_schema(self, snapshot: Snapshot) -> pa.Schema:
+        """The columns of a version by the names that they and their fields have in data files, in the table's order."""
+
+    def row_id_column(self, snapshot: Snapshot) -> str | None:
+        """The column of data files that may hold the ids of rows; None for a table that does not track rows."""
 
     def app_version(self, ref: TableRef, app_id: str) -> int | None:
         """The newest version that an application id has committed, or None."""

@@ -6,7 +6,7 @@ import logging
 import tempfile
 import threading
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
@@ -25,6 +25,7 @@ from duckrun.engines.duckdb.rows_to_write import types_of
 from duckrun.engines.duckdb.source import rows_of, schema_of_types, with_nested_structs_whole
 from duckrun.engines.duckdb.sql import attach_again, attached, errors_about, files_sql, scans_in, select_sql
 from duckrun.engines.duckdb.types import store_all
+from duckrun.engines.duckdb.weights import weighed_sql
 from duckrun.engines.engine import Engine
 from duckrun.engines.frame import LazyRows
 from duckrun.engines.tables import carry_out
@@ -41,6 +42,7 @@ from duckrun.sql.names import dotted_names, quote_identifier
 from duckrun.sql.written import put_names
 from duckrun.storage.storage import Storage
 from duckrun.values.any_case import AnyCase
+from duckrun.values.changes import WeighedRead
 from duckrun.values.columns import refuse_twins
 from duckrun.values.rows import Commit, ReadSpec, RowSpec, StagedFile, WriteSpec
 from duckrun.values.snapshot import Scan, Snapshot
@@ -156,6 +158,10 @@ class DuckDBEngine(Engine):
     def open(self, planned: Scan) -> LazyRows:
         source = self.lake.format.scan_sql(planned.snapshot(), files=planned.files)
         return self._frame(select_sql(source, planned.spec, planned.schema.names, str(planned.ref)))
+
+    def weighed(self, read: WeighedRead, query: Callable[[str], str]) -> LazyRows:
+        with errors_about(f"changes of table {read.ref}"):
+            return self._frame(query(f"({weighed_sql(read, self.cursor(), self._scratch.name)})"))
 
     def pinned(self, snapshot: Snapshot) -> exp.Expr:
         return exp.Subquery(this=exp.var(self._scan_sql(snapshot)[1:-1]))

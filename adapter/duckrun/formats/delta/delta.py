@@ -20,7 +20,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from duckrun.errors import StorageError, VersionNotReadable
-from duckrun.formats.delta import alteration, cautions, definition, maintenance, restore, types, vacuum
+from duckrun.formats.delta import alteration, cautions, changes, definition, maintenance, restore, types, vacuum
 from duckrun.formats.delta.bounds import column_figures
 from duckrun.formats.delta.commit import refuse_unknown_features, unknown_features, write_commit
 from duckrun.formats.delta.data_paths import respelled
@@ -58,6 +58,12 @@ class DeltaFormat:
     checkpoint = maintenance.checkpoint
     cleanup_log = maintenance.cleanup_log
     scratch = scratch
+    commits_between = changes.commits_between
+    state_change = changes.state_change
+    vector_rows = changes.vector_rows
+    missing_files = changes.missing_files
+    stored_schema = staticmethod(changes.stored_schema)
+    row_id_column = staticmethod(changes.row_id_column)
     fields_of = staticmethod(definition.fields_of)
     refuse_unknown_features = staticmethod(refuse_unknown_features)
     with_properties = staticmethod(definition.with_properties)

@@ -66,6 +66,8 @@ class CommitActions:
     changes_metadata: bool
     is_plain: bool = True
     """Whether it adds and removes files, and does nothing else to the state of the table."""
+    feed: tuple[dict[str, Any], ...] = ()
+    """The files of the change feed that say what it changed. Source: Delta protocol, Add CDC File."""
 
     @property
     def note(self) -> dict[str, Any]:
@@ -130,7 +132,7 @@ def _change(action: Mapping[str, Any]) -> FileChange:
 def parse_commit(version: int, raw: bytes) -> CommitActions:
     """The actions of one file of the log."""
     info: dict[str, Any] = {}
-    adds, removes, transactions = [], [], []
+    adds, removes, transactions, feed = [], [], [], []
     changes_metadata, is_plain = False, True
     for line in raw.splitlines():
         action = json.loads(line) if line.strip() else {}
@@ -144,10 +146,13 @@ def parse_commit(version: int, raw: bytes) -> CommitActions:
             transactions.append(AppTransaction(action["txn"]["appId"], action["txn"]["version"]))
         elif "metaData" in action or "protocol" in action:
             changes_metadata = True
-        elif action and "cdc" not in action:
+        elif "cdc" in action:
+            feed.append(action["cdc"])
+        elif action:
             is_plain = False
     is_plain = is_plain and not changes_metadata
-    return CommitActions(version, info, tuple(adds), tuple(removes), tuple(transactions), changes_metadata, is_plain)
+    parts = tuple(adds), tuple(removes), tuple(transactions)
+    return CommitActions(version, info, *parts, changes_metadata, is_plain, tuple(feed))
 
 
 def partition_string(value: Any) -> str | None:

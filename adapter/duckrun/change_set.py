@@ -1,0 +1,51 @@
+"""ChangeSet: the lazy answer of a change query, the same on both engines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from duckrun.changes.changes import Changes, ChangeSpec
+from duckrun.frame import Frame
+from duckrun.run.pins import Read
+from duckrun.values.changes import Identity, Source
+from duckrun.values.rows import ReadSpec
+from duckrun.values.snapshot import TableRef
+
+if TYPE_CHECKING:
+    from duckrun.session import Session
+
+
+class ChangeSet(Frame):
+    """What happened to a table between two versions: a Frame of the rows, which knows its range, its ``identity`` (key, row_id or
+    none) and, for each commit of the range, the ``source`` of its rows (feed, row_tracking or files).
+
+    Example::
+
+        s.table("sales.orders").changes("upsert", from_version=3, key=["id"]).show()
+    """
+
+    def __init__(self, session: Session, ref: TableRef, spec: ChangeSpec) -> None:
+        found = Changes(session.lakes.of(ref).format, ref, spec)
+        engine = session.engine
+        engine.reach(session.lakes.of(ref).storage)
+        rows = found.rows(engine)
+        reads = {} if spec.to_version is not None else {ref.location: Read.of(found.to)}
+        super().__init__(rows.source, rows.engine, session, reads=reads)
+        self.ref, self.spec = ref, spec
+        self.from_version, self.to_version = found.from_version, found.to_version
+        self.identity: Identity = found.identity
+        self.sources: Mapping[int, Source] = found.sources
+
+    def before(self) -> Frame:
+        """The rows of the table at the beginning of the range."""
+        assert self.session is not None
+        if self.from_version == -1:
+            after = self.after()
+            return after.limit(0)
+        return self.session.scan(self.ref, ReadSpec(version=self.from_version))
+
+    def after(self) -> Frame:
+        """The rows of the table at the end of the range."""
+        assert self.session is not None
+        return self.session.scan(self.ref, ReadSpec(version=self.to_version))

@@ -1,0 +1,304 @@
+"""A change query of one table: its range, its identity, the files that it needs, and the Frame that answers it.
+
+Source: docs/changes.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+
+import pyarrow as pa
+
+from duckrun.changes.rule import Question, added_columns, answer
+from duckrun.changes.weighing import step_of
+from duckrun.engines.engine import Engine
+from duckrun.engines.frame import LazyRows
+from duckrun.errors import InvalidConfig, SchemaMismatch, StorageError, UnsupportedFeature, VersionNotReadable
+from duckrun.formats.format import Format
+from duckrun.sql.names import columns_of, fresh_name, transpile
+from duckrun.values.changes import KINDS, ChangeKind, CommitChange, Identity, Source, Step, WeighedRead
+from duckrun.values.columns import holds
+from duckrun.values.snapshot import Snapshot, TableRef
+
+
+@dataclass(frozen=True)
+class ChangeSpec:
+    """What to ask of a table: the changes of some ``kind`` in the versions (``from_version``, ``to_version``]; -1 is before the first,
+    None for ``to_version`` the newest. ``key`` are the columns by which rows are the same; ``columns`` and ``predicate`` apply before
+    anything is compared. ``commit_version`` adds the version to ``append_only`` and ``upsert``.
+
+    Example::
+
+        ChangeSpec("upsert", from_version=3, key=("id",))
+    """
+
+    kind: ChangeKind
+    from_version: int | None = None
+    to_version: int | None = None
+    from_timestamp: str | None = None
+    key: tuple[str, ...] = ()
+    columns: tuple[str, ...] | None = None
+    predicate: str | None = None
+    commit_version: bool = False
+    dialect: str = "duckdb"
+
+
+class Changes:
+    """A change query, resolved: which versions, which identity, which files. No data file is opened before rows() is called.
+
+    Raises InvalidConfig, SchemaMismatch, VersionNotReadable, StorageError and UnsupportedFeature, all before the first row.
+    """
+
+    def __init__(self, form: Format, ref: TableRef, spec: ChangeSpec) -> None:
+        self._form, self._ref, self._spec = form, ref, spec
+        if spec.kind not in KINDS:
+            raise InvalidConfig(f"changes of table {ref}: unknown kind {spec.kind!r}; the kinds are {', '.join(KINDS)}.")
+        if spec.commit_version and spec.kind not in ("append_only", "upsert"):
+            raise InvalidConfig(
+                f"changes of table {ref}: commit_version is for append_only and upsert; min_delta has no versions, and full_delta always has."
+            )
+        self.to = form.snapshot(ref, spec.to_version)
+        self.from_version = self._first()
+        self.to_version = self.to.version
+        if self.from_version > self.to_version:
+            raise InvalidConfig(
+                f"changes of table {ref}: the range goes from version {self.from_version} to {self.to_version}, which is backwards."
+            )
+        self.key = tuple(self._named(name, "key") for name in spec.key)
+        self.columns = self._compared()
+        self._refuse_added_names()
+        self._refuse_other_types()
+
+    def _first(self) -> int:
+        spec = self._spec
+        if (spec.from_version is None) == (spec.from_timestamp is None):
+            raise InvalidConfig(
+                f"changes of table {self._ref}: give from_version, the last version seen (-1: none), or from_timestamp, and not both."
+            )
+        if spec.from_version is not None:
+            if spec.from_version < -1:
+                raise InvalidConfig(f"changes of table {self._ref}: from_version is {spec.from_version}; -1 is before the first version.")
+            return spec.from_version
+        return self._form.snapshot(self._ref, timestamp=spec.from_timestamp).version
+
+    # -- columns
+
+    def _named(self, name: str, what: str) -> str:
+        found = next((known for known in self.to.schema.names if known.lower() == name.lower()), None)
+        if found is None:
+            raise SchemaMismatch(
+                f"changes of table {self._ref}: {what} names the column {name}, which version {self.to.version} does not have; it has "
+                f"{', '.join(self.to.schema.names)}."
+            )
+        return found
+
+    def _compared(self) -> tuple[str, ...]:
+        spec = self._spec
+        if spec.columns is None:
+            return tuple(self.to.schema.names)
+        columns = tuple(self._named(name, "columns") for name in spec.columns)
+        if lacking := [name for name in self.key if name not in columns]:
+            raise InvalidConfig(
+                f"changes of table {self._ref}: the key column {lacking[0]} is not among columns; rows are compared by their columns alone."
+            )
+        return columns
+
+    @cached_property
+    def _read_columns(self) -> tuple[str, ...]:
+        """The compared columns and those of the predicate."""
+        if self._predicate is None:
+            return self.columns
+        used = {name.lower() for _, name in columns_of(self._predicate)}
+        return tuple(n for n in self.to.schema.names if n in self.columns or n.lower() in used)
+
+    @cached_property
+    def _predicate(self) -> str | None:
+        predicate = self._spec.predicate
+        return None if predicate is None else transpile(predicate, self._spec.dialect, "duckdb")
+
+    def _refuse_added_names(self) -> None:
+        added = added_columns(self._spec.kind, commit_version=self._spec.commit_version)
+        twins = [name for name in self.columns if name.lower() in added]
+        if twins:
+            raise SchemaMismatch(
+                f"changes of table {self._ref}: its column {twins[0]} has the name of one that {self._spec.kind} adds. Name the others by columns=, "
+                "or rename it."
+            )
+
+    def _refuse_other_types(self) -> None:
+        """A column that had another type within the range, from which not every value is one of the type that it has now."""
+        stored = self._form.stored_schema(self.to)
+        now = {old.name: field for old, field in zip(stored, self.to.schema, strict=True) if field.name in self._read_columns}
+        for snapshot in self._definitions:
+            then = self._form.stored_schema(snapshot)
+            for field in then:
+                known = now.get(field.name)
+                if known is not None and not _widens(field.type, stored.field(field.name).type):
+                    raise SchemaMismatch(
+                        f"changes of table {self._ref}: the column {known.name} was {field.type} at version {snapshot.version} and is {known.type} at "
+                        f"version {self.to.version}, so that its values cannot be compared. Begin at a later version, or leave it out by columns=."
+                    )
+
+    # -- the range
+
+    @cached_property
+    def commits(self) -> tuple[CommitChange, ...]:
+        """What each commit of the range changed, where the log still tells."""
+        return tuple(self._form.commits_between(self._ref, self.from_version, self.to_version))
+
+    @cached_property
+    def _whole(self) -> bool:
+        """Whether the two states are compared, and not what the commits between changed: from the beginning, or where the log tells no more."""
+        if self._by_commits:
+            return False
+        if self.from_version == -1:
+            return True
+        try:
+            return not self.commits and self.from_version < self.to_version
+        except VersionNotReadable:
+            return True
+
+    @property
+    def _by_commits(self) -> bool:
+        return self._spec.kind == "full_delta" or self._spec.commit_version
+
+    @cached_property
+    def _definitions(self) -> tuple[Snapshot, ...]:
+        """The versions of the range, its beginning among them, at which the table's definition is another one."""
+        versions = set() if self._whole else {c.version for c in self.commits if c.redefines and c.version < self.to_version}
+        if self.from_version >= 0:
+            versions.add(self.from_version)
+        return tuple(self._form.snapshot(self._ref, version) for version in sorted(versions - {self.to_version}))
+
+    @cached_property
+    def identity(self) -> Identity:
+        """By what rows are the same: the key, else their ids where the table tracks rows at every version of the range."""
+        if self.key:
+            return "key"
+        tracked = all(self._form.row_id_column(s) is not None for s in (*self._definitions, self.to))
+        return "row_id" if tracked else "none"
+
+    @property
+    def sources(self) -> Mapping[int, Source]:
+        """Where the rows of each commit's change are read; empty where only the two ends are compared."""
+        return {} if self._whole else {commit.version: self._source(commit) for commit in self.commits}
+
+    def _source(self, commit: CommitChange) -> Source:
+        return "row_tracking" if self.identity == "row_id" else commit.source
+
+    # -- the files
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """The files to read, with how often their rows count. Raises StorageError where some are gone."""
+        vectors = partial(self._form.vector_rows, self._ref)
+        if self._whole:
+            before = None if self.from_version == -1 else self._form.snapshot(self._ref, self.from_version)
+            found: tuple[Step, ...] = (step_of([self._form.state_change(before, self.to)], vectors),)
+            self._refuse_gone(self._gone(found))
+            return found
+        # Not those that only moved rows to other files: their rows sum to zero, and the files need not be read.
+        commits = [c if self.identity != "row_id" else replace(c, feed=()) for c in self.commits]
+        telling = [commit for commit in commits if not commit.moves and (commit.files or commit.feed)]
+        if not telling:
+            return ()
+        groups = [[commit] for commit in telling] if self._by_commits else [telling]
+        found = tuple(step_of(group, vectors) for group in groups)
+        gone = self._gone(found)
+        if gone and not self._by_commits and len(telling) < len(commits):
+            found = (step_of([commit for commit in commits if commit.files or commit.feed], vectors),)
+            gone = self._gone(found)
+        self._refuse_gone(gone)
+        return found
+
+    def _gone(self, steps: Sequence[Step]) -> list[str]:
+        files = {file.file.path: file.file for step in steps for file in step.files}
+        files |= {file.path: file for step in steps for file in step.feed}
+        return [file.path for file in self._form.missing_files(self._ref, list(files.values()))]
+
+    def _refuse_gone(self, gone: Sequence[str]) -> None:
+        if gone:
+            raise StorageError(
+                f"changes of table {self._ref} from version {self.from_version} to {self.to_version}: {len(gone)} of the data files that they need are "
+                f"gone, such as {gone[0]} (a vacuum removes what no version within the retention has). {self._oldest()}"
+            )
+
+    def _oldest(self) -> str:
+        for version in range(self.from_version + 1, self.to_version):
+            try:
+                other = Changes(self._form, self._ref, replace(self._spec, from_version=version, from_timestamp=None))
+                if not other._gone(other._steps_unchecked()):
+                    return f"The oldest from_version that works is {version}."
+            except VersionNotReadable:
+                continue
+        return "No older version of this range works: read the table whole."
+
+    def _steps_unchecked(self) -> tuple[Step, ...]:
+        vectors = partial(self._form.vector_rows, self._ref)
+        telling = [commit for commit in self.commits if not commit.moves and (commit.files or commit.feed)]
+        return (step_of(telling, vectors),) if telling else ()
+
+    # -- the rows
+
+    def rows(self, engine: Engine) -> LazyRows:
+        """The answer, lazy, by an engine."""
+        schema = pa.schema([f for f in self.to.schema if f.name in self._read_columns])
+        stored = [s for s, f in zip(self._form.stored_schema(self.to), self.to.schema, strict=True) if f.name in self._read_columns]
+        taken = [*self.to.schema.names, *(f.name for f in stored)]
+        weight, step = (fresh_name(f"__duckrun_{name}", taken) for name in ("weight", "step"))
+        row_id = fresh_name("__duckrun_row_id", taken) if self.identity == "row_id" else None
+        maps = [f.name for f in schema if holds(f.type, pa.types.is_map)]
+        same = {name: fresh_name(f"__duckrun_same_{i}", taken) for i, name in enumerate(maps)}
+        if unfit := [name for name in self.key if name in same]:
+            raise UnsupportedFeature(f"changes of table {self._ref}: the key column {unfit[0]} holds maps, which are no key.")
+        read = WeighedRead(
+            ref=self._ref,
+            schema=schema,
+            stored=pa.schema(stored),
+            partition_columns=self.to.partition_columns,
+            steps=self.steps,
+            weight=weight,
+            step=step,
+            row_id=row_id,
+            stored_row_id=self._form.row_id_column(self.to) if row_id else None,
+            same=same,
+        )
+        question = Question(
+            table=str(self._ref),
+            kind=self._spec.kind,
+            columns={name: same.get(name) for name in self.columns},
+            identity=self.key or ([row_id] if row_id else []),
+            weight=weight,
+            step=step,
+            predicate=self._predicate,
+            commit_version=self._spec.commit_version,
+            times={step.number: step.timestamp for step in self.steps},
+        )
+        query: Callable[[str], str] = partial(answer, question)
+        return engine.weighed(read, query)
+
+
+_INTEGERS = ("int8", "int16", "int32", "int64")
+
+
+def _widens(old: pa.DataType, new: pa.DataType) -> bool:
+    """True if every value of a type is one of another. Source: Delta protocol, Type Widening (Supported Type Changes)."""
+    if old == new:
+        return True
+    a, b = str(old), str(new)
+    if a in _INTEGERS:
+        return b == "double" or pa.types.is_decimal(new) or (b in _INTEGERS and _INTEGERS.index(a) <= _INTEGERS.index(b))
+    if pa.types.is_decimal(old) and pa.types.is_decimal(new):
+        return bool(new.scale >= old.scale and new.precision - new.scale >= old.precision - old.scale)
+    if a == "float" or pa.types.is_date(old):
+        return b == "double" or (pa.types.is_date(old) and pa.types.is_timestamp(new) and new.tz is None)
+    if pa.types.is_struct(old) and pa.types.is_struct(new):
+        later = {child.name: child.type for child in new}
+        return all(child.name not in later or _widens(child.type, later[child.name]) for child in old)
+    if pa.types.is_list(old) and pa.types.is_list(new):
+        return _widens(old.value_type, new.value_type)
+    if pa.types.is_map(old) and pa.types.is_map(new):
+        return _widens(old.key_type, new.key_type) and _widens(old.item_type, new.item_type)
+    return {a, b} <= {"string", "large_string"} or {a, b} <= {"binary", "large_binary"}

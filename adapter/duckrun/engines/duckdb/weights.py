@@ -1,0 +1,268 @@
+"""Rows of data files, each with how often it counts: the files of a table at any of its versions, in the columns of one of them.
+
+DuckDB reads the files themselves, since no version need hold them together: by the names that columns have in them, with the
+partition values that the log has, as DuckDB's ``read_parquet``.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from duckrun.errors import UnsupportedFeature
+from duckrun.sql.names import fresh_name, quote_identifier, quote_literal
+from duckrun.sql.typed import partition_literal, sql_type
+from duckrun.values.changes import Step, WeighedRead
+from duckrun.values.columns import holds
+from duckrun.values.data_files import place
+
+_FEED_WEIGHTS = {"insert": 1, "update_postimage": 1, "delete": -1, "update_preimage": -1}
+_CHANGE_TYPE = "_change_type"
+"""Source: Delta protocol, Add CDC File (Change Data Files)."""
+
+
+def weighed_sql(read: WeighedRead, cursor: duckdb.DuckDBPyConnection, scratch: str) -> str:
+    """SELECT of the rows of a WeighedRead. What it needs beside the data files lies in ``scratch``, so that any cursor can run it."""
+    parts = _Parts(read, cursor, scratch)
+    selects = [*parts.whole(), *parts.single(), *parts.feed()]
+    return " UNION ALL ".join(selects) if selects else parts.nothing()
+
+
+class _Parts:
+    def __init__(self, read: WeighedRead, cursor: duckdb.DuckDBPyConnection, scratch: str) -> None:
+        self._read, self._cursor, self._scratch = read, cursor, scratch
+        taken = [*read.schema.names, *read.stored.names, read.weight, read.step, *read.same.values()]
+        self._file, self._number = (fresh_name(name, taken) for name in ("__duckrun_file", "__duckrun_first"))
+
+    def nothing(self) -> str:
+        """No row, with all columns."""
+        read = self._read
+        columns = [f"CAST(NULL AS {sql_type(f.type)}) AS {quote_identifier(f.name)}" for f in read.schema]
+        columns += [f"NULL AS {quote_identifier(name)}" for name in read.same.values()]
+        columns += [] if read.row_id is None else [f"CAST(NULL AS BIGINT) AS {quote_identifier(read.row_id)}"]
+        own = f"CAST(0 AS BIGINT) AS {quote_identifier(read.weight)}, CAST(0 AS BIGINT) AS {quote_identifier(read.step)}"
+        return f"SELECT {', '.join(columns)}, {own} WHERE false"
+
+    def whole(self) -> Iterator[str]:
+        """Files of which every row counts, but for some that count in another way."""
+        found = [(step, file) for step in self._read.steps for file in step.files if file.base]
+        if not found:
+            return
+        listed = self._listed([(step, file.file, file.base, file.first_row_id) for step, file in found])
+        rows = self._rows([(step, file) for step, file in found if len(file.rows)])
+        weight, joined = "f.weight", ""
+        if rows is not None:
+            weight = "f.weight + coalesce(p.weight, 0)"
+            joined = (
+                f" LEFT JOIN {rows} AS p ON p.place = f.place AND p.step = f.step AND p.row = r.file_row_number"
+            )
+        yield from self._selects(listed, [file.file for _, file in found], weight, joined, f"{weight} <> 0")
+
+    def single(self) -> Iterator[str]:
+        """Files of which some rows count, and all others do not."""
+        found = [(step, file) for step in self._read.steps for file in step.files if not file.base]
+        rows = self._rows(found)
+        if rows is None:
+            return
+        listed = self._listed([(step, file.file, 0, file.first_row_id) for step, file in found])
+        joined = f" JOIN {rows} AS p ON p.place = r.{quote_identifier(self._file)} AND p.row = r.file_row_number AND p.step = f.step"
+        yield from self._selects(listed, [file.file for _, file in found], "p.weight", joined, "true")
+
+    def feed(self) -> Iterator[str]:
+        """Files of the change feed: what a row counts is in the row."""
+        found = [(step, file) for step in self._read.steps for file in step.feed]
+        if not found:
+            return
+        listed = self._listed([(step, file, 0, None) for step, file in found])
+        kinds = " ".join(f"WHEN {quote_literal(kind)} THEN {weight}" for kind, weight in _FEED_WEIGHTS.items())
+        weight = f"CASE r.{quote_identifier(_CHANGE_TYPE)} {kinds} END"
+        yield from self._selects(listed, [file for _, file in found], weight, "", "true")
+
+    # -- what the selects are made of
+
+    def _selects(
+        self, listed: str, files: Sequence[Any], weight: str, joined: str, where: str
+    ) -> Iterator[str]:
+        read = self._read
+        places = sorted({place(read.ref, file) for file in files})
+        for group in _alike(self._cursor, places, read.stored):
+            source = _read_parquet(group, self._file)
+            columns = self._columns(_types(self._cursor, source))
+            own = f"CAST({weight} AS BIGINT) AS {quote_identifier(read.weight)}, f.step AS {quote_identifier(read.step)}"
+            yield (
+                f"SELECT {', '.join(columns)}, {own} FROM {source} AS r "
+                f"JOIN {listed} AS f ON f.place = r.{quote_identifier(self._file)}{joined} WHERE {where}"
+            )
+
+    def _columns(self, found: dict[str, Any]) -> Iterator[str]:
+        read = self._read
+        lowered = {name.lower(): name for name in found}
+        for i, (field, stored) in enumerate(zip(read.schema, read.stored, strict=True)):
+            name = quote_identifier(field.name)
+            if field.name in read.partition_columns:
+                value = f"f.p{i}"
+            elif (there := stored.name if stored.name in found else lowered.get(stored.name.lower())) is None:
+                value = f"CAST(NULL AS {sql_type(field.type)})"
+            else:
+                value = _converted(f"r.{quote_identifier(there)}", found[there], stored.type, field.type)
+            yield f"{value} AS {name}"
+            if field.name in read.same:
+                yield f"{one_spelling(value, field.type)} AS {quote_identifier(read.same[field.name])}"
+        if read.row_id is not None:
+            number = "f.first_row_id + r.file_row_number"
+            if read.stored_row_id in found:
+                number = f"coalesce(r.{quote_identifier(read.stored_row_id)}, {number})"
+            yield f"{number} AS {quote_identifier(read.row_id)}"
+
+    def _listed(self, found: Sequence[tuple[Step, Any, int, int | None]]) -> str:
+        """A Parquet file that lists data files by their places, with the step, the weight and the partition values of each."""
+        read = self._read
+        kinds = {
+            i: sql_type(field.type) for i, field in enumerate(read.schema) if field.name in read.partition_columns
+        }
+        stored = read.stored.names
+        rows = []
+        for step, file, base, first in found:
+            values = [partition_literal(file.partition_values.get(stored[i]), kind) for i, kind in kinds.items()]
+            first_id = "CAST(NULL AS BIGINT)" if first is None else str(int(first))
+            rows.append(f"({', '.join([quote_literal(place(read.ref, file)), str(step.number), str(base), first_id, *values])})")
+        names = ", ".join(["place", "step", "weight", "first_row_id", *(f"p{i}" for i in kinds)])
+        return self._kept(f"SELECT * FROM (VALUES {', '.join(rows)}) AS listed({names})")
+
+    def _rows(self, found: Sequence[tuple[Step, Any]]) -> str | None:
+        """A Parquet file that lists single rows by file and number, with the step and the weight of each."""
+        chosen = [(step, file) for step, file in found if len(file.rows)]
+        if not chosen:
+            return None
+        counts = [len(file.rows) for _, file in chosen]
+        table = pa.table(
+            {
+                "place": pa.array([place(self._read.ref, file.file) for _, file in chosen]).take(_repeated(counts)),
+                "step": pa.array([step.number for step, _ in chosen], pa.int64()).take(_repeated(counts)),
+                "row": pa.chunked_array([pa.array(file.rows) for _, file in chosen]).cast(pa.int64()),
+                "weight": pa.chunked_array([pa.array(file.weights) for _, file in chosen]),
+            }
+        )
+        name = f"__duckrun_rows_{uuid.uuid4().hex}"
+        self._cursor.register(name, table)
+        try:
+            return self._kept(f"SELECT * FROM {quote_identifier(name)}")
+        finally:
+            self._cursor.unregister(name)
+
+    def _kept(self, sql: str) -> str:
+        """Rows written to a file of this engine, as SQL behind FROM."""
+        file = Path(self._scratch, f"changes-{uuid.uuid4().hex}.parquet").as_posix()
+        self._cursor.execute(f"COPY ({sql}) TO {quote_literal(file)} (FORMAT parquet)")
+        return f"read_parquet({quote_literal(file)})"
+
+
+def _repeated(counts: Sequence[int]) -> pa.Array:
+    import numpy as np
+
+    return pa.array(np.repeat(np.arange(len(counts)), counts))
+
+
+def _types(cursor: duckdb.DuckDBPyConnection, source: str) -> dict[str, Any]:
+    relation = cursor.sql(f"SELECT * FROM {source}")
+    return dict(zip(relation.columns, relation.types, strict=True))
+
+
+def _read_parquet(places: Sequence[str], file: str) -> str:
+    listed = ", ".join(quote_literal(_literally(each)) for each in places)
+    return (
+        f"read_parquet([{listed}], union_by_name => true, hive_partitioning => false, file_row_number => true, "
+        f"filename => {quote_literal(file)})"
+    )
+
+
+def _literally(path: str) -> str:
+    """A path that read_parquet() takes letter by letter, and not for a pattern."""
+    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in path)
+
+
+def _alike(cursor: duckdb.DuckDBPyConnection, places: Sequence[str], stored: pa.Schema) -> list[list[str]]:
+    """The files in groups that can be read together: moments that one file has with a zone and another without would be taken for
+    those of the session's zone.
+    """
+    if not any(holds(field.type, lambda kind: pa.types.is_timestamp(kind) and kind.tz is not None) for field in stored):
+        return [list(places)]
+    listed = ", ".join(quote_literal(_literally(each)) for each in places)
+    found = cursor.execute(
+        f"SELECT file_name, bool_or(type = 'INT96') FROM parquet_schema([{listed}]) GROUP BY file_name"
+    ).fetchall()
+    old = {name for name, is_old in found if is_old}
+    groups = [[each for each in places if (each in old) == which] for which in (False, True)]
+    return [group for group in groups if group]
+
+
+def _converted(value: str, found: Any, stored: pa.DataType, wanted: pa.DataType, depth: int = 0) -> str:
+    """A value as it lies in a file, as one of the table's type. ``found`` is DuckDB's type of the file, ``stored`` the table's by the
+    names of the file.
+    """
+    name = f"e{depth}"
+    if pa.types.is_struct(wanted):
+        if found.id != "struct":
+            raise _unclear(value)
+        there = {field.lower(): (field, inner) for field, inner in found.children}
+        fields = []
+        for new, old in zip(wanted, stored, strict=True):
+            field, inner = there.get(old.name.lower(), (None, None))
+            inside = f"CAST(NULL AS {sql_type(new.type)})"
+            if field is not None:
+                inside = _converted(_field(value, field), inner, old.type, new.type, depth)
+            fields.append(f"{quote_identifier(new.name)} := {inside}")
+        return f"CASE WHEN {value} IS NULL THEN NULL ELSE struct_pack({', '.join(fields)}) END"
+    if pa.types.is_list(wanted) or pa.types.is_large_list(wanted):
+        if found.id not in ("list", "array"):
+            raise _unclear(value)
+        inner = dict(found.children)["child"]
+        inside = _converted(name, inner, stored.value_type, wanted.value_type, depth + 1)
+        return value if inside == name else f"list_transform({value}, lambda {name}: {inside})"
+    if pa.types.is_map(wanted):
+        if found.id != "map":
+            raise _unclear(value)
+        children = dict(found.children)
+        key = _converted(f"{name}.key", children["key"], stored.key_type, wanted.key_type, depth + 1)
+        item = _converted(f"{name}.value", children["value"], stored.item_type, wanted.item_type, depth + 1)
+        if (key, item) == (f"{name}.key", f"{name}.value"):
+            return value
+        entries = f"list_transform(map_entries({value}), lambda {name}: struct_pack(key := {key}, value := {item}))"
+        return f"map_from_entries({entries})"
+    kind = sql_type(wanted)
+    if str(found).replace(",", ", ") == kind or str(found) == kind:
+        return value
+    if kind == "TIMESTAMP WITH TIME ZONE":
+        return f"timezone('UTC', CAST({value} AS TIMESTAMP))"
+    return f"CAST({value} AS {kind})"
+
+
+def _field(value: str, name: str) -> str:
+    return f"struct_extract({value}, {quote_literal(name)})"
+
+
+def _unclear(value: str) -> UnsupportedFeature:
+    return UnsupportedFeature(
+        f"column {value.removeprefix('r.')} lies in some data file in the layout of older writers, whose changes cannot be read. Write the table "
+        "anew first."
+    )
+
+
+def one_spelling(value: str, kind: pa.DataType, depth: int = 0) -> str:
+    """A value with maps as one that is equal for equal maps, whatever the order of their entries."""
+    if not holds(kind, pa.types.is_map):
+        return value
+    name = f"e{depth}"
+    if pa.types.is_map(kind):
+        key = one_spelling(f"{name}.key", kind.key_type, depth + 1)
+        item = one_spelling(f"{name}.value", kind.item_type, depth + 1)
+        return f"list_sort(list_transform(map_entries({value}), lambda {name}: struct_pack(k := {key}, v := {item})))"
+    if pa.types.is_struct(kind):
+        fields = (f"f{i} := {one_spelling(_field(value, c.name), c.type, depth)}" for i, c in enumerate(kind))
+        return f"CASE WHEN {value} IS NULL THEN NULL ELSE struct_pack({', '.join(fields)}) END"
+    return f"list_transform({value}, lambda {name}: {one_spelling(name, kind.value_type, depth + 1)})"

@@ -1,0 +1,171 @@
+"""What the commits of a range changed: the files they added and removed, with the vectors and the feed of each.
+
+Source: Delta protocol, Add File and Remove File, Add CDC File, Deletion Vectors (Derived Fields), Row Tracking.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import obstore
+import pyarrow as pa
+
+from duckrun.errors import VersionNotReadable
+from duckrun.formats.delta.adds import adds_of
+from duckrun.formats.delta.cautions import physical
+from duckrun.formats.delta.data_paths import decoded
+from duckrun.formats.delta.log import CommitActions
+from duckrun.formats.delta.vectors import read_vector
+from duckrun.values.changes import CommitChange, Counted
+from duckrun.values.data_files import is_absolute, place
+from duckrun.values.rows import ScanFile
+from duckrun.values.snapshot import Snapshot, TableRef
+
+if TYPE_CHECKING:
+    from duckrun.formats.delta.delta import DeltaFormat
+
+_AT_ONCE = 16
+_TRACKED = "delta.enableRowTracking"
+_ROW_ID = "delta.rowTracking.materializedRowIdColumnName"
+
+
+def commits_between(form: DeltaFormat, ref: TableRef, after: int, to: int) -> list[CommitChange]:
+    """See Format."""
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        found = list(pool.map(lambda version: form.actions(ref, version), range(after + 1, to + 1)))
+    present = [actions for actions in found if actions is not None]
+    if len(present) < len(found):
+        held = next((v for v in range(to, after, -1) if found[v - after - 1] is None), after)
+        raise VersionNotReadable(
+            f"Table {ref}: the log no longer holds the commit of version {held}, so that what changed since version {after} cannot be "
+            f"read from its commits. The oldest version that works is {held}."
+        )
+    return [_change(form, ref, actions) for actions in present]
+
+
+def _change(form: DeltaFormat, ref: TableRef, actions: CommitActions) -> CommitChange:
+    files = (*actions.adds, *actions.removes)
+    lacking = {remove["path"] for remove in actions.removes if remove.get("partitionValues") is None}
+    known = _partition_values(form, ref, actions.version, lacking) if lacking else {}
+    record = actions.record()
+    return CommitChange(
+        version=actions.version,
+        timestamp=record.timestamp,
+        operation=record.operation,
+        files=tuple(_counted(a, 1, known) for a in actions.adds) + tuple(_counted(r, -1, known) for r in actions.removes),
+        feed=tuple(_file(cdc, known) for cdc in actions.feed),
+        moves=bool(files) and not any(action.get("dataChange", True) for action in files),
+        redefines=actions.changes_metadata,
+    )
+
+
+def _partition_values(
+    form: DeltaFormat, ref: TableRef, version: int, paths: set[str]
+) -> dict[str, Mapping[str, str | None]]:
+    """Of files that a commit removed without saying more than their paths."""
+    before = form.snapshot(ref, version - 1)
+    if not before.partition_columns:
+        return {}
+    wanted = {decoded(path) for path in paths}
+    return {file.path: _by_stored_name(before, file) for file in before.files() if file.path in wanted}
+
+
+def _by_stored_name(snapshot: Snapshot, file: ScanFile) -> dict[str, str | None]:
+    """The partition values of a file by the names that columns have in the log, which no renaming changes."""
+    names = {field.name: physical(field) for field in snapshot.stored_schema}
+    return {names.get(name, name): value for name, value in file.partition_values.items()}
+
+
+def _counted(action: Mapping[str, Any], count: int, known: Mapping[str, Mapping[str, str | None]]) -> Counted:
+    return Counted(_file(action, known), count, _token(action.get("deletionVector")), action.get("baseRowId"))
+
+
+def _file(action: Mapping[str, Any], known: Mapping[str, Mapping[str, str | None]]) -> ScanFile:
+    path = decoded(action["path"])
+    values = action.get("partitionValues")
+    values = known.get(path, {}) if values is None else values
+    return ScanFile(
+        path=path,
+        size=action.get("size") or 0,
+        partition_values={key: value or None for key, value in values.items()},
+        rows=json.loads(action.get("stats") or "{}").get("numRecords"),
+        spelled=action["path"],
+    )
+
+
+def _token(vector: Mapping[str, Any] | None) -> Hashable | None:
+    """A vector as a value that can be compared, of which vector_rows() makes the descriptor again."""
+    return None if vector is None else tuple(sorted((key, held) for key, held in vector.items() if held is not None))
+
+
+def vector_rows(form: DeltaFormat, ref: TableRef, vectors: Iterable[Hashable]) -> dict[Hashable, Any]:
+    """See Format."""
+    wanted = list(vectors)
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        found = pool.map(lambda token: read_vector(form, ref, dict(token)), wanted)  # type: ignore[call-overload]
+        return {token: np.fromiter(rows, np.uint64, len(rows)) for token, rows in zip(wanted, found, strict=True)}
+
+
+def state_change(form: DeltaFormat, before: Snapshot | None, after: Snapshot) -> CommitChange:
+    """See Format."""
+    files = (*_state(form, after, 1), *(() if before is None else _state(form, before, -1)))
+    return CommitChange(after.version, None, "states", files)
+
+
+def _state(form: DeltaFormat, snapshot: Snapshot, count: int) -> Iterable[Counted]:
+    files = snapshot.files()
+    tracked = "rowTracking" in snapshot.writer_features
+    marked = {file.spelled or file.path for file in files if file.deletion_vector or tracked}
+    adds = adds_of(form, snapshot, marked) if marked else {}
+    for file in files:
+        add = adds.get(file.spelled or file.path, {})
+        file = replace(file, partition_values=_by_stored_name(snapshot, file))
+        yield Counted(file, count, _token(add.get("deletionVector")), add.get("baseRowId"))
+
+
+def missing_files(form: DeltaFormat, ref: TableRef, files: Sequence[ScanFile]) -> list[ScanFile]:
+    """See Format."""
+
+    def gone(file: ScanFile) -> bool:
+        location, name = ref.location, file.path
+        if is_absolute(name):
+            location, _, name = place(ref, file).rpartition("/")
+        try:
+            obstore.head(form.storage.store_at(location), name)
+        except FileNotFoundError:
+            return True
+        return False
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return [file for file, is_gone in zip(files, pool.map(gone, files), strict=True) if is_gone]
+
+
+def stored_schema(snapshot: Snapshot) -> pa.Schema:
+    """See Format. Source: Delta protocol, Column Mapping."""
+    return pa.schema([_stored(field) for field in snapshot.stored_schema])
+
+
+def _stored(field: pa.Field) -> pa.Field:
+    return pa.field(physical(field), _stored_type(field.type))
+
+
+def _stored_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        return pa.struct([_stored(child) for child in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_stored_type(kind.key_type), _stored_type(kind.item_type))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(_stored_type(kind.value_type))
+    return kind
+
+
+def row_id_column(snapshot: Snapshot) -> str | None:
+    """See Format. Source: Delta protocol, Row Tracking (Row IDs, Materialized Row IDs)."""
+    if snapshot.properties.get(_TRACKED, "").lower() != "true":
+        return None
+    return snapshot.properties.get(_ROW_ID, "_metadata.row_id")

@@ -1,0 +1,104 @@
+"""What commits changed, as sums over data files: each row of a file counts so many times, and what sums to nothing did not change.
+
+Source: ``docs/changes.md``, How it is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from duckrun.values.rows import ScanFile
+from duckrun.values.snapshot import TableRef
+
+ChangeKind = Literal["append_only", "upsert", "min_delta", "full_delta"]
+"""The four change queries."""
+KINDS: tuple[ChangeKind, ...] = ("append_only", "upsert", "min_delta", "full_delta")
+
+Identity = Literal["key", "row_id", "none"]
+"""By what a row is known to be the same one: the key that the caller names, its row id, or nothing."""
+
+Source = Literal["feed", "row_tracking", "files"]
+"""Where the rows of a commit's change were read: its feed, the ids of rows, or its data files."""
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A data file that a commit added (1) or removed (-1). ``vector`` stands for its deletion vector, None without one: the same
+    for two files means the same rows deleted. ``first_row_id`` is the id of its first row, where the table tracks rows.
+    """
+
+    file: ScanFile
+    count: int
+    vector: Hashable | None = None
+    first_row_id: int | None = None
+
+
+@dataclass(frozen=True)
+class CommitChange:
+    """What one commit changed. ``timestamp`` is in milliseconds since 1970. ``moves`` is true where no row came or went; ``feed`` are
+    the files of its change feed, which then say all that it changed; ``redefines`` where it changed the table's definition.
+    """
+
+    version: int
+    timestamp: int | None
+    operation: str
+    files: tuple[Counted, ...]
+    feed: tuple[ScanFile, ...] = ()
+    moves: bool = False
+    redefines: bool = False
+
+    @property
+    def source(self) -> Source:
+        """Where its rows are to be read."""
+        return "feed" if self.feed else "files"
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """A data file whose rows each count ``base`` times, and those at ``rows`` (numbers in the file from 0, NumPy's uint64, each once)
+    ``weights`` (NumPy's int64) more.
+    """
+
+    file: ScanFile
+    base: int
+    rows: Any
+    weights: Any
+    first_row_id: int | None = None
+
+
+@dataclass(frozen=True)
+class Step:
+    """Files to sum up, of one commit or of several at once. ``number`` is the version of the last, ``timestamp`` its time in
+    milliseconds since 1970. The rows of ``feed`` count as their ``_change_type`` says.
+    """
+
+    number: int
+    timestamp: int | None
+    files: tuple[Weighed, ...]
+    feed: tuple[ScanFile, ...] = ()
+
+
+@dataclass(frozen=True)
+class WeighedRead:
+    """What an engine is to read: the rows of some steps in the columns of ``schema``, and beside them the columns ``weight`` (BIGINT,
+    never 0) and ``step`` (the step's number).
+
+    ``stored`` is ``schema`` by the names that columns and fields have in the files, in the same order; ``row_id`` names one more
+    column with the id of each row, and ``stored_row_id`` the column of files that may hold it. ``same`` names, for a column whose
+    equal values may be spelled in several ways (maps), another column in one spelling.
+    """
+
+    ref: TableRef
+    schema: pa.Schema
+    stored: pa.Schema
+    partition_columns: tuple[str, ...]
+    steps: Sequence[Step]
+    weight: str
+    step: str
+    row_id: str | None = None
+    stored_row_id: str | None = None
+    same: Mapping[str, str] = field(default_factory=dict)
