@@ -54,7 +54,9 @@ class Changes:
     def __init__(self, form: Format, ref: TableRef, spec: ChangeSpec) -> None:
         self._form, self._ref, self._spec = form, ref, spec
         if spec.kind not in KINDS:
-            raise InvalidConfig(f"changes of table {ref}: unknown kind {spec.kind!r}; the kinds are {', '.join(KINDS)}.")
+            raise InvalidConfig(
+                f"changes of table {ref}: unknown kind {spec.kind!r}; the kinds are {', '.join(KINDS)}."
+            )
         if spec.commit_version and spec.kind not in ("append_only", "upsert"):
             raise InvalidConfig(
                 f"changes of table {ref}: commit_version is for append_only and upsert; min_delta has no versions, and full_delta always has."
@@ -79,7 +81,9 @@ class Changes:
             )
         if spec.from_version is not None:
             if spec.from_version < -1:
-                raise InvalidConfig(f"changes of table {self._ref}: from_version is {spec.from_version}; -1 is before the first version.")
+                raise InvalidConfig(
+                    f"changes of table {self._ref}: from_version is {spec.from_version}; -1 is before the first version."
+                )
             return spec.from_version
         return self._form.snapshot(self._ref, timestamp=spec.from_timestamp).version
 
@@ -130,7 +134,11 @@ class Changes:
     def _refuse_other_types(self) -> None:
         """A column that had another type within the range, from which not every value is one of the type that it has now."""
         stored = self._form.stored_schema(self.to)
-        now = {old.name: field for old, field in zip(stored, self.to.schema, strict=True) if field.name in self._read_columns}
+        now = {
+            old.name: field
+            for old, field in zip(stored, self.to.schema, strict=True)
+            if field.name in self._read_columns
+        }
         for snapshot in self._definitions:
             then = self._form.stored_schema(snapshot)
             for field in then:
@@ -167,7 +175,9 @@ class Changes:
     @cached_property
     def _definitions(self) -> tuple[Snapshot, ...]:
         """The versions of the range, its beginning among them, at which the table's definition is another one."""
-        versions = set() if self._whole else {c.version for c in self.commits if c.redefines and c.version < self.to_version}
+        versions = (
+            set() if self._whole else {c.version for c in self.commits if c.redefines and c.version < self.to_version}
+        )
         if self.from_version >= 0:
             versions.add(self.from_version)
         return tuple(self._form.snapshot(self._ref, version) for version in sorted(versions - {self.to_version}))
@@ -245,14 +255,20 @@ class Changes:
     def rows(self, engine: Engine) -> LazyRows:
         """The answer, lazy, by an engine."""
         schema = pa.schema([f for f in self.to.schema if f.name in self._read_columns])
-        stored = [s for s, f in zip(self._form.stored_schema(self.to), self.to.schema, strict=True) if f.name in self._read_columns]
+        stored = [
+            s
+            for s, f in zip(self._form.stored_schema(self.to), self.to.schema, strict=True)
+            if f.name in self._read_columns
+        ]
         taken = [*self.to.schema.names, *(f.name for f in stored)]
         weight, step = (fresh_name(f"__duckrun_{name}", taken) for name in ("weight", "step"))
         row_id = fresh_name("__duckrun_row_id", taken) if self.identity == "row_id" else None
         maps = [f.name for f in schema if holds(f.type, pa.types.is_map)]
         same = {name: fresh_name(f"__duckrun_same_{i}", taken) for i, name in enumerate(maps)}
         if unfit := [name for name in self.key if name in same]:
-            raise UnsupportedFeature(f"changes of table {self._ref}: the key column {unfit[0]} holds maps, which are no key.")
+            raise UnsupportedFeature(
+                f"changes of table {self._ref}: the key column {unfit[0]} holds maps, which are no key."
+            )
         read = WeighedRead(
             ref=self._ref,
             schema=schema,
@@ -289,7 +305,9 @@ def _widens(old: pa.DataType, new: pa.DataType) -> bool:
         return True
     a, b = str(old), str(new)
     if a in _INTEGERS:
-        return b == "double" or pa.types.is_decimal(new) or (b in _INTEGERS and _INTEGERS.index(a) <= _INTEGERS.index(b))
+        return (
+            b == "double" or pa.types.is_decimal(new) or (b in _INTEGERS and _INTEGERS.index(a) <= _INTEGERS.index(b))
+        )
     if pa.types.is_decimal(old) and pa.types.is_decimal(new):
         return bool(new.scale >= old.scale and new.precision - new.scale >= old.precision - old.scale)
     if a == "float" or pa.types.is_date(old):

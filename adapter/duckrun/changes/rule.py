@@ -70,13 +70,13 @@ class _Answer:
 
     def text(self) -> str:
         asked = self._asked
-        ctes = [f"changed AS MATERIALIZED ({self._difference()})"]
+        ctes = [f"changed AS ({self._difference()})"]
         if asked.commit_version:
-            ctes = [f"stepped AS MATERIALIZED ({self._difference()})", f"changed AS MATERIALIZED ({self._summed()})"]
+            ctes = [f"stepped AS ({self._difference()})", f"changed AS ({self._summed()})"]
         if not self._keys:
             final = self._copies()
         else:
-            ctes += [f"compared AS MATERIALIZED ({self._paired('changed', self._by)})", f"repeated AS ({self._repeated()})"]
+            ctes += [f"compared AS ({self._paired('changed', self._by)})", f"repeated AS ({self._repeated()})"]
             if asked.commit_version:
                 ctes.append(f"came AS ({self._came()})")
             final = self._by_identity()
@@ -101,8 +101,10 @@ class _Answer:
         return self._sum_of("stepped", self._n, [])
 
     def _sum_of(self, source: str, weight: str, by: Sequence[str]) -> str:
-        spelled = {quote_identifier(name): same and quote_identifier(same) for name, same in self._asked.columns.items()}
-        columns = [f"any_value({name}) AS {name}" if same else name for name, same in spelled.items()]
+        spelled = {
+            quote_identifier(name): same and quote_identifier(same) for name, same in self._asked.columns.items()
+        }
+        columns = [f"first({name}) AS {name}" if same else name for name, same in spelled.items()]
         same = [each for each in spelled.values() if each] if self._asked.commit_version else []
         groups = [each or name for name, each in spelled.items()] + self._hidden
         return (
@@ -115,7 +117,7 @@ class _Answer:
     def _paired(self, source: str, by: Sequence[str]) -> str:
         """One row for each identity (and step), with the row that went and the row that came."""
         sides = [
-            f"any_value({name}) FILTER (WHERE {self._n} {sign} 0) AS {prefix}{i}"
+            f"first({name}) FILTER (WHERE {self._n} {sign} 0) AS {prefix}{i}"
             for i, name in enumerate(self._compared)
             for sign, prefix in (("<", "__duckrun_pre_"), (">", "__duckrun_post_"))
         ]
@@ -154,7 +156,10 @@ class _Answer:
     def _by_identity(self) -> str:
         asked, plus, minus, side = self._asked, self._plus, self._minus, self._side
         values = {name: f"compared.{name}" for name in self._keys}
-        values |= {name: f"CASE WHEN {side} = 0 THEN __duckrun_pre_{i} ELSE __duckrun_post_{i} END" for i, name in enumerate(self._compared)}
+        values |= {
+            name: f"CASE WHEN {side} = 0 THEN __duckrun_pre_{i} ELSE __duckrun_post_{i} END"
+            for i, name in enumerate(self._compared)
+        }
         columns = [f"{values[name]} AS {name}" for name in self._names]
         key = ", ".join(asked.identity)
         before = quote_literal(f"the key ({key}) is not unique among the rows that changed: ")
@@ -176,7 +181,9 @@ class _Answer:
             columns.append(f"CASE WHEN {pair} THEN {number} END AS {PAIR}")
             order = ", ".join([COMMIT_VERSION, *self._keys, side])
             return self._in_versions(columns, source, where, order)
-        where = f"{checked} AND {side} = 1 AND {plus} > 0" + (f" AND {minus} = 0" if asked.kind == "append_only" else "")
+        where = f"{checked} AND {side} = 1 AND {plus} > 0" + (
+            f" AND {minus} = 0" if asked.kind == "append_only" else ""
+        )
         if asked.kind == "upsert":
             columns.append(f"CASE WHEN {minus} > 0 THEN 'update' ELSE 'insert' END AS {CHANGE_TYPE}")
         if asked.commit_version:

@@ -25,6 +25,10 @@ Source = Literal["feed", "row_tracking", "files"]
 """Where the rows of a commit's change were read: its feed, the ids of rows, or its data files."""
 
 
+FEED_WEIGHTS = {"insert": 1, "update_postimage": 1, "delete": -1, "update_preimage": -1}
+"""What a row of the change feed counts, by its ``_change_type``. Source: Delta protocol, Change Data Files."""
+
+
 @dataclass(frozen=True)
 class Counted:
     """A data file that a commit added (1) or removed (-1). ``vector`` stands for its deletion vector, None without one: the same

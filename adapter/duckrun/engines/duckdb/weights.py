@@ -17,11 +17,10 @@ import pyarrow as pa
 from duckrun.errors import UnsupportedFeature
 from duckrun.sql.names import fresh_name, quote_identifier, quote_literal
 from duckrun.sql.typed import partition_literal, sql_type
-from duckrun.values.changes import Step, WeighedRead
+from duckrun.values.changes import FEED_WEIGHTS, Step, WeighedRead
 from duckrun.values.columns import holds
 from duckrun.values.data_files import place
 
-_FEED_WEIGHTS = {"insert": 1, "update_postimage": 1, "delete": -1, "update_preimage": -1}
 _CHANGE_TYPE = "_change_type"
 """Source: Delta protocol, Add CDC File (Change Data Files)."""
 
@@ -45,7 +44,9 @@ class _Parts:
         columns = [f"CAST(NULL AS {sql_type(f.type)}) AS {quote_identifier(f.name)}" for f in read.schema]
         columns += [f"NULL AS {quote_identifier(name)}" for name in read.same.values()]
         columns += [] if read.row_id is None else [f"CAST(NULL AS BIGINT) AS {quote_identifier(read.row_id)}"]
-        own = f"CAST(0 AS BIGINT) AS {quote_identifier(read.weight)}, CAST(0 AS BIGINT) AS {quote_identifier(read.step)}"
+        own = (
+            f"CAST(0 AS BIGINT) AS {quote_identifier(read.weight)}, CAST(0 AS BIGINT) AS {quote_identifier(read.step)}"
+        )
         return f"SELECT {', '.join(columns)}, {own} WHERE false"
 
     def whole(self) -> Iterator[str]:
@@ -58,9 +59,7 @@ class _Parts:
         weight, joined = "f.weight", ""
         if rows is not None:
             weight = "f.weight + coalesce(p.weight, 0)"
-            joined = (
-                f" LEFT JOIN {rows} AS p ON p.place = f.place AND p.step = f.step AND p.row = r.file_row_number"
-            )
+            joined = f" LEFT JOIN {rows} AS p ON p.place = f.place AND p.step = f.step AND p.row = r.file_row_number"
         yield from self._selects(listed, [file.file for _, file in found], weight, joined, f"{weight} <> 0")
 
     def single(self) -> Iterator[str]:
@@ -79,21 +78,21 @@ class _Parts:
         if not found:
             return
         listed = self._listed([(step, file, 0, None) for step, file in found])
-        kinds = " ".join(f"WHEN {quote_literal(kind)} THEN {weight}" for kind, weight in _FEED_WEIGHTS.items())
+        kinds = " ".join(f"WHEN {quote_literal(kind)} THEN {weight}" for kind, weight in FEED_WEIGHTS.items())
         weight = f"CASE r.{quote_identifier(_CHANGE_TYPE)} {kinds} END"
         yield from self._selects(listed, [file for _, file in found], weight, "", "true")
 
     # -- what the selects are made of
 
-    def _selects(
-        self, listed: str, files: Sequence[Any], weight: str, joined: str, where: str
-    ) -> Iterator[str]:
+    def _selects(self, listed: str, files: Sequence[Any], weight: str, joined: str, where: str) -> Iterator[str]:
         read = self._read
         places = sorted({place(read.ref, file) for file in files})
         for group in _alike(self._cursor, places, read.stored):
             source = _read_parquet(group, self._file)
             columns = self._columns(_types(self._cursor, source))
-            own = f"CAST({weight} AS BIGINT) AS {quote_identifier(read.weight)}, f.step AS {quote_identifier(read.step)}"
+            own = (
+                f"CAST({weight} AS BIGINT) AS {quote_identifier(read.weight)}, f.step AS {quote_identifier(read.step)}"
+            )
             yield (
                 f"SELECT {', '.join(columns)}, {own} FROM {source} AS r "
                 f"JOIN {listed} AS f ON f.place = r.{quote_identifier(self._file)}{joined} WHERE {where}"
@@ -122,15 +121,15 @@ class _Parts:
     def _listed(self, found: Sequence[tuple[Step, Any, int, int | None]]) -> str:
         """A Parquet file that lists data files by their places, with the step, the weight and the partition values of each."""
         read = self._read
-        kinds = {
-            i: sql_type(field.type) for i, field in enumerate(read.schema) if field.name in read.partition_columns
-        }
+        kinds = {i: sql_type(field.type) for i, field in enumerate(read.schema) if field.name in read.partition_columns}
         stored = read.stored.names
         rows = []
         for step, file, base, first in found:
             values = [partition_literal(file.partition_values.get(stored[i]), kind) for i, kind in kinds.items()]
             first_id = "CAST(NULL AS BIGINT)" if first is None else str(int(first))
-            rows.append(f"({', '.join([quote_literal(place(read.ref, file)), str(step.number), str(base), first_id, *values])})")
+            rows.append(
+                f"({', '.join([quote_literal(place(read.ref, file)), str(step.number), str(base), first_id, *values])})"
+            )
         names = ", ".join(["place", "step", "weight", "first_row_id", *(f"p{i}" for i in kinds)])
         return self._kept(f"SELECT * FROM (VALUES {', '.join(rows)}) AS listed({names})")
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ from duckrun.engines.spark.process.session import apply_storage, spark_session
 from duckrun.engines.spark.scratch import scratch
 from duckrun.engines.spark.sql import quote, to_spark
 from duckrun.engines.spark.types import storable_table
+from duckrun.engines.spark.weights import weighed_rows
 from duckrun.engines.spark.write import Attempt
 from duckrun.engines.tables import carry_out
 from duckrun.engines.tabular.values import arrow_table, is_of_spark
@@ -33,7 +34,7 @@ from duckrun.formats.format import Alteration
 from duckrun.run.pins import NOTHING, Reads
 from duckrun.sql.dates import with_columns
 from duckrun.sql.dialects import text_in
-from duckrun.sql.names import fresh_name
+from duckrun.sql.names import fresh_name, transpile
 from duckrun.values.any_case import AnyCase
 from duckrun.values.rows import Commit, DeleteSpec, ReadSpec, RowSpec, StagedFile, UpdateSpec
 from duckrun.values.tables import MaintenanceResult, TableSpec
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from duckrun.lake.lake import Lake
     from duckrun.run.transaction import Transaction
     from duckrun.storage.storage import Storage
+    from duckrun.values.changes import WeighedRead
     from duckrun.values.snapshot import Scan, Snapshot
 
 _FILES_AS_LIST = 1000  # a longer list of paths is joined instead
@@ -144,6 +146,17 @@ class SparkEngine(Engine):
             listed = self.spark.createDataFrame([(name,) for name in names], f"{path} string")
             frame = frame.withColumn(path, relative).join(F.broadcast(listed), path, "left_semi").drop(path)
         return self._frame(self._select(unbounded(frame, scan.rounded), scan.spec, str(scan.ref)))
+
+    def weighed(self, read: WeighedRead, query: Callable[[str], str]) -> LazyRows:
+        """A query over rows of data files, with how often each counts: lazy."""
+        name = f"__duckrun_weighed_{uuid.uuid4().hex}"
+        text = (
+            transpile(query(name), "duckdb", "spark").replace("{", "{{").replace("}", "}}").replace(name, "{weighed}")
+        )
+        with errors_about("changes", str(read.ref), analysis=InvalidConfig):
+            frame = self.spark.sql(text, weighed=weighed_rows(self, read))
+            frame.schema  # noqa: B018
+        return self._frame(frame)
 
     def pinned(self, snapshot: Snapshot) -> exp.Expr:
         """A table at a version, as it stands in the syntax tree of a query for select()."""

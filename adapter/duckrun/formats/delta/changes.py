@@ -57,7 +57,8 @@ def _change(form: DeltaFormat, ref: TableRef, actions: CommitActions) -> CommitC
         version=actions.version,
         timestamp=record.timestamp,
         operation=record.operation,
-        files=tuple(_counted(a, 1, known) for a in actions.adds) + tuple(_counted(r, -1, known) for r in actions.removes),
+        files=tuple(_counted(a, 1, known) for a in actions.adds)
+        + tuple(_counted(r, -1, known) for r in actions.removes),
         feed=tuple(_file(cdc, known) for cdc in actions.feed),
         moves=bool(files) and not any(action.get("dataChange", True) for action in files),
         redefines=actions.changes_metadata,

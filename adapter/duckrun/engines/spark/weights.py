@@ -1,0 +1,227 @@
+"""Rows of data files, each with how often it counts: the files of a table at any of its versions, in the columns of one of them.
+
+Spark reads the files themselves, since no version need hold them together: by the names that columns have in them, with the
+partition values that the log has.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from duckrun.engines.spark.sql import quote
+from duckrun.sql.names import fresh_name
+from duckrun.values.changes import FEED_WEIGHTS, Step, WeighedRead
+from duckrun.values.columns import holds
+from duckrun.values.data_files import place
+from duckrun.values.rows import ScanFile
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from duckrun.engines.spark.engine import SparkEngine
+
+_CHANGE_TYPE = "_change_type"
+_PATTERN = re.compile(r"([*?{}\[\]\\])")
+
+
+def weighed_rows(engine: SparkEngine, read: WeighedRead) -> DataFrame:
+    """The rows of a WeighedRead."""
+    parts = _Parts(engine, read)
+    frames = [*parts.whole(), *parts.single(), *parts.feed()]
+    return reduce(lambda one, other: one.unionAll(other), frames) if frames else parts.nothing()
+
+
+class _Parts:
+    def __init__(self, engine: SparkEngine, read: WeighedRead) -> None:
+        self._engine, self._read = engine, read
+        taken = [*read.schema.names, *read.stored.names, read.weight, read.step, *read.same.values()]
+        names = ("file", "row", "f_step", "f_weight", "f_first", "p_step", "p_row", "p_weight", "f_file", "p_file")
+        self._name = {name: fresh_name(f"__duckrun_{name}", taken) for name in names}
+        self._partitions = [i for i, field in enumerate(read.schema) if field.name in read.partition_columns]
+
+    def nothing(self) -> DataFrame:
+        """No row, with all columns."""
+        read = self._read
+        fields = [
+            *(pa.field(f.name, f.type) for f in read.schema),
+            pa.field(read.weight, pa.int64()),
+            pa.field(read.step, pa.int64()),
+        ]
+        fields += [] if read.row_id is None else [pa.field(read.row_id, pa.int64())]
+        frame = self._engine.local(pa.schema(fields).empty_table()).native
+        kinds = {field.name: field.type for field in read.schema}
+        same = [f"{_one_spelling(quote(name), kinds[name])} AS {quote(other)}" for name, other in read.same.items()]
+        return frame.selectExpr("*", *same)
+
+    def whole(self) -> Iterator[DataFrame]:
+        """Files of which every row counts, but for some that count in another way."""
+        found = [(step, file) for step in self._read.steps for file in step.files if file.base]
+        if not found:
+            return
+        listed = self._listed([(step, file.file, file.base, file.first_row_id) for step, file in found])
+        frame = self._read_files([file.file for _, file in found], feed=False).join(listed, self._same_file("f"))
+        rows, weight = self._rows(found), quote(self._name["f_weight"])
+        if rows is not None:
+            name = {key: quote(value) for key, value in self._name.items()}
+            on = f"{name['p_file']} = {name['file']} AND {name['p_row']} = {name['row']} AND {name['p_step']} = {name['f_step']}"
+            frame = frame.join(rows, self._expr(on), "left")
+            weight = f"{name['f_weight']} + coalesce({name['p_weight']}, 0)"
+        yield self._selected(frame.where(f"{weight} <> 0"), weight)
+
+    def single(self) -> Iterator[DataFrame]:
+        """Files of which some rows count, and all others do not."""
+        found = [(step, file) for step in self._read.steps for file in step.files if not file.base]
+        rows = self._rows(found)
+        if rows is None:
+            return
+        listed = self._listed([(step, file.file, 0, file.first_row_id) for step, file in found])
+        name = {key: quote(value) for key, value in self._name.items()}
+        on = f"{name['p_file']} = {name['file']} AND {name['p_row']} = {name['row']} AND {name['p_step']} = {name['f_step']}"
+        frame = self._read_files([file.file for _, file in found], feed=False).join(listed, self._same_file("f"))
+        yield self._selected(frame.join(rows, self._expr(on)), name["p_weight"])
+
+    def feed(self) -> Iterator[DataFrame]:
+        """Files of the change feed: what a row counts is in the row."""
+        found = [(step, file) for step in self._read.steps for file in step.feed]
+        if not found:
+            return
+        frame = self._read_files([file for _, file in found], feed=True)
+        frame = frame.join(self._listed([(step, file, 0, None) for step, file in found]), self._same_file("f"))
+        kinds = " ".join(f"WHEN '{kind}' THEN {weight}" for kind, weight in FEED_WEIGHTS.items())
+        yield self._selected(frame, f"CASE {quote(_CHANGE_TYPE)} {kinds} END")
+
+    # -- what the frames are made of
+
+    def _expr(self, text: str) -> Any:
+        from pyspark.sql import functions as F
+
+        return F.expr(text)
+
+    def _same_file(self, prefix: str) -> Any:
+        return self._expr(f"{quote(self._name[f'{prefix}_file'])} = {quote(self._name['file'])}")
+
+    def _read_files(self, files: Sequence[ScanFile], *, feed: bool) -> DataFrame:
+        """The files by the names in them, with the place of each row."""
+        places = sorted({self._place(file) for file in files})
+        frame = self._engine.spark.read.schema(self._schema(feed)).parquet(
+            *(_PATTERN.sub(r"\\\1", each) for each in places)
+        )
+        # Spark gives a file's full URI, encoded.
+        uri = "regexp_replace(url_decode(replace(_metadata.file_path, '+', '%2B')), '^file:/+', '/')"
+        return frame.selectExpr(
+            "*", f"{uri} AS {quote(self._name['file'])}", f"_metadata.row_index AS {quote(self._name['row'])}"
+        )
+
+    def _schema(self, feed: bool) -> StructType:
+        from pyspark.sql.pandas.types import from_arrow_schema
+        from pyspark.sql.types import LongType, StringType
+
+        read = self._read
+        stored = [field for i, field in enumerate(read.stored) if i not in self._partitions]
+        schema = from_arrow_schema(pa.schema(stored), prefer_timestamp_ntz=True)
+        if feed:
+            schema = schema.add(_CHANGE_TYPE, StringType())
+        elif read.stored_row_id is not None:
+            schema = schema.add(read.stored_row_id, LongType())
+        return schema
+
+    def _place(self, file: ScanFile) -> str:
+        return re.sub(r"^file:/+", "/", self._engine.location_of(place(self._read.ref, file)))
+
+    def _selected(self, frame: DataFrame, weight: str) -> DataFrame:
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        read = self._read
+        wanted = from_arrow_schema(read.schema, prefer_timestamp_ntz=True)
+        columns, there = [], set(frame.columns)
+        for i, (field, stored) in enumerate(zip(read.schema, read.stored, strict=True)):
+            kind = wanted[i].dataType.simpleString()
+            value = quote(f"{self._name['f_file']}_{i}") if i in self._partitions else quote(stored.name)
+            # A struct is cast field by field, by their places: that gives them the table's names.
+            columns.append(f"CAST({value} AS {kind}) AS {quote(field.name)}")
+        for name, other in read.same.items():
+            i = read.schema.names.index(name)
+            value = f"CAST({quote(read.stored.names[i])} AS {wanted[i].dataType.simpleString()})"
+            columns.append(f"{_one_spelling(value, read.schema.field(i).type)} AS {quote(other)}")
+        if read.row_id is not None:
+            number = f"{quote(self._name['f_first'])} + {quote(self._name['row'])}"
+            if read.stored_row_id in there:
+                number = f"coalesce({quote(read.stored_row_id)}, {number})"
+            columns.append(f"{number} AS {quote(read.row_id)}")
+        columns.append(f"CAST({weight} AS BIGINT) AS {quote(read.weight)}")
+        columns.append(f"{quote(self._name['f_step'])} AS {quote(read.step)}")
+        return frame.selectExpr(*columns)
+
+    def _listed(self, found: Sequence[tuple[Step, ScanFile, int, int | None]]) -> DataFrame:
+        """The files by their places, with the step, the weight and the partition values of each."""
+        from pyspark.sql import functions as F
+
+        read = self._read
+        table = pa.table(
+            {
+                self._name["f_file"]: pa.array([self._place(file) for _, file, _, _ in found], pa.string()),
+                self._name["f_step"]: pa.array([step.number for step, _, _, _ in found], pa.int64()),
+                self._name["f_weight"]: pa.array([base for _, _, base, _ in found], pa.int64()),
+                self._name["f_first"]: pa.array([first for _, _, _, first in found], pa.int64()),
+                **{
+                    f"{self._name['f_file']}_{i}": pa.array(
+                        [
+                            _partition_text(file.partition_values.get(read.stored.names[i]), read.schema.field(i).type)
+                            for _, file, _, _ in found
+                        ],
+                        pa.binary() if pa.types.is_binary(read.schema.field(i).type) else pa.string(),
+                    )
+                    for i in self._partitions
+                },
+            }
+        )
+        return F.broadcast(self._engine.local(table).native)
+
+    def _rows(self, found: Sequence[tuple[Step, Any]]) -> DataFrame | None:
+        """Single rows by file and number, with the step and the weight of each."""
+        chosen = [(step, file) for step, file in found if len(file.rows)]
+        if not chosen:
+            return None
+        each = pa.array(np.repeat(np.arange(len(chosen)), [len(file.rows) for _, file in chosen]))
+        table = pa.table(
+            {
+                self._name["p_file"]: pa.array([self._place(file.file) for _, file in chosen]).take(each),
+                self._name["p_step"]: pa.array([step.number for step, _ in chosen], pa.int64()).take(each),
+                self._name["p_row"]: pa.chunked_array([pa.array(file.rows) for _, file in chosen]).cast(pa.int64()),
+                self._name["p_weight"]: pa.chunked_array([pa.array(file.weights) for _, file in chosen]),
+            }
+        )
+        return self._engine.local(table).native
+
+
+def _partition_text(value: str | None, kind: pa.DataType) -> Any:
+    """A partition value of the log as what Spark casts to its type."""
+    if value is None:
+        return None
+    if pa.types.is_binary(kind):
+        return value.encode("latin-1")
+    if pa.types.is_timestamp(kind) and kind.tz and "+" not in value and not value.endswith("Z"):
+        return value + "+00:00"
+    return value
+
+
+def _one_spelling(value: str, kind: pa.DataType, depth: int = 0) -> str:
+    """A value with maps as one that is equal for equal maps, whatever the order of their entries."""
+    if not holds(kind, pa.types.is_map):
+        return value
+    name = f"e{depth}"
+    if pa.types.is_map(kind):
+        key = _one_spelling(f"{name}.key", kind.key_type, depth + 1)
+        item = _one_spelling(f"{name}.value", kind.item_type, depth + 1)
+        return f"array_sort(transform(map_entries({value}), {name} -> named_struct('k', {key}, 'v', {item})))"
+    if pa.types.is_struct(kind):
+        fields = (f"'f{i}', {_one_spelling(f'{value}.{quote(c.name)}', c.type, depth)}" for i, c in enumerate(kind))
+        return f"CASE WHEN {value} IS NULL THEN NULL ELSE named_struct({', '.join(fields)}) END"
+    return f"transform({value}, {name} -> {_one_spelling(name, kind.value_type, depth + 1)})"
