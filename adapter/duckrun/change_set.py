@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from duckrun.changes.changes import Changes, ChangeSpec
 from duckrun.frame import Frame
-from duckrun.run.pins import Read
+from duckrun.run.pins import NOTHING
 from duckrun.values.changes import Identity, Source
 from duckrun.values.rows import ReadSpec
 from duckrun.values.snapshot import TableRef
@@ -26,11 +26,14 @@ class ChangeSet(Frame):
     """
 
     def __init__(self, session: Session, ref: TableRef, spec: ChangeSpec) -> None:
-        found = Changes(session.lakes.of(ref).format, ref, spec)
+        newest, reads = None, NOTHING
+        if spec.to_version is None:
+            newest = session.snapshot(ref)
+            reads = session.reading(newest, ReadSpec())
+        found = Changes(session.lakes.of(ref).format, ref, spec, newest)
         engine = session.engine
         engine.reach(session.lakes.of(ref).storage)
         rows = found.rows(engine)
-        reads = {} if spec.to_version is not None else {ref.location: Read.of(found.to)}
         super().__init__(rows.source, rows.engine, session, reads=reads)
         self.ref, self.spec = ref, spec
         self.from_version, self.to_version = found.from_version, found.to_version

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import cached_property, partial
 
 import pyarrow as pa
@@ -36,7 +37,7 @@ class ChangeSpec:
 
     kind: ChangeKind
     from_version: int | None = None
-    to_version: int | None = None
+    to_version: int | str | None = None
     from_timestamp: str | None = None
     key: tuple[str, ...] = ()
     columns: tuple[str, ...] | None = None
@@ -51,7 +52,8 @@ class Changes:
     Raises InvalidConfig, SchemaMismatch, VersionNotReadable, StorageError and UnsupportedFeature, all before the first row.
     """
 
-    def __init__(self, form: Format, ref: TableRef, spec: ChangeSpec) -> None:
+    def __init__(self, form: Format, ref: TableRef, spec: ChangeSpec, newest: Snapshot | None = None) -> None:
+        """``newest`` is the version that the caller reads where the spec names no end."""
         self._form, self._ref, self._spec = form, ref, spec
         if spec.kind not in KINDS:
             raise InvalidConfig(
@@ -61,7 +63,7 @@ class Changes:
             raise InvalidConfig(
                 f"changes of table {ref}: commit_version is for append_only and upsert; min_delta has no versions, and full_delta always has."
             )
-        self.to = form.snapshot(ref, spec.to_version)
+        self.to = self._last(newest)
         self.from_version = self._first()
         self.to_version = self.to.version
         if self.from_version > self.to_version:
@@ -72,6 +74,13 @@ class Changes:
         self.columns = self._compared()
         self._refuse_added_names()
         self._refuse_other_types()
+        self._refuse_without_feed()
+
+    def _last(self, newest: Snapshot | None) -> Snapshot:
+        to = self._spec.to_version
+        if isinstance(to, str):
+            return self._form.snapshot(self._ref, timestamp=to)
+        return newest if newest is not None and to is None else self._form.snapshot(self._ref, to)
 
     def _first(self) -> int:
         spec = self._spec
@@ -85,7 +94,13 @@ class Changes:
                     f"changes of table {self._ref}: from_version is {spec.from_version}; -1 is before the first version."
                 )
             return spec.from_version
-        return self._form.snapshot(self._ref, timestamp=spec.from_timestamp).version
+        found = self._form.snapshot(self._ref, timestamp=spec.from_timestamp).version
+        if spec.kind != "feed":
+            return found
+        # A feed begins at the first version that is no older.
+        record = self._form.record(self._ref, found)
+        exactly = record is not None and record.timestamp == _milliseconds(str(spec.from_timestamp))
+        return found - exactly
 
     # -- columns
 
@@ -149,6 +164,18 @@ class Changes:
                         f"version {self.to.version}, so that its values cannot be compared. Begin at a later version, or leave it out by columns=."
                     )
 
+    def _refuse_without_feed(self) -> None:
+        """A feed that was off somewhere in the range says nothing of that time."""
+        if self._spec.kind != "feed" or self.from_version == self.to_version:
+            return
+        begun = self._form.snapshot(self._ref, self.from_version + 1)
+        off = [s.version for s in (begun, *self._definitions[self.from_version >= 0 :], self.to) if not self._form.has_feed(s)]
+        if off:
+            raise InvalidConfig(
+                f"table_changes of table {self._ref}: its change feed was off at version {', '.join(map(str, dict.fromkeys(off)))} of the range from "
+                f"{self.from_version + 1} to {self.to_version}. Ask for changes(), which need no feed, or for a range in which it was on."
+            )
+
     # -- the range
 
     @cached_property
@@ -170,7 +197,7 @@ class Changes:
 
     @property
     def _by_commits(self) -> bool:
-        return self._spec.kind == "full_delta" or self._spec.commit_version
+        return self._spec.kind in ("full_delta", "feed") or self._spec.commit_version
 
     @cached_property
     def _definitions(self) -> tuple[Snapshot, ...]:
@@ -187,6 +214,8 @@ class Changes:
         """By what rows are the same: the key, else their ids where the table tracks rows at every version of the range."""
         if self.key:
             return "key"
+        if self._spec.kind == "feed":
+            return "none"
         tracked = all(self._form.row_id_column(s) is not None for s in (*self._definitions, self.to))
         return "row_id" if tracked else "none"
 
@@ -265,6 +294,7 @@ class Changes:
         row_id = fresh_name("__duckrun_row_id", taken) if self.identity == "row_id" else None
         maps = [f.name for f in schema if holds(f.type, pa.types.is_map)]
         same = {name: fresh_name(f"__duckrun_same_{i}", taken) for i, name in enumerate(maps)}
+        fed = fresh_name("__duckrun_fed", taken) if self._spec.kind == "feed" else None
         if unfit := [name for name in self.key if name in same]:
             raise UnsupportedFeature(
                 f"changes of table {self._ref}: the key column {unfit[0]} holds maps, which are no key."
@@ -277,6 +307,7 @@ class Changes:
             steps=self.steps,
             weight=weight,
             step=step,
+            fed=fed,
             row_id=row_id,
             stored_row_id=self._form.row_id_column(self.to) if row_id else None,
             same=same,
@@ -288,12 +319,18 @@ class Changes:
             identity=self.key or ([row_id] if row_id else []),
             weight=weight,
             step=step,
+            fed=fed,
             predicate=self._predicate,
             commit_version=self._spec.commit_version,
             times={step.number: step.timestamp for step in self.steps},
         )
         query: Callable[[str], str] = partial(answer, question)
         return engine.weighed(read, query)
+
+
+def _milliseconds(timestamp: str) -> int:
+    moment = datetime.fromisoformat(timestamp)
+    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 _INTEGERS = ("int8", "int16", "int32", "int64")

@@ -19,6 +19,8 @@ CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP, PAIR = "_change_type", "_commit_v
 
 def added_columns(kind: ChangeKind, *, commit_version: bool = False) -> tuple[str, ...]:
     """The columns that an answer has beside those of the table."""
+    if kind == "feed":
+        return CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP
     if kind == "full_delta":
         return CHANGE_TYPE, PAIR, COMMIT_VERSION, COMMIT_TIMESTAMP
     found = () if kind == "append_only" else (CHANGE_TYPE,)
@@ -28,8 +30,8 @@ def added_columns(kind: ChangeKind, *, commit_version: bool = False) -> tuple[st
 @dataclass(frozen=True)
 class Question:
     """What is asked: of ``columns`` (each with the name of its one spelling, if it has one) of the rows that ``predicate`` (DuckDB's
-    SQL) is true for. ``identity`` are the columns by which rows are the same, empty for none; ``weight`` and ``step`` are the names
-    of the weighed rows' own columns, ``times`` the time of each step, in milliseconds since 1970.
+    SQL) is true for. ``identity`` are the columns by which rows are the same, empty for none; ``weight``, ``step`` and ``fed`` are the
+    names of the weighed rows' own columns, ``times`` the time of each step, in milliseconds since 1970.
     """
 
     table: str
@@ -38,6 +40,7 @@ class Question:
     identity: Sequence[str]
     weight: str
     step: str
+    fed: str | None = None
     predicate: str | None = None
     commit_version: bool = False
     times: Mapping[int, int | None] | None = None
@@ -70,6 +73,8 @@ class _Answer:
 
     def text(self) -> str:
         asked = self._asked
+        if asked.fed is not None:
+            return self._as_they_are(quote_identifier(asked.fed))
         ctes = [f"changed AS ({self._difference()})"]
         if asked.commit_version:
             ctes = [f"stepped AS ({self._difference()})", f"changed AS ({self._summed()})"]
@@ -86,6 +91,12 @@ class _Answer:
     def _by(self) -> list[str]:
         """The step, where the answer tells steps apart."""
         return [self._step] if self._asked.kind == "full_delta" else []
+
+    def _as_they_are(self, fed: str) -> str:
+        """The rows of the feed, and for commits without one those of the files that came or went; nothing is compared."""
+        kind = f"coalesce({fed}, CASE WHEN {quote_identifier(self._asked.weight)} > 0 THEN 'insert' ELSE 'delete' END)"
+        columns = [*(f"{name} AS {name}" for name in self._names), f"{kind} AS {CHANGE_TYPE}"]
+        return self._in_versions(columns, f"{self._rows} AS weighed", "true", None)
 
     # -- the multiset difference
 
@@ -229,13 +240,13 @@ class _Answer:
 
     # -- versions
 
-    def _in_versions(self, columns: Sequence[str], source: str, where: str, order: str) -> str:
+    def _in_versions(self, columns: Sequence[str], source: str, where: str, order: str | None) -> str:
         """The rows of each step with its number and time, in the order of the steps."""
         times = ", ".join(f"({step}, {_moment(ms)})" for step, ms in (self._asked.times or {}).items()) or "(0, NULL)"
         own = f"{self._step} AS {COMMIT_VERSION}, moments.moment AS {COMMIT_TIMESTAMP}"
         return (
             f"SELECT {', '.join(columns)}, {own} FROM {source} JOIN (VALUES {times}) AS moments(number, moment) "
-            f"ON moments.number = {self._step} WHERE {where} ORDER BY {order}"
+            f"ON moments.number = {self._step} WHERE {where}" + ("" if order is None else f" ORDER BY {order}")
         )
 
 

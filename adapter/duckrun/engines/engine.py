@@ -52,6 +52,9 @@ class Engine(Protocol):
         rows. Raises StorageError where a file is gone.
         """
 
+    def inlined(self, rows: LazyRows) -> exp.Expr:
+        """Rows of this engine, as they stand in the syntax tree of a query for select()."""
+
     def pinned(self, snapshot: Snapshot) -> exp.Expr:
         """A table at a version, as it stands in the syntax tree of a query for select()."""
 

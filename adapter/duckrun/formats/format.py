@@ -318,6 +318,9 @@ class Format(Protocol):
     def row_id_column(self, snapshot: Snapshot) -> str | None:
         """The column of data files that may hold the ids of rows; None for a table that does not track rows."""
 
+    def has_feed(self, snapshot: Snapshot) -> bool:
+        """True if commits on a version keep a change feed."""
+
     def app_version(self, ref: TableRef, app_id: str) -> int | None:
         """The newest version that an application id has committed, or None."""
 

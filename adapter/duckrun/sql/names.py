@@ -126,24 +126,33 @@ def parse_query(sql: str, dialect: str) -> exp.Expr:
     return tree
 
 
-def replace_tables(tree: exp.Expr, resolve: Callable[[exp.Table], exp.Expr | None], schema: str = "") -> exp.Expr:
+def replace_tables(
+    tree: exp.Expr,
+    resolve: Callable[[exp.Table], exp.Expr | None],
+    schema: str = "",
+    call: Callable[[exp.Table], exp.Expr | None] = lambda table: None,
+) -> exp.Expr:
     """The tree with every table that ``resolve`` knows put in place of its name, under the name's alias; in the text that the
     tree was read from, nothing else changes.
 
     Names of common table expressions are left alone where they are in scope. Column references qualified by
     schema (``sales.orders.id``) lose the schema, since the table is now known by its alias. ``schema`` is that of bare names.
+    ``call`` does the same for a function that gives a table.
     """
     root = exp.Paren(this=tree.copy())  # a parent, so that the whole tree may be one table
     shortened: set[tuple[str, str]] = set()
     for table in list(root.find_all(exp.Table)):
-        if not table.name or isinstance(table.this, exp.Func) or _is_cte(table):
+        is_call = isinstance(table.this, exp.Func)
+        if not is_call and (not table.name or _is_cte(table)):
             continue
-        found = resolve(table)
+        found = call(table) if is_call else resolve(table)
         if found is None:
             continue
-        shortened.add(((table.db or schema).lower(), table.name.lower()))
+        name = table.this.name if is_call else table.name
+        if not is_call:
+            shortened.add(((table.db or schema).lower(), name.lower()))
         if not table.alias:
-            found.set("alias", exp.TableAlias(this=exp.to_identifier(table.name, quoted=True)))
+            found.set("alias", exp.TableAlias(this=exp.to_identifier(name, quoted=True)))
         else:
             found.set("alias", table.args["alias"].copy())
         for key in ("joins", "laterals", "pivots", "sample"):

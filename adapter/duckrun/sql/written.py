@@ -21,6 +21,7 @@ _PLACE = "place"  # where in the text of its piece a name stood: start, end, and
 _CHANGES = "changes"  # of a piece or column: start, end and what stands there now
 _END = "end_of_name"  # of a table: the last character of its name and of the version that it is read at
 _ROWS = "rows_of"  # of a table behind TABLE, DESCRIBE or SUMMARIZE: where a query of its rows begins instead
+_CALLED = "called"  # of a function that gives a table: where its arguments stand in brackets, both inclusive
 _UNREAD = "unread"  # why a tree holds the names of its tables only
 
 # What follows a table's name, and stays in the text as it is.
@@ -58,7 +59,11 @@ def read_from(tree: exp.Expr, dialect: str, text: str, tokens: Sequence[Token]) 
     for node in mark(tree, dialect).walk():
         if isinstance(node, exp.Table) and (found := _span(node)) is not None and found[1] in at:
             last = at[found[1]]
-            node.meta[_END] = _end_of_travel(node, dialect, tokens, last)
+            if isinstance(node.this, exp.Func):
+                node.meta[_END] = _end_of_call(tokens, last)
+                node.meta[_CALLED] = (tokens[last].end + 1, node.meta[_END])
+            else:
+                node.meta[_END] = _end_of_travel(node, dialect, tokens, last)
             first = next((i for i in range(last, -1, -1) if tokens[i].start == found[0]), 0)
             before = tokens[first - 1] if first else None
             if before is not None and before.token_type == TokenType.TABLE:
@@ -78,6 +83,16 @@ def written(tree: exp.Expr) -> str | None:
     """The text that a piece was read from, as it was; None for what is no piece."""
     piece = tree.meta.get(_PIECE)
     return None if piece is None else piece[0][piece[1] : piece[2] + 1]
+
+
+def written_without_calls(piece: exp.Expr) -> str:
+    """The same without the arguments of functions in whose place something was put."""
+    text, at, end = piece.meta[_PIECE]
+    found = []
+    for start, last in sorted(node.meta[_CALLED] for node in piece.walk() if _PLACE in node.meta and _CALLED in node.meta):
+        found.append(text[at:start])
+        at = last + 1
+    return "".join([*found, text[at : end + 1]])
 
 
 def loose(tree: exp.Expr) -> exp.Expr:
@@ -102,7 +117,7 @@ def put_in_place(new: exp.Expr, old: exp.Expr, *, aliased: bool = False) -> None
     """Replace a table or column in a tree, and in the text that the tree was read from. ``aliased``: the name that the old one
     had in its query follows in the text, so that the new one's is not written.
     """
-    for key in (_PLACE, _PIECE, _ORIGINAL, _READ, _CHANGES):
+    for key in (_PLACE, _PIECE, _ORIGINAL, _READ, _CHANGES, _CALLED):
         if key in old.meta:
             new.meta[key] = old.meta[key]
     if _PLACE not in new.meta and (found := _span(old)) is not None:
@@ -238,6 +253,16 @@ def _span(node: Any) -> tuple[int, int] | None:
     if not places or len(places) < len(parts):
         return None
     return min(place["start"] for place in places), max(place["end"] for place in places)
+
+
+def _end_of_call(tokens: Sequence[Token], last: int) -> int:
+    """The end of what stands in brackets behind the name of a function."""
+    depth = 0
+    for token in tokens[last + 1 :]:
+        depth += (token.token_type == TokenType.L_PAREN) - (token.token_type == TokenType.R_PAREN)
+        if depth == 0:
+            return token.end
+    return tokens[last].end
 
 
 def _end_of_travel(table: exp.Expr, dialect: str, tokens: Sequence[Token], last: int) -> int:

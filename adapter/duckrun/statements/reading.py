@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
+from duckrun.changes.changes import Changes
 from duckrun.engines.frame import LazyRows
 from duckrun.errors import InvalidConfig
 from duckrun.lake.lakes import OWN_CATALOGS
@@ -17,6 +18,7 @@ from duckrun.run.pins import Read, Reads, together
 from duckrun.sql.dialects import text_in
 from duckrun.sql.names import parse_query, replace_tables
 from duckrun.statements import information
+from duckrun.statements.change_queries import change_query
 from duckrun.statements.information import is_information
 from duckrun.values.snapshot import Snapshot, TableRef
 
@@ -49,7 +51,7 @@ class Reading:
 
     def pinned(self, tree: exp.Expr) -> exp.Expr:
         """A query or expression with every table at its version, and every view as its query."""
-        return replace_tables(tree, self._resolve, self.lakes.schema)
+        return replace_tables(tree, self._resolve, self.lakes.schema, self._changes)
 
     def text(self, tree: exp.Expr) -> str:
         """A query or expression as the engine's own SQL, pinned."""
@@ -85,6 +87,23 @@ class Reading:
         else:
             snapshot = self.lakes.snapshot(ref, version, timestamp)
         return self.engine.pinned(snapshot)
+
+    def _changes(self, table: exp.Table) -> exp.Expr | None:
+        """The rows of a change query, for a call of one."""
+        asked = change_query(table)
+        if asked is None:
+            return None
+        name, spec = asked
+        found = locate(self.lakes, tuple(name))
+        if found.view is not None:
+            raise InvalidConfig(f"{found.ref} is a view, which has no changes of its own; ask the tables under it.")
+        newest = None
+        if spec.to_version is None:
+            newest = self.snapshot(found.ref)
+            self.note(newest)
+        self.engine.reach(self.lakes.of(found.ref).storage)
+        changes = Changes(self.lakes.of(found.ref).format, found.ref, spec, newest)
+        return self.engine.inlined(changes.rows(self.engine))
 
     def note(self, snapshot: Snapshot) -> None:
         """Rows of a table are read, at the version that is its newest for this run."""

@@ -14,9 +14,9 @@ import pyarrow as pa
 from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import TableRef
 
-ChangeKind = Literal["append_only", "upsert", "min_delta", "full_delta"]
-"""The four change queries."""
-KINDS: tuple[ChangeKind, ...] = ("append_only", "upsert", "min_delta", "full_delta")
+ChangeKind = Literal["append_only", "upsert", "min_delta", "full_delta", "feed"]
+"""The four change queries, and the rows of the change feed as they are."""
+KINDS: tuple[ChangeKind, ...] = ("append_only", "upsert", "min_delta", "full_delta", "feed")
 
 Identity = Literal["key", "row_id", "none"]
 """By what a row is known to be the same one: the key that the caller names, its row id, or nothing."""
@@ -91,8 +91,8 @@ class WeighedRead:
     """What an engine is to read: the rows of some steps in the columns of ``schema``, and beside them the columns ``weight`` (BIGINT,
     never 0) and ``step`` (the step's number).
 
-    ``stored`` is ``schema`` by the names that columns and fields have in the files, in the same order; ``row_id`` names one more
-    column with the id of each row, and ``stored_row_id`` the column of files that may hold it. ``same`` names, for a column whose
+    ``stored`` is ``schema`` by the names that columns and fields have in the files, in the same order; ``fed`` names one more
+    column with what the change feed says of a row, NULL for rows that are not of it; ``row_id`` one with the id of each row, and ``stored_row_id`` the column of files that may hold it. ``same`` names, for a column whose
     equal values may be spelled in several ways (maps), another column in one spelling.
     """
 
@@ -103,6 +103,7 @@ class WeighedRead:
     steps: Sequence[Step]
     weight: str
     step: str
+    fed: str | None = None
     row_id: str | None = None
     stored_row_id: str | None = None
     same: Mapping[str, str] = field(default_factory=dict)

@@ -163,6 +163,10 @@ class DuckDBEngine(Engine):
         with errors_about(f"changes of table {read.ref}"):
             return self._frame(query(f"({weighed_sql(read, self.cursor(), self._scratch.name)})"))
 
+    def inlined(self, rows: LazyRows) -> exp.Expr:
+        assert isinstance(rows.source, DuckDBFrame), "rows of this engine"
+        return exp.Subquery(this=exp.var(rows.source.sql))
+
     def pinned(self, snapshot: Snapshot) -> exp.Expr:
         return exp.Subquery(this=exp.var(self._scan_sql(snapshot)[1:-1]))
 

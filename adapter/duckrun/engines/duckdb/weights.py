@@ -43,6 +43,7 @@ class _Parts:
         read = self._read
         columns = [f"CAST(NULL AS {sql_type(f.type)}) AS {quote_identifier(f.name)}" for f in read.schema]
         columns += [f"NULL AS {quote_identifier(name)}" for name in read.same.values()]
+        columns += [] if read.fed is None else [f"CAST(NULL AS VARCHAR) AS {quote_identifier(read.fed)}"]
         columns += [] if read.row_id is None else [f"CAST(NULL AS BIGINT) AS {quote_identifier(read.row_id)}"]
         own = (
             f"CAST(0 AS BIGINT) AS {quote_identifier(read.weight)}, CAST(0 AS BIGINT) AS {quote_identifier(read.step)}"
@@ -80,16 +81,18 @@ class _Parts:
         listed = self._listed([(step, file, 0, None) for step, file in found])
         kinds = " ".join(f"WHEN {quote_literal(kind)} THEN {weight}" for kind, weight in FEED_WEIGHTS.items())
         weight = f"CASE r.{quote_identifier(_CHANGE_TYPE)} {kinds} END"
-        yield from self._selects(listed, [file for _, file in found], weight, "", "true")
+        yield from self._selects(listed, [file for _, file in found], weight, "", "true", feed=True)
 
     # -- what the selects are made of
 
-    def _selects(self, listed: str, files: Sequence[Any], weight: str, joined: str, where: str) -> Iterator[str]:
+    def _selects(
+        self, listed: str, files: Sequence[Any], weight: str, joined: str, where: str, *, feed: bool = False
+    ) -> Iterator[str]:
         read = self._read
         places = sorted({place(read.ref, file) for file in files})
         for group in _alike(self._cursor, places, read.stored):
             source = _read_parquet(group, self._file)
-            columns = self._columns(_types(self._cursor, source))
+            columns = self._columns(_types(self._cursor, source), feed=feed)
             own = (
                 f"CAST({weight} AS BIGINT) AS {quote_identifier(read.weight)}, f.step AS {quote_identifier(read.step)}"
             )
@@ -98,7 +101,7 @@ class _Parts:
                 f"JOIN {listed} AS f ON f.place = r.{quote_identifier(self._file)}{joined} WHERE {where}"
             )
 
-    def _columns(self, found: dict[str, Any]) -> Iterator[str]:
+    def _columns(self, found: dict[str, Any], *, feed: bool) -> Iterator[str]:
         read = self._read
         lowered = {name.lower(): name for name in found}
         for i, (field, stored) in enumerate(zip(read.schema, read.stored, strict=True)):
@@ -112,6 +115,9 @@ class _Parts:
             yield f"{value} AS {name}"
             if field.name in read.same:
                 yield f"{one_spelling(value, field.type)} AS {quote_identifier(read.same[field.name])}"
+        if read.fed is not None:
+            fed = f"r.{quote_identifier(_CHANGE_TYPE)}" if feed else "CAST(NULL AS VARCHAR)"
+            yield f"{fed} AS {quote_identifier(read.fed)}"
         if read.row_id is not None:
             number = "f.first_row_id + r.file_row_number"
             if read.stored_row_id in found:

@@ -88,6 +88,7 @@ class SparkEngine(Engine):
             apply_storage(spark, lake.storage)
         self._reached: list[Storage] = [lake.storage]
         self.temp_names = AnyCase()
+        self._inlined: list[str] = []
 
     @property
     def spark(self) -> SparkSession:
@@ -119,7 +120,9 @@ class SparkEngine(Engine):
         self._reached.append(storage)
 
     def close(self) -> None:
-        """Nothing to give back: the session is shared or the caller's."""
+        """The session is shared or the caller's, and stays open."""
+        while self._inlined:
+            self.spark.catalog.dropTempView(self._inlined.pop())
 
     # -- reading
 
@@ -157,6 +160,13 @@ class SparkEngine(Engine):
             frame = self.spark.sql(text, weighed=weighed_rows(self, read))
             frame.schema  # noqa: B018
         return self._frame(frame)
+
+    def inlined(self, rows: LazyRows) -> exp.Expr:
+        """A temp view, which stays until the engine is closed: through Connect a query finds it when it runs."""
+        name = f"__duckrun_{uuid.uuid4().hex}"
+        rows.native.createOrReplaceTempView(name)
+        self._inlined.append(name)
+        return exp.to_table(name)
 
     def pinned(self, snapshot: Snapshot) -> exp.Expr:
         """A table at a version, as it stands in the syntax tree of a query for select()."""

@@ -54,6 +54,7 @@ class _Parts:
             pa.field(read.weight, pa.int64()),
             pa.field(read.step, pa.int64()),
         ]
+        fields += [] if read.fed is None else [pa.field(read.fed, pa.string())]
         fields += [] if read.row_id is None else [pa.field(read.row_id, pa.int64())]
         frame = self._engine.local(pa.schema(fields).empty_table()).native
         kinds = {field.name: field.type for field in read.schema}
@@ -150,6 +151,8 @@ class _Parts:
             i = read.schema.names.index(name)
             value = f"CAST({quote(read.stored.names[i])} AS {wanted[i].dataType.simpleString()})"
             columns.append(f"{_one_spelling(value, read.schema.field(i).type)} AS {quote(other)}")
+        if read.fed is not None:
+            columns.append(f"{quote(_CHANGE_TYPE) if _CHANGE_TYPE in there else 'CAST(NULL AS STRING)'} AS {quote(read.fed)}")
         if read.row_id is not None:
             number = f"{quote(self._name['f_first'])} + {quote(self._name['row'])}"
             if read.stored_row_id in there:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 16
 _TRACKED = "delta.enableRowTracking"
+_FEED = "delta.enableChangeDataFeed"
 _ROW_ID = "delta.rowTracking.materializedRowIdColumnName"
 
 
@@ -170,3 +171,8 @@ def row_id_column(snapshot: Snapshot) -> str | None:
     if snapshot.properties.get(_TRACKED, "").lower() != "true":
         return None
     return snapshot.properties.get(_ROW_ID, "_metadata.row_id")
+
+
+def has_feed(snapshot: Snapshot) -> bool:
+    """See Format. Source: Delta protocol, Change Data Files."""
+    return snapshot.properties.get(_FEED, "").lower() == "true"

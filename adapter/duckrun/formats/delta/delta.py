@@ -64,6 +64,7 @@ class DeltaFormat:
     missing_files = changes.missing_files
     stored_schema = staticmethod(changes.stored_schema)
     row_id_column = staticmethod(changes.row_id_column)
+    has_feed = staticmethod(changes.has_feed)
     fields_of = staticmethod(definition.fields_of)
     refuse_unknown_features = staticmethod(refuse_unknown_features)
     with_properties = staticmethod(definition.with_properties)
