@@ -17,7 +17,7 @@ WITH_JAVA = JAVA_HOME="$$(cat $(VENV)/java_home)"
 # How many processes run the tests for every day; all that needs Spark shares one of them, and so one Spark.
 WORKERS ?= 2
 # What pytest leaves to test-ci.
-LONG := kills or conformance or differential or cluster or ui or slow or matrix
+LONG := kills or conformance or differential or changes or cluster or ui or slow or matrix
 
 .PHONY: help setup demo demo-next ui images test test-ci test-all conformance soak lint format types docs bench lock clean
 

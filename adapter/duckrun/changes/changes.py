@@ -169,7 +169,11 @@ class Changes:
         if self._spec.kind != "feed" or self.from_version == self.to_version:
             return
         begun = self._form.snapshot(self._ref, self.from_version + 1)
-        off = [s.version for s in (begun, *self._definitions[self.from_version >= 0 :], self.to) if not self._form.has_feed(s)]
+        off = [
+            s.version
+            for s in (begun, *self._definitions[self.from_version >= 0 :], self.to)
+            if not self._form.has_feed(s)
+        ]
         if off:
             raise InvalidConfig(
                 f"table_changes of table {self._ref}: its change feed was off at version {', '.join(map(str, dict.fromkeys(off)))} of the range from "

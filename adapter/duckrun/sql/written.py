@@ -89,7 +89,9 @@ def written_without_calls(piece: exp.Expr) -> str:
     """The same without the arguments of functions in whose place something was put."""
     text, at, end = piece.meta[_PIECE]
     found = []
-    for start, last in sorted(node.meta[_CALLED] for node in piece.walk() if _PLACE in node.meta and _CALLED in node.meta):
+    for start, last in sorted(
+        node.meta[_CALLED] for node in piece.walk() if _PLACE in node.meta and _CALLED in node.meta
+    ):
         found.append(text[at:start])
         at = last + 1
     return "".join([*found, text[at : end + 1]])

@@ -152,7 +152,9 @@ class _Parts:
             value = f"CAST({quote(read.stored.names[i])} AS {wanted[i].dataType.simpleString()})"
             columns.append(f"{_one_spelling(value, read.schema.field(i).type)} AS {quote(other)}")
         if read.fed is not None:
-            columns.append(f"{quote(_CHANGE_TYPE) if _CHANGE_TYPE in there else 'CAST(NULL AS STRING)'} AS {quote(read.fed)}")
+            columns.append(
+                f"{quote(_CHANGE_TYPE) if _CHANGE_TYPE in there else 'CAST(NULL AS STRING)'} AS {quote(read.fed)}"
+            )
         if read.row_id is not None:
             number = f"{quote(self._name['f_first'])} + {quote(self._name['row'])}"
             if read.stored_row_id in there:

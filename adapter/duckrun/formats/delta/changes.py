@@ -109,7 +109,7 @@ def vector_rows(form: DeltaFormat, ref: TableRef, vectors: Iterable[Hashable]) -
     """See Format."""
     wanted = list(vectors)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        found = pool.map(lambda token: read_vector(form, ref, dict(token)), wanted)  # type: ignore[call-overload]
+        found = pool.map(lambda token: read_vector(form, ref, dict(token)), wanted)
         return {token: np.fromiter(rows, np.uint64, len(rows)) for token, rows in zip(wanted, found, strict=True)}
 
 

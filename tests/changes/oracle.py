@@ -65,7 +65,9 @@ def append_only(states: Mapping[int, State], first: int, last: int, key: Sequenc
 def upsert(states: Mapping[int, State], first: int, last: int, key: Sequence[int]) -> Counter[Any]:
     found = compared(states[first], states[last], key)
     return Counter(
-        ("insert" if kind == "insert" else "update", row) for kind, row in found if kind in ("insert", "update_postimage")
+        ("insert" if kind == "insert" else "update", row)
+        for kind, row in found
+        if kind in ("insert", "update_postimage")
     )
 
 

@@ -9,7 +9,9 @@ import os
 import random
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -18,14 +20,14 @@ import pytest
 import duckrun
 from duckrun import DuplicateSourceKeys, InvalidConfig, ReadSpec, Session
 from duckrun.values.rows import MERGE_MODES, WriteSpec
-from tests.differential import change_oracle as oracle
+from tests.changes import oracle
 from tests.differential.sequences import COLUMNS, PARTITIONS, ROW_PREDICATES, Model, Operation, operation, some_rows
 from tests.differential.test_sequences import carry_out
 
 SEED = int(os.environ.get("DUCKRUN_TEST_SEED") or random.SystemRandom().randrange(2**31))
 BUDGET = float(os.environ.get("DUCKRUN_TEST_BUDGET") or 180)
 SOAK = bool(os.environ.get("DUCKRUN_SOAK"))
-COUNT = 10_000 if SOAK else 300
+COUNT, PARTS = 10_000 if SOAK else 300, 2
 KEYS = [(), (), ("id",), ("id",), ("id", "s"), ("p", "id", "x"), ("ts", "d"), tuple(COLUMNS)]
 KEEPING = ("optimize", "purge", "nothing")
 
@@ -99,7 +101,7 @@ def _check_pairs(rows: list[Any], types: list[str], versions: list[int], pairs: 
 def compare(session: Session, table: str, rng: random.Random, states: dict[int, Any]) -> int:
     """Some queries over random ranges. How many were compared."""
     newest, count = max(states), 0
-    for _ in range(6):
+    for _ in range(3):
         first = rng.randint(-1, newest)
         last = rng.randint(max(first, 0), newest)
         key = rng.choice(KEYS)
@@ -109,7 +111,11 @@ def compare(session: Session, table: str, rng: random.Random, states: dict[int, 
         predicate = rng.choice([p for p in ROW_PREDICATES if "SELECT" not in p]) if rng.random() < 0.3 else None
         chosen = {}
         for version, rows in states.items():
-            kept = rows if predicate is None else duckdb.sql(f"SELECT * FROM rows WHERE ({predicate}) IS TRUE").to_arrow_table()
+            kept = (
+                rows
+                if predicate is None
+                else duckdb.sql(f"SELECT * FROM rows WHERE ({predicate}) IS TRUE").to_arrow_table()
+            )
             chosen[version] = oracle.state(kept, columns)
         options: dict[str, Any] = {"key": list(key), "columns": list(columns), "predicate": predicate}
         positions = [columns.index(c) for c in key]
@@ -138,12 +144,13 @@ def compare(session: Session, table: str, rng: random.Random, states: dict[int, 
     return count
 
 
-@pytest.mark.differential
-def test_change_queries_say_what_snapshots_say(tmp_path: Any) -> None:
+@pytest.mark.changes
+@pytest.mark.parametrize("part", range(PARTS))
+def test_change_queries_say_what_snapshots_say(tmp_path: Path, part: int, figures: Callable[[str], None]) -> None:
     only = os.environ.get("DUCKRUN_TEST_ONLY")
     began, sequences, comparisons = time.monotonic(), 0, 0
     model = Model(duckdb.connect())
-    for number in [int(only)] if only else range(COUNT):
+    for number in [int(only)] if only else range(part, COUNT, PARTS):
         rng = random.Random(SEED * 1_000_003 + number)
         with duckrun.connect(tmp_path / f"lake{number}") as session:
             table, log = history(session, model, rng, number)
@@ -158,5 +165,5 @@ def test_change_queries_say_what_snapshots_say(tmp_path: Any) -> None:
         sequences += 1
         if not SOAK and time.monotonic() - began > BUDGET:
             break
-    print(f"seed {SEED}: {sequences} sequences, {comparisons} comparisons in {time.monotonic() - began:.0f} s")
-    assert only or sequences >= min(COUNT, 40)
+    figures(f"{sequences} sequences, {comparisons} comparisons, seed {SEED}, {time.monotonic() - began:.0f} s")
+    assert only or sequences >= 40, f"{sequences} sequences in {BUDGET} s"

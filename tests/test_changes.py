@@ -1,0 +1,294 @@
+"""Change queries: the worked example of docs/changes.md, each row of its table of cases, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import duckrun
+from duckrun import (
+    DuckrunError,
+    InvalidConfig,
+    SchemaMismatch,
+    Session,
+    StorageError,
+    VacuumSpec,
+    VersionNotReadable,
+    WriteSpec,
+)
+
+FIRST = "select * from (values ('jack', 'apple'), ('sarah', 'orange'), ('john', 'pineapple')) as v(name, fruit)"
+EXAMPLE = (
+    "update main.fruits set fruit = 'banana' where name = 'jack'",
+    "delete from main.fruits where name = 'john'",
+    "merge into main.fruits as t using (select * from (values ('sarah', 'kiwi'), ('lena', 'fig')) as v(name, fruit)) as s "
+    "on t.name = s.name when matched then update set * when not matched then insert *",
+)
+VECTORS = {"delta.enableDeletionVectors": "true"}
+FEED = {"delta.enableChangeDataFeed": "true"}
+
+
+def example(session: Session, properties: dict[str, str], *, toggled: bool = False) -> None:
+    """main.fruits with the versions 0 to 3 of the worked example."""
+    session.execute("main.fruits", WriteSpec("overwrite", table_properties=properties), duckrun.SQL(FIRST))
+    for statement in EXAMPLE:
+        session.sql(statement)
+
+
+def said(session: Session, kind: str, first: int, last: int, **options: Any) -> list[tuple[Any, ...]]:
+    """The answer as sorted tuples: without the pair and the time."""
+    found = session.table("main.fruits").changes(kind, first, last, **options).toArrow()  # type: ignore[arg-type]
+    hidden = ("_pair", "_commit_timestamp")
+    columns = [c for c in found.column_names if c not in hidden]
+    return sorted(tuple(row[c] for c in columns) for row in found.to_pylist())
+
+
+PRE, POST = "update_preimage", "update_postimage"
+BY_KEY: dict[tuple[str, int, int], list[tuple[Any, ...]]] = {
+    ("append_only", -1, 2): [("jack", "banana", 0), ("sarah", "orange", 0)],
+    ("append_only", 0, 2): [],
+    ("append_only", 2, 3): [("lena", "fig", 3)],
+    ("append_only", -1, 3): [("jack", "banana", 0), ("lena", "fig", 3), ("sarah", "kiwi", 0)],
+    ("upsert", -1, 2): [("jack", "banana", "insert", 1), ("sarah", "orange", "insert", 0)],
+    ("upsert", 0, 2): [("jack", "banana", "update", 1)],
+    ("upsert", 2, 3): [("lena", "fig", "insert", 3), ("sarah", "kiwi", "update", 3)],
+    ("min_delta", -1, 2): [("jack", "banana", "insert"), ("sarah", "orange", "insert")],
+    ("min_delta", 0, 2): [("jack", "apple", PRE), ("jack", "banana", POST), ("john", "pineapple", "delete")],
+    ("min_delta", 2, 3): [("lena", "fig", "insert"), ("sarah", "kiwi", POST), ("sarah", "orange", PRE)],
+    ("full_delta", -1, 2): [
+        ("jack", "apple", "insert", 0),
+        ("jack", "apple", PRE, 1),
+        ("jack", "banana", POST, 1),
+        ("john", "pineapple", "delete", 2),
+        ("john", "pineapple", "insert", 0),
+        ("sarah", "orange", "insert", 0),
+    ],
+    ("full_delta", 0, 2): [("jack", "apple", PRE, 1), ("jack", "banana", POST, 1), ("john", "pineapple", "delete", 2)],
+    ("full_delta", 2, 3): [("lena", "fig", "insert", 3), ("sarah", "kiwi", POST, 3), ("sarah", "orange", PRE, 3)],
+}
+WITH_NONE: dict[tuple[str, int, int], list[tuple[Any, ...]]] = {
+    ("append_only", 0, 2): [("jack", "banana", 1)],
+    ("upsert", 0, 2): [("jack", "banana", "insert", 1)],
+    ("min_delta", 0, 2): [("jack", "apple", "delete"), ("jack", "banana", "insert"), ("john", "pineapple", "delete")],
+}
+
+
+def check_example(session: Session) -> None:
+    for answers, key in ((BY_KEY, ["name"]), (WITH_NONE, [])):
+        for (kind, first, last), expected in answers.items():
+            more = {"commit_version": True} if kind in ("append_only", "upsert") else {}
+            assert said(session, kind, first, last, key=key, **more) == expected, (kind, first, last, key)
+
+
+@pytest.mark.parametrize("properties", [{}, VECTORS], ids=["copy_on_write", "vectors"])
+def test_the_worked_example(session: Session, properties: dict[str, str]) -> None:
+    example(session, properties)
+    check_example(session)
+    found = session.table("main.fruits").changes("min_delta", 0, key=["name"])
+    assert (found.from_version, found.to_version, found.identity) == (0, 3, "key")
+    assert dict(found.sources) == {1: "files", 2: "files", 3: "files"}
+    assert sorted(found.before().toArrow()["name"].to_pylist()) == ["jack", "john", "sarah"]
+    assert sorted(found.after().toArrow()["name"].to_pylist()) == ["jack", "lena", "sarah"]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("properties", [FEED, FEED | VECTORS], ids=["copy_on_write", "vectors"])
+def test_the_worked_example_with_a_feed(root: Path, spark: Any, properties: dict[str, str]) -> None:
+    with duckrun.connect(root, engine="spark", spark=spark) as on_spark, duckrun.connect(root) as duck:
+        example(on_spark, properties)
+        for session in (duck, on_spark):
+            check_example(session)
+            sources = session.table("main.fruits").changes("full_delta", 0, key=["name"]).sources
+            assert "feed" in sources.values(), sources
+        location = duck.table("main.fruits").ref.location
+        feed = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 1).load(location)
+        theirs = sorted(map(tuple, feed.select("name", "fruit", "_change_type", "_commit_version").collect()))
+        for session in (duck, on_spark):
+            ours = session.sql("select name, fruit, _change_type, _commit_version from table_changes('main.fruits', 1)")
+            assert sorted(tuple(row.values()) for row in ours.collect()) == theirs
+        duck.sql("select 1")
+        on_spark.sql("alter table main.fruits set tblproperties ('delta.enableChangeDataFeed' = 'false')")
+        on_spark.sql("update main.fruits set fruit = 'plum' where name = 'lena'")
+        with pytest.raises(InvalidConfig, match=r"feed was off at version 4, 5"):
+            duck.sql("from table_changes('main.fruits', 1)")
+        check_example(duck)
+        assert said(duck, "min_delta", 3, 5, key=["name"]) == [("lena", "fig", PRE), ("lena", "plum", POST)]
+
+
+# -- the table of cases, by key, by row id and with none
+
+CASES: dict[str, tuple[tuple[str, ...], list[Any], list[Any], list[Any]]] = {
+    "delete, then insert with other values": (
+        ("delete from main.fruits where name = 'jack'", "insert into main.fruits values ('jack', 'plum')"),
+        [("jack", "apple", PRE), ("jack", "plum", POST)],
+        [("jack", "apple", "delete"), ("jack", "plum", "insert")],
+        [("jack", "apple", "delete"), ("jack", "plum", "insert")],
+    ),
+    "delete, then insert with the same values": (
+        ("delete from main.fruits where name = 'jack'", "insert into main.fruits values ('jack', 'apple')"),
+        [],
+        [("jack", "apple", "delete"), ("jack", "apple", "insert")],
+        [],
+    ),
+    "update of the key column": (
+        ("update main.fruits set name = 'jim' where name = 'jack'",),
+        [("jack", "apple", "delete"), ("jim", "apple", "insert")],
+        [("jack", "apple", PRE), ("jim", "apple", POST)],
+        [("jack", "apple", "delete"), ("jim", "apple", "insert")],
+    ),
+    "insert, then update": (
+        ("insert into main.fruits values ('lena', 'fig')", "update main.fruits set fruit = 'kiwi' where name = 'lena'"),
+        [("lena", "kiwi", "insert")],
+        [("lena", "kiwi", "insert")],
+        [("lena", "kiwi", "insert")],
+    ),
+    "a to b to a": (
+        ("update main.fruits set fruit = 'b' where name = 'jack'", "update main.fruits set fruit = 'apple' where name = 'jack'"),
+        [],
+        [],
+        [],
+    ),
+    "an update that changes nothing": (("update main.fruits set fruit = fruit where name = 'jack'",), [], [], []),
+    "compaction": (("optimize main.fruits",), [], [], []),
+    "a property": (("alter table main.fruits set tblproperties ('note' = 'x')",), [], [], []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("properties", [{}, VECTORS], ids=["copy_on_write", "vectors"])
+def test_each_case_by_key_and_with_none(duck: Session, case: str, properties: dict[str, str]) -> None:
+    statements, by_key, _, with_none = CASES[case]
+    duck.execute("main.fruits", WriteSpec("overwrite", table_properties=properties), duckrun.SQL(FIRST))
+    duck.sql("insert into main.fruits values ('lea', 'fig')")
+    last = 1
+    for statement in statements:
+        last = duck.sql(statement).version if "optimize" not in statement else duck.sql(statement).version or last
+    last = duck.table("main.fruits").snapshot().version
+    assert said(duck, "min_delta", 1, last, key=["name"]) == by_key
+    assert said(duck, "min_delta", 1, last) == with_none
+    if case == "an update that changes nothing":
+        assert said(duck, "full_delta", 1, last, key=["name"]) == []
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("properties", [{}, VECTORS], ids=["copy_on_write", "vectors"])
+def test_each_case_by_row_id(root: Path, spark: Any, properties: dict[str, str]) -> None:
+    tracked = properties | {"delta.enableRowTracking": "true"}
+    with duckrun.connect(root, engine="spark", spark=spark) as on_spark, duckrun.connect(root) as duck:
+        for case, (statements, _, by_row_id, _) in CASES.items():
+            on_spark.execute("main.fruits", WriteSpec("overwrite", table_properties=tracked), duckrun.SQL(FIRST))
+            first = duck.table("main.fruits").snapshot().version
+            for statement in statements:
+                on_spark.sql(statement)
+            last = duck.table("main.fruits").snapshot().version
+            for session in (duck, on_spark):
+                assert said(session, "min_delta", first, last) == by_row_id, (case, session.engine_name)
+                assert session.table("main.fruits").changes("min_delta", first, last).identity == "row_id"
+
+
+def test_a_restore_and_an_overwrite_count_by_their_states(session: Session) -> None:
+    example(session, {})
+    table = session.table("main.fruits")
+    table.restoreToVersion(0)
+    assert said(session, "min_delta", 3, 4, key=["name"]) == [
+        ("jack", "apple", POST),
+        ("jack", "banana", PRE),
+        ("john", "pineapple", "insert"),
+        ("lena", "fig", "delete"),
+        ("sarah", "kiwi", PRE),
+        ("sarah", "orange", POST),
+    ]
+    assert said(session, "min_delta", 0, 4, key=["name"]) == []
+    session.execute("main.fruits", WriteSpec("overwrite"), duckrun.SQL(FIRST))
+    assert said(session, "min_delta", 4, 5) == []
+
+
+def test_columns_come_and_go_within_a_range(session: Session) -> None:
+    example(session, {})
+    session.sql("alter table main.fruits add column price double")
+    session.sql("update main.fruits set price = 2.5 where name = 'lena'")
+    assert said(session, "min_delta", 2, 5, key=["name"]) == [
+        ("lena", "fig", 2.5, "insert"),
+        ("sarah", "kiwi", None, POST),
+        ("sarah", "orange", None, PRE),
+    ]
+    assert said(session, "min_delta", 0, 5, key=["name"], columns=["name"]) == [("john", "delete"), ("lena", "insert")]
+    assert said(session, "min_delta", 0, 5, key=["name"], predicate="fruit <> 'fig'") == [
+        ("jack", "apple", None, PRE),
+        ("jack", "banana", None, POST),
+        ("john", "pineapple", None, "delete"),
+        ("sarah", "kiwi", None, POST),
+        ("sarah", "orange", None, PRE),
+    ]
+
+
+def test_maps_and_nan_are_equal_to_themselves(session: Session) -> None:
+    kind = pa.map_(pa.string(), pa.float64())
+
+    def rows(*maps: list[tuple[str, float]]) -> pa.Table:
+        return pa.table({"id": [1, 2], "m": pa.array(maps, kind), "s": [{"x": float("nan"), "l": [0.0]}] * 2})
+
+    nan = float("nan")
+    session.execute("main.fruits", WriteSpec("overwrite"), rows([("a", 1.0), ("b", nan)], [("a", 1.0)]))
+    session.execute("main.fruits", WriteSpec("overwrite"), rows([("b", nan), ("a", 1.0)], [("a", 2.0)]))
+    found = session.table("main.fruits").changes("min_delta", 0, key=["id"]).collect()
+    assert sorted((row["id"], row["_change_type"]) for row in found) == [(2, POST), (2, PRE)]
+
+
+def test_sql_asks_the_same(session: Session) -> None:
+    example(session, {})
+    asked = "select name, _change_type from changes('main.fruits', 'upsert', from_version => 2, key => {}) as c order by name"
+    expected = [{"name": "lena", "_change_type": "insert"}, {"name": "sarah", "_change_type": "update"}]
+    assert session.sql(asked.format("['name']")).collect() == expected
+    assert session.sql(asked.format("array('name')"), dialect="spark").collect() == expected
+    joined = "with c as (from changes('fruits', 'min_delta', 0, 2)) select count(*) as n from c join main.fruits using (name)"
+    assert session.sql(joined).collect() == [{"n": 2}]
+
+
+def _vacuumed(session: Session) -> None:
+    session.execute("main.fruits", VacuumSpec(retention_hours=0, enforce_retention=False))
+
+
+BAD: dict[str, tuple[Callable[[Session], Any], type[DuckrunError], str]] = {
+    "past the newest": (lambda s: said(s, "min_delta", 0, 9), VersionNotReadable, "9"),
+    "from past the newest": (lambda s: said(s, "min_delta", 9, 9), VersionNotReadable, "9"),
+    "backwards": (lambda s: said(s, "min_delta", 3, 1), InvalidConfig, "from version 3 to 1, which is backwards"),
+    "unknown kind": (lambda s: said(s, "net", 0, 1), InvalidConfig, "min_delta"),
+    "key of no column": (lambda s: said(s, "upsert", 0, 1, key=["id"]), SchemaMismatch, "id.*name, fruit"),
+    "key outside of columns": (lambda s: said(s, "upsert", 0, 1, key=["name"], columns=["fruit"]), InvalidConfig, "name"),
+    "no beginning": (lambda s: s.table("fruits").changes("upsert"), InvalidConfig, "from_version"),
+    "key of several rows": (
+        lambda s: (s.sql("insert into fruits values ('zoe', 'a'), ('zoe', 'b')"), said(s, "upsert", 3, 4, key=["name"])),
+        InvalidConfig,
+        "1 keys are those of several rows, such as name = zoe",
+    ),
+    "feed that is off": (lambda s: s.sql("from table_changes('fruits', 1, 2)"), InvalidConfig, "feed was off at version 1, 2"),
+    "a view": (
+        lambda s: (s.sql("create view v as select * from fruits"), s.sql("from changes('v', 'upsert', 0)")),
+        InvalidConfig,
+        "is a view",
+    ),
+    "an argument that is none": (lambda s: s.sql("from changes('fruits', 'upsert', 0, id => 1)"), InvalidConfig, "no argument id"),
+    "a name that is taken": (
+        lambda s: (s.sql("create table fruits2 as select 1 as _change_type"), s.table("fruits2").changes("upsert", -1, commit_version=True)),
+        SchemaMismatch,
+        "_change_type",
+    ),
+    "vacuumed files": (
+        lambda s: (_vacuumed(s), said(s, "full_delta", 0, 3)),
+        StorageError,
+        r"gone, such as .* oldest from_version that works is \d|No older version",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_is_refused(duck: Session, case: str) -> None:
+    example(duck, {})
+    ask, error, words = BAD[case]
+    with pytest.raises(error, match=words):
+        ask(duck)
