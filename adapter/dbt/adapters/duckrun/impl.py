@@ -435,10 +435,13 @@ class DuckrunAdapter(DuckDBAdapter):
         self, relation: BaseRelation, model: Mapping[str, Any], for_relation: bool, for_columns: bool
     ) -> None:
         """Bring the descriptions in a Delta table up to date; a view's are in its definition file."""
+        description = (model.get("description") or None) if for_relation else None
+        documented = (model.get("columns") or {}) if for_columns else {}
+        if description is None and not documented:
+            return  # before the lake is asked for the table, which dbt does for every model
         ref = self.env.ref_of(relation)
         if ref is not None:
-            documented = (model.get("columns") or {}) if for_columns else {}
-            describe(self.env, ref, (model.get("description") or None) if for_relation else None, documented)
+            describe(self.env, ref, description, documented)
 
 
 def _is_temporary(relation: BaseRelation) -> bool:

@@ -11,7 +11,6 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
-from pyarrow.dataset import dataset
 
 from duckrun.engines.duckdb.types import untyped
 from duckrun.engines.frame import LazyRows
@@ -235,6 +234,8 @@ def _polars(value: Any, cursor: duckdb.DuckDBPyConnection, name: str, file: Path
     # Row groups of DuckDB's own size: it holds one as it reads, and polars' are twice as large.
     value.sink_parquet(file, row_group_size=122_880)
     if not exact:
+        from pyarrow.dataset import dataset  # it imports pandas, for whoever writes anything
+
         return _of_arrow(cursor, name, dataset(file))
     return Rows(cursor, f"SELECT * FROM read_parquet({quote_literal(file.as_posix())})", types)
 

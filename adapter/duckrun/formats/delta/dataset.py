@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 import pyarrow.fs as fs
 from deltalake.fs import DeltaStorageHandler
 
@@ -17,6 +16,8 @@ from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot, TableRef
 
 if TYPE_CHECKING:
+    import pyarrow.dataset as ds
+
     from duckrun.formats.delta.delta import DeltaFormat
 
 # Reader features with which the files hold exactly the rows, under the names and types of the table.
@@ -32,6 +33,8 @@ def arrow_dataset(format: DeltaFormat, snapshot: Snapshot) -> ds.Dataset:
     Raises UnsupportedFeature for what a list of Parquet files cannot say: rows deleted by a deletion vector, columns that
     have another name in the files.
     """
+    import pyarrow.dataset as ds  # it imports pandas, for whoever reads any table
+
     files = snapshot.files()
     refuse_features(snapshot, files)
     inside = filesystem(format, snapshot.ref, files)

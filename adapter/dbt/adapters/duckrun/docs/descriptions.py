@@ -16,8 +16,6 @@ from duckrun.values.snapshot import Snapshot, TableRef
 
 def describe(env: LakeEnvironment, ref: TableRef, description: str | None, documented: Mapping[str, Any]) -> None:
     """Bring the descriptions in a Delta table up to date, by one metadata commit, and only if they differ."""
-    if description is None and not documented:
-        return
     lake = env.lakes.of(ref)
     if isinstance(lake.definition(ref), ViewDefinition) or not lake.exists(ref):
         return
