@@ -80,7 +80,13 @@ def delay_by_weather(flights) -> Any:
     key=["analytics", "plane_months"],
     ins={"flights": dg.AssetIn(["marts", "fct_flights"], metadata={"predicate": "tailnum is not null"})},
     kinds={"duckdb", "deltalake"},
-    metadata={"merge_keys": ["flight_month", "tailnum"], "partition_expr": "flight_month", "partition_by": []},
+    metadata={
+        "merge_keys": ["flight_month", "tailnum"],
+        "partition_expr": "flight_month",
+        "partition_by": [],
+        # All months are in one folder: a month that comes again is marked in the files of the others, which stay.
+        "merge_mode": "deletion_vectors",
+    },
     **BY_MONTH,
 )
 def plane_months(flights: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:

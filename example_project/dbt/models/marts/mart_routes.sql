@@ -1,4 +1,5 @@
-{{ config(incremental_strategy='merge', unique_key=['flight_month', 'origin', 'dest']) }}
+{{ config(incremental_strategy='merge', unique_key=['flight_month', 'origin', 'dest'],
+          merge_mode='deletion_vectors') }}
 select
     flights.flight_month,
     flights.origin,
