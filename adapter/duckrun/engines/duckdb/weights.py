@@ -21,6 +21,7 @@ from duckrun.values.changes import FEED_WEIGHTS, Step, WeighedRead
 from duckrun.values.columns import holds
 from duckrun.values.data_files import place
 
+_ROW = "file_row_number"
 _CHANGE_TYPE = "_change_type"
 """Source: Delta protocol, Add CDC File (Change Data Files)."""
 
@@ -36,7 +37,11 @@ class _Parts:
     def __init__(self, read: WeighedRead, cursor: duckdb.DuckDBPyConnection, scratch: str) -> None:
         self._read, self._cursor, self._scratch = read, cursor, scratch
         taken = [*read.schema.names, *read.stored.names, read.weight, read.step, *read.same.values()]
-        self._file, self._number = (fresh_name(name, taken) for name in ("__duckrun_file", "__duckrun_first"))
+        self._file = fresh_name("__duckrun_file", taken)
+        # DuckDB does not number the rows of a file that has a column of that name: then they are counted.
+        counted = _ROW in {name.lower() for name in read.stored.names}
+        self._counted = fresh_name("__duckrun_row", taken) if counted else None
+        self._row = f"r.{quote_identifier(self._counted or _ROW)}"
 
     def nothing(self) -> str:
         """No row, with all columns."""
@@ -60,7 +65,7 @@ class _Parts:
         weight, joined = "f.weight", ""
         if rows is not None:
             weight = "f.weight + coalesce(p.weight, 0)"
-            joined = f" LEFT JOIN {rows} AS p ON p.place = f.place AND p.step = f.step AND p.row = r.file_row_number"
+            joined = f" LEFT JOIN {rows} AS p ON p.place = f.place AND p.step = f.step AND p.row = {self._row}"
         yield from self._selects(listed, [file.file for _, file in found], weight, joined, f"{weight} <> 0")
 
     def single(self) -> Iterator[str]:
@@ -70,7 +75,7 @@ class _Parts:
         if rows is None:
             return
         listed = self._listed([(step, file.file, 0, file.first_row_id) for step, file in found])
-        joined = f" JOIN {rows} AS p ON p.place = r.{quote_identifier(self._file)} AND p.row = r.file_row_number AND p.step = f.step"
+        joined = f" JOIN {rows} AS p ON p.place = r.{quote_identifier(self._file)} AND p.row = {self._row} AND p.step = f.step"
         yield from self._selects(listed, [file.file for _, file in found], "p.weight", joined, "true")
 
     def feed(self) -> Iterator[str]:
@@ -91,7 +96,7 @@ class _Parts:
         read = self._read
         places = sorted({place(read.ref, file) for file in files})
         for group in _alike(self._cursor, places, read.stored):
-            source = _read_parquet(group, self._file)
+            source = self._read_parquet(group)
             columns = self._columns(_types(self._cursor, source), feed=feed)
             own = (
                 f"CAST({weight} AS BIGINT) AS {quote_identifier(read.weight)}, f.step AS {quote_identifier(read.step)}"
@@ -100,6 +105,16 @@ class _Parts:
                 f"SELECT {', '.join(columns)}, {own} FROM {source} AS r "
                 f"JOIN {listed} AS f ON f.place = r.{quote_identifier(self._file)}{joined} WHERE {where}"
             )
+
+    def _read_parquet(self, places: Sequence[str]) -> str:
+        """SQL behind FROM for the rows of files, with the place of each."""
+        options = f"union_by_name => true, hive_partitioning => false, filename => {quote_literal(self._file)}"
+        if self._counted is None:
+            listed = ", ".join(quote_literal(_literally(each)) for each in places)
+            return f"read_parquet([{listed}], {options}, {_ROW} => true)"
+        row = f"row_number() OVER () - 1 AS {quote_identifier(self._counted)}"
+        each = (f"SELECT *, {row} FROM read_parquet({quote_literal(_literally(place))}, {options})" for place in places)
+        return f"({' UNION ALL BY NAME '.join(each)})"
 
     def _columns(self, found: dict[str, Any], *, feed: bool) -> Iterator[str]:
         read = self._read
@@ -119,7 +134,7 @@ class _Parts:
             fed = f"r.{quote_identifier(_CHANGE_TYPE)}" if feed else "CAST(NULL AS VARCHAR)"
             yield f"{fed} AS {quote_identifier(read.fed)}"
         if read.row_id is not None:
-            number = "f.first_row_id + r.file_row_number"
+            number = f"f.first_row_id + {self._row}"
             if read.stored_row_id in found:
                 number = f"coalesce(r.{quote_identifier(read.stored_row_id)}, {number})"
             yield f"{number} AS {quote_identifier(read.row_id)}"
@@ -176,14 +191,6 @@ def _repeated(counts: Sequence[int]) -> pa.Array:
 def _types(cursor: duckdb.DuckDBPyConnection, source: str) -> dict[str, Any]:
     relation = cursor.sql(f"SELECT * FROM {source}")
     return dict(zip(relation.columns, relation.types, strict=True))
-
-
-def _read_parquet(places: Sequence[str], file: str) -> str:
-    listed = ", ".join(quote_literal(_literally(each)) for each in places)
-    return (
-        f"read_parquet([{listed}], union_by_name => true, hive_partitioning => false, file_row_number => true, "
-        f"filename => {quote_literal(file)})"
-    )
 
 
 def _literally(path: str) -> str:

@@ -137,32 +137,30 @@ class _Parts:
         return re.sub(r"^file:/+", "/", self._engine.location_of(place(self._read.ref, file)))
 
     def _selected(self, frame: DataFrame, weight: str) -> DataFrame:
+        from pyspark.sql import functions as F
         from pyspark.sql.pandas.types import from_arrow_schema
 
         read = self._read
         wanted = from_arrow_schema(read.schema, prefer_timestamp_ntz=True)
         columns, there = [], set(frame.columns)
         for i, (field, stored) in enumerate(zip(read.schema, read.stored, strict=True)):
-            kind = wanted[i].dataType.simpleString()
             value = quote(f"{self._name['f_file']}_{i}") if i in self._partitions else quote(stored.name)
             # A struct is cast field by field, by their places: that gives them the table's names.
-            columns.append(f"CAST({value} AS {kind}) AS {quote(field.name)}")
-        for name, other in read.same.items():
-            i = read.schema.names.index(name)
-            value = f"CAST({quote(read.stored.names[i])} AS {wanted[i].dataType.simpleString()})"
-            columns.append(f"{_one_spelling(value, read.schema.field(i).type)} AS {quote(other)}")
+            columns.append(F.expr(value).cast(wanted[i].dataType).alias(field.name))
         if read.fed is not None:
-            columns.append(
-                f"{quote(_CHANGE_TYPE) if _CHANGE_TYPE in there else 'CAST(NULL AS STRING)'} AS {quote(read.fed)}"
-            )
+            fed = quote(_CHANGE_TYPE) if _CHANGE_TYPE in there else "CAST(NULL AS STRING)"
+            columns.append(F.expr(fed).alias(read.fed))
         if read.row_id is not None:
             number = f"{quote(self._name['f_first'])} + {quote(self._name['row'])}"
             if read.stored_row_id in there:
                 number = f"coalesce({quote(read.stored_row_id)}, {number})"
-            columns.append(f"{number} AS {quote(read.row_id)}")
-        columns.append(f"CAST({weight} AS BIGINT) AS {quote(read.weight)}")
-        columns.append(f"{quote(self._name['f_step'])} AS {quote(read.step)}")
-        return frame.selectExpr(*columns)
+            columns.append(F.expr(number).alias(read.row_id))
+        columns.append(F.expr(f"CAST({weight} AS BIGINT)").alias(read.weight))
+        columns.append(F.expr(quote(self._name["f_step"])).alias(read.step))
+        found = frame.select(*columns)
+        kinds = {field.name: field.type for field in read.schema}
+        same = [f"{_one_spelling(quote(name), kinds[name])} AS {quote(other)}" for name, other in read.same.items()]
+        return found.selectExpr("*", *same) if same else found
 
     def _listed(self, found: Sequence[tuple[Step, ScanFile, int, int | None]]) -> DataFrame:
         """The files by their places, with the step, the weight and the partition values of each."""
