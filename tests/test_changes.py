@@ -249,6 +249,16 @@ def test_sql_asks_the_same(session: Session) -> None:
     assert session.sql(joined).collect() == [{"n": 2}]
 
 
+def test_a_notebook_shows_the_rows_by_type(session: Session) -> None:
+    example(session, {})
+    found = session.table("main.fruits").changes("min_delta", 0, 2, key=["name"])
+    assert found.counts() == {"delete": 1, POST: 1, PRE: 1}
+    shown = found._repr_html_()
+    for text in ("min_delta of main.fruits", "after 0, up to 2", "<td>delete</td><td>1</td>", "pineapple"):
+        assert text in shown
+    assert session.table("main.fruits").changes("append_only", -1, key=["name"]).counts() == {"insert": 3}
+
+
 def _vacuumed(session: Session) -> None:
     session.execute("main.fruits", VacuumSpec(retention_hours=0, enforce_retention=False))
 

@@ -71,6 +71,18 @@ def test_history_is_newest_first(run: Run) -> None:
     assert len(run("history", "sales.orders", "--limit", "1").splitlines()) == 2
 
 
+def test_changes_since_a_version(run: Run) -> None:
+    run("sql", "update sales.orders set item = 'kiwi' where id = 2")
+    asked = ("changes", "sales.orders", "min_delta", "--from-version", "1", "--column", "id", "--column", "item")
+    found = json.loads(run(*asked, "--format", "json"))
+    assert sorted((row["id"], row["item"] or "", row["_change_type"]) for row in found) == [
+        *[(2, "", "delete")] * 2,
+        *[(2, "kiwi", "insert")] * 2,
+    ]
+    assert "_commit_version" in run("changes", "sales.orders", "upsert", "--from-version", "0", "--commit-version")
+    assert json.loads(run("changes", "sales.orders", "append_only", "--from-version", "2", "--format", "json")) == []
+
+
 def test_optimize_and_vacuum_say_what_they_did(run: Run, lake: Path) -> None:
     assert "files_removed  2" in run("optimize", "sales.orders")
     with duckrun.connect(lake) as s:

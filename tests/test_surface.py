@@ -21,7 +21,7 @@ ROOT = Path(__file__).parent.parent
 PUBLIC_MODULES = ("duckrun", "duckrun.spark", "duckrun.cli", "duckrun_dagster")
 
 # Left out, as they are still to come: Session.apply_changes, .transaction and .snapshots, connect(format=, catalog=),
-# Table.changes, .stats and .purge, and toDF(row_ids=) among the names below.
+# Table.stats, and toDF(row_ids=) among the names below.
 SESSION = [
     "sql",
     "table",
@@ -207,7 +207,7 @@ MODEL = [
     "merge_mode",
 ]
 MATERIALIZED = ["table", "incremental", "view", "seed", "snapshot", "delta", "external"]
-COMMANDS = ["tables", "sql", "history", "optimize", "vacuum"]  # to come: changes
+COMMANDS = ["tables", "sql", "history", "changes", "optimize", "vacuum"]
 
 
 @pytest.mark.parametrize("name", ["connect", "DeltaTable", "Session", "Table", "Frame", "Lake", *SPECS, *VALUES])

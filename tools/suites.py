@@ -74,7 +74,7 @@ SUITES = (
         (("DUCKRUN_CONFORMANCE_ENGINE", "spark"), ("DUCKRUN_CONFORMANCE_PARTS", "5")),
     ),
     Suite("differential", 450, workers=2, dist="loadgroup"),
-    Suite("changes", 150, workers=2, dist="loadgroup"),
+    Suite("changes", 90, workers=2, dist="loadgroup"),
     Suite("cluster", 300),
     Suite("ui", 200),
     Suite("matrix", 370, workers=2, dist="loadgroup"),

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from duckrun.changes.changes import Changes, ChangeSpec
+from duckrun.display.notebook import facts_html
 from duckrun.frame import Frame
 from duckrun.run.pins import NOTHING
 from duckrun.values.changes import Identity, Source
@@ -39,6 +40,27 @@ class ChangeSet(Frame):
         self.from_version, self.to_version = found.from_version, found.to_version
         self.identity: Identity = found.identity
         self.sources: Mapping[int, Source] = found.sources
+
+    def counts(self) -> dict[str, int]:
+        """How many rows there are of each change type: computed now."""
+        rows = self.source.native
+        column = "_change_type"
+        if column not in self.columns:
+            return {"insert": self.count()}
+        if self.engine == "spark":
+            found = [tuple(row) for row in rows.groupBy(column).count().collect()]
+        else:
+            found = rows.aggregate(f"{column}, count(*)").fetchall()
+        return dict(sorted(found))
+
+    def _repr_html_(self) -> str:
+        assert self.session is not None
+        facts = {
+            "versions": f"after {self.from_version}, up to {self.to_version}",
+            "identity": ", ".join(self.spec.key) if self.identity == "key" else self.identity,
+            **self.counts(),
+        }
+        return facts_html(f"{self.spec.kind} of {self.ref}", facts) + super()._repr_html_()
 
     def before(self) -> Frame:
         """The rows of the table at the beginning of the range."""

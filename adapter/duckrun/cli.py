@@ -1,4 +1,4 @@
-"""The command line: ``duckrun tables|sql|history|optimize|vacuum --root …``.
+"""The command line: ``duckrun tables|sql|history|changes|optimize|vacuum --root …``.
 
 What a command needs is imported when it runs, so that ``duckrun --help`` answers at once.
 """
@@ -93,6 +93,45 @@ def history(
         for entry in entries
     )
     _print(("version", "time", "operation", "metrics"), rows, format)
+
+
+@app.command()
+def changes(
+    table: TableName,
+    kind: Annotated[Literal["append_only", "upsert", "min_delta", "full_delta"], typer.Argument(help="Which changes.")],
+    root: Root,
+    engine: Engine = "duckdb",
+    schema: Schema = "main",
+    storage_option: StorageOption = None,
+    from_version: Annotated[int | None, typer.Option(min=-1, help="The last version seen; -1 is none.")] = None,
+    from_timestamp: Annotated[str | None, typer.Option(help="The newest version at or before a time, instead.")] = None,
+    to_version: Annotated[
+        int | None, typer.Option(min=0, help="The last version to look at; unset: the newest.")
+    ] = None,
+    key: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN", help="By what a row is the same one; may repeat.")
+    ] = None,
+    column: Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="Only this column; may repeat.")] = None,
+    where: Annotated[str | None, typer.Option(help="Only the rows for which this is true.")] = None,
+    commit_version: Annotated[
+        bool, typer.Option("--commit-version", help="With append_only and upsert: the version of each row.")
+    ] = False,
+    format: Format = "table",
+    limit: Annotated[int, typer.Option(min=0, help="Rows that --format table shows; 0 is all of them.")] = 100,
+) -> None:
+    """What happened to the rows of a table since a version."""
+    with _session(root, engine, schema, storage_option, read_only=True) as s:
+        found = s.table(table).changes(
+            kind,
+            from_version,
+            to_version,
+            from_timestamp=from_timestamp,
+            key=key or (),
+            columns=column or None,
+            predicate=where,
+            commit_version=commit_version,
+        )
+        _print_result(found, format, limit)
 
 
 @app.command()
