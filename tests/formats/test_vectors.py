@@ -143,3 +143,22 @@ def test_a_vector_that_cannot_be_read_ends_the_write_and_says_why(duck: Session,
     file.unlink()
     with pytest.raises(StorageError, match="cannot be read"):
         read_vector(form, ref, add["deletionVector"])
+
+
+def test_of_a_long_log_only_what_is_newer_than_its_checkpoint_is_looked_through(duck: Session, root: Path) -> None:
+    properties = {"delta.enableDeletionVectors": "true", "delta.checkpointInterval": "10"}
+    duck.execute("t", WriteSpec("overwrite", table_properties=properties), numbers(100))
+    duck.execute("t", DeleteSpec("id = 7"))
+    for n in range(45):
+        duck.execute("t", WriteSpec("append"), duckrun.SQL(f"SELECT {1000 + n}::bigint AS id, 'p' AS p, 'v' AS v"))
+    log = root / "main" / "t" / "_delta_log"
+    newest = max(int(path.name[:20]) for path in log.glob("*.checkpoint.parquet"))
+    assert newest >= 40
+    for path in log.glob("*.json"):
+        if int(path.name[:20]) < newest:
+            path.write_text("damaged, and of no use to anybody")
+    with duckrun.connect(root) as fresh:
+        commit = fresh.execute("t", DeleteSpec("id = 8"))
+        assert (commit.files_marked, commit.rows_deleted) == (1, 1)
+        ids = fresh.sql("SELECT id FROM t WHERE id < 1000 ORDER BY id").toArrow()["id"].to_pylist()
+    assert ids == [n for n in range(100) if n not in (7, 8)]

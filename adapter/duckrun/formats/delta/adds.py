@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from duckrun.formats.delta.delta import DeltaFormat
 
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.[0-9a-f-]{36})?\.(?:parquet|json)$")
+_UNLISTED = 4
+"""Commits that are looked through before the log is listed for a checkpoint."""
 _SKEW = 24 * 3_600_000
 """Milliseconds that the clock of a store may be behind those of writers."""
 
@@ -33,8 +35,12 @@ def adds_of(form: DeltaFormat, snapshot: Snapshot, wanted: set[str]) -> dict[str
     the newest checkpoint. Raises UnsupportedFeature where the log holds neither any more.
     """
     found: dict[str, dict[str, Any]] = {}
-    oldest = snapshot.version + 1
+    oldest, held = snapshot.version + 1, -1
     for commit in form.actions_back(snapshot.ref, snapshot.version):
+        if oldest == snapshot.version + 1 - _UNLISTED:  # one listing tells where the rest can be read at once
+            held, _ = _newest((key["path"] for key in form.storage.keys(snapshot.ref.location, LOG)), 0, oldest - 1)
+        if commit.version <= held:
+            break
         oldest = commit.version
         for add in commit.adds:
             if add["path"] in wanted:
