@@ -109,3 +109,42 @@ def test_a_slice_of_structs_in_structs_has_its_own_rows(session: Session, form: 
     assert session.scan("t").toArrow().sort_by("id").to_pylist() == part.to_pylist()
     session.register("given", part)
     assert session.sql("select id, v from given order by id").collect() == part.to_pylist()
+
+
+def _sliced(kind: str) -> pa.Array:
+    """Three values around a slice of structs, the third to the last of ten."""
+    flat = pa.array([{"n": i, "t": f"text {i}"} for i in range(10)]).slice(2)
+    deep = pa.array([{"d": {"n": i}} for i in range(10)]).slice(2)
+    starts = pa.array([0, 2, 4, 8], pa.int32())
+    return {
+        "list": lambda: pa.ListArray.from_arrays(starts, flat),
+        "list of structs in structs": lambda: pa.ListArray.from_arrays(starts, deep),
+        "slice of a list": lambda: pa.ListArray.from_arrays(pa.array([0, 1, 2, 4, 8], pa.int32()), flat).slice(1),
+        "large list": lambda: pa.LargeListArray.from_arrays(starts.cast(pa.int64()), flat),
+        "fixed list": lambda: pa.FixedSizeListArray.from_arrays(flat.slice(0, 6), 2),
+        "map": lambda: pa.MapArray.from_arrays(starts, pa.array(list("abcdefgh")), flat),
+        "list in a struct": lambda: pa.StructArray.from_arrays([pa.ListArray.from_arrays(starts, flat)], ["l"]),
+        "list of lists": lambda: pa.ListArray.from_arrays(
+            pa.array([0, 1, 2, 3], pa.int32()), pa.ListArray.from_arrays(starts, deep)
+        ),
+    }[kind]()
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "list",
+        "list of structs in structs",
+        "slice of a list",
+        "large list",
+        "fixed list",
+        "map",
+        "list in a struct",
+        "list of lists",
+    ],
+)
+@pytest.mark.parametrize("form", ["table", "stream"])
+def test_a_slice_of_structs_inside_of_anything_has_its_own_rows(duck: Session, kind: str, form: str) -> None:
+    part = pa.table({"id": [1, 2, 3], "v": _sliced(kind)})
+    duck.execute("t", WriteSpec("overwrite"), SLICES[form](part))
+    assert duck.scan("t").toArrow().sort_by("id").to_pylist() == part.to_pylist()

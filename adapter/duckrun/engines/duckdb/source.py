@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ from duckrun.engines.tabular.values import arrow_table, is_dataset
 from duckrun.errors import InvalidConfig, SchemaMismatch
 from duckrun.sql.names import quote_identifier, quote_literal
 from duckrun.sql.raising import marked
-from duckrun.values.columns import refuse_twins
+from duckrun.values.columns import holds, refuse_twins
 
 
 @dataclass(frozen=True)
@@ -147,27 +147,41 @@ def _register(cursor: duckdb.DuckDBPyConnection, name: str, rows: Any) -> Any:
 
 
 def with_nested_structs_whole(rows: Any) -> Any:
-    """The same rows, of which no column of structs in structs begins in the middle of an Arrow array, as that of a slice does.
+    """The same rows, in which no struct inside of a list, a map or another struct begins in the middle of an Arrow array, as it
+    does in a slice.
 
-    Of such a column DuckDB 1.5.5 reads the inner structs from the array's beginning: other rows' values, and no error.
+    DuckDB 1.5.5 reads such a struct from the array's beginning: other rows' values, and no error.
     """
-    deep = [i for i, field in enumerate(rows.schema) if _is_deep(field.type)]
-    if not deep:
+    if not any(_may_begin_within(field.type) for field in rows.schema):
         return rows
     if isinstance(rows, pa.Table):
-        return pa.Table.from_batches([_whole(batch, deep) for batch in rows.to_batches()], rows.schema)
+        return pa.Table.from_batches([_whole(batch) for batch in rows.to_batches()], rows.schema)
     stream = rows if isinstance(rows, pa.RecordBatchReader) else rows.scanner().to_reader()
-    return pa.RecordBatchReader.from_batches(stream.schema, (_whole(batch, deep) for batch in stream))
+    return pa.RecordBatchReader.from_batches(stream.schema, map(_whole, stream))
 
 
-def _is_deep(kind: pa.DataType) -> bool:
-    return pa.types.is_struct(kind) and any(pa.types.is_struct(child.type) for child in kind)
+def _may_begin_within(kind: pa.DataType) -> bool:
+    return pa.types.is_nested(kind) and any(
+        holds(kind.field(i).type, pa.types.is_struct) for i in range(kind.num_fields)
+    )
 
 
-def _whole(batch: pa.RecordBatch, deep: Sequence[int]) -> pa.RecordBatch:
-    if all(batch.column(i).offset == 0 for i in deep):
-        return batch
-    return batch.take(pa.array(range(batch.num_rows), pa.int64()))
+def _whole(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch whose columns with such structs are copied."""
+    every = pa.array(range(batch.num_rows), pa.int64())
+    columns = [column.take(every) if _begins_within(column) else column for column in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def _begins_within(array: pa.Array, *, inside: bool = False) -> bool:
+    if not pa.types.is_nested(array.type) or not (inside or _may_begin_within(array.type)):
+        return False
+    if pa.types.is_struct(array.type):
+        if inside and array.offset:
+            return True
+        return any(_begins_within(array.field(i), inside=True) for i in range(array.type.num_fields))
+    values = getattr(array, "values", None)
+    return isinstance(values, pa.Array) and _begins_within(values, inside=True)
 
 
 def _instants_in_microseconds(rows: Any) -> Any:
