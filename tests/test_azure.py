@@ -79,3 +79,18 @@ def test_an_account_is_known_by_a_full_url_and_an_endpoint_of_its_own_holds_for_
         "az://box/lake", {"AZURE_STORAGE_USE_EMULATOR": "true", **NAMED, "AZURE_STORAGE_ACCOUNT_KEY": "aa=="}
     )
     assert "BlobEndpoint=http://127.0.0.1:10000/devstoreaccount1" in emulated.duckdb_secrets()[0]
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("azure")
+@pytest.mark.parametrize("scheme", ["az", "abfss"])
+def test_what_changed_since_a_version(scheme: str, azure_container: Container, azure_options: dict[str, str]) -> None:
+    root = azure_container(f"changes-{scheme}", scheme) + "/root"
+    with duckrun.connect(root, storage_options=azure_options) as s:
+        s.execute("main.t", WriteSpec("error", partition_by=("day",)), ROWS)
+        s.execute("main.t", DeleteSpec("id = 1", merge_mode="deletion_vectors"))
+        s.execute("main.t", UpdateSpec({"id": "id * 10"}, "id = 2"))
+        found = s.table("main.t").changes("min_delta", 0).collect()
+        days = dict(zip(*(ROWS.column(name).to_pylist() for name in ("id", "day")), strict=True))
+        expected = [(1, days[1], "delete"), (2, days[2], "delete"), (20, days[2], "insert")]
+        assert sorted((row["id"], row["day"], row["_change_type"]) for row in found) == expected

@@ -302,3 +302,61 @@ def test_what_is_refused(duck: Session, case: str) -> None:
     ask, error, words = BAD[case]
     with pytest.raises(error, match=words):
         ask(duck)
+
+
+ODD = "a lake [1] {x} 'é +#"
+
+
+def _on_a_store(session: Session, duck: Session) -> None:
+    """A table with vectors, odd partitions and a compaction; the answers of a session are those on a local disk."""
+    rows = "select range as id, case when range % 2 = 0 then 'o''x %' else 'é/ü=1' end as day, 'v' || range as v from range(40)"
+    made = WriteSpec("error", partition_by=("day",), table_properties=VECTORS)
+    duck.execute("main.t", made, duckrun.SQL(rows))
+    duck.sql("delete from main.t where id = 3")
+    duck.sql("update main.t set v = 'new' where id in (4, 5)")
+    duck.sql("insert into main.t select 100, 'é/ü=1', 'more'")
+    duck.table("main.t").optimize().executeCompaction()
+    duck.sql("delete from main.t where id = 6")
+    found = session.table("main.t").changes("min_delta", 0, key=["id"]).collect()
+    assert sorted((row["id"], row["v"], row["_change_type"]) for row in found) == [
+        (3, "v3", "delete"),
+        (4, "new", POST),
+        (4, "v4", PRE),
+        (5, "new", POST),
+        (5, "v5", PRE),
+        (6, "v6", "delete"),
+        (100, "more", "insert"),
+    ]
+    full = session.table("main.t").changes("full_delta", 0, key=["id"]).collect()
+    assert sorted({(row["_commit_version"], row["id"]) for row in full}) == [(1, 3), (2, 4), (2, 5), (3, 100), (5, 6)]
+
+
+@pytest.mark.s3
+def test_changes_of_a_table_on_s3(s3_options: dict[str, str], s3_bucket: Callable[[str], str]) -> None:
+    with duckrun.connect(s3_bucket("changes") + "/lake", storage_options=s3_options) as duck:
+        _on_a_store(duck, duck)
+
+
+@pytest.mark.spark
+@pytest.mark.s3
+def test_spark_answers_on_s3(spark: Any, s3_options: dict[str, str], s3_bucket: Callable[[str], str]) -> None:
+    root = s3_bucket("changes-on-spark") + "/lake"
+    with (
+        duckrun.connect(root, storage_options=s3_options, engine="spark", spark=spark) as on_spark,
+        duckrun.connect(root, storage_options=s3_options) as duck,
+    ):
+        _on_a_store(on_spark, duck)
+
+
+def test_changes_in_a_folder_of_an_odd_name(tmp_path: Path) -> None:
+    with duckrun.connect(tmp_path / ODD) as duck:
+        _on_a_store(duck, duck)
+
+
+@pytest.mark.spark
+def test_spark_answers_in_a_folder_of_an_odd_name(tmp_path: Path, spark: Any) -> None:
+    with (
+        duckrun.connect(tmp_path / ODD, engine="spark", spark=spark) as on_spark,
+        duckrun.connect(tmp_path / ODD) as duck,
+    ):
+        _on_a_store(on_spark, duck)
