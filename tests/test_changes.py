@@ -190,6 +190,28 @@ def test_each_case_by_row_id(root: Path, spark: Any, properties: dict[str, str])
                 assert session.table("main.fruits").changes("min_delta", first, last).identity == "row_id"
 
 
+@pytest.mark.spark
+@pytest.mark.parametrize("properties", [{}, VECTORS], ids=["copy_on_write", "vectors"])
+def test_row_ids_are_those_that_spark_reads(root: Path, spark: Any, properties: dict[str, str]) -> None:
+    with duckrun.connect(root, engine="spark", spark=spark) as on_spark, duckrun.connect(root) as duck:
+        example(on_spark, properties | {"delta.enableRowTracking": "true"})
+        on_spark.sql("insert into main.fruits values ('jim', 'fig')")
+        on_spark.sql("optimize main.fruits")
+        on_spark.sql("update main.fruits set fruit = 'date' where name = 'jack'")
+        location = duck.table("main.fruits").ref.location
+        for version in range(duck.table("main.fruits").snapshot().version + 1):
+            plain = spark.read.format("delta").option("versionAsOf", version).load(location)
+            ids = plain.selectExpr("name", "fruit", "_metadata.row_id", "_metadata.row_commit_version")
+            theirs = sorted(map(tuple, ids.collect()))
+            for session in (duck, on_spark):
+                found = session.table("main.fruits").toDF(version=version, row_ids=True)
+                assert found.columns == ["name", "fruit", "_row_id", "_row_commit_version"]
+                assert sorted(tuple(row.values()) for row in found.collect()) == theirs, (version, session.engine_name)
+        duck.sql("create table main.plain as select 1 as id")
+        with pytest.raises(InvalidConfig, match="does not track rows"):
+            duck.table("main.plain").toDF(row_ids=True)
+
+
 def test_a_restore_and_an_overwrite_count_by_their_states(session: Session) -> None:
     example(session, {})
     table = session.table("main.fruits")

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parent.parent
 PUBLIC_MODULES = ("duckrun", "duckrun.spark", "duckrun.cli", "duckrun_dagster")
 
 # Left out, as they are still to come: Session.apply_changes, .transaction and .snapshots, connect(format=, catalog=),
-# Table.stats, and toDF(row_ids=) among the names below.
+# and Table.stats.
 SESSION = [
     "sql",
     "table",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from sqlglot import exp
 
 from duckrun.change_set import ChangeSet
-from duckrun.changes.changes import ChangeSpec
+from duckrun.changes.changes import ChangeSpec, with_row_ids
 from duckrun.clones import clone_spec
 from duckrun.display.history_plot import VersionSize, plot
 from duckrun.display.notebook import facts_html
@@ -156,10 +156,22 @@ class Table:
         _refuse_moment(version, timestamp, "snapshot()")
         return self.session.lakes.snapshot(self.ref, version, timestamp)
 
-    def toDF(self, version: int | None = None, timestamp: str | None = None) -> Frame:
-        """The rows at a version, at a time, or now: lazy."""
+    def toDF(self, version: int | None = None, timestamp: str | None = None, *, row_ids: bool = False) -> Frame:
+        """The rows at a version, at a time, or now: lazy.
+
+        ``row_ids`` adds ``_row_id`` and ``_row_commit_version`` (the version at which the row came or last changed) of a table that
+        tracks rows; InvalidConfig for any other.
+        """
         _refuse_moment(version, timestamp, "toDF()")
-        return self.session.scan(self.ref, ReadSpec(version=version, timestamp=timestamp))
+        spec = ReadSpec(version=version, timestamp=timestamp)
+        if not row_ids:
+            return self.session.scan(self.ref, spec)
+        lake = self.session.lakes.of(self.ref)
+        self.session.engine.reach(lake.storage)
+        snapshot = self.session.snapshot(self.ref, spec)
+        rows = with_row_ids(lake.format, snapshot, self.session.engine)
+        rows.reads = self.session.reading(snapshot, spec)
+        return self.session.own(rows)
 
     def changes(
         self,

@@ -18,7 +18,7 @@ from duckrun.engines.engine import Engine
 from duckrun.engines.frame import LazyRows
 from duckrun.errors import InvalidConfig, SchemaMismatch, StorageError, UnsupportedFeature, VersionNotReadable
 from duckrun.formats.format import Format
-from duckrun.sql.names import columns_of, fresh_name, transpile
+from duckrun.sql.names import columns_of, fresh_name, quote_identifier, transpile
 from duckrun.values.changes import KINDS, ChangeKind, CommitChange, Identity, Source, Step, WeighedRead
 from duckrun.values.columns import holds
 from duckrun.values.snapshot import Snapshot, TableRef
@@ -220,7 +220,7 @@ class Changes:
             return "key"
         if self._spec.kind == "feed":
             return "none"
-        tracked = all(self._form.row_id_column(s) is not None for s in (*self._definitions, self.to))
+        tracked = all(self._form.row_id_columns(s) is not None for s in (*self._definitions, self.to))
         return "row_id" if tracked else "none"
 
     @property
@@ -296,6 +296,7 @@ class Changes:
         taken = [*self.to.schema.names, *(f.name for f in stored)]
         weight, step = (fresh_name(f"__duckrun_{name}", taken) for name in ("weight", "step"))
         row_id = fresh_name("__duckrun_row_id", taken) if self.identity == "row_id" else None
+        in_files = self._form.row_id_columns(self.to) if row_id else None
         maps = [f.name for f in schema if holds(f.type, pa.types.is_map)]
         same = {name: fresh_name(f"__duckrun_same_{i}", taken) for i, name in enumerate(maps)}
         fed = fresh_name("__duckrun_fed", taken) if self._spec.kind == "feed" else None
@@ -313,7 +314,7 @@ class Changes:
             step=step,
             fed=fed,
             row_id=row_id,
-            stored_row_id=self._form.row_id_column(self.to) if row_id else None,
+            stored_row_id=in_files[0] if in_files else None,
             same=same,
         )
         question = Question(
@@ -337,6 +338,37 @@ def _milliseconds(timestamp: str) -> int:
     return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
+def with_row_ids(form: Format, snapshot: Snapshot, engine: Engine) -> LazyRows:
+    """The rows of a version with two more columns, ``_row_id`` and ``_row_commit_version``: lazy.
+
+    Raises InvalidConfig for a table that does not track rows, SchemaMismatch for one with a column of such a name.
+    """
+    ref, names = snapshot.ref, snapshot.schema.names
+    in_files = form.row_id_columns(snapshot)
+    if in_files is None:
+        raise InvalidConfig(f"Table {ref} does not track rows (delta.enableRowTracking), so that they have no ids.")
+    if twins := [name for name in names if name.lower() in (ROW_ID, ROW_COMMIT)]:
+        raise SchemaMismatch(f"Table {ref} has a column {twins[0]}, the name of one that row_ids adds.")
+    weight, step = (fresh_name(f"__duckrun_{name}", names) for name in ("weight", "step"))
+    change = form.state_change(None, snapshot)
+    read = WeighedRead(
+        ref=ref,
+        schema=snapshot.schema,
+        stored=form.stored_schema(snapshot),
+        partition_columns=snapshot.partition_columns,
+        steps=[step_of([change], partial(form.vector_rows, ref))],
+        weight=weight,
+        step=step,
+        row_id=ROW_ID,
+        stored_row_id=in_files[0],
+        row_commit=ROW_COMMIT,
+        stored_row_commit=in_files[1],
+    )
+    columns = ", ".join(quote_identifier(name) for name in (*names, ROW_ID, ROW_COMMIT))
+    return engine.weighed(read, lambda rows: f"SELECT {columns} FROM {rows} AS weighed")
+
+
+ROW_ID, ROW_COMMIT = "_row_id", "_row_commit_version"
 _INTEGERS = ("int8", "int16", "int32", "int64")
 
 

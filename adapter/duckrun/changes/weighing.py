@@ -57,4 +57,4 @@ def _weighed(parts: Sequence[Counted], found: Mapping[Hashable, Any]) -> Weighed
     np.add.at(sums, places, np.concatenate(weights) if weights else np.empty(0, np.int64))
     kept = sums != 0
     said = next((part for part in parts if part.file.partition_values or part.first_row_id is not None), parts[0])
-    return Weighed(said.file, base, numbers[kept], sums[kept], said.first_row_id)
+    return Weighed(said.file, base, numbers[kept], sums[kept], said.first_row_id, said.row_commit)

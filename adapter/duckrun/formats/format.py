@@ -315,8 +315,10 @@ class Format(Protocol):
     def stored_schema(self, snapshot: Snapshot) -> pa.Schema:
         """The columns of a version by the names that they and their fields have in data files, in the table's order."""
 
-    def row_id_column(self, snapshot: Snapshot) -> str | None:
-        """The column of data files that may hold the ids of rows; None for a table that does not track rows."""
+    def row_id_columns(self, snapshot: Snapshot) -> tuple[str, str] | None:
+        """The columns of data files that may hold the ids of rows, and the versions at which they came or changed; None for a table
+        that does not track rows.
+        """
 
     def has_feed(self, snapshot: Snapshot) -> bool:
         """True if commits on a version keep a change feed."""

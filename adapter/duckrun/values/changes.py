@@ -32,13 +32,15 @@ FEED_WEIGHTS = {"insert": 1, "update_postimage": 1, "delete": -1, "update_preima
 @dataclass(frozen=True)
 class Counted:
     """A data file that a commit added (1) or removed (-1). ``vector`` stands for its deletion vector, None without one: the same
-    for two files means the same rows deleted. ``first_row_id`` is the id of its first row, where the table tracks rows.
+    for two files means the same rows deleted. ``first_row_id`` is the id of its first row, and ``row_commit`` the
+    version at which its rows came, where the table tracks rows.
     """
 
     file: ScanFile
     count: int
     vector: Hashable | None = None
     first_row_id: int | None = None
+    row_commit: int | None = None
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,7 @@ class Weighed:
     rows: Any
     weights: Any
     first_row_id: int | None = None
+    row_commit: int | None = None
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,8 @@ class WeighedRead:
     never 0) and ``step`` (the step's number).
 
     ``stored`` is ``schema`` by the names that columns and fields have in the files, in the same order; ``fed`` names one more
-    column with what the change feed says of a row, NULL for rows that are not of it; ``row_id`` one with the id of each row, and ``stored_row_id`` the column of files that may hold it. ``same`` names, for a column whose
+    column with what the change feed says of a row, NULL for rows that are not of it; ``row_id`` one with the id of each row, and ``stored_row_id`` the column of files that may hold it;
+    ``row_commit`` and ``stored_row_commit`` are the same for the version at which the row came or changed. ``same`` names, for a column whose
     equal values may be spelled in several ways (maps), another column in one spelling.
     """
 
@@ -106,4 +110,6 @@ class WeighedRead:
     fed: str | None = None
     row_id: str | None = None
     stored_row_id: str | None = None
+    row_commit: str | None = None
+    stored_row_commit: str | None = None
     same: Mapping[str, str] = field(default_factory=dict)

@@ -17,7 +17,7 @@ import pyarrow as pa
 from duckrun.errors import UnsupportedFeature
 from duckrun.sql.names import fresh_name, quote_identifier, quote_literal
 from duckrun.sql.typed import partition_literal, sql_type
-from duckrun.values.changes import FEED_WEIGHTS, Step, WeighedRead
+from duckrun.values.changes import FEED_WEIGHTS, Step, Weighed, WeighedRead
 from duckrun.values.columns import holds
 from duckrun.values.data_files import place
 
@@ -49,7 +49,8 @@ class _Parts:
         columns = [f"CAST(NULL AS {sql_type(f.type)}) AS {quote_identifier(f.name)}" for f in read.schema]
         columns += [f"NULL AS {quote_identifier(name)}" for name in read.same.values()]
         columns += [] if read.fed is None else [f"CAST(NULL AS VARCHAR) AS {quote_identifier(read.fed)}"]
-        columns += [] if read.row_id is None else [f"CAST(NULL AS BIGINT) AS {quote_identifier(read.row_id)}"]
+        ids = (name for name in (read.row_id, read.row_commit) if name is not None)
+        columns += [f"CAST(NULL AS BIGINT) AS {quote_identifier(name)}" for name in ids]
         own = (
             f"CAST(0 AS BIGINT) AS {quote_identifier(read.weight)}, CAST(0 AS BIGINT) AS {quote_identifier(read.step)}"
         )
@@ -60,7 +61,7 @@ class _Parts:
         found = [(step, file) for step in self._read.steps for file in step.files if file.base]
         if not found:
             return
-        listed = self._listed([(step, file.file, file.base, file.first_row_id) for step, file in found])
+        listed = self._listed([(step, file.file, file.base, file) for step, file in found])
         rows = self._rows([(step, file) for step, file in found if len(file.rows)])
         weight, joined = "f.weight", ""
         if rows is not None:
@@ -74,7 +75,7 @@ class _Parts:
         rows = self._rows(found)
         if rows is None:
             return
-        listed = self._listed([(step, file.file, 0, file.first_row_id) for step, file in found])
+        listed = self._listed([(step, file.file, 0, file) for step, file in found])
         joined = f" JOIN {rows} AS p ON p.place = r.{quote_identifier(self._file)} AND p.row = {self._row} AND p.step = f.step"
         yield from self._selects(listed, [file.file for _, file in found], "p.weight", joined, "true")
 
@@ -138,20 +139,26 @@ class _Parts:
             if read.stored_row_id in found:
                 number = f"coalesce(r.{quote_identifier(read.stored_row_id)}, {number})"
             yield f"{number} AS {quote_identifier(read.row_id)}"
+        if read.row_commit is not None:
+            commit = "f.row_commit"
+            if read.stored_row_commit in found:
+                commit = f"coalesce(r.{quote_identifier(read.stored_row_commit)}, {commit})"
+            yield f"{commit} AS {quote_identifier(read.row_commit)}"
 
-    def _listed(self, found: Sequence[tuple[Step, Any, int, int | None]]) -> str:
+    def _listed(self, found: Sequence[tuple[Step, Any, int, Weighed | None]]) -> str:
         """A Parquet file that lists data files by their places, with the step, the weight and the partition values of each."""
         read = self._read
         kinds = {i: sql_type(field.type) for i, field in enumerate(read.schema) if field.name in read.partition_columns}
         stored = read.stored.names
         rows = []
-        for step, file, base, first in found:
+        for step, file, base, weighed in found:
             values = [partition_literal(file.partition_values.get(stored[i]), kind) for i, kind in kinds.items()]
-            first_id = "CAST(NULL AS BIGINT)" if first is None else str(int(first))
+            ids = (None, None) if weighed is None else (weighed.first_row_id, weighed.row_commit)
+            known = ["CAST(NULL AS BIGINT)" if each is None else str(int(each)) for each in ids]
             rows.append(
-                f"({', '.join([quote_literal(place(read.ref, file)), str(step.number), str(base), first_id, *values])})"
+                f"({', '.join([quote_literal(place(read.ref, file)), str(step.number), str(base), *known, *values])})"
             )
-        names = ", ".join(["place", "step", "weight", "first_row_id", *(f"p{i}" for i in kinds)])
+        names = ", ".join(["place", "step", "weight", "first_row_id", "row_commit", *(f"p{i}" for i in kinds)])
         return self._kept(f"SELECT * FROM (VALUES {', '.join(rows)}) AS listed({names})")
 
     def _rows(self, found: Sequence[tuple[Step, Any]]) -> str | None:

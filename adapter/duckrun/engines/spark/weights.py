@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from duckrun.engines.spark.sql import quote
 from duckrun.sql.names import fresh_name
-from duckrun.values.changes import FEED_WEIGHTS, Step, WeighedRead
+from duckrun.values.changes import FEED_WEIGHTS, Step, Weighed, WeighedRead
 from duckrun.values.columns import holds
 from duckrun.values.data_files import place
 from duckrun.values.rows import ScanFile
@@ -42,7 +42,19 @@ class _Parts:
     def __init__(self, engine: SparkEngine, read: WeighedRead) -> None:
         self._engine, self._read = engine, read
         taken = [*read.schema.names, *read.stored.names, read.weight, read.step, *read.same.values()]
-        names = ("file", "row", "f_step", "f_weight", "f_first", "p_step", "p_row", "p_weight", "f_file", "p_file")
+        names = (
+            "file",
+            "row",
+            "f_step",
+            "f_weight",
+            "f_first",
+            "f_commit",
+            "p_step",
+            "p_row",
+            "p_weight",
+            "f_file",
+            "p_file",
+        )
         self._name = {name: fresh_name(f"__duckrun_{name}", taken) for name in names}
         self._partitions = [i for i, field in enumerate(read.schema) if field.name in read.partition_columns]
 
@@ -55,7 +67,7 @@ class _Parts:
             pa.field(read.step, pa.int64()),
         ]
         fields += [] if read.fed is None else [pa.field(read.fed, pa.string())]
-        fields += [] if read.row_id is None else [pa.field(read.row_id, pa.int64())]
+        fields += [pa.field(name, pa.int64()) for name in (read.row_id, read.row_commit) if name is not None]
         frame = self._engine.local(pa.schema(fields).empty_table()).native
         kinds = {field.name: field.type for field in read.schema}
         same = [f"{_one_spelling(quote(name), kinds[name])} AS {quote(other)}" for name, other in read.same.items()]
@@ -66,7 +78,7 @@ class _Parts:
         found = [(step, file) for step in self._read.steps for file in step.files if file.base]
         if not found:
             return
-        listed = self._listed([(step, file.file, file.base, file.first_row_id) for step, file in found])
+        listed = self._listed([(step, file.file, file.base, file) for step, file in found])
         frame = self._read_files([file.file for _, file in found], feed=False).join(listed, self._same_file("f"))
         rows, weight = self._rows(found), quote(self._name["f_weight"])
         if rows is not None:
@@ -82,7 +94,7 @@ class _Parts:
         rows = self._rows(found)
         if rows is None:
             return
-        listed = self._listed([(step, file.file, 0, file.first_row_id) for step, file in found])
+        listed = self._listed([(step, file.file, 0, file) for step, file in found])
         name = {key: quote(value) for key, value in self._name.items()}
         on = f"{name['p_file']} = {name['file']} AND {name['p_row']} = {name['row']} AND {name['p_step']} = {name['f_step']}"
         frame = self._read_files([file.file for _, file in found], feed=False).join(listed, self._same_file("f"))
@@ -129,8 +141,9 @@ class _Parts:
         schema = from_arrow_schema(pa.schema(stored), prefer_timestamp_ntz=True)
         if feed:
             schema = schema.add(_CHANGE_TYPE, StringType())
-        elif read.stored_row_id is not None:
-            schema = schema.add(read.stored_row_id, LongType())
+        else:
+            for name in filter(None, (read.stored_row_id, read.stored_row_commit)):
+                schema = schema.add(name, LongType())
         return schema
 
     def _place(self, file: ScanFile) -> str:
@@ -155,6 +168,11 @@ class _Parts:
             if read.stored_row_id in there:
                 number = f"coalesce({quote(read.stored_row_id)}, {number})"
             columns.append(F.expr(number).alias(read.row_id))
+        if read.row_commit is not None:
+            commit = quote(self._name["f_commit"])
+            if read.stored_row_commit in there:
+                commit = f"coalesce({quote(read.stored_row_commit)}, {commit})"
+            columns.append(F.expr(commit).alias(read.row_commit))
         columns.append(F.expr(f"CAST({weight} AS BIGINT)").alias(read.weight))
         columns.append(F.expr(quote(self._name["f_step"])).alias(read.step))
         found = frame.select(*columns)
@@ -162,7 +180,7 @@ class _Parts:
         same = [f"{_one_spelling(quote(name), kinds[name])} AS {quote(other)}" for name, other in read.same.items()]
         return found.selectExpr("*", *same) if same else found
 
-    def _listed(self, found: Sequence[tuple[Step, ScanFile, int, int | None]]) -> DataFrame:
+    def _listed(self, found: Sequence[tuple[Step, ScanFile, int, Weighed | None]]) -> DataFrame:
         """The files by their places, with the step, the weight and the partition values of each."""
         from pyspark.sql import functions as F
 
@@ -172,7 +190,10 @@ class _Parts:
                 self._name["f_file"]: pa.array([self._place(file) for _, file, _, _ in found], pa.string()),
                 self._name["f_step"]: pa.array([step.number for step, _, _, _ in found], pa.int64()),
                 self._name["f_weight"]: pa.array([base for _, _, base, _ in found], pa.int64()),
-                self._name["f_first"]: pa.array([first for _, _, _, first in found], pa.int64()),
+                self._name["f_first"]: pa.array(
+                    [weighed and weighed.first_row_id for *_, weighed in found], pa.int64()
+                ),
+                self._name["f_commit"]: pa.array([weighed and weighed.row_commit for *_, weighed in found], pa.int64()),
                 **{
                     f"{self._name['f_file']}_{i}": pa.array(
                         [

@@ -33,6 +33,7 @@ _AT_ONCE = 16
 _TRACKED = "delta.enableRowTracking"
 _FEED = "delta.enableChangeDataFeed"
 _ROW_ID = "delta.rowTracking.materializedRowIdColumnName"
+_ROW_COMMIT = "delta.rowTracking.materializedRowCommitVersionColumnName"
 
 
 def commits_between(form: DeltaFormat, ref: TableRef, after: int, to: int) -> list[CommitChange]:
@@ -84,7 +85,12 @@ def _by_stored_name(snapshot: Snapshot, file: ScanFile) -> dict[str, str | None]
 
 
 def _counted(action: Mapping[str, Any], count: int, known: Mapping[str, Mapping[str, str | None]]) -> Counted:
-    return Counted(_file(action, known), count, _token(action.get("deletionVector")), action.get("baseRowId"))
+    return Counted(_file(action, known), count, _token(action.get("deletionVector")), *_tracking(action))
+
+
+def _tracking(action: Mapping[str, Any]) -> tuple[int | None, int | None]:
+    """Source: Delta protocol, Row Tracking (Row IDs, Row Commit Versions)."""
+    return action.get("baseRowId"), action.get("defaultRowCommitVersion")
 
 
 def _file(action: Mapping[str, Any], known: Mapping[str, Mapping[str, str | None]]) -> ScanFile:
@@ -127,7 +133,7 @@ def _state(form: DeltaFormat, snapshot: Snapshot, count: int) -> Iterable[Counte
     for file in files:
         add = adds.get(file.spelled or file.path, {})
         file = replace(file, partition_values=_by_stored_name(snapshot, file))
-        yield Counted(file, count, _token(add.get("deletionVector")), add.get("baseRowId"))
+        yield Counted(file, count, _token(add.get("deletionVector")), *_tracking(add))
 
 
 def missing_files(form: DeltaFormat, ref: TableRef, files: Sequence[ScanFile]) -> list[ScanFile]:
@@ -166,11 +172,13 @@ def _stored_type(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def row_id_column(snapshot: Snapshot) -> str | None:
-    """See Format. Source: Delta protocol, Row Tracking (Row IDs, Materialized Row IDs)."""
+def row_id_columns(snapshot: Snapshot) -> tuple[str, str] | None:
+    """See Format. Source: Delta protocol, Row Tracking (Materialized Row IDs, Materialized Row Commit Versions)."""
     if snapshot.properties.get(_TRACKED, "").lower() != "true":
         return None
-    return snapshot.properties.get(_ROW_ID, "_metadata.row_id")
+    return snapshot.properties.get(_ROW_ID, "_metadata.row_id"), snapshot.properties.get(
+        _ROW_COMMIT, "_metadata.row_commit"
+    )
 
 
 def has_feed(snapshot: Snapshot) -> bool:

@@ -63,7 +63,7 @@ class DeltaFormat:
     vector_rows = changes.vector_rows
     missing_files = changes.missing_files
     stored_schema = staticmethod(changes.stored_schema)
-    row_id_column = staticmethod(changes.row_id_column)
+    row_id_columns = staticmethod(changes.row_id_columns)
     has_feed = staticmethod(changes.has_feed)
     fields_of = staticmethod(definition.fields_of)
     refuse_unknown_features = staticmethod(refuse_unknown_features)
