@@ -16,6 +16,7 @@ from duckrun import (
     SchemaMismatch,
     Session,
     StorageError,
+    UnsupportedFeature,
     VacuumSpec,
     VersionNotReadable,
     WriteSpec,
@@ -267,6 +268,10 @@ def test_sql_asks_the_same(session: Session) -> None:
     expected = [{"name": "lena", "_change_type": "insert"}, {"name": "sarah", "_change_type": "update"}]
     assert session.sql(asked.format("['name']")).collect() == expected
     assert session.sql(asked.format("array('name')"), dialect="spark").collect() == expected
+    session.sql("create temp view new as select * from changes('main.fruits', 'append_only', 2)")
+    assert session.sql("select name from new order by name").collect() == [{"name": "lena"}, {"name": "sarah"}]
+    session.sql("create table main.kept as select * from changes('main.fruits', 'min_delta', 0, 2, key => ['name'])")
+    assert session.table("main.kept").toDF().count() == 3
     joined = "with c as (from changes('fruits', 'min_delta', 0, 2)) select count(*) as n from c join main.fruits using (name)"
     assert session.sql(joined).collect() == [{"n": 2}]
 
@@ -303,6 +308,11 @@ BAD: dict[str, tuple[Callable[[Session], Any], type[DuckrunError], str]] = {
         lambda s: (s.sql("create view v as select * from fruits"), s.sql("from changes('v', 'upsert', 0)")),
         InvalidConfig,
         "is a view",
+    ),
+    "in a view of the lake": (
+        lambda s: s.sql("create view v as select * from changes('fruits', 'upsert', 0)"),
+        UnsupportedFeature,
+        "CREATE TEMP VIEW",
     ),
     "an argument that is none": (lambda s: s.sql("from changes('fruits', 'upsert', 0, id => 1)"), InvalidConfig, "no argument id"),
     "a name that is taken": (

@@ -20,6 +20,7 @@ from duckrun.sql.dialects import text_in
 from duckrun.sql.files import with_absolute_paths
 from duckrun.sql.names import replace_tables
 from duckrun.statements import describe, schemas
+from duckrun.statements.change_queries import change_query
 from duckrun.statements.checks import Checks
 from duckrun.statements.information import is_information
 from duckrun.statements.parse.parameters import Params
@@ -163,6 +164,14 @@ def _carried_out(
     raise AssertionError("the last attempt returns or raises")
 
 
+def _refuse_change_query(table: exp.Table, view: TableRef) -> None:
+    """A view of the lake is read by every process, also as DuckDB's own, which has no such function."""
+    if change_query(table) is not None:
+        raise UnsupportedFeature(
+            f"View {view} reads {table.this.name}(), which no view of the lake can hold; CREATE TEMP VIEW, or make it a table."
+        )
+
+
 class _Run:
     """One statement."""
 
@@ -285,7 +294,11 @@ class _Run:
         if located.view is not None and statement.if_exists == "error":
             raise InvalidConfig(f"View {ref} exists already; CREATE OR REPLACE VIEW puts this one in its place.")
         reads: list[str] = []
-        query: Any = replace_tables(statement.query, lambda table: self._stored_name(table, ref, lake, reads))
+        query: Any = replace_tables(
+            statement.query,
+            lambda table: self._stored_name(table, ref, lake, reads),
+            call=lambda table: _refuse_change_query(table, ref),
+        )
         if statement.columns:
             query = rows.renamed(query, statement.columns)
         with self.reading.inside(str(ref)):
