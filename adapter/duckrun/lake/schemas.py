@@ -38,7 +38,9 @@ def droppable(lake: Lake, schema: str, *, cascade: bool) -> list[TableRef]:
     if names and not cascade:
         shown = f"{', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}"
         raise InvalidConfig(f"Schema {schema} holds {shown}; drop them, or DROP SCHEMA {schema} CASCADE.")
-    others = list(_others(lake, schema, {*tables}))
+    known = {*tables}
+    while (others := list(_others(lake, schema, known))) and (came := {*lake.tables(schema)} - known):
+        known |= came  # a table that is made just now is none of them, and not this drop's either
     if others:
         raise InvalidConfig(
             f"Schema {schema} was not dropped: {top.location} holds {', '.join(others[:3])}"
