@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import duckrun
+from duckrun.run.memory import parse_bytes
 from tests.dagster.larger_than_memory import BYTES, LIMIT, ROWS, TEXT
 
 MB = 1024**2
@@ -45,7 +46,7 @@ def found(lake: Path) -> dict[str, Any]:
 @pytest.mark.slow
 def test_a_stream_larger_than_the_limit_is_written_and_read_in_less(found: dict[str, Any], lake: Path) -> None:
     print({name: (found[name]["peak"] - found["before"]) // MB for name in BOUNDS}, "MB more than before")
-    assert 2 * duckrun.memory.parse_bytes(LIMIT) < BYTES
+    assert 2 * parse_bytes(LIMIT) < BYTES
     with duckrun.connect(lake) as session:
         for name in ("made", "copied", "copied_as_dataset", "copied_as_lazy_frame"):
             row = session.sql(f'select count(*), sum(id), sum(length(text)) from "{name}"').collect()[0]

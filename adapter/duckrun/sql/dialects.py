@@ -19,7 +19,7 @@ from sqlglot.tokens import TokenType
 from duckrun.errors import InvalidConfig
 from duckrun.sql.for_spark import for_spark
 from duckrun.sql.lost import generated, refuse_lost
-from duckrun.sql.written import dialect_of, give_back, read_from, why_unread, written, written_without_calls
+from duckrun.sql.written import dialect_of, give_back, read_from, why_unread, written, written_of_names
 
 _SILENT: ContextVar[bool] = ContextVar("silent", default=False)
 # What sqlglot cannot read is refused by its name, in our words; its own warning would say it a second time.
@@ -145,7 +145,7 @@ def text_in(tree: exp.Expr, dialect: str) -> str:
         why = why_unread(node)
         if why is not None:
             raise InvalidConfig(f"This text cannot be translated to {dialect} SQL: {why}")
-    originals = [(_whole(node, written_without_calls(node)), str(dialect_of(node))) for node, _ in translated]
+    originals = [(_whole(node, written_of_names(node)), str(dialect_of(node))) for node, _ in translated]
     if dialect == "spark":
         for_spark(root)
     # Under a parent: of a statement that stands alone, sqlglot moves the WITH of inner queries to the outermost one, where two

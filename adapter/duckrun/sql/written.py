@@ -21,7 +21,7 @@ _PLACE = "place"  # where in the text of its piece a name stood: start, end, and
 _CHANGES = "changes"  # of a piece or column: start, end and what stands there now
 _END = "end_of_name"  # of a table: the last character of its name and of the version that it is read at
 _ROWS = "rows_of"  # of a table behind TABLE, DESCRIBE or SUMMARIZE: where a query of its rows begins instead
-_CALLED = "called"  # of a function that gives a table: where its arguments stand in brackets, both inclusive
+_BEHIND = "behind"  # of a table: where the arguments or the version stand that follow its name, both inclusive
 _UNREAD = "unread"  # why a tree holds the names of its tables only
 
 # What follows a table's name, and stays in the text as it is.
@@ -61,9 +61,10 @@ def read_from(tree: exp.Expr, dialect: str, text: str, tokens: Sequence[Token]) 
             last = at[found[1]]
             if isinstance(node.this, exp.Func):
                 node.meta[_END] = _end_of_call(tokens, last)
-                node.meta[_CALLED] = (tokens[last].end + 1, node.meta[_END])
             else:
                 node.meta[_END] = _end_of_travel(node, dialect, tokens, last)
+            if node.meta[_END] > tokens[last].end:
+                node.meta[_BEHIND] = (tokens[last].end + 1, node.meta[_END])
             first = next((i for i in range(last, -1, -1) if tokens[i].start == found[0]), 0)
             before = tokens[first - 1] if first else None
             if before is not None and before.token_type == TokenType.TABLE:
@@ -85,12 +86,12 @@ def written(tree: exp.Expr) -> str | None:
     return None if piece is None else piece[0][piece[1] : piece[2] + 1]
 
 
-def written_without_calls(piece: exp.Expr) -> str:
-    """The same without the arguments of functions in whose place something was put."""
+def written_of_names(piece: exp.Expr) -> str:
+    """The same without the arguments, and the versions, of tables in whose place something was put."""
     text, at, end = piece.meta[_PIECE]
     found = []
     for start, last in sorted(
-        node.meta[_CALLED] for node in piece.walk() if _PLACE in node.meta and _CALLED in node.meta
+        node.meta[_BEHIND] for node in piece.walk() if _PLACE in node.meta and _BEHIND in node.meta
     ):
         found.append(text[at:start])
         at = last + 1
@@ -119,7 +120,7 @@ def put_in_place(new: exp.Expr, old: exp.Expr, *, aliased: bool = False) -> None
     """Replace a table or column in a tree, and in the text that the tree was read from. ``aliased``: the name that the old one
     had in its query follows in the text, so that the new one's is not written.
     """
-    for key in (_PLACE, _PIECE, _ORIGINAL, _READ, _CHANGES, _CALLED):
+    for key in (_PLACE, _PIECE, _ORIGINAL, _READ, _CHANGES, _BEHIND):
         if key in old.meta:
             new.meta[key] = old.meta[key]
     if _PLACE not in new.meta and (found := _span(old)) is not None:
