@@ -41,6 +41,7 @@ _FIGURES = (
     "files_added",
     "files_removed",
     "files_marked",
+    "files_pruned",
     "bytes_added",
 )
 _LONGEST_CELL = 60

@@ -104,7 +104,7 @@ class _Answer:
         """Each row that does not sum to zero, with how often it came (above zero) or went; by steps, where they are told apart."""
         asked = self._asked
         by = [self._step] if asked.by_step else []
-        where = "" if asked.predicate is None else f" WHERE ({asked.predicate}) IS TRUE"
+        where = "" if asked.predicate is None else f" WHERE ({asked.predicate})"
         return self._sum_of(f"{self._rows}{where}", quote_identifier(asked.weight), by)
 
     def _summed(self) -> str:

@@ -67,7 +67,8 @@ class NewCommit:
     it is. ``anew``: it makes another table in the place of one. ``removes`` are files of the version before, ``marks`` those of
     which only some rows go, none of them deleted before. ``rows`` are held
     against the files: a commit whose rows do not add up is not made. ``data_change``: rows come or go, where False only moves
-    them to other files. ``blind``: nothing of the table was read for it.
+    them to other files. ``blind``: nothing of the table was read for it. ``pruned`` is how many files of the version before were not opened to
+    look for its rows, None where none were looked for.
     """
 
     spec: RowSpec | TableSpec | None
@@ -81,6 +82,7 @@ class NewCommit:
     data_change: bool = True
     blind: bool = False
     marks: Sequence[Marked] = ()
+    pruned: int | None = None
 
 
 @dataclass(frozen=True)
@@ -132,6 +134,7 @@ class CommitRecord:
             files_added=len(self.added) - len(marked),
             files_removed=len(self.removed) - len(marked),
             files_marked=len(marked),
+            files_pruned=self.note.get("files_pruned"),
             bytes_added=sum(file.size for file in self.added if file.name not in marked),
             **{name: self.note.get(name, count) for name, count in counts},
         )

@@ -160,13 +160,13 @@ class Transaction:
         CommitTaken where they may not, upon which the attempt runs again.
         """
         counts = zip(("rows_inserted", "rows_updated", "rows_deleted"), new.rows, strict=True)
-        note = self.note(writer=new.writer, reason=new.reason, **dict(counts))
+        note = self.note(writer=new.writer, reason=new.reason, files_pruned=new.pruned, **dict(counts))
         at = snapshot
         while True:
             try:
                 version = self.lake.format.commit(self.ref, at, new, note, self.app)
                 size = sum(file.size for file in new.adds)
-                files = (len(new.adds), len(new.removes), len(new.marks))
+                files = (len(new.adds), len(new.removes), len(new.marks), new.pruned)
                 return self._made(version, new.writer, new.reason, files, size, new.rows)
             except CommitTaken:
                 others = self.commits_after(at.version) if at is not None and on_top is not None else []
@@ -193,7 +193,7 @@ class Transaction:
         version: int,
         writer: WriterName,
         reason: str,
-        files: tuple[int, int, int] = (0, 0, 0),
+        files: tuple[int, int, int, int | None] = (0, 0, 0, None),
         bytes_added: int = 0,
         rows: RowCounts = (0, 0, 0),
     ) -> Commit:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from duckrun.values.rows import ScanFile
-from duckrun.values.snapshot import TableRef
+
+if TYPE_CHECKING:
+    from duckrun.values.snapshot import TableRef
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
@@ -21,6 +24,11 @@ def is_absolute(path: str) -> bool:
 
 def place(ref: TableRef, file: ScanFile) -> str:
     """What DuckDB's ``filename`` says of the rows of a file."""
+    return place_of(ref.location, file)
+
+
+def place_of(location: str, file: ScanFile) -> str:
+    """The same, by where the table lies."""
     if not is_absolute(file.path):
-        return f"{ref.location}/{file.path}"
+        return f"{location}/{file.path}"
     return re.sub(r"^file:/+", "/", file.path)

@@ -414,7 +414,8 @@ class MemoryShares:
 class Commit:
     """What one write did. Rows, files and bytes are counts; ``seconds`` is wall time; ``peak_bytes`` is the
     highest resident size of this process during the write, sampled. A count is None where the log does not say. Files that are
-    marked stay, with a deletion vector: they count as neither added nor removed.
+    marked stay, with a deletion vector: they count as neither added nor removed. Those pruned are the files of the version before
+    that were not opened to look for rows; None where a write looks for none, or the engine does not say.
 
     Example::
 
@@ -435,6 +436,7 @@ class Commit:
     files_added: int | None = None
     files_removed: int | None = None
     files_marked: int | None = None
+    files_pruned: int | None = None
     bytes_added: int | None = None
     seconds: float = 0.0
     memory: MemoryShares | None = None
@@ -461,7 +463,7 @@ class Commit:
             "engine": self.engine,
             "writer": f"{self.writer}: {self.reason}" if self.reason else self.writer,
             **{f"rows {what}": getattr(self, f"rows_{what}") for what in ("inserted", "updated", "deleted")},
-            **{f"files {what}": getattr(self, f"files_{what}") for what in ("added", "removed", "marked")},
+            **{f"files {what}": getattr(self, f"files_{what}") for what in ("added", "removed", "marked", "pruned")},
             "bytes added": None if self.bytes_added is None else readable_bytes(self.bytes_added),
             "seconds": self.seconds,
             "replayed": "yes: this was committed before" if self.replayed else None,

@@ -11,6 +11,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from duckrun.values.columns import holds
+from duckrun.values.files import Files, GivenFiles
 from duckrun.values.names import url_of
 from duckrun.values.rows import ColumnFigures, ReadSpec, ScanFile
 
@@ -64,7 +65,7 @@ class Snapshot:
     writer_features: frozenset[str] = frozenset()
     checks: Mapping[str, str] = field(default_factory=dict)
     description: str | None = None
-    list_files: Callable[[Snapshot], tuple[ScanFile, ...]] | None = field(default=None, repr=False, compare=False)
+    list_files: Callable[[Snapshot], Files] | None = field(default=None, repr=False, compare=False)
     long_log: str | None = field(default=None, compare=False)
     """Where many commits lie since the last checkpoint, so that it costs seconds to open the table: what tells this version's
     commit from any other."""
@@ -77,7 +78,7 @@ class Snapshot:
     )
     make_scan_sql: Callable[..., str] | None = field(default=None, repr=False, compare=False)
 
-    def files(self) -> tuple[ScanFile, ...]:
+    def files(self) -> Files:
         """The data files of this version."""
         assert self.list_files is not None, "a snapshot comes from a format, which knows how to list its files"
         return self.list_files(self)
@@ -121,7 +122,7 @@ class Snapshot:
             schema=self.schema,
             partition_columns=self.partition_columns,
             spec=spec or ReadSpec(),
-            files=self.files(),
+            files=tuple(self.files()),
             rounded=tuple(sorted(self.rounded())),
             legacy=tuple(sorted(self.legacy())),
         )
@@ -154,7 +155,7 @@ class Scan:
             table_id="",
             schema=self.schema,
             partition_columns=self.partition_columns,
-            list_files=lambda _: self.files,
+            list_files=lambda _: GivenFiles(self.ref.location, self.files),
             find_rounded=lambda _: frozenset(self.rounded),
             find_legacy=lambda _: frozenset(self.legacy),
         )

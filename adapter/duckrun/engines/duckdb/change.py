@@ -8,12 +8,14 @@ other rows a second time. The files that hold them are written anew, and change 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace as replace_fields
 from typing import TYPE_CHECKING, Any
 
 import duckdb
 
 from duckrun.engines.data_files import file_properties
 from duckrun.engines.duckdb.places import Numbered, computed, numbered
+from duckrun.engines.duckdb.pruning import key_ranges
 from duckrun.engines.duckdb.returning import give_back
 from duckrun.engines.duckdb.rows_to_write import order_by, refuse_outside, types_of
 from duckrun.engines.duckdb.source import Rows
@@ -46,17 +48,18 @@ def delete_insert(job: Job, spec: DeleteInsertSpec, snapshot: Snapshot, rows: Ro
     fitted = job.finished(rows, snapshot, spec.schema_mode, cast=castable_columns(spec, rows.types))
     on = equal(spec.keys)
     limits = [job.sql(limit) for limit in (spec.predicate, spec.within) if limit is not None]
-    within = " AND ".join(f"({limit}) IS TRUE" for limit in limits) or None
-    where = f" WHERE {within}" if within else ""
+    within = " AND ".join(f"({limit})" for limit in limits) or None
     if spec.within is not None:
         refuse_outside(job.transaction.ref, fitted, job.sql(spec.within), spec.within)
     keys = ", ".join(quote_identifier(k) for k in spec.keys)
+    met = " AND ".join([*([within] if within else []), *key_ranges(fitted, spec.keys)])
+    where = f" WHERE {met}" if met else ""
     with numbered(snapshot, cursor) as table:
         hits = (
             f"SELECT target.{table.file}, target.{table.row} FROM (SELECT * FROM ({table.sql}){where}) AS target "
             f"SEMI JOIN (SELECT {keys} FROM ({fitted.sql})) AS source ON {on}"
         )
-        with computed(cursor, hits) as changes:
+        with table.found(hits) as changes:
             counts = (counted(cursor, f"({rows.sql})"), 0, None)
             new = rewritten(job, table, changes, fitted, "rows are deleted and inserted in one commit", counts)
     return swap(job, snapshot, new, joined(cursor, fitted.sql, on, within))
@@ -69,11 +72,11 @@ def delete(
     if rows is None:
         read, whole = matching(cursor, predicate), whole_files(snapshot, cursor, predicate)
         if whole is not None and job.transaction.returning is None:
-            new = _new(job, snapshot, (), whole, "whole files go", (0, 0, counted_rows(whole)))
+            new = _new(job, snapshot, (), whole, "whole files go", (0, 0, counted_rows(whole)), pruned=True)
             return swap(job, snapshot, new, read)
     else:
         read = joined(cursor, rows.sql, predicate or "true")
-    where = f"({predicate or 'true'}) IS TRUE"
+    where = f"({predicate or 'true'})"
     with numbered(snapshot, cursor) as table:
         if rows is None:
             hits = f"SELECT {table.file}, {table.row} FROM ({table.sql}) AS target WHERE {where}"
@@ -82,7 +85,7 @@ def delete(
                 f"SELECT DISTINCT target.{table.file}, target.{table.row} FROM ({table.sql}) AS target "
                 f"JOIN ({rows.sql}) AS source ON {where}"
             )
-        with computed(cursor, hits) as changes:
+        with table.found(hits) as changes:
             names = ", ".join(f"target.{quote_identifier(c)}" for c in snapshot.schema.names)
             same = f"target.{table.file} = hit.{table.file} AND target.{table.row} = hit.{table.row}"
             give_back(
@@ -109,11 +112,11 @@ def update(
         f"CAST({assigned.get(c, f'target.{quote_identifier(c)}')} AS {kinds[c]}) AS {quote_identifier(c)}"
         for c in kinds
     )
-    where = f"({predicate or 'true'}) IS TRUE"
+    where = f"({predicate or 'true'})"
     with numbered(snapshot, cursor) as table:
         met = f"WHERE {where}" if rows is None else f"JOIN ({rows.sql}) AS source ON {where}"
         changed = f"SELECT target.{table.file}, target.{table.row}, {outputs} FROM ({table.sql}) AS target {met}"
-        with computed(cursor, changed) as changes:
+        with table.found(changed) as changes:
             if rows is None:
                 read = matching(cursor, predicate, *assigned.values())
             else:
@@ -152,14 +155,14 @@ def replace(job: Job, snapshot: Snapshot, rows: Rows, predicate: str | None) -> 
             with (
                 job.read_once(rows) as kept,
                 numbered(snapshot, cursor) as table,
-                computed(cursor, _same_partitions(snapshot, table, kept)) as changes,
+                table.found(_same_partitions(snapshot, table, kept)) as changes,
             ):
                 new = rewritten(job, table, changes, kept, reason, (None, 0, None))
             return swap(job, snapshot, new, EVERYTHING)
         files = job.staged(rows, columns, snapshot)
         present = {partition_key(f.partition_values, snapshot.schema, columns) for f in files}
         gone = [f for f in snapshot.files() if partition_key(f.partition_values, snapshot.schema, columns) in present]
-        new = _new(job, snapshot, files, gone, reason, (counted_rows(files), 0, counted_rows(gone)))
+        new = _new(job, snapshot, files, gone, reason, (counted_rows(files), 0, counted_rows(gone)), pruned=True)
         return swap(job, snapshot, new, partitions(snapshot, files))
     if not is_steady(predicate, cursor):
         raise InvalidConfig(
@@ -170,11 +173,11 @@ def replace(job: Job, snapshot: Snapshot, rows: Rows, predicate: str | None) -> 
     read = matching(cursor, predicate)
     if whole is not None:
         files = job.staged(rows, columns, snapshot)
-        new = _new(job, snapshot, files, whole, reason, (counted_rows(files), 0, counted_rows(whole)))
+        new = _new(job, snapshot, files, whole, reason, (counted_rows(files), 0, counted_rows(whole)), pruned=True)
         return swap(job, snapshot, new, read)
     with numbered(snapshot, cursor) as table:
-        hits = f"SELECT {table.file}, {table.row} FROM ({table.sql}) WHERE ({predicate}) IS TRUE"
-        with computed(cursor, hits) as changes:
+        hits = f"SELECT {table.file}, {table.row} FROM ({table.sql}) WHERE ({predicate})"
+        with table.found(hits) as changes:
             new = rewritten(job, table, changes, job.kept(rows), reason, (None, 0, None))
     return swap(job, snapshot, new, read)
 
@@ -199,12 +202,12 @@ def _same_partitions(snapshot: Snapshot, table: Numbered, rows: Rows) -> str:
 
 def whole_files(snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection, predicate: str | None) -> list[ScanFile] | None:
     """The files all of whose rows satisfy a predicate over partition columns alone; None where it is not such a one."""
-    files = snapshot.files()
     if predicate is None or predicate.lower() == "true":
-        return list(files)
+        return list(snapshot.files())
     used = {column for _, column in columns_of(predicate)}
     if not used or not used <= set(snapshot.partition_columns) or not is_steady(predicate, cursor):
         return None
+    files = list(snapshot.files())
     if not files:
         return []
     kinds = {name: str(kind) for name, kind in types_of(snapshot, cursor).items() if name in snapshot.partition_columns}
@@ -214,9 +217,7 @@ def whole_files(snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection, predicate
     )
     index = quote_identifier(fresh_name("__duckrun_index", kinds))
     names = ", ".join([index, *(quote_identifier(c) for c in kinds)])
-    found = cursor.execute(
-        f"SELECT {index} FROM (VALUES {rows}) AS target({names}) WHERE ({predicate}) IS TRUE"
-    ).fetchall()
+    found = cursor.execute(f"SELECT {index} FROM (VALUES {rows}) AS target({names}) WHERE ({predicate})").fetchall()
     return [files[i] for (i,) in found]
 
 
@@ -254,24 +255,25 @@ def rewritten(job: Job, table: Numbered, changes: str, added: Rows | None, reaso
     elif taken:
         reason = f"{reason}: {_how(anew, marks, gone)}"
     deleted = sum(len(rows) for _, rows in taken) if deleted is None else deleted
-    return _new(job, snapshot, files, [*anew, *gone], reason, (inserted, updated, deleted), marks)
+    new = _new(job, snapshot, files, [*anew, *gone], reason, (inserted, updated, deleted), marks)
+    return new if table.opened is None else replace_fields(new, pruned=max(len(snapshot.files()) - table.opened, 0))
 
 
 def _taken(table: Numbered, changes: str) -> list[tuple[ScanFile, Any]]:
     """The files with rows to take away, each with the numbers of those rows."""
-    by_path = {place(table.snapshot.ref, f): f for f in table.snapshot.files()}
     found = table.cursor.execute(
         f"SELECT {table.file}, list(DISTINCT CAST({table.row} AS UBIGINT)) FROM {changes} WHERE {table.row} IS NOT NULL "
         f"GROUP BY {table.file}"
     ).to_arrow_table()
     paths = found.column(0).to_pylist()
-    if strangers := set(paths) - set(by_path):
+    by_place = table.snapshot.files().at(paths)
+    if strangers := set(paths) - set(by_place):
         raise LostRows(
             f"Table {table.snapshot.ref}: rows were read from {min(strangers)}, which is no file of its log, so that they could not be "
             "taken out. Nothing was written. Run this with engine: spark, and report it."
         )
     rows = [value.values.to_numpy() for value in found.column(1)]
-    return [(by_path[path], numbers) for path, numbers in zip(paths, rows, strict=True)]
+    return [(by_place[path], numbers) for path, numbers in zip(paths, rows, strict=True)]
 
 
 def _parted(
@@ -311,11 +313,15 @@ def _new(
     reason: str,
     counts: RowCounts,
     marks: Sequence[Marked] = (),
+    *,
+    pruned: bool = False,
 ) -> NewCommit:
+    """``pruned``: the log alone said which files are concerned, none was opened."""
     definition = definition_of(snapshot)
     if marks:
         definition = job.form.marking(snapshot, definition)
-    return NewCommit(job.spec, definition, files, gone, counts, "staged", reason, marks=marks)
+    left = len(snapshot.files()) if pruned else None
+    return NewCommit(job.spec, definition, files, gone, counts, "staged", reason, marks=marks, pruned=left)
 
 
 def swap(job: Job, snapshot: Snapshot, new: NewCommit, read: Read) -> Commit:

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from duckrun.engines.duckdb.change import counted, rewritten, swap
 from duckrun.engines.duckdb.places import Numbered, computed, names_of, numbered
+from duckrun.engines.duckdb.pruning import key_ranges
 from duckrun.engines.duckdb.rows_to_write import refuse_outside, types_of
 from duckrun.engines.duckdb.source import Rows
 from duckrun.engines.duckdb.steady import is_steady
@@ -22,7 +23,7 @@ from duckrun.engines.duckdb.writers.reads import EVERYTHING, equal, has_subquery
 from duckrun.engines.fit import castable_columns
 from duckrun.errors import DuplicateSourceKeys, InvalidConfig, repeated_keys
 from duckrun.formats.format import NewCommit
-from duckrun.sql.names import columns_of, fresh_name, quote_identifier, quote_literal, transpile
+from duckrun.sql.names import columns_of, fresh_name, quote_identifier, transpile
 from duckrun.values.columns import has_required_parts, holds
 from duckrun.values.rows import Commit, MergeClause, MergeSpec, SchemaMode
 from duckrun.values.snapshot import Snapshot, TableRef
@@ -295,10 +296,13 @@ def _decided(job: Job, spec: MergeSpec, clauses: Sequence[MergeClause], snapshot
     alone = any(c.kind.startswith("not_matched_by_source") for c in clauses)
     with numbered(snapshot, cursor) as table:
         choices = _Choices(job, clauses, table, given)
-        limits = ([] if within is None else [f"({within}) IS TRUE"]) + ([] if alone else _ranges(spec, snapshot, given))
+        keys = [key for key in spec.keys if key not in spec.compared]
+        limits = ([] if within is None else [f"({within})"]) + (
+            [] if alone else key_ranges(Rows(cursor, f"SELECT * FROM {given.table}", source.types), keys)
+        )
         where = f" WHERE {' AND '.join(limits)}" if limits else ""
         here = f"(SELECT * FROM ({table.sql}){where}) AS target"
-        with computed(cursor, choices.matched(f"{here} JOIN {given.table} AS source ON {on}")) as changes:
+        with table.found(choices.matched(f"{here} JOIN {given.table} AS source ON {on}")) as changes:
             for more in (choices.not_matched(changes), choices.by_source(here, changes)):
                 if more is not None:
                     cursor.execute(f"INSERT INTO {changes} {more}")
@@ -376,33 +380,3 @@ class _Choices:
             )
             return f"CAST(NULL AS INTEGER) AS {self.action}, {nothing}"
         return ", ".join(_choice(self.action, chosen, self.kinds))
-
-
-_INSTANT = "TIMESTAMP WITH TIME ZONE"
-_EXACT = ("BIGINT", "INTEGER", "SMALLINT", "TINYINT", "DATE", "TIMESTAMP", _INSTANT, "VARCHAR")
-_LONGEST = 1000
-"""Letters of a bound in SQL."""
-
-
-def _ranges(spec: MergeSpec, snapshot: Snapshot, given: _Given) -> list[str]:
-    """Between which values of each key the rows lie that can match: the files of others are not opened. Of types whose order
-    is the same to all who write bounds.
-    """
-    kinds = {key: str(given.rows.types[key]) for key in spec.keys if key not in spec.compared}
-    keys = [key for key, kind in kinds.items() if kind in _EXACT or kind.startswith("DECIMAL")]
-    if not keys:
-        return []
-    # The text of an instant, in some zones of old, says its offset without the seconds: so it is one of UTC.
-    utc = {k: "timezone('UTC', {})" if kinds[k] == _INSTANT else "{}" for k in keys}
-    texts = {k: f"CAST({utc[k]} AS VARCHAR)" for k in keys}
-    ends = ", ".join(texts[k].format(f"{end}({quote_identifier(k)})") for k in keys for end in ("min", "max"))
-    found = given.rows.cursor.execute(f"SELECT {ends} FROM {given.table}").fetchone() or ()
-    limits = []
-    for key, low, high in zip(keys, found[::2], found[1::2], strict=True):
-        if low is None:
-            return ["false"]
-        if max(len(low), len(high)) <= _LONGEST and "\0" not in low + high:
-            kind = "TIMESTAMP" if kinds[key] == _INSTANT else kinds[key]
-            ends = " AND ".join(utc[key].format(f"CAST({quote_literal(end)} AS {kind})") for end in (low, high))
-            limits.append(f"{quote_identifier(key)} BETWEEN {ends}")
-    return limits

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import Any
 
 import duckdb
 
@@ -13,11 +15,13 @@ from duckrun.engines.duckdb.target import rows_of
 from duckrun.sql.names import fresh_name, quote_identifier
 from duckrun.values.snapshot import Snapshot
 
+_FIGURES = json.dumps({"OPERATOR_NAME": "true", "OPERATOR_TYPE": "true", "EXTRA_INFO": "true"})
 
-@dataclass(frozen=True)
+
+@dataclass
 class Numbered:
     """SELECT of a table's rows, in which two more columns say which row it is. Their names are quoted. ``in_file``: the number is
-    that of the row in its file, from 0.
+    that of the row in its file, from 0. ``opened`` is how many of its files were opened to find rows, None before.
     """
 
     snapshot: Snapshot
@@ -26,6 +30,30 @@ class Numbered:
     file: str
     row: str
     in_file: bool = True
+    opened: int | None = None
+
+    @contextmanager
+    def found(self, sql: str) -> Iterator[str]:
+        """computed(), for a query that looks for rows of the table."""
+        self.cursor.execute(f"PRAGMA enable_profiling = 'no_output'; SET custom_profiling_settings = '{_FIGURES}'")
+        try:
+            with computed(self.cursor, sql) as name:
+                self.opened = self._opened(json.loads(self.cursor.get_profiling_information(format="json")))
+                self.cursor.execute("PRAGMA disable_profiling")
+                yield name
+        finally:
+            with suppress(duckdb.Error):  # where a query failed, its transaction is to be ended first
+                self.cursor.execute("PRAGMA disable_profiling")
+
+    def _opened(self, operator: Mapping[str, Any]) -> int:
+        """The files of this table that a query has opened, by DuckDB's own figures of it."""
+        said = operator.get("extra_info") or {}
+        names = said.get("Projections") or ()
+        columns = [names] if isinstance(names, str) else names
+        own = operator.get("operator_type") == "TABLE_SCAN" and self.file[1:-1] in columns
+        return (int(said.get("Total Files Read", 0)) if own else 0) + sum(
+            map(self._opened, operator.get("children", ()))
+        )
 
 
 @contextmanager

@@ -148,7 +148,8 @@ def _check_files(
         live: set[tuple[str, bool]] = set()
     else:
         assert snapshot is not None, "only a table that is there has files to remove, or had others"
-        live = {(spelled(f), f.deletion_vector) for f in snapshot.files()}
+        named = {*adds, *marked, *(path for path, _ in removes), *(add["path"] for add in returns)}
+        live = {(name, f.deletion_vector) for name, f in snapshot.files().named(named).items()}
     missed = [path for path, _ in set(removes) - live]
     twice = [path for path, n in Counter([*adds, *marked, *(path for path, _ in removes)]).items() if n > 1]
     twice += [path for path, _ in live - set(removes) if path in adds or any(a["path"] == path for a in returns)]
@@ -229,7 +230,7 @@ def _marks(
         return []
     assert snapshot is not None, "only a table that is there has rows to mark"
     _refuse_append_only(snapshot, new)
-    live = {spelled(file) for file in snapshot.files()}
+    live = snapshot.files().named({spelled(mark.file) for mark in new.marks})
     gone = [spelled(mark.file) for mark in new.marks if spelled(mark.file) not in live]
     if gone:
         raise CommitTaken(f"version {snapshot.version} of table {snapshot.ref}, which has {gone[0]} no longer")

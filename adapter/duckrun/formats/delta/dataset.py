@@ -58,7 +58,7 @@ def filesystem(format: DeltaFormat, ref: TableRef, files: Sequence[ScanFile]) ->
     return fs.PyFileSystem(DeltaStorageHandler(ref.url, format.storage.delta_options(), sizes))
 
 
-def refuse_features(snapshot: Snapshot, files: tuple[ScanFile, ...]) -> None:
+def refuse_features(snapshot: Snapshot, files: Sequence[ScanFile]) -> None:
     """Raise UnsupportedFeature unless the files alone are the table."""
     marked = sum(file.deletion_vector for file in files)
     strange = sorted(snapshot.reader_features - _PLAIN - {"deletionVectors"})

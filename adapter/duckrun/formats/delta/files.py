@@ -2,84 +2,182 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, overload
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
 
-from duckrun.errors import StorageError
-from duckrun.formats.delta.adds import adds_of
+from duckrun.formats.delta.adds import deleted_rows
 from duckrun.formats.delta.data_paths import decoded
-from duckrun.formats.delta.log import partition_string
-from duckrun.formats.delta.newest import Opened
+from duckrun.formats.delta.log import CommitActions, partition_string
+from duckrun.values.data_files import place_of
+from duckrun.values.files import Files
 from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot
 
 if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
     from duckrun.formats.delta.delta import DeltaFormat
 
+_FEW = 1000
+"""Files that stay objects once they were made; of more, half a kilobyte each, they are made anew."""
+_OF_A_FILE = ("path", "size_bytes", "num_records", "partition")
 
-def files_of(form: DeltaFormat, snapshot: Snapshot, table: DeltaTable | None = None) -> tuple[ScanFile, ...]:
+
+class LoggedFiles(Files):
+    """The files that an opening of the log listed, as Arrow has them (path, size_bytes, num_records and partition), and ``newer``
+    ones by the names that the log has for them. ``deleted`` is how many rows the vector of a file deletes, by its name.
+    """
+
+    def __init__(
+        self,
+        location: str,
+        listed: pa.Table,
+        deleted: Mapping[str, int],
+        newer: Mapping[str, ScanFile] = MappingProxyType({}),
+    ) -> None:
+        self._location = location
+        self._listed = listed
+        self._deleted = deleted
+        self._newer = newer
+        self._made: tuple[ScanFile, ...] | None = None
+        self._at: pa.Array | None = None
+
+    def __len__(self) -> int:
+        return len(self._newer) + self._listed.num_rows
+
+    def __iter__(self) -> Iterator[ScanFile]:
+        if self._made is None and len(self) <= _FEW:
+            self._made = tuple(self._each())
+        return self._each() if self._made is None else iter(self._made)
+
+    @overload
+    def __getitem__(self, index: int) -> ScanFile: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[ScanFile, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> ScanFile | tuple[ScanFile, ...]:
+        return tuple(self)[index]
+
+    def __eq__(self, other: object) -> bool:
+        return tuple(self) == tuple(other) if isinstance(other, Iterable) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((self._location, len(self)))
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} files of {self._location}>"
+
+    def named(self, names: Collection[str]) -> dict[str, ScanFile]:
+        found = {name: self._newer[name] for name in names if name in self._newer}
+        return {**self._in_list(names), **found}
+
+    def at(self, places: Collection[str]) -> dict[str, ScanFile]:
+        wanted = set(places)
+        newer = ((place_of(self._location, file), file) for file in self._newer.values())
+        if self._at is None:
+            self._at = self._places()
+        rows = self._listed.filter(pc.is_in(self._at, pa.array(sorted(wanted), pa.string())))
+        listed = ((place_of(self._location, file), file) for file in self._files(rows))
+        return {place: file for part in (listed, newer) for place, file in part if place in wanted}
+
+    def after(self, commits: Iterable[CommitActions]) -> LoggedFiles | None:
+        """The files after some commits; None where a commit removes what is not there, or adds what is, which only a reader of
+        the whole log can judge.
+        """
+        commits = list(commits)
+        if not commits:
+            return self
+        said = {action["path"] for commit in commits for action in (*commit.adds, *commit.removes)}
+        listed = self._in_list(said)
+        live = {**listed, **self._newer}
+        for commit in commits:
+            for remove in commit.removes:
+                gone = live.pop(remove["path"], None)
+                # Of a file with a vector, a remove without it removes nothing.
+                if gone is None or gone.deletion_vector != bool(remove.get("deletionVector")):
+                    return None
+            for add in commit.adds:
+                if add["path"] in live:
+                    return None
+                live[add["path"]] = scan_file(add)
+        left = [name for name, file in listed.items() if live.get(name) is not file]
+        still = self._listed.filter(pc.invert(self._of_names(left))) if left else self._listed
+        newer = {name: file for name, file in live.items() if listed.get(name) is not file}
+        return LoggedFiles(self._location, still, self._deleted, newer)
+
+    # -- from Arrow
+
+    def _each(self) -> Iterator[ScanFile]:
+        yield from reversed(tuple(self._newer.values()))
+        yield from self._files(self._listed)
+
+    def _of_names(self, names: Collection[str]) -> Any:
+        return pc.is_in(self._listed.column("path"), pa.array(names, pa.string()))
+
+    def _in_list(self, names: Collection[str]) -> dict[str, ScanFile]:
+        return {str(file.spelled): file for file in self._files(self._listed.filter(self._of_names(list(names))))}
+
+    def _files(self, rows: pa.Table) -> Iterator[ScanFile]:
+        for batch in rows.to_batches(max_chunksize=_FEW):
+            for row in batch.to_pylist():
+                yield ScanFile(
+                    path=decoded(row["path"]),
+                    size=row["size_bytes"],
+                    partition_values={k: partition_string(v) for k, v in (row.get("partition") or {}).items()},
+                    rows=row["num_records"],
+                    deletion_vector=row["path"] in self._deleted,
+                    deleted_rows=self._deleted.get(row["path"], 0),
+                    spelled=row["path"],
+                )
+
+    def _places(self) -> pa.Array:
+        """Where the listed files lie, as DuckDB's ``filename`` says it."""
+        paths = pa.concat_arrays(self._listed.column("path").chunks or [pa.array([], pa.string())])
+        whole = pc.binary_join_element_wise(self._location, paths, "/")
+        special = pc.match_substring_regex(paths, "%|^/|^[A-Za-z][A-Za-z0-9+.-]*:/")
+        if not pc.any(special).as_py():
+            return whole
+        odd = [_place(self._location, path) for path in paths.filter(special).to_pylist()]
+        return pc.replace_with_mask(whole, special, pa.array(odd, pa.string()))
+
+
+def _place(location: str, path: str) -> str:
+    return place_of(location, ScanFile(decoded(path), 0))
+
+
+def files_of(form: DeltaFormat, snapshot: Snapshot, table: DeltaTable | None = None) -> LoggedFiles:
     """The data files of a version, with what their deletion vectors delete; no data file is opened."""
-    known = snapshot.opened.known if table is None and isinstance(snapshot.opened, Opened) else None
+    known = None if table is not None or snapshot.opened is None else snapshot.opened.known
     if known is not None:
         return known.files(lambda: _read(form, snapshot, form.handle_of(snapshot)))
     return _read(form, snapshot, table or form.handle_of(snapshot))
 
 
-def _read(form: DeltaFormat, snapshot: Snapshot, table: DeltaTable) -> tuple[ScanFile, ...]:
-    rows = _without_statistics(pa.table(table.get_add_actions(flatten=False))).to_pylist()
+def _read(form: DeltaFormat, snapshot: Snapshot, table: DeltaTable) -> LoggedFiles:
+    # Without the bounds of columns, among which may be years that Python has no date for.
+    adds = pa.table(table.get_add_actions(flatten=False))
+    listed = adds.select([name for name in _OF_A_FILE if name in adds.column_names])
+    paths = listed.column("path").cast(pa.string()) if listed.num_rows else pa.chunked_array([], pa.string())
+    listed = listed.set_column(listed.column_names.index("path"), "path", paths)
     marked = "deletionVectors" in snapshot.reader_features
-    deleted = _deleted(form, snapshot, table, [row["path"] for row in rows]) if marked else {}
-    return tuple(
-        ScanFile(
-            path=(path := decoded(row["path"])),
-            size=row["size_bytes"],
-            partition_values={k: partition_string(v) for k, v in (row.get("partition") or {}).items()},
-            rows=row["num_records"],
-            deletion_vector=path in deleted,
-            deleted_rows=deleted.get(path, 0),
-            spelled=row["path"],
-        )
-        for row in rows
+    return LoggedFiles(snapshot.ref.location, listed, deleted_rows(form, snapshot) if marked else {})
+
+
+def scan_file(add: Mapping[str, Any]) -> ScanFile:
+    """A file as the action has it that added it. Source: Delta protocol, Add File."""
+    vector = add.get("deletionVector")
+    return ScanFile(
+        path=decoded(add["path"]),
+        size=add["size"],
+        partition_values={key: value or None for key, value in (add.get("partitionValues") or {}).items()},
+        rows=json.loads(add.get("stats") or "{}").get("numRecords"),
+        deletion_vector=vector is not None,
+        deleted_rows=int(vector["cardinality"]) if vector else 0,
+        spelled=add["path"],
     )
-
-
-def _deleted(form: DeltaFormat, snapshot: Snapshot, table: DeltaTable, paths: list[str]) -> dict[str, int]:
-    try:
-        return _deleted_rows(table, {decoded(path) for path in paths})
-    except DeltaError:
-        # deltalake does not read the vectors of a table with features that it could not write (type widening).
-        adds = adds_of(form, snapshot, set(paths))
-        vectors = {path: add.get("deletionVector") for path, add in adds.items()}
-        return {decoded(path): int(vector["cardinality"]) for path, vector in vectors.items() if vector}
-
-
-def _without_statistics(adds: pa.Table) -> pa.Table:
-    """The add actions without the bounds of columns, among which may be years that Python has no date for."""
-    return adds.drop_columns([name for name in ("min", "max", "null_count") if name in adds.column_names])
-
-
-def _deleted_rows(table: DeltaTable, paths: set[str]) -> dict[str, int]:
-    """How many rows the deletion vector of a file deletes, by the file's path; files without one are left out."""
-    vectors = pa.RecordBatchReader.from_stream(table.deletion_vectors()).read_all()
-    location = table.table_uri.removeprefix("file://").rstrip("/") + "/"
-    found = {}
-    for uri, kept in zip(vectors.column("filepath"), vectors.column("selection_vector"), strict=True):
-        whole = decoded(str(uri.as_py()).removeprefix("file://"))
-        beyond = (
-            whole.removeprefix(decoded(location)),
-            whole.removeprefix(location),
-            whole,
-            f"file:{whole}",
-            f"file://{whole}",
-        )
-        path = next((path for path in beyond if path in paths), None)
-        if path is None:
-            raise StorageError(
-                f"The table at {table.table_uri} has a deletion vector of {uri}, which is none of its files."
-            )
-        found[path] = int(pc.sum(pc.invert(kept.values)).as_py() or 0)
-    return found

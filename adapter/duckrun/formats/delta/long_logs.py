@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from duckrun.formats.delta.log import LOG
 from duckrun.storage.storage import Storage
-from duckrun.values.rows import ScanFile
+from duckrun.values.files import Files
 from duckrun.values.snapshot import Snapshot, TableRef
 
-ListFiles = Callable[[Snapshot], tuple[ScanFile, ...]]
+ListFiles = Callable[[Snapshot], Files]
 
 if TYPE_CHECKING:
     from duckrun.formats.delta.delta import DeltaFormat

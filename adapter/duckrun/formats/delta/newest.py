@@ -7,7 +7,6 @@ as long as the commit holds nothing but plain actions (Delta protocol, Action Re
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -18,10 +17,9 @@ from typing import TYPE_CHECKING, Any
 from deltalake.exceptions import DeltaError
 
 from duckrun.errors import DuckrunError
-from duckrun.formats.delta.data_paths import decoded
+from duckrun.formats.delta.files import LoggedFiles
 from duckrun.formats.delta.log import LOG, CommitActions, parse_commit
 from duckrun.storage.storage import Storage
-from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot, TableRef
 
 if TYPE_CHECKING:
@@ -40,8 +38,6 @@ _KEPT_OPEN = 4
 _COMMIT = re.compile(r"/(\d{20})\.json$")
 _FARTHEST = 100
 """Commits after which a log is opened all the same: readers treat a table with as many since its checkpoint in another way."""
-_MOST_FILES = 20_000
-"""Files of a version that are kept as Python's objects, of half a kilobyte each."""
 
 
 @dataclass
@@ -55,16 +51,16 @@ class Known:
     opened_at: int
     under: str | None = None
     apps: Mapping[str, int | None] = field(default_factory=dict)
-    listing: tuple[tuple[ScanFile, ...], tuple[CommitActions, ...]] | None = None
+    listing: tuple[LoggedFiles, tuple[CommitActions, ...]] | None = None
     definition: DeltaDefinition | None = None
     protocol: Protocol | None = None
 
-    def files(self, read: Callable[[], tuple[ScanFile, ...]]) -> tuple[ScanFile, ...]:
+    def files(self, read: Callable[[], LoggedFiles]) -> LoggedFiles:
         """The files, by ``read`` where they do not follow from what is known."""
-        files = None if self.listing is None else _applied(*self.listing)
+        files = None if self.listing is None else self.listing[0].after(self.listing[1])
         if files is None:
             files = read()
-        self.listing = (files, ()) if len(files) <= _MOST_FILES else None
+        self.listing = (files, ())
         return files
 
     def after(self, mark: str, actions: CommitActions) -> Known:
@@ -244,40 +240,6 @@ def moved(handle: DeltaTable | None, version: int) -> DeltaTable | None:
 def _is_plain(snapshot: Snapshot) -> bool:
     features = snapshot.reader_features | snapshot.writer_features
     return not snapshot.long_log and features <= _PLAIN and not any(name in snapshot.properties for name in _NOT_PLAIN)
-
-
-def _applied(files: tuple[ScanFile, ...], commits: Sequence[CommitActions]) -> tuple[ScanFile, ...] | None:
-    """The files after some commits, the newest first; None where a commit removes what is not there, which only a reader of
-    the whole log can judge.
-    """
-    if not commits:
-        return files
-    live = {file.spelled: file for file in reversed(files)}
-    for commit in commits:
-        for remove in commit.removes:
-            gone = live.pop(remove["path"], None)
-            # Of a file with a vector, a remove without it removes nothing.
-            if gone is None or gone.deletion_vector != bool(remove.get("deletionVector")):
-                return None
-        for add in commit.adds:
-            if add["path"] in live:
-                return None
-            live[add["path"]] = scan_file(add)
-    return tuple(reversed(live.values()))
-
-
-def scan_file(add: Mapping[str, Any]) -> ScanFile:
-    """A file as the action has it that added it. Source: Delta protocol, Add File."""
-    vector = add.get("deletionVector")
-    return ScanFile(
-        path=decoded(add["path"]),
-        size=add["size"],
-        partition_values={key: value or None for key, value in (add.get("partitionValues") or {}).items()},
-        rows=json.loads(add.get("stats") or "{}").get("numRecords"),
-        deletion_vector=vector is not None,
-        deleted_rows=int(vector["cardinality"]) if vector else 0,
-        spelled=add["path"],
-    )
 
 
 def _name(version: int) -> str:

@@ -28,6 +28,7 @@ class DuckrunResponse(AdapterResponse):
     files_added: int | None = None
     files_removed: int | None = None
     files_marked: int | None = None
+    files_pruned: int | None = None
     bytes_added: int | None = None
     seconds: float | None = None
     memory: dict[str, int] | None = None

@@ -49,7 +49,7 @@ def matching(cursor: duckdb.DuckDBPyConnection, predicate: str | None, *expressi
     """
     if predicate is None or has_subquery(predicate, *expressions) or not is_steady(predicate, cursor):
         return EVERYTHING
-    return _asked(cursor, "a predicate", lambda rows: f"SELECT 1 FROM ({rows}) AS target WHERE ({predicate}) IS TRUE")
+    return _asked(cursor, "a predicate", lambda rows: f"SELECT 1 FROM ({rows}) AS target WHERE ({predicate})")
 
 
 def joined(cursor: duckdb.DuckDBPyConnection, source: str, on: str, where: str | None = None) -> Read:
@@ -58,8 +58,8 @@ def joined(cursor: duckdb.DuckDBPyConnection, source: str, on: str, where: str |
         return EVERYTHING
 
     def sql(rows: str) -> str:
-        held = f"SELECT * FROM ({rows}) AS target" + ("" if where is None else f" WHERE ({where}) IS TRUE")
-        return f"SELECT 1 FROM ({held}) AS target JOIN ({source}) AS source ON ({on}) IS TRUE"
+        held = f"SELECT * FROM ({rows}) AS target" + ("" if where is None else f" WHERE ({where})")
+        return f"SELECT 1 FROM ({held}) AS target JOIN ({source}) AS source ON ({on})"
 
     return _asked(cursor, "keys", sql)
 
@@ -141,12 +141,12 @@ def meets_commit(transaction: Transaction, other: CommitRecord, read: Read) -> b
         form = transaction.lake.format
         before, after = (form.snapshot(transaction.ref, version) for version in (other.version - 1, other.version))
         for snapshot, named, opposite in ((after, added, before), (before, removed, after)):
-            files = [f for f in snapshot.files() if f.spelled in named]
+            files = list(snapshot.files().named(named).values())
             if len(files) < len(named):
                 return True
             # a file on both sides has another deletion vector: the rows that only one of them has are what changed
-            again = [f for f in opposite.files() if f.spelled in named]
-            alone = [f for f in files if f.spelled not in {f.spelled for f in again}]
+            both = opposite.files().named(named)
+            again, alone = list(both.values()), [f for f in files if f.spelled not in both]
             if (alone and read.meets(snapshot, alone, None)) or (again and read.meets(snapshot, again, opposite)):
                 return True
     except (DuckrunError, duckdb.Error) as error:
