@@ -32,3 +32,12 @@ def place_of(location: str, file: ScanFile) -> str:
     if not is_absolute(file.path):
         return f"{location}/{file.path}"
     return re.sub(r"^file:/+", "/", file.path)
+
+
+def literally(place: str) -> str:
+    """A place that read_parquet() takes letter by letter, and not for a pattern.
+
+    >>> literally("/lake/a[1]*.parquet")
+    '/lake/a[[]1][*].parquet'
+    """
+    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in place)

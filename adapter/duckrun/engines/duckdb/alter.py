@@ -5,7 +5,7 @@ from __future__ import annotations
 import duckdb
 
 from duckrun.engines.duckdb.change import counted
-from duckrun.engines.duckdb.rows_to_write import order_by, types_of
+from duckrun.engines.duckdb.rows_to_write import types_of
 from duckrun.engines.duckdb.source import Rows
 from duckrun.engines.duckdb.target import altered, rows_of
 from duckrun.engines.duckdb.writers import staged
@@ -27,6 +27,5 @@ def count_breaking(
 def rewritten(snapshot: Snapshot, alteration: Alteration, cursor: duckdb.DuckDBPyConnection) -> tuple[StagedFile, ...]:
     """All rows in their new form, as files that no reader sees before they are committed."""
     target, after = altered(snapshot, alteration), alteration.after
-    sql = rows_of(target, cursor) + order_by(after.sort_by)
-    rows = Rows(cursor, sql, types_of(target, cursor))
+    rows = Rows(cursor, rows_of(target, cursor), types_of(target, cursor), order=tuple(after.sort_by))
     return staged.stage(rows, snapshot.ref, after.partition_columns, properties=after.properties)

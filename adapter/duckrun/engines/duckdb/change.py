@@ -17,7 +17,7 @@ from duckrun.engines.data_files import file_properties
 from duckrun.engines.duckdb.places import Numbered, computed, numbered
 from duckrun.engines.duckdb.pruning import key_ranges
 from duckrun.engines.duckdb.returning import give_back
-from duckrun.engines.duckdb.rows_to_write import order_by, refuse_outside, types_of
+from duckrun.engines.duckdb.rows_to_write import refuse_outside, types_of
 from duckrun.engines.duckdb.source import Rows
 from duckrun.engines.duckdb.steady import is_steady
 from duckrun.engines.duckdb.target import definition_of, target_of, written_anew
@@ -27,9 +27,8 @@ from duckrun.engines.fit import castable_columns
 from duckrun.engines.tables import REWRITTEN
 from duckrun.errors import DuplicateSourceKeys, InvalidConfig, LostRows, repeated_keys
 from duckrun.formats.format import Marked, NewCommit, RowCounts
-from duckrun.sql.names import columns_of, fresh_name, quote_identifier, quote_literal
+from duckrun.sql.names import columns_of, fresh_name, quote_identifier
 from duckrun.sql.typed import partition_literal
-from duckrun.values.data_files import place
 from duckrun.values.partition_values import partition_key
 from duckrun.values.rows import Commit, DeleteInsertSpec, ScanFile, StagedFile, counted_rows
 from duckrun.values.snapshot import Snapshot
@@ -231,8 +230,7 @@ def rewritten(job: Job, table: Numbered, changes: str, added: Rows | None, reaso
     taken = _taken(table, changes)
     anew, marks, gone = _parted(job, table, taken)
     names = ", ".join(quote_identifier(c) for c in snapshot.schema.names)
-    places = ", ".join(quote_literal(place(snapshot.ref, f)) for f in anew)
-    inside = f"SELECT * FROM ({table.sql}) WHERE {table.file} IN ({places})"
+    inside = table.of_files(anew)
     selects = []
     if anew:
         same = f"kept.{table.file} = hit.{table.file} AND kept.{table.row} = hit.{table.row}"
@@ -241,8 +239,9 @@ def rewritten(job: Job, table: Numbered, changes: str, added: Rows | None, reaso
         selects.append(f"SELECT {names} FROM ({added.sql})")
     files: tuple[StagedFile, ...] = ()
     if selects:
-        sql = f"SELECT * FROM ({' UNION ALL '.join(selects)}){order_by(sort_order(snapshot.properties))}"
-        rows = Rows(cursor, sql, types_of(snapshot, cursor), added is not None and added.one_shot)
+        one_shot = added is not None and added.one_shot
+        order = tuple(sort_order(snapshot.properties))
+        rows = Rows(cursor, " UNION ALL ".join(selects), types_of(snapshot, cursor), one_shot, order)
         properties = file_properties(job.spec, snapshot.properties)
         files = staged.stage(rows, snapshot.ref, snapshot.partition_columns, properties=properties)
     inserted, updated, deleted = counts

@@ -14,8 +14,8 @@ import duckdb
 
 from duckrun.engines.data_files import file_size
 from duckrun.engines.duckdb.change import counted, whole_files
-from duckrun.engines.duckdb.rows_to_write import order_by, types_of
-from duckrun.engines.duckdb.source import Rows
+from duckrun.engines.duckdb.rows_to_write import types_of
+from duckrun.engines.duckdb.source import Rows, order_by
 from duckrun.engines.duckdb.writers import staged
 from duckrun.engines.duckdb.writers.reads import NOTHING
 from duckrun.errors import InvalidConfig

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,9 @@ from typing import Any
 import duckdb
 
 from duckrun.engines.duckdb.target import rows_of
-from duckrun.sql.names import fresh_name, quote_identifier
+from duckrun.sql.names import fresh_name, quote_identifier, quote_literal
+from duckrun.values.data_files import place
+from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot
 
 _FIGURES = json.dumps({"OPERATOR_NAME": "true", "OPERATOR_TYPE": "true", "EXTRA_INFO": "true"})
@@ -44,6 +46,15 @@ class Numbered:
         finally:
             with suppress(duckdb.Error):  # where a query failed, its transaction is to be ended first
                 self.cursor.execute("PRAGMA disable_profiling")
+
+    def of_files(self, files: Sequence[ScanFile]) -> str:
+        """The same of the rows of some files, which alone are opened where the rows of files can be read so."""
+        if len(files) == len(self.snapshot.files()):
+            return self.sql
+        if not self.in_file:
+            places = ", ".join(quote_literal(place(self.snapshot.ref, f)) for f in files)
+            return f"SELECT * FROM ({self.sql}) WHERE {self.file} IN ({places})"
+        return rows_of(self.snapshot, self.cursor, files=files, file=self.file[1:-1], row=self.row[1:-1])
 
     def _opened(self, operator: Mapping[str, Any]) -> int:
         """The files of this table that a query has opened, by DuckDB's own figures of it."""

@@ -116,14 +116,14 @@ def fitted(
     columns = ", ".join(
         f"{checked[name]} AS {quote_identifier(name)}" if name in checked else quote_identifier(name) for name in filled
     )
-    order = order_by(_sort_order(ref, filled, spec, table_order))
-    sql = f"SELECT {columns} FROM (SELECT {casts} FROM ({rows.sql})) AS {_ROWS}{order}"
+    order = _sort_order(ref, filled, spec, table_order)
+    sql = f"SELECT {columns} FROM (SELECT {casts} FROM ({rows.sql})) AS {_ROWS}"
     if rows.one_shot:  # binding it must not read it
         types = {name: duckdb.type(kind) for name, (_, kind) in filled.items()}
     else:
         relation = rows.cursor.sql(sql)
         types = dict(zip(relation.columns, relation.types, strict=True))
-    return Rows(rows.cursor, sql, types, rows.one_shot)
+    return Rows(rows.cursor, sql, types, rows.one_shot, order)
 
 
 def _cast(name: str, source: str | None, kind: str, rows: Rows) -> str:
@@ -161,11 +161,6 @@ def _sort_order(ref: TableRef, filled: Filled, spec: WriteSpec | None, table_ord
             raise InvalidConfig(f"Table {ref}: sort_by names {', '.join(unknown)}, which is no column.")
         return spec.sort_by
     return tuple(c for c in table_order if c in filled)
-
-
-def order_by(columns: tuple[str, ...]) -> str:
-    """An ORDER BY clause, or nothing."""
-    return " ORDER BY " + ", ".join(quote_identifier(c) for c in columns) if columns else ""
 
 
 def refuse_outside(ref: TableRef, rows: Rows, within: str, asked: str) -> None:

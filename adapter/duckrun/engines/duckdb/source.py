@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,15 +44,21 @@ class SqlOnCursor:
 
 @dataclass
 class Rows:
-    """Rows to write: a SELECT that runs on ``cursor``. ``one_shot`` rows can be read a single time."""
+    """Rows to write: a SELECT that runs on ``cursor``. ``one_shot`` rows can be read a single time. Files hold them by ``order``."""
 
     cursor: duckdb.DuckDBPyConnection
     sql: str
     types: dict[str, Any]
     one_shot: bool = False
+    order: tuple[str, ...] = ()
+
+    def ordered(self, first: Sequence[str] = ()) -> str:
+        """The SELECT in this order, behind that of some columns which come ``first``."""
+        columns = [*first, *(column for column in self.order if column not in first)]
+        return f"SELECT * FROM ({self.sql}){order_by(columns)}"
 
     def relation(self) -> duckdb.DuckDBPyRelation:
-        return self.cursor.sql(self.sql)
+        return self.cursor.sql(self.ordered())
 
 
 @contextmanager
@@ -288,4 +294,9 @@ def spool(rows: Rows) -> Rows:
     """The same rows in a temporary table of the cursor, which spills to disk: they can be read again."""
     name = f"__duckrun_spool_{uuid.uuid4().hex}"
     rows.cursor.execute(f"CREATE TEMP TABLE {quote_identifier(name)} AS {rows.sql}")
-    return Rows(rows.cursor, f"SELECT * FROM {quote_identifier(name)}", rows.types)
+    return Rows(rows.cursor, f"SELECT * FROM {quote_identifier(name)}", rows.types, order=rows.order)
+
+
+def order_by(columns: Sequence[str]) -> str:
+    """An ORDER BY clause, or nothing."""
+    return " ORDER BY " + ", ".join(quote_identifier(c) for c in columns) if columns else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 
 import duckdb
@@ -13,7 +13,7 @@ from duckrun.engines.duckdb.source import Rows, schema_of_types
 from duckrun.engines.duckdb.types import store_all
 from duckrun.formats.format import Alteration, Format, TableDefinition
 from duckrun.sql.names import quote_identifier
-from duckrun.values.rows import SchemaMode
+from duckrun.values.rows import ScanFile, SchemaMode
 from duckrun.values.snapshot import Snapshot
 
 
@@ -58,9 +58,16 @@ def written_anew(snapshot: Snapshot) -> bool:
 
 
 def rows_of(
-    snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection, *, file: str | None = None, row: str | None = None
+    snapshot: Snapshot,
+    cursor: duckdb.DuckDBPyConnection,
+    *,
+    files: Sequence[ScanFile] | None = None,
+    file: str | None = None,
+    row: str | None = None,
 ) -> str:
-    """SELECT of every row in the table's new schema; ``file`` and ``row`` are names of columns that say which row it is."""
+    """SELECT of every row, or of those of some ``files``, in the table's new schema; ``file`` and ``row`` are names of columns that
+    say which row it is.
+    """
     names = [quote_identifier(c) for c in snapshot.schema.names]
     if isinstance(snapshot, Target):
         kinds = types_of(snapshot, cursor)
@@ -69,4 +76,4 @@ def rows_of(
             for new, old in snapshot.alteration.columns.items()
         ]
     names += [quote_identifier(name) for name in (file, row) if name is not None]
-    return f"SELECT {', '.join(names)} FROM {snapshot.scan_sql(file=file, row=row)}"
+    return f"SELECT {', '.join(names)} FROM {snapshot.scan_sql(files=files, file=file, row=row)}"

@@ -19,7 +19,7 @@ from duckrun.sql.names import fresh_name, quote_identifier, quote_literal
 from duckrun.sql.typed import partition_literal, sql_type
 from duckrun.values.changes import FEED_WEIGHTS, Step, Weighed, WeighedRead
 from duckrun.values.columns import holds
-from duckrun.values.data_files import place
+from duckrun.values.data_files import literally, place
 
 _ROW = "file_row_number"
 _CHANGE_TYPE = "_change_type"
@@ -111,10 +111,10 @@ class _Parts:
         """SQL behind FROM for the rows of files, with the place of each."""
         options = f"union_by_name => true, hive_partitioning => false, filename => {quote_literal(self._file)}"
         if self._counted is None:
-            listed = ", ".join(quote_literal(_literally(each)) for each in places)
+            listed = ", ".join(quote_literal(literally(each)) for each in places)
             return f"read_parquet([{listed}], {options}, {_ROW} => true)"
         row = f"row_number() OVER () - 1 AS {quote_identifier(self._counted)}"
-        each = (f"SELECT *, {row} FROM read_parquet({quote_literal(_literally(place))}, {options})" for place in places)
+        each = (f"SELECT *, {row} FROM read_parquet({quote_literal(literally(place))}, {options})" for place in places)
         return f"({' UNION ALL BY NAME '.join(each)})"
 
     def _columns(self, found: dict[str, Any], *, feed: bool) -> Iterator[str]:
@@ -200,18 +200,13 @@ def _types(cursor: duckdb.DuckDBPyConnection, source: str) -> dict[str, Any]:
     return dict(zip(relation.columns, relation.types, strict=True))
 
 
-def _literally(path: str) -> str:
-    """A path that read_parquet() takes letter by letter, and not for a pattern."""
-    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in path)
-
-
 def _alike(cursor: duckdb.DuckDBPyConnection, places: Sequence[str], stored: pa.Schema) -> list[list[str]]:
     """The files in groups that can be read together: moments that one file has with a zone and another without would be taken for
     those of the session's zone.
     """
     if not any(holds(field.type, lambda kind: pa.types.is_timestamp(kind) and kind.tz is not None) for field in stored):
         return [list(places)]
-    listed = ", ".join(quote_literal(_literally(each)) for each in places)
+    listed = ", ".join(quote_literal(literally(each)) for each in places)
     found = cursor.execute(
         f"SELECT file_name, bool_or(type = 'INT96') FROM parquet_schema([{listed}]) GROUP BY file_name"
     ).fetchall()

@@ -210,8 +210,14 @@ class Job:
         if key not in self._staged:
             self._refuse_second_reading(rows)
             properties = file_properties(self.spec, {} if table is None else table.properties)
-            self._staged[key] = staged.stage(rows, self.transaction.ref, partition_by, properties=properties)
+            self._staged[key] = staged.stage(
+                rows, self.transaction.ref, partition_by, properties=properties, partitions=self._partitions_of(table)
+            )
         return self._staged[key] if rows.one_shot else self._staged.pop(key)
+
+    def _partitions_of(self, table: TableDefinition | Snapshot | None) -> int:
+        """How many partitions a table has, at most."""
+        return len(table.files()) if isinstance(table, Snapshot) and table.partition_columns else 0
 
     def kept(self, rows: Rows) -> Rows:
         """Rows that can be read again; a stream is put on disk by the first attempt."""

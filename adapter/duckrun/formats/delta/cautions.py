@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _PHYSICAL = b"delta.columnMapping.physicalName"
 _CHANGES = b"delta.typeChanges"
-_OURS = re.compile(
+OURS = re.compile(
     r"(?:^|/)part-(?:[0-9a-f]{12}-)?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?:_\d+)?-c000[^/]*\.parquet$"
 )
 """Files of our own writer, whose log entries have no bounds of long decimals, and whose lists are laid out as Parquet says."""
@@ -117,7 +117,7 @@ def _leaf_is_rounded(
     low, high, nulls = (_deeper(bounds[name], path) for name in ("min", "max", "null_count"))
     for i, (name, rows) in enumerate(zip(adds.column("path"), adds.column("num_records"), strict=True)):
         found = [values[i] for values in (low, high) if values is not None and values[i] is not None]
-        if len(found) < 2 and not _OURS.search(name.as_py()):
+        if len(found) < 2 and not OURS.search(name.as_py()):
             all_null = nulls is not None and rows.as_py() is not None and nulls[i] == rows.as_py()
             if not all_null and rows.as_py() != 0:
                 return True
@@ -162,7 +162,7 @@ def _legacy(form: DeltaFormat, snapshot: Snapshot, columns: Sequence[pa.Field]) 
 
 
 def _strange(form: DeltaFormat, snapshot: Snapshot, patterns: dict[str, re.Pattern[str]]) -> Iterator[frozenset[str]]:
-    files = [f for f in snapshot.files() if not _OURS.search(f.path)]
+    files = [f for f in snapshot.files() if not OURS.search(f.path)]
     where = {place(snapshot.ref, f): f for f in files}
     if len(_laid_out) > _KEPT:
         _laid_out.clear()

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import pyarrow as pa
 
 from duckrun.errors import StorageError, UnsupportedFeature
-from duckrun.formats.delta.cautions import physical
+from duckrun.formats.delta.cautions import OURS, physical
 from duckrun.formats.format import Attach
 from duckrun.sql.names import fresh_name, quote_identifier, quote_literal
 from duckrun.sql.raising import raising
 from duckrun.sql.typed import partition_literal, sql_type
-from duckrun.values.data_files import place as place_in
+from duckrun.values.data_files import literally, place as place_in
 from duckrun.values.names import url_of
 from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot
 
 _NUMBER = "file_row_number"
+_WIDENED = b"delta.typeChanges"
+_PLAIN = (
+    pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean, pa.types.is_string, pa.types.is_binary,
+    pa.types.is_date, pa.types.is_timestamp,
+)  # fmt: skip
+_SPARKS = re.compile(r"(?:^|/)part-\d{5}-[0-9a-f-]{36}[^/]*\.parquet\Z|" + OURS.pattern)
 
 
 def scan_sql(
@@ -38,8 +45,12 @@ def scan_sql(
     if place is None and (moved or legacy or files is not None):
         place = fresh_name("filename", schema.names)
     numbered = row is not None or bool(legacy)
+    alone = files is not None and are_plain(snapshot, files)
     source = None
-    if attach is not None and snapshot.long_log and place is None and not numbered:
+    if alone:
+        source = _read(snapshot, files or (), str(place), numbered=numbered)
+        moved = bool(snapshot.partition_columns)
+    elif attach is not None and snapshot.long_log and place is None and not numbered:
         source = attach(snapshot.ref.location, snapshot.version, snapshot.long_log)
     if source is None:
         options = "" if place is None else f", filename => {quote_literal(place)}"
@@ -47,9 +58,9 @@ def scan_sql(
         source = (
             f"delta_scan({quote_literal(url_of(snapshot.ref.location))}, version => {int(snapshot.version)}{options})"
         )
-    if numbered:  # the number is no part of *
+    if numbered and not alone:  # the number is no part of *
         source = f"(SELECT *, {_NUMBER} FROM {source})"
-    if files is not None:
+    if files is not None and not alone:
         inside = ", ".join(quote_literal(place_in(snapshot.ref, f)) for f in files) or "NULL"
         source = f"(SELECT * FROM {source} WHERE {quote_identifier(str(place))} IN ({inside}))"
     if moved:
@@ -62,6 +73,45 @@ def scan_sql(
     names += "" if file is None else f", {quote_identifier(file)}"
     names += "" if row is None else f", {_NUMBER} AS {quote_identifier(row)}"
     return f"(SELECT {names} FROM {source})"
+
+
+def are_plain(snapshot: Snapshot, files: Sequence[ScanFile]) -> bool:
+    """True if plain read_parquet() gives the rows of some files as the table has them. delta_scan() opens every file of a version, also
+    where a filter names the few that are asked for.
+    """
+    schema = snapshot.stored_schema
+    stored = [field for field in schema if field.name not in snapshot.partition_columns]
+    kinds = [field.type for field in stored]
+    instants = any(pa.types.is_timestamp(kind) and kind.tz is not None for kind in kinds)  # INT96, of older writers
+    writers = OURS if instants else _SPARKS
+    return (
+        not is_mapped(schema)
+        and all(any(fits(kind) for fits in _PLAIN) for kind in kinds)
+        and not any(_WIDENED in (field.metadata or {}) for field in stored)
+        and not any("." in name or name.lower() == _NUMBER for name in schema.names)
+        and not any(file.deletion_vector or not writers.search(file.path) for file in files)
+    )
+
+
+def _read(snapshot: Snapshot, files: Sequence[ScanFile], place: str, *, numbered: bool) -> str:
+    """The rows of plain files, in the table's columns, with the place of each; those that no file has, and the partitions, are NULL."""
+    columns = [f"CAST(NULL AS {sql_type(f.type)}) AS {quote_identifier(f.name)}" for f in snapshot.stored_schema]
+    columns.append(f"CAST(NULL AS VARCHAR) AS {quote_identifier(place)}")
+    columns += [f"CAST(NULL AS BIGINT) AS {_NUMBER}"] * numbered
+    nothing = f"SELECT {', '.join(columns)} WHERE false"
+    if not files:
+        return f"({nothing})"
+    listed = ", ".join(quote_literal(literally(place_in(snapshot.ref, f))) for f in files)
+    options = f"union_by_name => true, hive_partitioning => false, filename => {quote_literal(place)}"
+    options += f", {_NUMBER} => true" if numbered else ""
+    own = [
+        f"CAST({name} AS {sql_type(f.type)}) AS {name}"
+        for f in snapshot.stored_schema
+        for name in [quote_identifier(f.name)]
+    ]
+    own += [quote_identifier(place), *([_NUMBER] * numbered)]
+    read = f"{nothing} UNION ALL BY NAME SELECT * FROM read_parquet([{listed}], {options})"
+    return f"(SELECT {', '.join(own)} FROM ({read}))"
 
 
 def is_mapped(schema: pa.Schema) -> bool:
