@@ -275,11 +275,13 @@ class Format(Protocol):
         file: str | None = None,
         row: str | None = None,
         attach: Attach | None = None,
+        named: bool = False,
     ) -> str:
         """DuckDB's SQL behind FROM for the rows of a snapshot, or of some of its files: the table's columns, and no other.
 
         ``file`` and ``row`` are the names of two more columns: the file of each row, and its number in it. No column of the
-        table has these names. ``attach`` is that of the instance which may read the rows more than once. Raises UnsupportedFeature
+        table has these names. ``attach`` is that of the instance which may read the rows more than once. ``named``: the text says of which table and
+        version the rows are, also where their files could be read without it. Raises UnsupportedFeature
         for a table that DuckDB cannot read.
         """
 

@@ -156,7 +156,7 @@ class DuckDBEngine(Engine):
         return self._frame(select_sql(self._scan_sql(snapshot), spec, snapshot.schema.names, str(snapshot.ref)))
 
     def open(self, planned: Scan) -> LazyRows:
-        source = self.lake.format.scan_sql(planned.snapshot(), files=planned.files)
+        source = self.lake.format.scan_sql(planned.snapshot(), files=planned.files, named=True)
         return self._frame(select_sql(source, planned.spec, planned.schema.names, str(planned.ref)))
 
     def weighed(self, read: WeighedRead, query: Callable[[str], str]) -> LazyRows:

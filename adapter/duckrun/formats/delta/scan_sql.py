@@ -34,6 +34,7 @@ def scan_sql(
     file: str | None = None,
     row: str | None = None,
     attach: Attach | None = None,
+    named: bool = False,
 ) -> str:
     """See Format.scan_sql(). With ``row`` the table has no column that is called file_row_number.
 
@@ -45,7 +46,7 @@ def scan_sql(
     if place is None and (moved or legacy or files is not None):
         place = fresh_name("filename", schema.names)
     numbered = row is not None or bool(legacy)
-    alone = files is not None and are_plain(snapshot, files)
+    alone = files is not None and not named and are_plain(snapshot, files)
     source = None
     if alone:
         source = _read(snapshot, files or (), str(place), numbered=numbered)
