@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -145,6 +146,9 @@ def test_a_full_disk_leaves_nothing_of_the_write_that_met_it(source: str, layout
     lines = done.stdout.splitlines()
     assert len(lines) == 6 and lines[-1] == "[{'n': 2}]", done.stdout
     assert all("the disk is full" in line and f"main.{line.split()[0]}" in line for line in lines[:5]), done.stdout
+    said = r"(?:200\.0 KB of this write's files were there and it needs more, )?[0-9.]+ [KMGT]B are free"
+    assert all(re.search(said, line) for line in lines[:5]), done.stdout
+    assert ("needs more" in done.stdout) == (layout == "partitioned"), "of a single file DuckDB leaves nothing"
     after = sorted(str(p) for p in (root / "main" / "kept").rglob("*") if p.is_file())
     assert set(before) <= set(after) and len(after) == len(before) + 2, "one more file, and its commit"
     assert not (root / "main" / "new").exists()

@@ -44,10 +44,15 @@ def said(error: object) -> str:
     return " ".join((text[: found.start()] if found else text).split()).rstrip(". ")[:600]
 
 
+def is_full(error: object) -> bool:
+    """True for what a library says of a disk without room."""
+    return _FULL.search(str(error)) is not None
+
+
 def storage_error(error: object, what: str) -> StorageError | None:
     """A library's error as ours, which begins with ``what`` was done; None where it is not about the storage."""
     text = str(error)
-    if _FULL.search(text):
+    if is_full(error):
         return StorageError(
             f"{what}: the disk is full, or a limit on its use is reached ({said(error)}). Nothing was committed; make room and run this "
             "again."

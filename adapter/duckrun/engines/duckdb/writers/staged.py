@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -10,8 +11,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 
+from duckrun.display.units import readable_bytes
 from duckrun.engines.data_files import file_size
 from duckrun.engines.duckdb.source import Rows, schema_of_types
 from duckrun.engines.duckdb.writers.reads import Read, may_go_on_top
@@ -19,6 +22,7 @@ from duckrun.errors import StorageError, UnsupportedFeature
 from duckrun.formats.format import CommitRecord, NewCommit
 from duckrun.run.transaction import Transaction
 from duckrun.sql.names import quote_identifier, quote_literal
+from duckrun.storage.trouble import is_full, said
 from duckrun.values.columns import leaves
 from duckrun.values.data_files import is_absolute
 from duckrun.values.layout import CODECS, codec_of
@@ -188,14 +192,35 @@ def _whole(ref: TableRef, token: str) -> Iterator[None]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         yield
-    except BaseException:
-        for part in folder.rglob(f"*part-{token}-*"):
+    except BaseException as error:
+        parts = list(folder.rglob(f"*part-{token}-*"))
+        written = sum(part.stat().st_size for part in parts)
+        for part in parts:
             part.unlink(missing_ok=True)
+        told = _full(error, ref, written)
         if made:
             for empty in (*sorted((p for p in folder.rglob("*") if p.is_dir()), reverse=True), folder):
                 with suppress(OSError):
                     empty.rmdir()
+        if told is not None:
+            raise told from error
         raise
+
+
+def _full(error: BaseException, ref: TableRef, written: int) -> StorageError | None:
+    """The error of a disk that is full, with what the write needs of it and what is free."""
+    if not isinstance(error, duckdb.Error | OSError) or not is_full(error):
+        return None
+    free = shutil.disk_usage(next(folder for folder in Path(ref.location).parents if folder.is_dir())).free
+    needed = (
+        f"{readable_bytes(written, decimal=True)} of this write's files were there and it needs more, "
+        if written
+        else ""
+    )
+    return StorageError(
+        f"table {ref}: the disk is full, or a limit on its use is reached: {needed}{readable_bytes(free, decimal=True)} are free now that its "
+        f"files are gone ({said(error)}). Nothing was committed; make room and run this again."
+    )
 
 
 def _log_value(column: str, kind: Any) -> str:
