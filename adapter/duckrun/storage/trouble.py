@@ -14,6 +14,7 @@ _XML = re.compile(
     r"<\?xml.*?<Code>(?P<code>[^<]*)</Code>.*?<Message>(?P<message>[^<]*)</Message>.*?</Error>", re.DOTALL
 )
 _JAVA_CAUSE = re.compile(r"^Caused by: [\w.$]+: (.+)$", re.MULTILINE)
+_VECTOR = re.compile(r"[^\s\"'`]*deletion_vector_[0-9a-f-]+\.bin")
 _FILE = re.compile(r"[\"'`]([^\"'`\n]+\.parquet)|([^\s\"'`]+\.parquet)")
 
 _FULL = re.compile(
@@ -77,6 +78,12 @@ def storage_error(error: object, what: str) -> StorageError | None:
     file = _FILE.search(text)
     name = (file[1] or file[2]) if file else None
     way_out = "Nothing was committed. Put it back from a copy of the table, or read or restore a version that does without it (history())."
+    vector = _VECTOR.search(text)
+    if vector is not None and (_MISSING.search(text) or "Deletion Vector error" in text):
+        state = "is gone" if _MISSING.search(text) else "is damaged"
+        return StorageError(
+            f"{what}: {vector[0]}, which says what rows of a data file are deleted, {state} ({said(error)}). {way_out}"
+        )
     if _DAMAGED.search(text):
         return StorageError(
             f"{what}: {name or 'a data file'} is damaged, or is no Parquet file ({said(error)}). {way_out}"
