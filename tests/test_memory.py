@@ -84,7 +84,7 @@ def test_the_shares_of_a_merge_and_of_the_process_itself_stay_below_the_limit(
 
 def test_of_a_small_budget_duckdb_gets_what_it_needs_first(machine: dict[str, int]) -> None:
     machine["free"] = 64 * GB
-    arbiter = Arbiter(memory.psutil.Process().memory_info().rss + 400 * 1024**2)
+    arbiter = Arbiter(memory.psutil.Process().memory_info().rss + 480 * 1024**2)
     limit = arbiter.instance_limit(beside_delta_rs=True)
     assert limit == 256 * 1024**2
     assert 1 <= memory.threads_within(limit) <= 2
@@ -213,3 +213,36 @@ def test_writing_four_times_the_rows_takes_the_same_memory(root: Path, how: str)
     grown = large["peak"] - small["peak"]
     assert grown < 200 * 1024**2, f"{grown / 1024**2:.0f} MB more for four times the rows: {small} {large}"
     assert abs(large["reported"] - large["peak"]) < 100 * 1024**2
+
+
+CHANGES = """
+import json, sys
+import duckrun
+from duckrun import SQL, DeleteSpec, MergeSpec, WriteSpec
+
+root, rows = sys.argv[1], int(sys.argv[2])
+text = "SELECT i AS id, hash(i) % 1000 AS g, hash(i)::VARCHAR || hash(i + 1)::VARCHAR || hash(i + 2)::VARCHAR AS a, random() AS x, md5(i::VARCHAR) AS m FROM range({rows}) r(i)"
+source = text.format(rows=rows)
+some = SQL(f"SELECT * REPLACE ('changed' AS m) FROM ({source}) WHERE hash(id, 3) % 100 = 1")
+with duckrun.connect(root, memory_limit="600MB") as s:
+    jobs = {
+        "full write": lambda: s.execute("t", WriteSpec("overwrite"), SQL(source)),
+        "merge by copy": lambda: s.execute("t", MergeSpec(("id",)), some),
+        "merge by vectors": lambda: s.execute("t", MergeSpec(("id",), merge_mode="deletion_vectors"), some),
+        "delete": lambda: s.execute("t", DeleteSpec("hash(id, 5) % 100 = 1")),
+        "sorted": lambda: s.execute("sorted", WriteSpec("overwrite", sort_by=("a",)), SQL(source)),
+        "partitions": lambda: s.execute("parts", WriteSpec("overwrite", partition_by=("g",)), SQL(source)),
+    }
+    print(json.dumps({name: job().peak_bytes for name, job in jobs.items()}))
+"""
+
+
+@pytest.mark.slow
+def test_every_kind_of_write_keeps_to_a_limit_that_its_rows_are_three_times_of(root: Path) -> None:
+    """Twelve million rows are 1.6 GB in memory; the partitions are a thousand, in no order."""
+    command = [sys.executable, "-c", CHANGES, str(root), "12000000"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=dict(os.environ))
+    assert done.returncode == 0, done.stderr
+    peaks = json.loads(done.stdout.splitlines()[-1])
+    print({name: f"{peak / 1e6:.0f} MB" for name, peak in peaks.items()})
+    assert all(peak < 1.1 * 600e6 for peak in peaks.values()), peaks

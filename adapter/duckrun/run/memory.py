@@ -22,6 +22,10 @@ _CGROUP_USED = ("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory/memory.u
 _SMALLEST = 128 * 1024**2
 _ENOUGH = 256 * 1024**2
 """What DuckDB gets of a small budget before delta_rs gets its part: below it, operators fail that cannot spill."""
+_LATER = 80 * 1024**2
+"""What libraries take once they are used: extensions of DuckDB, Delta's kernel. Measured: 90 MB after a read and a write."""
+_LEAST = 150 * 1024**2
+"""What DuckDB gets of a small budget all the same: with less, sorts of long rows fail."""
 _OF_A_THREAD = 128 * 1024**2
 """What each thread of DuckDB needs, by its own performance guide."""
 
@@ -90,7 +94,7 @@ class Arbiter:
     def instance_limit(self, *, beside_delta_rs: bool = False) -> int:
         """DuckDB's ``memory_limit`` in bytes, which belongs to its instance."""
         budget = self.budget()
-        most = max(int(budget * DUCKDB), _SMALLEST // 2)
+        most = max(int((budget - _LATER) * DUCKDB), min(int(budget * DUCKDB), _LEAST))
         return min(most, max(int(budget * BESIDE_DELTA_RS), _ENOUGH)) if beside_delta_rs else most
 
     @contextmanager

@@ -19,7 +19,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from duckrun.errors import StorageError, VersionNotReadable
+from duckrun.errors import DuckrunError, StorageError, VersionNotReadable
 from duckrun.formats.delta import alteration, cautions, changes, definition, maintenance, restore, types, vacuum
 from duckrun.formats.delta.bounds import column_figures
 from duckrun.formats.delta.commit import refuse_unknown_features, unknown_features, write_commit
@@ -155,7 +155,12 @@ class DeltaFormat:
     def committed(self, before: Snapshot | None, ref: TableRef, version: int) -> Snapshot | None:
         now = None if before is None else self.newest.committed(before, version)
         maintenance.checkpoint_if_due(self, before, now, ref, version)
-        if now is None:
+        if (
+            now is None
+        ):  # a table that was made, or a commit of more than files: one opening for all who look at it next
+            with suppress(DuckrunError):  # the commit stands all the same
+                found = self.snapshot(ref)
+                return found if found.version == version else None
             return None
         kept = replace(now, opened=Opened(now.opened.known))
         self.newest.keep(kept, now.opened.own)
