@@ -79,3 +79,13 @@ def test_a_failed_change_leaves_no_trace_in_the_session(tens: Session, root: Pat
         tens.sql("UPDATE t SET g = CAST('x' || id AS BIGINT)")
     assert tens.sql("DELETE FROM t WHERE id = 3").rows_deleted == 1
     assert tens.table("t").snapshot().version == FILES + 1
+
+
+def test_a_predicate_ends_where_it_ends(tens: Session) -> None:
+    """Also with a comment behind it, and whatever binds less than what stands around it."""
+    assert tens.execute("t", DeleteSpec("id = 3 -- the third\n")).rows_deleted == 1
+    assert tens.execute("t", DeleteSpec("id = 4 -- the fourth")).rows_deleted == 1
+    assert tens.execute("t", UpdateSpec({"g": "0 -- none"}, "id = 5 OR id = 6 -- two")).rows_updated == 2
+    given = _given(id=[7, 8], g=[70, 80])
+    assert tens.execute("t", DeleteInsertSpec(("id",), predicate="id = 7 OR id = 8 -- both"), given).rows_deleted == 2
+    assert tens.sql("SELECT count(*) AS n FROM t WHERE id < 10").collect() == [{"n": EACH - 2}]

@@ -101,8 +101,8 @@ class Job:
         return mode == "deletion_vectors" or (mode == "auto" and self.form.marks_rows(snapshot))
 
     def sql(self, text: str) -> str:
-        """An expression of the spec in DuckDB's dialect."""
-        return transpile(text, self.spec.dialect, "duckdb")
+        """An expression of the spec in DuckDB's dialect, behind which more can stand."""
+        return transpile(text, self.spec.dialect, "duckdb") + "\n" * ("--" in text)
 
     # -- whole rows
 
