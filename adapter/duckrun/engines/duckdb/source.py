@@ -55,7 +55,7 @@ class Rows:
     def ordered(self, first: Sequence[str] = ()) -> str:
         """The SELECT in this order, behind that of some columns which come ``first``."""
         columns = [*first, *(column for column in self.order if column not in first)]
-        return f"SELECT * FROM ({self.sql}){order_by(columns)}"
+        return f"SELECT * FROM ({self.sql}){order_by(columns)}" if columns else self.sql
 
     def relation(self) -> duckdb.DuckDBPyRelation:
         return self.cursor.sql(self.ordered())
