@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 import duckrun
 from duckrun import Done, InvalidConfig, ReadOnlyLake, TableNotFound, UnsupportedFeature
+from duckrun.engines.duckdb.writers import staged
 from duckrun.session import Session
+from duckrun.values.snapshot import TableRef
 from tests.lake import rows_of
 
 MAKE = "create schema sales; create table sales.orders as select 1 as id; create view sales.figs as select id from sales.orders"
@@ -113,6 +117,24 @@ def test_two_sessions_drop_and_make_one_schema_at_once(root: Path) -> None:
             assert len(s.sql(f"select * from {name}").collect()) == 1  # whole, or not there
         drop(0)
         assert (s.tables(), schemas_of(s)) == (["main.kept"], ["main"])
+
+
+def test_the_folder_of_a_first_write_outlasts_a_drop_of_its_schema(
+    duck: Session, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = staged._whole
+
+    @contextmanager
+    def beside_a_drop(ref: TableRef, token: str) -> Iterator[None]:
+        with real(ref, token):
+            with duckrun.connect(root) as other:
+                other.sql("drop schema if exists sales cascade")
+            yield
+
+    monkeypatch.setattr(staged, "_whole", beside_a_drop)
+    duck.sql("create table sales.t as select 1 as n")
+    assert rows_of(duck.sql("select n from sales.t")) == [(1,)]
+    assert [path.name for path in (root / "sales" / "t").iterdir() if "first" in path.name] == []
 
 
 def test_use_says_where_names_that_say_less_are_looked_up(session: Session, tmp_path: Path) -> None:

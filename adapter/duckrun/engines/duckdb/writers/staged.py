@@ -100,8 +100,8 @@ def stage(
         else:
             target = f"{folder}/part-{token}-{uuid.uuid4()}-c000.{codec}.parquet"
         query = rows.ordered()
+    copy = f"COPY ({query}) TO {quote_literal(target)} ({', '.join(options)})"
     with _whole(ref, token):
-        copy = f"COPY ({query}) TO {quote_literal(target)} ({', '.join(options)})"
         written = rows.cursor.execute(copy).fetchall()
     staged = []
     for file, count, size, _footer, found, keys in written:
@@ -190,8 +190,10 @@ def _whole(ref: TableRef, token: str) -> Iterator[None]:
     folder = Path(ref.location)
     made = not folder.exists()
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        held = _held(folder, token) if made else None
         yield
+        if held is not None:
+            held.unlink(missing_ok=True)
     except BaseException as error:
         parts = list(folder.rglob(f"*part-{token}-*"))
         written = sum(part.stat().st_size for part in parts)
@@ -205,6 +207,16 @@ def _whole(ref: TableRef, token: str) -> Iterator[None]:
         if told is not None:
             raise told from error
         raise
+
+
+def _held(folder: Path, token: str) -> Path:
+    """A new folder, with a file that keeps it until there are others: whoever drops its schema takes along folders that are empty."""
+    held = folder / f"part-{token}-first.parquet"
+    while True:
+        folder.mkdir(parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):  # it was taken between the two
+            held.touch()
+            return held
 
 
 def _full(error: BaseException, ref: TableRef, written: int) -> StorageError | None:
