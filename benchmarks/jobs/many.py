@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import uuid
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -29,45 +30,45 @@ def _rows(number: int) -> pa.Table:
 
 def prepare_files(data: Data) -> None:
     """A table of many small files, which one commit added and a checkpoint lists."""
+    _prepare(data, "files", data.count(FILES), at_once=True)
+
+
+def prepare_commits(data: Data) -> None:
+    """A table that so many appends made, with a checkpoint 99 of them ago, as deltalake makes one of each hundredth."""
+    _prepare(data, "commits", data.count(COMMITS), at_once=False)
+
+
+def _prepare(data: Data, name: str, count: int, *, at_once: bool) -> None:
+    """The log as deltalake spells it, written by hand: ten thousand appends take it a quarter of an hour."""
     import pyarrow.parquet as pq
     from deltalake import DeltaTable, write_deltalake
 
-    if data.base("files").exists():
+    if data.base(name).exists():
         return
-    part = data.base("files.part")
+    part = data.base(f"{name}.part")
     shutil.rmtree(part, ignore_errors=True)
     write_deltalake(str(part), _rows(0))
     log = part / "_delta_log"
     lines = (log / f"{0:020d}.json").read_text(encoding="utf-8").splitlines()
     add = next(json.loads(line)["add"] for line in lines if json.loads(line).get("add"))
-    actions = [json.dumps({"commitInfo": {"timestamp": add["modificationTime"], "operation": "WRITE"}})]
-    for number in range(1, data.count(FILES)):
-        name = f"part-{number:06d}.parquet"
-        pq.write_table(_rows(number), part / name)
+    info = json.dumps({"commitInfo": {"timestamp": add["modificationTime"], "operation": "WRITE"}})
+    actions = []
+    for number in range(1, count):
+        file = f"part-00000-{uuid.UUID(int=number)}-c000.snappy.parquet"
+        pq.write_table(_rows(number), part / file)
         first = number * TEN
         bounds = {"minValues": {"id": first, "note": "note"}, "maxValues": {"id": first + TEN - 1, "note": "note"}}
         stats = {"numRecords": TEN, **bounds, "nullCount": {"id": 0, "note": 0}}
-        actions.append(
-            json.dumps({"add": {**add, "path": name, "size": (part / name).stat().st_size, "stats": json.dumps(stats)}})
-        )
-    (log / f"{1:020d}.json").write_text("\n".join(actions), encoding="utf-8")
-    DeltaTable(str(part)).create_checkpoint()
-    part.rename(data.base("files"))
-
-
-def prepare_commits(data: Data) -> None:
-    """A table that so many appends made."""
-    from deltalake import DeltaTable, write_deltalake
-
-    if data.base("commits").exists():
-        return
-    part = data.base("commits.part")
-    shutil.rmtree(part, ignore_errors=True)
-    write_deltalake(str(part), _rows(0))
-    table = DeltaTable(str(part))
-    for number in range(1, data.count(COMMITS)):
-        write_deltalake(table, _rows(number), mode="append")
-    part.rename(data.base("commits"))
+        size = (part / file).stat().st_size
+        actions.append(json.dumps({"add": {**add, "path": file, "size": size, "stats": json.dumps(stats)}}))
+    if at_once:
+        (log / f"{1:020d}.json").write_text("\n".join([info, *actions]), encoding="utf-8")
+        DeltaTable(str(part)).create_checkpoint()
+    for version, action in enumerate([] if at_once else actions, 1):
+        (log / f"{version:020d}.json").write_text(f"{info}\n{action}", encoding="utf-8")
+        if version == count // 100 * 100 - 100:
+            DeltaTable(str(part)).create_checkpoint()
+    part.rename(data.base(name))
 
 
 def _merged(whole: int) -> pa.Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -44,6 +45,8 @@ def _given(**columns: list[int]) -> pa.Table:
         (MergeSpec(("id",)), _given(id=[33, 35], g=[1, 2]), 1, {33: 1, 35: 2}),
         (MergeSpec(("id",)), _given(id=[79, 80], g=[1, 2]), 1, {79: 1, 80: 2}),
         (DeleteInsertSpec(("id",)), _given(id=[33, 45], g=[1, 2]), 2, {33: 1, 45: 2}),
+        (MergeSpec(("id",)), _given(id=[5, 75, 1000], g=[1, 2, 3]), 2, {5: 1, 75: 2, 1000: 3}),
+        (DeleteInsertSpec(("id",)), _given(id=[5, 75], g=[1, 2]), 2, {5: 1, 75: 2}),
         (WriteSpec("replace", predicate="id > 76"), _given(id=[77], g=[50]), 1, {77: 50, 78: None, 79: None}),
     ],
     ids=lambda value: getattr(value, "mode", ""),
@@ -56,6 +59,52 @@ def test_files_that_cannot_hold_the_rows_stay_closed(
     assert dict(rows_of(tens.table("t").toDF())) == {i: g for i, g in expected.items() if g is not None}
     if changed:
         assert commit.files_pruned == FILES - opened
+
+
+KINDS = {
+    "BIGINT": "range", "SMALLINT": "range::SMALLINT", "DATE": "DATE '1969-12-01' + range::INT", "VARCHAR": "'k' || lpad(range::VARCHAR, 4, '0')",
+    "DECIMAL(9,2)": "range::DECIMAL(9,2)", "TIMESTAMP": "TIMESTAMP '1969-12-31' + INTERVAL 7 HOUR * range",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("partitioned", [False, True])
+def test_keys_that_lie_here_and_there_are_merged_right(duck: Session, kind: str, partitioned: bool) -> None:
+    """Random sets of keys, NULL among them, into files that overlap, some with vectors, one with nothing but NULL: against a model."""
+    random, key = Random(f"{kind} {partitioned}"), KINDS[kind]
+    duck.sql(f"CREATE TABLE t (k {kind}, g BIGINT, p BIGINT) {'PARTITIONED BY (p)' if partitioned else ''}")
+    model: dict[int | None, int] = {}
+    for n in range(12):
+        first, many = n * 20 + random.randrange(8), random.randrange(1, 25)
+        new = [i for i in range(first, first + many) if i not in model]
+        duck.execute("t", WriteSpec("append"), _keyed(key, new, 0, n % 3))
+        model |= dict.fromkeys(new, 0)
+    duck.sql("INSERT INTO t VALUES (NULL, 0, 0)")
+    duck.execute(
+        "t", DeleteSpec("g = 0 AND p = 1 AND k IS NOT NULL AND hash(k) % 9 = 0", merge_mode="deletion_vectors")
+    )
+    left = {k for (k,) in _rows(duck, f"SELECT range FROM range(300) WHERE {key} IN (SELECT k FROM t)")}
+    model = {k: g for k, g in model.items() if k in left}
+    pruned = 0
+    for n in range(1, 7):
+        keys = random.sample(range(300), random.randrange(1, 5))
+        commit = duck.execute("t", MergeSpec(("k",)), _keyed(key, keys, n, 2, null=n == 3))
+        pruned += commit.files_pruned or 0
+        model |= dict.fromkeys(keys, n)
+    found = _rows(duck, f"SELECT r.range, t.g FROM t JOIN range(300) AS r ON {key.replace('range', 'r.range')} = t.k")
+    assert sorted(found) == sorted(model.items()), (kind, partitioned)
+    assert duck.sql("SELECT count(*) AS n FROM t WHERE k IS NULL").collect() == [{"n": 2}], "NULL is equal to no NULL"
+    assert pruned > 0 or kind == "TIMESTAMP", "whose bounds may be cut to milliseconds"
+
+
+def _keyed(key: str, numbers: list[int], g: int, p: int, *, null: bool = False) -> duckrun.SQL:
+    listed = ", ".join(map(str, numbers)) or "NULL"
+    more = f" UNION ALL SELECT NULL, {g}, {p}" if null else ""
+    return duckrun.SQL(f"SELECT {key} AS k, {g} AS g, {p} AS p FROM range(300) WHERE range IN ({listed}){more}")
+
+
+def _rows(session: Session, query: str) -> list[tuple[Any, ...]]:
+    return [tuple(row.values()) for row in session.sql(query).collect()]
 
 
 def test_what_says_by_the_log_alone_which_files_go_opens_none(tens: Session) -> None:

@@ -135,6 +135,43 @@ def test_rows_of_many_partitions_in_no_order_become_few_files(duck: Session, par
     )
 
 
+@pytest.mark.parametrize("by_spark", [False, True], ids=["ours", "sparks"])
+def test_rows_that_vectors_delete_are_none_of_the_files(
+    duck: Session, root: Path, by_spark: bool, request: pytest.FixtureRequest
+) -> None:
+    """Of files that are read alone, also where the rows are numbered, or the log is a checkpoint."""
+    rows = duckrun.SQL("SELECT range AS id, range % 4 AS p, 'v' || range AS v FROM range(4000)")
+    properties = {"delta.enableDeletionVectors": "true"}
+    duck.execute("t", WriteSpec("overwrite", partition_by=("p",), table_properties=properties), rows)
+    gone = {n for n in range(4000) if n % 4 < 2 and n % 7 == 0}
+    if by_spark:
+        spark = request.getfixturevalue("spark")
+        spark.sql(f"DELETE FROM delta.`{root / 'main' / 't'}` WHERE id % 4 < 2 AND id % 7 = 0")
+    else:
+        duck.execute("t", DeleteSpec("id % 4 < 2 AND id % 7 = 0", merge_mode="deletion_vectors"))
+        DeltaTable(str(root / "main" / "t")).create_checkpoint()
+    snapshot = duck.table("t").snapshot()
+    files = list(snapshot.files())
+    assert [f.deleted_rows > 0 for f in sorted(files, key=lambda f: str(f.partition_values))] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    with duckdb.connect() as plain:
+        load_extensions(plain)
+        for some in (files[:1], files[1:3], files):
+            parts = {int(str(file.partition_values["p"])) for file in some}
+            expected = [n for n in range(4000) if n % 4 in parts and n not in gone]
+            assert are_plain(snapshot, some) and "delta_scan" not in snapshot.scan_sql(files=some)
+            found = plain.sql(f"SELECT id, p, v FROM {snapshot.scan_sql(files=some)} ORDER BY id").fetchall()
+            assert found == [(n, n % 4, f"v{n}") for n in expected]
+            numbered = plain.sql(f"SELECT * FROM {snapshot.scan_sql(files=some, file='f', row='r')}").fetchall()
+            numbers = {place: pq.read_table(place).column("id").to_pylist() for *_, place, _ in numbered}
+            assert all(numbers[place][number] == row for row, *_, place, number in numbered)
+            assert len(numbered) == len(expected)
+
+
 def test_vectors_are_seen_where_some_files_have_them(duck: Session) -> None:
     duck.execute(
         "t",
@@ -143,9 +180,7 @@ def test_vectors_are_seen_where_some_files_have_them(duck: Session) -> None:
     )
     duck.execute("t", DeleteSpec("id = 5", merge_mode="deletion_vectors"))
     snapshot = duck.table("t").snapshot()
-    assert not are_plain(snapshot, snapshot.files()) and are_plain(
-        snapshot, [f for f in snapshot.files() if not f.deleted_rows]
-    )
+    assert not are_plain(snapshot, snapshot.files(), marked=False)
     assert DeltaTable(snapshot.ref.location).version() == 1
     assert duck.table("t").optimize().executeCompaction().files_removed == 1
     assert sorted(i for i, _ in rows_of(duck.table("t").toDF())) == [i for i in range(40) if i != 5]

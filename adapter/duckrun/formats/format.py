@@ -285,6 +285,11 @@ class Format(Protocol):
         for a table that DuckDB cannot read.
         """
 
+    def file_bounds(self, snapshot: Snapshot, column: str) -> pa.Table | None:
+        """Between which values those of a column lie in each data file, NULLs aside: ``name`` (as ``Files.named()`` takes it), ``low`` and
+        ``high`` in the column's type, NULL where that is not known. None for a column of which it is known of no file. No data file is opened.
+        """
+
     # -- history
 
     def history(self, ref: TableRef, limit: int | None = None) -> list[dict[str, Any]]:

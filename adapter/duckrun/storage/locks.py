@@ -15,6 +15,9 @@ from duckrun.values.snapshot import TableRef
 
 log = logging.getLogger(__name__)
 
+_AGAIN = 0.01
+"""Seconds between two tries: who waits longer loses to a holder that takes it again at once."""
+
 
 @contextmanager
 def table_lock(ref: TableRef, is_local: bool) -> Iterator[None]:
@@ -34,7 +37,7 @@ def table_lock(ref: TableRef, is_local: bool) -> Iterator[None]:
     waited = 0
     while True:
         try:
-            lock.acquire(timeout=30)
+            lock.acquire(timeout=30, poll_interval=_AGAIN)
             break
         except Timeout:
             waited += 30

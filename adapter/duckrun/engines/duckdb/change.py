@@ -15,7 +15,7 @@ import duckdb
 
 from duckrun.engines.data_files import file_properties
 from duckrun.engines.duckdb.places import Numbered, computed, numbered
-from duckrun.engines.duckdb.pruning import key_ranges
+from duckrun.engines.duckdb.pruning import files_met, key_ranges
 from duckrun.engines.duckdb.returning import give_back
 from duckrun.engines.duckdb.rows_to_write import refuse_outside, types_of
 from duckrun.engines.duckdb.source import Rows
@@ -57,8 +57,9 @@ def delete_insert(job: Job, spec: DeleteInsertSpec, snapshot: Snapshot, rows: Ro
     met = " AND ".join([*([within] if within else []), *key_ranges(fitted, spec.keys)])
     where = f" WHERE {met}" if met else ""
     with numbered(snapshot, cursor) as table:
+        inside = table.of_files(files_met(job.form, snapshot, fitted, spec.keys))
         hits = (
-            f"SELECT target.{table.file}, target.{table.row} FROM (SELECT * FROM ({table.sql}){where}) AS target "
+            f"SELECT target.{table.file}, target.{table.row} FROM (SELECT * FROM ({inside}){where}) AS target "
             f"SEMI JOIN (SELECT {keys} FROM ({fitted.sql})) AS source ON {on}"
         )
         with table.found(hits) as changes:

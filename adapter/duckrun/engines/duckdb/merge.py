@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from duckrun.engines.duckdb.change import counted, rewritten, swap
 from duckrun.engines.duckdb.places import Numbered, computed, names_of, numbered
-from duckrun.engines.duckdb.pruning import key_ranges
+from duckrun.engines.duckdb.pruning import files_met, key_ranges
 from duckrun.engines.duckdb.rows_to_write import refuse_outside, types_of
 from duckrun.engines.duckdb.source import Rows
 from duckrun.engines.duckdb.steady import is_steady
@@ -297,11 +297,13 @@ def _decided(job: Job, spec: MergeSpec, clauses: Sequence[MergeClause], snapshot
     with numbered(snapshot, cursor) as table:
         choices = _Choices(job, clauses, table, given)
         keys = [key for key in spec.keys if key not in spec.compared]
-        limits = ([] if within is None else [f"({within})"]) + (
-            [] if alone else key_ranges(Rows(cursor, f"SELECT * FROM {given.table}", source.types), keys)
-        )
+        limits, met = [] if within is None else [f"({within})"], None
+        if not alone:
+            asked = Rows(cursor, f"SELECT * FROM {given.table}", source.types)
+            limits += key_ranges(asked, keys)
+            met = files_met(job.form, snapshot, asked, keys)
         where = f" WHERE {' AND '.join(limits)}" if limits else ""
-        here = f"(SELECT * FROM ({table.sql}){where}) AS target"
+        here = f"(SELECT * FROM ({table.of_files(met)}){where}) AS target"
         with table.found(choices.matched(f"{here} JOIN {given.table} AS source ON {on}")) as changes:
             for more in (choices.not_matched(changes), choices.by_source(here, changes)):
                 if more is not None:

@@ -47,9 +47,9 @@ class Numbered:
             with suppress(duckdb.Error):  # where a query failed, its transaction is to be ended first
                 self.cursor.execute("PRAGMA disable_profiling")
 
-    def of_files(self, files: Sequence[ScanFile]) -> str:
-        """The same of the rows of some files, which alone are opened where the rows of files can be read so."""
-        if len(files) == len(self.snapshot.files()):
+    def of_files(self, files: Sequence[ScanFile] | None) -> str:
+        """The same of the rows of some files (None: of all), which alone are opened where the rows of files can be read so."""
+        if files is None or len(files) == len(self.snapshot.files()):
             return self.sql
         if not self.in_file:
             places = ", ".join(quote_literal(place(self.snapshot.ref, f)) for f in files)

@@ -53,6 +53,20 @@ def column_figures(form: DeltaFormat, snapshot: Snapshot) -> dict[str, ColumnFig
     return found
 
 
+def file_bounds(form: DeltaFormat, snapshot: Snapshot, column: str) -> pa.Table | None:
+    """See Format. Of a partition column the bounds are its value. Source: Delta protocol, Per-file Statistics."""
+    if column in snapshot.rounded() or any(physical(field) != field.name for field in snapshot.stored_schema):
+        return None
+    adds = pa.table(form.handle_of(snapshot).get_add_actions(flatten=False))
+    if column in snapshot.partition_columns:
+        low = high = _values(adds, "partition", column)
+    else:
+        low, high = (_values(adds, part, column) for part in ("min", "max"))
+    if low is None or high is None or not low.type.equals(snapshot.stored_schema.field(column).type):
+        return None
+    return pa.table({"name": adds.column("path").cast(pa.string()), "low": low, "high": high})
+
+
 def _values(adds: pa.Table, part: str, column: str) -> pa.ChunkedArray | None:
     """What the adds say of one column."""
     if part not in adds.column_names:

@@ -21,7 +21,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from duckrun.errors import DuckrunError, StorageError, VersionNotReadable
 from duckrun.formats.delta import alteration, cautions, changes, definition, maintenance, restore, types, vacuum
-from duckrun.formats.delta.bounds import column_figures
+from duckrun.formats.delta.bounds import column_figures, file_bounds
 from duckrun.formats.delta.commit import refuse_unknown_features, unknown_features, write_commit
 from duckrun.formats.delta.data_paths import respelled
 from duckrun.formats.delta.dataset import arrow_dataset
@@ -34,6 +34,7 @@ from duckrun.formats.delta.opening import opened
 from duckrun.formats.delta.protocol import COMPUTED, Protocol, unlisted
 from duckrun.formats.delta.scan_sql import scan_sql
 from duckrun.formats.delta.scratch import scratch
+from duckrun.formats.delta.vectors import deleted_of
 from duckrun.formats.format import Alteration, CommitRecord, CommitTaken
 from duckrun.storage.storage import Storage
 from duckrun.values.rows import AppTransaction, Commit, SchemaMode, WriteSpec
@@ -49,6 +50,7 @@ class DeltaFormat:
     name = DELTA
     handle = opened
     arrow_dataset = arrow_dataset
+    file_bounds = file_bounds
     scan_sql = staticmethod(scan_sql)
     commit = write_commit
     convert = maintenance.convert
@@ -135,7 +137,7 @@ class DeltaFormat:
             find_rounded=partial(cautions.rounded, self),
             find_legacy=partial(cautions.legacy, self),
             find_figures=partial(column_figures, self),
-            make_scan_sql=scan_sql,
+            make_scan_sql=partial(scan_sql, deleted=partial(deleted_of, self)),
         )
         asked = version if timestamp is None else table.version()
         found = self._long_logs.keep(snapshot, asked, partial(files_of, self, table=table))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 
@@ -24,6 +26,10 @@ _PLAIN = (
     pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean, pa.types.is_string, pa.types.is_binary,
     pa.types.is_date, pa.types.is_timestamp,
 )  # fmt: skip
+_MOST_DELETED = 1_000_000
+"""Rows that vectors delete of the files that are read by their names: their numbers stand in the text, seven letters each."""
+Deleted = Callable[[Snapshot, Sequence[ScanFile]], Mapping[str, Any]]
+"""The rows that are deleted of some files with vectors, by the paths of these."""
 _SPARKS = re.compile(r"(?:^|/)part-\d{5}-[0-9a-f-]{36}[^/]*\.parquet\Z|" + OURS.pattern)
 
 
@@ -35,6 +41,7 @@ def scan_sql(
     row: str | None = None,
     attach: Attach | None = None,
     named: bool = False,
+    deleted: Deleted | None = None,
 ) -> str:
     """See Format.scan_sql(). With ``row`` the table has no column that is called file_row_number.
 
@@ -46,10 +53,12 @@ def scan_sql(
     if place is None and (moved or legacy or files is not None):
         place = fresh_name("filename", schema.names)
     numbered = row is not None or bool(legacy)
-    alone = files is not None and not named and are_plain(snapshot, files)
+    alone = files is not None and not named and are_plain(snapshot, files, marked=deleted is not None)
     source = None
     if alone:
-        source = _read(snapshot, files or (), str(place), numbered=numbered)
+        marked = [f for f in files or () if f.deletion_vector]
+        gone = deleted(snapshot, marked) if deleted is not None and marked else {}
+        source = _read(snapshot, files or (), str(place), gone, numbered=numbered)
         moved = bool(snapshot.partition_columns)
     elif attach is not None and snapshot.long_log and place is None and not numbered:
         source = attach(snapshot.ref.location, snapshot.version, snapshot.long_log)
@@ -76,9 +85,9 @@ def scan_sql(
     return f"(SELECT {names} FROM {source})"
 
 
-def are_plain(snapshot: Snapshot, files: Sequence[ScanFile]) -> bool:
-    """True if plain read_parquet() gives the rows of some files as the table has them. delta_scan() opens every file of a version, also
-    where a filter names the few that are asked for.
+def are_plain(snapshot: Snapshot, files: Sequence[ScanFile], *, marked: bool = True) -> bool:
+    """True if plain read_parquet() gives the rows of some files as the table has them, those aside that vectors delete (``marked``: not
+    too many; else none). delta_scan() opens every file of a version, also where a filter names the few that are asked for.
     """
     schema = snapshot.stored_schema
     stored = [field for field in schema if field.name not in snapshot.partition_columns]
@@ -90,29 +99,50 @@ def are_plain(snapshot: Snapshot, files: Sequence[ScanFile]) -> bool:
         and all(any(fits(kind) for fits in _PLAIN) for kind in kinds)
         and not any(_WIDENED in (field.metadata or {}) for field in stored)
         and not any("." in name or name.lower() == _NUMBER for name in schema.names)
-        and not any(file.deletion_vector or not writers.search(file.path) for file in files)
+        and all(writers.search(file.path) for file in files)
+        and (marked or not any(file.deletion_vector for file in files))
+        and sum(file.deleted_rows for file in files) <= _MOST_DELETED
     )
 
 
-def _read(snapshot: Snapshot, files: Sequence[ScanFile], place: str, *, numbered: bool) -> str:
-    """The rows of plain files, in the table's columns, with the place of each; those that no file has, and the partitions, are NULL."""
+def _read(
+    snapshot: Snapshot, files: Sequence[ScanFile], place: str, deleted: Mapping[str, Any], *, numbered: bool
+) -> str:
+    """The rows of plain files, in the table's columns, with the place of each; those that no file has, and the partitions, are NULL.
+    ``deleted`` are the rows that are none of the table's any more, by the file's path.
+    """
     columns = [f"CAST(NULL AS {sql_type(f.type)}) AS {quote_identifier(f.name)}" for f in snapshot.stored_schema]
     columns.append(f"CAST(NULL AS VARCHAR) AS {quote_identifier(place)}")
     columns += [f"CAST(NULL AS BIGINT) AS {_NUMBER}"] * numbered
-    nothing = f"SELECT {', '.join(columns)} WHERE false"
-    if not files:
-        return f"({nothing})"
-    listed = ", ".join(quote_literal(literally(place_in(snapshot.ref, f))) for f in files)
+    reads = [f"SELECT {', '.join(columns)} WHERE false"]
     options = f"union_by_name => true, hive_partitioning => false, filename => {quote_literal(place)}"
-    options += f", {_NUMBER} => true" if numbered else ""
+    whole = [literally(place_in(snapshot.ref, f)) for f in files if f.path not in deleted]
+    if whole:
+        reads.append(f"SELECT * FROM {_parquet(whole, options + f', {_NUMBER} => true' * numbered)}")
+    if deleted:
+        marked = [literally(place_in(snapshot.ref, f)) for f in files if f.path in deleted]
+        gone = ", ".join(
+            f"({quote_literal(place_in(snapshot.ref, f))}, {quote_literal(json.dumps(list(deleted[f.path])))})"
+            for f in files
+            if f.path in deleted
+        )
+        rows = f"SELECT place, unnest(from_json(rows, '[\"BIGINT\"]')) AS row FROM (VALUES {gone}) AS said(place, rows)"
+        kept = "*" if numbered else f"* EXCLUDE ({_NUMBER})"
+        reads.append(
+            f"SELECT {kept} FROM {_parquet(marked, f'{options}, {_NUMBER} => true')} AS held ANTI JOIN ({rows}) AS gone "
+            f"ON held.{quote_identifier(place)} = gone.place AND held.{_NUMBER} = gone.row"
+        )
     own = [
         f"CAST({name} AS {sql_type(f.type)}) AS {name}"
         for f in snapshot.stored_schema
         for name in [quote_identifier(f.name)]
     ]
     own += [quote_identifier(place), *([_NUMBER] * numbered)]
-    read = f"{nothing} UNION ALL BY NAME SELECT * FROM read_parquet([{listed}], {options})"
-    return f"(SELECT {', '.join(own)} FROM ({read}))"
+    return f"(SELECT {', '.join(own)} FROM ({' UNION ALL BY NAME '.join(reads)}))"
+
+
+def _parquet(places: Sequence[str], options: str) -> str:
+    return f"read_parquet([{', '.join(map(quote_literal, places))}], {options})"
 
 
 def is_mapped(schema: pa.Schema) -> bool:

@@ -11,6 +11,7 @@ import posixpath
 import uuid
 import zlib
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -19,7 +20,9 @@ from obstore.exceptions import BaseError as ObstoreError
 from pyroaring import BitMap64
 
 from duckrun.errors import StorageError, UnsupportedFeature
-from duckrun.values.snapshot import TableRef
+from duckrun.formats.delta.adds import adds_of
+from duckrun.values.rows import ScanFile
+from duckrun.values.snapshot import Snapshot, TableRef
 
 if TYPE_CHECKING:
     from duckrun.formats.delta.delta import DeltaFormat
@@ -30,6 +33,7 @@ _B85 = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+
 _Z85 = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _TO_Z85, _OF_Z85 = bytes.maketrans(_B85, _Z85), bytes.maketrans(_Z85, _B85)
 _OF_A_UUID = 20
+_AT_ONCE = 16
 
 
 def read_vector(form: DeltaFormat, ref: TableRef, descriptor: Mapping[str, Any] | None) -> BitMap64:
@@ -56,6 +60,16 @@ def read_vector(form: DeltaFormat, ref: TableRef, descriptor: Mapping[str, Any] 
             "Nothing was written."
         )
     return rows
+
+
+def deleted_of(form: DeltaFormat, snapshot: Snapshot, files: Sequence[ScanFile]) -> dict[str, BitMap64]:
+    """The rows that are deleted of some files with vectors, by the paths of these. Raises as read_vector() does."""
+    adds = adds_of(form, snapshot, {file.spelled or file.path for file in files})
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        found = pool.map(
+            lambda file: read_vector(form, snapshot.ref, adds[file.spelled or file.path].get("deletionVector")), files
+        )
+        return {file.path: rows for file, rows in zip(files, found, strict=True)}
 
 
 def write_vectors(form: DeltaFormat, ref: TableRef, vectors: Sequence[BitMap64]) -> list[dict[str, Any]]:
