@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -246,3 +247,34 @@ def test_every_kind_of_write_keeps_to_a_limit_that_its_rows_are_three_times_of(r
     peaks = json.loads(done.stdout.splitlines()[-1])
     print({name: f"{peak / 1e6:.0f} MB" for name, peak in peaks.items()})
     assert all(peak < 1.25 * 600e6 for peak in peaks.values()), peaks  # 621 at most where it was measured
+
+
+LONG = """
+import json, sys
+import duckrun
+from duckrun import SQL, WriteSpec
+from duckrun.errors import InvalidConfig
+
+root = sys.argv[1]
+text = "SELECT range AS id, repeat(md5(range::VARCHAR), {long}) AS v FROM range(200_000)"
+with duckrun.connect(root, memory_limit="400MB") as s:
+    whole = s.execute("t", WriteSpec("append"), SQL(text.format(long=160)))
+    try:
+        s.execute("t", WriteSpec("append"), SQL(text.format(long=3200)))
+    except InvalidConfig as error:
+        refused = str(error)
+    rows = s.sql("SELECT count(*) AS n, sum(length(v)) AS letters FROM t").collect()[0]
+print(json.dumps({"peak": whole.peak_bytes, "refused": refused, **rows}, default=int))
+"""
+
+
+@pytest.mark.slow
+def test_rows_of_five_kilobytes_are_written_within_the_limit_and_an_error_says_what_others_need(root: Path) -> None:
+    """A row group of 122,880 such rows is 630 MB, and is made of fewer; of 100 kB, 2,048 at once are more than the limit."""
+    done = subprocess.run([sys.executable, "-c", LONG, str(root)], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert (told["n"], told["letters"]) == (200_000, 200_000 * 32 * 160) and told["peak"] < 1.25 * 400e6
+    assert "main.t" in told["refused"] and "Nothing was written" in told["refused"]
+    least = re.search(r"memory_limit (\d+)MB is the least that it can go on with", told["refused"])
+    assert least is not None and int(least[1]) > 400

@@ -6,6 +6,7 @@ Every day the embedded engine counts them; the suite `differential` compares all
 from __future__ import annotations
 
 import json
+import shutil
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,8 +16,10 @@ import pyarrow as pa
 import pytest
 
 import duckrun
-from duckrun import DuckrunError, Session
+from duckrun import DeleteSpec, DuckrunError, Session
+from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.frame import Frame
+from duckrun.sql.names import quote_literal
 from tests.lake import rows_of
 
 HERE = Path(__file__).parent
@@ -139,6 +142,47 @@ def test_no_value_is_outside_of_the_bounds_of_its_column(duck: Session, tables: 
             assert values.filter(f"not ({low} and {high}){numbers}").fetchall() == [], (column, figures)
         if figures.nulls is not None:
             assert figures.nulls == (EXPECTED[name] or 0) - values.count("*").fetchone()[0], column
+
+
+@pytest.mark.differential
+@pytest.mark.drawn(3)
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "name", [name for name in COMPARED if 1 < (EXPECTED[name] or 0) <= MANY and name not in WITHOUT_FILES]
+)
+def test_rows_are_marked_in_tables_of_others(
+    duck: Session, sparks: Session, spark: Any, tables: Path, tmp_path: Path, name: str
+) -> None:
+    """Sidecars, vectors in the log and in files, older statistics: plain Spark finds the rows that are left, or the refusal is by name."""
+    table = tmp_path / name
+    shutil.copytree(tables / name, table)
+    with duckrun.connect(tmp_path / "lake") as session:
+        before = _arrow(session, _load(session, table))
+        simple = (pa.types.is_integer, pa.types.is_string)
+        at = next((i for i, field in enumerate(before.schema) if any(fits(field.type) for fits in simple)), None)
+        if at is None:
+            pytest.skip("no column of numbers or texts")
+        gone = before.column(at)[before.num_rows // 2].as_py()
+        column = '"' + before.schema.names[at].replace('"', '""') + '"'
+        same = (
+            f"{column} IS NULL"
+            if gone is None
+            else f"{column} = {gone if isinstance(gone, int) else quote_literal(gone)}"
+        )
+        ref = session.lakes.at(str(table)).ref
+        try:
+            commit = session.execute(ref, DeleteSpec(same, merge_mode="deletion_vectors"))
+        except (UnsupportedFeature, InvalidConfig) as error:
+            assert name in str(error)
+            assert _same(before, _arrow(duck, _load(duck, table))), "nothing was written"
+            return
+        left = before.filter(pa.array([value != gone for value in before.column(at).to_pylist()]))
+        assert commit.rows_deleted in (before.num_rows - left.num_rows, None), (
+            "None: the log does not say how many rows a file has"
+        )
+        assert _same(left, _arrow(duck, _load(duck, table)))
+    plain = _arrow(sparks, Frame(_Plain(spark.read.format("delta").load(str(table))), "spark"))
+    assert _same(left.cast(plain.schema), plain)
 
 
 @pytest.mark.drawn(3)

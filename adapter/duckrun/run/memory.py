@@ -97,6 +97,10 @@ class Arbiter:
         most = max(int((budget - _LATER) * DUCKDB), min(int(budget * DUCKDB), _LEAST))
         return min(most, max(int(budget * BESIDE_DELTA_RS), _ENOUGH)) if beside_delta_rs else most
 
+    def limit_for(self, duckdb: int) -> int:
+        """The limit of which DuckDB gets so many bytes."""
+        return self._baseline + int(duckdb / DUCKDB) + _LATER
+
     @contextmanager
     def merge(self, duckdb_limit: int) -> Iterator[MemoryShares]:
         """Hold the one share of this process for merges by delta_rs: what it may use before it spills to disk."""

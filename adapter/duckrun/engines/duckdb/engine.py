@@ -305,7 +305,7 @@ class DuckDBEngine(Engine):
         cursor = self._cursor_with_values()
         job = write.Job(self, spec, transaction)
         given = nullcontext() if source is None else rows_of(source, cursor, self._scratch.name)
-        with errors_about(f"table {transaction.ref}, {spec.mode}"), given as rows:
+        with errors_about(f"table {transaction.ref}, {spec.mode}", self.arbiter), given as rows:
             cursor = cursor if rows is None else rows.cursor
             with one_moment(cursor):
                 commit = transaction.run(partial(job.attempt, rows, cursor), mode=spec.mode, engine=self.name)
@@ -325,7 +325,7 @@ class DuckDBEngine(Engine):
             yield alter.rewritten(snapshot, alteration, self.cursor())
 
     def optimize(self, spec: OptimizeSpec | PurgeSpec, snapshot: Snapshot, transaction: Transaction) -> Commit:
-        with errors_about(f"table {snapshot.ref}, {spec.mode}"):
+        with errors_about(f"table {snapshot.ref}, {spec.mode}", self.arbiter):
             return optimize.optimize(spec, snapshot, transaction, self.cursor())
 
     # -- rows that N processes stage: DuckDB's alone, whatever engine a session has
@@ -338,7 +338,7 @@ class DuckDBEngine(Engine):
         lake = transaction.lake
         snapshot = lake.snapshot(transaction.ref) if lake.exists(transaction.ref) else None
         with (
-            errors_about(f"table {transaction.ref}, staging"),
+            errors_about(f"table {transaction.ref}, staging", self.arbiter),
             rows_of(source, self.cursor(), self._scratch.name) as rows,
         ):
             return job.stage(rows, snapshot, partition_by)

@@ -16,6 +16,7 @@ from duckrun.errors import InvalidConfig, RowsOutsidePartition, SchemaMismatch, 
 from duckrun.formats.format import TableDefinition
 from duckrun.sql.names import quote_identifier, quote_literal, transpile
 from duckrun.sql.raising import raising
+from duckrun.sql.typed import sql_type
 from duckrun.values.columns import outside_years
 from duckrun.values.partition_values import (
     LONGEST_PARTITION,
@@ -54,9 +55,8 @@ def check_features(snapshot: Snapshot) -> None:
 
 
 def types_of(snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection) -> dict[str, Any]:
-    """The DuckDB types of a table's columns."""
-    relation = cursor.from_arrow(snapshot.schema.empty_table())
-    return dict(zip(relation.columns, relation.types, strict=True))
+    """The DuckDB types of a table's columns. By their names: to show DuckDB an Arrow schema takes it the import of pandas."""
+    return {field.name: duckdb.type(sql_type(field.type)) for field in snapshot.schema}
 
 
 def differs(rows: Rows, snapshot: Snapshot) -> bool:

@@ -14,6 +14,7 @@ import duckdb
 import pyarrow as pa
 
 from duckrun.errors import DuckrunError, InvalidConfig, SchemaMismatch, StorageError, UnsupportedFeature
+from duckrun.run.memory import Arbiter, parse_bytes
 from duckrun.run.pins import Read, Reads
 from duckrun.sql.names import quote_identifier, quote_literal, transpile
 from duckrun.sql.raising import panicked, raised
@@ -97,9 +98,16 @@ def files_sql(format: str, path: str, options: Mapping[str, Any]) -> str:
     return f"SELECT * FROM {read}" if header else f"SELECT COLUMNS('column0*(\\d+)') AS '_c\\1' FROM {read}"
 
 
+_MB = 1_000_000
+_LACKED = re.compile(r"of size ([\d.]+ \w+) \(([\d.]+ \w+)/[\d.]+ \w+ used\)")
+"""What DuckDB asked for, beside what it used."""
+
+
 @contextmanager
-def errors_about(what: str) -> Iterator[None]:
-    """Turn what engines raise into this library's errors, named for the table; ours pass, completed by the name."""
+def errors_about(what: str, arbiter: Arbiter | None = None) -> Iterator[None]:
+    """Turn what engines raise into this library's errors, named for the table; ours pass, completed by the name. ``arbiter`` knows which
+    limit would have been enough.
+    """
     try:
         yield
     except DuckrunError as error:
@@ -119,9 +127,14 @@ def errors_about(what: str) -> Iterator[None]:
         if _of_a_library(error) and (told := storage_error(error, what)) is not None:
             raise told from error
         if isinstance(error, duckdb.OutOfMemoryException):
+            lacked = _LACKED.search(str(error))
+            enough = ""
+            if lacked and arbiter is not None:
+                least = arbiter.limit_for(sum(map(parse_bytes, lacked.groups())))
+                enough = f": memory_limit {-(-least // _MB)}MB is the least that it can go on with"
             raise InvalidConfig(
                 f"{what}: DuckDB's part of the memory is too small for it: {str(error).splitlines()[0]}. Nothing was written. "
-                "Give this process more (memory_limit, memory_fraction), do less at once (threads, max_concurrent), or run "
+                f"Give this process more (memory_limit, memory_fraction){enough}; do less at once (threads, max_concurrent), or run "
                 "it with engine: spark."
             ) from error
         if isinstance(error, duckdb.CatalogException | duckdb.ParserException | duckdb.BinderException):

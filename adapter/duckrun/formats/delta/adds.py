@@ -21,6 +21,8 @@ from duckrun.formats.delta.log import LOG
 from duckrun.values.snapshot import Snapshot
 
 if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
     from duckrun.formats.delta.delta import DeltaFormat
 
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.[0-9a-f-]{36})?\.(?:parquet|json)$")
@@ -28,6 +30,11 @@ _UNLISTED = 4
 """Commits that are looked through before the log is listed for a checkpoint."""
 _SKEW = 24 * 3_600_000
 """Milliseconds that the clock of a store may be behind those of writers."""
+
+
+def listed(table: DeltaTable) -> pa.Table:
+    """What deltalake says of each live file. Not by ``pa.table()``, which imports pandas to see whether it was given a frame."""
+    return pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=False)).read_all()
 
 
 def adds_of(form: DeltaFormat, snapshot: Snapshot, wanted: set[str]) -> dict[str, dict[str, Any]]:

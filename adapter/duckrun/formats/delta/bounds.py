@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from duckrun.formats.delta.adds import listed
 from duckrun.formats.delta.cautions import physical
 from duckrun.values.rows import ColumnFigures
 from duckrun.values.snapshot import Snapshot
@@ -30,7 +31,7 @@ def column_figures(form: DeltaFormat, snapshot: Snapshot) -> dict[str, ColumnFig
 
     Source: Delta protocol, Per-file Statistics.
     """
-    adds = pa.table(form.handle_of(snapshot).get_add_actions(flatten=False))
+    adds = listed(form.handle_of(snapshot))
     rounded = snapshot.rounded()
     marked = "deletionVectors" in snapshot.reader_features  # only then another look at the files tells more
     vectors = marked and any(file.deletion_vector for file in snapshot.files())
@@ -57,7 +58,7 @@ def file_bounds(form: DeltaFormat, snapshot: Snapshot, column: str) -> pa.Table 
     """See Format. Of a partition column the bounds are its value. Source: Delta protocol, Per-file Statistics."""
     if column in snapshot.rounded() or any(physical(field) != field.name for field in snapshot.stored_schema):
         return None
-    adds = pa.table(form.handle_of(snapshot).get_add_actions(flatten=False))
+    adds = listed(form.handle_of(snapshot))
     if column in snapshot.partition_columns:
         low = high = _values(adds, "partition", column)
     else:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from duckrun.errors import StorageError
+from duckrun.formats.delta.adds import listed
 from duckrun.formats.delta.dataset import filesystem
 from duckrun.formats.delta.statistics import EXACT_DIGITS
 from duckrun.values.columns import holds
@@ -49,7 +50,7 @@ def rounded(form: DeltaFormat, snapshot: Snapshot) -> frozenset[str]:
         return widened
 
     def look() -> frozenset[str]:
-        adds = pa.table(form.handle_of(snapshot).get_add_actions(flatten=False))
+        adds = listed(form.handle_of(snapshot))
         return frozenset(f.name for f in long if _is_rounded(f, adds))
 
     return widened | _once("rounded", snapshot, look)

@@ -20,6 +20,7 @@ from duckrun.engines.duckdb.source import Rows, schema_of_types
 from duckrun.engines.duckdb.writers.reads import Read, may_go_on_top
 from duckrun.errors import StorageError, UnsupportedFeature
 from duckrun.formats.format import CommitRecord, NewCommit
+from duckrun.run.memory import parse_bytes
 from duckrun.run.transaction import Transaction
 from duckrun.sql.names import quote_identifier, quote_literal
 from duckrun.storage.trouble import is_full, said
@@ -31,6 +32,8 @@ from duckrun.values.snapshot import Snapshot, TableRef, schema_to_text
 
 _OPEN = 100
 """Files of partitions that DuckDB keeps open (partitioned_write_max_open_files)."""
+_LEAST_GROUP, _MOST_GROUP = 8 * 1024**2, 128 * 1024**2
+"""Bytes of a row group in memory. The most is DuckDB's own, a kilobyte for each of its 122,880 rows."""
 _PEEKED = 500_000
 """Rows of which the partitions are counted."""
 _STREAMING = {
@@ -77,6 +80,7 @@ def stage(
     codec = codec_of(properties) or CODECS[0]
     target_file_size = file_size(properties)
     options = ["FORMAT parquet", "RETURN_STATS", f"COMPRESSION {codec}"]
+    options.append(f"ROW_GROUP_SIZE_BYTES {_row_group_bytes(rows.cursor)}")
     if row_group_size:
         options.append(f"ROW_GROUP_SIZE {int(row_group_size)}")
     if partition_by:
@@ -120,6 +124,14 @@ def stage(
         elif "://" not in ref.location:
             (Path(ref.location) / path).unlink(missing_ok=True)
     return tuple(staged)
+
+
+def _row_group_bytes(cursor: duckdb.DuckDBPyConnection) -> int:
+    """The most bytes of a row group, which is in memory as a whole: a part of what a thread has, so that long rows are written too."""
+    found = cursor.execute("SELECT current_setting('memory_limit'), current_setting('threads')").fetchone()
+    assert found is not None
+    each = parse_bytes(found[0]) // found[1] // 6
+    return min(max(each, _LEAST_GROUP), _MOST_GROUP)
 
 
 def _is_scattered(rows: Rows, partition_by: Sequence[str], partitions: int) -> bool:
