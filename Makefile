@@ -42,7 +42,7 @@ $(STAMP): requirements.lock pyproject.toml tools/setup_java.py tools/fetch_jars.
 demo: $(STAMP) ## the example: January to November 2013 through Spark, dbt and Python (ENGINE=spark: all by Spark), then what was made
 	@$(WITH_JAVA) $(PY) -m example_project $(if $(ENGINE),--engine $(ENGINE)) demo
 
-demo-next: $(STAMP) ## December arrives: only its partitions and keys are touched
+demo-next: $(STAMP) ## December arrives, and late corrections of November: only what changed is touched
 	@$(WITH_JAVA) $(PY) -m example_project $(if $(ENGINE),--engine $(ENGINE)) demo-next
 
 ui: $(STAMP) ## dagster dev on the example's graph

@@ -10,6 +10,7 @@ from duckrun_dagster.resources import DuckrunResource, SparkResource
 from duckrun_dagster.upkeep.checks import table_checks
 from duckrun_dagster.upkeep.maintenance import MaintainedTable, maintenance
 from duckrun_dagster.upkeep.sources import observable_table
+from duckrun_dagster.upkeep.unseen import UnseenChanges, changes_sensor
 
 if TYPE_CHECKING:
     from duckrun_dagster.components.dbt_project import DuckrunDbtProjectComponent
@@ -26,6 +27,8 @@ __all__ = [
     "MaintainedTable",
     "SparkResource",
     "TypeHandler",
+    "UnseenChanges",
+    "changes_sensor",
     "check_definitions",
     "maintenance",
     "observable_table",

@@ -15,7 +15,9 @@ from dagster import AssetKey, MetadataValue
 
 from duckrun.errors import InvalidConfig
 from duckrun.lake.lake import Lake
-from duckrun.values.layout import CODECS, Layout
+from duckrun.values.applying import ApplySpec, ScdType
+from duckrun.values.changes import KINDS, ChangeKind
+from duckrun.values.layout import CODECS, Layout, with_feed
 from duckrun.values.nearest import nearest
 from duckrun.values.rows import (
     MERGE_MODES,
@@ -40,6 +42,8 @@ from duckrun.values.snapshot import TableRef
 from duckrun_dagster.config_values import (
     PartitionExpr,
     clauses,
+    condition,
+    flag,
     names,
     one_of,
     partition_expr,
@@ -51,7 +55,13 @@ from duckrun_dagster.config_values import (
 )
 
 ENGINES: tuple[str, ...] = get_args(EngineName)
-MODES: tuple[str, ...] = (*(mode for mode in WRITE_MODES if mode != "safeappend"), "merge", "delete+insert")
+MODES: tuple[str, ...] = (
+    *(mode for mode in WRITE_MODES if mode != "safeappend"),
+    "merge",
+    "delete+insert",
+    "scd1",
+    "scd2",
+)
 
 # What one run may say otherwise than the asset: how the table is written, not which one it is.
 RUN_KEYS = (
@@ -59,6 +69,8 @@ RUN_KEYS = (
     "mode",
     "merge_keys",
     "merge_clauses",
+    "sequence_by",
+    "deletes",
     "schema_mode",
     "sort_by",
     "writer",
@@ -67,15 +79,18 @@ RUN_KEYS = (
 )
 # What the IO manager may say for all of its assets.
 DEFAULT_KEYS = (
-    "mode", "merge_keys", "merge_clauses", "partition_expr", "partition_by", "schema_mode", "sort_by", "cluster_by",
-    "table_properties", "target_file_size", "compression", "writer", "merge_mode", "commit_metadata",
+    "mode", "merge_keys", "merge_clauses", "sequence_by", "deletes", "partition_expr", "partition_by", "schema_mode", "sort_by", "cluster_by",
+    "table_properties", "target_file_size", "compression", "writer", "merge_mode", "change_data_feed", "commit_metadata",
 )  # fmt: skip
 INPUT_KEYS = ("columns", "predicate", "version", "timestamp", "changes", "key", "type", "allow_missing_partitions")
 
 # Words of other trades that only look like ours: a model asset may well carry metadata "model".
 _OTHER_WORDS = frozenset({"model", "models", "node", "code", "column", "row", "reversion", "types"})
 _NEAR = 0.8
-_BY_KEYS = ("merge", "delete+insert")
+_SCD: dict[str, ScdType] = {"scd1": 1, "scd2": 2}
+_BY_KEYS = ("merge", "delete+insert", *_SCD)
+_OF_KEYS = ("merge_keys", "merge_clauses", "sequence_by", "deletes")
+"""What only a mode by keys has a use for."""
 
 
 @dataclass(frozen=True)
@@ -89,10 +104,13 @@ class TableConfig(Layout):
     mode: str | None = None
     merge_keys: tuple[str, ...] = ()
     merge_clauses: tuple[MergeClause, ...] = ()
+    sequence_by: str | None = None
+    deletes: bool | str = True
     partition_expr: Mapping[str | None, PartitionExpr] = field(default_factory=dict)
     schema_mode: SchemaMode = "fail"
     writer: WriterChoice = "auto"
     merge_mode: MergeMode = "auto"
+    change_data_feed: bool | None = None
     commit_metadata: Mapping[str, str] = field(default_factory=dict)
     column_descriptions: Mapping[str, str] = field(default_factory=dict)
 
@@ -105,6 +123,11 @@ class TableConfig(Layout):
         named = self.partition_expr.get(dimension)
         return None if named is None else named.column
 
+    def _inserts_all(self) -> bool:
+        """Whether a merge into a table without rows stores the rows of its source as they are."""
+        inserts = [clause for clause in self.merge_clauses if clause.kind == "not_matched_insert"]
+        return len(inserts) == 1 and inserts[0] == MergeClause("not_matched_insert")
+
     def write_spec(
         self,
         *,
@@ -113,8 +136,11 @@ class TableConfig(Layout):
         partition_by: tuple[str, ...] | None = None,
         description: str | None = None,
         column_comments: Mapping[str, str] | None = None,
-    ) -> RowSpec:
-        """What the engine is asked to do. ``predicate`` is the partition being written, None for the whole table.
+        applies: bool = False,
+        whole: bool = False,
+    ) -> RowSpec | ApplySpec:
+        """What the engine is asked to do. ``predicate`` is the partition being written, None for the whole table. ``applies``: the rows
+        say by ``_change_type`` what becomes of them; ``whole``: they take the place of all that is there.
 
         Raises InvalidConfig for a combination that cannot be carried out.
         """
@@ -122,11 +148,29 @@ class TableConfig(Layout):
         own = self.partition_by is not None or self.cluster_by
         layout = self.layout if own else {**self.layout, "partition_by": partition_by}
         shared: dict[str, Any] = {"schema_mode": self.schema_mode, "app": app, **layout}
+        shared["table_properties"] = with_feed(self.table_properties, self.change_data_feed)
         shared |= {"writer": self.writer, "merge_mode": self.merge_mode, "commit_metadata": self.commit_metadata}
+        if applies and mode == "merge" and not self.merge_clauses and predicate is None:
+            return ApplySpec(self.merge_keys, None, whole=whole, **shared)
+        if whole and mode not in _SCD:
+            if self.merge_clauses and not self._inserts_all():
+                raise InvalidConfig(
+                    "the first run of an asset of changes, and a full refresh, write the table anew of the rows as they come: its merge_clauses need "
+                    "one not_matched_insert, of all columns and rows."
+                )
+            mode = "overwrite" if predicate is None else "replace"
         if mode == "merge":
             return MergeSpec(self.merge_keys, clauses=self.merge_clauses or UPSERT, within=predicate, **shared)
         if mode == "delete+insert":
             return DeleteInsertSpec(self.merge_keys, within=predicate, **shared)
+        if mode in _SCD:
+            assert self.sequence_by is not None, "_table_config asks for it"
+            if predicate is not None:
+                raise InvalidConfig(
+                    f"mode {mode!r} applies changes by key, and the rows of a partition are not all of a key's. Leave the asset without "
+                    "partitions; its input may have them."
+                )
+            return ApplySpec(self.merge_keys, self.sequence_by, _SCD[mode], self.deletes, whole=whole, **shared)
         if predicate is not None and mode == "overwrite":
             raise InvalidConfig(
                 "mode 'overwrite' would replace every partition of the table, not only those of this run. "
@@ -204,11 +248,15 @@ def _table_config(values: Mapping[str, Any], what: str) -> TableConfig:
         )
     if config.merge_keys and config.mode not in (None, *_BY_KEYS):
         raise InvalidConfig(f"{where} 'merge_keys' goes with mode 'merge' or 'delete+insert', not {config.mode!r}.")
+    if (config.mode in _SCD) != (config.sequence_by is not None):
+        raise InvalidConfig(
+            f"{where} 'sequence_by' is the column in whose order changes are applied: it goes with mode 'scd1' or 'scd2', which need it."
+        )
     if config.engine == "spark" and config.writer != "auto":
         raise InvalidConfig(
             f"{where} 'writer' is {config.writer!r}, which makes the data files of engine duckdb; with engine 'spark' Spark does."
         )
-    if config.merge_clauses and (config.mode == "delete+insert" or not config.merge_keys):
+    if config.merge_clauses and (config.mode not in (None, "merge") or not config.merge_keys):
         raise InvalidConfig(f"{where} 'merge_clauses' goes with mode 'merge' and 'merge_keys'.")
     return config
 
@@ -234,7 +282,9 @@ def with_defaults(own: Mapping[str, Any], defaults: Mapping[str, Any] | None) ->
         del base["mode"]
     ends: dict[str, tuple[str, ...]] = {"partition_by": ("cluster_by",), "cluster_by": ("partition_by",)}
     if own.get("mode") not in (None, *_BY_KEYS):
-        ends["mode"] = ("merge_keys", "merge_clauses")
+        ends["mode"] = _OF_KEYS
+    elif own.get("mode") not in (None, *_SCD):
+        ends["mode"] = ("sequence_by", "deletes")
     if base.get("mode") not in _BY_KEYS:
         ends["merge_keys"] = ("mode",)
     if own.get("engine") == "spark":
@@ -257,7 +307,7 @@ def for_this_run(metadata: Mapping[str, Any], *overrides: Mapping[str, Any], wha
     for override in overrides:
         own = _known(override, RUN_KEYS, what)
         if own.get("mode") not in (None, *_BY_KEYS):
-            result = {key: value for key, value in result.items() if key not in ("merge_keys", "merge_clauses")}
+            result = {key: value for key, value in result.items() if key not in _OF_KEYS}
         result |= own
     return result
 
@@ -265,11 +315,6 @@ def for_this_run(metadata: Mapping[str, Any], *overrides: Mapping[str, Any], wha
 def parse_input(metadata: Mapping[str, Any], *, what: str) -> ReadSpec:
     """What an input reads: the metadata of an ``AssetIn``, parsed. Raises InvalidConfig, naming ``what``."""
     values = _known(metadata, INPUT_KEYS, what)
-    for key in ("changes", "key"):
-        if key in values:
-            raise InvalidConfig(
-                f"{what}: reading changes (metadata {key!r}) is not built yet; read the table, or a version."
-            )
     version, timestamp = values.get("version"), values.get("timestamp")
     if version is not None and (isinstance(version, bool) or not isinstance(version, int) or version < 0):
         raise InvalidConfig(f"{what}: metadata 'version' is {version!r}; it takes a version number such as 3.")
@@ -285,6 +330,26 @@ def parse_input(metadata: Mapping[str, Any], *, what: str) -> ReadSpec:
         version=version,
         timestamp=None if timestamp is None else text(timestamp, f"{what}: metadata 'timestamp'"),
     )
+
+
+@dataclass(frozen=True)
+class ChangesInput:
+    """An input that is what changed: the metadata ``changes`` and ``key``."""
+
+    kind: ChangeKind
+    key: tuple[str, ...] = ()
+
+
+def parse_changes(metadata: Mapping[str, Any], *, what: str) -> ChangesInput | None:
+    """Which changes an input asks for; None for one that reads rows. Raises InvalidConfig, naming ``what``."""
+    values = _known(metadata, INPUT_KEYS, what)
+    kind, key = values.get("changes"), values.get("key")
+    if kind is None:
+        if key is not None:
+            raise InvalidConfig(f"{what}: metadata 'key' goes with 'changes', whose rows it tells apart.")
+        return None
+    found = one_of(kind, f"{what}: metadata 'changes'", allowed=KINDS[:4])
+    return ChangesInput(cast(ChangeKind, found), () if key is None else names(key, f"{what}: metadata 'key'"))
 
 
 def column_descriptions(metadata: Mapping[str, Any]) -> Mapping[str, str]:
@@ -337,6 +402,8 @@ _PARSERS: dict[str, Callable[[Any, str], Any]] = {
     "mode": partial(one_of, allowed=MODES),
     "merge_keys": names,
     "merge_clauses": clauses,
+    "sequence_by": text,
+    "deletes": condition,
     "partition_expr": partition_expr,
     "partition_by": names,
     "schema_mode": partial(one_of, allowed=SCHEMA_MODES),
@@ -347,6 +414,7 @@ _PARSERS: dict[str, Callable[[Any, str], Any]] = {
     "compression": partial(one_of, allowed=CODECS),
     "writer": partial(one_of, allowed=WRITERS),
     "merge_mode": partial(one_of, allowed=MERGE_MODES),
+    "change_data_feed": flag,
     "commit_metadata": words,
     "column_descriptions": texts,
 }

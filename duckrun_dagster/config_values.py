@@ -42,6 +42,18 @@ def text(value: Any, what: str) -> str:
     return value
 
 
+def flag(value: Any, what: str) -> bool:
+    """True or False."""
+    if not isinstance(value, bool):
+        raise InvalidConfig(f"{what} is {value!r}; it takes True or False.")
+    return value
+
+
+def condition(value: Any, what: str) -> bool | str:
+    """True, False, or a condition in SQL."""
+    return value if isinstance(value, bool) else text(value, what)
+
+
 def one_of(value: Any, what: str, *, allowed: Sequence[str]) -> Any:
     if value in allowed:
         return value

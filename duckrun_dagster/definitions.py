@@ -9,8 +9,9 @@ from dagster import AssetKey, AssetsDefinition, Definitions, EnvVar, ResourceDef
 
 from duckrun.errors import InvalidConfig
 from duckrun.storage.storage import normalise_root
-from duckrun_dagster.config import is_relative, parse_table
+from duckrun_dagster.config import is_relative, parse_changes, parse_table
 from duckrun_dagster.io_managers import DeltaIOManager
+from duckrun_dagster.io_managers.incremental import several_outputs
 from duckrun_dagster.resources import DuckrunResource
 from duckrun_dagster.resources.profile import NoLake, lake_of_profile
 
@@ -32,6 +33,7 @@ def check_definitions(definitions: Definitions) -> Definitions:
     lakes: dict[int, tuple[str | None, str]] = {}
     for asset in definitions.assets or []:
         if isinstance(asset, AssetsDefinition) and asset.is_executable:
+            _check_changes(asset)
             for key in asset.keys:
                 place = _place(definitions, asset, key, lakes)
                 if place is not None:
@@ -45,6 +47,16 @@ def check_definitions(definitions: Definitions) -> Definitions:
                 "or another 'schema', 'table' or 'location' in its metadata."
             )
     return definitions
+
+
+def _check_changes(asset: AssetsDefinition) -> None:
+    """Raise InvalidConfig for an asset with inputs of changes that does not write one table."""
+    asking = [each for each in asset.node_def.input_defs if (each.metadata or {}).get("changes") is not None]
+    if any(parse_changes(each.metadata, what=f"Input {each.name!r}") is not None for each in asking):
+        outputs = {key: asset.node_def.output_def_named(asset.get_output_name_for_asset_key(key)) for key in asset.keys}
+        keys = [key for key, output in outputs.items() if not output.dagster_type.is_nothing]
+        if len(keys) != 1:
+            raise InvalidConfig(several_outputs(asset.node_def.name, keys))
 
 
 def _in_one_lake(found: list[tuple[AssetKey, Any]]) -> list[AssetKey]:

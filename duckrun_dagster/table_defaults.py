@@ -18,7 +18,7 @@ class TableDefaults(BaseModel):
 
     Example::
 
-        DeltaIOManager(duckrun=lake, mode="append", table_properties={"delta.enableChangeDataFeed": "true"})
+        DeltaIOManager(duckrun=lake, mode="append", change_data_feed=True)
     """
 
     mode: str | None = Field(
@@ -26,6 +26,10 @@ class TableDefaults(BaseModel):
     )
     merge_keys: Any = Field(default=None, description="The columns that rows are matched by: a name, or a list.")
     merge_clauses: Any = Field(default=None, description="The clauses of a merge; an upsert, if not given.")
+    sequence_by: str | None = Field(
+        default=None, description="The column in whose order changes are applied (scd1, scd2)."
+    )
+    deletes: Any = Field(default=None, description="Which changes delete: true (as _change_type says), false, or SQL.")
     partition_expr: Any = Field(default=None, description="The column that holds the partitions of an asset.")
     partition_by: Any = Field(default=None, description="The columns that new tables are partitioned by.")
     schema_mode: str | None = Field(default=None, description="fail, append_new_columns or sync_all_columns.")
@@ -38,6 +42,7 @@ class TableDefaults(BaseModel):
     merge_mode: str | None = Field(
         default=None, description="auto, deletion_vectors or copy_on_write: how rows leave a table."
     )
+    change_data_feed: bool | None = Field(default=None, description="Whether tables keep a change feed.")
     commit_metadata: dict[str, Any] = Field(default_factory=dict, description="Words that each commit carries.")
 
     def table_defaults(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m example_project", description="New York's flights of 2013")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("demo", help="land January to November, and make what is missing or stale")
-    commands.add_parser("demo-next", help="land December too")
+    commands.add_parser("demo-next", help="land December too, and late corrections of November")
     commands.add_parser("status", help="what is made, and what is to do")
     ui = commands.add_parser("ui", help="dagster dev on this graph")
     ui.add_argument("-p", "--port", type=int, default=3000)
@@ -28,7 +28,7 @@ def main() -> int:
     if given.command == "demo":
         return demo.demo(settings.FIRST_MONTHS)
     if given.command == "demo-next":
-        return demo.demo([*settings.FIRST_MONTHS, *settings.NEXT_MONTHS])
+        return demo.demo([*settings.FIRST_MONTHS, *settings.NEXT_MONTHS], corrected=settings.FIRST_MONTHS[-1:])
     if given.command == "status":
         return demo.status()
     demo.ui(given.port)

@@ -3,7 +3,7 @@
 import dagster as dg
 
 from duckrun_dagster import DeltaIOManager, DuckrunDbtCliResource, DuckrunResource, SparkResource, check_definitions
-from example_project import checks, dbt_assets, landing, python_assets, report, settings, spark_assets
+from example_project import checks, dbt_assets, landing, live_assets, python_assets, report, settings, spark_assets
 from example_project.runner import plan
 
 # The lake is named once, in dbt's profile.
@@ -24,7 +24,7 @@ ingest = dg.define_asset_job(
 )
 transform = dg.define_asset_job(
     plan.TRANSFORM,
-    selection=dg.AssetSelection.groups("warehouse", "marts", "analytics", "report"),
+    selection=dg.AssetSelection.groups("warehouse", "marts", "live", "analytics", "report"),
     executor_def=executor,
     description="dbt's models, the Python assets and the report.",
 )
@@ -60,6 +60,7 @@ defs = check_definitions(
             *spark_assets.ASSETS,
             *dbt_assets.ASSETS,
             *python_assets.ASSETS,
+            *live_assets.ASSETS,
             *report.ASSETS,
         ],
         asset_checks=checks.CHECKS,

@@ -100,13 +100,14 @@ def _page(title: str, facts: str, sections: list[tuple[str, str]]) -> str:
         "weather": dg.AssetIn(["analytics", "delay_by_weather"], metadata=AS_PANDAS),
         "planes": dg.AssetIn(["analytics", "plane_months"], metadata=AS_PANDAS),
         "routes": dg.AssetIn(["marts", "mart_routes"], metadata=AS_PANDAS),
+        "live": dg.AssetIn(["live", "flights"], metadata={"type": "duckrun_table"}),
     },
     group_name="report",
     kinds={"matplotlib", "html"},
     freshness_policy=dg.FreshnessPolicy.time_window(fail_window=timedelta(days=2), warn_window=timedelta(days=1)),
 )
 def flights_report(
-    context: dg.AssetExecutionContext, delays: pl.DataFrame, weather, planes, routes
+    context: dg.AssetExecutionContext, delays: pl.DataFrame, weather, planes, routes, live
 ) -> dg.MaterializeResult:
     """When and in which weather flights out of New York are late: one HTML file, opened without a network."""
     from matplotlib import rc_context
@@ -114,6 +115,7 @@ def flights_report(
     with rc_context(STYLE):
         by_hour = _png(delay_by_hour(delays))
         by_weather = _png(weather_against_delay(weather))
+        by_change = _png(live.plot_history(key="flight_id"))
     months = delays["flight_month"].unique().sort()
     flights, cancelled = int(delays["flights"].sum()), int(delays["cancelled"].sum())
     by_route = routes.groupby(["origin", "dest", "dest_name"], as_index=False)[["flights", "cancelled", "late"]].sum()
@@ -124,6 +126,7 @@ def flights_report(
         [
             ("Delay by hour and carrier", f'<img alt="Departure delay by hour and carrier" src="{by_hour}">'),
             ("Weather against delay", f'<img alt="Weather against departure delay" src="{by_weather}">'),
+            ("The live flights, version by version", f'<img alt="Rows by change type" src="{by_change}">'),
             ("The busiest routes", _table(by_route.nlargest(10, "flights"))),
             ("The planes with the most hours in the air", _table(by_plane.nlargest(10, "hours"))),
         ],

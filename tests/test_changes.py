@@ -21,6 +21,7 @@ from duckrun import (
     VersionNotReadable,
     WriteSpec,
 )
+from duckrun.changes.changes import Changes, ChangeSpec
 
 FIRST = "select * from (values ('jack', 'apple'), ('sarah', 'orange'), ('john', 'pineapple')) as v(name, fruit)"
 EXAMPLE = (
@@ -189,6 +190,38 @@ def test_each_case_by_row_id(root: Path, spark: Any, properties: dict[str, str])
             for session in (duck, on_spark):
                 assert said(session, "min_delta", first, last) == by_row_id, (case, session.engine_name)
                 assert session.table("main.fruits").changes("min_delta", first, last).identity == "row_id"
+                inserted = sorted((name, fruit) for name, fruit, what in by_row_id if what == "insert")
+                assert said(session, "append_only", first, last) == inserted, (case, session.engine_name)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("properties", [{}, VECTORS], ids=["copy_on_write", "vectors"])
+def test_inserts_by_row_id_read_new_files_alone(root: Path, spark: Any, properties: dict[str, str]) -> None:
+    tracked = properties | {"delta.enableRowTracking": "true"}
+    with duckrun.connect(root, engine="spark", spark=spark) as on_spark, duckrun.connect(root) as duck:
+        on_spark.execute("main.fruits", WriteSpec("overwrite", table_properties=tracked), duckrun.SQL(FIRST))
+        on_spark.sql("insert into main.fruits values ('lena', 'fig'), ('jim', 'date')")
+        on_spark.sql("update main.fruits set fruit = 'kiwi' where name = 'jack'")
+        on_spark.sql("delete from main.fruits where name = 'sarah'")
+        on_spark.sql("delete from main.fruits where name = 'jim'")
+        before = {file.path for file in duck.table("main.fruits").snapshot(0).files()}
+        now = {file.path for file in duck.table("main.fruits").snapshot().files()}
+        form, ref = duck.lake.format, duck.table("main.fruits").ref
+
+        def asked(**other: Any) -> tuple[list[Any], set[str]]:
+            found = Changes(form, ref, ChangeSpec("append_only", from_version=0, **other))
+            return sorted(tuple(row.values()) for row in found.rows(duck.engine).collect()), {
+                each.file.path for step in found.steps for each in step.files
+            }
+
+        rows, read = asked()
+        assert rows == [("lena", "fig")] and read == now - before
+        assert asked(predicate="fruit <> 'fig'")[0] == []
+        by_key, all_read = asked(key=("name",))
+        assert by_key == rows and all_read & before, "by key the files of before are read too"
+        for version in (0, 4):
+            spark.sql(f"restore table delta.`{ref.location}` to version as of {version}")
+        assert asked()[0] == rows, "rows that a restore brings back are not new, whatever their ids"
 
 
 @pytest.mark.spark

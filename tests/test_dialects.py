@@ -64,6 +64,12 @@ def test_spark_s_own_json_stays_a_variant():
     assert on_spark("select json(a)") == "SELECT a"  # which is text in DuckDB, and in the table
 
 
+def test_a_condition_is_no_name_of_the_table():
+    assert on_spark("select * from t where (flag)") == "SELECT * FROM t WHERE flag"
+    assert on_spark("select * from t where ((true))") == "SELECT * FROM t WHERE TRUE"
+    assert on_spark("select * from t where (a = 1)") == "SELECT * FROM t WHERE (a = 1)"
+
+
 def test_a_series_gives_rows():
     assert on_spark("select i from range(3) as t(i)") == (
         "SELECT i FROM (SELECT EXPLODE(SEQUENCE(CAST(0 AS BIGINT), CAST(2 AS BIGINT))) AS `i`) AS t"
@@ -118,6 +124,9 @@ def test_days_between_dates_are_known_by_the_tables_and_the_queries_between(sess
 
 # Each with the rows of a plain DuckDB: generators, and what filters by window functions, around which Spark needs other queries.
 ROWS = [
+    "with m as (select i, i > 2 as many from t) select many from m where (many)",
+    "select many from (select i > 2 as many from t) where ((many))",
+    "select many from (select i > 2 as many from t) where (false)",
     "select i, unnest(xs) * 2 + i as x from t",
     "select *, unnest(xs) + 1 as x from t where i < 3",
     "select i, unnest(xs) as x, unnest(ys) || '!' as y from t order by i desc, x limit 4",

@@ -59,11 +59,19 @@ def test_history_is_measured_and_drawn(session: Session) -> None:
     assert measured[1].files > measured[0].files
     assert all(v.bytes > 0 for v in measured)
     figure = table.plot_history()
-    assert [axis.get_ylabel() for axis in figure.axes] == ["rows", "files", "MiB"]
+    assert [axis.get_ylabel() for axis in figure.axes] == ["rows", "files", "MiB", "changed rows"]
+    assert [v.changes for v in measured] == [{"insert": 3}, {"insert": 1}, {"delete": 2}]
     drawn: Any = figure.axes[0].lines[0]
     assert list(drawn.get_xdata()) == [0, 1, 2] and list(drawn.get_ydata()) == [3, 4, 2]
     assert figure._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]
     assert [v.version for v in table._sizes(1)] == [2]
+    session.sql("update main.t set id = id where id > 3")
+    session.sql(
+        "merge into main.t using (select 3 as id union all select 9) s on main.t.id = s.id when not matched then insert *"
+    )
+    by_key = [v.changes for v in session.table("main.t")._sizes(50, ["id"])]
+    assert by_key == [{"insert": 3}, {"insert": 1}, {"delete": 2}, {}, {"insert": 1}]  # an update of nothing is none
+    assert [bar.get_height() for bar in table.plot_history(key="id").axes[3].patches if bar.get_height() < 0] == [-2]  # type: ignore[attr-defined]
 
 
 def test_without_matplotlib_the_extra_to_install_is_named(duck: Session, monkeypatch: pytest.MonkeyPatch) -> None:

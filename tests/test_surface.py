@@ -114,6 +114,7 @@ SPECS = [
     "DeleteSpec",
     "UpdateSpec",
     "DeleteInsertSpec",
+    "ApplySpec",
     "AppTransaction",
     "TableConstraints",
     "CreateSpec",
@@ -159,7 +160,7 @@ RESOURCE_FIELDS = {
     "SparkResource": "master remote conf packages connect_server progress",
     "DeltaIOManager": "duckrun spark engine default_type",
 }
-# To come: constraints, change_data_feed, row_tracking, lake, publish.
+# To come: constraints, row_tracking, lake, publish.
 ASSET_METADATA = [
     "schema",
     "table",
@@ -176,11 +177,12 @@ ASSET_METADATA = [
     "table_properties",
     "writer",
     "merge_mode",
+    "change_data_feed",
     "compression",
     "target_file_size",
 ]
 INPUT_METADATA = ["columns", "predicate", "version", "timestamp", "changes", "key"]
-# To come: format and catalog in the profile; changes, change_data_feed, row_tracking in a model.
+# To come: format and catalog in the profile; row_tracking in a model.
 PROFILE = [
     "root_path",
     "schema",
@@ -205,6 +207,8 @@ MODEL = [
     "cluster_by",
     "writer",
     "merge_mode",
+    "change_data_feed",
+    "changes",
 ]
 MATERIALIZED = ["table", "incremental", "view", "seed", "snapshot", "delta", "external"]
 COMMANDS = ["tables", "sql", "history", "changes", "optimize", "vacuum"]

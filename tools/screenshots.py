@@ -28,6 +28,9 @@ FLAGS = [
     "--disable-sync",
 ]
 
+CORNERS = ("fct_flights", "mart_routes", "flights_2013", "airline_months", "other_airports")
+"""Assets at all sides of the example's graph."""
+
 
 def chromium() -> str:
     """The browser to drive. Playwright's own is not downloaded."""
@@ -64,15 +67,17 @@ def graph(page: Page, url: str) -> None:
         invitation.click()
     page.get_by_text("Hide navigation").click()
     page.keyboard.press("Alt+e")
-    page.get_by_text("fct_flights").first.wait_for(timeout=60_000)
     page.wait_for_timeout(5_000)  # the layout settles
-    # Out a little, so that all of it is seen: the page zooms by the wheel with Control, and pans without.
+    # Out, so that all of it is seen, since what is not is not there: the page zooms by the wheel with Control, and pans without.
     page.mouse.move(1300, 700)
     page.keyboard.down("Control")
-    for _ in range(3):
+    for _ in range(12):
+        if all(name in page.content() for name in CORNERS):
+            break
         page.mouse.wheel(0, 60)
-        page.wait_for_timeout(300)
+        page.wait_for_timeout(500)
     page.keyboard.up("Control")
+    page.get_by_text("fct_flights").first.wait_for(timeout=60_000)
     page.wait_for_timeout(2_000)
 
 

@@ -1,3 +1,4 @@
+from .change_set import ChangeSet as ChangeSet
 from .engines.duckdb.source import SQL as SQL
 from .errors import (
     CommitConflict as CommitConflict,
@@ -18,6 +19,7 @@ from .lake.lake import Lake as Lake
 from .session import Session as Session, connect as connect
 from .statements.values import Done as Done
 from .table import DeltaTable as DeltaTable, Table as Table
+from .values.applying import ApplySpec as ApplySpec
 from .values.rows import (
     AppTransaction as AppTransaction,
     Commit as Commit,

@@ -23,7 +23,7 @@ class ChangeSet(Frame):
 
     Example::
 
-        s.table("sales.orders").changes("upsert", from_version=3, key=["id"]).show()
+        s.table("sales.orders").changes("upsert", from_version=-1, key=["id"]).show()
     """
 
     def __init__(self, session: Session, ref: TableRef, spec: ChangeSpec) -> None:
@@ -63,14 +63,18 @@ class ChangeSet(Frame):
         return facts_html(f"{self.spec.kind} of {self.ref}", facts) + super()._repr_html_()
 
     def before(self) -> Frame:
-        """The rows of the table at the beginning of the range."""
-        assert self.session is not None
-        if self.from_version == -1:
-            after = self.after()
-            return after.limit(0)
-        return self.session.scan(self.ref, ReadSpec(version=self.from_version))
+        """The rows of the table at the beginning of the range, in the columns of the query and those that its predicate is true for."""
+        return self.after().limit(0) if self.from_version == -1 else self._state(self.from_version)
 
     def after(self) -> Frame:
-        """The rows of the table at the end of the range."""
+        """The same at the end of the range."""
+        return self._state(self.to_version)
+
+    def _state(self, version: int) -> Frame:
         assert self.session is not None
-        return self.session.scan(self.ref, ReadSpec(version=self.to_version))
+        spec = self.spec
+        return self.session.scan(self.ref, ReadSpec(spec.columns, spec.predicate, version, dialect=spec.dialect))
+
+    def computed(self, rows: Frame) -> ChangeSet:
+        """This answer, whose rows were computed and lie elsewhere."""
+        return self._with(rows.source)

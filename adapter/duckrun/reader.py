@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, Self
 
+from duckrun.change_set import ChangeSet
+from duckrun.changes.changes import ChangeSpec
 from duckrun.errors import InvalidConfig
 from duckrun.sql.names import quote_identifier
 from duckrun.storage.storage import normalise_root
@@ -16,7 +18,15 @@ if TYPE_CHECKING:
     from duckrun.session import Session
 
 _OPTIONS = {
-    "delta": ("versionAsOf", "timestampAsOf"),
+    "delta": (
+        "versionAsOf",
+        "timestampAsOf",
+        "readChangeFeed",
+        "startingVersion",
+        "startingTimestamp",
+        "endingVersion",
+        "endingTimestamp",
+    ),
     "parquet": (),
     "csv": ("header", "sep", "delimiter", "inferSchema"),
 }
@@ -39,7 +49,9 @@ class DataFrameReader:
         return self
 
     def option(self, key: str, value: Any) -> Self:
-        """``versionAsOf``, ``timestampAsOf`` (delta); ``header``, ``sep``, ``inferSchema`` (csv)."""
+        """``versionAsOf``, ``timestampAsOf``, ``readChangeFeed`` with ``startingVersion`` to ``endingTimestamp`` (delta); ``header``,
+        ``sep``, ``inferSchema`` (csv).
+        """
         self._given[given(key, str, "key", "option()")] = value
         return self
 
@@ -54,6 +66,9 @@ class DataFrameReader:
         Raises TableNotFound with the nearest names, VersionNotReadable, InvalidConfig for an unknown option.
         """
         given(tableName, str, "tableName", "table()")
+        feed = self._feed()
+        if feed is not None:
+            return ChangeSet(self._session, self._session.table(tableName).ref, feed)
         spec = self._read_spec()
         if spec == ReadSpec():
             return self._session.sql(f"SELECT * FROM {quote_identifier(*tableName.split('.'))}")
@@ -65,6 +80,9 @@ class DataFrameReader:
         Raises TableNotFound, VersionNotReadable, StorageError, InvalidConfig for an unknown option.
         """
         found = self._session.lakes.at(path)
+        feed = self._feed()
+        if feed is not None:
+            return ChangeSet(self._session, found.ref, feed)
         if self._format == "delta":
             return self._session.scan(found.ref, self._read_spec())
         if found.lake.exists(found.ref):
@@ -91,6 +109,26 @@ class DataFrameReader:
         if self._given and not known:
             raise InvalidConfig(f"{what} takes no options, and was given {', '.join(self._given)}.")
         return {known_option(key, known, what): value for key, value in self._given.items()}
+
+    def _feed(self) -> ChangeSpec | None:
+        """The rows of the change feed, where they are asked for, by Spark's words: both ends are included."""
+        given = self._checked() if self._format == "delta" else {}
+        ends = [name for name in given if name.startswith(("starting", "ending"))]
+        if not as_bool(given.get("readChangeFeed", False), "readChangeFeed"):
+            if ends:
+                raise InvalidConfig(f"Option {ends[0]!r} goes with readChangeFeed, whose rows it bounds.")
+            return None
+        if "versionAsOf" in given or "timestampAsOf" in given:
+            raise InvalidConfig(
+                "readChangeFeed reads a range: startingVersion and endingVersion, not versionAsOf or timestampAsOf."
+            )
+        start, end = given.get("startingVersion"), given.get("endingVersion")
+        return ChangeSpec(
+            "feed",
+            from_version=None if start is None else as_int(start, "startingVersion") - 1,
+            from_timestamp=None if "startingTimestamp" not in given else str(given["startingTimestamp"]),
+            to_version=given.get("endingTimestamp") if end is None else as_int(end, "endingVersion"),
+        )
 
     def _read_spec(self) -> ReadSpec:
         if self._format != "delta":

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, overload
 import pyarrow as pa
 from sqlglot import exp
 
+from duckrun.apply import apply_changes
 from duckrun.engines.duckdb.engine import DuckDBEngine
 from duckrun.engines.duckdb.source import SQL
 from duckrun.engines.duckdb.writers.reads import matching, meets_commit
@@ -25,6 +26,7 @@ from duckrun.lake.lakes import Lakes
 from duckrun.reader import DataFrameReader
 from duckrun.run.attempts import attempts
 from duckrun.run.memory import Arbiter
+from duckrun.run.moved_cursor import move_cursor
 from duckrun.run.pins import NOTHING, Pins, Read, Reads, WorkLog, together, unnoted
 from duckrun.run.transaction import Transaction
 from duckrun.sql.names import transpile
@@ -32,7 +34,9 @@ from duckrun.statements.parse.parameters import Params
 from duckrun.statements.parse.tokens import StatementText
 from duckrun.statements.run import run
 from duckrun.table import Table
-from duckrun.values.options import given
+from duckrun.values.applying import ApplySpec, ScdType
+from duckrun.values.cursors import CursorTransaction
+from duckrun.values.options import given, names_in
 from duckrun.values.rows import (
     AppTransaction,
     Commit,
@@ -267,7 +271,7 @@ class Session:
     def execute(
         self,
         name: str | TableRef,
-        spec: RowSpec | CommitSpec,
+        spec: RowSpec | ApplySpec | CommitSpec,
         source: Any | None = None,
         *,
         engine: EngineName | None = None,
@@ -283,7 +287,7 @@ class Session:
     def execute(
         self,
         name: str | TableRef,
-        spec: RowSpec | TableSpec,
+        spec: RowSpec | ApplySpec | TableSpec,
         source: Any | None = None,
         *,
         engine: EngineName | None = None,
@@ -300,17 +304,55 @@ class Session:
         is computed again from what is there then, for any other source SourceOutdated (a CommitConflict) is raised.
         """
         ref = self.ref(name)
+        if isinstance(spec, ApplySpec):
+            return apply_changes(self, ref, spec, source, engine=engine)
         transaction = self._transaction(ref, given(spec, Spec, "spec", "execute()"))
         transaction.returning = returning
-        chosen = self._writing_engine(engine or self.engine_name, source, ref)
+        chosen = self.engine_to_write(engine or self.engine_name, source, ref)
         chosen.reach(transaction.lake.storage)
 
         for attempt in self.attempts(ref) if isinstance(source, SQL) else (nullcontext(),):
             with attempt:
-                rows = self._computed(source, chosen)
-                transaction.reads = None if isinstance(spec, TableSpec) else together(reads, self._reads(rows))
+                rows = self.computed(source, chosen)
+                transaction.reads = None if isinstance(spec, TableSpec) else together(reads, self.reads_of(rows))
                 return chosen.execute(spec, rows, transaction)
         raise AssertionError("the last attempt returns or raises")
+
+    def apply_changes(
+        self,
+        target: str | TableRef,
+        changes: Any,
+        *,
+        keys: str | Sequence[str],
+        sequence_by: str | None = None,
+        scd: ScdType = 1,
+        deletes: bool | str = True,
+        columns: Sequence[str] | None = None,
+        schema_mode: SchemaMode = "fail",
+        app: AppTransaction | None = None,
+        engine: EngineName | None = None,
+    ) -> Commit:
+        """Apply changes of rows to a table by key, in the order of a column, as one commit; late ones find their place.
+
+        With ``scd`` 1 the table holds the last state of each key, with 2 all of its states, with the columns ``valid_from`` and
+        ``valid_to`` (half-open, NULL while a row holds) of the type of ``sequence_by``; without that, for ``scd`` 1, all changes are newer than what is there. ``changes`` are an answer of ``Table.changes()`` or
+        any rows; ``deletes`` is a condition on them (SQL), or True for those whose ``_change_type`` says so. ``columns`` are those to
+        store, by default all but the ones that change queries add. A table that is not there is made.
+
+        Raises SchemaMismatch for a key or a sequence that is NULL, or several rows of a key at one point (with the count and three of them),
+        InvalidConfig for columns that are not there. The table is then as it was.
+        """
+        given(target, (str, TableRef), "target", "apply_changes()")
+        asked = ApplySpec(
+            names_in([keys], "keys", "apply_changes()"),
+            None if sequence_by is None else given(sequence_by, str, "sequence_by", "apply_changes()"),
+            scd,
+            given(deletes, (bool, str), "deletes", "apply_changes()"),
+            None if columns is None else names_in([columns], "columns", "apply_changes()"),
+            schema_mode=schema_mode,
+            app=app,
+        )
+        return apply_changes(self, self.ref(target), asked, changes, engine=engine)
 
     def attempts(self, ref: TableRef) -> Iterator[AbstractContextManager[None]]:
         """Blocks in which the rows of a write to a table are computed and committed (see run.attempts).
@@ -329,12 +371,20 @@ class Session:
         """Whether a commit of another writer's changed rows for which a predicate (DuckDB's SQL) is true; in doubt it did."""
         return meets_commit(transaction, other, matching(self._embedded.cursor(), predicate))
 
-    def _reads(self, source: Any) -> Reads:
+    def reads_of(self, source: Any) -> Reads:
         """What a source was computed from, as far as it can be known."""
         if isinstance(source, LazyRows):
             return source.reads
         found = together(*(engine.reads_of(source) for engine in self._engines.values()))
         return {location: read for location, read in found.items() if self.log.has_seen(location, read.version)}
+
+    def move_cursor(self, name: str | TableRef, app: CursorTransaction, *, engine: EngineName | None = None) -> Commit:
+        """Commit a consumer's offsets to a table with no row: it has read on, and nothing was to be written."""
+        ref = self.ref(name)
+        if (engine or self.engine_name) == "spark":
+            none = self.lakes.snapshot(ref).schema.empty_table()
+            return self.execute(ref, WriteSpec("append", app=app, existing=True), none, engine="spark")
+        return move_cursor(self._transaction(ref, WriteSpec("append", app=app)))
 
     def stage(
         self, name: str | TableRef, source: Any, *, partition_by: Sequence[str] | None = None
@@ -343,7 +393,7 @@ class Session:
         JSON, so that N processes stage and one commits. DuckDB writes them, whatever the session's engine.
         """
         transaction = self._transaction(self.ref(name))
-        return self._embedded.stage(self._computed(source, self._embedded), transaction, partition_by)
+        return self._embedded.stage(self.computed(source, self._embedded), transaction, partition_by)
 
     def commit_staged(self, name: str | TableRef, files: Sequence[StagedFile], spec: WriteSpec) -> Commit:
         """Make staged files visible in one commit (append, overwrite, or error for a new table)."""
@@ -355,7 +405,8 @@ class Session:
         assert isinstance(engine, DuckDBEngine)
         return engine
 
-    def _writing_engine(self, name: EngineName, source: Any, ref: TableRef) -> Engine:
+    def engine_to_write(self, name: EngineName, source: Any, ref: TableRef) -> Engine:
+        """The engine of that name, or Spark for what only Spark writes. Raises InvalidConfig."""
         of_spark = is_of_spark(source)
         if of_spark and self._spark is None and "spark" not in self._engines and name != "spark":
             raise InvalidConfig(
@@ -364,7 +415,7 @@ class Session:
             )
         return self.engine_of("spark" if of_spark else name)
 
-    def _computed(self, source: Any, engine: Engine) -> Any:
+    def computed(self, source: Any, engine: Engine) -> Any:
         """The rows of duckrun.SQL, by an engine, as a Frame; any other source as it is."""
         if not isinstance(source, SQL):
             return source
@@ -380,12 +431,12 @@ class Session:
         chosen = self.engine_of("spark" if is_of_spark(source) else engine or self.engine_name)
         if isinstance(source, SQL):
             with unnoted():
-                return self._computed(source, chosen).schema
+                return self.computed(source, chosen).schema
         return chosen.schema_of(source)
 
     def register(self, name: str, frame: Any) -> None:
         """Give a frame or any tabular value a name that statements of this session can read."""
-        self.engine.register(given(name, str, "name", "register()"), frame, self._reads(frame))
+        self.engine.register(given(name, str, "name", "register()"), frame, self.reads_of(frame))
 
     def ref(self, name: str | TableRef) -> TableRef:
         """The table of a name: ``name``, ``schema.name`` or ``lake.schema.name``, whether it exists or not.

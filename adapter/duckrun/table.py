@@ -12,7 +12,7 @@ from sqlglot import exp
 from duckrun.change_set import ChangeSet
 from duckrun.changes.changes import ChangeSpec, with_row_ids
 from duckrun.clones import clone_spec
-from duckrun.display.history_plot import VersionSize, plot
+from duckrun.display.history_plot import CHANGE_TYPES, VersionSize, plot
 from duckrun.display.notebook import facts_html
 from duckrun.display.units import readable_bytes
 from duckrun.errors import InvalidConfig, UnsupportedFeature
@@ -211,25 +211,46 @@ class Table:
         """What Spark's DESCRIBE DETAIL gives: id, location, partitionColumns, numFiles, sizeInBytes, ..."""
         return self.session.lakes.of(self.ref).format.detail(self.ref)
 
-    def plot_history(self, limit: int = 50) -> Figure:
-        """A figure of rows, files and bytes by version, over the newest ``limit`` versions.
+    def plot_history(self, limit: int = 50, key: str | Sequence[str] = ()) -> Figure:
+        """A figure of rows, files and bytes by version, and of the rows that each changed by change type, over the newest ``limit``
+        versions. With a ``key`` these are counted exactly, by a change query; without one they are what the commits say of themselves.
 
-        Raises InvalidConfig where matplotlib is not installed.
+        Raises InvalidConfig where matplotlib is not installed, and for a key that is not unique.
         """
-        return plot(str(self.ref), self._sizes(limit))
+        return plot(str(self.ref), self._sizes(limit, names_in([key], "key", "plot_history()")))
 
-    def _sizes(self, limit: int) -> list[VersionSize]:
+    def _sizes(self, limit: int, key: Sequence[str] = ()) -> list[VersionSize]:
         """The newest versions that the log holds, oldest first. Rows are counted by the log where each file's
         statistics say them and none is deleted, else by a query.
         """
         found = []
-        for entry in reversed(self.history(limit)):
-            version = entry["version"]
+        versions = [entry["version"] for entry in reversed(self.history(limit))]
+        changed = self._changed_rows(versions, key)
+        for version in versions:
             files = self.snapshot(version=version).files()
             rows = counted_rows(files)
             rows = self.toDF(version=version).count() if rows is None else rows
-            found.append(VersionSize(version, rows, len(files), sum(file.size for file in files)))
+            found.append(VersionSize(version, rows, len(files), sum(file.size for file in files), changed[version]))
         return found
+
+    def _changed_rows(self, versions: Sequence[int], key: Sequence[str]) -> dict[int, dict[str, int]]:
+        """How many rows each version changed, by change type; what its log does not say is left out."""
+        if key and versions:
+            changes = self.changes("full_delta", versions[0] - 1, versions[-1], key=list(key))
+            counted: dict[int, dict[str, int]] = {version: {} for version in versions}
+            for row in changes.toArrow().select(["_commit_version", "_change_type"]).to_pylist():
+                kind = str(row["_change_type"]).removesuffix("_postimage")
+                if kind in CHANGE_TYPES:
+                    of_version = counted[row["_commit_version"]]
+                    of_version[kind] = of_version.get(kind, 0) + 1
+            return counted
+        records = {v: self.session.lakes.of(self.ref).format.record(self.ref, v) for v in versions}
+        return {
+            version: {
+                kind: count for kind, count in zip(CHANGE_TYPES, record.rows if record else (), strict=False) if count
+            }
+            for version, record in records.items()
+        }
 
     # -- changing rows
 

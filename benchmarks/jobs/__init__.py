@@ -3,10 +3,32 @@
 from __future__ import annotations
 
 from benchmarks.harness.case import Job
-from benchmarks.jobs import changes, dbt_project, io_managers, many, merges, polars_rows, reads, small_writes, write
+from benchmarks.jobs import (
+    change_queries,
+    changes,
+    dbt_project,
+    io_managers,
+    many,
+    merges,
+    polars_rows,
+    reads,
+    small_writes,
+    write,
+)
 
 JOBS: dict[str, Job] = {
     job.name: job
-    for module in (write, merges, changes, reads, small_writes, many, polars_rows, io_managers, dbt_project)
+    for module in (
+        write,
+        merges,
+        changes,
+        change_queries,
+        reads,
+        small_writes,
+        many,
+        polars_rows,
+        io_managers,
+        dbt_project,
+    )
     for job in module.JOBS
 }

@@ -135,6 +135,48 @@ GOALS: Sequence[Goal] = (
         1.3,
         label="one column",
     ),
+    *(
+        Goal(
+            f"what changed, 0.1 %, {says}: times faster than the whole difference",
+            f"changes-{name}",
+            "difference",
+            OURS,
+            "at least",
+            faster,
+            scales=(5,),
+        )
+        for name, says, faster in (
+            ("vectors", "latest rows by vectors", 25),
+            ("random", "random rows by vectors", 8),
+            ("copy", "latest rows by copy", 12),
+            ("feed", "by the feed", 50),
+        )
+    ),
+    *(
+        Goal(
+            f"the same, {says}: its memory",
+            f"changes-{name}",
+            OURS,
+            "difference",
+            "at most",
+            0.1,
+            label=PEAK,
+            scales=(5,),
+        )
+        for name, says in (("vectors", "latest rows by vectors"), ("copy", "latest rows by copy"))
+    ),
+    *(
+        Goal(
+            f"the same, {says}: slowest scale factor over fastest",
+            f"changes-{name}",
+            OURS,
+            OURS,
+            "at most",
+            1.5,
+            spread=True,
+        )
+        for name, says in (("vectors", "latest rows by vectors"), ("feed", "by the feed"))
+    ),
     Goal("`dbt run` of one model over dbt-duckdb", "dbt-1", OURS, "dbt-duckdb", "at most", 1.2),
     Goal("`dbt run` of 50 models over dbt-duckdb", "dbt-50", OURS, "dbt-duckdb", "at most", 1.15),
 )

@@ -19,16 +19,20 @@ from duckrun.errors import DuckrunError, InvalidConfig
 from duckrun.lake.lake import Lake, LocationDefinition, ViewDefinition
 from duckrun.run.pins import unnoted
 from duckrun.session import Session
+from duckrun.values.changes import CHANGE_TYPE
 from duckrun.values.rows import AppTransaction, Commit, EngineName, ReadSpec
 from duckrun.values.snapshot import TableRef
+from duckrun.values.tables import feed_turned
 from duckrun_dagster import metadata as meta
 from duckrun_dagster.chain import application, application_of_op, chain_of
 from duckrun_dagster.config import (
     ENGINES,
+    ChangesInput,
     TableConfig,
     allows_missing_partitions,
     for_this_run,
     input_type,
+    parse_changes,
     parse_input,
     parse_output,
     parse_table,
@@ -46,6 +50,7 @@ from duckrun_dagster.io_managers.contexts import (
 from duckrun_dagster.io_managers.fan_in import fan_in
 from duckrun_dagster.io_managers.handlers.handler import TableScan, TypeHandler
 from duckrun_dagster.io_managers.handlers.registry import handler_of, named_type, type_name
+from duckrun_dagster.io_managers.incremental import Consumer, changes_scan, consumer_of, forget
 from duckrun_dagster.launch import configured_by_field, written_otherwise
 from duckrun_dagster.partitions.missing import missing_partitions, refuse_missing
 from duckrun_dagster.partitions.partitions import PartitionSlice, read_partitions, written_partitions
@@ -100,6 +105,12 @@ class DeltaIOManager(TableDefaults, ConfigurableIOManager):
         """Write a value as one commit, and tell Dagster what it did. On an error the table is as it was."""
         key, step = context.asset_key if context.has_asset_key else None, step_of(context)
         what = output_name(context, step)
+        with _naming(what):
+            consumer = consumer_of(step, DeltaIOManager)
+        if consumer is not None and (consumer.begun.idle or (obj is None and wanted(annotation_of(context)).optional)):
+            with _naming(what):
+                self._pass(context, consumer)
+            return
         if obj is None and wanted(annotation_of(context)).optional:
             context.log.info(f"{what} is None, as its annotation allows: nothing is written.")
             return
@@ -139,16 +150,40 @@ class DeltaIOManager(TableDefaults, ConfigurableIOManager):
                 predicate = partitions.predicate(config, schema, what.removeprefix("Asset "))
                 layout = None if lake.exists(ref) else partitions.table_partitioning(config, schema)
             spec = config.write_spec(
-                app=_application(context, step, partitions),
+                app=_application(context, step, partitions) if consumer is None else consumer.begun.app,
+                applies=consumer is not None and _says_changes(session, source),
+                whole=consumer is not None and consumer.begun.whole,
                 predicate=predicate,
                 partition_by=layout,
                 description=description_of(context),
                 column_comments=meta.declared_descriptions(context.definition_metadata or {}),
             )
+            if config.change_data_feed is not None and lake.exists(ref):
+                turned = feed_turned(session.snapshot(ref), config.change_data_feed)
+                if turned is not None:
+                    session.execute(ref, turned)
             commit = session.execute(ref, spec, source)
+            if consumer is not None and commit.writer == "none" and not commit.replayed:
+                commit = session.move_cursor(ref, consumer.begun.app, engine=engine)
+            if consumer is not None and step is not None:
+                context.add_output_metadata(consumer.metadata())
+                forget(step)
             if config.location is not None and lake.definition(ref) is None:
                 lake.put_definition(ref, LocationDefinition(ref.location))
             self._report(context, session, ref, commit, config, partitions)
+
+    def _pass(self, context: OutputContext, consumer: Consumer) -> None:
+        """Nothing is to be written: a consumer that has read on commits how far."""
+        step, lake = step_of(context), self.duckrun.lake()
+        context.add_output_metadata(consumer.metadata())
+        if consumer.begun.idle or not lake.exists(consumer.output):
+            context.log.info(f"{consumer.name}: nothing has changed since its last commit, so nothing is written.")
+        else:
+            session = self.duckrun.step_session(step, "duckdb", self.spark)
+            commit = session.move_cursor(consumer.output, consumer.begun.app)
+            context.log.info(f"{consumer.name}: nothing is written but how far it has read, version {commit.version}.")
+        if step is not None:
+            forget(step)
 
     def _report(
         self,
@@ -233,9 +268,35 @@ class DeltaIOManager(TableDefaults, ConfigurableIOManager):
             if none_wanted and not _is_there(lake, ref):
                 return asked.collection() if asked.collection else handler.nothing(asked.as_type)
             scan = TableScan(self.duckrun.step_session(step_of(context), engine, self.spark), ref, read)
+            changed = parse_changes(context.definition_metadata or {}, what=what)
+            if changed is not None:
+                return self._load_changes(context, scan, partitions, config, asked, handler, changed)
             if partitions is None and asked.collection is None:
                 return handler.from_scan(scan, asked.as_type)
             return self._load_partitions(context, scan, partitions, config, asked, handler, what)
+
+    def _load_changes(
+        self,
+        context: InputContext,
+        scan: TableScan,
+        partitions: PartitionSlice | None,
+        config: TableConfig,
+        asked: Wanted,
+        handler: TypeHandler[Any],
+        changed: ChangesInput,
+    ) -> Any:
+        """What has changed since the last commit of the asset that is being computed."""
+        consumer = consumer_of(step_of(context), DeltaIOManager)
+        if consumer is None or asked.collection is not None:
+            raise InvalidConfig(
+                "metadata 'changes' is for an input of an asset, as one value: there is no consumer here."
+            )
+        predicate = None
+        if partitions is not None:
+            with unnoted():
+                schema = scan.session.snapshot(scan.ref).schema
+            predicate = partitions.predicate(config, schema, context.asset_key.to_user_string())
+        return handler.from_scan(changes_scan(consumer, context.name, changed, scan, predicate), asked.as_type)
 
     def _load_partitions(
         self,
@@ -298,6 +359,11 @@ class DeltaIOManager(TableDefaults, ConfigurableIOManager):
         if chosen is not None:
             return named_type(chosen, self.handlers(), f"{what}: metadata 'type'")
         return named_type(self.default_type, self.handlers(), "DeltaIOManager: default_type")
+
+
+def _says_changes(session: Session, source: Any) -> bool:
+    """Whether rows say what becomes of them, as those of a change query do."""
+    return CHANGE_TYPE in session.schema_of(source).names
 
 
 def _application(context: OutputContext, step: Any | None, partitions: PartitionSlice | None) -> AppTransaction | None:

@@ -169,6 +169,8 @@ def _metadata(
         "bytes_after": sum(file.size for file in files),
         "small_files": sum(file.size < _SMALL_FILE for file in files),
     }
+    if warnings := [each for result in results for each in result.warnings]:
+        values["warnings"] = "\n".join(warnings)
     for result in results:
         values[f"{result.mode}_seconds"] = result.seconds
         if result.version is not None:

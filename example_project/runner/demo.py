@@ -49,12 +49,14 @@ def _no_sync_for_each_event(connection: Any, _: object) -> None:
         connection.execute("PRAGMA synchronous=NORMAL")
 
 
-def demo(months: Iterable[int]) -> int:
-    """Land these months and make what is missing or stale. Gives the exit code: 1 if a step or a check failed."""
+def demo(months: Iterable[int], corrected: Iterable[int] = ()) -> int:
+    """Land these months, some of them again as they were ``corrected``, and make what is missing or stale. Gives the exit code: 1 if a step or a check failed."""
     started = time.monotonic()
     with only_one():
         for file in arrivals.arrive(months):
             say(f"landed  {file.path.relative_to(settings.HOME)}  {file.rows():,} rows")
+        for file in arrivals.correct(corrected):
+            say(f"landed  {file.path.relative_to(settings.HOME)}  again, with late corrections")
         from example_project.definitions import defs, duckrun  # after landing: this imports Spark, dbt and all
 
         with instance() as dagster:

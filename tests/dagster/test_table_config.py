@@ -130,7 +130,6 @@ def test_an_input_is_parsed_once() -> None:
         ({"predicates": "a > 1"}, "Did you mean 'predicate'"),
         ({"version": "3"}, "takes a version number"),
         ({"version": 3, "timestamp": "2024-01-01"}, "give one of them"),
-        ({"changes": "2024-01-01"}, "not built yet"),
         ({"columns": 1}, "column name or a list"),
     ],
 )

@@ -16,6 +16,7 @@ from deltalake import DeltaTable
 import duckrun
 from duckrun.errors import InvalidConfig
 from duckrun_dagster import DeltaIOManager, DuckrunResource, check_definitions
+from tests.lake import rows_of
 
 ROWS = pa.table({"id": [1, 2], "v": ["a", "b"]})
 
@@ -508,3 +509,53 @@ def test_what_an_environment_variable_decides_is_checked_by_its_name(shop: Any) 
         check_definitions(defs(lake))
         with pytest.raises(InvalidConfig, match="both write table"):
             check_definitions(defs(lake, table="goods"))
+
+
+def test_an_asset_of_changes_keeps_a_history_and_the_last_state(shop: Any) -> None:
+    def dims(*changes: tuple[int, str, int, str]) -> list[dg.AssetsDefinition]:
+        value = pa.table(
+            dict(zip(("id", "name", "at", "_change_type"), map(list, zip(*changes, strict=True)), strict=True))
+        )
+        words = {"merge_keys": "id", "sequence_by": "at"}
+        return [goods(value, ["dim"], mode="scd2", **words), goods(value, ["last"], mode="scd1", **words)]
+
+    shop.run(dims((1, "a", 10, "insert"), (1, "b", 20, "update_postimage"), (2, "x", 5, "insert")))
+    shop.run(dims((1, "c", 15, "insert"), (2, "x", 9, "delete")))
+    with duckrun.connect(shop.root, schema="shop") as session:
+        assert rows_of(session.table("dim").toDF()) == [
+            (1, "a", 10, 10, 15),
+            (1, "b", 20, 20, None),
+            (1, "c", 15, 15, 20),
+            (2, "x", 5, 5, 9),
+        ]
+        assert rows_of(session.table("last").toDF()) == [(1, "b", 20)]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "words"),
+    [
+        ({"mode": "scd2", "sequence_by": "v"}, "'mode' is 'scd2', which needs 'merge_keys'"),
+        ({"mode": "scd2", "merge_keys": "id"}, "goes with mode 'scd1' or 'scd2', which need it"),
+        ({"merge_keys": "id", "sequence_by": "v"}, "goes with mode 'scd1' or 'scd2'"),
+        ({"mode": "scd1", "merge_keys": "id", "sequence_by": "v", "deletes": 3}, "'deletes'"),
+        (
+            {"mode": "scd1", "merge_keys": "id", "sequence_by": "v", "merge_clauses": ["matched_update"]},
+            "'merge_clauses'",
+        ),
+    ],
+)
+def test_what_a_history_needs_is_said_when_definitions_load(shop: Any, metadata: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidConfig, match=words):
+        check_definitions(definitions(shop, goods(**metadata)))
+
+
+def test_an_asset_keeps_a_change_feed_from_when_it_is_asked_for(shop: Any) -> None:
+    shop.run([goods(merge_keys="id")])
+    for _ in range(2):
+        shop.run([goods(pa.table({"id": [2], "v": ["z"]}), merge_keys="id", change_data_feed=True)])
+    with duckrun.connect(shop.root, schema="shop") as session:
+        found = rows_of(session.sql("select id, v, _change_type from table_changes('goods', 2)"))
+        assert found[:2] == [(2, "b", "update_preimage"), (2, "z", "update_postimage")]
+        assert shop.snapshot("goods").version == 3  # turned once
+    shop.run([goods(key=["other"], change_data_feed=True)])
+    assert shop.snapshot("other").properties["delta.enableChangeDataFeed"] == "true"

@@ -69,3 +69,26 @@ def test_a_word_that_is_none_names_the_model(make_project: Callable[..., Any]) -
         "model.shop.merged: unknown merge_mode 'vectors'; known are auto, deletion_vectors, copy_on_write"
         in result.message("merged")
     )
+
+
+@pytest.mark.parametrize("engine", ["duckdb", pytest.param("spark", marks=pytest.mark.spark)])
+def test_a_model_keeps_a_change_feed(
+    make_project: Callable[..., Any], engine: str, request: pytest.FixtureRequest
+) -> None:
+    if engine == "spark":
+        request.getfixturevalue("spark")
+    one = make_project({"models/fed.sql": model("merge", engine=engine)})
+    one.run("build")
+    one.write(
+        {"models/fed.sql": model("merge", engine=engine).replace("unique_key", "change_data_feed=true, unique_key")}
+    )
+    one.run("build")
+    with duckrun.connect(one.lake) as session:
+        feed = session.sql(
+            "select _change_type as kind, count(*) as n from table_changes('fed', 2) group by 1 order by 1"
+        )
+        assert feed.collect() == [
+            {"kind": "insert", "n": 1},
+            {"kind": "update_postimage", "n": 2},
+            {"kind": "update_preimage", "n": 2},
+        ]

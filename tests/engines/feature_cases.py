@@ -80,7 +80,7 @@ FEATURES = (
     _of_property(
         "change data feed",
         "delta.enableChangeDataFeed",
-        note="where DuckDB rewrites files itself (update, delete, replace, a merge with expressions), the feed has each of their rows as deleted and inserted; after Spark, and where rows are marked (`merge_mode`), it has those that changed",
+        note="both engines keep it ([change queries](changes.md#a-change-feed)); `writer: delta_rs` keeps what deltalake does",
     ),
     _of_columns("liquid clustering", "id BIGINT, v STRING", "CLUSTER BY (id)", spec=CreateSpec(TWO, cluster_by=("id",)), says="clustering"),
     Feature(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+import duckrun
 from duckrun.engines.spark.engine import SparkEngine
 from duckrun.engines.spark.process.checks import java
 from duckrun.engines.spark.process.session import spark_session
@@ -31,6 +33,7 @@ from duckrun.values.rows import (
     Commit,
     DeleteInsertSpec,
     DeleteSpec,
+    MergeClause,
     MergeSpec,
     ReadSpec,
     WriteSpec,
@@ -226,6 +229,35 @@ def test_a_spark_dataframe_is_never_collected(orders: Workbench, monkeypatch: py
     for name in ("collect", "toArrow", "toPandas", "toLocalIterator"):
         monkeypatch.setattr(type(frame), name, lambda *a, **k: pytest.fail("the rows came to the driver"))
     assert orders.run(WriteSpec("append"), frame).rows_inserted == 100
+
+
+@needs_spark
+def test_a_frame_of_duckdb_is_written_as_it_says_it_would_be(bench: Workbench, tmp_path: Path) -> None:
+    with duckrun.connect(tmp_path / "other") as duck:
+        frame = duck.sql("select 1 as id, 'a' as day")
+        assert bench.engine.schema_of(frame) == pa.schema([("id", pa.int32()), ("day", pa.string())])
+        bench.run(WriteSpec("append"), frame)
+    assert bench.rows() == [(1, "a")]
+
+
+@needs_spark
+def test_rows_that_a_merge_kept_are_let_go_when_it_ends(orders: Workbench) -> None:
+    spec, failing = MergeSpec(("id",)), MergeSpec(("id",), (MergeClause("matched_update", "nowhere = 1"),))
+    left: list[Any] = []
+    gc.disable()  # by which they would be let go in any thread, even in one that a call of gRPC waits for
+    try:
+        assert orders.run(spec, ORDERS).version == 1
+        with pytest.raises(SchemaMismatch) as error:
+            orders.run(failing, ORDERS)
+        left = [error.value]
+        left.append(left)
+        plans = [each for each in gc.get_objects() if type(each).__name__ == "CachedRemoteRelation"]
+        assert bool(plans) == ("DUCKRUN_TEST_SPARK_REMOTE" in os.environ), (
+            "a plan of the write that failed is there to be looked at"
+        )
+        assert [plan._relation_id for plan in plans] == [None] * len(plans)
+    finally:
+        gc.enable()
 
 
 # -- sessions

@@ -106,8 +106,18 @@ def test_the_demo_lands_makes_and_adds_what_comes_next(tmp_path: Path) -> None:
     following = example.run("demo-next")
     more, _, _ = example.check_counts()
     added = more - flights
-    assert re.search(rf"marts/fct_flights .* merge: {added:,} inserted, 1 partition\b", following), following
-    assert re.search(r"raw/flights .* 31 partitions", following), following
+    assert re.search(rf"marts/fct_flights .* merge: {added:,} inserted, [\d,]+ updated, 2 partitions\b", following), (
+        following
+    )
+    assert re.search(r"raw/flights .* 59 partitions", following), following  # March, and February as it was corrected
+    with duckrun.connect(str(example.lake)) as lake:
+        corrected = lake.table("live.flights").changes("min_delta", before["live.flights"], key=["flight_id"]).counts()
+        assert corrected["insert"] == added and 5 < corrected["update_postimage"] < 20
+        shown = f"merge: {added:,} inserted, {corrected['update_postimage']} updated"
+        assert re.search(rf"live/flights .* {shown}", following), following
+        told = lake.sql("select sum(flights) as n, sum(minutes_late) as late from live.airline_months").collect()
+        whole = lake.sql("select count(*) as n, sum(arr_delay) as late from marts.fct_flights").collect()
+        assert told == whole
     after = example.versions()
     untouched = {
         "raw.planes",

@@ -13,7 +13,7 @@ from functools import cached_property, partial
 import pyarrow as pa
 
 from duckrun.changes.rule import Question, added_columns, answer
-from duckrun.changes.weighing import step_of
+from duckrun.changes.weighing import files_that_came, step_of
 from duckrun.engines.engine import Engine
 from duckrun.engines.frame import LazyRows
 from duckrun.errors import InvalidConfig, SchemaMismatch, StorageError, UnsupportedFeature, VersionNotReadable
@@ -234,6 +234,24 @@ class Changes:
     # -- the files
 
     @cached_property
+    def _new_from(self) -> int | None:
+        """The first id that no row had at the beginning, where the rows that came since are just those with this id or a higher one, so
+        that files of before need not be read: no commit brought rows back, moved them or defined the table anew. Else None.
+        Source: Delta protocol, Row Tracking (Fresh Row IDs are above the high water mark).
+        """
+        if self._spec.kind != "append_only" or self.identity != "row_id" or self._by_commits or self._whole:
+            return None
+        if any(commit.moves or commit.redefines or commit.operation == "RESTORE" for commit in self.commits):
+            return None
+        before = self._form.snapshot(self._ref, self.from_version)
+        ends = [0]
+        for each in self._form.state_change(None, before).files:
+            if each.first_row_id is None or each.file.rows is None:
+                return None
+            ends.append(each.first_row_id + each.file.rows)
+        return max(ends)
+
+    @cached_property
     def steps(self) -> tuple[Step, ...]:
         """The files to read, with how often their rows count. Raises StorageError where some are gone."""
         vectors = partial(self._form.vector_rows, self._ref)
@@ -247,6 +265,8 @@ class Changes:
         telling = [commit for commit in commits if not commit.moves and (commit.files or commit.feed)]
         if not telling:
             return ()
+        if self._new_from is not None:
+            telling = files_that_came(telling)
         groups = [[commit] for commit in telling] if self._by_commits else [telling]
         found = tuple(step_of(group, vectors) for group in groups)
         gone = self._gone(found)
@@ -317,6 +337,10 @@ class Changes:
             stored_row_id=in_files[0] if in_files else None,
             same=same,
         )
+        predicate = self._predicate
+        if row_id and self._new_from is not None:
+            new = f"{quote_identifier(row_id)} >= {self._new_from}"
+            predicate = new if predicate is None else f"({predicate}) AND {new}"
         question = Question(
             table=str(self._ref),
             kind=self._spec.kind,
@@ -325,7 +349,7 @@ class Changes:
             weight=weight,
             step=step,
             fed=fed,
-            predicate=self._predicate,
+            predicate=predicate,
             commit_version=self._spec.commit_version,
             times={step.number: step.timestamp for step in self.steps},
         )

@@ -12,9 +12,9 @@ from datetime import UTC, datetime, timedelta
 from duckrun.errors import InvalidConfig
 from duckrun.sql.names import fresh_name, quote_identifier, quote_literal
 from duckrun.sql.raising import raising
-from duckrun.values.changes import ChangeKind
+from duckrun.values.changes import CHANGE_TYPE, ChangeKind
 
-CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP, PAIR = "_change_type", "_commit_version", "_commit_timestamp", "_pair"
+COMMIT_VERSION, COMMIT_TIMESTAMP, PAIR = "_commit_version", "_commit_timestamp", "_pair"
 
 
 def added_columns(kind: ChangeKind, *, commit_version: bool = False) -> tuple[str, ...]:
@@ -105,7 +105,7 @@ class _Answer:
         asked = self._asked
         by = [self._step] if asked.by_step else []
         where = "" if asked.predicate is None else f" WHERE ({asked.predicate})"
-        return self._sum_of(f"{self._rows}{where}", quote_identifier(asked.weight), by)
+        return self._sum_of(f"{self._rows} AS weighed{where}", quote_identifier(asked.weight), by)
 
     def _summed(self) -> str:
         """The same over all steps."""

@@ -6,6 +6,7 @@ and rows that sum to zero are the same before and after, and are never read.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -24,6 +25,14 @@ def step_of(commits: Sequence[CommitChange], vectors: Vectors) -> Step:
     feed = tuple(file for commit in commits for file in commit.feed)
     last = commits[-1]
     return Step(last.version, last.timestamp, weighed(counted, vectors), feed)
+
+
+def files_that_came(commits: Sequence[CommitChange]) -> list[CommitChange]:
+    """The commits without the files that were there before, or that are no longer there after all of them."""
+    sums: Counter[str] = Counter()
+    for each in (each for commit in commits for each in commit.files):
+        sums[each.file.path] += each.count
+    return [replace(c, files=tuple(each for each in c.files if sums[each.file.path] > 0)) for c in commits]
 
 
 def weighed(counted: Iterable[Counted], vectors: Vectors) -> tuple[Weighed, ...]:

@@ -1,11 +1,11 @@
-"""A table's size over its versions as a figure."""
+"""A table's size over its versions, and what changed in each, as a figure."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from duckrun.errors import InvalidConfig
 
@@ -15,16 +15,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class VersionSize:
-    """Rows, data files and their bytes at one version."""
+    """Rows, data files and their bytes at one version, and how many rows its commit changed, by change type (insert, update, delete)."""
 
     version: int
     rows: int
     files: int
     bytes: int
+    changes: Mapping[str, int] = field(default_factory=dict)
+
+
+CHANGE_TYPES = ("insert", "update", "delete")
+_COLOURS = {"insert": "tab:green", "update": "tab:orange", "delete": "tab:red"}
 
 
 def plot(name: str, versions: Sequence[VersionSize]) -> Figure:
-    """Rows, files and bytes by version, one above the other. Raises InvalidConfig where matplotlib is not installed."""
+    """Rows, files, bytes, and the rows that changed, by version, one above the other. Raises InvalidConfig where matplotlib is not installed."""
     try:
         from matplotlib.figure import Figure
         from matplotlib.ticker import MaxNLocator
@@ -41,11 +46,11 @@ def plot(name: str, versions: Sequence[VersionSize]) -> Figure:
             self.savefig(picture, format="png", dpi=100)
             return picture.getvalue()
 
-    figure = HistoryFigure(figsize=(7, 6), layout="constrained")
-    axes = figure.subplots(3, 1, sharex=True)
+    figure = HistoryFigure(figsize=(7, 8), layout="constrained")
+    axes = figure.subplots(4, 1, sharex=True)
     numbers = [v.version for v in versions]
     for axis, label, values in zip(
-        axes,
+        axes[:3],
         ("rows", "files", "MiB"),
         ([v.rows for v in versions], [v.files for v in versions], [v.bytes / 2**20 for v in versions]),
         strict=True,
@@ -54,7 +59,25 @@ def plot(name: str, versions: Sequence[VersionSize]) -> Figure:
         axis.set_ylabel(label)
         axis.set_ylim(bottom=0)
         axis.grid(alpha=0.3)
+    _draw_changes(axes[3], versions)
     axes[0].set_title(name)
     axes[-1].set_xlabel("version")
     axes[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
     return figure
+
+
+def _draw_changes(axis: Any, versions: Sequence[VersionSize]) -> None:
+    """Bars of the rows that each version changed: what came and was updated above the line, what went below it."""
+    numbers = [v.version for v in versions]
+    above = [0] * len(versions)
+    for kind in CHANGE_TYPES:
+        counts = [v.changes.get(kind, 0) for v in versions]
+        if kind == "delete":
+            axis.bar(numbers, [-count for count in counts], color=_COLOURS[kind], label=kind)
+        else:
+            axis.bar(numbers, counts, bottom=above, color=_COLOURS[kind], label=kind)
+            above = [a + b for a, b in zip(above, counts, strict=True)]
+    axis.axhline(0, color="black", linewidth=0.8)
+    axis.set_ylabel("changed rows")
+    axis.grid(alpha=0.3)
+    axis.legend(loc="best", fontsize="small")

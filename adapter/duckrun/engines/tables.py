@@ -5,6 +5,7 @@ An engine is asked only for what needs rows: to count those that break a conditi
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from typing import Any
 from duckrun.engines.engine import Engine
 from duckrun.errors import CommitConflict, DuckrunError, SchemaMismatch
 from duckrun.formats.format import NewCommit
+from duckrun.run.consumers import stranded
 from duckrun.run.transaction import Transaction
 from duckrun.values.rows import Commit, counted_rows
 from duckrun.values.snapshot import Snapshot
@@ -29,6 +31,8 @@ from duckrun.values.tables import (
     TableSpec,
     VacuumSpec,
 )
+
+log = logging.getLogger(__name__)
 
 REWRITTEN = "the table was written anew in one commit: Parquet files know their columns by name and type"
 
@@ -177,7 +181,11 @@ class TableJob:
             after = self.lake.snapshot(self.ref)
         made = None if after.version == before.version else after.version
         seconds = round(time.perf_counter() - started, 3)
-        return self._result(spec, before, after, seconds, version=made, removed=removed, dry_run=dry_run)
+        warnings = stranded(self.lake, after, removed, dry_run=dry_run)
+        for each in warnings:
+            log.warning("%s", each)
+        said = {"version": made, "removed": removed, "dry_run": dry_run, "warnings": warnings}
+        return self._result(spec, before, after, seconds, **said)
 
     def _result(
         self, spec: TableSpec, before: Snapshot | None, after: Snapshot, seconds: float, **said: Any

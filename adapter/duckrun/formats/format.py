@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from duckrun.errors import InvalidConfig
 from duckrun.values.changes import CommitChange
+from duckrun.values.cursors import Counter
 from duckrun.values.rows import (
     AppTransaction,
     Commit,
@@ -68,7 +69,7 @@ class NewCommit:
     which only some rows go, none of them deleted before. ``rows`` are held
     against the files: a commit whose rows do not add up is not made. ``data_change``: rows come or go, where False only moves
     them to other files. ``blind``: nothing of the table was read for it. ``pruned`` is how many files of the version before were not opened to
-    look for its rows, None where none were looked for.
+    look for its rows, None where none were looked for. ``feed`` are the files of the change feed, which then say all that it changed.
     """
 
     spec: RowSpec | TableSpec | None
@@ -83,6 +84,7 @@ class NewCommit:
     blind: bool = False
     marks: Sequence[Marked] = ()
     pruned: int | None = None
+    feed: Sequence[StagedFile] = ()
 
 
 @dataclass(frozen=True)
@@ -241,6 +243,8 @@ class Format(Protocol):
     """
 
     name: str
+    feed_folder: str
+    """Where in a table's folder the files of its change feed lie."""
 
     # -- tables and their versions
 
@@ -338,6 +342,15 @@ class Format(Protocol):
 
     def find_commit(self, ref: TableRef, app: AppTransaction, newest: Snapshot | None = None) -> Commit | None:
         """The commit that an application transaction made; None where it made none. ``newest`` is what the table is, if known."""
+
+    def counter(self, ref: TableRef, consumer: str, newest: Snapshot | None = None) -> Counter:
+        """Which number of a consumer's application transactions a table holds, and which was the highest; a RESTORE takes back the first."""
+
+    def log_retention(self, snapshot: Snapshot) -> float:
+        """How long the entries of a table's log are kept, in milliseconds."""
+
+    def fingerprint(self, ref: TableRef, version: int) -> str | None:
+        """What tells the commit of a version from any other; None where the log does not hold it."""
 
     # -- commits
 

@@ -20,6 +20,7 @@ from duckrun.lake.lake import Lake
 from duckrun.run.memory import PeakSampler
 from duckrun.run.pins import NOTHING, Pins, Read, Reads, WorkLog
 from duckrun.storage.locks import table_lock
+from duckrun.values.cursors import CursorTransaction
 from duckrun.values.rows import NO_TABLE, AppTransaction, Commit, Returning, Spec, WriterName
 from duckrun.values.snapshot import Snapshot, TableRef
 
@@ -112,12 +113,31 @@ class Transaction:
         snapshot = self.lake.format.begin(self.ref)
         if snapshot is None and not over_files:
             self.lake.format.refuse_other_files(self.ref)
-        elif snapshot is not None and self.app is not None:
+        if isinstance(self.app, CursorTransaction):
+            return snapshot, self._counted(snapshot, self.app)
+        if snapshot is not None and self.app is not None:
             earlier = self.lake.format.find_commit(self.ref, self.app, snapshot)
             if earlier is not None:
                 return snapshot, earlier.with_(replayed=True)
         self._refuse_outdated(snapshot)
         return snapshot, None
+
+    def _counted(self, snapshot: Snapshot | None, app: CursorTransaction) -> Commit | None:
+        """The commit that a consumer's transaction made before, as replayed. Raises CommitConflict where the table holds another number
+        than the one that it goes on from.
+        """
+        form = self.lake.format
+        holds = None if snapshot is None else form.counter(self.ref, app.app_id, snapshot).holds
+        if snapshot is not None and holds == app.version:
+            earlier = form.find_commit(self.ref, app.plain, snapshot)
+            return None if earlier is None else earlier.with_(replayed=True)
+        if holds != app.after:
+            raise CommitConflict(
+                f"{self.mode} on table {self.ref} goes on from commit {_number(app.after)} of {app.app_id}, and the table holds {_number(holds)}: another run "
+                "of it, or a RESTORE, came first. Nothing was written; run it again."
+            )
+        self._refuse_outdated(snapshot)
+        return None
 
     @contextmanager
     def _nothing_left(self, snapshot: Snapshot | None) -> Iterator[None]:
@@ -315,3 +335,7 @@ class Transaction:
         """
         with table_lock(self.ref, self.lake.storage.is_local):
             yield
+
+
+def _number(counter: int | None) -> str:
+    return "none" if counter is None else f"number {counter}"

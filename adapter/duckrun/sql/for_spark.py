@@ -283,6 +283,13 @@ def _list_aggregate(node: Any) -> exp.Expr:
 _OF_LISTS = {"string_agg": "array_join", "min": "array_min", "max": "array_max"}
 
 
+def _where(node: exp.Where) -> exp.Expr:
+    """Spark reads ``FROM t WHERE (flag)`` as all of t by the name WHERE, with a column flag: so no parentheses around one name."""
+    while isinstance(node.this, exp.Paren) and isinstance(node.this.this, exp.Column | exp.Boolean | exp.Paren):
+        node.set("this", node.this.this)
+    return node
+
+
 _RULES: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
     exp.Anonymous: _function,
     exp.ArrayAgg: _array_agg,
@@ -303,6 +310,7 @@ _RULES: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
     exp.Identifier: _identifier,
     exp.GenerateSeries: lambda node: node if isinstance(node.parent, exp.Table) else series(node),
     exp.Select: _select,
+    exp.Where: _where,
     exp.Add: plus,
     exp.Sub: plus,
     exp.TimestampTrunc: truncated,

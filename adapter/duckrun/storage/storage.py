@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import obstore
+from obstore.exceptions import AlreadyExistsError
 from obstore.store import LocalStore, from_url
 from pydantic import SecretStr
 
@@ -370,6 +371,17 @@ class Storage:
             if self.is_local:
                 Path(self.root).mkdir(parents=True, exist_ok=True)
             obstore.put(self.store, path, data)
+
+    def put_new(self, location: str, path: str, data: bytes) -> bool:
+        """Put one object below a location, whole; False where one is there already, which stays."""
+        with self._about("write", f"{location}/{path}"):
+            if self.is_local:
+                Path(location).mkdir(parents=True, exist_ok=True)
+            try:
+                obstore.put(self.store_at(location), path, data, mode="create")
+            except AlreadyExistsError:
+                return False
+            return True
 
     def remove(self, path: str) -> None:
         """Remove one object under the root; gone already is fine."""

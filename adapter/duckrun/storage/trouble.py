@@ -25,7 +25,9 @@ _NO_KEYS = re.compile(r"169\.254\.169\.254|NoAuthWithAWS|Unable to load credenti
 _ACCESS = re.compile(
     r"AccessDenied|Access Denied|InvalidAccessKeyId|SignatureDoesNotMatch|ExpiredToken|AuthenticationFailed|40[13] (Forbidden|Unauthorized)"
 )
-_MISSING = re.compile(r"No such file or directory|NoSuchKey|[Nn]ot [Ff]ound|does not exist|os error 2\b|404")
+_MISSING = re.compile(
+    r"No such file or directory|NoSuchKey|[Nn]ot [Ff]ound|does not exist|os error 2\b|(?<![\w-])404(?![\w-])"
+)
 _DAMAGED = re.compile(
     r"No magic bytes|too small to be a Parquet file|Corrupt footer|Invalid Parquet file|not a Parquet file|CANNOT_READ_FILE_FOOTER"
     r"|Could not read footer|expected magic number|TProtocolException|Requested range was invalid|FAILED_READ_FILE|decompress"

@@ -25,6 +25,8 @@ Source = Literal["feed", "row_tracking", "files"]
 """Where the rows of a commit's change were read: its feed, the ids of rows, or its data files."""
 
 
+CHANGE_TYPE = "_change_type"
+"""The column by which rows of answers, and of a change feed, say what happened to them."""
 FEED_WEIGHTS = {"insert": 1, "update_postimage": 1, "delete": -1, "update_preimage": -1}
 """What a row of the change feed counts, by its ``_change_type``. Source: Delta protocol, Change Data Files."""
 

@@ -14,6 +14,8 @@ COMPRESSION = "duckrun.compression"
 """The table property that holds how the data files are compressed: one of CODECS. Delta itself has none for this (DeltaConfigs of
 delta-spark 4.4), and Spark refuses a ``delta.`` property that it does not know.
 """
+CHANGE_FEED = "delta.enableChangeDataFeed"
+"""The table property that has each commit keep a change feed. Source: Delta protocol, Change Data Files."""
 TARGET_FILE_SIZE = "delta.targetFileSize"
 """The table property that holds how large a file should be, as ``128MB`` or a number of bytes."""
 
@@ -51,6 +53,11 @@ class Layout:
     def layout(self) -> dict[str, Any]:
         """The layout as keywords, from which another value gets the same."""
         return {each.name: getattr(self, each.name) for each in fields(Layout)}
+
+
+def with_feed(properties: Mapping[str, str], feed: bool | None) -> Mapping[str, str]:
+    """Table properties with a change feed, or with none; None leaves them as they are."""
+    return properties if feed is None else {**properties, CHANGE_FEED: str(feed).lower()}
 
 
 def codec_of(properties: Mapping[str, str]) -> Codec | None:

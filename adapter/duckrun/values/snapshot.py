@@ -102,12 +102,12 @@ class Snapshot:
 
     @property
     def idle_features(self) -> frozenset[str]:
-        """Features that the table lists and none of its columns uses: deltalake lists ``variantType`` beside others."""
-        return (
-            frozenset()
-            if any(holds(field.type, _may_be_variant) for field in self.schema)
-            else frozenset({"variantType"})
-        )
+        """Features that the table lists and none of its columns uses: deltalake lists ``variantType`` beside others, and a table
+        with a change feed ``generatedColumns``, for which its older writer version stood too.
+        """
+        used = {"variantType"} if any(holds(field.type, _may_be_variant) for field in self.schema) else set()
+        used |= {"generatedColumns"} if any(_GENERATED in (field.metadata or {}) for field in self.schema) else set()
+        return frozenset({"variantType", "generatedColumns"} - used)
 
     @property
     def stored_schema(self) -> pa.Schema:
@@ -183,6 +183,10 @@ class Scan:
         values |= {"ref": TableRef(**values["ref"]), "schema": schema_from_text(values["schema"])}
         values["spec"] = ReadSpec(None if columns is None else tuple(columns), **values["spec"])
         return cls(**values | {"files": tuple(ScanFile(**file) for file in values["files"])})
+
+
+_GENERATED = b"delta.generationExpression"
+"""What the metadata of a generated column holds. Source: Delta protocol, Generated Columns."""
 
 
 def _may_be_variant(kind: pa.DataType) -> bool:

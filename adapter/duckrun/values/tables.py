@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from duckrun.errors import InvalidConfig
-from duckrun.values.layout import Layout
+from duckrun.values.layout import Layout, with_feed
 from duckrun.values.rows import Spec
+from duckrun.values.snapshot import Snapshot
 
 SORT_BY = "duckrun.sortBy"
 """The table property that holds the columns by which every write sorts, as a JSON list."""
@@ -313,6 +314,13 @@ class AlterSpec(Spec):
             raise InvalidConfig("ALTER TABLE names no change.")
 
 
+def feed_turned(snapshot: Snapshot, feed: bool | None) -> AlterSpec | None:
+    """What turns the change feed of a table on or off; None where it is as it should be, or nothing is said of it."""
+    wanted = dict(with_feed({}, feed))
+    same = all(snapshot.properties.get(name, "false").lower() == value for name, value in wanted.items())
+    return None if same else AlterSpec((SetProperties(wanted),))
+
+
 @dataclass(frozen=True)
 class OptimizeSpec(Spec):
     """Fewer, larger files with the same rows; ``z_order_by`` puts rows that are near in these columns into the same
@@ -426,7 +434,7 @@ class ConvertSpec(Spec):
 class MaintenanceResult:
     """What maintenance did, or would do: counts of files and bytes of the table before and after, the paths that it
     removed (relative to the table), and the version it made, None where none was needed. What came and went of the table's files
-    by its commit, ``files_added`` to ``bytes_removed``, is of OPTIMIZE and purge, which make such a commit.
+    by its commit, ``files_added`` to ``bytes_removed``, is of OPTIMIZE and purge, which make such a commit. ``warnings`` name consumers of the table's changes that were stranded.
 
     Example::
 
@@ -449,6 +457,7 @@ class MaintenanceResult:
     removed: tuple[str, ...] = ()
     dry_run: bool = False
     seconds: float = 0.0
+    warnings: tuple[str, ...] = ()
 
 
 CommitSpec = CreateSpec | AlterSpec | RestoreSpec | ConvertSpec

@@ -16,6 +16,7 @@ from dbt.adapters.contracts.connection import AdapterResponse
 from dbt.adapters.duckdb.environments.local import DuckDBConnectionWrapper, LocalEnvironment
 from dbt.adapters.duckdb.plugins import BasePlugin
 from dbt.adapters.duckrun.credentials import DuckrunCredentials
+from dbt.adapters.duckrun.materialize.changed import NodeChanges
 from dbt.adapters.duckrun.model.node import Node, current, reading
 from dbt.adapters.duckrun.spark.cursor import SparkCursor
 from dbt.adapters.duckrun.spark.session import SparkNodeSession, start_engine
@@ -69,6 +70,7 @@ class LakeEnvironment(LocalEnvironment):
         self._catalogs: dict[str, ViewCatalog] = {}
         self._commits: Counter[str] = Counter()
         self._commits_lock = threading.Lock()
+        self.changes = NodeChanges(self)
         self.arbiter = _arbiter(credentials.memory_limit)
 
     # -- DuckDB

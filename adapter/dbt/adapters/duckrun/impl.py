@@ -18,6 +18,7 @@ from dbt.adapters.duckrun.docs.catalog import catalog_entry, catalog_of
 from dbt.adapters.duckrun.docs.descriptions import describe
 from dbt.adapters.duckrun.environment import LakeEnvironment
 from dbt.adapters.duckrun.materialize.build import Build
+from dbt.adapters.duckrun.materialize.changed import ChangesOf
 from dbt.adapters.duckrun.materialize.external import ExternalFile, build_external
 from dbt.adapters.duckrun.materialize.response import DuckrunResponse
 from dbt.adapters.duckrun.materialize.snapshots import SnapshotColumns
@@ -251,6 +252,43 @@ class DuckrunAdapter(DuckDBAdapter):
     def snapshot_strategy(self, columns: Mapping[str, str], open_until: str | None) -> SnapshotColumns:
         """How the rows of dbt's snapshot query go into a snapshot's table."""
         return SnapshotColumns(columns["dbt_scd_id"], columns["dbt_valid_to"], open_until)
+
+    @available.parse(lambda *a, **k: "")
+    @dbt_errors()
+    def changes(
+        self,
+        model: Mapping[str, Any],
+        this: BaseRelation,
+        relation: BaseRelation,
+        kind: str | None,
+        key: Any = None,
+        columns: Any = None,
+        predicate: str | None = None,
+        full_refresh: bool = False,
+    ) -> str:
+        """The name, in SQL, of what changed in a table since the last commit of a model (the macro ``changes()``).
+
+        Raises InvalidConfig for a model that is no incremental one, for what is no table of a lake, and for an unknown kind.
+        """
+        config = model.get("config") or {}
+        node = str(model.get("unique_id", "model"))
+        asked = ChangesOf.parse(node, config, kind, key, columns, predicate)
+        ref, output = self.env.present(relation), self.env.ref_of(this)
+        if ref is None or not self.env.lakes.of(ref).exists(ref) or output is None:
+            raise InvalidConfig(
+                f"{node}: changes() of {relation}, which is no table of a lake: views have no versions."
+            )
+        if relation.limit == 0:  # dbt's --empty: the columns and no row, and nothing is noted
+            return str(relation)
+        if config.get("location"):
+            raise InvalidConfig(
+                f"{node}: changes() goes with no location: the table of the model is where its schema and name say."
+            )
+        found = self.env.changes.ask(node, output, ref, asked)
+        step = self.env.changes.begin(node, output, full_refresh=full_refresh, note=False)
+        spark = self.connections.spark_session() if self.on_spark() else None
+        self.env.changes.show(found, step, self._stage().engine, spark)
+        return found.name if spark is not None else self.env.changes.spelled(found)
 
     @available.parse_none
     @dbt_errors()

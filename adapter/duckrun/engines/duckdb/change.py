@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from duckrun.engines.data_files import file_properties
+from duckrun.engines.duckdb.feed import Images, feed_files
 from duckrun.engines.duckdb.places import Numbered, computed, numbered
 from duckrun.engines.duckdb.pruning import files_met, key_ranges
 from duckrun.engines.duckdb.returning import give_back
@@ -64,7 +65,8 @@ def delete_insert(job: Job, spec: DeleteInsertSpec, snapshot: Snapshot, rows: Ro
         )
         with table.found(hits) as changes:
             counts = (counted(cursor, f"({rows.sql})"), 0, None)
-            new = rewritten(job, table, changes, fitted, "rows are deleted and inserted in one commit", counts)
+            images = Images(new=[("insert", fitted)])
+            new = rewritten(job, table, changes, fitted, "rows are deleted and inserted in one commit", counts, images)
     return swap(job, snapshot, new, joined(cursor, fitted.sql, on, within))
 
 
@@ -129,7 +131,8 @@ def update(
             fitted = job.finished(Rows(cursor, f"SELECT {names} FROM {changes}", kinds), snapshot)
             give_back(job.transaction, cursor, fitted.sql)
             reason = "rows are updated"
-            new = rewritten(job, table, changes, fitted, reason, (0, counted(cursor, changes), 0))
+            images = Images("'update_preimage'", [("update_postimage", fitted)])
+            new = rewritten(job, table, changes, fitted, reason, (0, counted(cursor, changes), 0), images)
     return swap(job, snapshot, new, read)
 
 
@@ -160,7 +163,7 @@ def replace(job: Job, snapshot: Snapshot, rows: Rows, predicate: str | None) -> 
                 numbered(snapshot, cursor) as table,
                 table.found(_same_partitions(snapshot, table, kept)) as changes,
             ):
-                new = rewritten(job, table, changes, kept, reason, (None, 0, None))
+                new = rewritten(job, table, changes, kept, reason, (None, 0, None), Images(new=[("insert", kept)]))
             return swap(job, snapshot, new, EVERYTHING)
         files = job.staged(rows, columns, snapshot)
         present = {partition_key(f.partition_values, snapshot.schema, columns) for f in files}
@@ -181,7 +184,8 @@ def replace(job: Job, snapshot: Snapshot, rows: Rows, predicate: str | None) -> 
     with numbered(snapshot, cursor) as table:
         hits = f"SELECT {table.file}, {table.row} FROM ({table.sql}) WHERE ({predicate})"
         with table.found(hits) as changes:
-            new = rewritten(job, table, changes, job.kept(rows), reason, (None, 0, None))
+            kept = job.kept(rows)
+            new = rewritten(job, table, changes, kept, reason, (None, 0, None), Images(new=[("insert", kept)]))
     return swap(job, snapshot, new, read)
 
 
@@ -190,7 +194,8 @@ def append(job: Job, snapshot: Snapshot, rows: Rows) -> Commit:
     with numbered(snapshot, rows.cursor) as table:
         none = f"SELECT {table.file}, {table.row} FROM ({table.sql}) WHERE false"
         with computed(rows.cursor, none) as changes:
-            new = rewritten(job, table, changes, job.kept(rows), REWRITTEN, (None, 0, 0))
+            kept = job.kept(rows)
+            new = rewritten(job, table, changes, kept, REWRITTEN, (None, 0, 0), Images(new=[("insert", kept)]))
     return swap(job, snapshot, new, EVERYTHING)
 
 
@@ -224,11 +229,20 @@ def whole_files(snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection, predicate
     return [files[i] for (i,) in found]
 
 
-def rewritten(job: Job, table: Numbered, changes: str, added: Rows | None, reason: str, counts: RowCounts) -> NewCommit:
+def rewritten(
+    job: Job,
+    table: Numbered,
+    changes: str,
+    added: Rows | None,
+    reason: str,
+    counts: RowCounts,
+    images: Images = Images(),
+) -> NewCommit:
     """A commit, to be made by swap(), that takes some rows away and adds others. A file with rows to take away goes where all of its
     rows do; else they are marked in a deletion vector, or the file is written anew without them.
 
     ``changes`` is a computed table with the file and the number of each row; those without are no row of the table.
+    ``images`` are for the table's change feed, where it keeps one.
     """
     snapshot, cursor = table.snapshot, table.cursor
     taken = _taken(table, changes)
@@ -259,6 +273,8 @@ def rewritten(job: Job, table: Numbered, changes: str, added: Rows | None, reaso
         reason = f"{reason}: {_how(anew, marks, gone)}"
     deleted = sum(len(rows) for _, rows in taken) if deleted is None else deleted
     new = _new(job, snapshot, files, [*anew, *gone], reason, (inserted, updated, deleted), marks)
+    if job.form.has_feed(snapshot) and (anew or updated):
+        new = replace_fields(new, feed=feed_files(job, table, changes, [file for file, _ in taken], images))
     return new if table.opened is None else replace_fields(new, pruned=max(len(snapshot.files()) - table.opened, 0))
 
 

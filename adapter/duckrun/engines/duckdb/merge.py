@@ -12,6 +12,7 @@ import duckdb
 import pyarrow as pa
 
 from duckrun.engines.duckdb.change import counted, rewritten, swap
+from duckrun.engines.duckdb.feed import Images
 from duckrun.engines.duckdb.places import Numbered, computed, names_of, numbered
 from duckrun.engines.duckdb.pruning import files_met, key_ranges
 from duckrun.engines.duckdb.rows_to_write import refuse_outside, types_of
@@ -278,7 +279,7 @@ def inserted_alone(spec: MergeSpec, rows: Rows) -> str:
     clauses = [_translated(c, spec.dialect) for c in spec.clauses if c.kind == "not_matched_insert"]
     if not clauses:
         return f"SELECT * FROM ({rows.sql}) LIMIT 0"
-    given = [name for name in rows.types if name not in spec.compared]
+    given = [name for name in rows.types if spec.takes(name)]
     chosen = [(i, c.condition or "true", _values(c, given)) for i, c in enumerate(clauses)]
     names = dict.fromkeys([*given, *(column for _, _, values in chosen for column in values)])
     action = quote_identifier(fresh_name("__duckrun_action", rows.types))
@@ -328,7 +329,14 @@ def _commit_of(job: Job, spec: MergeSpec, choices: _Choices, changes: str, withi
         counted(cursor, changes, f"{action} IN ({deleting})"),
     )
     added = job.finished(rows, table.snapshot) if counts[0] or counts[1] else None
-    return rewritten(job, table, changes, added, "rows are merged by key", counts)
+    images = Images(
+        f"CASE WHEN {action} IN ({deleting}) THEN 'delete' ELSE 'update_preimage' END",
+        [
+            (kind, job.finished(replace(rows, sql=f"{rows.sql} AND {table.row} IS {test}"), table.snapshot))
+            for kind, test in (("insert", "NULL"), ("update_postimage", "NOT NULL"))
+        ],
+    )
+    return rewritten(job, table, changes, added, "rows are merged by key", counts, images)
 
 
 class _Choices:

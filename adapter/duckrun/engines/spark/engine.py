@@ -234,8 +234,8 @@ class SparkEngine(Engine):
         """The schema a source would be written with; nothing is computed for a Spark DataFrame."""
         if is_of_spark(source):
             return arrow_schema(self._native(source))
-        if isinstance(source, pa.RecordBatchReader):
-            source = source.schema.empty_table()  # a stream is not consumed
+        if isinstance(source, pa.RecordBatchReader | LazyRows):
+            source = source.schema.empty_table()  # a stream is not consumed, and a query not run
         elif hasattr(source, "collect_schema"):  # a polars LazyFrame is not computed
             import polars
 

@@ -18,11 +18,20 @@ from duckrun.errors import InvalidConfig, StorageError
 from duckrun.lake.lake import Lake
 from duckrun.lake.lakes import Lakes
 from duckrun.run.transaction import Transaction
+from duckrun.values.options import known_option
 from duckrun.values.rows import AppTransaction, Commit, DeleteInsertSpec, EngineName, MergeSpec, WriteSpec
 from duckrun.values.snapshot import Snapshot, TableRef
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+_OPTIONS = (
+    "ignoreChanges", "ignoreDeletes", "skipChangeCommits", "startingVersion", "startingTimestamp", "endingVersion", "endingTimestamp",
+    "readChangeFeed", "maxFilesPerTrigger", "maxBytesPerTrigger", "excludeRegex", "failOnDataLoss", "schemaTrackingLocation",
+    "withEventTimeOrder",
+)  # fmt: skip
+"""Those of Delta's source (delta-spark's DeltaOptions)."""
+_MEETS_CHANGES = ("DELTA_SOURCE_TABLE_IGNORE_CHANGES", "DELTA_SOURCE_IGNORE_DELETE")
 
 BatchSpec = WriteSpec | MergeSpec | DeleteInsertSpec
 
@@ -53,13 +62,15 @@ def stream_table(
 
     ``session`` is one with ``engine="spark"``. ``transform`` makes the target's rows of a batch; ``spec`` says how each
     batch is written (append, unless given; MergeSpec for keys that come again). ``options`` are those of Delta's source:
-    ``maxFilesPerTrigger``, ``startingVersion``, ``skipChangeCommits``, ``readChangeFeed``. ``checkpoint`` names the stream,
+    ``startingVersion``, ``startingTimestamp``, ``skipChangeCommits``, ``ignoreChanges``, ``ignoreDeletes``, ``readChangeFeed``,
+    ``maxFilesPerTrigger`` and others; what each gives is in docs/changes.md. ``checkpoint`` names the stream,
     where several go from one table to another; it lies at ``<schema>/_duckrun/streams/<table>/<checkpoint>``, and removing
     that folder starts the stream anew. Gives the commits of this call, the oldest first.
 
     Through Spark Connect the batches run on the server, so ``transform`` has to be picklable and duckrun installed there.
 
-    Raises InvalidConfig for another engine, TableNotFound for the source, and what writing the target raises.
+    Raises InvalidConfig for another engine, for an option that is none, and where the source has a commit that changed rows and no option
+    says what to do with those; TableNotFound for the source, and what writing the target raises.
 
     Example::
 
@@ -71,6 +82,7 @@ def stream_table(
         raise InvalidConfig(
             f"A stream into table {target} commits batch after batch: mode append, replace or a merge, not {spec.mode}."
         )
+    given = {known_option(key, _OPTIONS, f"A stream from table {source}"): v for key, v in (options or {}).items()}
     engine: SparkEngine = session.engine_of("spark")
     into, origin = session.ref(target), session.snapshot(source).ref
     lake = session.lakes.of(into)
@@ -87,7 +99,7 @@ def stream_table(
     )
     before = writer.committed(lake)
     with errors_about(f"stream from {origin} into", str(into), analysis=InvalidConfig):
-        rows = engine.spark.readStream.format("delta").options(**dict(options or {}))
+        rows = engine.spark.readStream.format("delta").options(**given)
         query = (
             rows.load(engine.location_of(origin.location))
             .writeStream.foreachBatch(writer)
@@ -98,13 +110,26 @@ def stream_table(
         )
         try:
             query.awaitTermination()
-        except BaseException:
+        except BaseException as error:
             query.stop()
+            if any(word in str(error) for word in _MEETS_CHANGES):
+                raise InvalidConfig(
+                    f"The stream from table {origin} into {into} meets a commit that updated or deleted rows, and a stream of rows has no word for them "
+                    f"({_first_line(error)}). Take the option readChangeFeed, where the table has kept a feed; skipChangeCommits or ignoreChanges, which leave "
+                    "rows out or give some again; or a change query: Table.changes()."
+                ) from None
             # What a batch raised in this process says more than Spark, which quotes it.
             if writer.raised:
                 raise writer.raised[0] from None
             raise
     return writer.commits_after(lake, before)
+
+
+def _first_line(error: BaseException) -> str:
+    """What Delta says of the commit, without the trace."""
+    said = str(error)
+    begun = next(word for word in _MEETS_CHANGES if word in said)
+    return said[said.index(begun) + len(begun) :].lstrip("] ").partition(". ")[0].partition("\n")[0]
 
 
 def _checkpoint_folder(lake: Lake, location: str, name: str) -> str:

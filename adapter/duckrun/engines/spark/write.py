@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from duckrun.engines.spark import alter, create, merge
 from duckrun.engines.spark.commit import SparkCommit
 from duckrun.engines.spark.errors import RAISED, condition_of, errors_about, text_of
 from duckrun.engines.spark.foreign_servers import other_implementation
+from duckrun.engines.spark.kept import kept
 from duckrun.engines.spark.scratch import arranged, filled, scratch
 from duckrun.engines.spark.sql import matched_statement, quote, to_spark, without_between
 from duckrun.engines.spark.structs import types_in, with_types
@@ -86,8 +87,8 @@ class Attempt(SparkCommit):
 
     def run(self) -> Commit:
         try:
-            with errors_about(self.spec.mode, str(self.ref), analysis=SchemaMismatch):
-                done = self._dispatch()
+            with errors_about(self.spec.mode, str(self.ref), analysis=SchemaMismatch), ExitStack() as held:
+                done = self._dispatch(held)
         except (SchemaMismatch, InvalidConfig) as error:
             version = "which does not exist yet" if self.snapshot is None else f"at version {self.snapshot.version}"
             if str(self.ref) in str(error):
@@ -97,7 +98,7 @@ class Attempt(SparkCommit):
             ) from error
         return self.committed() if done is None else done
 
-    def _dispatch(self) -> Commit | None:
+    def _dispatch(self, held: ExitStack) -> Commit | None:
         self.transaction.check_fence(self.snapshot, self.spec)
         if self.frame is not None:
             refuse_twins(self.frame.columns)
@@ -106,7 +107,7 @@ class Attempt(SparkCommit):
                 self.frame = taking_types(self.frame, self.target_schema())
         if isinstance(self.spec, MergeSpec | DeleteInsertSpec) and other_implementation(self.spark) is None:
             # They look at their source more than once, and it may give other rows each time: Spark keeps those that it gave.
-            self.frame = self.rows().localCheckpoint()
+            self.frame = held.enter_context(kept(self.rows()))
         if not isinstance(self.spec, DeleteSpec | UpdateSpec) and self.spec.within is not None:
             self.refuse_outside(self.rows(), self.spec.within)
         alteration = self._evolution()

@@ -39,6 +39,11 @@ def arrow_table(value: Any) -> pa.Table:
         return value.to_table()
     if module == "polars" and hasattr(value, "collect"):
         value = value.collect()
+    if module == "polars" and hasattr(value, "to_arrow") and hasattr(value, "columns"):
+        from polars import CompatLevel
+
+        # Not as string_view, which pyarrow cannot filter: DuckDB hands it the filters of a query.
+        return value.to_arrow(compat_level=CompatLevel.oldest())
     if hasattr(value, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(value).read_all()
     raise InvalidConfig(

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _AT_ONCE = 16
 _TRACKED = "delta.enableRowTracking"
 _FEED = "delta.enableChangeDataFeed"
+FEED_FOLDER = "_change_data"
 _ROW_ID = "delta.rowTracking.materializedRowIdColumnName"
 _ROW_COMMIT = "delta.rowTracking.materializedRowCommitVersionColumnName"
 

@@ -74,6 +74,7 @@ def write_commit(
             actions.append({"add": {**after, "dataChange": new.data_change}})
     figures = _statistics(snapshot, new)
     actions += [{"add": _add(file, now, new.data_change, figures)} for file in new.adds]
+    actions += [{"cdc": _fed(file)} for file in new.feed]
     actions += [{"add": {**add, "modificationTime": now, "dataChange": new.data_change}} for add in returns]
     body = "\n".join(json.dumps(action, ensure_ascii=False) for action in actions)
     if form.storage.is_local:
@@ -125,7 +126,7 @@ def _table(form: DeltaFormat, snapshot: Snapshot | None, new: NewCommit) -> list
     definition = cast(DeltaDefinition, new.definition)
     present = form.protocol(snapshot)
     needed = present.supporting(definition.features()).at_least(*definition.versions)
-    if unknown := (needed.writer_features - _KNOWN) - present.writer_features:
+    if unknown := needed.writer_features - _KNOWN - present.writer_features - snapshot.idle_features:
         raise UnsupportedFeature(
             f"Table {snapshot.ref}: with writer version 7 its log would list {', '.join(sorted(unknown))}, which its writer "
             f"version {present.writer} stands for, and the duckdb engine could not write it any more. Run this with engine: spark."
@@ -196,6 +197,16 @@ def _add(file: StagedFile, now: int, data_change: bool, figures: Statistics) -> 
         "modificationTime": now,
         "dataChange": data_change,
         "stats": figures.of(file),
+    }
+
+
+def _fed(file: StagedFile) -> dict[str, Any]:
+    """A file of the change feed. Source: Delta protocol, Add CDC File."""
+    return {
+        "path": encoded(file.path),
+        "partitionValues": dict(file.partition_values),
+        "size": file.size,
+        "dataChange": False,
     }
 
 

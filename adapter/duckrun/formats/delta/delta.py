@@ -6,6 +6,7 @@ References: https://github.com/delta-io/delta/blob/master/PROTOCOL.md
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +20,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from duckrun.errors import DuckrunError, StorageError, VersionNotReadable
+from duckrun.errors import DuckrunError, StorageError, UnsupportedFeature, VersionNotReadable
 from duckrun.formats.delta import alteration, cautions, changes, definition, maintenance, restore, types, vacuum
 from duckrun.formats.delta.bounds import column_figures, file_bounds
 from duckrun.formats.delta.commit import refuse_unknown_features, unknown_features, write_commit
@@ -34,9 +35,11 @@ from duckrun.formats.delta.opening import opened
 from duckrun.formats.delta.protocol import COMPUTED, Protocol, unlisted
 from duckrun.formats.delta.scan_sql import scan_sql
 from duckrun.formats.delta.scratch import scratch
+from duckrun.formats.delta.vacuum import log_retention
 from duckrun.formats.delta.vectors import deleted_of
 from duckrun.formats.format import Alteration, CommitRecord, CommitTaken
 from duckrun.storage.storage import Storage
+from duckrun.values.cursors import Counter
 from duckrun.values.rows import AppTransaction, Commit, SchemaMode, WriteSpec
 from duckrun.values.snapshot import DELTA, Snapshot, TableRef
 from duckrun.values.tables import AlterSpec, CreateSpec, SetProperties
@@ -67,6 +70,7 @@ class DeltaFormat:
     stored_schema = staticmethod(changes.stored_schema)
     row_id_columns = staticmethod(changes.row_id_columns)
     has_feed = staticmethod(changes.has_feed)
+    feed_folder = changes.FEED_FOLDER
     fields_of = staticmethod(definition.fields_of)
     refuse_unknown_features = staticmethod(refuse_unknown_features)
     with_properties = staticmethod(definition.with_properties)
@@ -98,7 +102,9 @@ class DeltaFormat:
             folder, _, name = key["path"].rpartition("/")
             top = folder.partition("/")[0]
             ours = name.startswith("part-") and name.endswith(".parquet") or name.startswith((".", "_"))
-            if name == "_SUCCESS" or not (ours or top in (LOG, "_change_data") or top.startswith(COPY)):
+            if name == "_SUCCESS" or not (
+                ours or top in (LOG, changes.FEED_FOLDER, "_duckrun") or top.startswith(COPY)
+            ):
                 raise StorageError(
                     f"Table {ref} cannot be made at {ref.location}: the folder is no Delta table and holds files, such as "
                     f"{key['path']}. Nothing was written. Move them, or give the table another location."
@@ -268,6 +274,40 @@ class DeltaFormat:
             reason=f"the commit of {app.app_id} is no longer in the log; this is the newest version",
         )
 
+    def counter(self, ref: TableRef, consumer: str, newest: Snapshot | None = None) -> Counter:
+        """See Format. Source: Delta protocol, Transaction Identifiers; a RESTORE leaves them as they are."""
+        newest = newest or self.snapshot(ref)
+        highest = self._app_version(newest, consumer)
+        if highest is None:
+            return Counter()
+        version = newest.version
+        while version >= 0:
+            found = self.actions(ref, version)
+            if found is None:
+                return Counter(highest=highest, known=False)
+            for each in found.transactions:
+                if each.app_id == consumer:
+                    return Counter(each.version, highest)
+            version = self._before(ref, found)
+        return Counter(highest=highest)
+
+    def _before(self, ref: TableRef, commit: CommitActions) -> int:
+        """The version whose rows a commit goes on from: of a RESTORE that which it brings back."""
+        if str(commit.info.get("operation", "")).upper() != "RESTORE":
+            return commit.version - 1
+        said = commit.info.get("operationParameters") or {}
+        version = said.get("version")
+        if version is not None:
+            return int(version)
+        return self.snapshot(ref, timestamp=str(said.get("timestamp") or said.get("datetime"))).version
+
+    log_retention = staticmethod(log_retention)
+
+    def fingerprint(self, ref: TableRef, version: int) -> str | None:
+        """See Format: of the bytes of its entry."""
+        raw = self.storage.read_at(ref.location, f"{LOG}/{version:020d}.json")
+        return None if raw is None else hashlib.sha256(raw).hexdigest()
+
     def _app_version(self, snapshot: Snapshot, app_id: str) -> int | None:
         known = _known(snapshot)
         if known is None:
@@ -284,6 +324,11 @@ class DeltaFormat:
         try:
             table.restore(version, protocol_downgrade_allowed=False, commit_properties=commit_properties(app, note))
         except CommitFailedError as error:
+            if "Unsupported table features" in str(error):
+                raise UnsupportedFeature(
+                    f"Table {snapshot.ref} cannot be restored here: {str(error).rstrip('.')}. Spark's own statement does it: "
+                    f"RESTORE TABLE delta.`{snapshot.ref.location}` TO VERSION AS OF {version}"
+                ) from error
             raise CommitTaken(str(error)) from error
         except DeltaError as error:
             raise VersionNotReadable(

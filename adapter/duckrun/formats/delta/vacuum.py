@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _RETENTION = "delta.deletedFileRetentionDuration"
 _DEFAULT = "interval 1 week"
+_LOG_RETENTION, _LOG_DEFAULT = "delta.logRetentionDuration", "interval 30 days"
 _MILLISECONDS: dict[str, int | Fraction] = {
     "week": 604_800_000, "day": 86_400_000, "hour": 3_600_000, "minute": 60_000, "second": 1000,
     "millisecond": 1, "microsecond": Fraction(1, 1000), "nanosecond": Fraction(1, 1_000_000),
@@ -121,6 +122,14 @@ def _retention(snapshot: Snapshot, spec: VacuumSpec) -> float:
     if asked < 0 or (spec.enforce_retention and asked < own):
         raise below_retention(snapshot, spec)
     return float(asked)
+
+
+def log_retention(snapshot: Snapshot) -> float:
+    """See Format; Delta's default where the property cannot be read. Source: delta-spark's DeltaConfigs (logRetentionDuration)."""
+    try:
+        return float(milliseconds(snapshot.properties.get(_LOG_RETENTION, _LOG_DEFAULT)))
+    except ValueError:
+        return float(milliseconds(_LOG_DEFAULT))
 
 
 def _needed(form: DeltaFormat, snapshot: Snapshot, before: float) -> set[str]:

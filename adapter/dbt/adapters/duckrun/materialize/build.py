@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 
 from dbt.adapters.duckrun.environment import LakeEnvironment
+from dbt.adapters.duckrun.materialize.applied import applied_by_type, plan_applied
 from dbt.adapters.duckrun.materialize.response import DuckrunResponse
 from dbt.adapters.duckrun.materialize.snapshots import SnapshotColumns, plan_snapshot
 from dbt.adapters.duckrun.materialize.stage import Stage
@@ -14,6 +15,7 @@ from dbt.adapters.duckrun.model.constraints import kept_in_table
 from dbt.adapters.duckrun.model.values import match
 from dbt.adapters.events.logging import AdapterLogger
 
+from duckrun.changes.cursors import Step
 from duckrun.errors import (
     InvalidConfig,
     SchemaMismatch,
@@ -23,14 +25,15 @@ from duckrun.errors import (
     repeated_keys,
 )
 from duckrun.lake.lake import LocationDefinition, TableRef, ViewDefinition
+from duckrun.run.moved_cursor import move_cursor
 from duckrun.run.pins import Read
 from duckrun.run.transaction import MAX_ATTEMPTS, Transaction
 from duckrun.sql.files import with_absolute_paths
 from duckrun.sql.names import quote_identifier
 from duckrun.storage.storage import normalise_root
-from duckrun.values.rows import Commit, TableConstraints
+from duckrun.values.rows import Commit, TableConstraints, WriteSpec
 from duckrun.values.snapshot import Snapshot
-from duckrun.values.tables import OptimizeSpec
+from duckrun.values.tables import OptimizeSpec, feed_turned
 
 logger = AdapterLogger("Duckrun")
 
@@ -67,18 +70,31 @@ class Build:
         staging, engine, work = f"{self.ref.name}{_STAGING_SUFFIX}", self.stage.engine, self.config.node
         if self.config.batch is not None:
             work = f"{work}/{self.config.batch.start}"  # batches run at once: each is a piece of work of its own
+        step = self._begun(strategy)
+        if step is not None and step.idle:
+            snapshot = self._target()
+            nothing = self.env.transaction(self.ref, work).nothing(
+                snapshot, "nothing has changed since its last commit"
+            )
+            return DuckrunResponse.of_commit(nothing, {})
+        if step is not None and step.whole and self.lake.exists(self.ref):
+            strategy = OVERWRITE
+        self._turn_feed(work)
         before = self.env.pins.log.read(self.ref.location)
         for tried in range(1, MAX_ATTEMPTS + 1):
             try:
                 with self._staged(staging, sql):
-                    write = self._plan(strategy, staging)
+                    write = self._plan(strategy, staging, applies=step is not None)
                     reads = self.stage.reads(sql)
                     if write.widen is not None:
                         # An id of its own: the retry of a run that was killed after this commit finds the columns there,
                         # makes only the second one, and must not take this for it.
                         none = self.stage.source(write.widen_select)
                         engine.execute(write.widen, none, self._transaction(f"{work}/columns"))
-                    commit = engine.execute(write.spec, self.stage.source(write.select), self._transaction(work))
+                    transaction = self._transaction(work)
+                    if step is not None:
+                        transaction.app = step.app
+                    commit = engine.execute(write.spec, self.stage.source(write.select), transaction)
                 break
             except SourceOutdated as error:
                 if tried == MAX_ATTEMPTS:
@@ -87,6 +103,8 @@ class Build:
                 self.env.pins.renew(self.ref)
                 logger.info(f"{self.config.node}: {error} It is computed again.")
         assert isinstance(commit, Commit), "a spec of rows gives a Commit"
+        if step is not None and commit.writer == "none" and not commit.replayed:
+            commit = self._moved(step)
         if self.config.z_order_by:
             columns = self.lake.snapshot(self.ref).schema.names
             order = OptimizeSpec(z_order_by=tuple(match(name, columns) or name for name in self.config.z_order_by))
@@ -95,6 +113,35 @@ class Build:
         self.env.views_of(self.ref).changed(self.ref)
         logger.debug(f"{self.config.node}: {commit}")
         return DuckrunResponse.of_commit(commit, reads)
+
+    def _begun(self, strategy: str | SnapshotColumns) -> Step | None:
+        """The offsets of a model that reads changes, noted, and their rows under the names that its SQL has; None for another model."""
+        asked = self.env.changes.of(self.config.node)
+        if not asked:
+            return None
+        step = self.env.changes.begin(self.config.node, self.ref, full_refresh=strategy == OVERWRITE)
+        for each in asked:
+            self.stage.show_changes(each, step)
+        return step
+
+    def _moved(self, step: Step) -> Commit:
+        """The commit of a step that has read on, and had nothing to write."""
+        transaction = self.env.transaction(self.ref, f"{self.config.node}/cursor")
+        transaction.app = step.app
+        if self.stage.engine.name != "spark":
+            return move_cursor(transaction)
+        spec = WriteSpec("append", app=step.app, existing=True)
+        done = self.stage.engine.execute(spec, self.lake.snapshot(self.ref).schema.empty_table(), transaction)
+        assert isinstance(done, Commit), "a spec of rows gives a Commit"
+        return done
+
+    def _turn_feed(self, work: str) -> None:
+        """Turn the change feed of a table that is there on or off, before the write that it is to tell of."""
+        if self.config.change_data_feed is None or not self.lake.exists(self.ref):
+            return
+        turned = feed_turned(self._target(), self.config.change_data_feed)
+        if turned is not None:
+            self.stage.engine.execute(turned, None, self.env.transaction(self.ref, f"{work}/feed", rows=False))
 
     def _staged(self, staging: str, sql: str, *, as_view: bool = False) -> AbstractContextManager[None]:
         """A context in which a name stands for the rows of the node's SELECT."""
@@ -105,8 +152,8 @@ class Build:
         naive = self.config.naive_timestamps or self.env.creds.naive_timestamps
         return self.stage.holding(staging, sql, as_view=as_view, naive_as_utc=naive == "utc" and not as_view)
 
-    def _plan(self, strategy: str | SnapshotColumns, staging: str) -> Write:
-        """The write of the staged rows."""
+    def _plan(self, strategy: str | SnapshotColumns, staging: str, *, applies: bool = False) -> Write:
+        """The write of the staged rows; with ``applies`` they say by ``_change_type`` what becomes of them."""
         source = [name for name, _ in self.stage.columns(staging)]
         if isinstance(strategy, SnapshotColumns):
             target = self._target()
@@ -114,6 +161,22 @@ class Build:
             return plan_snapshot(strategy, self.config, staging=staging, source=source, target=target, types=types)
         whole = strategy in (OVERWRITE, CREATE) or not self.lake.exists(self.ref)
         present = None if whole else self._target()
+        apply = self.config.apply or (applied_by_type(self.config, source) if applies else None)
+        if apply is not None:
+            write, checks = plan_applied(
+                self.config,
+                apply,
+                strategy,
+                table=str(self.ref),
+                staging=staging,
+                source=source,
+                target=present,
+                named=quote_identifier(self.env.views_of(self.ref).database, self.ref.schema, self.ref.name),
+                fenced=self.stage.engine.can_fence(self.lake.storage),
+            )
+            for check in checks:
+                check.refuse(f"{self.ref} ({self.config.node})", self.stage.rows(check.query))
+            return write
         write = plan_write(
             self.config,
             strategy,

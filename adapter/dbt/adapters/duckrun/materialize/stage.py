@@ -9,9 +9,11 @@ from typing import Any, Protocol
 import duckdb
 from dbt.adapters.base import BaseRelation
 from dbt.adapters.duckrun.environment import LakeEnvironment
+from dbt.adapters.duckrun.materialize.changed import Asked
 from dbt.adapters.duckrun.model.node import Node
 from dbt_common.exceptions import DbtRuntimeError
 
+from duckrun.changes.cursors import Step
 from duckrun.engines.duckdb import SqlOnCursor, as_utc
 from duckrun.engines.engine import Engine
 from duckrun.errors import InvalidConfig, UnsupportedFeature
@@ -46,10 +48,13 @@ class Stage(Protocol):
         """The rows of a query over what is staged and the tables of the lakes."""
 
     def source(self, query: str) -> Any:
-        """The rows of a query over what is staged, as the engine writes them."""
+        """The rows of a query over what is staged and the tables of the lakes, as the engine writes them."""
 
     def reads(self, sql: str) -> dict[str, int]:
         """The tables that the node's SQL reads, and the version of each."""
+
+    def show_changes(self, asked: Asked, step: Step) -> None:
+        """Let the name of a ``changes()`` stand for the rows of a step's range."""
 
     def new_relation(self, target: BaseRelation) -> BaseRelation:
         """Where rows can be put before they are written: a name that no table of a lake can have."""
@@ -127,10 +132,14 @@ class DuckDBStage:
         return self.cursor.execute(query).fetchall()
 
     def source(self, query: str) -> SqlOnCursor:
+        self.env.ensure_for(query)
         return SqlOnCursor(self.cursor, query)
 
     def reads(self, sql: str) -> dict[str, int]:
         return self.env.reads(sql)
+
+    def show_changes(self, asked: Asked, step: Step) -> None:
+        self.env.changes.show(asked, step, self.engine)
 
     def new_relation(self, target: BaseRelation) -> BaseRelation:
         """A table of the instance, which every cursor sees, as no temporary one is."""

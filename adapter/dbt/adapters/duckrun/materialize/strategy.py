@@ -91,18 +91,10 @@ def plan_write(
         target = None
     _require_columns(config, table, source, keys=target is not None)  # a first write matches nothing
     if target is None:
-        whole = WriteSpec(
-            mode="overwrite",
-            read_version=NO_TABLE if strategy == CREATE and fenced else None,
-            description=config.description,
-            column_comments=column_comments(config.documented, source),
-            constraints=constraints,
-            **config.layout,
-            **config.writing,
-        )
+        whole = whole_write(config, source, NO_TABLE if strategy == CREATE and fenced else None, constraints)
         return Write(whole, selected(source, config.constraints, staging))
-    _refuse_other_partitions(config, table, target)
-    columns, schema_mode = _columns_to_write(config, table, source, target.schema.names)
+    refuse_other_partitions(config, table, target)
+    columns, schema_mode = columns_to_write(config, table, source, target.schema.names)
     shared: dict[str, Any] = {**config.layout, **config.writing, "schema_mode": schema_mode}
     del shared["table_properties"]  # they are those of a table that is made
     select = selected(columns, config.constraints, staging)
@@ -133,6 +125,24 @@ def plan_write(
     if predicate is None and not target.partition_columns:
         return Write(WriteSpec(mode="overwrite", **{**shared, "schema_mode": "fail"}), select)
     return Write(WriteSpec(mode="replace", predicate=predicate, **shared), select)
+
+
+def whole_write(
+    config: ModelConfig,
+    columns: Sequence[str],
+    read_version: int | None,
+    constraints: TableConstraints | None = None,
+) -> WriteSpec:
+    """The write of a whole table with these columns."""
+    return WriteSpec(
+        mode="overwrite",
+        read_version=read_version,
+        description=config.description,
+        column_comments=column_comments(config.documented, columns),
+        constraints=constraints,
+        **config.layout,
+        **config.writing,
+    )
 
 
 def rows_that_stay(
@@ -206,7 +216,7 @@ def _limited(clause: MergeClause, columns: Sequence[str]) -> MergeClause:
     return MergeClause(clause.kind, clause.condition, columns=tuple(columns))
 
 
-def _columns_to_write(
+def columns_to_write(
     config: ModelConfig, table: str, source: Sequence[str], target: Sequence[str]
 ) -> tuple[list[str], SchemaMode]:
     """dbt's on_schema_change: which columns of the source are written, and what the table may become."""
@@ -258,7 +268,7 @@ def _require_columns(config: ModelConfig, table: str, source: Sequence[str], *, 
             )
 
 
-def _refuse_other_partitions(config: ModelConfig, table: str, target: Snapshot) -> None:
+def refuse_other_partitions(config: ModelConfig, table: str, target: Snapshot) -> None:
     present, wanted = target.partition_columns, config.partition_by
     if wanted is not None and [c.lower() for c in wanted] != [c.lower() for c in present]:
         raise InvalidConfig(

@@ -12,10 +12,12 @@ from dbt.adapters.duckrun.model.values import match, names, one_of, properties, 
 
 from duckrun.errors import InvalidConfig
 from duckrun.run.memory import parse_bytes
-from duckrun.values.layout import CODECS, Codec, Layout
+from duckrun.values.applying import ApplySpec
+from duckrun.values.layout import CODECS, Codec, Layout, with_feed
 from duckrun.values.rows import MERGE_MODES, WRITERS, MergeMode, WriterChoice
 
-STRATEGIES = ("append", "safeappend", "merge", "insert", "delete+insert", "insert_overwrite", "microbatch")
+SCD = ("scd1", "scd2")
+STRATEGIES = ("append", "safeappend", "merge", "insert", "delete+insert", "insert_overwrite", "microbatch", *SCD)
 # dbt-duckdb's own default, so that a project that changes its profile keeps its meaning.
 DEFAULT_STRATEGY = "delete+insert"
 # A timestamp without zone: as Delta's timestamp_ntz, or as the instant that it is in UTC.
@@ -41,12 +43,15 @@ class ModelConfig(Layout):
     unique_key: tuple[str, ...] = ()
     merge: tuple[MergeAction, ...] = ()
     predicates: tuple[str, ...] = ()
+    apply: ApplySpec | None = None
+    """How the rows of an incremental model are applied that are changes, by the strategies scd1 and scd2."""
     batch: Batch | None = None
     on_schema_change: str = "ignore"
     z_order_by: tuple[str, ...] = ()
     location: str | None = None
     writer: WriterChoice = "auto"
     merge_mode: MergeMode = "auto"
+    change_data_feed: bool | None = None
     naive_timestamps: str | None = None
     """None: what the profile says."""
     sql_header: str | None = None
@@ -87,10 +92,15 @@ def parse_model(model: Mapping[str, Any]) -> ModelConfig:
     docs: Mapping[str, Any] = config.get("persist_docs") or {}
     columns: Mapping[str, Any] = model.get("columns") or {}
     size, codec, naive = (config.get(key) for key in ("target_file_size", "compression", "naive_timestamps"))
+    feed = config.get("change_data_feed")
+    if feed is not None and not isinstance(feed, bool):
+        raise InvalidConfig(f"{node}: change_data_feed is {feed!r}; it takes true or false.")
+    keys = names(node, "merge_on_using_columns", config.get("merge_on_using_columns")) or unique_key
     return ModelConfig(
         node=node,
         strategy=strategy,
-        unique_key=names(node, "merge_on_using_columns", config.get("merge_on_using_columns")) or unique_key,
+        unique_key=keys,
+        apply=_apply(node, strategy, keys, config),
         merge=parse_merge(node, config),
         predicates=texts(
             node, "incremental_predicates", config.get("predicates") or config.get("incremental_predicates")
@@ -101,7 +111,10 @@ def parse_model(model: Mapping[str, Any]) -> ModelConfig:
         sort_by=names(node, "sort_by", config.get("sort_by") or config.get("sorted_by")),
         cluster_by=names(node, "cluster_by", config.get("cluster_by") or config.get("liquid_clustered_by")) or None,
         z_order_by=names(node, "z_order_by", config.get("z_order_by") or config.get("zorder")),
-        table_properties=properties(node, config.get("table_properties") or config.get("tblproperties")),
+        table_properties=with_feed(
+            properties(node, config.get("table_properties") or config.get("tblproperties")), feed
+        ),
+        change_data_feed=feed,
         target_file_size=None if size is None else parse_bytes(size),
         compression=None if codec is None else cast(Codec, one_of(node, "compression", codec, CODECS)),
         location=config.get("location"),
@@ -137,6 +150,23 @@ def _check_strategy(node: str, strategy: Any) -> None:
             f'{error} (dbt could not find an incremental strategy macro with the name "{macro}": it would be SQL for '
             "tables of DuckDB, and a lake has strategies of its own.)"
         ) from None
+
+
+def _apply(node: str, strategy: str, keys: tuple[str, ...], config: Mapping[str, Any]) -> ApplySpec | None:
+    """How changes are applied; None for another strategy, and for a model that is no incremental one."""
+    if strategy not in SCD or config.get("materialized") != "incremental":
+        return None
+    sequence, deletes = config.get("sequence_by"), config.get("deletes", True)
+    lacking = [name for name, value in (("unique_key", keys), ("sequence_by", sequence)) if not value]
+    if lacking:
+        raise InvalidConfig(
+            f"{node}: incremental_strategy {strategy} applies changes by key, in the order of a column: it needs {lacking[0]}."
+        )
+    if not isinstance(sequence, str):
+        raise InvalidConfig(f"{node}: sequence_by is {sequence!r}; it takes the name of one column.")
+    if not isinstance(deletes, bool | str):
+        raise InvalidConfig(f"{node}: deletes is {deletes!r}; it takes true, false, or a condition in SQL.")
+    return ApplySpec(keys, sequence, 1 if strategy == "scd1" else 2, deletes)
 
 
 def _batch(node: str, strategy: str, model: Mapping[str, Any], config: Mapping[str, Any]) -> Batch | None:

@@ -14,12 +14,14 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 from dbt.adapters.base import BaseRelation
+from dbt.adapters.duckrun.materialize.changed import Asked
 from dbt.adapters.duckrun.model.node import Node
 from dbt.adapters.duckrun.spark.cursor import rows_of
 from dbt.adapters.duckrun.spark.session import SparkNodeSession, spark_errors
 from dbt_common.exceptions import DbtRuntimeError
 from sqlglot import exp
 
+from duckrun.changes.cursors import Step
 from duckrun.engines.engine import Engine
 from duckrun.errors import SchemaMismatch
 from duckrun.frame import Frame
@@ -101,6 +103,10 @@ class SparkStage:
         """Give any tabular value a temporary name."""
         with spark_errors(self.node):
             self.session.register(name, value)
+
+    def show_changes(self, asked: Asked, step: Step) -> None:
+        with spark_errors(self.node):
+            self.session.env.changes.show(asked, step, self.engine, self.session)
 
     def new_relation(self, target: BaseRelation) -> BaseRelation:
         """A temporary name of the node's session."""

@@ -20,6 +20,7 @@ from duckrun.errors import DuckrunError
 from duckrun.formats.format import CommitRecord
 from duckrun.run.transaction import Transaction
 from duckrun.sql.names import fresh_name, quote_identifier, tree_in
+from duckrun.values.cursors import CursorTransaction
 from duckrun.values.partition_values import partition_key
 from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot
@@ -122,6 +123,8 @@ def may_go_on_top(
         if other.changes_metadata or (
             transaction.app is not None and any(t.app_id == transaction.app.app_id for t in other.transactions)
         ):
+            return False
+        if isinstance(transaction.app, CursorTransaction) and other.operation.upper() == "RESTORE":
             return False
         if any(file.name in ours for file in other.removed):
             return False

@@ -1,0 +1,83 @@
+"""apply_changes(): the rows of changes under a name, and the merge that applies them, computed again where the table moves."""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import nullcontext
+from copy import copy
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from duckrun.change_set import ChangeSet
+from duckrun.changes.applying import Applying, unfit_identity
+from duckrun.engines.frame import LazyRows
+from duckrun.errors import CommitConflict, InvalidConfig
+from duckrun.sql.names import quote_identifier
+from duckrun.values.applying import ApplySpec
+from duckrun.values.rows import NO_TABLE, Commit, EngineName
+from duckrun.values.snapshot import TableRef
+
+if TYPE_CHECKING:
+    from duckrun.session import Session
+
+_RACES = 3
+
+
+def apply_changes(
+    session: Session, ref: TableRef, spec: ApplySpec, changes: Any, *, engine: EngineName | None = None
+) -> Commit:
+    """Apply changes to a table, as one commit (see ``Session.apply_changes``)."""
+    _refuse_other_identity(ref, spec, changes)
+    chosen = session.engine_to_write(engine or session.engine_name, changes, ref)
+    own = copy(session)
+    own.engine_name = chosen.name  # type: ignore[assignment]
+    chosen.reach(session.lakes.of(ref).storage)
+    name = f"__duckrun_changes_{uuid.uuid4().hex}"
+    rows = own.computed(changes, chosen)
+    if isinstance(rows, LazyRows) and rows.engine == chosen.name and chosen.temp_tables:
+        chosen.keep(name, rows)  # computed once, though it is asked several times
+    else:
+        chosen.register(name, rows, own.reads_of(rows))
+    try:
+        for tried in range(1, _RACES + 1):
+            there = session.lakes.of(ref).exists(ref)
+            try:
+                return _applied(own, ref, spec, name, there=there)
+            except CommitConflict:
+                if there or tried == _RACES or not session.lakes.of(ref).exists(ref):
+                    raise  # else another process has made the table meanwhile
+        raise AssertionError("the last attempt returns or raises")
+    finally:
+        chosen.forget(name)
+
+
+def _applied(session: Session, ref: TableRef, spec: ApplySpec, name: str, *, there: bool) -> Commit:
+    changes, table = quote_identifier(name), f"{name}_table"
+    columns = session.sql(f"SELECT * FROM {changes} LIMIT 0").columns
+    for attempt in session.attempts(ref) if there else (nullcontext(),):
+        with attempt:
+            target = session.snapshot(ref) if there and not spec.whole else None
+            applying = Applying(ref, spec, columns, None if target is None else target.schema)
+            for check in applying.checks(changes):
+                check.refuse(ref, [tuple(row.values()) for row in session.sql(check.query).collect()])
+            if spec.whole:
+                return session.execute(ref, applying.overwrite(), session.sql(applying.states(changes)))
+            merge = applying.merge()
+            if not there and spec.read_version is None and session.engine.can_fence(session.lakes.of(ref).storage):
+                merge = replace(merge, read_version=NO_TABLE)
+            if there:
+                session.scan(ref).createOrReplaceTempView(table)
+            try:
+                source = session.sql(applying.source(changes, quote_identifier(table) if there else None))
+                return session.execute(ref, merge, source)
+            finally:
+                session.engine.forget(table)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _refuse_other_identity(ref: TableRef, spec: ApplySpec, changes: Any) -> None:
+    """Raise InvalidConfig for changes that tell updates and deletions by another identity than the keys."""
+    if isinstance(changes, ChangeSet) and changes.spec.kind in ("min_delta", "full_delta"):
+        why = unfit_identity(spec.keys, changes.identity, changes.spec.key)
+        if why is not None:
+            raise InvalidConfig(f"Changes of table {ref}: {why}.")

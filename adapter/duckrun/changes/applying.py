@@ -1,0 +1,323 @@
+"""Changes applied to a table that keeps the last state of each key, or all of them: one merge, and the query of its source.
+
+The queries are DuckDB's SQL over the changes, under a name, and the table, under another; an engine of another dialect has them
+translated. What a history (``scd`` 2) holds of a key is a function of the changes alone, whatever their order and their batches:
+a change of a row begins an interval that ends at the next change, a deletion ends the one before it. A deletion that ends nothing,
+since the rows before it come later, leaves an empty interval, by which it is known when they come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from duckrun.changes.rule import COMMIT_TIMESTAMP, COMMIT_VERSION, PAIR
+from duckrun.errors import InvalidConfig, SchemaMismatch, repeated_keys
+from duckrun.sql.names import fresh_name, quote_identifier, transpile
+from duckrun.sql.raising import raising
+from duckrun.values.applying import VALID_FROM, VALID_TO, ApplySpec
+from duckrun.values.changes import CHANGE_TYPE
+from duckrun.values.columns import holds
+from duckrun.values.rows import MergeClause, MergeSpec, WriteSpec
+
+ADDED = (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP, PAIR)
+"""The columns that change queries and feeds add, which are not the table's."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """A query over the changes that finds what cannot be applied; the error of its rows, if there are any."""
+
+    query: str
+    columns: Sequence[str]
+    what: str
+
+    def refuse(self, table: object, rows: Sequence[Sequence[object]]) -> None:
+        """Raise SchemaMismatch for the rows that were found: three at most, and behind them how many there are."""
+        if rows:
+            shown = repeated_keys(self.columns, rows)
+            raise SchemaMismatch(
+                f"Changes of table {table}: {rows[0][-1]} of them {self.what}: {shown}. Nothing was written."
+            )
+
+
+class Applying:
+    """How changes go into a table. ``columns`` are those of the changes, ``target`` the schema of the table, None where it is to be made.
+
+    Raises InvalidConfig and SchemaMismatch, which name the table, for a key or a sequence that is not there, and for names that mean
+    something else here.
+    """
+
+    def __init__(self, table: object, spec: ApplySpec, columns: Sequence[str], target: pa.Schema | None = None) -> None:
+        self._table, self._spec, self._target = table, spec, target
+        self._given = list(columns)
+        self._keys = [self._named(key, "keys") for key in spec.keys]
+        self._sequence = None if spec.sequence_by is None else self._named(spec.sequence_by, "sequence_by")
+        self._stored = self._to_store()
+        self._dialect = spec.dialect
+        names = [*columns, *(() if target is None else target.names), VALID_FROM, VALID_TO]
+        fresh = (
+            fresh_name(f"__duckrun_{name}", names)
+            for name in ("at", "deletes", "rank", "was", "end", "next", "before", "n", "act")
+        )
+        self._at, self._deletes, self._rank, self._was, self._end, self._next, self._before, self._n, self._act = fresh
+        if spec.scd == 2:
+            self._refuse_interval_names()
+        self._refuse_other_table()
+
+    def _named(self, name: str, what: str) -> str:
+        found = next((given for given in self._given if given.lower() == name.lower()), None)
+        if found is None:
+            raise InvalidConfig(
+                f"Changes of table {self._table}: {what} names {name}, which they do not have; they have {', '.join(self._given)}."
+            )
+        return found
+
+    def _to_store(self) -> list[str]:
+        spec = self._spec
+        if spec.columns is not None:
+            wanted = {self._named(name, "columns") for name in (*spec.keys, *spec.columns)}
+        else:
+            wanted = {name for name in self._given if name.lower() not in ADDED}
+        if spec.scd == 1 and self._sequence is not None:
+            wanted.add(self._sequence)
+        return [name for name in self._given if name in wanted]
+
+    def _refuse_interval_names(self) -> None:
+        twins = [name for name in self._stored if name.lower() in (VALID_FROM, VALID_TO)]
+        if twins:
+            raise SchemaMismatch(
+                f"Changes of table {self._table}: their column {twins[0]} has the name of one that a history (scd 2) adds. Rename it, or leave "
+                "it out by columns."
+            )
+
+    def _refuse_other_table(self) -> None:
+        """Raise SchemaMismatch for a table that does not say at which point of the sequence its rows are."""
+        own = [] if self._sequence is None else [self._sequence]
+        needed = own if self._spec.scd == 1 else [VALID_FROM, VALID_TO]
+        lacking = [name for name in needed if self._target is not None and self._in_target(name) is None]
+        if lacking:
+            raise SchemaMismatch(
+                f"Table {self._table} has no column {lacking[0]}, by which scd {self._spec.scd} knows which of its rows are older than a "
+                "change. Apply the changes to a new table, or give it the column."
+            )
+
+    def _in_target(self, name: str) -> str | None:
+        known = [] if self._target is None else self._target.names
+        return next((other for other in known if other.lower() == name.lower()), None)
+
+    @property
+    def stored(self) -> tuple[str, ...]:
+        """The columns that the table gets, those of intervals too."""
+        return tuple(self._stored) if self._spec.scd == 1 else (*self._stored, VALID_FROM, VALID_TO)
+
+    # -- the changes
+
+    def _changes(self, rows: str) -> str:
+        """The changes that count, in the columns to store, with their point of the sequence and whether they delete."""
+        deletes, where = self._which_delete(rows)
+        at = f"0 AS {self._at}" if self._sequence is None else f"given.{_quoted(self._sequence)} AS {self._at}"
+        chosen = ", ".join(f"given.{_quoted(name)}" for name in self._stored)
+        return f"SELECT {chosen}, {at}, {deletes} AS {self._deletes} FROM {rows} AS given{where}"
+
+    def _which_delete(self, rows: str) -> tuple[str, str]:
+        """SQL of whether a change deletes its key, and a WHERE that leaves out those that are none."""
+        kind = next((given for given in self._given if given.lower() == CHANGE_TYPE), None)
+        conditions = []
+        deletes = "false"
+        if isinstance(self._spec.deletes, str):
+            deletes = f"coalesce(({transpile(self._spec.deletes, self._dialect, 'duckdb')}), false)"
+        if kind is not None:
+            word = f"given.{_quoted(kind)}"
+            if self._spec.deletes is True:
+                # The old image of a row whose key is another one now deletes the old key.
+                deletes = f"coalesce({word} IN ('delete', 'update_preimage'), false)"
+                conditions.append(
+                    f"({word} IS DISTINCT FROM 'update_preimage' OR NOT EXISTS ({self._image_of(rows, kind)}))"
+                )
+            else:
+                dropped = "'update_preimage'" if isinstance(self._spec.deletes, str) else "'update_preimage', 'delete'"
+                conditions.append(f"coalesce({word} NOT IN ({dropped}), true)")
+        return deletes, f" WHERE {' AND '.join(conditions)}" if conditions else ""
+
+    def _image_of(self, rows: str, kind: str) -> str:
+        """The new image of a row with the same key, by the same commit where the changes say it."""
+        version = next((given for given in self._given if given.lower() == COMMIT_VERSION), None)
+        same = [*self._keys, *([] if version is None else [version])]
+        equal = " AND ".join(f"image.{_quoted(name)} = given.{_quoted(name)}" for name in same)
+        return f"SELECT 1 FROM {rows} AS image WHERE image.{_quoted(kind)} = 'update_postimage' AND {equal}"
+
+    def checks(self, rows: str) -> tuple[Check, ...]:
+        """What to ask before anything is written. ``rows`` is the name of the changes, as SQL."""
+        changes = self._changes(rows)
+        keys = ", ".join(map(_quoted, self._keys))
+        shown = [*self._keys, self._sequence or "point"]
+        nulls = " OR ".join(f"{name} IS NULL" for name in (*map(_quoted, self._keys), self._at))
+        point = f"{keys}, {self._at}"
+        without = f"SELECT {point}, count(*) AS {self._n} FROM ({changes}) AS changes WHERE {nulls} GROUP BY {point}"
+        values = [name for name in self._stored if name not in self._keys]
+        states = ", ".join([point, *(f"CAST({_quoted(name)} AS VARCHAR) AS {_quoted(name)}" for name in values)])
+        states = f"SELECT DISTINCT {states} FROM ({changes}) AS changes WHERE NOT {self._deletes}"
+        several = (
+            f"SELECT {point}, count(*) AS {self._n} FROM ({states}) AS states GROUP BY {point} HAVING count(*) > 1"
+        )
+        every = f"SELECT *, sum({self._n}) OVER () FROM ({{}}) AS found ORDER BY {point} LIMIT 3"
+        of = ", ".join(self._keys)
+        told = "" if self._sequence is None else f" or in the sequence ({self._sequence})"
+        point_of = "" if self._sequence is None else f" and the point of the sequence ({self._sequence})"
+        return (
+            Check(every.format(without), shown, f"have a NULL in the key ({of}){told}"),
+            Check(
+                every.format(several), shown,
+                f"have the key ({of}){point_of} of another that differs, so that the last cannot be told",
+            ),
+        )  # fmt: skip
+
+    # -- the merge
+
+    def merge(self) -> MergeSpec:
+        """The merge of the rows of source()."""
+        spec = self._spec
+        keys, act = tuple(self._keys), f"source.{_quoted(self._act)}"
+        stored = self.stored
+        differs = self._differs(stored)
+        if spec.scd == 1:
+            newer = "true"
+            if self._sequence is not None:
+                at = _quoted(self._in_target(self._sequence) or self._sequence)
+                newer = f"(target.{at} IS NULL OR source.{_quoted(self._sequence)} >= target.{at})"
+            clauses: tuple[MergeClause, ...] = (
+                MergeClause("matched_delete", condition=f"{act} = 'delete' AND {newer}"),
+                MergeClause("matched_update", condition=f"{act} = 'row' AND {newer}{differs}", columns=stored),
+                MergeClause("not_matched_insert", condition=f"{act} = 'row'", columns=stored),
+            )
+        else:
+            end = {VALID_TO: f"source.{_quoted(VALID_TO)}"}
+            clauses = (
+                MergeClause("matched_delete", condition=f"{act} = 'gone'"),
+                MergeClause("matched_update", condition=f"{act} = 'end'", set=end),
+                MergeClause("matched_update", condition=f"{act} = 'row'{differs}", columns=stored),
+                MergeClause("not_matched_insert", condition=f"{act} = 'row'", columns=stored),
+            )
+            keys = (*keys, VALID_FROM)
+        return MergeSpec(
+            keys, clauses, schema_mode=spec.schema_mode, app=spec.app, read_version=spec.read_version, existing=spec.existing,
+            commit_metadata=spec.commit_metadata, merge_mode=spec.merge_mode, writer=spec.writer, **spec.layout,
+        )  # fmt: skip
+
+    def overwrite(self) -> WriteSpec:
+        """The write of states() in the place of all that the table holds."""
+        spec = self._spec
+        return WriteSpec(
+            "overwrite", app=spec.app, read_version=spec.read_version, existing=spec.existing, commit_metadata=spec.commit_metadata,
+            writer=spec.writer, **spec.layout,
+        )  # fmt: skip
+
+    def _differs(self, columns: Sequence[str]) -> str:
+        """SQL behind AND, true for a row that is another one than the table's; nothing where that cannot be asked."""
+        known = {name: self._in_target(name) for name in columns}
+        if self._target is None or None in known.values():
+            return ""
+        fields = [self._target.field(name) for name in known.values()]
+        if any(holds(field.type, pa.types.is_map) for field in fields):
+            return ""
+        told = " OR ".join(
+            f"source.{_quoted(name)} IS DISTINCT FROM target.{_quoted(str(other))}" for name, other in known.items()
+        )
+        return f" AND ({told})"
+
+    def source(self, rows: str, table: str | None = None) -> str:
+        """The query whose rows the merge takes: of the changes by their name, and of the table by its own, None where it is to be made."""
+        names = ", ".join(map(_quoted, self._stored))
+        within = f"PARTITION BY {', '.join(map(_quoted, self._keys))}"
+        changes = self._changes(rows)
+        if self._spec.scd == 1:
+            last = f"row_number() OVER ({within} ORDER BY {self._at} DESC, {self._deletes}) AS {self._n}"
+            act = f"CASE WHEN {self._deletes} THEN 'delete' ELSE 'row' END AS {self._act}"
+            return f"SELECT {names}, {act} FROM (SELECT *, {last} FROM ({changes}) AS changes) AS numbered WHERE {self._n} = 1"
+        once = f"row_number() OVER ({within}, {self._at} ORDER BY {self._deletes}) AS {self._n}"
+        new = f"SELECT * FROM (SELECT *, {once} FROM ({changes}) AS changes) AS numbered WHERE {self._n} = 1"
+        return self._intervals(self._events(new, table), within)
+
+    def states(self, rows: str) -> str:
+        """The query of the rows of a table that is made of the changes."""
+        names = ", ".join(map(_quoted, self.stored))
+        return f"SELECT {names} FROM ({self.source(rows)}) AS applied WHERE {self._act} = 'row'"
+
+    def _events(self, new: str, table: str | None) -> str:
+        """What happened to the keys of the changes: the changes themselves, and what the table knows of these keys.
+
+        Each with its rank among those at one point: a change goes over what the table has, a row of it over the end of another.
+        """
+        names = ", ".join(map(_quoted, self._stored))
+        events = f"SELECT {names}, {self._at}, {self._deletes}, 0 AS {self._rank}, 0 AS {self._was}, CASE WHEN false THEN {self._at} END AS {self._end} FROM given"
+        if table is None:
+            return f"WITH given AS ({new}), events AS ({events})"
+        own = [_quoted(self._in_target(key) or key) for key in self._keys]
+        start, end = (_quoted(str(self._in_target(name))) for name in (VALID_FROM, VALID_TO))
+        met = " AND ".join(f"given.{_quoted(key)} = there.{name}" for key, name in zip(self._keys, own, strict=True))
+        kept = ", ".join(f"there.{name}" for name in (*own, start, end))
+        here = f"SELECT {kept} FROM {table} AS there WHERE EXISTS (SELECT 1 FROM given WHERE {met})"
+        columns = dict(zip(self._keys, own, strict=True))
+        values = ", ".join(f"{columns.get(name, 'NULL')} AS {_quoted(name)}" for name in self._stored)
+        begun = f"SELECT {values}, {start}, coalesce({start} = {end}, false), 1, 1, {end} FROM here"
+        ended = f"SELECT {values}, {end}, true, 2, 0, NULL FROM here WHERE {start} < {end}"
+        return f"WITH given AS ({new}), here AS ({here}), events AS ({events} UNION ALL {begun} UNION ALL {ended})"
+
+    def _intervals(self, events: str, within: str) -> str:
+        """The rows that the table is to have of each point, and what becomes of those that it has."""
+        at, deletes, was, end = self._at, self._deletes, self._was, self._end
+        of_point = f"OVER ({within}, {at}"
+        placed = (
+            f"SELECT *, row_number() {of_point} ORDER BY {self._rank}) AS {self._n}, max({was}) {of_point}) AS {self._was}_any, "
+            f"max({end}) {of_point}) AS {self._end}_any FROM events"
+        )
+        told = ", ".join(f"{name}" for name in (*map(_quoted, self._stored), at, deletes, self._rank))
+        ordered = (
+            f"SELECT {told}, {was}_any AS {was}, {end}_any AS {end}, lead({at}) OVER ({within} ORDER BY {at}) AS {self._next}, "
+            f"coalesce(lag({deletes}) OVER ({within} ORDER BY {at}), true) AS {self._before} FROM placed WHERE {self._n} = 1"
+        )
+        until = f"CASE WHEN {deletes} THEN {at} ELSE {self._next} END"
+        act = (
+            f"CASE WHEN {deletes} AND {self._rank} = 0 AND {was} = 1 AND {end} IS DISTINCT FROM {at} THEN {self._erased()} "
+            f"WHEN {deletes} AND NOT {self._before} THEN CASE WHEN {was} = 1 THEN 'gone' END "
+            f"WHEN {self._rank} = 0 AND NOT {deletes} THEN 'row' "
+            f"WHEN {was} = 0 THEN 'row' "
+            f"WHEN {end} IS DISTINCT FROM {until} THEN 'end' END AS {self._act}"
+        )
+        values = ", ".join(
+            _quoted(name)
+            if name in self._keys
+            else f"CASE WHEN NOT {deletes} THEN {_quoted(name)} END AS {_quoted(name)}"
+            for name in self._stored
+        )
+        names = ", ".join(map(_quoted, (*self._stored, VALID_FROM, VALID_TO)))
+        found = f"SELECT {values}, {at} AS {VALID_FROM}, {until} AS {VALID_TO}, {act} FROM ordered"
+        return (
+            f"{events}, placed AS ({placed}), ordered AS ({ordered}), found AS ({found}) "
+            f"SELECT {names}, {self._act} FROM found WHERE {self._act} IS NOT NULL"
+        )
+
+    def _erased(self) -> str:
+        """SQL that fails: a deletion at the very point at which the row began that it deletes would leave no interval of it."""
+        key = " || ', ' || ".join(f"CAST({_quoted(name)} AS VARCHAR)" for name in self._keys)
+        message = (
+            f"'the change that deletes key ' || {key} || ' has the same {str(self._sequence).replace(chr(39), chr(39) * 2)}, ' || CAST({self._at} AS VARCHAR) || "
+            "', as the row that it deletes, so that a history would lose the row. Order the changes by when they were made: full_delta by "
+            "_commit_timestamp or _commit_version'"
+        )
+        return raising(InvalidConfig, message)
+
+
+def _quoted(name: str) -> str:
+    return quote_identifier(name)
+
+
+def unfit_identity(keys: Sequence[str], identity: str, own: Sequence[str]) -> str | None:
+    """Why the rows of a change query cannot be applied by these keys: it told rows apart by something else."""
+    if identity == "key" and {name.lower() for name in own} == {name.lower() for name in keys}:
+        return None
+    by = ", ".join(own) if identity == "key" else {"row_id": "the ids of rows", "none": "nothing"}[identity]
+    return f"they tell rows apart by {by}: ask for them by key={list(keys)!r}"

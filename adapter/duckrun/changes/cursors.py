@@ -1,0 +1,159 @@
+"""A consumer's place in its upstreams: offsets are noted before the work, and made valid by the commit of the output.
+
+The offsets of each number lie in the output's folder, put where none of that number are; the commit of the output carries the
+consumer and the number, as an application transaction. A run that was killed between the two left offsets that the next one takes
+as they are. Two runs that go on from the same number have the same offsets, and one of them lands.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from duckrun.errors import VersionNotReadable
+from duckrun.formats.format import Format
+from duckrun.run.consumers import offsets_path, register
+from duckrun.storage.storage import Storage
+from duckrun.values.cursors import Counter, CursorTransaction, Offsets, Range
+from duckrun.values.snapshot import Snapshot, TableRef
+
+
+@dataclass(frozen=True)
+class Upstream:
+    """A table that a consumer reads the changes of, at the version that this run reads."""
+
+    form: Format
+    snapshot: Snapshot
+    storage: Storage | None = None
+    """Where its consumers are noted; None where nothing may be written."""
+
+    def range_after(self, from_version: int) -> Range:
+        to = max(self.snapshot.version, from_version)
+        return Range(from_version, to, self.snapshot.table_id, self.form.fingerprint(self.snapshot.ref, to))
+
+
+@dataclass(frozen=True)
+class Step:
+    """One piece of a consumer's work: what to read of each upstream, and the application transaction of the commit that follows.
+    ``whole``: the upstreams are read from their beginning, and the output's rows make way. ``idle``: nothing has changed. ``due``: nothing
+    has for so long that the cursor is to be moved all the same, before the log forgets it.
+    """
+
+    offsets: Offsets
+    app: CursorTransaction
+    due: bool = False
+
+    @property
+    def ranges(self) -> Mapping[str, Range]:
+        return self.offsets.ranges
+
+    @property
+    def whole(self) -> bool:
+        return self.offsets.whole
+
+    @property
+    def idle(self) -> bool:
+        return not self.whole and not self.due and all(each.is_empty for each in self.ranges.values())
+
+
+class Cursor:
+    """The cursor of one consumer in the folder of its output. ``consumer`` is its name, the same in each of its runs."""
+
+    def __init__(self, form: Format, storage: Storage, output: TableRef, consumer: str) -> None:
+        self._form, self._storage, self._output, self._consumer = form, storage, output, consumer
+
+    def begin(self, upstreams: Mapping[str, Upstream], *, full_refresh: bool = False, note: bool = True) -> Step:
+        """What the next commit of the consumer is to make of its upstreams; noted, unless nothing has changed, or without ``note``.
+
+        Raises VersionNotReadable where only a full refresh can go on: the output no longer says how far the consumer was, or an upstream is
+        not the table, or has not the commits, that it has read.
+        """
+        counter = Counter()
+        if self._form.exists(self._output):
+            counter = self._form.counter(self._output, self._consumer)
+        if not counter.known and not full_refresh:
+            raise self._lost("its log no longer says which of the consumer's commits the table holds")
+        before = None
+        if counter.holds is not None and not full_refresh:
+            before = self._read(counter.holds)
+            if before is None:
+                raise self._lost(f"the offsets of commit {counter.holds} are gone ({self._path(counter.holds)})")
+        elif counter.highest is None and not full_refresh and self._read(1) is not None:
+            raise self._lost(
+                "there are offsets, and the table has no commit of the consumer (its entry has expired, or the table was cloned)"
+            )
+        due = before is not None and self._is_due(before, upstreams)
+        step = self._noted(counter, self._ranges(before, upstreams), whole=before is None, note=note, due=due)
+        if note and not step.idle:
+            for each in upstreams.values():
+                if each.storage is not None:
+                    register(each.storage, each.snapshot.ref, self._consumer, self._output)
+        return step
+
+    def _is_due(self, before: Offsets, upstreams: Mapping[str, Upstream]) -> bool:
+        """Whether half of the time has passed since the last commit for which a log is kept, of the upstreams or of the output."""
+        kept = [each.form.log_retention(each.snapshot) for each in upstreams.values()]
+        kept.append(self._form.log_retention(self._form.snapshot(self._output)))
+        return time.time() * 1000 - before.at >= min(kept) / 2
+
+    def _ranges(self, before: Offsets | None, upstreams: Mapping[str, Upstream]) -> dict[str, Range]:
+        if before is None:
+            return {name: upstream.range_after(-1) for name, upstream in upstreams.items()}
+        found = {}
+        for name, upstream in upstreams.items():
+            read = before.ranges.get(name)
+            if read is None:
+                raise self._lost(f"the consumer has not read {name} so far")
+            if read.table_id != upstream.snapshot.table_id:
+                raise self._lost(
+                    f"{name} is another table now than the one that was read up to version {read.to_version}"
+                )
+            now = upstream.form.fingerprint(upstream.snapshot.ref, read.to_version)
+            if read.fingerprint is not None and now is not None and now != read.fingerprint:
+                raise self._lost(
+                    f"version {read.to_version} of {name} is another commit now than the one that was read"
+                )
+            found[name] = upstream.range_after(read.to_version)
+        return found
+
+    def _noted(
+        self, counter: Counter, ranges: Mapping[str, Range], *, whole: bool, note: bool, due: bool = False
+    ) -> Step:
+        """The offsets of the next number: those that a killed run has left where they go on from the same."""
+        number = 0 if counter.highest is None else counter.highest + 1
+        while True:
+            wanted = Offsets(number, counter.holds, whole, ranges, int(time.time() * 1000))
+            step = Step(wanted, CursorTransaction(self._consumer, number, after=counter.holds), due)
+            if step.idle and self._read(number) is None:
+                return step
+            if not note and self._read(number) is None:
+                return step
+            if note and self._storage.put_new(self._output.location, self._path(number), wanted.to_json().encode()):
+                return step
+            there = self._read(number)
+            same = there is not None and (there.after, there.whole) == (counter.holds, whole)
+            if there is not None and same and there.ranges.keys() == ranges.keys() and self._is_of(there, ranges):
+                return replace(step, offsets=there)
+            number += 1
+
+    def _is_of(self, there: Offsets, ranges: Mapping[str, Range]) -> bool:
+        """Whether offsets that were noted before are of the same tables, and go on from where these do."""
+        return all(
+            (own.from_version, own.table_id) == (ranges[name].from_version, ranges[name].table_id)
+            and own.to_version <= ranges[name].to_version
+            for name, own in there.ranges.items()
+        )
+
+    def _path(self, number: int) -> str:
+        return offsets_path(self._consumer, number)
+
+    def _read(self, number: int) -> Offsets | None:
+        raw = self._storage.read_at(self._output.location, self._path(number))
+        return None if raw is None else Offsets.from_json(raw)
+
+    def _lost(self, why: str) -> VersionNotReadable:
+        return VersionNotReadable(
+            f"Table {self._output}: what has changed since the last commit of {self._consumer} cannot be told: {why}. Nothing was written. Run "
+            "a full refresh, which reads the upstreams whole and writes the table anew."
+        )

@@ -1,0 +1,85 @@
+"""Who reads the changes of a table: noted in its folder by each consumer, so that maintenance can say whom it would strand."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from duckrun.errors import DuckrunError
+from duckrun.formats.format import Format
+from duckrun.lake.lake import Lake
+from duckrun.storage.storage import Storage
+from duckrun.values.cursors import Offsets
+from duckrun.values.snapshot import Snapshot, TableRef
+
+OFFSETS, CONSUMERS = "_duckrun/offsets", "_duckrun/consumers"
+
+
+def _hashed(name: str) -> str:
+    """A name of a file for one that holds what names of files may not."""
+    return hashlib.sha256(name.encode()).hexdigest()[:24]
+
+
+def offsets_path(consumer: str, number: int) -> str:
+    """Where the offsets of a number are, in the folder of the consumer's output."""
+    return f"{OFFSETS}/{_hashed(consumer)}/{number:010d}.json"
+
+
+def register(storage: Storage, upstream: TableRef, consumer: str, output: TableRef) -> None:
+    """Note in a table's folder that a consumer, whose output is another table, reads its changes."""
+    said = json.dumps({"consumer": consumer, "output": output.location, "name": str(output), "reads": str(upstream)})
+    path = f"{CONSUMERS}/{_hashed(f'{consumer} {output.location}')}.json"
+    if storage.read_at(upstream.location, path) is None:
+        storage.put_new(upstream.location, path, said.encode())
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How far a consumer has read a table."""
+
+    consumer: str
+    output: str
+    version: int
+
+
+def consumers_of(lake: Lake, snapshot: Snapshot) -> Iterator[Reading]:
+    """The consumers of a table whose outputs lie in the same storage, and can be read."""
+    location = snapshot.ref.location
+    for key in list(lake.storage.keys(location, CONSUMERS)):
+        raw = lake.storage.read_at(location, key["path"])
+        said = json.loads(raw) if raw is not None else {}
+        output = lake.at(said["output"]) if said else None
+        if output is None or not lake.format.exists(output):
+            continue
+        holds = lake.format.counter(output, said["consumer"]).holds
+        found = None if holds is None else lake.storage.read_at(output.location, offsets_path(said["consumer"], holds))
+        read = None if found is None else Offsets.from_json(found).ranges.get(said["reads"])
+        if read is not None and read.table_id == snapshot.table_id:
+            yield Reading(said["consumer"], said["name"], read.to_version)
+
+
+def stranded(lake: Lake, snapshot: Snapshot, removed: Collection[str], *, dry_run: bool) -> tuple[str, ...]:
+    """What to say of consumers that can no longer be told what has changed, now that some files of a table, or entries of its log, are gone."""
+    if not removed:
+        return ()
+    found = []
+    would = "would be" if dry_run else "are"
+    for each in consumers_of(lake, snapshot):
+        if _needs(lake.format, snapshot, each.version, set(removed)):
+            found.append(
+                f"{each.consumer} has read table {snapshot.ref} up to version {each.version}, and files or entries of the log that tell what has changed "
+                f"since {would} gone: {each.output} needs a full refresh, or its next run before the removal."
+            )
+    return tuple(found)
+
+
+def _needs(form: Format, snapshot: Snapshot, after: int, removed: Collection[str]) -> bool:
+    try:
+        commits = form.commits_between(snapshot.ref, after, snapshot.version)
+    except DuckrunError:  # the log does not hold them any more
+        return True
+    paths = {file.file.path for commit in commits for file in commit.files}
+    paths |= {file.path for commit in commits for file in commit.feed}
+    return bool(paths & set(removed))

@@ -1,0 +1,231 @@
+"""Inputs that are what changed since the asset's own last commit: the step's offsets, and the rows that they name."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from dagster import AssetKey
+from dagster._core.execution.plan.outputs import StepOutputHandle
+
+from duckrun.change_set import ChangeSet
+from duckrun.changes.cursors import Cursor, Step, Upstream
+from duckrun.errors import InvalidConfig
+from duckrun.frame import Frame
+from duckrun.lake.lake import ViewDefinition
+from duckrun.session import Session
+from duckrun.values.snapshot import Snapshot, TableRef
+from duckrun_dagster.config import ChangesInput, TableConfig, parse_changes, parse_table, table_of
+from duckrun_dagster.io_managers.handlers.handler import TableScan
+from duckrun_dagster.partitions.partitions import PartitionSlice, written_partitions
+
+if TYPE_CHECKING:
+    from duckrun_dagster.io_managers.manager import DeltaIOManager
+
+FULL_REFRESH = "duckrun/full_refresh"
+"""The tag of a run that reads the upstreams of its incremental assets whole: ``true``, or their keys, with commas between them."""
+
+
+@dataclass
+class Consumer:
+    """A step whose asset reads changes. ``begun`` is what its commit makes of its upstreams; ``told`` what its inputs showed."""
+
+    key: AssetKey
+    name: str
+    output: TableRef
+    begun: Step
+    upstreams: Mapping[str, str]
+    """The name of each input's table among the ranges of ``begun``."""
+    told: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def metadata(self) -> dict[str, Any]:
+        """What the materialization shows: numbers by change type, which the asset's page plots over its runs."""
+        found: dict[str, Any] = {"changes_whole": self.begun.whole}
+        for each in self.told.values():
+            found |= each
+        return found
+
+
+_consumers: dict[tuple[Any, ...], Consumer] = {}
+
+
+def inputs_with_changes(step: Any) -> dict[str, ChangesInput]:
+    """The inputs of a step's op that ask for changes."""
+    found = {}
+    for each in step.op_def.input_defs:
+        if (each.metadata or {}).get("changes") is not None:  # others may be of another IO manager's words
+            asked = parse_changes(each.metadata, what=f"Input {each.name!r}")
+            if asked is not None:
+                found[each.name] = asked
+    return found
+
+
+def consumer_of(step: Any, managers: type[DeltaIOManager]) -> Consumer | None:
+    """The consumer that a step is, begun at its first call; None for a step that reads no changes."""
+    asked = {} if step is None else inputs_with_changes(step)
+    if not asked:
+        return None
+    place = (step.run_id, step.step.key, step.previous_attempt_count)
+    if place not in _consumers:
+        for old in [old for old in _consumers if old[:2] == place[:2]]:
+            del _consumers[old]
+        _consumers[place] = _begun(step, asked, managers)
+    return _consumers[place]
+
+
+def forget(step: Any) -> None:
+    """The step is done."""
+    _consumers.pop((step.run_id, step.step.key, step.previous_attempt_count), None)
+
+
+def _begun(step: Any, asked: Mapping[str, ChangesInput], managers: type[DeltaIOManager]) -> Consumer:
+    key, manager, partitions = _output(step, managers)
+    what = f"Asset {key.to_user_string()}"
+    layer = step.job_def.asset_layer
+    config = _config(key, layer.get(key).metadata, manager)
+    ref = table_of(manager.duckrun.lake(), config)
+    name = consumer_name(key, partitions)
+    upstreams: dict[str, Upstream] = {}
+    tables = {}
+    for each in asked:
+        upstream = layer.get_asset_key_for_node_input(step.node_handle, input_name=each)
+        if upstream is None:
+            raise InvalidConfig(f"{what}: input {each!r} asks for changes, and is no asset's table.")
+        if upstream == key:
+            raise InvalidConfig(f"{what}: input {each!r} asks for the changes of the asset itself.")
+        chosen = step.op_def.input_def_named(each).input_manager_key or layer.get(upstream).io_manager_key
+        source = getattr(step.resources, chosen)
+        if not isinstance(source, managers):
+            raise InvalidConfig(f"{what}: input {each!r} asks for changes, and its IO manager is no DeltaIOManager.")
+        lake = source.duckrun.lake()
+        session = source.duckrun.step_session(step, "duckdb", source.spark)
+        table = table_of(lake, _config(upstream, layer.get(upstream).metadata, source))
+        if isinstance(lake.definition(table), ViewDefinition):
+            raise InvalidConfig(
+                f"{what}: input {each!r} asks for the changes of {table}, and {table} is a view, which has no versions and so"
+                " no changes; ask for those of the tables under it."
+            )
+        tables[each] = str(table)
+        upstreams[tables[each]] = Upstream(
+            lake.format, session.snapshot(table), None if lake.read_only else lake.storage
+        )
+    lake = manager.duckrun.lake()
+    lake.ensure_writable(ref)
+    refresh = [word.strip() for word in step.dagster_run.tags.get(FULL_REFRESH, "").split(",")]
+    begun = Cursor(lake.format, lake.storage, ref, name).begin(
+        upstreams, full_refresh="true" in refresh or key.to_user_string() in refresh
+    )
+    return Consumer(key, name, ref, begun, tables)
+
+
+def consumer_name(key: AssetKey, partitions: PartitionSlice | None = None) -> str:
+    """The name of an asset, or of one of its partitions, as a consumer: the application id of its commits."""
+    return f"changes:{key.to_user_string()}" + ("" if partitions is None else f"[{partitions.label}]")
+
+
+def _config(key: AssetKey, metadata: Mapping[str, Any], manager: DeltaIOManager) -> TableConfig:
+    return parse_table(key, metadata, default_schema=manager.default_schema, defaults=manager.table_defaults())
+
+
+def _output(step: Any, managers: type[DeltaIOManager]) -> tuple[AssetKey, DeltaIOManager, PartitionSlice | None]:
+    """The one table that a step with changes writes. Raises InvalidConfig."""
+    found = []
+    for each in step.op_def.output_defs:
+        key = step.job_def.asset_layer.get_asset_key_for_node_output(step.node_handle, each.name)
+        if key is not None and not each.dagster_type.is_nothing:
+            found.append((key, each))
+    if len(found) != 1:
+        raise InvalidConfig(several_outputs(step.op_def.name, [key for key, _ in found]))
+    key, output = found[0]
+    manager = getattr(step.resources, output.io_manager_key)
+    if not isinstance(manager, managers):
+        raise InvalidConfig(several_outputs(step.op_def.name, []))
+    partitions = written_partitions(step.get_output_context(StepOutputHandle(step.step.key, output.name)))
+    if partitions is not None and len(partitions.keys) != 1:
+        raise InvalidConfig(
+            f"Asset {key.to_user_string()}: its input of changes has a cursor for each partition, and this run has {len(partitions.keys)} of them. Run "
+            "them one by one: BackfillPolicy.multi_run()."
+        )
+    return key, manager, partitions
+
+
+def several_outputs(name: str, keys: list[AssetKey]) -> str:
+    """The error about an asset whose inputs are changes, and which does not write exactly one table."""
+    said = f"it writes {' and '.join(sorted(key.to_user_string() for key in keys))}" if keys else "it writes none"
+    return (
+        f"{name}: inputs of changes (metadata 'changes') go with exactly one output that a DeltaIOManager stores, whose commits hold how far "
+        f"they have been read; {said}."
+    )
+
+
+@dataclass(frozen=True)
+class ChangesScan(TableScan):
+    """What changed in a table, in the place of its rows."""
+
+    changes: ChangeSet | None = None
+
+    def frame(self) -> ChangeSet:
+        assert self.changes is not None
+        return self.changes
+
+    def snapshot(self, as_type: str) -> Snapshot:
+        raise InvalidConfig(
+            f"a {as_type} is a handle of the whole table {self.ref}, and the input asks for its changes: load a frame."
+        )
+
+
+def changes_scan(
+    consumer: Consumer, name: str, asked: ChangesInput, scan: TableScan, predicate: str | None
+) -> ChangesScan:
+    """The changes of the table of an input since the consumer's last commit, computed once."""
+    session, spec = scan.session, scan.requested
+    if scan.is_view:
+        raise InvalidConfig(f"{scan.ref} is a view, which has no versions and so no changes: read the tables under it.")
+    if spec.version is not None or spec.timestamp is not None:
+        raise InvalidConfig("metadata 'changes' says which versions are read: leave out 'version' and 'timestamp'.")
+    found = consumer.begun.ranges[consumer.upstreams[name]]
+    both = [f"({each})" for each in (predicate, spec.predicate) if each is not None]
+    changes = session.table(scan.ref).changes(
+        asked.kind,
+        from_version=found.from_version,
+        to_version=found.to_version,
+        key=list(asked.key),
+        columns=None if spec.columns is None else list(spec.columns),
+        predicate=" AND ".join(both) or None,
+    )
+    told: dict[str, Any] = {f"{name}_from": found.from_version, f"{name}_to": found.to_version}
+    told[f"{name}_source"] = ", ".join(sorted(set(changes.sources.values()))) or "the table"
+    rows = changes
+    if not consumer.begun.whole:
+        rows = _kept(session, changes)
+        counts = {"insert": 0, **_counts(session, rows)}
+        told |= {f"{name}_{kind}": count for kind, count in counts.items()}
+    consumer.told[name] = told
+    return ChangesScan(**{**_fields(replace(scan, partitions=None)), "changes": rows})
+
+
+def _fields(scan: TableScan) -> dict[str, Any]:
+    return {"session": scan.session, "ref": scan.ref, "requested": scan.requested, "partitions": scan.partitions}
+
+
+def _kept(session: Session, changes: ChangeSet) -> ChangeSet:
+    """A change set whose rows are computed once, where the engine can keep them."""
+    if not session.engine.temp_tables:
+        return changes
+    name = f"__duckrun_changes_{uuid.uuid4().hex}"
+    session.engine.keep(name, changes)
+    return changes.computed(session.sql(f'SELECT * FROM "{name}"'))
+
+
+def _counts(session: Session, rows: Frame) -> dict[str, int]:
+    if "_change_type" not in rows.columns:
+        return {"insert": rows.count()}
+    name = f"__duckrun_counted_{uuid.uuid4().hex}"
+    rows.createOrReplaceTempView(name)
+    try:
+        found = session.sql(f'SELECT _change_type AS kind, count(*) AS n FROM "{name}" GROUP BY 1 ORDER BY 1').collect()
+    finally:
+        session.engine.forget(name)
+    return {row["kind"]: row["n"] for row in found}

@@ -1,0 +1,163 @@
+"""When to run an incremental asset: where a table that it reads the changes of has versions that it has not seen.
+
+What is asked are the logs of the tables and the offsets of the asset, so that it does not matter who wrote, inside of Dagster or
+outside. A commit that changes no row (a compaction, a comment) is none to run for.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from dagster import (
+    AssetKey,
+    AssetsDefinition,
+    AutomationCondition,
+    AutomationContext,
+    AutomationResult,
+    DefaultSensorStatus,
+    RunRequest,
+    SensorDefinition,
+    SensorEvaluationContext,
+    SkipReason,
+)
+
+from duckrun.changes.cursors import Cursor, Upstream
+from duckrun.errors import InvalidConfig, TableNotFound, VersionNotReadable
+from duckrun.values.cursors import Range
+from duckrun_dagster.config import parse_changes, parse_table, table_of
+from duckrun_dagster.data_version import changes_rows
+from duckrun_dagster.io_managers import DeltaIOManager
+from duckrun_dagster.io_managers.incremental import consumer_name
+
+log = logging.getLogger(__name__)
+MetadataOf = Callable[[AssetKey], Mapping[str, Any]]
+
+
+def unseen_changes(asset: AssetsDefinition, manager: DeltaIOManager, metadata_of: MetadataOf) -> dict[str, Range]:
+    """The versions of its upstreams that an asset has not seen and that changed rows, by the tables' names; empty for none.
+
+    An asset that only a full refresh can bring forward has none, which a warning says. Raises InvalidConfig for an asset with
+    partitions, and for one without an input of changes.
+    """
+    asking = [each for each in asset.node_def.input_defs if (each.metadata or {}).get("changes") is not None]
+    upstreams = {
+        asset.keys_by_input_name[each.name]
+        for each in asking
+        if parse_changes(each.metadata, what=f"Input {each.name!r}") is not None
+    }
+    name = asset.key.to_user_string()
+    if not upstreams:
+        raise InvalidConfig(
+            f"Asset {name} has no input of changes (metadata 'changes'), so there is nothing that it has not seen."
+        )
+    if asset.partitions_def is not None:
+        raise InvalidConfig(
+            f"Asset {name} has a cursor for each of its partitions: run it by its partitions, with AutomationCondition.eager() or a schedule."
+        )
+    lake = manager.duckrun.lake()
+
+    def table(key: AssetKey) -> Any:
+        config = parse_table(
+            key, metadata_of(key), default_schema=manager.default_schema, defaults=manager.table_defaults()
+        )
+        return table_of(lake, config)
+
+    output, refs = table(asset.key), {key: table(key) for key in upstreams}
+    try:
+        found = {str(ref): Upstream(lake.format, lake.snapshot(ref)) for ref in refs.values()}
+        begun = Cursor(lake.format, lake.storage, output, consumer_name(asset.key)).begin(found, note=False)
+    except TableNotFound:
+        return {}
+    except VersionNotReadable as error:
+        log.warning("Asset %s is not run for changes: %s", name, error)
+        return {}
+    if begun.whole:
+        return dict(begun.ranges)
+    by_name = {str(ref): ref for ref in refs.values()}
+    return {
+        name: each
+        for name, each in begun.ranges.items()
+        if any(
+            record is None or changes_rows(record)
+            for record in (
+                lake.format.record(by_name[name], version)
+                for version in range(each.from_version + 1, found[name].snapshot.version + 1)
+            )
+        )
+    }
+
+
+class UnseenChanges(AutomationCondition):
+    """True for an incremental asset where a table that it reads the changes of has versions that it has not seen, and that changed rows.
+
+    It reads logs of the lake, so that it is evaluated where the code is: by an ``AutomationConditionSensorDefinition`` with
+    ``use_user_code_server=True``. Example::
+
+        @asset(ins={...}, automation_condition=UnseenChanges(io_manager) & ~AutomationCondition.in_progress())
+    """
+
+    def __init__(self, io_manager: DeltaIOManager) -> None:
+        self._manager = io_manager
+
+    @property
+    def name(self) -> str:
+        return "unseen_changes"
+
+    @property
+    def description(self) -> str:
+        return "A table that the asset reads the changes of has versions that it has not seen"
+
+    def evaluate(self, context: AutomationContext) -> AutomationResult:
+        graph: Any = context.asset_graph
+        asset = graph.get(context.key).assets_def
+        found = unseen_changes(asset, self._manager, lambda key: graph.get(key).metadata)
+        subset = context.candidate_subset if found else context.get_empty_subset()
+        return AutomationResult(context, true_subset=subset)
+
+
+def changes_sensor(
+    name: str,
+    assets: Sequence[AssetsDefinition],
+    *,
+    io_manager_key: str = "io_manager",
+    minimum_interval_seconds: int | None = None,
+    default_status: DefaultSensorStatus = DefaultSensorStatus.STOPPED,
+) -> SensorDefinition:
+    """A sensor that asks for a run of incremental assets where a table that they read the changes of has versions that they have not
+    seen, and that changed rows: one request for each new version, however often it looks.
+
+    Example::
+
+        sensor = changes_sensor("late_corrections", [fact, mart])
+    """
+    keys = [asset.key for asset in assets]
+
+    def evaluate(context: SensorEvaluationContext) -> Iterator[RunRequest | SkipReason]:
+        manager = getattr(context.resources, io_manager_key)
+        graph: Any = context.repository_def.asset_graph if context.repository_def is not None else None
+        known = {each.key: each.metadata_by_key[each.key] for each in assets}
+
+        def metadata_of(key: AssetKey) -> Mapping[str, Any]:
+            return graph.get(key).metadata if graph is not None and graph.has(key) else known.get(key, {})
+
+        requested = False
+        for asset in assets:
+            found = unseen_changes(asset, manager, metadata_of)
+            if found:
+                requested = True
+                told = ",".join(f"{table}@{each.table_id}:{each.to_version}" for table, each in sorted(found.items()))
+                yield RunRequest(run_key=f"{asset.key.to_user_string()}:{told}", asset_selection=[asset.key])
+        if not requested:
+            yield SkipReason("No table has changes that its consumers have not seen.")
+
+    return SensorDefinition(
+        name=name,
+        evaluation_fn=evaluate,
+        asset_selection=keys,
+        required_resource_keys={io_manager_key},
+        minimum_interval_seconds=minimum_interval_seconds,
+        default_status=default_status,
+        description="Runs incremental assets where their upstreams have changes that they have not seen.",
+    )
