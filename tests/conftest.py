@@ -25,8 +25,8 @@ pytest_plugins = ["tests.drawing", "tests.figures", "tests.fixtures_azure", "tes
 # The markers of the long suites (LONG in the Makefile).
 LONG = ("kills", "conformance", "differential", "changes", "cluster", "ui", "slow", "matrix")
 # Of how many parts a run takes one, of tests that do not say it themselves. The other suites have budgets or matrices of their own.
-PARTS = {"slow": 5, "cluster": 3}
-PARTS_ON_SPARK = 10  # every day, and another tenth in the suite on_spark: half a second for each statement adds up
+PARTS = {"slow": 7, "cluster": 3}
+PARTS_ON_SPARK = 11  # every day, and another eleventh in the suite on_spark: half a second for each statement adds up
 PARTS_OF_DBT = 3  # every day: two seconds for each build; dbt's own suite (conformance) runs beside it
 
 

@@ -72,7 +72,8 @@ def graph(page: Page, url: str) -> None:
     page.mouse.move(1300, 700)
     page.keyboard.down("Control")
     for _ in range(12):
-        if all(name in page.content() for name in CORNERS):
+        shown = page.content()
+        if all(name in shown for name in CORNERS):
             break
         page.mouse.wheel(0, 60)
         page.wait_for_timeout(500)

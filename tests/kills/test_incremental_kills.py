@@ -88,6 +88,8 @@ class Ordeal:
     one: Writers
     other: Writers
     full: float
+    longest: float
+    """A run is killed within so many seconds, however slow the machine gets."""
     at_most: int
     """Kills in a round."""
     kills: int = 0
@@ -103,7 +105,7 @@ class Ordeal:
                 self.full *= 0.8
                 break
             self.kills += 1
-            self.full = min(self.full * 1.1, 20)
+            self.full = min(self.full * 1.1, self.longest)
         if self.rounds > 1 and self.rng.random() < 0.3:
             said += self._restore(session)
         if self.rng.random() < 0.3:
@@ -147,7 +149,7 @@ def test_an_incremental_pipeline_that_is_killed_equals_a_full_recompute(
 ) -> None:
     lake, started = tmp_path / "lake", time.monotonic()
     job = {"work": "run", "lake": str(lake), "may_fail": False}
-    ordeal = Ordeal(random.Random(SEED), job, *pipelines, full=2.5, at_most=6)
+    ordeal = Ordeal(random.Random(SEED), job, *pipelines, full=2.5, longest=5, at_most=6)
     with duckrun.connect(lake) as session:
         session.execute("raw", WriteSpec("error"), RAW)
         while ordeal.kills < KILLS and (time.monotonic() - started < BUDGET * 0.75 or SOAK):
@@ -165,7 +167,7 @@ def test_steps_on_spark_that_are_killed_equal_a_full_recompute(
     server = RunServer.of_process("killed", os.getpid(), master="local[2]")
     try:
         job = {"work": "run", "lake": str(lake), "may_fail": False, "remote": server.remote()}
-        ordeal = Ordeal(random.Random(SEED), job, *pipelines, full=15, at_most=3)
+        ordeal = Ordeal(random.Random(SEED), job, *pipelines, full=15, longest=20, at_most=3)
         with duckrun.connect(lake) as session:
             session.execute("raw", WriteSpec("error"), RAW)
             while ordeal.kills < (30 if SOAK else 5):

@@ -58,7 +58,7 @@ def answer(question: Question, rows: str) -> str:
 
 class _Answer:
     def __init__(self, question: Question, rows: str) -> None:
-        self._asked, self._rows = question, rows
+        self._asked, self._rows = question, f"{rows} AS weighed"
         taken = [*question.columns, *question.identity, *(s for s in question.columns.values() if s)]
         self._n, self._plus, self._minus, self._side, self._last, self._copy = (
             fresh_name(f"__duckrun_{name}", taken) for name in ("n", "plus", "minus", "side", "last", "copy")
@@ -96,7 +96,7 @@ class _Answer:
         """The rows of the feed, and for commits without one those of the files that came or went; nothing is compared."""
         kind = f"coalesce({fed}, CASE WHEN {quote_identifier(self._asked.weight)} > 0 THEN 'insert' ELSE 'delete' END)"
         columns = [*(f"{name} AS {name}" for name in self._names), f"{kind} AS {CHANGE_TYPE}"]
-        return self._in_versions(columns, f"{self._rows} AS weighed", "true", None)
+        return self._in_versions(columns, self._rows, "true", None)
 
     # -- the multiset difference
 
@@ -105,7 +105,7 @@ class _Answer:
         asked = self._asked
         by = [self._step] if asked.by_step else []
         where = "" if asked.predicate is None else f" WHERE ({asked.predicate})"
-        return self._sum_of(f"{self._rows} AS weighed{where}", quote_identifier(asked.weight), by)
+        return self._sum_of(f"{self._rows}{where}", quote_identifier(asked.weight), by)
 
     def _summed(self) -> str:
         """The same over all steps."""
