@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +34,16 @@ VECTORS = {"delta.enableDeletionVectors": "true"}
 FEED = {"delta.enableChangeDataFeed": "true"}
 
 
-def example(session: Session, properties: dict[str, str], *, toggled: bool = False) -> None:
-    """main.fruits with the versions 0 to 3 of the worked example."""
+def example(session: Session, properties: dict[str, str], feed: str = "off") -> list[int]:
+    """main.fruits with the four versions of the worked example: their numbers, which are others where the feed is toggled in between."""
     session.execute("main.fruits", WriteSpec("overwrite", table_properties=properties), duckrun.SQL(FIRST))
-    for statement in EXAMPLE:
-        session.sql(statement)
+    versions = [0]
+    for number, statement in enumerate(EXAMPLE):
+        if feed == "toggled":  # on for the update and the deletion, off for the merge
+            turned = "true" if number == 0 else "false"
+            session.sql(f"alter table main.fruits set tblproperties ('delta.enableChangeDataFeed' = '{turned}')")
+        versions.append(session.sql(statement).version)
+    return versions
 
 
 def said(session: Session, kind: str, first: int, last: int, **options: Any) -> list[tuple[Any, ...]]:
@@ -79,11 +84,15 @@ WITH_NONE: dict[tuple[str, int, int], list[tuple[Any, ...]]] = {
 }
 
 
-def check_example(session: Session) -> None:
+def check_example(session: Session, versions: Sequence[int] = (0, 1, 2, 3)) -> None:
+    """``versions`` are the numbers of the example's four."""
+    at = {-1: -1, **dict(enumerate(versions))}
     for answers, key in ((BY_KEY, ["name"]), (WITH_NONE, [])):
-        for (kind, first, last), expected in answers.items():
+        for (kind, first, last), rows in answers.items():
+            versioned = kind != "min_delta"
+            expected = sorted((*row[:-1], at[row[-1]]) for row in rows) if versioned else rows
             more = {"commit_version": True} if kind in ("append_only", "upsert") else {}
-            assert said(session, kind, first, last, key=key, **more) == expected, (kind, first, last, key)
+            assert said(session, kind, at[first], at[last], key=key, **more) == expected, (kind, first, last, key)
 
 
 @pytest.mark.parametrize("properties", [{}, VECTORS], ids=["copy_on_write", "vectors"])
@@ -97,33 +106,83 @@ def test_the_worked_example(session: Session, properties: dict[str, str]) -> Non
     assert sorted(found.after().toArrow()["name"].to_pylist()) == ["jack", "lena", "sarah"]
 
 
+@pytest.mark.parametrize("properties", [{}, VECTORS], ids=["copy_on_write", "vectors"])
+@pytest.mark.parametrize("feed", ["on", "toggled"])
+def test_the_worked_example_with_a_feed(session: Session, properties: dict[str, str], feed: str) -> None:
+    versions = example(session, properties | (FEED if feed == "on" else {}), feed)
+    check_example(session, versions)
+    sources = session.table("main.fruits").changes("min_delta", 0, key=["name"]).sources
+    assert sources[versions[1]] == "feed" and sources[versions[3]] == ("feed" if feed == "on" else "files")
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("properties", [{}, VECTORS], ids=["copy_on_write", "vectors"])
+@pytest.mark.parametrize("feed", ["off", "on", "toggled"])
+@pytest.mark.parametrize("writer", ["duckdb", "spark"])
+def test_each_engine_reads_the_example_that_the_other_wrote(
+    root: Path, spark: Any, writer: str, feed: str, properties: dict[str, str]
+) -> None:
+    with duckrun.connect(root, engine="spark", spark=spark) as on_spark, duckrun.connect(root) as duck:
+        own, other = (duck, on_spark) if writer == "duckdb" else (on_spark, duck)
+        check_example(other, example(own, properties | (FEED if feed == "on" else {}), feed))
+
+
 @pytest.mark.spark
 @pytest.mark.parametrize("properties", [FEED, FEED | VECTORS], ids=["copy_on_write", "vectors"])
-def test_the_worked_example_with_a_feed(root: Path, spark: Any, properties: dict[str, str]) -> None:
+@pytest.mark.parametrize("writer", ["duckdb", "spark"])
+def test_both_engines_read_a_feed_as_plain_spark_does(
+    root: Path, spark: Any, writer: str, properties: dict[str, str]
+) -> None:
     with duckrun.connect(root, engine="spark", spark=spark) as on_spark, duckrun.connect(root) as duck:
-        example(on_spark, properties)
-        for session in (duck, on_spark):
-            check_example(session)
-            sources = session.table("main.fruits").changes("full_delta", 0, key=["name"]).sources
-            assert "feed" in sources.values(), sources
+        own = duck if writer == "duckdb" else on_spark
+        example(own, properties)
         location = duck.table("main.fruits").ref.location
         feed = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 1).load(location)
         theirs = sorted(map(tuple, feed.select("name", "fruit", "_change_type", "_commit_version").collect()))
         for session in (duck, on_spark):
             ours = session.sql("select name, fruit, _change_type, _commit_version from table_changes('main.fruits', 1)")
             assert sorted(tuple(row.values()) for row in ours.collect()) == theirs
-        duck.sql("select 1")
-        on_spark.sql("alter table main.fruits set tblproperties ('delta.enableChangeDataFeed' = 'false')")
-        on_spark.sql("update main.fruits set fruit = 'plum' where name = 'lena'")
-        with pytest.raises(InvalidConfig, match=r"feed was off at version 4, 5"):
-            duck.sql("from table_changes('main.fruits', 1)")
-        check_example(duck)
-        assert said(duck, "min_delta", 3, 5, key=["name"]) == [("lena", "fig", PRE), ("lena", "plum", POST)]
+        own.sql("alter table main.fruits set tblproperties ('delta.enableChangeDataFeed' = 'false')")
+        own.sql("update main.fruits set fruit = 'plum' where name = 'lena'")
+        for session in (duck, on_spark):
+            with pytest.raises(InvalidConfig, match=r"feed was off at versions 4 to 5 of the range from 1 to 5"):
+                session.sql("from table_changes('main.fruits', 1)")
+            assert said(session, "min_delta", 3, 5, key=["name"]) == [("lena", "fig", PRE), ("lena", "plum", POST)]
 
 
 # -- the table of cases, by key, by row id and with none
 
-CASES: dict[str, tuple[tuple[str, ...], list[Any], list[Any], list[Any]]] = {
+Step = str | Callable[[Session], Any]
+ROWS = [("jack", "apple"), ("john", "pineapple"), ("lea", "fig"), ("sarah", "orange")]
+ALL_ANEW = sorted((*row, what) for row in ROWS for what in ("delete", "insert"))
+SAME = "select * from (values {}) as v(name, fruit)".format(", ".join(map(str, ROWS)))
+
+
+def overwrite(session: Session) -> None:
+    session.execute("main.fruits", WriteSpec("overwrite"), duckrun.SQL(SAME))
+
+
+def replace_jack(session: Session) -> None:
+    rows = duckrun.SQL("select 'jack' as name, 'plum' as fruit")
+    session.execute("main.fruits", WriteSpec("replace", predicate="name = 'jack'"), rows)
+
+
+def restore(session: Session) -> None:
+    """To the version before."""
+    ref, now = session.ref("main.fruits"), session.table("main.fruits").snapshot()
+    if "delta.enableRowTracking" in now.properties:  # what Spark's statement alone does
+        spark: Any = session.engine
+        spark.spark.sql(f"RESTORE TABLE delta.`{ref.location}` TO VERSION AS OF {now.version - 1}")
+    else:
+        session.sql(f"restore table main.fruits to version as of {now.version - 1}")
+
+
+def purge(session: Session) -> None:
+    session.table("main.fruits").purge()
+
+
+# What happens after version 1, and the rows of min_delta by key, by row id and with none.
+CASES: dict[str, tuple[tuple[Step, ...], list[Any], list[Any], list[Any]]] = {
     "delete, then insert with other values": (
         ("delete from main.fruits where name = 'jack'", "insert into main.fruits values ('jack', 'plum')"),
         [("jack", "apple", PRE), ("jack", "plum", POST)],
@@ -155,25 +214,66 @@ CASES: dict[str, tuple[tuple[str, ...], list[Any], list[Any], list[Any]]] = {
         [],
     ),
     "an update that changes nothing": (("update main.fruits set fruit = fruit where name = 'jack'",), [], [], []),
+    "an overwrite with equal rows": ((overwrite,), [], ALL_ANEW, []),
+    "a restore": (
+        ("update main.fruits set fruit = 'plum' where name = 'jack'", restore),
+        [],
+        [],
+        [],
+    ),
+    "a replace": (
+        (replace_jack,),
+        [("jack", "apple", PRE), ("jack", "plum", POST)],
+        [("jack", "apple", "delete"), ("jack", "plum", "insert")],
+        [("jack", "apple", "delete"), ("jack", "plum", "insert")],
+    ),
     "compaction": (("optimize main.fruits",), [], [], []),
+    "z-order": (("optimize main.fruits zorder by (name)",), [], [], []),
+    "purge": (("delete from main.fruits where name = 'john'", purge), *([[("john", "pineapple", "delete")]] * 3)),
     "a property": (("alter table main.fruits set tblproperties ('note' = 'x')",), [], [], []),
 }  # fmt: skip
 
 
+def happens(session: Session, steps: tuple[Step, ...], properties: dict[str, str]) -> tuple[int, int]:
+    """The version before some steps and the one after them, of a table that two commits made."""
+    session.execute("main.fruits", WriteSpec("overwrite", table_properties=properties), duckrun.SQL(FIRST))
+    session.sql("insert into main.fruits values ('lea', 'fig')")
+    first = session.table("main.fruits").snapshot().version
+    for step in steps:
+        step(session) if callable(step) else session.sql(step)
+    return first, session.table("main.fruits").snapshot().version
+
+
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("feed", [{}, FEED], ids=["no feed", "feed"])
 @pytest.mark.parametrize("properties", [{}, VECTORS], ids=["copy_on_write", "vectors"])
-def test_each_case_by_key_and_with_none(duck: Session, case: str, properties: dict[str, str]) -> None:
-    statements, by_key, _, with_none = CASES[case]
-    duck.execute("main.fruits", WriteSpec("overwrite", table_properties=properties), duckrun.SQL(FIRST))
-    duck.sql("insert into main.fruits values ('lea', 'fig')")
-    last = 1
-    for statement in statements:
-        last = duck.sql(statement).version if "optimize" not in statement else duck.sql(statement).version or last
-    last = duck.table("main.fruits").snapshot().version
-    assert said(duck, "min_delta", 1, last, key=["name"]) == by_key
-    assert said(duck, "min_delta", 1, last) == with_none
-    if case == "an update that changes nothing":
-        assert said(duck, "full_delta", 1, last, key=["name"]) == []
+def test_each_case_by_key_and_with_none(
+    session: Session, case: str, properties: dict[str, str], feed: dict[str, str]
+) -> None:
+    steps, by_key, _, with_none = CASES[case]
+    first, last = happens(session, steps, properties | feed)
+    assert said(session, "min_delta", first, last, key=["name"]) == by_key
+    assert said(session, "min_delta", first, last) == with_none
+    full = [row[:3] for row in said(session, "full_delta", first, last, key=["name"])]
+    if case == "a to b to a":
+        pairs = [("jack", "apple", POST), ("jack", "apple", PRE), ("jack", "b", POST), ("jack", "b", PRE)]
+        assert full == pairs
+    elif len(steps) == 1:
+        assert full == by_key
+
+
+def test_create_or_replace_counts_by_its_states(session: Session) -> None:
+    example(session, {})
+    session.sql(
+        "create or replace table main.fruits as select * from (values ('jack', 'plum'), ('lena', 'fig')) as v(name, fruit)"
+    )
+    jack = [("jack", "banana", PRE), ("jack", "plum", POST)]
+    assert said(session, "min_delta", 3, 4, key=["name"]) == [*jack, ("sarah", "kiwi", "delete")]
+    assert said(session, "min_delta", 3, 4) == [
+        ("jack", "banana", "delete"),
+        ("jack", "plum", "insert"),
+        ("sarah", "kiwi", "delete"),
+    ]
 
 
 @pytest.mark.spark
@@ -181,12 +281,8 @@ def test_each_case_by_key_and_with_none(duck: Session, case: str, properties: di
 def test_each_case_by_row_id(root: Path, spark: Any, properties: dict[str, str]) -> None:
     tracked = properties | {"delta.enableRowTracking": "true"}
     with duckrun.connect(root, engine="spark", spark=spark) as on_spark, duckrun.connect(root) as duck:
-        for case, (statements, _, by_row_id, _) in CASES.items():
-            on_spark.execute("main.fruits", WriteSpec("overwrite", table_properties=tracked), duckrun.SQL(FIRST))
-            first = duck.table("main.fruits").snapshot().version
-            for statement in statements:
-                on_spark.sql(statement)
-            last = duck.table("main.fruits").snapshot().version
+        for case, (steps, _, by_row_id, _) in CASES.items():
+            first, last = happens(on_spark, steps, tracked)
             for session in (duck, on_spark):
                 assert said(session, "min_delta", first, last) == by_row_id, (case, session.engine_name)
                 assert session.table("main.fruits").changes("min_delta", first, last).identity == "row_id"
@@ -323,9 +419,24 @@ def _vacuumed(session: Session) -> None:
     session.execute("main.fruits", VacuumSpec(retention_hours=0, enforce_retention=False))
 
 
+def _cleaned(session: Session) -> None:
+    """Versions 4 to 9, of which the log holds those from 8 on."""
+    for number in range(4, 9):
+        session.sql(f"insert into fruits values ('n{number}', 'x')")
+    session.table("fruits").checkpoint()
+    session.sql("insert into fruits values ('n9', 'x')")
+    for file in Path(session.ref("fruits").location, "_delta_log").glob("*.*"):
+        if file.name.split(".")[0].isdigit() and int(file.name.split(".")[0]) < 8:
+            file.unlink()
+
+
 BAD: dict[str, tuple[Callable[[Session], Any], type[DuckrunError], str]] = {
     "past the newest": (lambda s: said(s, "min_delta", 0, 9), VersionNotReadable, "9"),
-    "from past the newest": (lambda s: said(s, "min_delta", 9, 9), VersionNotReadable, "9"),
+    "from past the newest": (lambda s: s.table("fruits").changes("min_delta", 9), VersionNotReadable, "no version 9 to begin after; the newest is 3"),
+    "a range past the newest": (lambda s: said(s, "min_delta", 9, 9), VersionNotReadable, "Version 9 of table main.fruits.*0 to 3"),
+    "a version that is no number": (lambda s: s.table("fruits").changes("upsert", "1"), InvalidConfig, "from_version is '1'"),  # type: ignore[arg-type]
+    "columns that are none": (lambda s: said(s, "upsert", 0, 1, columns=[]), InvalidConfig, "main.fruits: columns is empty"),
+    "a predicate that is none": (lambda s: said(s, "upsert", 0, 1, predicate="fruit ="), InvalidConfig, "main.fruits: the predicate"),
     "backwards": (lambda s: said(s, "min_delta", 3, 1), InvalidConfig, "from version 3 to 1, which is backwards"),
     "unknown kind": (lambda s: said(s, "net", 0, 1), InvalidConfig, "min_delta"),
     "key of no column": (lambda s: said(s, "upsert", 0, 1, key=["id"]), SchemaMismatch, "id.*name, fruit"),
@@ -334,9 +445,9 @@ BAD: dict[str, tuple[Callable[[Session], Any], type[DuckrunError], str]] = {
     "key of several rows": (
         lambda s: (s.sql("insert into fruits values ('zoe', 'a'), ('zoe', 'b')"), said(s, "upsert", 3, 4, key=["name"])),
         InvalidConfig,
-        "1 keys are those of several rows, such as name = zoe",
+        "main.fruits: the key .name. is not unique .* 1 keys are those of several rows, such as name = zoe",
     ),
-    "feed that is off": (lambda s: s.sql("from table_changes('fruits', 1, 2)"), InvalidConfig, "feed was off at version 1, 2"),
+    "feed that is off": (lambda s: s.sql("from table_changes('fruits', 1, 2)"), InvalidConfig, "feed was off at versions 1 to 2 of"),
     "a view": (
         lambda s: (s.sql("create view v as select * from fruits"), s.sql("from changes('v', 'upsert', 0)")),
         InvalidConfig,
@@ -356,8 +467,20 @@ BAD: dict[str, tuple[Callable[[Session], Any], type[DuckrunError], str]] = {
     "vacuumed files": (
         lambda s: (_vacuumed(s), said(s, "full_delta", 0, 3)),
         StorageError,
-        r"gone, such as .* oldest from_version that works is \d|No older version",
+        r"main\.fruits from version 0 to 3: \d of the data files .* gone, such as .* No later from_version works: read the table whole",
     ),
+    "some vacuumed files": (
+        lambda s: (s.sql("insert into fruits values ('zoe', 'a')"), s.sql("insert into fruits values ('joe', 'a')"), _vacuumed(s), said(s, "full_delta", 0, 5)),
+        StorageError,
+        "oldest from_version that works is 3",
+    ),
+    "files that a restore needs between": (
+        lambda s: (s.table("fruits").restoreToVersion(1), s.table("fruits").restoreToVersion(3), _vacuumed(s), said(s, "full_delta", 1, 5)),
+        StorageError,
+        "No later from_version works",
+    ),
+    "a log that was cleaned": (lambda s: (_cleaned(s), said(s, "full_delta", 0, 9, key=["name"])), VersionNotReadable, "oldest from_version that works is 8"),
+    "a state of a log that was cleaned": (lambda s: (_cleaned(s), said(s, "upsert", 2, 9)), VersionNotReadable, "Version 2.*oldest from_version that works is 8"),
 }  # fmt: skip
 
 
@@ -367,6 +490,13 @@ def test_what_is_refused(duck: Session, case: str) -> None:
     ask, error, words = BAD[case]
     with pytest.raises(error, match=words):
         ask(duck)
+
+
+def test_a_key_may_be_one_name(duck: Session) -> None:
+    example(duck, {})
+    assert said(duck, "min_delta", 2, 3, key="name", columns=["name", "fruit"]) == said(
+        duck, "min_delta", 2, 3, key=["name"]
+    )
 
 
 ODD = "a lake [1] {x} 'é +#"

@@ -59,7 +59,7 @@ def _applied(session: Session, ref: TableRef, spec: ApplySpec, name: str, *, the
             target = session.snapshot(ref) if there and not spec.whole else None
             applying = Applying(ref, spec, columns, None if target is None else target.schema)
             for check in applying.checks(changes):
-                check.refuse(ref, [tuple(row.values()) for row in session.sql(check.query).collect()])
+                check.refuse(ref, _rows_of(session, ref, check.query))
             if spec.whole:
                 return session.execute(ref, applying.overwrite(), session.sql(applying.states(changes)))
             merge = applying.merge()
@@ -73,6 +73,13 @@ def _applied(session: Session, ref: TableRef, spec: ApplySpec, name: str, *, the
             finally:
                 session.engine.forget(table)
     raise AssertionError("the last attempt returns or raises")
+
+
+def _rows_of(session: Session, ref: TableRef, query: str) -> list[tuple[Any, ...]]:
+    try:
+        return [tuple(row.values()) for row in session.sql(query).collect()]
+    except InvalidConfig as error:  # the caller's SQL of which changes delete
+        raise InvalidConfig(f"Changes of table {ref}: {error}") from error
 
 
 def _refuse_other_identity(ref: TableRef, spec: ApplySpec, changes: Any) -> None:

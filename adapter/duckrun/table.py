@@ -180,8 +180,8 @@ class Table:
         to_version: int | None = None,
         *,
         from_timestamp: str | None = None,
-        key: Sequence[str] = (),
-        columns: Sequence[str] | None = None,
+        key: str | Sequence[str] = (),
+        columns: str | Sequence[str] | None = None,
         predicate: str | None = None,
         commit_version: bool = False,
     ) -> ChangeSet:
@@ -189,13 +189,22 @@ class Table:
 
         ``kind`` is append_only, upsert, min_delta or full_delta; ``key`` are the columns by which a row is the same one.
         """
+        for name, value, kinds in (
+            ("from_version", from_version, int),
+            ("to_version", to_version, (int, str)),
+            ("from_timestamp", from_timestamp, str),
+            ("predicate", predicate, str),
+            ("commit_version", commit_version, bool),
+        ):
+            if value is not None:
+                given(value, kinds, name, "changes()")
         spec = ChangeSpec(
             kind,
             from_version,
             to_version,
             from_timestamp,
-            names_in(list(key), "key", "changes()"),
-            None if columns is None else names_in(list(columns), "columns", "changes()"),
+            () if key is None else names_in([key], "key", "changes()"),
+            None if columns is None else names_in([columns], "columns", "changes()"),
             predicate,
             commit_version,
         )

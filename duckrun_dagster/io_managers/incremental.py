@@ -11,7 +11,7 @@ from dagster import AssetKey
 from dagster._core.execution.plan.outputs import StepOutputHandle
 
 from duckrun.change_set import ChangeSet
-from duckrun.changes.cursors import Cursor, Step, Upstream
+from duckrun.changes.cursors import Cursor, Step, Upstream, asking_for_a_refresh
 from duckrun.errors import InvalidConfig
 from duckrun.frame import Frame
 from duckrun.lake.lake import ViewDefinition
@@ -187,14 +187,15 @@ def changes_scan(
         raise InvalidConfig("metadata 'changes' says which versions are read: leave out 'version' and 'timestamp'.")
     found = consumer.begun.ranges[consumer.upstreams[name]]
     both = [f"({each})" for each in (predicate, spec.predicate) if each is not None]
-    changes = session.table(scan.ref).changes(
-        asked.kind,
-        from_version=found.from_version,
-        to_version=found.to_version,
-        key=list(asked.key),
-        columns=None if spec.columns is None else list(spec.columns),
-        predicate=" AND ".join(both) or None,
-    )
+    with asking_for_a_refresh():
+        changes = session.table(scan.ref).changes(
+            asked.kind,
+            from_version=found.from_version,
+            to_version=found.to_version,
+            key=list(asked.key),
+            columns=None if spec.columns is None else list(spec.columns),
+            predicate=" AND ".join(both) or None,
+        )
     told: dict[str, Any] = {f"{name}_from": found.from_version, f"{name}_to": found.to_version}
     told[f"{name}_source"] = ", ".join(sorted(set(changes.sources.values()))) or "the table"
     rows = changes

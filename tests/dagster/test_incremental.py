@@ -1,5 +1,6 @@
 """Inputs of changes: an asset gets what changed since its own last commit, once, whatever happens in between."""
 
+import os
 import time
 from typing import Any
 
@@ -10,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import duckrun
-from duckrun import SQL, Frame, InvalidConfig, OptimizeSpec, VacuumSpec, WriteSpec
+from duckrun import SQL, CleanupLogSpec, Frame, InvalidConfig, OptimizeSpec, VacuumSpec, WriteSpec
 from duckrun_dagster import UnseenChanges, changes_sensor, check_definitions
 
 COPY = {"merge_keys": "id"}
@@ -317,7 +318,8 @@ def test_maintenance_names_the_consumers_that_it_strands(shop: Any) -> None:
         fill(shop, "update raw set v = 3", "update raw set v = 4")
         done = session.execute("raw", VacuumSpec(0, enforce_retention=False))
         assert len(done.warnings) == 1 and "needs a full refresh" in done.warnings[0]
-    assert "gone" in shop.error(assets(copy))
+    message = shop.error(assets(copy))
+    assert "gone" in message and "Run a full refresh" in message
     shop.run(assets(copy), tags={"duckrun/full_refresh": "true"})
     equal(shop)
 
@@ -334,6 +336,75 @@ def test_a_cursor_moves_before_the_log_forgets_it(shop: Any) -> None:
         assert session.table("copy").history(1)[0]["operation"] == "WRITE"
     fill(shop, "update raw set v = 5")
     shop.run(assets(copy))
+    equal(shop)
+
+
+def test_an_entry_that_has_expired_asks_for_a_full_refresh(shop: Any) -> None:
+    fill(shop)
+    shop.run(assets(copy))
+    with duckrun.connect(shop.root, schema="shop") as session:
+        session.sql(
+            "alter table copy set tblproperties ('delta.setTransactionRetentionDuration' = 'interval 1 second')"
+        )
+    time.sleep(1.2)
+    fill(shop, "update raw set v = 1 where id = 1")
+    for _ in range(2):
+        message = shop.error(assets(copy))
+        assert "there are offsets, and the table has no commit of the consumer (its entry has expired" in message
+        assert "Run a full refresh" in message
+    assert shop.rows("select count(*) from copy where v = 10") == [(1,)]
+    shop.run(assets(copy), tags={"duckrun/full_refresh": "true"})
+    equal(shop)
+
+
+def test_an_upstream_whose_log_was_cleaned_asks_for_a_full_refresh_and_says_so_before(shop: Any) -> None:
+    fill(shop, "alter table raw set tblproperties ('delta.logRetentionDuration' = 'interval 0 seconds')")
+    shop.run(assets(copy))
+    fill(shop, *(f"update raw set v = {number} where id = 1" for number in range(4)))
+    with duckrun.connect(shop.root, schema="shop") as session:
+        log = shop.root / "shop" / "raw" / "_delta_log"
+        for file in log.iterdir():
+            os.utime(file, (0, 0))
+        session.table("raw").checkpoint()
+        done = session.execute("raw", CleanupLogSpec())
+        assert done.removed and len(done.warnings) == 1
+        assert "changes:copy has read table shop.raw up to version 1" in done.warnings[0]
+    message = shop.error(assets(copy))
+    assert "Version 1 of table shop.raw is not in its log" in message and "Run a full refresh" in message
+    shop.run(assets(copy), tags={"duckrun/full_refresh": "true"})
+    equal(shop)
+
+
+def test_a_log_that_expires_by_itself_names_the_consumers_left_behind(
+    shop: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(shop, "alter table raw set tblproperties ('delta.logRetentionDuration' = 'interval 0 seconds')")
+    shop.run(assets(copy))
+    fill(shop, *(f"update raw set v = {number} where id = 1" for number in range(8)))
+    for file in (shop.root / "shop" / "raw" / "_delta_log").iterdir():
+        os.utime(file, (0, 0))
+    assert "left" not in caplog.text
+    fill(shop, "update raw set v = 77 where id = 1")  # version 10, with which the log is cleaned
+    assert (
+        "changes:copy has read table shop.raw up to version 1, and the log no longer holds what came next"
+        in caplog.text
+    )
+    assert "Run a full refresh" in shop.error(assets(copy))
+
+
+@pytest.mark.spark
+def test_an_output_that_became_a_clone_asks_for_a_full_refresh(shop: Any, spark: Any) -> None:
+    fill(shop)
+    shop.run(assets(copy))
+    fill(shop, "update raw set v = 7 where id = 1")
+    shop.run(assets(copy))
+    with duckrun.connect(shop.root, schema="shop") as session:
+        session.execute("kept", WriteSpec("overwrite"), SQL("select 1 as id, 2 as v"))
+    folder = shop.root / "shop"
+    spark.sql(f"delete from delta.`{folder}/copy`")  # into rows Spark clones nothing
+    spark.sql(f"create or replace table delta.`{folder}/copy` shallow clone delta.`{folder}/kept`")
+    assert "Run a full refresh" in shop.error(assets(copy))
+    shop.run(assets(copy), tags={"duckrun/full_refresh": "true"})
     equal(shop)
 
 

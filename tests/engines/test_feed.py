@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,20 @@ import pyarrow as pa
 import pytest
 
 import duckrun
-from duckrun import AlterSpec, CheckpointSpec, SchemaMismatch, Session, VacuumSpec, WriteSpec
+from duckrun import (
+    AlterSpec,
+    CheckpointSpec,
+    DeleteInsertSpec,
+    DeleteSpec,
+    MergeClause,
+    MergeSpec,
+    RestoreSpec,
+    SchemaMismatch,
+    Session,
+    UpdateSpec,
+    VacuumSpec,
+    WriteSpec,
+)
 from duckrun.values.tables import SetProperties
 from tests.lake import rows_of
 
@@ -43,7 +58,7 @@ def told(session: Session, version: int) -> list[tuple[Any, ...]]:
     found = spark.sql(
         f"SELECT id, p, v, _change_type FROM table_changes_by_path('{session.ref('main.t').location}', {version}, {version})"
     )
-    return sorted(tuple(row) for row in found.collect())
+    return sorted((tuple(row) for row in found.collect()), key=repr)
 
 
 @pytest.mark.spark
@@ -91,6 +106,90 @@ def test_each_way_to_change_rows_keeps_a_feed(duck: Session, mode: str) -> None:
         3: [(3, "z", "delete"), (3, "z", "insert")],
         4: [(9, "w", "insert")],
     }
+
+
+def rows(*ids: int, v: str = "z") -> pa.Table:
+    return pa.table(
+        {"id": pa.array(ids, pa.int32()), "p": pa.array([i % 2 for i in ids], pa.int32()), "v": [v] * len(ids)}
+    )
+
+
+# Each mode of writing and each spec that changes rows, with the rows that it takes, on 0 to 9 that are partitioned by p.
+WRITES: dict[str, tuple[Any, pa.Table | None]] = {
+    "append": (WriteSpec("append"), rows(20, 21)),
+    "safeappend": (WriteSpec("safeappend", read_version=1), rows(20)),
+    "ignore": (WriteSpec("ignore"), rows(20)),
+    "overwrite": (WriteSpec("overwrite"), rows(1, 2)),
+    "replace of partitions": (WriteSpec("replace", partition_by=("p",)), rows(1, 11)),
+    "replace by a predicate": (WriteSpec("replace", predicate="id < 3"), rows(1)),
+    "merge": (MergeSpec(("id",)), rows(2, 20)),
+    "merge that changes nothing": (MergeSpec(("id",)), rows(2, 4, v="a")),
+    "merge with clauses": (
+        MergeSpec(
+            ("id",),
+            (
+                MergeClause("matched_delete", condition="source.id = 2"),
+                MergeClause("matched_update", set={"v": "source.v || target.v"}),
+                MergeClause("not_matched_insert"),
+                MergeClause("not_matched_by_source_delete", condition="target.id > 7"),
+            ),
+        ),
+        rows(2, 3, 20),
+    ),
+    "delete+insert": (DeleteInsertSpec(("id",)), rows(2, 20)),
+    "update": (UpdateSpec({"v": "'u'"}, "id > 6"), None),
+    "update of a partition column": (UpdateSpec({"p": "1 - p"}, "id > 6"), None),
+    "delete": (DeleteSpec("id > 6"), None),
+    "delete of a partition": (DeleteSpec("p = 1"), None),
+    "restore": (RestoreSpec(0), None),
+    "truncate": (DeleteSpec(), None),
+}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("mode", ["deletion_vectors", "copy_on_write"])
+def test_each_write_keeps_a_feed_that_both_engines_and_plain_spark_read_alike(
+    tmp_path: Path, spark: Any, write: str, mode: str
+) -> None:
+    """Of each it says what the two states say; plain Spark reads of DuckDB's commit what it reads of Spark's."""
+    spec, given = WRITES[write]
+    if hasattr(spec, "merge_mode"):
+        spec = replace(spec, merge_mode=mode)
+    properties = {**FEED, "delta.enableDeletionVectors": "true" if mode == "deletion_vectors" else "false"}
+    first = duckrun.SQL("select cast(range as int) as id, cast(range % 2 as int) as p, 'a' as v from range(10)")
+    feeds = {}
+    with (
+        duckrun.connect(tmp_path / "duckdb") as duck,
+        duckrun.connect(tmp_path / "spark", engine="spark", spark=spark) as on_spark,
+        duckrun.connect(tmp_path / "duckdb", engine="spark", spark=spark) as reader,
+        duckrun.connect(tmp_path / "spark") as other,
+    ):
+        for session, others in ((duck, reader), (on_spark, other)):
+            made = WriteSpec("overwrite", partition_by=("p",), table_properties=properties)
+            session.execute("main.t", made, first)
+            session.sql("delete from main.t where id = 5")
+            commit = session.execute("main.t", spec, *(() if given is None else (given,)))
+            plain = told(others if others.engine_name == "spark" else session, 2) if commit.version == 2 else []
+            read = "select id, p, v, _change_type from table_changes('main.t', 2, 2)" if commit.version == 2 else None
+            for each in (session, others):
+                assert read is None or rows_of(each.sql(read)) == plain, each.engine_name
+                net = rows_of(each.table("main.t").changes("min_delta", 1), "id", "p", "v", "_change_type")
+                assert net == _net(plain), each.engine_name
+            feeds[session.engine_name] = plain
+    assert _net(feeds["duckdb"]) == _net(feeds["spark"])
+    if write != "merge that changes nothing":  # which the one leaves out and the other lists
+        assert feeds["duckdb"] == feeds["spark"]
+
+
+def _net(feed: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """A feed of one commit as inserts and deletes alone, without what comes and goes."""
+    signs = {"insert": 1, "update_postimage": 1, "delete": -1, "update_preimage": -1}
+    sums: Counter[tuple[Any, ...]] = Counter()
+    for *row, kind in feed:
+        sums[tuple(row)] += signs[kind]
+    found = [(*row, "insert" if n > 0 else "delete") for row, n in sums.items() for _ in range(abs(n))]
+    return sorted(found, key=repr)
 
 
 def test_the_feed_outlives_a_checkpoint_and_not_a_vacuum(duck: Session) -> None:

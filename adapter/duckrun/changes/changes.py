@@ -5,10 +5,12 @@ Source: docs/changes.md.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
+from itertools import pairwise
 
 import pyarrow as pa
 
@@ -16,7 +18,14 @@ from duckrun.changes.rule import Question, added_columns, answer
 from duckrun.changes.weighing import files_that_came, step_of
 from duckrun.engines.engine import Engine
 from duckrun.engines.frame import LazyRows
-from duckrun.errors import InvalidConfig, SchemaMismatch, StorageError, UnsupportedFeature, VersionNotReadable
+from duckrun.errors import (
+    DuckrunError,
+    InvalidConfig,
+    SchemaMismatch,
+    StorageError,
+    UnsupportedFeature,
+    VersionNotReadable,
+)
 from duckrun.formats.format import Format
 from duckrun.sql.names import columns_of, fresh_name, quote_identifier, transpile
 from duckrun.values.changes import KINDS, ChangeKind, CommitChange, Identity, Source, Step, WeighedRead
@@ -46,14 +55,22 @@ class ChangeSpec:
     dialect: str = "duckdb"
 
 
+class FilesGone(StorageError):
+    """Data files that a change query needs are gone."""
+
+
 class Changes:
     """A change query, resolved: which versions, which identity, which files. No data file is opened before rows() is called.
 
     Raises InvalidConfig, SchemaMismatch, VersionNotReadable, StorageError and UnsupportedFeature, all before the first row.
     """
 
-    def __init__(self, form: Format, ref: TableRef, spec: ChangeSpec, newest: Snapshot | None = None) -> None:
-        """``newest`` is the version that the caller reads where the spec names no end."""
+    def __init__(
+        self, form: Format, ref: TableRef, spec: ChangeSpec, newest: Snapshot | None = None, *, trial: bool = False
+    ) -> None:
+        """``newest`` is the version that the caller reads where the spec names no end. The errors of a ``trial`` are not shown, and
+        need not say which version would work.
+        """
         self._form, self._ref, self._spec = form, ref, spec
         if spec.kind not in KINDS:
             raise InvalidConfig(
@@ -66,6 +83,10 @@ class Changes:
         self.to = self._last(newest)
         self.from_version = self._first()
         self.to_version = self.to.version
+        if self.from_version > self.to_version and spec.to_version is None:
+            raise VersionNotReadable(
+                f"changes of table {ref}: there is no version {self.from_version} to begin after; the newest is {self.to_version}."
+            )
         if self.from_version > self.to_version:
             raise InvalidConfig(
                 f"changes of table {ref}: the range goes from version {self.from_version} to {self.to_version}, which is backwards."
@@ -73,8 +94,11 @@ class Changes:
         self.key = tuple(self._named(name, "key") for name in spec.key)
         self.columns = self._compared()
         self._refuse_added_names()
-        self._refuse_other_types()
-        self._refuse_without_feed()
+        try:
+            self._refuse_other_types()
+            self._refuse_without_feed()
+        except VersionNotReadable as error:
+            raise error if trial else VersionNotReadable(f"{error} {self._oldest()}") from error
 
     def _last(self, newest: Snapshot | None) -> Snapshot:
         to = self._spec.to_version
@@ -117,6 +141,8 @@ class Changes:
         spec = self._spec
         if spec.columns is None:
             return tuple(self.to.schema.names)
+        if not spec.columns:
+            raise InvalidConfig(f"changes of table {self._ref}: columns is empty; name at least one, or leave it out.")
         columns = tuple(self._named(name, "columns") for name in spec.columns)
         if lacking := [name for name in self.key if name not in columns]:
             raise InvalidConfig(
@@ -135,7 +161,14 @@ class Changes:
     @cached_property
     def _predicate(self) -> str | None:
         predicate = self._spec.predicate
-        return None if predicate is None else transpile(predicate, self._spec.dialect, "duckdb")
+        if predicate is None:
+            return None
+        try:
+            text = transpile(predicate, self._spec.dialect, "duckdb")
+            columns_of(text)
+            return text
+        except InvalidConfig as error:
+            raise InvalidConfig(f"changes of table {self._ref}: the predicate: {error}") from error
 
     def _refuse_added_names(self) -> None:
         added = added_columns(self._spec.kind, commit_version=self._spec.commit_version)
@@ -168,16 +201,20 @@ class Changes:
         """A feed that was off somewhere in the range says nothing of that time."""
         if self._spec.kind != "feed" or self.from_version == self.to_version:
             return
-        begun = self._form.snapshot(self._ref, self.from_version + 1)
-        off = [
-            s.version
-            for s in (begun, *self._definitions[self.from_version >= 0 :], self.to)
-            if not self._form.has_feed(s)
-        ]
+        first, last = self.from_version + 1, self.to_version
+        has_feed = {s.version: self._form.has_feed(s) for s in self._definitions if s.version > first}
+        for snapshot in (self._form.snapshot(self._ref, first), self.to):
+            has_feed[snapshot.version] = self._form.has_feed(snapshot)
+        off: list[tuple[int, int]] = []
+        for version, following in pairwise([*sorted(has_feed), last + 1]):
+            if not has_feed[version]:
+                begun = off.pop()[0] if off and off[-1][1] == version - 1 else version
+                off.append((begun, following - 1))
         if off:
+            told = ", ".join(f"{a}" if a == b else f"{a} to {b}" for a, b in off)
             raise InvalidConfig(
-                f"table_changes of table {self._ref}: its change feed was off at version {', '.join(map(str, dict.fromkeys(off)))} of the range from "
-                f"{self.from_version + 1} to {self.to_version}. Ask for changes(), which need no feed, or for a range in which it was on."
+                f"table_changes of table {self._ref}: its change feed was off at version{'' if told.isdigit() else 's'} {told} of the range from {first} "
+                f"to {last}. Ask for changes(), which need no feed, or for a range in which it was on."
             )
 
     # -- the range
@@ -254,17 +291,26 @@ class Changes:
     @cached_property
     def steps(self) -> tuple[Step, ...]:
         """The files to read, with how often their rows count. Raises StorageError where some are gone."""
+        found, gone = self._found()
+        if gone:
+            raise FilesGone(
+                f"changes of table {self._ref} from version {self.from_version} to {self.to_version}: {len(gone)} of the data files that they need are "
+                f"gone, such as {gone[0]} (a vacuum removes what no version within the retention has). {self._oldest()}"
+            )
+        return found
+
+    def _found(self) -> tuple[tuple[Step, ...], list[str]]:
+        """The steps, and the files among theirs that are gone."""
         vectors = partial(self._form.vector_rows, self._ref)
         if self._whole:
             before = None if self.from_version == -1 else self._form.snapshot(self._ref, self.from_version)
             found: tuple[Step, ...] = (step_of([self._form.state_change(before, self.to)], vectors),)
-            self._refuse_gone(self._gone(found))
-            return found
+            return found, self._gone(found)
         # Not those that only moved rows to other files: their rows sum to zero, and the files need not be read.
         commits = [c if self.identity != "row_id" else replace(c, feed=()) for c in self.commits]
         telling = [commit for commit in commits if not commit.moves and (commit.files or commit.feed)]
         if not telling:
-            return ()
+            return (), []
         if self._new_from is not None:
             telling = files_that_came(telling)
         groups = [[commit] for commit in telling] if self._by_commits else [telling]
@@ -273,35 +319,31 @@ class Changes:
         if gone and not self._by_commits and len(telling) < len(commits):
             found = (step_of([commit for commit in commits if commit.files or commit.feed], vectors),)
             gone = self._gone(found)
-        self._refuse_gone(gone)
-        return found
+        return found, gone
 
     def _gone(self, steps: Sequence[Step]) -> list[str]:
         files = {file.file.path: file.file for step in steps for file in step.files}
         files |= {file.path: file for step in steps for file in step.feed}
         return [file.path for file in self._form.missing_files(self._ref, list(files.values()))]
 
-    def _refuse_gone(self, gone: Sequence[str]) -> None:
-        if gone:
-            raise StorageError(
-                f"changes of table {self._ref} from version {self.from_version} to {self.to_version}: {len(gone)} of the data files that they need are "
-                f"gone, such as {gone[0]} (a vacuum removes what no version within the retention has). {self._oldest()}"
-            )
-
     def _oldest(self) -> str:
-        for version in range(self.from_version + 1, self.to_version):
-            try:
-                other = Changes(self._form, self._ref, replace(self._spec, from_version=version, from_timestamp=None))
-                if not other._gone(other._steps_unchecked()):
-                    return f"The oldest from_version that works is {version}."
-            except VersionNotReadable:
-                continue
-        return "No older version of this range works: read the table whole."
+        versions = range(self.from_version + 1, self.to_version)
+        if len(versions) <= _FEW:
+            found = next(filter(self._works, versions), None)
+        else:  # what works for a version does for the later ones, but where files came back
+            place = bisect_left(versions, True, key=self._works)
+            found = versions[place] if place < len(versions) else None
+        if found is None:
+            return "No later from_version works: read the table whole."
+        return f"The oldest from_version that works is {found}."
 
-    def _steps_unchecked(self) -> tuple[Step, ...]:
-        vectors = partial(self._form.vector_rows, self._ref)
-        telling = [commit for commit in self.commits if not commit.moves and (commit.files or commit.feed)]
-        return (step_of(telling, vectors),) if telling else ()
+    def _works(self, version: int) -> bool:
+        """Whether the same can be asked from a version on."""
+        spec = replace(self._spec, from_version=version, from_timestamp=None, to_version=None)
+        try:
+            return not Changes(self._form, self._ref, spec, self.to, trial=True)._found()[1]
+        except DuckrunError:
+            return False
 
     # -- the rows
 
@@ -393,6 +435,8 @@ def with_row_ids(form: Format, snapshot: Snapshot, engine: Engine) -> LazyRows:
 
 
 ROW_ID, ROW_COMMIT = "_row_id", "_row_commit_version"
+_FEW = 32
+"""So many versions are tried one after the other."""
 _INTEGERS = ("int8", "int16", "int32", "int64")
 
 

@@ -8,9 +8,11 @@ as they are. Two runs that go on from the same number have the same offsets, and
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from duckrun.changes.changes import FilesGone
 from duckrun.errors import VersionNotReadable
 from duckrun.formats.format import Format
 from duckrun.run.consumers import offsets_path, register
@@ -79,17 +81,26 @@ class Cursor:
             before = self._read(counter.holds)
             if before is None:
                 raise self._lost(f"the offsets of commit {counter.holds} are gone ({self._path(counter.holds)})")
-        elif counter.highest is None and not full_refresh and self._read(1) is not None:
+        elif counter.highest is None and not full_refresh and self._was_here():
             raise self._lost(
                 "there are offsets, and the table has no commit of the consumer (its entry has expired, or the table was cloned)"
             )
         due = before is not None and self._is_due(before, upstreams)
-        step = self._noted(counter, self._ranges(before, upstreams), whole=before is None, note=note, due=due)
+        ranges = self._ranges(before, upstreams)
+        step = self._noted(counter, ranges, whole=before is None, note=note, due=due, anew=full_refresh)
         if note and not step.idle:
             for each in upstreams.values():
                 if each.storage is not None:
                     register(each.storage, each.snapshot.ref, self._consumer, self._output)
         return step
+
+    def _was_here(self) -> bool:
+        """Whether the consumer has committed before, though the table has no number of it: not where a first run was killed."""
+        if self._read(1) is not None or self._read(0) is None or not self._form.exists(self._output):
+            return self._read(1) is not None
+        newest = self._form.snapshot(self._output).version
+        records = self._form.records_back(self._output, newest)
+        return any(each.app_id == self._consumer for record in records for each in record.transactions)
 
     def _is_due(self, before: Offsets, upstreams: Mapping[str, Upstream]) -> bool:
         """Whether half of the time has passed since the last commit for which a log is kept, of the upstreams or of the output."""
@@ -118,9 +129,11 @@ class Cursor:
         return found
 
     def _noted(
-        self, counter: Counter, ranges: Mapping[str, Range], *, whole: bool, note: bool, due: bool = False
+        self, counter: Counter, ranges: Mapping[str, Range], *, whole: bool, note: bool, due: bool, anew: bool
     ) -> Step:
-        """The offsets of the next number: those that a killed run has left where they go on from the same."""
+        """The offsets of the next number: those that a killed run has left where they go on from the same, but for a full refresh,
+        which reads what there is now.
+        """
         number = 0 if counter.highest is None else counter.highest + 1
         while True:
             wanted = Offsets(number, counter.holds, whole, ranges, int(time.time() * 1000))
@@ -132,7 +145,7 @@ class Cursor:
             if note and self._storage.put_new(self._output.location, self._path(number), wanted.to_json().encode()):
                 return step
             there = self._read(number)
-            same = there is not None and (there.after, there.whole) == (counter.holds, whole)
+            same = there is not None and not anew and (there.after, there.whole) == (counter.holds, whole)
             if there is not None and same and there.ranges.keys() == ranges.keys() and self._is_of(there, ranges):
                 return replace(step, offsets=there)
             number += 1
@@ -154,6 +167,17 @@ class Cursor:
 
     def _lost(self, why: str) -> VersionNotReadable:
         return VersionNotReadable(
-            f"Table {self._output}: what has changed since the last commit of {self._consumer} cannot be told: {why}. Nothing was written. Run "
-            "a full refresh, which reads the upstreams whole and writes the table anew."
+            f"Table {self._output}: what has changed since the last commit of {self._consumer} cannot be told: {why}. Nothing was written. {_REFRESH}"
         )
+
+
+_REFRESH = "Run a full refresh, which reads the upstreams whole and writes the table anew."
+
+
+@contextmanager
+def asking_for_a_refresh() -> Iterator[None]:
+    """Let the error about a range that can no longer be read say what a consumer does then."""
+    try:
+        yield
+    except (FilesGone, VersionNotReadable) as error:
+        raise type(error)(f"{error} Nothing was written. {_REFRESH}") from error

@@ -173,7 +173,9 @@ class _Answer:
         }
         columns = [f"{values[name]} AS {name}" for name in self._names]
         key = ", ".join(asked.identity)
-        before = quote_literal(f"the key ({key}) is not unique among the rows that changed: ")
+        before = quote_literal(
+            f"changes of table {asked.table}: the key ({key}) is not unique among the rows that changed: "
+        )
         after = quote_literal(" keys are those of several rows, such as ")
         message = f"{before} || CAST(repeated.keys AS VARCHAR) || {after} || repeated.shown || '. Name a key that is, or none.'"
         # Of one row, and beside each: so that no row comes out before the check.

@@ -314,7 +314,7 @@ class Format(Protocol):
     def commits_between(self, ref: TableRef, after: int, to: int) -> list[CommitChange]:
         """What the commits after a version, up to another one, changed of the table's files, oldest first.
 
-        Raises VersionNotReadable, which names the oldest version that works, where the log does not hold them all.
+        Raises VersionNotReadable, which names a commit that is gone, where the log does not hold them all.
         """
 
     def state_change(self, before: Snapshot | None, after: Snapshot) -> CommitChange:

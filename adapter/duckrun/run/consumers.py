@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
@@ -13,6 +14,8 @@ from duckrun.lake.lake import Lake
 from duckrun.storage.storage import Storage
 from duckrun.values.cursors import Offsets
 from duckrun.values.snapshot import Snapshot, TableRef
+
+log = logging.getLogger(__name__)
 
 OFFSETS, CONSUMERS = "_duckrun/offsets", "_duckrun/consumers"
 
@@ -73,6 +76,19 @@ def stranded(lake: Lake, snapshot: Snapshot, removed: Collection[str], *, dry_ru
                 f"since {would} gone: {each.output} needs a full refresh, or its next run before the removal."
             )
     return tuple(found)
+
+
+def warn_of_left_behind(lake: Lake, snapshot: Snapshot) -> None:
+    """Warn of consumers that have yet to read commits whose entries have left the log, as they do once its retention is over."""
+    try:
+        for each in consumers_of(lake, snapshot):
+            if each.version < snapshot.version and lake.format.fingerprint(snapshot.ref, each.version + 1) is None:
+                log.warning(
+                    "%s has read table %s up to version %s, and the log no longer holds what came next: %s needs a full refresh",
+                    each.consumer, snapshot.ref, each.version, each.output,
+                )  # fmt: skip
+    except (DuckrunError, OSError, ValueError) as error:  # the commit stands without
+        log.warning("table %s: who reads its changes cannot be told: %s", snapshot.ref, error)
 
 
 def _needs(form: Format, snapshot: Snapshot, after: int, removed: Collection[str]) -> bool:

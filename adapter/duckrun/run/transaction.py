@@ -17,6 +17,7 @@ from typing import Any
 from duckrun.errors import CommitConflict, SourceOutdated, TableNotFound, VersionNotReadable
 from duckrun.formats.format import WORDS, CommitRecord, CommitTaken, NewCommit, RowCounts
 from duckrun.lake.lake import Lake
+from duckrun.run.consumers import warn_of_left_behind
 from duckrun.run.memory import PeakSampler
 from duckrun.run.pins import NOTHING, Pins, Read, Reads, WorkLog
 from duckrun.storage.locks import table_lock
@@ -27,6 +28,8 @@ from duckrun.values.snapshot import Snapshot, TableRef
 log = logging.getLogger(__name__)
 
 MAX_ATTEMPTS = 12
+EXPIRY_LOOKED_AT = 10
+"""Each so many commits, as often as a log is cleaned, it is looked at whether a consumer of the table's changes was left behind."""
 
 
 class Transaction:
@@ -102,6 +105,8 @@ class Transaction:
                     "The table is as the other writers left it; run this again when they are done."
                 )
         commit = commit.with_(peak_bytes=sampler.peak, seconds=round(time.perf_counter() - started, 3))
+        if now is not None and now.version % EXPIRY_LOOKED_AT == 0:
+            warn_of_left_behind(self.lake, now)
         if self.pins is not None:
             self.pins.moved(self.ref, now or self.lake.snapshot(self.ref, None if commit.replayed else commit.version))
         by = f"{commit.writer}{', replayed' if commit.replayed else ''}"

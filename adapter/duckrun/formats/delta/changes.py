@@ -46,7 +46,7 @@ def commits_between(form: DeltaFormat, ref: TableRef, after: int, to: int) -> li
         held = next((v for v in range(to, after, -1) if found[v - after - 1] is None), after)
         raise VersionNotReadable(
             f"Table {ref}: the log no longer holds the commit of version {held}, so that what changed since version {after} cannot be "
-            f"read from its commits. The oldest version that works is {held}."
+            "read from its commits."
         )
     return [_change(form, ref, actions) for actions in present]
 

@@ -283,7 +283,7 @@ class DeltaFormat:
         version = newest.version
         while version >= 0:
             found = self.actions(ref, version)
-            if found is None:
+            if found is None or str(found.info.get("operation", "")).upper() == "CLONE":  # the rows are another table's
                 return Counter(highest=highest, known=False)
             for each in found.transactions:
                 if each.app_id == consumer:

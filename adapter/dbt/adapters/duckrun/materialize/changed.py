@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from dbt.adapters.duckrun.model.values import names, one_of
 
 from duckrun.changes.changes import Changes, ChangeSpec
-from duckrun.changes.cursors import Cursor, Step, Upstream
+from duckrun.changes.cursors import Cursor, Step, Upstream, asking_for_a_refresh
 from duckrun.engines.engine import Engine
 from duckrun.errors import InvalidConfig
 from duckrun.sql.names import quote_identifier
@@ -94,7 +94,8 @@ class NodeChanges:
         """Let the name of a question stand for the rows of a step's range; ``spark`` is the session of a node on Spark."""
         found = step.ranges[str(asked.ref)]
         spec = replace(asked.spec, from_version=found.from_version, to_version=found.to_version)
-        rows = Changes(self._env.lakes.of(asked.ref).format, asked.ref, spec).rows(engine)
+        with asking_for_a_refresh():
+            rows = Changes(self._env.lakes.of(asked.ref).format, asked.ref, spec).rows(engine)
         if spark is not None:
             spark.register(asked.name, rows)
         else:
