@@ -31,7 +31,7 @@ def apply_changes(
     chosen = session.engine_to_write(engine or session.engine_name, changes, ref)
     own = copy(session)
     own.engine_name = chosen.name  # type: ignore[assignment]
-    chosen.reach(session.lakes.of(ref).storage)
+    chosen.reach(session.lakes.of(ref))
     name = f"__duckrun_changes_{uuid.uuid4().hex}"
     rows = own.computed(changes, chosen)
     if isinstance(rows, LazyRows) and rows.engine == chosen.name and chosen.temp_tables:

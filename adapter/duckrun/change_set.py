@@ -33,7 +33,7 @@ class ChangeSet(Frame):
             reads = session.reading(newest, ReadSpec())
         found = Changes(session.lakes.of(ref).format, ref, spec, newest)
         engine = session.engine
-        engine.reach(session.lakes.of(ref).storage)
+        engine.reach(session.lakes.of(ref))
         rows = found.rows(engine)
         super().__init__(rows.source, rows.engine, session, reads=reads)
         self.ref, self.spec = ref, spec

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy
 from typing import TYPE_CHECKING, Any, overload
 
@@ -18,9 +18,10 @@ from duckrun.engines.duckdb.writers.reads import matching, meets_commit
 from duckrun.engines.engine import Engine
 from duckrun.engines.frame import LazyRows
 from duckrun.engines.tabular.values import is_of_spark
-from duckrun.errors import InvalidConfig
+from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.formats.format import CommitRecord
 from duckrun.frame import Frame
+from duckrun.lake.catalogued import open_lake
 from duckrun.lake.lake import Lake, TableRef
 from duckrun.lake.lakes import Lakes
 from duckrun.reader import DataFrameReader
@@ -36,6 +37,7 @@ from duckrun.statements.run import run
 from duckrun.table import Table
 from duckrun.values.applying import ApplySpec, ScdType
 from duckrun.values.cursors import CursorTransaction
+from duckrun.values.lake_format import LakeFormat
 from duckrun.values.options import given, names_in
 from duckrun.values.rows import (
     AppTransaction,
@@ -69,8 +71,16 @@ def connect(
     memory_limit: str | int | None = None,
     memory_fraction: float | None = None,
     pins: Pins | None = None,
+    format: str = "delta",
+    catalog: str | None = None,
+    inline_rows: int | None = None,
+    encrypted: bool | None = None,
 ) -> Session:
     """Open a lake: a folder, or an ``s3://``, ``az://``, ``abfss://`` or ``gs://`` URL.
+
+    With ``format="ducklake"`` its tables are DuckLake's: ``catalog`` is the database that knows them (``sqlite:<file>``, by default
+    ``catalog.sqlite`` in the root, ``postgres:<dsn>``, ``duckdb:<file>``), ``inline_rows`` up to how many rows of an insert lie in it, and
+    ``encrypted`` makes a new lake whose files are.
 
     Nothing is read before a statement needs it. Raises InvalidConfig for an unknown engine or an empty root,
     StorageError for a root that cannot be used.
@@ -80,7 +90,8 @@ def connect(
         with duckrun.connect("lake/") as s:
             s.sql("select count(*) from main.flights").show()
     """
-    lake = Lake(root_path, schema=schema, storage_options=storage_options, read_only=read_only)
+    form = LakeFormat.of(format, catalog, inline_rows, encrypted)
+    lake = open_lake(root_path, schema=schema, storage_options=storage_options, read_only=read_only, form=form)
     _refuse_unknown(engine)
     return Session(lake, engine=engine, spark=spark, arbiter=Arbiter(memory_limit, memory_fraction), pins=pins)
 
@@ -179,7 +190,7 @@ class Session:
             else:
                 self._engines[name] = DuckDBEngine(self.lake, arbiter=self.arbiter, progress=self._pins is None)
             for lake in self.lakes:
-                self._engines[name].reach(lake.storage)
+                self._engines[name].reach(lake)
         return self._engines[name]
 
     # -- reading
@@ -225,7 +236,7 @@ class Session:
         """Some columns and rows of one table, at the pinned version or the one that the spec names: lazy."""
         ref, spec = self.ref(name), given(spec, ReadSpec, "spec", "scan()") if spec is not None else ReadSpec()
         chosen = self.engine_of(engine or self.engine_name)
-        chosen.reach(self.lakes.of(ref).storage)
+        chosen.reach(self.lakes.of(ref))
         snapshot = self.snapshot(ref, spec)
         frame = chosen.scan(snapshot, spec)
         frame.reads = self.reading(snapshot, spec)
@@ -253,7 +264,7 @@ class Session:
 
     def read_files(self, format: str, path: str, options: Mapping[str, Any]) -> Frame:
         """The rows of ``parquet`` or ``csv`` files, by Spark's options: lazy."""
-        self.engine.reach(self.lakes.of(self.lake.at(path)).storage)
+        self.engine.reach(self.lakes.at(path).lake)
         return self.own(self.engine.read_files(format, path, options))
 
     def own(self, rows: LazyRows) -> Frame:
@@ -309,7 +320,7 @@ class Session:
         transaction = self._transaction(ref, given(spec, Spec, "spec", "execute()"))
         transaction.returning = returning
         chosen = self.engine_to_write(engine or self.engine_name, source, ref)
-        chosen.reach(transaction.lake.storage)
+        chosen.reach(transaction.lake)
 
         for attempt in self.attempts(ref) if isinstance(source, SQL) else (nullcontext(),):
             with attempt:
@@ -452,6 +463,49 @@ class Session:
             )
         return found.ref
 
+    # -- several tables at once
+
+    @contextmanager
+    def transaction(self) -> Iterator[Session]:
+        """A block whose writes are one snapshot of the lake, or none: nobody sees one of them before all are there, and an error takes all
+        back. What it reads is of the moment at which it began, with its own writes.
+
+        Raises UnsupportedFeature for a lake of format delta, whose tables have a log each. Example::
+
+            with s.transaction() as t:
+                t.sql("insert into sales.orders values (7, 'fig', 2.5)")
+                t.sql("update sales.totals set price = price + 2.5")
+        """
+        self.ensure_open()
+        form = self.lake.format
+        if not form.transacts:
+            raise UnsupportedFeature(
+                f"Lake {self.lake.root} is of format {form.name}: each table has a log of its own, so that no commit spans several. A lake of format "
+                "ducklake has such transactions."
+            )
+        if self.engine_name != "duckdb":
+            raise UnsupportedFeature(
+                f"Lake {self.lake.root}: a transaction over several tables runs on engine duckdb, and this session's is {self.engine_name}."
+            )
+        engine = self._embedded
+        with engine.on_one_cursor() as cursor, form.together_on(cursor) as work:
+            yield self
+        if self._pins is not None:
+            for ref in work.written:
+                self._pins.moved(ref, self.lakes.snapshot(ref) if self.lake.exists(ref) else None)
+
+    def snapshots(self, limit: int | None = None) -> list[dict[str, Any]]:
+        """The snapshots of a DuckLake, newest first: snapshot_id, timestamp (ms since 1970), changes, author, commit_message, …
+
+        Raises UnsupportedFeature for a lake of format delta, where each table has its history.
+        """
+        form = self.lake.format
+        if not form.transacts:
+            raise UnsupportedFeature(
+                f"Lake {self.lake.root} is of format {form.name}, whose tables have a history each: table(…).history()."
+            )
+        return form.snapshots(None if limit is None else given(limit, int, "limit", "snapshots()"))
+
     # -- other lakes
 
     def attach(
@@ -461,15 +515,20 @@ class Session:
         *,
         read_only: bool = False,
         storage_options: Mapping[str, Any] | None = None,
+        format: str = "delta",
+        catalog: str | None = None,
+        inline_rows: int | None = None,
+        encrypted: bool | None = None,
     ) -> None:
         """Add a lake under a name: its tables are ``name.schema.table`` in reads, joins and writes of this session.
 
-        In a read-only session it is read-only too. Raises InvalidConfig for the name of a lake, a schema or an engine.
+        In a read-only session it is read-only too; ``format``, ``catalog``, ``inline_rows`` and ``encrypted`` are those of connect(). Raises InvalidConfig for the name of a lake, a schema or an engine.
         """
         given(name, str, "name", "attach()")
-        lake = self.lakes.attach(root, name, read_only=read_only, storage_options=storage_options)
+        form = LakeFormat.of(format, catalog, inline_rows, encrypted)
+        lake = self.lakes.attach(root, name, read_only=read_only, storage_options=storage_options, form=form)
         for engine in self._engines.values():
-            engine.reach(lake.storage)
+            engine.reach(lake)
 
     def detach(self, name: str) -> None:
         """Forget an attached lake; its tables stay as they are. Raises InvalidConfig."""

@@ -167,7 +167,7 @@ class Table:
         if not row_ids:
             return self.session.scan(self.ref, spec)
         lake = self.session.lakes.of(self.ref)
-        self.session.engine.reach(lake.storage)
+        self.session.engine.reach(lake)
         snapshot = self.session.snapshot(self.ref, spec)
         rows = with_row_ids(lake.format, snapshot, self.session.engine)
         rows.reads = self.session.reading(snapshot, spec)

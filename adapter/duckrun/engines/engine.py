@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from duckrun.engines.frame import LazyRows
     from duckrun.formats.format import Alteration
+    from duckrun.lake.lake import Lake
     from duckrun.run.pins import Reads
     from duckrun.run.transaction import Transaction
     from duckrun.storage.storage import Storage
@@ -73,8 +74,8 @@ class Engine(Protocol):
     def read_files(self, format: str, path: str, options: Mapping[str, Any]) -> LazyRows:
         """The rows of ``parquet`` or ``csv`` files, by Spark's options: lazy."""
 
-    def reach(self, storage: Storage) -> None:
-        """Take the credentials of another lake, so that its tables can be read and written. Again is fine."""
+    def reach(self, lake: Lake) -> None:
+        """Take the credentials and the catalog of another lake, so that its tables can be read and written. Again is fine."""
 
     def can_fence(self, storage: Storage) -> bool:
         """Whether a write can be fenced to the version that it was computed from (``read_version``)."""

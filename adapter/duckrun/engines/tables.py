@@ -16,7 +16,7 @@ from duckrun.errors import CommitConflict, DuckrunError, SchemaMismatch
 from duckrun.formats.format import NewCommit
 from duckrun.run.consumers import stranded
 from duckrun.run.transaction import Transaction
-from duckrun.values.rows import Commit, counted_rows
+from duckrun.values.rows import Commit, WriterName, counted_rows
 from duckrun.values.snapshot import Snapshot
 from duckrun.values.tables import (
     AlterSpec,
@@ -124,9 +124,10 @@ class TableJob:
         version = self.lake.snapshot(self.ref, spec.version, spec.timestamp).version
         if version == snapshot.version:
             return self.transaction.nothing(snapshot, "the table is at that version")
-        note = self.transaction.note(reason=f"restored to version {version}", writer="delta_rs")
+        writer: WriterName = "ducklake" if self.form.transacts else "delta_rs"
+        note = self.transaction.note(reason=f"restored to version {version}", writer=writer)
         new = self.form.restore(snapshot, version, note, self.transaction.app)
-        return self.transaction.committed(new, writer="delta_rs")
+        return self.transaction.committed(new, writer=writer)
 
     def _convert(self, spec: ConvertSpec) -> Commit:
         reason = "the Parquet files stay as they are"

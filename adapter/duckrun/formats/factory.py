@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from duckrun.errors import UnsupportedFeature
 from duckrun.formats.delta.delta import DeltaFormat
 from duckrun.formats.format import Format
 from duckrun.storage.storage import Storage
-from duckrun.values.snapshot import DELTA
-
-_FORMATS = {DELTA: DeltaFormat}
+from duckrun.values.lake_format import DELTA_LAKE, DUCKLAKE, LakeFormat
 
 
-def format_of(name: str, storage: Storage, *, read_only: bool = False) -> Format:
-    """The format of a lake. Raises UnsupportedFeature for a name that none has."""
-    if name not in _FORMATS:
-        raise UnsupportedFeature(f"There is no table format {name!r}; the formats are {', '.join(_FORMATS)}.")
-    return _FORMATS[name](storage, read_only=read_only)
+def format_of(storage: Storage, form: LakeFormat = DELTA_LAKE, *, read_only: bool = False) -> Format:
+    """The format of a lake."""
+    if form.name == DUCKLAKE:
+        from duckrun.formats.ducklake.ducklake import DuckLakeFormat
+
+        return DuckLakeFormat(storage, form, read_only=read_only)
+    return DeltaFormat(storage, read_only=read_only)

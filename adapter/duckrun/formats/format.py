@@ -1,6 +1,6 @@
 """What a table format does for everything above it: it finds tables, says what they are and were, and commits.
 
-Delta is the one format; ``formats/factory.py`` makes it by its name. The values here know neither a format's files nor an engine.
+``formats/factory.py`` makes one by its name. The values here know neither a format's files nor an engine.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun.values.tables import AlterSpec, ConvertSpec, CreateSpec, TableSpec, VacuumSpec
 
 if TYPE_CHECKING:
+    import duckdb
     import pyarrow as pa
     import pyarrow.dataset as ds
 
@@ -85,6 +86,8 @@ class NewCommit:
     marks: Sequence[Marked] = ()
     pruned: int | None = None
     feed: Sequence[StagedFile] = ()
+    work: Any = None
+    """The transaction of the format's own in which the rows were written already, where it ``transacts``."""
 
 
 @dataclass(frozen=True)
@@ -171,6 +174,9 @@ class TableDefinition(Protocol):
     @property
     def checks(self) -> Mapping[str, str]: ...
 
+    @property
+    def sql_types(self) -> Mapping[str, str] | None: ...
+
     def column(self, name: str) -> dict[str, Any]:
         """A column by its name in any case. Raises SchemaMismatch."""
 
@@ -245,6 +251,20 @@ class Format(Protocol):
     name: str
     feed_folder: str
     """Where in a table's folder the files of its change feed lie."""
+    transacts: bool
+    """Whether rows are written by statements within a transaction of the format's own, and not as files that a commit shows."""
+
+    # -- DuckDB instances
+
+    @property
+    def extensions(self) -> tuple[str, ...]:
+        """The extensions that DuckDB needs to read the tables."""
+
+    def lend(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Let a DuckDB instance read the tables by what scan_sql() gives."""
+
+    def locked(self, ref: TableRef) -> AbstractContextManager[None]:
+        """Hold what keeps other writers of a table away for the time of one commit."""
 
     # -- tables and their versions
 
@@ -293,6 +313,14 @@ class Format(Protocol):
         """Between which values those of a column lie in each data file, NULLs aside: ``name`` (as ``Files.named()`` takes it), ``low`` and
         ``high`` in the column's type, NULL where that is not known. None for a column of which it is known of no file. No data file is opened.
         """
+
+    # -- several tables at once, for a format that ``transacts``
+
+    def together_on(self, cursor: duckdb.DuckDBPyConnection) -> AbstractContextManager[Any]:
+        """One transaction over several tables, on a cursor on which all that the lake is asked meanwhile runs."""
+
+    def snapshots(self, limit: int | None = None) -> list[dict[str, Any]]:
+        """The snapshots of the lake, newest first."""
 
     # -- history
 
@@ -352,7 +380,16 @@ class Format(Protocol):
     def fingerprint(self, ref: TableRef, version: int) -> str | None:
         """What tells the commit of a version from any other; None where the log does not hold it."""
 
+    def tells_since(self, ref: TableRef, version: int, newest: int, commits: Sequence[CommitRecord]) -> bool:
+        """Whether some commits, as records_after() gave them, are all that changed a table since a version."""
+
     # -- commits
+
+    def transaction(self, cursor: duckdb.DuckDBPyConnection, snapshot: Snapshot | None) -> AbstractContextManager[Any]:
+        """A transaction in which rows are written, for a format that ``transacts``. Nothing of it is there if the block raises."""
+
+    def define(self, work: Any, ref: TableRef, snapshot: Snapshot | None, new: NewCommit) -> None:
+        """Carry out, within a transaction(), what a commit says of the table apart from its rows."""
 
     def commit(
         self,
@@ -441,8 +478,8 @@ class Format(Protocol):
     def marks_rows(self, snapshot: Snapshot) -> bool:
         """True if the table asks for rows that leave it to be marked in their files."""
 
-    def fields_of(self, schema: pa.Schema) -> list[dict[str, Any]]:
-        """Arrow columns as ``fields`` of a definition."""
+    def fields_of(self, schema: pa.Schema, types: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
+        """Arrow columns as ``fields`` of a definition; ``types`` are the same columns' types in DuckDB's SQL."""
 
     # -- what a table's features, properties and types allow
 

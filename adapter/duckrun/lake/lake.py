@@ -11,10 +11,12 @@ from typing import Any
 
 from duckrun.errors import InvalidConfig, ReadOnlyLake, StorageError, TableNotFound, UnsupportedFeature
 from duckrun.formats.factory import format_of
+from duckrun.formats.format import Format
 from duckrun.storage.storage import Storage, normalise_root, refuse_location
+from duckrun.values.lake_format import DELTA_LAKE, LakeFormat
 from duckrun.values.names import folder_of, name_of, why_no_name
 from duckrun.values.nearest import nearest
-from duckrun.values.snapshot import DELTA, Snapshot, TableRef
+from duckrun.values.snapshot import Snapshot, TableRef
 
 __all__ = ["Lake", "LocationDefinition", "TableRef", "ViewDefinition"]
 
@@ -67,6 +69,7 @@ class Lake:
         storage_options: Mapping[str, Any] | None = None,
         read_only: bool = False,
         name: str | None = None,
+        form: LakeFormat = DELTA_LAKE,
     ) -> None:
         self.storage = Storage(root, storage_options)
         self.root = self.storage.root
@@ -74,7 +77,7 @@ class Lake:
         self.read_only = read_only
         self.name = name
         """The name by which a session has attached this lake."""
-        self.format = format_of(DELTA, self.storage, read_only=read_only)
+        self.format: Format = format_of(self.storage, form, read_only=read_only)
 
     def __repr__(self) -> str:
         return f"Lake({self.root!r})"

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from duckrun.errors import InvalidConfig, TableNotFound
+from duckrun.lake.catalogued import open_lake
 from duckrun.lake.lake import Lake, NameDefinition, ViewDefinition
 from duckrun.storage.storage import Storage, normalise_root
+from duckrun.values.lake_format import DELTA_LAKE, DUCKLAKE, LakeFormat
 from duckrun.values.nearest import did_you_mean, nearest
 from duckrun.values.snapshot import Snapshot, TableRef
 
@@ -49,7 +51,13 @@ class Lakes:
     # -- attaching
 
     def attach(
-        self, root: str | os.PathLike[str], name: str, *, read_only: bool, storage_options: Mapping[str, Any] | None
+        self,
+        root: str | os.PathLike[str],
+        name: str,
+        *,
+        read_only: bool,
+        storage_options: Mapping[str, Any] | None,
+        form: LakeFormat = DELTA_LAKE,
     ) -> Lake:
         """Add a lake. Raises InvalidConfig for a name that is taken, by a lake, a schema or an engine."""
         key = name.lower()
@@ -67,12 +75,13 @@ class Lakes:
                 f"{name!r} is a schema of lake {self.own.root}, so {name}.x would mean two things; attach {os.fspath(root)} "
                 "by another name."
             )
-        lake = Lake(
+        lake = open_lake(
             root,
             schema=self.own.default_schema,
             storage_options=storage_options,
             read_only=read_only or self.own.read_only,
             name=name,
+            form=form,
         )
         self._attached[key] = lake
         return lake
@@ -157,20 +166,28 @@ class Lakes:
         location = normalise_root(path)
         around = [lake for lake in self if f"{location}/".startswith(f"{lake.root}/")]
         if not around:
-            ref = self.own.at(location)
-            return Located(self.of(ref), ref)
+            lake = self._alone(location)
+            return Located(lake, lake.at(location))
         lake = max(around, key=lambda lake: len(lake.root))
         within = lake.within(location)
+        if within is None and lake.format.name == DUCKLAKE:
+            alone = self._alone(location)
+            return Located(alone, alone.at(location))
         return Located(lake, lake.at(location)) if within is None else Located(lake, *within)
 
     def of(self, ref: TableRef) -> Lake:
         """The lake that a table belongs to, which has the credentials for its location."""
         if ref.catalog is not None:
             return self.named(ref.catalog, str(ref))
-        kind = Storage(ref.location).kind
-        if kind == self.own.storage.kind:
+        if ref.format == self.own.format.name == DUCKLAKE:
             return self.own
-        return Lake(ref.location.rsplit("/", 1)[0], schema=ref.schema, read_only=self.own.read_only)
+        return self._alone(ref.location, ref.schema)
+
+    def _alone(self, location: str, schema: str | None = None) -> Lake:
+        """The lake for a Delta table in a folder of its own: the session's, whose credentials reach it, or one of that folder alone."""
+        if Storage(location).kind == self.own.storage.kind and self.own.format.name != DUCKLAKE:
+            return self.own
+        return Lake(location.rsplit("/", 1)[0], schema=schema or self.own.default_schema, read_only=self.own.read_only)
 
     # -- what a session asks of whichever lake a table is in
 

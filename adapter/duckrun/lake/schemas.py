@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 from duckrun.errors import InvalidConfig
+from duckrun.lake.catalogued import CatalogLake
 from duckrun.lake.lake import INFORMATION, RESERVED, Lake
 from duckrun.values.names import DROPPED, name_of
 from duckrun.values.snapshot import TableRef
@@ -23,6 +24,9 @@ def create_schema(lake: Lake, schema: str) -> None:
     if schema.lower() == INFORMATION:
         raise InvalidConfig(f"{schema} is the schema that lists what is in a lake; choose another name.")
     lake.ensure_writable(lake.schema_ref(schema))
+    if isinstance(lake, CatalogLake):
+        lake.create_schema(schema)
+        return
     lake.storage.put(f"{lake.folder(schema)}/{RESERVED}/{_MADE}", b"")
 
 
@@ -39,6 +43,8 @@ def droppable(lake: Lake, schema: str, *, cascade: bool) -> list[TableRef]:
         shown = f"{', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}"
         raise InvalidConfig(f"Schema {schema} holds {shown}; drop them, or DROP SCHEMA {schema} CASCADE.")
     known = {*tables}
+    if isinstance(lake, CatalogLake):
+        return [lake.resolve(schema, name) for name in names]
     while (others := list(_others(lake, schema, known))) and (came := {*lake.tables(schema)} - known):
         known |= came  # a table that is made just now is none of them, and not this drop's either
     if others:
@@ -81,6 +87,9 @@ def drop_schema(lake: Lake, schema: str) -> bool:
     lake.check_name(schema)
     top = lake.schema_ref(schema)
     lake.ensure_writable(top)
+    if isinstance(lake, CatalogLake):
+        lake.drop_schema(schema)
+        return schema not in lake.schemas()
     lake.storage.remove(f"{lake.folder(schema)}/{RESERVED}/{_MADE}")
     if lake.storage.is_local:
         for doomed in Path(top.location).glob(f"{DROPPED}*"):

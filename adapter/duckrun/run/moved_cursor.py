@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from duckrun.formats.format import NewCommit
 from duckrun.run.transaction import Transaction
-from duckrun.values.rows import Commit, WriteSpec
+from duckrun.values.rows import Commit, WriterName, WriteSpec
 from duckrun.values.snapshot import Snapshot
 
 
@@ -14,6 +14,7 @@ def move_cursor(transaction: Transaction) -> Commit:
 
     def attempt(snapshot: Snapshot | None) -> Commit:
         transaction.check_fence(snapshot, spec)
-        return transaction.commit(snapshot, NewCommit(spec, writer="staged", reason="the cursor moves", blind=True))
+        writer: WriterName = "ducklake" if transaction.lake.format.transacts else "staged"
+        return transaction.commit(snapshot, NewCommit(spec, writer=writer, reason="the cursor moves", blind=True))
 
     return transaction.run(attempt, mode="cursor", engine="duckdb")

@@ -131,12 +131,11 @@ class Pins:
 
     advice = "read again and repeat"
 
-    def __init__(
-        self, load: Callable[[TableRef], Snapshot], *, log: WorkLog | None = None, advice: str | None = None
-    ) -> None:
+    def __init__(self, load: Callable[..., Snapshot], *, log: WorkLog | None = None, advice: str | None = None) -> None:
         self._load = load
         self._lock = threading.Lock()
         self._pinned: dict[str, Snapshot] = {}
+        self._shared: dict[str, int] = {}
         self._log = log or WorkLog()
         self.advice = advice or self.advice
 
@@ -145,15 +144,22 @@ class Pins:
         """What the piece of work that runs here has read and committed."""
         return self._log
 
-    def snapshot(self, ref: TableRef, load: Callable[[TableRef], Snapshot] | None = None) -> Snapshot:
+    def snapshot(self, ref: TableRef, load: Callable[..., Snapshot] | None = None) -> Snapshot:
         """The snapshot that this run reads; the newest at the first call, by ``load`` where a session knows better how
-        to reach the table. Raises TableNotFound.
+        to reach the table. Where the tables of a lake share their versions, all are of the one that was first read. Raises TableNotFound.
         """
         with self._lock:
             found = self._pinned.get(ref.location)
         if found is not None:
             return found
-        loaded = (load or self._load)(ref)
+        load = load or self._load
+        loaded = load(ref)
+        if loaded.shared is not None:
+            lake, newest = loaded.shared
+            with self._lock:
+                at = self._shared.setdefault(lake, newest)
+            if at != newest:  # others have committed to the lake since this run first read of it
+                loaded = load(ref, at)
         with self._lock:
             return self._pinned.setdefault(ref.location, loaded)
 
@@ -170,7 +176,9 @@ class Pins:
     def renew(self, ref: TableRef) -> None:
         """The next read of a table is of its newest version: what this run computed of it is computed again."""
         with self._lock:
-            self._pinned.pop(ref.location, None)
+            before = self._pinned.pop(ref.location, None)
+            if before is not None and before.shared is not None:
+                self._shared.pop(before.shared[0], None)
         self.log.forget(ref.location)
 
     def versions(self) -> dict[str, int]:

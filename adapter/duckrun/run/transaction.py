@@ -20,7 +20,6 @@ from duckrun.lake.lake import Lake
 from duckrun.run.consumers import warn_of_left_behind
 from duckrun.run.memory import PeakSampler
 from duckrun.run.pins import NOTHING, Pins, Read, Reads, WorkLog
-from duckrun.storage.locks import table_lock
 from duckrun.values.cursors import CursorTransaction
 from duckrun.values.rows import NO_TABLE, AppTransaction, Commit, Returning, Spec, WriterName
 from duckrun.values.snapshot import Snapshot, TableRef
@@ -192,6 +191,8 @@ class Transaction:
                 version = self.lake.format.commit(self.ref, at, new, note, self.app)
                 size = sum(file.size for file in new.adds)
                 files = (len(new.adds), len(new.removes), len(new.marks), new.pruned)
+                if self.lake.format.transacts:  # which files it wrote is the catalog's matter
+                    return self._made(version, new.writer, new.reason, (None, None, None, None), None, new.rows)
                 return self._made(version, new.writer, new.reason, files, size, new.rows)
             except CommitTaken:
                 others = self.commits_after(at.version) if at is not None and on_top is not None else []
@@ -218,8 +219,8 @@ class Transaction:
         version: int,
         writer: WriterName,
         reason: str,
-        files: tuple[int, int, int, int | None] = (0, 0, 0, None),
-        bytes_added: int = 0,
+        files: tuple[int | None, int | None, int | None, int | None] = (0, 0, 0, None),
+        bytes_added: int | None = 0,
         rows: RowCounts = (0, 0, 0),
     ) -> Commit:
         return Commit(
@@ -276,6 +277,8 @@ class Transaction:
         if read is None:
             return
         newest = NO_TABLE if snapshot is None else snapshot.version
+        if self.lake.format.transacts and snapshot is not None and read.table_id not in ("", snapshot.table_id):
+            raise self._outdated(read, "another table has its name now")
         since = NO_TABLE if self.log.has_dropped(self.ref.location, read) else read.version
         if newest == since:
             return
@@ -287,7 +290,7 @@ class Transaction:
         if changes:
             named = ", ".join(f"{other.version} ({other.operation})" for other in changes[:5])
             raise self._outdated(read, f"version {named} has changed its rows since")
-        if len(commits) < newest - since:
+        if not self.lake.format.tells_since(self.ref, since, newest, commits):
             raise self._outdated(read, f"the log no longer says what changed since, up to version {newest}")
         if (
             since != NO_TABLE
@@ -333,12 +336,12 @@ class Transaction:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the table's OS lock on a local path; elsewhere the store's put-if-absent decides alone.
+        """Hold the format's lock: of Delta the table's OS lock on a local path, elsewhere the store's put-if-absent decides alone.
 
         Both engines take it, since Delta's log store for Spark is not atomic across processes on local paths. The
         operating system frees it when its holder dies.
         """
-        with table_lock(self.ref, self.lake.storage.is_local):
+        with self.lake.format.locked(self.ref):
             yield
 
 

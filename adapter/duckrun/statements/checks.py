@@ -57,7 +57,11 @@ class Checks:
             lake.ensure_writable(lake.schema_ref(schema))
             return None
         columns = statement.spec.columns if isinstance(statement, CreateTable) else ()
-        if not self.engine.column_defaults and any(column.default is not None for column in columns):
+        if (
+            any(column.default is not None for column in columns)
+            and not self.engine.column_defaults
+            and not locate(self.lakes, statement.target).lake.format.transacts
+        ):
             raise unsupported(f"On {self.engine.name} (engine: spark has it), CREATE TABLE with DEFAULT")
         if is_information(statement.target):
             raise InvalidConfig(

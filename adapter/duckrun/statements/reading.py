@@ -101,7 +101,7 @@ class Reading:
         if spec.to_version is None:
             newest = self.snapshot(found.ref)
             self.note(newest)
-        self.engine.reach(self.lakes.of(found.ref).storage)
+        self.engine.reach(self.lakes.of(found.ref))
         changes = Changes(self.lakes.of(found.ref).format, found.ref, spec, newest)
         return self.engine.inlined(changes.rows(self.engine))
 

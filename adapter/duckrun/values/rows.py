@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 EngineName = Literal["duckdb", "spark"]
 WriteMode = Literal["error", "overwrite", "append", "ignore", "replace", "safeappend"]
 SchemaMode = Literal["fail", "append_new_columns", "sync_all_columns"]
-WriterName = Literal["delta_rs", "staged", "spark", "none"]
+WriterName = Literal["delta_rs", "staged", "ducklake", "spark", "none"]
 WriterChoice = Literal["auto", "staged", "delta_rs"]
 MergeMode = Literal["auto", "deletion_vectors", "copy_on_write"]
 ClauseKind = Literal[

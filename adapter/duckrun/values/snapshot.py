@@ -77,6 +77,12 @@ class Snapshot:
         default=None, repr=False, compare=False
     )
     make_scan_sql: Callable[..., str] | None = field(default=None, repr=False, compare=False)
+    sql_types: Mapping[str, str] | None = field(default=None, repr=False, compare=False)
+    """The columns' types in DuckDB's SQL, where the format has types that Arrow has not; None where ``schema`` says them."""
+    own: Any = field(default=None, repr=False, compare=False)
+    """What the format itself knows of this version; of no use to anybody but the format."""
+    shared: tuple[str, int] | None = field(default=None, repr=False, compare=False)
+    """The lake whose tables share their versions, and which of them this was read at; None where each table has its own."""
 
     def files(self) -> Files:
         """The data files of this version."""

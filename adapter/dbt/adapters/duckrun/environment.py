@@ -168,7 +168,7 @@ class LakeEnvironment(LocalEnvironment):
                 name = lake.name or self.creds.database
                 if lake.name is not None:
                     connection.execute(f"ATTACH ':memory:' AS {quote_identifier(name)}")
-                    self._engine.reach(lake.storage)
+                    self._engine.reach(lake)
                 views = ViewCatalog(connection, lake, self.pins, database=name, bare=lake.name is None)
                 views.ensure_all = self.ensure_for
                 self._catalogs[name.lower()] = views
@@ -187,7 +187,7 @@ class LakeEnvironment(LocalEnvironment):
             if self._spark is None:
                 engine = start_engine(self.lake, self.creds.spark or {})
                 for lake in self.lakes:
-                    engine.reach(lake.storage)
+                    engine.reach(lake)
                 self._spark = engine
             return self._spark
 
@@ -336,7 +336,7 @@ class _FromWheels(BasePlugin):
     creds: DuckrunCredentials
 
     def configure_connection(self, conn: duckdb.DuckDBPyConnection) -> None:
-        load_extensions(conn, [self.lake.storage])
+        load_extensions(conn, [self.lake])
         # The same instants on every machine, and as the session has them. GLOBAL: cursors do not inherit a plain SET; a
         # TimeZone in the profile's settings is set on each cursor, and wins.
         conn.execute("SET GLOBAL TimeZone = 'UTC'")

@@ -22,7 +22,7 @@ from duckrun.engines.duckdb.rows_to_write import refuse_outside, types_of
 from duckrun.engines.duckdb.source import Rows
 from duckrun.engines.duckdb.steady import is_steady
 from duckrun.engines.duckdb.target import definition_of, target_of, written_anew
-from duckrun.engines.duckdb.writers import staged
+from duckrun.engines.duckdb.writers import ducklake, staged
 from duckrun.engines.duckdb.writers.reads import EVERYTHING, Read, equal, has_subquery, joined, matching, partitions
 from duckrun.engines.fit import castable_columns
 from duckrun.engines.tables import REWRITTEN
@@ -75,7 +75,10 @@ def delete(
 ) -> Commit:
     """Delete the rows for which a predicate is true; with a source, those for which it is with any row of it."""
     if rows is None:
-        read, whole = matching(cursor, predicate), whole_files(snapshot, cursor, predicate)
+        read, whole = (
+            matching(cursor, predicate),
+            None if job.form.transacts else whole_files(snapshot, cursor, predicate),
+        )
         if whole is not None and job.transaction.returning is None:
             new = _new(job, snapshot, (), whole, "whole files go", (0, 0, counted_rows(whole)), pruned=True)
             return swap(job, snapshot, new, read)
@@ -150,7 +153,8 @@ def _refuse_several(job: Job, table: Numbered, changes: str, columns: Sequence[s
 
 def replace(job: Job, snapshot: Snapshot, rows: Rows, predicate: str | None) -> Commit:
     """Put rows in the place of those for which a predicate is true; with None, of the partitions that they lie in."""
-    cursor, columns, anew = rows.cursor, snapshot.partition_columns, written_anew(snapshot)
+    cursor, columns = rows.cursor, snapshot.partition_columns
+    anew = job.form.transacts or written_anew(snapshot)
     reason = "rows are replaced in one commit"
     if predicate is None:
         if not columns:
@@ -245,6 +249,8 @@ def rewritten(
     ``images`` are for the table's change feed, where it keeps one.
     """
     snapshot, cursor = table.snapshot, table.cursor
+    if job.form.transacts:
+        return ducklake.rewritten(job, table, changes, definition_of(snapshot), reason, counts, images)
     taken = _taken(table, changes)
     anew, marks, gone = _parted(job, table, taken)
     names = ", ".join(quote_identifier(c) for c in snapshot.schema.names)
@@ -345,6 +351,10 @@ def _new(
 
 def swap(job: Job, snapshot: Snapshot, new: NewCommit, read: Read) -> Commit:
     """Make a commit whose files are staged. ``read`` says which rows of other writers would have made it another one."""
+    if new.work is not None:
+        if ducklake.nothing_happened(job, new):
+            return job.transaction.nothing(snapshot, "no row was concerned")
+        return job.transaction.commit(snapshot, new)
     if not new.adds and not new.removes and not new.marks and new.definition is None:
         return job.transaction.nothing(snapshot, "no row was concerned")
     return staged.commit(job.transaction, snapshot, new, read, fence=job.spec.read_version)

@@ -78,9 +78,10 @@ class DuckDBEngine(Engine):
         self._opening = threading.Lock()
         self._scratch = tempfile.TemporaryDirectory(prefix="duckrun-")
         self._registered: AnyCase[pa.Table] = AnyCase()
-        self._reached: list[Storage] = [lake.storage]
+        self._reached: list[Lake] = [lake]
         self.temp_names = AnyCase()
         self._kept: set[str] = set()
+        self._held: duckdb.DuckDBPyConnection | None = None
         self._views: AnyCase[str] = AnyCase()
 
     @property
@@ -116,8 +117,9 @@ class DuckDBEngine(Engine):
         tables are gone.
         """
         connection = open_connection(self.lake, self.duckdb_limit, self._scratch.name)
-        for storage in self._reached[1:]:
-            load_extensions(connection, [storage], narrow=True)
+        for lake in self._reached[1:]:
+            load_extensions(connection, [lake], narrow=True)
+            lake.format.lend(connection)
         lost = dict.fromkeys(self._kept, "its rows are gone")
         for name, sql in self._views.items():
             try:
@@ -137,18 +139,37 @@ class DuckDBEngine(Engine):
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
         """A cursor of its own for one job; long queries on it show DuckDB's progress bar where somebody watches."""
+        if self._held is not None:
+            return self._held
         cursor = self.connection.cursor()
         if self._progress and is_interactive():
             cursor.execute("SET enable_progress_bar = true")
         return cursor
 
+    @contextmanager
+    def on_one_cursor(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """Meanwhile all statements run on one cursor, in its transaction."""
+        self._held = self.connection.cursor()
+        try:
+            yield self._held
+        finally:
+            self._held = None
+
     def read_files(self, format: str, path: str, options: Mapping[str, Any]) -> LazyRows:
         return self._frame(files_sql(format, path, options))
 
-    def reach(self, storage: Storage) -> None:
-        if not storage.is_local and storage not in self._reached:
-            load_extensions(self.connection, [storage], narrow=True)
-            self._reached.append(storage)
+    def reach(self, lake: Lake) -> None:
+        if lake in self._reached or (
+            lake.storage.is_local and lake.format.extensions == self.lake.format.extensions == ("delta",)
+        ):
+            return
+        if any(
+            each.storage == lake.storage and each.format.name == lake.format.name == "delta" for each in self._reached
+        ):
+            return
+        load_extensions(self.connection, [lake], narrow=True)
+        lake.format.lend(self.connection)
+        self._reached.append(lake)
 
     # -- reading
 
@@ -304,10 +325,12 @@ class DuckDBEngine(Engine):
             self.make_room(f"{spec.mode} on table {transaction.ref}")
         cursor = self._cursor_with_values()
         job = write.Job(self, spec, transaction)
+        if self._held is not None and isinstance(source, LazyRows) and not _is_on(source, self._held):
+            source = source.toArrow()
         given = nullcontext() if source is None else rows_of(source, cursor, self._scratch.name)
         with errors_about(f"table {transaction.ref}, {spec.mode}", self.arbiter), given as rows:
             cursor = cursor if rows is None else rows.cursor
-            with one_moment(cursor):
+            with nullcontext() if transaction.lake.format.transacts else one_moment(cursor):
                 commit = transaction.run(partial(job.attempt, rows, cursor), mode=spec.mode, engine=self.name)
         return commit if commit.replayed else commit.with_(memory=job.shares)
 
@@ -354,3 +377,8 @@ class DuckDBEngine(Engine):
                 self._opened.close()
                 self._opened = None
         self._scratch.cleanup()
+
+
+def _is_on(rows: LazyRows, cursor: duckdb.DuckDBPyConnection) -> bool:
+    """True for rows that are computed on a cursor."""
+    return isinstance(rows.source, DuckDBFrame) and rows.source.cursor is cursor

@@ -2,52 +2,26 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Sequence
-from pathlib import Path
 
 import duckdb
 
-from duckrun.errors import StorageError
 from duckrun.lake.lake import Lake
 from duckrun.run.memory import threads_within
 from duckrun.sql.names import quote_literal
-from duckrun.storage.storage import Storage
-
-UNSIGNED = "allow_unsigned_extensions"
-"""DuckDB reads a whole extension, 80 MB for Delta, to check its signature: a quarter of a second for each instance. The files of
-the wheels are as trusted as the wheels' Python is, so an instance starts with this setting, and loses it once they are loaded;
-DuckDB lets nobody set it again.
-"""
+from duckrun.storage.extensions import UNSIGNED, extension_path
 
 
-def extension_path(name: str) -> Path:
-    """The file of a DuckDB extension in its wheel, of exactly this DuckDB's version. Raises StorageError."""
-    spec = importlib.util.find_spec(f"duckdb_extension_{name}")
-    version = f"v{duckdb.__version__}"
-    if spec is None or spec.origin is None:
-        raise StorageError(
-            f"DuckDB's extension {name} is not installed: pip install duckdb-extension-{name}=={duckdb.__version__}"
-        )
-    path = Path(spec.origin).parent / "extensions" / version / f"{name}.duckdb_extension"
-    if not path.is_file():
-        raise StorageError(
-            f"The wheel duckdb-extension-{name} is not of {version}: install duckdb-extension-{name}=={duckdb.__version__}"
-        )
-    return path
-
-
-def load_extensions(
-    connection: duckdb.DuckDBPyConnection, storages: Sequence[Storage] = (), *, narrow: bool = False
-) -> None:
-    """Load what reading these storages needs from wheels, and set their secrets, for the root alone with ``narrow``.
+def load_extensions(connection: duckdb.DuckDBPyConnection, lakes: Sequence[Lake] = (), *, narrow: bool = False) -> None:
+    """Load what reading these lakes needs from wheels, and set their secrets, for the root alone with ``narrow``.
     Nothing is downloaded.
     """
-    needed = ["delta"]
+    storages = [lake.storage for lake in lakes]
+    needed = [name for lake in lakes for name in lake.format.extensions] or ["delta"]
     kinds = {storage.kind for storage in storages}
     needed += ["httpfs"] if kinds & {"s3", "gcs"} else []
     needed += ["azure"] if "azure" in kinds else []
-    for name in needed:
+    for name in dict.fromkeys(needed):
         connection.execute(f"LOAD {quote_literal(extension_path(name).as_posix())}")
     for storage in storages:
         for statement in storage.duckdb_secrets(narrow=narrow):
@@ -73,8 +47,9 @@ def open_connection(lake: Lake, limit: int, scratch: str) -> duckdb.DuckDBPyConn
     """An in-memory DuckDB with the extensions and the secrets that a lake needs."""
     connection = duckdb.connect(":memory:", config={**instance_config(limit, scratch), UNSIGNED: "true"})
     connection.execute("SET GLOBAL TimeZone = 'UTC'")  # without GLOBAL its cursors keep the machine's zone
-    load_extensions(connection, [lake.storage])
+    load_extensions(connection, [lake])
     connection.execute(f"SET GLOBAL {UNSIGNED} = false")
+    lake.format.lend(connection)
     return connection
 
 

@@ -72,7 +72,7 @@ def numbered(snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection) -> Iterator[
     """The rows of a table, each with its file and its number in it, which stay the same as long as the block lasts."""
     taken = names_of(snapshot)
     file, row = fresh_name("__duckrun_file", taken), fresh_name("__duckrun_row", taken)
-    if "file_row_number" not in {name.lower() for name in taken}:
+    if snapshot.sql_types is not None or "file_row_number" not in {name.lower() for name in taken}:
         sql = rows_of(snapshot, cursor, file=file, row=row)
         yield Numbered(snapshot, cursor, sql, quote_identifier(file), quote_identifier(row))
         return

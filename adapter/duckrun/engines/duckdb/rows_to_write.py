@@ -10,10 +10,10 @@ import duckdb
 import pyarrow as pa
 
 from duckrun.engines.duckdb.source import Rows, without_type
-from duckrun.engines.duckdb.types import kind_of, whole_microseconds
+from duckrun.engines.duckdb.types import Types, kind_of, store_all, whole_microseconds
 from duckrun.engines.fit import Kind, fits, text_pattern
 from duckrun.errors import InvalidConfig, RowsOutsidePartition, SchemaMismatch, UnsupportedFeature
-from duckrun.formats.format import TableDefinition
+from duckrun.formats.format import Format, TableDefinition
 from duckrun.sql.names import quote_identifier, quote_literal, transpile
 from duckrun.sql.raising import raising
 from duckrun.sql.typed import sql_type
@@ -56,7 +56,14 @@ def check_features(snapshot: Snapshot) -> None:
 
 def types_of(snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection) -> dict[str, Any]:
     """The DuckDB types of a table's columns. By their names: to show DuckDB an Arrow schema takes it the import of pandas."""
+    if snapshot.sql_types is not None:
+        return {name: duckdb.type(kind) for name, kind in snapshot.sql_types.items()}
     return {field.name: duckdb.type(sql_type(field.type)) for field in snapshot.schema}
+
+
+def stored_types(form: Format, types: Types) -> dict[str, str]:
+    """The type as which each column of a new table is stored in a format. Raises SchemaMismatch."""
+    return store_all(types, widely=form.transacts)
 
 
 def differs(rows: Rows, snapshot: Snapshot) -> bool:

@@ -19,7 +19,8 @@ from duckrun.run.pins import Read, Reads
 from duckrun.sql.names import quote_identifier, quote_literal, transpile
 from duckrun.sql.raising import panicked, raised
 from duckrun.storage.trouble import said, storage_error
-from duckrun.values.names import url_of
+from duckrun.values.lake_format import TABLES
+from duckrun.values.names import folder_of, url_of
 from duckrun.values.rows import ReadSpec
 
 _ELSEWHERE = re.compile(r"/[A-Za-z][A-Za-z0-9+.-]+:/.*\.parquet")
@@ -30,6 +31,8 @@ _SCAN = re.compile(r"delta_scan\('((?:[^']|'')*)', \(?\"?version\"? (?:=>|:=|=) 
 
 _ATTACHED = re.compile(r'"(delta (\d+) [0-9a-f]{16} ((?:[^"]|"")*))"')
 _MOST_ATTACHED = 64
+_NAME = r'"(?:[^"]|"")*"|\w+'
+_OF_CATALOG = re.compile(rf'"ducklake \d+ ((?:[^"]|"")*)"\.({_NAME})\.({_NAME}) AT \(VERSION => (\d+)\)')
 
 
 def attached(connection: duckdb.DuckDBPyConnection, location: str, version: int, mark: str) -> str | None:
@@ -64,11 +67,18 @@ def _attach(connection: duckdb.DuckDBPyConnection, name: str, location: str, ver
 
 
 def scans_in(query: str) -> Reads:
-    """The tables that a query of DuckDB's reads by delta_scan() or attached(), each at the oldest version that it names."""
+    """The tables that a query of DuckDB's reads by delta_scan(), attached() or a DuckLake's catalog, each at the oldest version that it
+    names.
+    """
     named = [
         (unquote(url.replace("''", "'")).removeprefix("file://"), version) for url, version in _SCAN.findall(query)
     ]
     named += [(location.replace('""', '"'), version) for _, version, location in _ATTACHED.findall(query)]
+    for root, schema, name, version in _OF_CATALOG.findall(query):
+        folders = (
+            folder_of(part[1:-1].replace('""', '"') if part.startswith('"') else part) for part in (schema, name)
+        )
+        named.append(("/".join((root.replace('""', '"'), TABLES, *folders)), version))
     found: dict[str, Read] = {}
     for location, version in named:
         found[location] = Read(int(version)).with_(found.get(location))

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, fields
 import duckdb
 import pyarrow as pa
 
-from duckrun.engines.duckdb.rows_to_write import types_of
+from duckrun.engines.duckdb.rows_to_write import stored_types, types_of
 from duckrun.engines.duckdb.source import Rows, schema_of_types
-from duckrun.engines.duckdb.types import store_all
 from duckrun.formats.format import Alteration, Format, TableDefinition
 from duckrun.sql.names import quote_identifier
 from duckrun.values.rows import ScanFile, SchemaMode
@@ -31,7 +30,8 @@ class Target(Snapshot):
 def altered(snapshot: Snapshot, alteration: Alteration) -> Target:
     """The table of a snapshot with other columns."""
     values = {f.name: getattr(snapshot, f.name) for f in fields(Snapshot)}
-    return Target(**values | {"schema": alteration.after.schema}, alteration=alteration)
+    changed = {"schema": alteration.after.schema, "sql_types": alteration.after.sql_types}
+    return Target(**values | changed, alteration=alteration)
 
 
 def target_of(
@@ -42,7 +42,8 @@ def target_of(
         return snapshot
     there = {name.lower() for name in snapshot.schema.names}
     types = {name: kind for name, kind in rows.types.items() if name.lower() in there or takes(name)}
-    incoming = form.fields_of(schema_of_types(store_all(types), rows.cursor))
+    stored = stored_types(form, types)
+    incoming = form.fields_of(schema_of_types(stored, rows.cursor), stored)
     alteration = form.evolved(snapshot, incoming, mode)
     return altered(snapshot, alteration) if alteration.changed else snapshot
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -20,13 +21,14 @@ from duckrun.engines.duckdb.rows_to_write import (
     differs,
     fitted,
     refuse_outside,
+    stored_types,
     taking_types,
     types_of,
 )
 from duckrun.engines.duckdb.source import Rows, schema_of_types, select, spool
 from duckrun.engines.duckdb.target import definition_of, target_of, written_anew
-from duckrun.engines.duckdb.types import fit_all, store_all
-from duckrun.engines.duckdb.writers import delta_rs, staged
+from duckrun.engines.duckdb.types import fit_all
+from duckrun.engines.duckdb.writers import delta_rs, ducklake, staged
 from duckrun.engines.duckdb.writers.reads import EVERYTHING, NOTHING
 from duckrun.errors import (
     CommitConflict,
@@ -72,9 +74,17 @@ class Job:
         self.shares: MemoryShares = engine.arbiter.write(engine.duckdb_limit)
         self._staged: dict[tuple[str, ...], tuple[StagedFile, ...]] = {}
         self._spooled: dict[str, Rows] = {}
+        self.work: Any = None
 
     def attempt(self, rows: Rows | None, cursor: duckdb.DuckDBPyConnection, snapshot: Snapshot | None) -> Commit:
         """One try, from the snapshot that the transaction read."""
+        if not self.form.transacts:
+            return self._attempt(rows, cursor, snapshot)
+        refuse_words(self.spec, self.transaction.ref)
+        with self.form.transaction(cursor, snapshot) as self.work:
+            return self._attempt(rows, cursor, snapshot)
+
+    def _attempt(self, rows: Rows | None, cursor: duckdb.DuckDBPyConnection, snapshot: Snapshot | None) -> Commit:
         spec, transaction = self.spec, self.transaction
         if snapshot is not None:
             check_features(snapshot)
@@ -122,6 +132,9 @@ class Job:
         if mode == "replace":
             return change.replace(self, snapshot, rows, None if spec.predicate is None else self.sql(spec.predicate))
         give_back(transaction, rows.cursor, rows.sql)
+        if self.form.transacts:
+            self._refuse_second(rows)
+            return ducklake.append(self, snapshot, rows, definition_of(snapshot), "rows are added")
         if written_anew(snapshot):
             return change.append(self, snapshot, rows)
         why = staged.why_not(transaction.ref, snapshot.partition_columns)
@@ -135,7 +148,9 @@ class Job:
         """All rows of a table, in place of those before."""
         ref = self.transaction.ref
         partition_by = self._partitions(spec.partition_by, snapshot, whole=True)
-        stored = store_all(rows.types)
+        stored = stored_types(self.form, rows.types)
+        keys = partition_by
+        partition_by = () if self.form.transacts else partition_by
         missing = [c for c in partition_by if c not in stored]
         if missing:
             raise SchemaMismatch(
@@ -143,6 +158,8 @@ class Job:
             )
         schema = schema_of_types(stored, rows.cursor)
         own = self._needs_definition(spec, schema, partition_by, snapshot)
+        if self.form.transacts:
+            return self._overwrite_in_place(spec, rows, snapshot, stored, keys)
         definition = self._definition(spec, schema, partition_by, snapshot) if own else None
         filled: Filled = {name: (name, kind) for name, kind in stored.items()}
         rows = fitted(ref, rows, filled, partition_by, spec=spec, snapshot=snapshot, definition=definition)
@@ -161,6 +178,24 @@ class Job:
             definition = self._definition(spec, schema, partition_by, snapshot)
         files = self.staged(rows, partition_by, definition or snapshot)
         return self._all(spec, files, snapshot, definition, "whole rows")
+
+    def _overwrite_in_place(
+        self, spec: WriteSpec, rows: Rows, snapshot: Snapshot | None, stored: Mapping[str, str], keys: Sequence[str]
+    ) -> Commit:
+        """The same by statements: what the table is changes where it has to, and all its rows."""
+        fields = self.form.fields_of(schema_of_types(stored, rows.cursor), stored)
+        asked = spec if spec.partition_by is not None else replace(spec, partition_by=None)
+        definition = self.form.overwritten(asked, fields, keys, snapshot)
+        filled: Filled = {name: (name, kind) for name, kind in stored.items()}
+        fit = fitted(self.transaction.ref, rows, filled, (), spec=spec, snapshot=None, definition=definition)
+        self._refuse_second(rows)
+        return ducklake.overwrite(self, spec, fit, snapshot, definition)
+
+    def _refuse_second(self, rows: Rows) -> None:
+        """A stream is read by the first attempt alone."""
+        if rows.one_shot:
+            self._refuse_second_reading(rows)
+            self._spooled[rows.sql] = rows
 
     def _needs_definition(
         self, spec: WriteSpec, schema: pa.Schema, partition_by: Sequence[str], snapshot: Snapshot | None
@@ -255,7 +290,9 @@ class Job:
         if snapshot is not None:
             rows = self.finished(taking_types(rows, types_of(snapshot, rows.cursor)), snapshot)
         else:
-            rows = fitted(self.transaction.ref, rows, {n: (n, k) for n, k in store_all(rows.types).items()}, columns)
+            rows = fitted(
+                self.transaction.ref, rows, {n: (n, k) for n, k in stored_types(self.form, rows.types).items()}, columns
+            )
         properties = file_properties(self.spec, {} if snapshot is None else snapshot.properties)
         return staged.stage(rows, self.transaction.ref, columns, properties=properties)
 
@@ -368,10 +405,12 @@ class Job:
         is written are not ``checked``. The columns in ``cast`` need only be castable to the table's; those ``aside`` have these types and are
         not the table's.
         """
-        filled = fit_all(rows.types, {**types_of(snapshot, rows.cursor), **aside}, schema_mode, cast=cast)
+        target = {**types_of(snapshot, rows.cursor), **aside}
+        filled = fit_all(rows.types, target, schema_mode, cast=cast, widely=self.form.transacts)
+        partition_by = () if self.form.transacts else snapshot.partition_columns
         if not checked:
             return fitted(self.transaction.ref, rows, filled, ())
-        return fitted(self.transaction.ref, rows, filled, snapshot.partition_columns, spec=spec, snapshot=snapshot)
+        return fitted(self.transaction.ref, rows, filled, partition_by, spec=spec, snapshot=snapshot)
 
     def _partitions(self, asked: Sequence[str] | None, snapshot: Snapshot | None, whole: bool) -> tuple[str, ...]:
         if snapshot is None:
@@ -383,6 +422,14 @@ class Job:
         raise InvalidConfig(
             f"Table {self.transaction.ref} is partitioned by {', '.join(snapshot.partition_columns) or 'nothing'}, not by "
             f"{', '.join(asked) or 'nothing'}; only mode overwrite changes that."
+        )
+
+
+def refuse_words(spec: RowSpec, ref: TableRef) -> None:
+    """Raise UnsupportedFeature for words that say how Delta's files are written."""
+    if spec.writer != "auto":
+        raise UnsupportedFeature(
+            f"{spec.mode} on table {ref}: writer {spec.writer} writes Delta's files, and this is a DuckLake table, which writer ducklake writes: leave it out. Nothing was written."
         )
 
 

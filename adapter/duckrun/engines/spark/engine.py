@@ -104,8 +104,9 @@ class SparkEngine(Engine):
             frame.schema  # noqa: B018
         return self._frame(frame)
 
-    def reach(self, storage: Storage) -> None:
+    def reach(self, lake: Lake) -> None:
         """Take the credentials of another lake. Spark holds one set for each bucket: another one raises InvalidConfig."""
+        storage = lake.storage
         if storage in self._reached:
             return
         given = storage.hadoop_conf()

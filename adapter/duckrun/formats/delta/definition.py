@@ -86,6 +86,10 @@ class DeltaDefinition:
         return pa.schema(Schema.from_json(self.schema_json).to_arrow())
 
     @property
+    def sql_types(self) -> None:
+        """The schema says them."""
+
+    @property
     def sort_by(self) -> tuple[str, ...]:
         return sort_order(self.properties)
 

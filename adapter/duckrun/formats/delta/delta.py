@@ -10,12 +10,13 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
+import duckdb
 import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
@@ -37,7 +38,8 @@ from duckrun.formats.delta.scan_sql import scan_sql
 from duckrun.formats.delta.scratch import scratch
 from duckrun.formats.delta.vacuum import log_retention
 from duckrun.formats.delta.vectors import deleted_of
-from duckrun.formats.format import Alteration, CommitRecord, CommitTaken
+from duckrun.formats.format import Alteration, CommitRecord, CommitTaken, NewCommit
+from duckrun.storage.locks import table_lock
 from duckrun.storage.storage import Storage
 from duckrun.values.cursors import Counter
 from duckrun.values.rows import AppTransaction, Commit, SchemaMode, WriteSpec
@@ -71,7 +73,8 @@ class DeltaFormat:
     row_id_columns = staticmethod(changes.row_id_columns)
     has_feed = staticmethod(changes.has_feed)
     feed_folder = changes.FEED_FOLDER
-    fields_of = staticmethod(definition.fields_of)
+    transacts = False
+    extensions = ("delta",)
     refuse_unknown_features = staticmethod(refuse_unknown_features)
     with_properties = staticmethod(definition.with_properties)
     special_properties = staticmethod(definition.special_properties)
@@ -83,6 +86,27 @@ class DeltaFormat:
         self.read_only = read_only
         self._long_logs = LongLogs(self)
         self.newest = Newest(storage)
+
+    def lend(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """The extension finds a table by its folder."""
+
+    def locked(self, ref: TableRef) -> AbstractContextManager[None]:
+        return table_lock(ref, self.storage.is_local)
+
+    def transaction(self, cursor: duckdb.DuckDBPyConnection, snapshot: Snapshot | None) -> NoReturn:
+        raise AssertionError("rows of a Delta table are written as files")
+
+    def define(self, work: Any, ref: TableRef, snapshot: Snapshot | None, new: NewCommit) -> NoReturn:
+        raise AssertionError("a commit of Delta's says what its table is")
+
+    def together_on(self, cursor: duckdb.DuckDBPyConnection) -> NoReturn:
+        raise AssertionError("a table of Delta has a log of its own")
+
+    def snapshots(self, limit: int | None = None) -> NoReturn:
+        raise AssertionError("a table of Delta has a log of its own")
+
+    def fields_of(self, schema: pa.Schema, types: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
+        return definition.fields_of(schema)
 
     # -- snapshots
 
@@ -249,6 +273,9 @@ class DeltaFormat:
     def records_after(self, ref: TableRef, version: int) -> list[CommitRecord]:
         found = [self.record(ref, each) for each in range(version + 1, (self.latest_version(ref) or 0) + 1)]
         return [record for record in found if record is not None]
+
+    def tells_since(self, ref: TableRef, version: int, newest: int, commits: Sequence[CommitRecord]) -> bool:
+        return len(commits) >= newest - version
 
     # -- exactly once
 

@@ -14,7 +14,7 @@ from duckrun.values.snapshot import Snapshot
 
 def defaults_of(snapshot: Snapshot, engine: Engine) -> dict[str, str]:
     """The columns of a table that have a default, with it in Spark SQL. An engine that has none does not write such a table."""
-    if not engine.column_defaults:
+    if not engine.column_defaults and snapshot.sql_types is None:
         return {}
     said = {field.name: (field.metadata or {}).get(b"CURRENT_DEFAULT") for field in snapshot.schema}
     return {name: text.decode() for name, text in said.items() if text is not None}

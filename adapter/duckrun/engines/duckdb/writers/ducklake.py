@@ -1,0 +1,116 @@
+"""Rows of a DuckLake table, written by statements within one transaction: INSERT, UPDATE and DELETE by row id.
+
+DuckLake's own MERGE takes one UPDATE or DELETE action and lets duplicate source keys through, so what happens to each row is computed
+as for any other format, and applied here: a row that is updated keeps its id.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import duckdb
+
+from duckrun.engines.duckdb.feed import Images
+from duckrun.engines.duckdb.places import Numbered
+from duckrun.engines.duckdb.source import Rows
+from duckrun.errors import SchemaMismatch
+from duckrun.formats.format import NewCommit, RowCounts, TableDefinition
+from duckrun.sql.names import quote_identifier
+from duckrun.values.rows import Commit, WriteSpec
+from duckrun.values.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from duckrun.engines.duckdb.write import Job
+
+REASON = "one transaction of the lake's catalog"
+
+
+def overwrite(
+    job: Job, spec: WriteSpec, rows: Rows, snapshot: Snapshot | None, definition: TableDefinition | None
+) -> Commit:
+    """All rows of a table, in place of those before. The table stays the same one, but with ``redefine``."""
+    new = NewCommit(
+        spec, definition, writer="ducklake", reason=REASON, anew=spec.redefine and snapshot is not None, work=job.work
+    )
+    gone = 0
+    if snapshot is not None and not new.anew:
+        gone = _run(job, f"DELETE FROM {job.work.table(job.transaction.ref)}")
+    job.form.define(job.work, job.transaction.ref, snapshot, new)
+    came = _insert(job, rows)
+    return _commit(job, snapshot, new, (came, 0, gone))
+
+
+def append(job: Job, snapshot: Snapshot, rows: Rows, definition: TableDefinition | None, reason: str) -> Commit:
+    """Rows beside those that the table has."""
+    new = NewCommit(job.spec, definition, writer="ducklake", reason=reason, work=job.work)
+    job.form.define(job.work, job.transaction.ref, snapshot, new)
+    return _commit(job, snapshot, new, (_insert(job, rows), 0, 0))
+
+
+def rewritten(
+    job: Job,
+    table: Numbered,
+    changes: str,
+    definition: TableDefinition | None,
+    reason: str,
+    counts: RowCounts,
+    images: Images,
+) -> NewCommit:
+    """A commit whose rows are written: those of ``changes`` with a row id go or get their new values, and others come.
+
+    ``images`` says of each row of ``changes`` what happens to it, and has the rows that come.
+    """
+    snapshot, ref = table.snapshot, job.transaction.ref
+    new = NewCommit(job.spec, definition, writer="ducklake", reason=f"{reason}: {REASON}", work=job.work)
+    job.form.define(job.work, ref, snapshot, new)
+    target, row = job.work.table(ref), table.row
+    there = f"hit.{row} IS NOT NULL"
+    updated = deleted = inserted = 0
+    if any(kind == "update_postimage" for kind, _ in images.new):
+        names = [quote_identifier(name) for name in snapshot.schema.names]
+        assigned = ", ".join(f"{name} = hit.{name}" for name in names)
+        updated = _run(
+            job,
+            f"UPDATE {target} AS t SET {assigned} FROM {changes} AS hit WHERE t.rowid = hit.{row} AND {there} AND ({images.old}) = 'update_preimage'",
+        )
+    if images.old != "'update_preimage'":
+        ids = f"SELECT hit.{row} FROM {changes} AS hit WHERE {there} AND ({images.old}) = 'delete'"
+        deleted = _run(job, f"DELETE FROM {target} WHERE rowid IN ({ids})")
+    for kind, rows in images.new:
+        if kind == "insert":
+            inserted += _insert(job, rows)
+    said = tuple(
+        found if given is None else given for given, found in zip(counts, (inserted, updated, deleted), strict=True)
+    )
+    job.work.changed = job.work.changed or bool(updated or deleted or inserted)
+    return NewCommit(
+        job.spec, definition, rows=(said[0], said[1], said[2]), writer="ducklake", reason=new.reason, work=job.work
+    )
+
+
+def nothing_happened(job: Job, new: NewCommit) -> bool:
+    """True for a commit that changes neither rows nor the table."""
+    return new.definition is None and not any(new.rows) and job.spec.app is None and not job.work.changed
+
+
+def _insert(job: Job, rows: Rows) -> int:
+    names = ", ".join(quote_identifier(name) for name in rows.types)
+    return _run(job, f"INSERT INTO {job.work.table(job.transaction.ref)} ({names}) {rows.ordered()}")
+
+
+def _run(job: Job, sql: str) -> int:
+    try:
+        count = job.work.execute(sql)
+    except duckdb.ConstraintException as error:
+        raise SchemaMismatch(
+            f"Table {job.transaction.ref}: {str(error).splitlines()[0].removeprefix('Constraint Error: ')}. Nothing was written."
+        ) from error
+    job.work.changed = job.work.changed or count > 0
+    return count
+
+
+def _commit(job: Job, snapshot: Snapshot | None, new: NewCommit, rows: tuple[int, int, int]) -> Commit:
+    made = NewCommit(
+        new.spec, new.definition, rows=rows, writer="ducklake", reason=new.reason, anew=new.anew, work=new.work
+    )
+    return job.transaction.commit(snapshot, made)

@@ -1,0 +1,314 @@
+"""What the catalog says of the past: commits of a table, their files, and which application transactions were made."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from duckrun.errors import VersionNotReadable
+from duckrun.formats.ducklake.catalog import APPLIED, Catalog
+from duckrun.formats.ducklake.state import DEFINITION, ROWS, States, TableState, changes_in, touches
+from duckrun.formats.format import CommitRecord, FileChange
+from duckrun.sql.names import quote_identifier
+from duckrun.values.changes import CommitChange
+from duckrun.values.cursors import Counter
+from duckrun.values.rows import AppTransaction, Commit, ScanFile
+from duckrun.values.snapshot import Snapshot, TableRef
+
+if TYPE_CHECKING:
+    from duckrun.formats.ducklake.work import Work
+
+_FIGURES = ("rows_inserted", "rows_updated", "rows_deleted")
+RESTORED = "__duckrun_restore"
+"""The application id of a row that says: this commit brought back the state of the snapshot that is its version."""
+
+
+class Records:
+    """The past of one lake's tables."""
+
+    def __init__(self, catalog: Catalog, states: States) -> None:
+        self.catalog, self.states = catalog, states
+
+    # -- snapshots
+
+    def oldest(self) -> int:
+        """The oldest snapshot that has not expired."""
+        found = self.catalog.ask(f"SELECT min(snapshot_id) FROM {self.catalog.meta('ducklake_snapshot')}")
+        return int(found[0][0]) if found and found[0][0] is not None else 0
+
+    def time_of(self, snapshot: int) -> datetime | None:
+        """When a snapshot was made; None once it has expired."""
+        found = self.catalog.ask(
+            f"SELECT snapshot_time::TIMESTAMPTZ FROM {self.catalog.meta('ducklake_snapshot')} WHERE snapshot_id = {snapshot}"
+        )
+        return found[0][0] if found else None
+
+    def versions(self, state: TableState, *, after: int = -1, up_to: int | None = None) -> list[int]:
+        """The snapshots that changed a table, oldest first, as far as they have not expired."""
+        marks = "|".join((*ROWS, *DEFINITION))
+        limit = "" if up_to is None else f" AND snapshot_id <= {up_to}"
+        found = self.catalog.ask(
+            f"SELECT snapshot_id FROM {self.catalog.meta('ducklake_snapshot_changes')} WHERE snapshot_id > {after}{limit} AND "
+            f"(snapshot_id = {state.begun} OR regexp_matches(changes_made, '(^|,)({marks}):{state.id}(,|$)')) ORDER BY 1"
+        )
+        return [int(number) for (number,) in found]
+
+    def _entry(self, snapshot: int) -> tuple[Any, ...] | None:
+        meta = self.catalog.meta
+        found = self.catalog.ask(
+            f"SELECT s.snapshot_id, epoch_ms(s.snapshot_time::TIMESTAMPTZ), c.changes_made, c.author, c.commit_message, c.commit_extra_info "
+            f"FROM {meta('ducklake_snapshot')} AS s JOIN {meta('ducklake_snapshot_changes')} AS c USING (snapshot_id) WHERE s.snapshot_id = {snapshot}"
+        )
+        return found[0] if found else None
+
+    def snapshots(self, limit: int | None = None) -> list[dict[str, Any]]:
+        """The snapshots of the lake, newest first."""
+        meta = self.catalog.meta
+        found = self.catalog.ask(
+            f"SELECT s.snapshot_id, epoch_ms(s.snapshot_time::TIMESTAMPTZ), s.schema_version, c.changes_made, c.author, c.commit_message, c.commit_extra_info "
+            f"FROM {meta('ducklake_snapshot')} AS s LEFT JOIN {meta('ducklake_snapshot_changes')} AS c USING (snapshot_id) ORDER BY 1 DESC"
+            + ("" if limit is None else f" LIMIT {int(limit)}")
+        )
+        names = (
+            "snapshot_id",
+            "timestamp",
+            "schema_version",
+            "changes",
+            "author",
+            "commit_message",
+            "commit_extra_info",
+        )
+        return [dict(zip(names, row, strict=True)) for row in found]
+
+    def history(self, ref: TableRef, state: TableState, limit: int | None) -> list[dict[str, Any]]:
+        versions = self.versions(state)[::-1]
+        found = []
+        for version in versions[:limit]:
+            entry = self._entry(version)
+            if entry is None:
+                continue
+            note = note_of(entry[5], ref)
+            found.append(
+                {
+                    "version": version,
+                    "timestamp": entry[1],
+                    "operation": _operation(entry[2], state, version, note),
+                    "operationParameters": {},
+                    "engineInfo": entry[3],
+                    "message": entry[4],
+                    **({"duckrun": note} if note else {}),
+                }
+            )
+        return found
+
+    def record(self, ref: TableRef, state: TableState, version: int) -> CommitRecord | None:
+        entry = self._entry(version)
+        if entry is None or not (version == state.begun or touches(entry[2], state.id)):
+            return None
+        note = note_of(entry[5], ref)
+        rows_change = touches(entry[2], state.id, ROWS)
+        added, removed = self._files_of(state, version, rows_change)
+        transactions = self._transactions(ref, version)
+        kinds = {kind for kind, what in changes_in(entry[2]) if what == str(state.id)}
+        return CommitRecord(
+            version=version,
+            operation=_operation(entry[2], state, version, note),
+            added=added,
+            removed=removed,
+            transactions=transactions,
+            changes_metadata=version == state.begun or bool(kinds & set(DEFINITION)),
+            rows=tuple(note.get(name) for name in ("rows_inserted", "rows_updated", "rows_deleted")),  # type: ignore[arg-type]
+            timestamp=entry[1],
+            note=note,
+        )
+
+    def _files_of(
+        self, state: TableState, version: int, rows_change: bool
+    ) -> tuple[tuple[FileChange, ...], tuple[FileChange, ...]]:
+        meta = self.catalog.meta
+        found = self.catalog.ask(
+            f"SELECT path, file_size_bytes, begin_snapshot FROM {meta('ducklake_data_file')} WHERE table_id = {state.id} "
+            f"AND (begin_snapshot = {version} OR end_snapshot = {version})"
+        )
+        added = [FileChange(path, size, None, rows_change) for path, size, begun in found if begun == version]
+        removed = [FileChange(path, size, None, rows_change) for path, size, begun in found if begun != version]
+        if rows_change and not added and not removed:
+            removed.append(FileChange("(rows in the catalog or in delete files)", 0, None, True))
+        return tuple(added), tuple(removed)
+
+    def files(self, snapshot: Snapshot) -> Iterator[ScanFile]:
+        """The data files of a version."""
+        state: TableState = snapshot.own
+        if state.at == -1:
+            return
+        name = self.catalog.alias(state.epoch)
+        with self.catalog.errors(f"table {snapshot.ref}"):
+            listed = (
+                self.catalog.cursor()
+                .execute(
+                    "SELECT data_file, data_file_size_bytes, delete_file FROM ducklake_list_files(?, ?, schema => ?, snapshot_version => ?)",
+                    [name, state.name, state.schema, state.version],
+                )
+                .fetchall()
+            )
+        meta = self.catalog.meta
+        at = state.version
+        counts = self.catalog.ask(
+            f"SELECT f.path, f.record_count, coalesce(sum(d.delete_count), 0) FROM {meta('ducklake_data_file')} AS f LEFT JOIN "
+            f"(SELECT * FROM {meta('ducklake_delete_file')} WHERE begin_snapshot <= {at} AND ((end_snapshot IS NULL) OR end_snapshot > {at})) AS d "
+            f"ON d.data_file_id = f.data_file_id WHERE f.table_id = {state.id} AND f.begin_snapshot <= {at} AND ((f.end_snapshot IS NULL) OR f.end_snapshot > {at}) GROUP BY ALL"
+        )
+        rows = {path.rpartition("/")[2]: (count, gone) for path, count, gone in counts}
+        for path, size, marks in listed:
+            count, gone = rows.get(path.rpartition("/")[2], (None, 0))
+            yield ScanFile(path, size or 0, {}, count, marks is not None, int(gone))
+
+    def view(self, schema: str, name: str) -> tuple[str, str | None] | None:
+        """The SQL of a view of the catalog, and its comment; None where there is none of that name."""
+        meta = self.catalog.meta
+        found = self.catalog.ask(
+            f"SELECT v.sql, t.value FROM {meta('ducklake_view')} AS v JOIN {meta('ducklake_schema')} AS s USING (schema_id) LEFT JOIN "
+            f"(SELECT * FROM {meta('ducklake_tag')} WHERE end_snapshot IS NULL AND key = 'comment') AS t ON t.object_id = v.view_id "
+            "WHERE s.schema_name = ? AND v.view_name = ? AND v.end_snapshot IS NULL AND s.end_snapshot IS NULL",
+            [schema, name],
+        )
+        if not found:
+            return None
+        sql, comment = found[0]
+        return sql.replace("{DUCKLAKE_CATALOG}.", ""), comment
+
+    # -- changes
+
+    def commits_between(self, ref: TableRef, state: TableState, after: int, to: int) -> list[CommitChange]:
+        if after >= 0 and after < self.oldest():
+            raise VersionNotReadable(
+                f"Table {ref}: snapshot {after} of its lake has expired, so that nobody knows what changed since; the oldest from_version that "
+                f"works is {self.oldest()}."
+            )
+        found = []
+        for version in self.versions(state, after=after, up_to=to):
+            entry = self._entry(version)
+            if entry is not None:
+                redefines = version == state.begun or touches(entry[2], state.id, DEFINITION)
+                moves = not touches(entry[2], state.id, ROWS)
+                operation = _operation(entry[2], state, version, note_of(entry[5], ref))
+                found.append(CommitChange(version, entry[1], operation, (), moves=moves, redefines=redefines))
+        return found
+
+    def fingerprint(self, version: int) -> str | None:
+        """What tells a snapshot from any other of its number."""
+        entry = self._entry(version)
+        return (
+            None
+            if entry is None
+            else hashlib.sha256(json.dumps([entry[0], entry[1], entry[2]], default=str).encode()).hexdigest()
+        )
+
+    # -- exactly once
+
+    def _applied(self) -> str | None:
+        """The table of application transactions, in SQL; None where the lake has none yet."""
+        cursor, alias = self.catalog.cursor(), self.catalog.alias()
+        schema, table = APPLIED.split(".")
+        there = cursor.execute(
+            "SELECT 1 FROM duckdb_tables() WHERE database_name = ? AND schema_name = ? AND table_name = ?",
+            [alias, schema, table],
+        ).fetchone()
+        return None if there is None else quote_identifier(alias, schema, table)
+
+    def _transactions(self, ref: TableRef, version: int) -> tuple[AppTransaction, ...]:
+        applied = self._applied()
+        if applied is None:
+            return ()
+        found = self.catalog.ask(
+            f"SELECT app_id, version FROM {applied} WHERE name = ? AND snapshot = ? AND app_id <> ?",
+            [f"{ref.schema}.{ref.name}", version, RESTORED],
+        )
+        return tuple(AppTransaction(app_id, number) for app_id, number in found)
+
+    def applied_version(self, ref: TableRef, state: TableState | None, app_id: str) -> int | None:
+        applied = None if state is None else self._applied()
+        if applied is None or state is None:
+            return None
+        found = self.catalog.ask(
+            f"SELECT max(version) FROM {applied} WHERE name = ? AND app_id = ? AND snapshot >= ?",
+            [f"{ref.schema}.{ref.name}", app_id, state.begun],
+        )
+        return found[0][0]
+
+    def find_commit(
+        self, ref: TableRef, state: TableState, app: AppTransaction, work: Work | None = None
+    ) -> Commit | None:
+        """The commit of an application transaction, by the lake's own table of them: also once its snapshot has expired."""
+        applied = self._applied()
+        if applied is None:
+            return None
+        found = self.catalog.ask(
+            f"SELECT version, snapshot, note FROM {applied} WHERE name = ? AND app_id = ? AND version >= ? AND snapshot >= ? ORDER BY version",
+            [f"{ref.schema}.{ref.name}", app.app_id, app.version, state.begun],
+        )
+        if not found:
+            return None
+        number, snapshot, text = found[0]
+        note = json.loads(text) if number == app.version else {}
+        said: dict[str, Any] = {name: note.get(name) for name in _FIGURES}
+        return Commit(
+            table=str(ref),
+            location=ref.location,
+            version=snapshot if number == app.version else state.version,
+            mode=note.get("mode", "unknown"),
+            engine=note.get("engine", "unknown"),
+            writer=note.get("writer", "none"),
+            reason=note.get("reason", "") if note else f"the commit of {app.app_id} is followed by later ones",
+            **said,
+        )
+
+    def counter(self, ref: TableRef, state: TableState, consumer: str) -> Counter:
+        applied = self._applied()
+        if applied is None:
+            return Counter()
+        found = self.catalog.ask(
+            f"SELECT app_id, version, snapshot FROM {applied} WHERE name = ? AND app_id IN (?, ?) AND snapshot >= ? ORDER BY snapshot",
+            [f"{ref.schema}.{ref.name}", consumer, RESTORED, state.begun],
+        )
+        own = [row for row in found if row[0] == consumer]
+        if not own:
+            return Counter()
+        highest, at = max(row[1] for row in own), 2**62
+        while True:
+            before = [row for row in found if row[2] <= at]
+            if not before:
+                return Counter(highest=highest)
+            app_id, number, _ = before[-1]
+            if app_id == consumer:
+                return Counter(number, highest)
+            found, at = before[:-1], number
+
+
+def note_of(extra: str | None, ref: TableRef) -> dict[str, Any]:
+    """What our own commit noted of a table in the extra info of a snapshot; empty for other programs' commits."""
+    try:
+        notes = json.loads(extra) if extra else []
+    except ValueError:
+        return {}
+    listed = notes if isinstance(notes, list) else []
+    name = f"{ref.schema}.{ref.name}"
+    return next((note for note in listed if isinstance(note, dict) and note.get("table") == name), {})
+
+
+def _operation(changes: str | None, state: TableState, version: int, note: dict[str, Any]) -> str:
+    if note.get("mode"):
+        return str(note["mode"]).upper()
+    if version == state.begun:
+        return "CREATE TABLE"
+    kinds = {kind for kind, what in changes_in(changes) if what == str(state.id)}
+    if kinds & {"altered_table"} and not kinds & set(ROWS):
+        return "ALTER TABLE"
+    inserts, deletes = (
+        bool(kinds & {"inserted_into_table", "inlined_insert"}),
+        bool(kinds & {"deleted_from_table", "inlined_delete"}),
+    )
+    return "UPDATE" if inserts and deletes else "INSERT" if inserts else "DELETE"

@@ -1,0 +1,265 @@
+"""What the catalog says of tables: which there are, what each is at a snapshot of the lake, and which snapshots changed it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from duckrun.errors import TableNotFound, VersionNotReadable
+from duckrun.formats.ducklake.catalog import Catalog
+from duckrun.formats.ducklake.definition import DuckLakeDefinition, Partition, properties_of
+from duckrun.sql.names import quote_identifier
+from duckrun.values.snapshot import TableRef
+from duckrun.values.tables import SORT_BY
+
+_CHANGE = re.compile(r'([a-z_]+):("(?:[^"]|"")*"(?:\."(?:[^"]|"")*")?|\d+)')
+ROWS = ("inserted_into_table", "deleted_from_table", "inlined_insert", "inlined_delete")
+"""What changes_made says of rows. Source: the DuckLake specification 1.0, ducklake_snapshot_changes."""
+DEFINITION = ("altered_table",)
+HIDDEN = "_duckrun"
+
+
+@dataclass(frozen=True)
+class TableState:
+    """A table at a snapshot of its lake. ``version`` is the last snapshot that changed it, or the oldest that is left where that has expired:
+    both read the same rows. ``epoch`` is the snapshot at which the type of a column was last widened, 0 for none. ``at`` is the snapshot that
+    was asked for.
+    """
+
+    id: int
+    uuid: str
+    schema: str
+    name: str
+    begun: int
+    version: int
+    at: int
+    epoch: int
+    definition: DuckLakeDefinition
+    column_ids: Mapping[str, int]
+
+
+def changes_in(text: str | None) -> list[tuple[str, str]]:
+    """What a snapshot changed, as (kind, id or name)."""
+    return [(kind, what) for kind, what in _CHANGE.findall(text or "")]
+
+
+def touches(text: str | None, table_id: int, kinds: Iterable[str] = (*ROWS, *DEFINITION)) -> bool:
+    """True if a snapshot changed rows, or the definition, of a table."""
+    return any(kind in kinds and what == str(table_id) for kind, what in changes_in(text))
+
+
+class States:
+    """The states of one lake's tables, kept as long as no snapshot changes them. Safe across threads: what is kept is replaced whole."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self.catalog = catalog
+        self._newest: dict[tuple[str, str], TableState] = {}
+
+    def forget(self) -> None:
+        """Know nothing more: the catalog has changed in a way that no snapshot tells."""
+        self._newest.clear()
+
+    # -- the lake
+
+    def newest(self) -> int | None:
+        """The newest snapshot of the lake; None where there is no catalog yet."""
+        found = self.catalog.ask(f"SELECT max(snapshot_id) FROM {self.catalog.meta('ducklake_snapshot')}")
+        return None if not found or found[0][0] is None else int(found[0][0])
+
+    def at_time(self, timestamp: str, ref: TableRef) -> int:
+        """The newest snapshot at or before a time (ISO 8601). Raises VersionNotReadable."""
+        snapshots = self.catalog.meta("ducklake_snapshot")
+        found = self.catalog.ask(
+            f"SELECT max(snapshot_id) FILTER (WHERE snapshot_time::TIMESTAMPTZ <= ?::TIMESTAMPTZ), min(snapshot_time) FROM {snapshots}",
+            [timestamp],
+        )
+        if not found or found[0][0] is None:
+            first = f"; the oldest snapshot of its lake is of {found[0][1]}" if found else ""
+            raise VersionNotReadable(f"Table {ref} has no version at {timestamp}{first}.")
+        return int(found[0][0])
+
+    def check(self, snapshot: int, ref: TableRef) -> None:
+        """Raise VersionNotReadable for a snapshot that is expired or not there yet."""
+        snapshots = self.catalog.meta("ducklake_snapshot")
+        found = self.catalog.ask(
+            f"SELECT min(snapshot_id), max(snapshot_id), count(*) FILTER (WHERE snapshot_id = ?) FROM {snapshots}",
+            [snapshot],
+        )
+        if not found or found[0][0] is None:
+            raise TableNotFound(f"There is no table {ref}: its lake has no catalog yet.")
+        oldest, newest, there = found[0]
+        if there:
+            return
+        if snapshot > newest:
+            raise VersionNotReadable(
+                f"Table {ref} has no version {snapshot}: the newest snapshot of its lake is {newest}."
+            )
+        raise VersionNotReadable(
+            f"Version {snapshot} of table {ref} has expired; the oldest snapshot of its lake is {oldest}. Choose a newer one."
+        )
+
+    def schemas(self) -> list[str]:
+        found = self.catalog.ask(
+            f"SELECT schema_name FROM {self.catalog.meta('ducklake_schema')} WHERE end_snapshot IS NULL ORDER BY 1"
+        )
+        return [name for (name,) in found if name != HIDDEN]
+
+    def names(self, kind: str, schema: str) -> list[str]:
+        """The tables or views of a schema, now."""
+        entries, schemas = self.catalog.meta(f"ducklake_{kind}"), self.catalog.meta("ducklake_schema")
+        found = self.catalog.ask(
+            f"SELECT {kind}_name FROM {entries} AS e JOIN {schemas} AS s USING (schema_id) "
+            "WHERE s.schema_name = ? AND e.end_snapshot IS NULL AND s.end_snapshot IS NULL ORDER BY 1",
+            [schema],
+        )
+        return [name for (name,) in found]
+
+    # -- one table
+
+    def exists(self, ref: TableRef) -> bool:
+        return self._row(ref, None) is not None
+
+    def find(self, ref: TableRef, at: int | None = None) -> TableState | None:
+        """A table at a snapshot of the lake, or now; None where it has none of that name."""
+        if at is not None:
+            return self._load(ref, at)
+        key = (ref.schema, ref.name)
+        kept = self._newest.get(key)
+        found = None if kept is None else self._advanced(kept)
+        if found is None:
+            newest = self.newest()
+            found = None if newest is None else self._load(ref, newest)
+        if found is None:
+            self._newest.pop(key, None)
+        else:
+            self._newest[key] = found
+        return found
+
+    def _advanced(self, kept: TableState) -> TableState | None:
+        """What is known of a table, brought forward by what has changed since; None where it is to be read anew."""
+        changes = self.catalog.meta("ducklake_snapshot_changes")
+        found = self.catalog.ask(
+            f"SELECT snapshot_id, changes_made FROM {changes} WHERE snapshot_id > {kept.at} "
+            f"UNION ALL SELECT snapshot_id, NULL FROM {self.catalog.meta('ducklake_snapshot')} WHERE snapshot_id = {kept.version}"
+        )
+        if not any(text is None and number == kept.version for number, text in found):
+            return None  # the version has expired
+        at, version = kept.at, kept.version
+        for number, text in sorted((n, t) for n, t in found if n > kept.at):
+            for kind, what in changes_in(text):
+                if kind in ROWS:
+                    version = number if what == str(kept.id) else version
+                elif (
+                    kind.startswith(("compacted", "merge", "rewrite", "flush"))
+                    or (kind == "altered_table" and what != str(kept.id))
+                    or kind in ("created_schema", "created_view", "created_table", "dropped_view")
+                ):
+                    continue
+                else:
+                    return None
+            at = number
+        return kept if at == kept.at else replace(kept, at=at, version=version)
+
+    def _row(self, ref: TableRef, at: int | None) -> tuple[Any, ...] | None:
+        tables, schemas = self.catalog.meta("ducklake_table"), self.catalog.meta("ducklake_schema")
+        now = " AND ".join(
+            f"{e}.end_snapshot IS NULL"
+            if at is None
+            else f"{e}.begin_snapshot <= {at} AND (({e}.end_snapshot IS NULL) OR {e}.end_snapshot > {at})"
+            for e in ("t", "s")
+        )
+        found = self.catalog.ask(
+            f"SELECT t.table_id, CAST(t.table_uuid AS VARCHAR), s.schema_name, t.table_name FROM {tables} AS t JOIN {schemas} AS s USING (schema_id) "
+            f"WHERE s.schema_name = ? AND t.table_name = ? AND {now}",
+            [ref.schema, ref.name],
+        )
+        return found[0] if found else None
+
+    def _load(self, ref: TableRef, at: int) -> TableState | None:
+        row = self._row(ref, at)
+        if row is None:
+            return None
+        table_id, uuid, schema, name = row
+        version, begun = self._last_change(table_id, at)
+        epoch = self._epoch(table_id, at)
+        self.catalog.ensure(epoch)
+        definition, ids = self._definition(table_id, schema, name, version, at, epoch)
+        return TableState(table_id, uuid, schema, name, begun, version, at, epoch, definition, ids)
+
+    def _last_change(self, table_id: int, at: int) -> tuple[int, int]:
+        """The last snapshot up to ``at`` that changed a table, and the first that had it."""
+        meta = self.catalog.meta
+        marks = "|".join((*ROWS, *DEFINITION))
+        sql = f"""
+            SELECT max(v), (SELECT min(snapshot_id) FROM {meta("ducklake_snapshot")}), (SELECT min(begin_snapshot) FROM {meta("ducklake_table")} WHERE table_id = {table_id})
+            FROM (
+                SELECT begin_snapshot AS v FROM {meta("ducklake_table")} WHERE table_id = {table_id} AND begin_snapshot <= {at}
+                UNION ALL SELECT begin_snapshot FROM {meta("ducklake_column")} WHERE table_id = {table_id} AND begin_snapshot <= {at}
+                UNION ALL SELECT end_snapshot FROM {meta("ducklake_column")} WHERE table_id = {table_id} AND end_snapshot <= {at}
+                UNION ALL SELECT snapshot_id FROM {meta("ducklake_snapshot_changes")} WHERE snapshot_id <= {at}
+                    AND regexp_matches(changes_made, '(^|,)({marks}):{table_id}(,|$)')
+            )
+        """
+        last, oldest, begun = self.catalog.ask(sql)[0]
+        return max(int(last), int(oldest)), int(begun)
+
+    def _epoch(self, table_id: int, at: int) -> int:
+        columns = self.catalog.meta("ducklake_column")
+        found = self.catalog.ask(
+            f"SELECT max(b.begin_snapshot) FROM {columns} AS a JOIN {columns} AS b ON a.column_id = b.column_id AND a.end_snapshot = b.begin_snapshot "
+            f"AND a.column_type <> b.column_type WHERE a.table_id = {table_id} AND b.table_id = {table_id} AND b.begin_snapshot <= {at}"
+        )
+        return int(found[0][0] or 0)
+
+    def _definition(
+        self, table_id: int, schema: str, name: str, version: int, at: int, epoch: int
+    ) -> tuple[DuckLakeDefinition, dict[str, int]]:
+        meta = self.catalog.meta
+        source = f"{quote_identifier(self.catalog.alias(epoch), schema, name)} AT (VERSION => {version})"
+        with self.catalog.errors(f"table {schema}.{name}"):
+            relation = self.catalog.cursor().sql(f"SELECT * FROM {source}")
+            types = dict(zip(relation.columns, map(str, relation.types), strict=True))
+        there = f"begin_snapshot <= {at} AND ((end_snapshot IS NULL) OR end_snapshot > {at})"
+        columns = self.catalog.ask(
+            f"SELECT c.column_id, c.column_name, c.nulls_allowed, c.default_value, c.default_value_type, t.value FROM {meta('ducklake_column')} AS c "
+            f"LEFT JOIN (SELECT * FROM {meta('ducklake_column_tag')} WHERE {there} AND key = 'comment') AS t ON t.table_id = c.table_id AND t.column_id = c.column_id "
+            f"WHERE c.table_id = {table_id} AND c.parent_column IS NULL AND c.begin_snapshot <= {at} AND ((c.end_snapshot IS NULL) OR c.end_snapshot > {at})"
+        )
+        said = {row[1]: row for row in columns}
+        fields = []
+        for column, kind in types.items():
+            _, _, nulls, default, how, comment = said[column]
+            literal = None if default in (None, "NULL") else default
+            if literal is not None and how == "literal":
+                literal = "'" + literal.replace("'", "''") + "'"
+            metadata = {} if comment is None else {"comment": comment}
+            fields.append(
+                {"name": column, "type": kind, "nullable": bool(nulls), "metadata": metadata, "default": literal}
+            )
+        return self._layout(table_id, there, tuple(fields)), {row[1]: int(row[0]) for row in columns}
+
+    def _layout(self, table_id: int, there: str, fields: tuple[dict[str, Any], ...]) -> DuckLakeDefinition:
+        meta = self.catalog.meta
+        sql = f"""
+            SELECT 'comment', CAST(value AS VARCHAR), NULL, 0 FROM {meta("ducklake_tag")} WHERE object_id = {table_id} AND key = 'comment' AND {there}
+            UNION ALL SELECT 'option ' || key, CAST(value AS VARCHAR), NULL, 0 FROM {meta("ducklake_metadata")} WHERE scope = 'table' AND scope_id = {table_id}
+            UNION ALL SELECT 'partition', CAST(p.transform AS VARCHAR), CAST(c.column_name AS VARCHAR), p.partition_key_index
+                FROM {meta("ducklake_partition_column")} AS p JOIN (SELECT partition_id FROM {meta("ducklake_partition_info")} WHERE table_id = {table_id} AND {there}) USING (partition_id)
+                JOIN (SELECT column_id, column_name FROM {meta("ducklake_column")} WHERE table_id = {table_id} AND {there}) AS c ON c.column_id = p.column_id
+            UNION ALL SELECT 'sort', CAST(e.expression AS VARCHAR), NULL, e.sort_key_index
+                FROM {meta("ducklake_sort_expression")} AS e JOIN (SELECT sort_id FROM {meta("ducklake_sort_info")} WHERE table_id = {table_id} AND {there}) USING (sort_id)
+        """
+        rows = sorted(self.catalog.ask(sql), key=lambda row: (row[0], row[3]))
+        names = {f["name"].lower(): f["name"] for f in fields}
+        order = [names.get(row[1].strip('"').lower(), row[1]) for row in rows if row[0] == "sort"]
+        options = {row[0].removeprefix("option "): row[1] for row in rows if row[0].startswith("option ")}
+        properties = {**properties_of(options), **({SORT_BY: json.dumps(order)} if order else {})}
+        return DuckLakeDefinition(
+            fields,
+            tuple(Partition.stored(row[1], row[2]) for row in rows if row[0] == "partition"),
+            properties,
+            next((row[1] for row in rows if row[0] == "comment"), None),
+        )

@@ -1,0 +1,145 @@
+"""One transaction of DuckLake: the statements of a write, and the commit that shows them or nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import duckdb
+
+from duckrun.errors import CommitConflict, DuckrunError, StorageError
+from duckrun.formats.ducklake.catalog import APPLIED, Catalog
+from duckrun.formats.ducklake.state import TableState
+from duckrun.formats.format import CommitTaken, NewCommit
+from duckrun.sql.names import quote_identifier, quote_literal
+from duckrun.values.rows import AppTransaction
+from duckrun.values.snapshot import Snapshot, TableRef
+
+_TAKEN = ("failed to commit", "database is locked", "conflict", "could not serialize", "deadlock")
+
+
+class Work:
+    """A transaction on one cursor, which nothing else uses meanwhile. ``epoch`` is that of the attachment that it writes through."""
+
+    def __init__(self, catalog: Catalog, cursor: duckdb.DuckDBPyConnection, epoch: int | str = 0) -> None:
+        self.catalog, self.cursor, self.epoch = catalog, cursor, epoch
+        self.alias = catalog.alias(epoch)
+        self.changed = False
+        self.options: list[tuple[TableRef, str, str]] = []
+        """Options of tables that are set once the commit is made: DuckLake keeps them outside of its transactions."""
+        self.later: list[str] = []
+        """Statements that DuckLake takes only of a table without changes: they follow the commit, as one of their own."""
+        self.touched: dict[tuple[str, str], Any] = {}
+        self.written: dict[TableRef, None] = {}
+        self._defined: set[tuple[str, str]] = set()
+        self.notes: list[dict[str, Any]] = []
+        self._open = False
+        self.base = -1
+        self.made: int | None = None
+        """The snapshot that was committed."""
+
+    def begin(self) -> Work:
+        """Begin: what is read of the lake from now on is of one snapshot."""
+        self.cursor.execute("BEGIN TRANSACTION")
+        self._open = True
+        row = self.cursor.execute("FROM ducklake_current_snapshot(?)", [self.alias]).fetchone()
+        assert row is not None, "a lake has a snapshot"
+        self.base = int(row[0])
+        return self
+
+    @property
+    def is_open(self) -> bool:
+        return self._open
+
+    def table(self, ref: TableRef) -> str:
+        """A table's name in SQL, as it is within this transaction."""
+        return quote_identifier(self.alias, ref.schema, ref.name)
+
+    def execute(self, sql: str, values: Iterable[Any] | None = None) -> int:
+        """Run a statement; the rows that it changed, 0 where it changes none."""
+        try:
+            found = self.cursor.execute(sql, list(values) if values is not None else None).fetchall()
+        except duckdb.TransactionException as error:
+            raise CommitTaken(self.catalog.redacted(error)) from error
+        return int(found[0][0]) if found and isinstance(found[0][0], int) else 0
+
+    def is_defined(self, ref: TableRef) -> bool:
+        """Whether the definition of the commit that is under way was carried out."""
+        return (ref.schema, ref.name) in self._defined
+
+    def now_defined(self, ref: TableRef) -> None:
+        self._defined.add((ref.schema, ref.name))
+
+    def remember(self, ref: TableRef, snapshot: Snapshot | None, new: NewCommit) -> None:
+        """What a table is from now on, within a transaction over several."""
+        self._defined.discard((ref.schema, ref.name))
+        self.written[ref] = None
+        before: TableState | None = None if snapshot is None else snapshot.own
+        definition: Any = new.definition if new.definition is not None or before is None else before.definition
+        first = TableState(-1, f"new {ref}", ref.schema, ref.name, self.base + 1, self.base + 1, -1, 0, definition, {})
+        self.touched[ref.schema.lower(), ref.name.lower()] = (
+            first if before is None else replace(before, definition=definition, version=self.base + 1)
+        )
+
+    def applied(self, ref: TableRef, app: AppTransaction, note: Mapping[str, Any]) -> None:
+        """Take down that an application transaction is committed with this one."""
+        self.cursor.execute(
+            f"INSERT INTO {quote_identifier(self.alias, *APPLIED.split('.'))} VALUES (?, ?, ?, ?, ?)",
+            [f"{ref.schema}.{ref.name}", app.app_id, app.version, self.base + 1, json.dumps(dict(note))],
+        )
+        self.changed = True
+
+    def note(self, ref: TableRef, note: Mapping[str, Any]) -> None:
+        """What the snapshot is to say of a table's commit."""
+        self.notes.append({"table": f"{ref.schema}.{ref.name}", **note})
+
+    def commit(self) -> int | None:
+        """The snapshot that was made; None where nothing was changed. Raises CommitTaken where another writer came first."""
+        try:
+            if self.notes:
+                said = ", ".join(f"{note.get('mode', 'write')} {note['table']}" for note in self.notes)
+                self.cursor.execute(
+                    f"CALL {quote_identifier(self.alias)}.set_commit_message('duckrun', {quote_literal(said)}, extra_info => {quote_literal(json.dumps(self.notes))})"
+                )
+            self.cursor.execute("COMMIT")
+        except duckdb.Error as error:
+            self._open = False
+            with suppress(duckdb.Error):
+                self.cursor.execute("ROLLBACK")
+            text = self.catalog.redacted(error)
+            if any(word in text.lower() for word in _TAKEN):
+                raise CommitTaken(text) from None
+            raise StorageError(f"The commit to lake {self.catalog.storage.root} failed: {text}") from None
+        self._open = False
+        row = self.cursor.execute("FROM ducklake_last_committed_snapshot(?)", [self.alias]).fetchone()
+        made = None if row is None or row[0] is None else int(row[0])
+        if made is None or made <= self.base:
+            if self.changed:
+                raise CommitConflict(
+                    f"The commit to lake {self.catalog.storage.root} made no snapshot, though it changed rows: nothing was written. Run it again."
+                )
+            return None
+        return made
+
+    def rollback(self) -> None:
+        """End the transaction; nothing of it is there."""
+        if self._open:
+            self._open = False
+            with suppress(duckdb.Error):
+                self.cursor.execute("ROLLBACK")
+
+
+def taken(error: BaseException, catalog: Catalog) -> BaseException:
+    """The error of a statement within a transaction: CommitTaken where another program's commit is behind it."""
+    if isinstance(error, duckdb.Error) and not isinstance(error, DuckrunError):
+        text = catalog.redacted(error)
+        if (
+            isinstance(error, duckdb.TransactionException)
+            or "database is locked" in text.lower()
+            or "could not serialize" in text
+        ):
+            return CommitTaken(text)
+    return error

@@ -1,0 +1,143 @@
+"""A lake whose catalog, a SQL database, holds the names: of schemas, tables and views."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any, NoReturn
+
+from duckrun.errors import InvalidConfig, StorageError, UnsupportedFeature
+from duckrun.formats.ducklake.ducklake import DuckLakeFormat
+from duckrun.lake.lake import Lake, LocationDefinition, NameDefinition, ViewDefinition
+from duckrun.sql.names import dotted_names, quote_identifier
+from duckrun.values.lake_format import DELTA_LAKE, DUCKLAKE, TABLES, LakeFormat
+from duckrun.values.names import folder_of
+from duckrun.values.snapshot import TableRef
+
+
+def open_lake(
+    root: str | os.PathLike[str],
+    *,
+    schema: str = "main",
+    storage_options: Mapping[str, Any] | None = None,
+    read_only: bool = False,
+    name: str | None = None,
+    form: LakeFormat = DELTA_LAKE,
+) -> Lake:
+    """The lake of a root, in its format. Raises InvalidConfig, StorageError for a root of another format."""
+    made = CatalogLake if form.name == DUCKLAKE else Lake
+    return made(root, schema=schema, storage_options=storage_options, read_only=read_only, name=name, form=form)
+
+
+class CatalogLake(Lake):
+    """A DuckLake: the same names and questions as of a lake of folders, answered by its catalog.
+
+    Example::
+
+        lake = open_lake("lake/", form=LakeFormat.of("ducklake"))
+        lake.tables("sales")
+    """
+
+    format: DuckLakeFormat
+
+    # -- names
+
+    def _ref(self, schema: str, name: str, definition: NameDefinition | None) -> TableRef:
+        # No data lies there: the folder, below one that no table has, holds what consumers note beside a table.
+        place = f"{self.root}/{TABLES}/{folder_of(schema)}/{folder_of(name)}"
+        return TableRef(schema, name, place, format=DUCKLAKE, catalog=self.name)
+
+    def at(self, location: str | os.PathLike[str], *, schema: str | None = None, name: str | None = None) -> NoReturn:
+        raise UnsupportedFeature(
+            f"Lake {self.root} is of format ducklake, whose tables have no folders: name one as schema.name, not {os.fspath(location)!r}."
+        )
+
+    def within(self, location: str) -> tuple[TableRef, NameDefinition | None] | None:
+        inside = location.removeprefix(f"{self.root}/{TABLES}/").split("/")
+        if len(inside) == 2 and location.startswith(f"{self.root}/{TABLES}/"):
+            return self.find(*inside)
+        return None
+
+    # -- discovery
+
+    def schemas(self) -> list[str]:
+        return self.format.states.schemas()
+
+    def tables(self, schema: str) -> list[str]:
+        return self.format.states.names("table", schema)
+
+    def views(self, schema: str) -> list[str]:
+        return self.format.states.names("view", schema)
+
+    def _like(self, schema: str, name: str) -> list[str]:
+        return [each for each in (*self.tables(schema), *self.views(schema)) if each.lower() == name.lower()]
+
+    # -- views, which lie in the catalog
+
+    def _definitions(self, schema: str, like: str | None = None) -> dict[str, NameDefinition]:
+        names = [name for name in self.views(schema) if like is None or name.lower() == like.lower()]
+        found = {name: self._read_definition(schema, name) for name in names}
+        return {name: definition for name, definition in found.items() if definition is not None}
+
+    def _read_definition(self, schema: str, name: str) -> NameDefinition | None:
+        found = self.format.records.view(schema, name)
+        if found is None:
+            return None
+        sql, comment = found
+        reads = tuple(
+            sorted({".".join(chain[-2:]) for chain in dotted_names(sql) if len(chain) > 1 and self._is_table(chain)})
+        )
+        return ViewDefinition(sql, "duckdb", (), reads, None, comment)
+
+    def _is_table(self, chain: Iterable[str]) -> bool:
+        schema, name = list(chain)[-2:]
+        return name in self.tables(schema) or name in self.views(schema)
+
+    def put_definition(self, ref: TableRef, definition: NameDefinition) -> None:
+        """Make a view of the catalog. Raises UnsupportedFeature for what a catalog has not."""
+        self.ensure_writable(ref)
+        if isinstance(definition, LocationDefinition):
+            raise UnsupportedFeature(
+                f"Table {ref} cannot have a location of its own: the catalog of a DuckLake says where its files lie."
+            )
+        if definition.dialect != "duckdb":
+            raise UnsupportedFeature(
+                f"View {ref} is written in the dialect {definition.dialect}, and a DuckLake holds views of DuckDB's SQL: write it in that, or make it a table."
+            )
+        with self.format.catalog.locked():
+            self.format.put_view(ref, definition.sql, definition.comment)
+
+    def remove_definition(self, ref: TableRef) -> None:
+        if self.format.records.view(ref.schema, ref.name) is not None:
+            self.ensure_writable(ref)
+            with self.format.catalog.locked():
+                self.format.drop_view(ref)
+
+    # -- writing
+
+    def ensure_writable(self, ref: TableRef) -> None:
+        super().ensure_writable(ref)
+        if self.storage.is_local and self.storage.list_names("_delta_log") != ([], []):
+            raise StorageError(f"{self.root} is a Delta table, not the root of a lake.")
+
+    def rename(self, ref: TableRef, new: TableRef) -> None:
+        if isinstance(self.definition(ref), ViewDefinition):
+            raise UnsupportedFeature(
+                f"View {ref} cannot be renamed in a DuckLake: create it as {new}, and drop this one."
+            )
+        self.ensure_writable(ref)
+        if self._like(new.schema, new.name) and new.name.lower() != ref.name.lower():
+            raise InvalidConfig(
+                f"{ref} cannot be renamed to {new}: that is there. Drop it first, or choose another name."
+            )
+        self.format.rename(ref, new)
+
+    def create_schema(self, schema: str) -> None:
+        """Make a schema without tables."""
+        with self.format.catalog.locked():
+            self.format.run_alone(f"CREATE SCHEMA IF NOT EXISTS {{lake}}.{quote_identifier(schema)}")
+
+    def drop_schema(self, schema: str) -> None:
+        """Remove a schema that has no tables."""
+        with self.format.catalog.locked():
+            self.format.run_alone(f"DROP SCHEMA IF EXISTS {{lake}}.{quote_identifier(schema)}")

@@ -1,0 +1,28 @@
+"""DuckDB's extensions out of their wheels: nothing is downloaded."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import duckdb
+
+from duckrun.errors import StorageError
+
+UNSIGNED = "allow_unsigned_extensions"
+"""DuckDB reads a whole extension, 80 MB for Delta, to check its signature: a quarter of a second for each instance. The files of
+the wheels are as trusted as the wheels' Python is, so an instance starts with this setting, and loses it once they are loaded;
+DuckDB lets nobody set it again.
+"""
+
+
+def extension_path(name: str) -> Path:
+    """The file of a DuckDB extension in its wheel, of exactly this DuckDB's version. Raises StorageError."""
+    spec = importlib.util.find_spec(f"duckdb_extension_{name}")
+    version, wheel = f"v{duckdb.__version__}", f"duckdb-extension-{name.replace('_', '-')}"
+    if spec is None or spec.origin is None:
+        raise StorageError(f"DuckDB's extension {name} is not installed: pip install {wheel}=={duckdb.__version__}")
+    path = Path(spec.origin).parent / "extensions" / version / f"{name}.duckdb_extension"
+    if not path.is_file():
+        raise StorageError(f"The wheel {wheel} is not of {version}: install {wheel}=={duckdb.__version__}")
+    return path

@@ -1,0 +1,129 @@
+"""In which format a lake keeps its tables, and where the catalog of one that has a catalog is."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Self, get_args
+
+from pydantic import SecretStr
+
+from duckrun.errors import InvalidConfig
+from duckrun.values.nearest import did_you_mean
+
+FormatName = Literal["delta", "ducklake"]
+FORMATS: tuple[FormatName, ...] = get_args(FormatName)
+DUCKLAKE: FormatName = "ducklake"
+TABLES = "_duckrun/tables"
+"""Below the root of a lake with a catalog, the folder for what is noted beside a table. No data lies there."""
+CatalogKind = Literal["sqlite", "postgres", "duckdb", "mysql"]
+CATALOGS: tuple[CatalogKind, ...] = get_args(CatalogKind)
+_PASSWORD = re.compile(r"(password|passwd|pwd)\s*=\s*('(?:[^'\\]|\\.)*'|\S+)", re.IGNORECASE)
+_IN_URL = re.compile(r"(://[^:/@\s]*:)([^@\s]+)(@)")
+
+
+@dataclass(frozen=True)
+class CatalogAddress:
+    """The database that holds a lake's catalog: its kind, and the file or connection string behind it, which is shown nowhere.
+
+    Example::
+
+        CatalogAddress.parse("sqlite:lake/catalog.sqlite")
+    """
+
+    kind: CatalogKind
+    secret: SecretStr
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The address in ``kind:place``. Raises InvalidConfig, which shows no password."""
+        kind, colon, place = text.partition(":")
+        if kind.lower() == "postgresql":
+            kind, place = "postgres", (text if place.startswith("//") else place)
+        if not colon or kind.lower() not in CATALOGS or not place.strip():
+            shown = f"{kind!r}" if colon else "it"
+            raise InvalidConfig(
+                f"catalog: {shown} names no database that can hold a catalog; write sqlite:<file>, postgres:<dsn>, duckdb:<file> or "
+                f"mysql:<dsn>.{did_you_mean(kind, CATALOGS) if colon else ''}"
+            )
+        if kind.lower() in ("sqlite", "duckdb"):
+            place = os.path.abspath(os.path.expanduser(place))
+        return cls(kind.lower(), SecretStr(place))  # type: ignore[arg-type]
+
+    @property
+    def place(self) -> str:
+        """The file, or the connection string with its password: for the database alone."""
+        return self.secret.get_secret_value()
+
+    @property
+    def is_file(self) -> bool:
+        return self.kind in ("sqlite", "duckdb")
+
+    def redacted(self, text: object) -> str:
+        """A text without the password of this address."""
+        found = str(text)
+        for secret in self._secrets():
+            found = found.replace(secret, "***")
+        return _IN_URL.sub(r"\1***\3", _PASSWORD.sub(r"\1=***", found))
+
+    def _secrets(self) -> list[str]:
+        found = [match[2].strip("'") for match in _PASSWORD.finditer(self.place)]
+        found += [match[2] for match in _IN_URL.finditer(self.place)]
+        return sorted((secret for secret in found if secret), key=len, reverse=True)
+
+    def __str__(self) -> str:
+        """The address as it may be shown."""
+        return f"{self.kind}:{self.place if self.is_file else self.redacted(self.place)}"
+
+
+@dataclass(frozen=True)
+class LakeFormat:
+    """The format of a lake, with what only DuckLake has: the ``catalog``; ``inline_rows``, up to how many rows of an insert lie in the
+    catalog and not in a file; and whether its files are ``encrypted``.
+
+    Example::
+
+        LakeFormat.of("ducklake", "postgres:dbname=lake host=localhost")
+    """
+
+    name: FormatName = "delta"
+    catalog: CatalogAddress | None = None
+    inline_rows: int = 0
+    encrypted: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        format: str | None = None,
+        catalog: str | SecretStr | None = None,
+        inline_rows: int | None = None,
+        encrypted: bool | None = None,
+    ) -> Self:
+        """The format that a user names. Raises InvalidConfig for one that there is not, and for words that go with another."""
+        name = (format or "delta").lower()
+        if name not in FORMATS:
+            raise InvalidConfig(
+                f"format is {format!r}; the formats are {', '.join(FORMATS)}.{did_you_mean(str(format), FORMATS)}"
+            )
+        given = {"catalog": catalog, "inline_rows": inline_rows, "encrypted": encrypted}
+        if name != DUCKLAKE and (words := [word for word, value in given.items() if value is not None]):
+            raise InvalidConfig(f"{', '.join(words)} goes with format: ducklake, and this lake is of format {name}.")
+        if inline_rows is not None and (
+            isinstance(inline_rows, bool) or not isinstance(inline_rows, int) or inline_rows < 0
+        ):
+            raise InvalidConfig(f"inline_rows is {inline_rows!r}; it is a number of rows, 0 for none.")
+        text = catalog.get_secret_value() if isinstance(catalog, SecretStr) else catalog
+        if text is not None and not isinstance(text, str):
+            raise InvalidConfig(f"catalog is a {type(text).__name__}; write it as text, such as sqlite:<file>.")
+        address = None if text is None else CatalogAddress.parse(text)
+        return cls(name, address, inline_rows or 0, bool(encrypted))  # type: ignore[arg-type]
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> Self:
+        """The format in the keys ``format``, ``catalog``, ``inline_rows`` and ``encrypted`` of some settings. Raises InvalidConfig."""
+        return cls.of(*(values.get(word) for word in ("format", "catalog", "inline_rows", "encrypted")))
+
+
+DELTA_LAKE = LakeFormat()
