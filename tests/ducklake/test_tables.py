@@ -213,7 +213,7 @@ def test_words_of_another_format_are_refused(lake: Session, tmp_path: Path) -> N
             lake.execute("t", spec, SQL("select 1 as n"))
     with pytest.raises(InvalidConfig, match="goes with format: ducklake"):
         duckrun.connect(tmp_path, catalog="sqlite:x")
-    with pytest.raises(InvalidConfig, match="did you mean"):
+    with pytest.raises(InvalidConfig, match="Did you mean"):
         duckrun.connect(tmp_path, format="ducklak")
     assert lake.tables() == []
 

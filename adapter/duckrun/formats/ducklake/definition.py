@@ -477,6 +477,13 @@ def _anew(were: Mapping[str, Mapping[str, Any]], after: DuckLakeDefinition, empt
     return [f["name"] for f in after.fields if f["name"] in were and f["name"] not in kept]
 
 
+def requires_added(before: DuckLakeDefinition, after: DuckLakeDefinition) -> bool:
+    """True if a column is NOT NULL that an empty table of one definition gets on its way to the other."""
+    were = {f["name"]: f for f in before.fields}
+    anew = _anew(were, after, True)
+    return any(not f["nullable"] and (f["name"] not in were or f["name"] in anew) for f in after.fields)
+
+
 def _changed_column(start: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
     if new["type"] != old["type"]:
         yield f"{start} SET DATA TYPE {new['type']}"

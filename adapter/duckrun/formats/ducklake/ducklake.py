@@ -6,6 +6,7 @@ A table's version is the last snapshot that changed it, and any snapshot of the 
 from __future__ import annotations
 
 import json
+import logging
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -43,6 +44,9 @@ from duckrun.values.layout import COMPRESSION, TARGET_FILE_SIZE, Layout
 from duckrun.values.rows import AppTransaction, Commit, ScanFile, SchemaMode, WriteSpec
 from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun.values.tables import SORT_BY, AlterSpec, CreateSpec
+
+
+log = logging.getLogger(__name__)
 
 
 class DuckLakeFormat:
@@ -373,7 +377,10 @@ class DuckLakeFormat:
         table = work.table(ref)
         before = None if snapshot is None else snapshot.own.definition
         statements: list[str] = []
-        if before is None or new.anew:
+        empty = isinstance(new.spec, WriteSpec | CreateSpec) and new.spec.mode in ("overwrite", "create")
+        # DuckLake sets NOT NULL on no column that was added, so that a table which asks it of one is made anew.
+        anew = new.anew or (before is not None and empty and definitions.requires_added(before, made))
+        if before is None or anew:
             statements += (
                 [f"CREATE SCHEMA IF NOT EXISTS {quote_identifier(work.alias, ref.schema)}"] if before is None else []
             )
@@ -384,7 +391,6 @@ class DuckLakeFormat:
             renames: Sequence[tuple[str, str]] = ()
             if isinstance(new.spec, AlterSpec):
                 renames = definitions.altered(before, new.spec).renames
-            empty = isinstance(new.spec, WriteSpec | CreateSpec) and new.spec.mode in ("overwrite", "create")
             statements += list(definitions.changed_sql(table, before, made, renames, empty=empty))
             old = before.properties
         for statement in statements:
@@ -447,11 +453,11 @@ class DuckLakeFormat:
         for where, option, value in work.options:
             self.set_option(where, option, value)
         for statement in work.later:
-            cursor = self.catalog.cursor()
-            with self.catalog.errors("alter"):
-                cursor.execute(
-                    statement.replace(quote_identifier(work.alias), quote_identifier(self.catalog.alias()), 1)
-                )
+            here = statement.replace(quote_identifier(work.alias), quote_identifier(self.catalog.alias()), 1)
+            try:
+                self.catalog.cursor().execute(here)
+            except duckdb.Error as error:
+                log.warning("lake %s: a column stays nullable: %s", self.storage.root, self.catalog.redacted(error))
             self.states.forget()
 
     def set_option(self, ref: TableRef, option: str, value: str) -> None:
