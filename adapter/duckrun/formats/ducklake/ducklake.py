@@ -32,7 +32,7 @@ from duckrun.formats.ducklake.records import Records
 from duckrun.formats.ducklake.restore import restore
 from duckrun.formats.ducklake.state import States, TableState
 from duckrun.formats.ducklake.work import Work, taken
-from duckrun.formats.format import Alteration, Attach, CommitRecord, NewCommit, SpecT
+from duckrun.formats.format import Alteration, Attach, CommitRecord, CommitTaken, NewCommit, SpecT
 from duckrun.sql.names import quote_identifier, quote_literal
 from duckrun.sql.typed import sql_type
 from duckrun.storage.storage import Storage
@@ -294,9 +294,15 @@ class DuckLakeFormat:
 
     # -- commits
 
-    def transaction(self, cursor: duckdb.DuckDBPyConnection, snapshot: Snapshot | None) -> AbstractContextManager[Work]:
-        """A transaction of DuckDB's on a cursor, in which a write happens; nothing of it is there if the block raises."""
-        return self._transaction(cursor, 0 if snapshot is None else snapshot.own.epoch)
+    @contextmanager
+    def transaction(self, cursor: duckdb.DuckDBPyConnection, snapshot: Snapshot | None) -> Iterator[Work]:
+        """A transaction of DuckDB's on a cursor, in which a write happens that begins from a snapshot; nothing of it is there if the block
+        raises. Raises CommitTaken where another program has committed since that was read.
+        """
+        with self._transaction(cursor, 0 if snapshot is None else snapshot.own.epoch) as work:
+            if snapshot is not None and work is not self.together and work.base != snapshot.own.at:
+                raise CommitTaken(f"snapshot {work.base} of the lake came meanwhile")
+            yield work
 
     @contextmanager
     def _transaction(self, cursor: duckdb.DuckDBPyConnection, epoch: int) -> Iterator[Work]:
@@ -418,8 +424,7 @@ class DuckLakeFormat:
     ) -> int:
         if new.work is not None:
             return self._committed(new.work, ref, snapshot, new, note, app)
-        epoch = 0 if snapshot is None else snapshot.own.epoch
-        with self._transaction(self.catalog.cursor(create=True), epoch) as work:
+        with self.transaction(self.catalog.cursor(create=True), snapshot) as work:
             if snapshot is not None and new.spec is not None and new.spec.mode == "create" and not new.anew:
                 work.changed = bool(work.execute(f"DELETE FROM {work.table(ref)}"))
             return self._committed(work, ref, snapshot, new, note, app)
