@@ -45,7 +45,6 @@ from duckrun.values.rows import AppTransaction, Commit, ScanFile, SchemaMode, Wr
 from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun.values.tables import SORT_BY, AlterSpec, CreateSpec
 
-
 log = logging.getLogger(__name__)
 
 
