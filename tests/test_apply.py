@@ -127,6 +127,7 @@ def test_which_rows_delete_and_which_columns_are_stored(session: Session) -> Non
         (FIRST, {"keys": ["nr"]}, InvalidConfig, "keys names nr, which they do not have; they have id, name, at, _change_type"),
         (FIRST, {"sequence_by": "time"}, InvalidConfig, "sequence_by names time"),
         (FIRST, {"scd": 3}, InvalidConfig, "scd is 3; it takes 1"),
+        (FIRST, {"sequence_by": None}, SchemaMismatch, "of another that differs, and no sequence_by says which is the last: id = 1"),
         (FIRST, {"deletes": "op = 'D'"}, InvalidConfig, r"(?s)Changes of table main.last: .*op"),
         (FIRST, {"keys": []}, InvalidConfig, "name at least one key"),
         (pa.table({"id": [1], "at": [1], "Valid_To": [2]}), {"scd": 2}, SchemaMismatch, "column Valid_To has the name"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 import duckrun
 from duckrun import (
+    DeleteSpec,
     DuckrunError,
     InvalidConfig,
     SchemaMismatch,
@@ -22,6 +24,8 @@ from duckrun import (
     WriteSpec,
 )
 from duckrun.changes.changes import Changes, ChangeSpec
+from tests.formats.test_vectors import in_the_log
+from tests.lake import rows_of
 
 FIRST = "select * from (values ('jack', 'apple'), ('sarah', 'orange'), ('john', 'pineapple')) as v(name, fruit)"
 EXAMPLE = (
@@ -376,6 +380,67 @@ def test_columns_come_and_go_within_a_range(session: Session) -> None:
         ("sarah", "kiwi", None, POST),
         ("sarah", "orange", None, PRE),
     ]
+
+
+@pytest.mark.parametrize("kind", ["in the log", "at an absolute path"])
+def test_vectors_in_the_log_and_at_absolute_paths(duck: Session, root: Path, kind: str) -> None:
+    """As others write them; ours lie in files beside the table's."""
+    duck.execute("main.t", WriteSpec("overwrite"), duckrun.SQL("select range as id from range(100)"))
+    duck.execute("main.t", DeleteSpec("id < 5", merge_mode="deletion_vectors"))
+    folder = root / "main" / "t"
+    commit = folder / "_delta_log" / f"{1:020d}.json"
+    actions = [json.loads(line) for line in commit.read_text().splitlines()]
+    vector = next(action["add"]["deletionVector"] for action in actions if "add" in action)
+    if kind == "in the log":
+        other = in_the_log(set(range(5)))
+    else:
+        elsewhere = root / "elsewhere é.bin"
+        next(folder.glob("*.bin")).rename(elsewhere)
+        other = {**vector, "storageType": "p", "pathOrInlineDv": elsewhere.as_uri()}
+    for action in actions:
+        if "add" in action:
+            action["add"]["deletionVector"] = other
+    commit.write_text("\n".join(map(json.dumps, actions)))
+    with duckrun.connect(root) as later:
+        table = later.table("main.t")
+        deleted = [(n, "delete") for n in range(5)]
+        assert rows_of(table.changes("min_delta", 0)) == deleted
+        later.sql("delete from main.t where id between 5 and 7")
+        assert rows_of(table.changes("min_delta", 1)) == [(n, "delete") for n in (5, 6, 7)]
+        assert rows_of(table.changes("min_delta", 0)) == [(n, "delete") for n in range(8)]
+        assert rows_of(table.changes("full_delta", 0), "id", "_commit_version") == [
+            *((n, 1) for n in range(5)), *((n, 2) for n in (5, 6, 7)),
+        ]  # fmt: skip
+
+
+@pytest.mark.spark
+def test_a_shallow_clone(root: Path, spark: Any) -> None:
+    """Its files and their vectors lie in the folder of the table that was cloned."""
+    with duckrun.connect(root, engine="spark", spark=spark) as on_spark, duckrun.connect(root) as duck:
+        example(duck, VECTORS)
+        here, there = (duck.ref(name).location for name in ("main.fruits", "main.cloned"))
+        spark.sql(f"create table delta.`{there}` shallow clone delta.`{here}`")
+        spark.sql(f"update delta.`{there}` set fruit = 'plum' where name = 'lena'")
+        spark.sql(f"delete from delta.`{there}` where name = 'jack'")
+        for session in (duck, on_spark):
+            found = session.table("main.cloned").changes("min_delta", 0, key=["name"])
+            assert rows_of(found, "name", "fruit", "_change_type") == [
+                ("jack", "banana", "delete"), ("lena", "fig", PRE), ("lena", "plum", POST),
+            ]  # fmt: skip
+            whole = session.table("main.cloned").changes("upsert", -1, key=["name"])
+            assert rows_of(whole, "name", "fruit") == [("lena", "plum"), ("sarah", "kiwi")]
+
+
+def test_the_types_of_what_is_added_are_those_of_a_feed(session: Session) -> None:
+    example(session, FEED)
+    for first in (0, 3):  # also where nothing changed
+        found = session.table("main.fruits").changes("full_delta", first, key=["name"]).toArrow().schema
+        assert [str(found.field(name).type) for name in ("_pair", "_commit_version")] == ["int64", "int64"]
+        assert pa.types.is_timestamp(found.field("_commit_timestamp").type) and found.field("_commit_timestamp").type.tz
+        found = session.table("main.fruits").changes("upsert", first, commit_version=True).toArrow().schema
+        assert str(found.field("_commit_version").type) == "int64"
+    feed = session.sql("from table_changes('main.fruits', 1)", dialect="duckdb").toArrow().schema
+    assert str(feed.field("_commit_version").type) == "int64"
 
 
 def test_maps_and_nan_are_equal_to_themselves(session: Session) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import duckrun
-from duckrun import SQL, WriteSpec
+from duckrun import SQL, VacuumSpec, WriteSpec
 from tests.lake import rows_of
 
 SOURCES = "sources: [{name: raw, schema: main, tables: [{name: orders}]}]"
@@ -107,6 +107,21 @@ def test_only_a_full_refresh_goes_on_after_the_table_was_made_again(make_project
     equal(one.lake)
     fill(one.lake, *CHANGES)
     one.run("build")
+    equal(one.lake)
+
+
+def test_files_that_a_vacuum_took_ask_for_a_full_refresh(make_project: Callable[..., Any]) -> None:
+    one = make_project({"models/copy.sql": following(), "models/sources.yml": SOURCES})
+    fill(one.lake)
+    one.run("build")
+    fill(one.lake, "update main.orders set v = 1 where id = 1", "update main.orders set v = 2 where id = 1")
+    with duckrun.connect(one.lake) as session:
+        done = session.execute("main.orders", VacuumSpec(retention_hours=0, enforce_retention=False))
+        assert len(done.warnings) == 1 and "copy has read table main.orders up to version 0" in done.warnings[0]
+    failed = one.dbt("build")
+    said = failed.text + failed.message("copy")
+    assert not failed.success and "gone" in said and "Run a full refresh" in said and one.version("main.copy") == 0
+    one.run("build", "--full-refresh")
     equal(one.lake)
 
 

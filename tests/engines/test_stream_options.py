@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -77,12 +78,18 @@ def test_an_option_that_is_none(tmp_path: Path, spark: Any) -> None:
 def test_the_feed_is_read_in_one_go_by_the_same_names(session: Session) -> None:
     filled(session, "false")
     columns = ("name", "fruit", "_change_type", "_commit_version")
-    read = session.read.format("delta").option("readChangeFeed", "true")
-    found = read.option("startingVersion", 1).table("main.fruits")
-    assert rows_of(found, *columns) == FED
-    found = read.options(startingVersion=2, endingVersion=2).load(session.ref("main.fruits").location)
+
+    def read(**options: Any) -> Any:
+        return session.read.format("delta").option("readChangeFeed", "true").options(**options)
+
+    assert rows_of(read(startingVersion=1).table("main.fruits"), *columns) == FED
+    found = read(startingVersion=2, endingVersion=2).load(session.ref("main.fruits").location)
     assert rows_of(found, *columns) == [FED[2]]
+    times = {entry["version"]: entry["timestamp"] for entry in session.table("main.fruits").history()}
+    first, last = (datetime.fromtimestamp(times[version] / 1000, UTC).isoformat() for version in (1, 2))
+    found = read(startingTimestamp=first, endingTimestamp=last).table("main.fruits")
+    assert rows_of(found, *columns) == FED[:3]
     with pytest.raises(InvalidConfig, match="goes with readChangeFeed"):
         session.read.format("delta").option("startingVersion", 1).table("main.fruits")
     with pytest.raises(InvalidConfig, match="reads a range"):
-        session.read.options(readChangeFeed=True, versionAsOf=1).table("main.fruits")
+        read(versionAsOf=1).table("main.fruits")

@@ -166,12 +166,14 @@ class Applying:
         every = f"SELECT *, sum({self._n}) OVER () FROM ({{}}) AS found ORDER BY {point} LIMIT 3"
         of = ", ".join(self._keys)
         told = "" if self._sequence is None else f" or in the sequence ({self._sequence})"
-        point_of = "" if self._sequence is None else f" and the point of the sequence ({self._sequence})"
+        several_of = "of another that differs, and no sequence_by says which is the last"
+        if self._sequence is not None:
+            several_of = f"and the point of the sequence ({self._sequence}) of another that differs, so that the last cannot be told"
         return (
             Check(every.format(without), shown, f"have a NULL in the key ({of}){told}"),
             Check(
                 every.format(several), shown,
-                f"have the key ({of}){point_of} of another that differs, so that the last cannot be told",
+                f"have the key ({of}) {several_of}",
             ),
         )  # fmt: skip
 

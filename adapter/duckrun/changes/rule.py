@@ -244,7 +244,7 @@ class _Answer:
 
     def _in_versions(self, columns: Sequence[str], source: str, where: str, order: str | None) -> str:
         """The rows of each step with its number and time, in the order of the steps."""
-        times = ", ".join(f"({step}, {_moment(ms)})" for step, ms in (self._asked.times or {}).items()) or "(0, NULL)"
+        times = ", ".join(f"({step}, {_moment(ms)})" for step, ms in (self._asked.times or {0: None}).items())
         own = f"{self._step} AS {COMMIT_VERSION}, moments.moment AS {COMMIT_TIMESTAMP}"
         return (
             f"SELECT {', '.join(columns)}, {own} FROM {source} JOIN (VALUES {times}) AS moments(number, moment) "

@@ -156,7 +156,7 @@ class _Parts:
             ids = (None, None) if weighed is None else (weighed.first_row_id, weighed.row_commit)
             known = ["CAST(NULL AS BIGINT)" if each is None else str(int(each)) for each in ids]
             rows.append(
-                f"({', '.join([quote_literal(place(read.ref, file)), str(step.number), str(base), *known, *values])})"
+                f"({', '.join([quote_literal(place(read.ref, file)), f'CAST({step.number} AS BIGINT)', str(base), *known, *values])})"
             )
         names = ", ".join(["place", "step", "weight", "first_row_id", "row_commit", *(f"p{i}" for i in kinds)])
         return self._kept(f"SELECT * FROM (VALUES {', '.join(rows)}) AS listed({names})")
