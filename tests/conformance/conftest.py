@@ -16,6 +16,7 @@ from tests.conformance.applicability import reason_of
 HERE = Path(__file__).parent
 SUITE = Path(dbt.tests.adapter.__path__[0])
 ENGINE = os.environ.get("DUCKRUN_CONFORMANCE_ENGINE", "duckdb")
+FORMAT = os.environ.get("DUCKRUN_CONFORMANCE_FORMAT", "delta")
 # Of how many parts of its classes a run takes one: see tests/drawing.py. The table of docs/conformance.md wants them all.
 PARTS = int(os.environ.get("DUCKRUN_CONFORMANCE_PARTS") or 1)
 # For hundreds of statements on a handful of rows each, in one JVM that lives for minutes.
@@ -32,7 +33,7 @@ SPARK = {
 
 
 def pytest_report_header() -> str:
-    return f"conformance: engine {ENGINE}" + (f", one of {PARTS} parts of the classes" if PARTS > 1 else "")
+    return f"conformance: engine {ENGINE}, format {FORMAT}" + (f", one of {PARTS} parts of the classes" if PARTS > 1 else "")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -61,6 +62,8 @@ def lake_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="class")
 def dbt_profile_target(lake_root: Path, engine_name: str) -> dict[str, Any]:
     target = {"type": "duckrun", "root_path": str(lake_root), "threads": 4, "engine": engine_name}
+    if FORMAT != "delta":
+        target["format"] = FORMAT
     return {**target, "spark": SPARK} if engine_name == "spark" else target
 
 

@@ -104,7 +104,9 @@ class CatalogLake(Lake):
             raise UnsupportedFeature(
                 f"View {ref} is written in the dialect {definition.dialect}, and a DuckLake holds views of DuckDB's SQL: write it in that, or make it a table."
             )
-        with self.format.catalog.locked():
+        if self.format.records.is_view(ref.schema, ref.name, definition.sql, definition.comment):
+            return  # a view that says so already makes no snapshot
+        with self.format.locked(ref):
             self.format.put_view(ref, definition.sql, definition.comment)
 
     def remove_definition(self, ref: TableRef) -> None:

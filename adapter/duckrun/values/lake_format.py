@@ -114,6 +114,8 @@ class LakeFormat:
             isinstance(inline_rows, bool) or not isinstance(inline_rows, int) or inline_rows < 0
         ):
             raise InvalidConfig(f"inline_rows is {inline_rows!r}; it is a number of rows, 0 for none.")
+        if encrypted is not None and not isinstance(encrypted, bool):
+            raise InvalidConfig(f"encrypted is {encrypted!r}; it is true or false.")
         text = catalog.get_secret_value() if isinstance(catalog, SecretStr) else catalog
         if text is not None and not isinstance(text, str):
             raise InvalidConfig(f"catalog is a {type(text).__name__}; write it as text, such as sqlite:<file>.")

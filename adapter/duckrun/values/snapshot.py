@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Self
 
@@ -79,10 +79,21 @@ class Snapshot:
     make_scan_sql: Callable[..., str] | None = field(default=None, repr=False, compare=False)
     sql_types: Mapping[str, str] | None = field(default=None, repr=False, compare=False)
     """The columns' types in DuckDB's SQL, where the format has types that Arrow has not; None where ``schema`` says them."""
+    keyed_by: tuple[str, ...] | None = field(default=None, repr=False, compare=False)
+    """The partition keys as users write them, where a format has others than columns."""
     own: Any = field(default=None, repr=False, compare=False)
     """What the format itself knows of this version; of no use to anybody but the format."""
     shared: tuple[str, int] | None = field(default=None, repr=False, compare=False)
     """The lake whose tables share their versions, and which of them this was read at; None where each table has its own."""
+
+    @property
+    def partition_keys(self) -> tuple[str, ...]:
+        """What the rows are parted by, as users write it: columns, and transforms of columns such as ``month(at)``."""
+        return self.partition_columns if self.keyed_by is None else self.keyed_by
+
+    def has_partitions(self, keys: Sequence[str]) -> bool:
+        """True if the rows are parted by these keys, as users write them."""
+        return [_bare(key) for key in keys] == [_bare(key) for key in self.partition_keys]
 
     def files(self) -> Files:
         """The data files of this version."""
@@ -189,6 +200,10 @@ class Scan:
         values |= {"ref": TableRef(**values["ref"]), "schema": schema_from_text(values["schema"])}
         values["spec"] = ReadSpec(None if columns is None else tuple(columns), **values["spec"])
         return cls(**values | {"files": tuple(ScanFile(**file) for file in values["files"])})
+
+
+def _bare(key: str) -> str:
+    return "".join(key.split()).lower() if "(" in key else key.lower()
 
 
 _GENERATED = b"delta.generationExpression"

@@ -15,10 +15,12 @@ from dbt_common.exceptions import DbtRuntimeError
 from duckrun.errors import DuckrunError
 from duckrun.run.memory import parse_bytes
 from duckrun.storage.storage import refuse_credentials
+from duckrun.values.lake_format import LakeFormat
 from duckrun.values.nearest import did_you_mean
 
 REDACTED = "***"
-_LAKE_KEYS = ("root_path", "storage_options", "read_only")
+_FORMAT_KEYS = ("format", "catalog", "inline_rows", "encrypted")
+_LAKE_KEYS = ("root_path", "storage_options", "read_only", *_FORMAT_KEYS)
 # dbt-duckdb's two places for DuckDB's own limit, in DuckDB's two spellings.
 _DUCKDB_LIMITS = ("memory_limit", "max_memory")
 
@@ -36,6 +38,11 @@ class DuckrunCredentials(DuckDBCredentials):
         memory_limit: 2GB           # for the whole process; default: what the machine or its cgroup leaves free
         lakes:                      # other lakes, each a database of the project: +database: archive
           archive: {root_path: s3://bucket/archive, read_only: true}
+          ml: {root_path: ml, format: ducklake, catalog: "postgres:dbname=ml host=db"}
+        format: ducklake            # of the project's own lake; default: delta
+        catalog: sqlite:lake.sqlite # the database that knows a DuckLake's tables; default: catalog.sqlite in its root
+        inline_rows: 10             # up to how many rows of an insert lie in the catalog; default: none
+        encrypted: true             # a new DuckLake's files are encrypted
         naive_timestamps: ntz       # or utc: timestamps without zone are stored as instants of UTC
         engine: duckdb              # or spark: of every node that names none (+engine: spark)
         spark:                      # where Spark runs; default: the session or server that there is, else local[*]
@@ -51,6 +58,10 @@ class DuckrunCredentials(DuckDBCredentials):
     lakes: dict[str, Any] | None = field(default=None, repr=False)
     memory_limit: str | int | None = None
     naive_timestamps: str = NAIVE_TIMESTAMPS[0]
+    format: str | None = None
+    catalog: str | None = field(default=None, repr=False)
+    inline_rows: int | None = None
+    encrypted: bool | None = None
 
     @property
     def type(self) -> str:
@@ -70,6 +81,7 @@ class DuckrunCredentials(DuckDBCredentials):
         try:
             for lake in (data, *lakes):
                 refuse_credentials(str(lake.get("root_path") or ""))
+            LakeFormat.from_mapping(data)
         except DuckrunError as error:
             raise DbtRuntimeError(str(error)) from None
         super().validate(data)
@@ -106,6 +118,7 @@ class DuckrunCredentials(DuckDBCredentials):
         if {"master", "remote"} <= set(self.spark or {}):
             raise DbtRuntimeError("spark: takes a master or a remote, not both.")
         self._check_lakes()
+        self._check_formats()
         # Views that one thread makes must be seen by the cursors of all others at once, and a Delta table has its
         # own transactions: a DuckDB transaction around a model would only hide what other models have committed.
         self.disable_transactions = True
@@ -117,6 +130,19 @@ class DuckrunCredentials(DuckDBCredentials):
                 raise DbtRuntimeError(f"lakes: {name} needs a root_path, the folder or URL of that lake.")
             for key in lake:
                 _check_key(f"lakes: {name} has an unknown key", key, _LAKE_KEYS)
+
+    def _check_formats(self) -> None:
+        for name in (None, *(self.lakes or {})):
+            try:
+                self.lake_format(name)
+            except DuckrunError as error:
+                raise DbtRuntimeError(str(error) if name is None else f"lakes: {name}: {error}") from None
+
+    def lake_format(self, name: str | None = None) -> LakeFormat:
+        """The format of the project's own lake, or of one under ``lakes``. A file that it names is relative to the working directory."""
+        if name is not None:
+            return LakeFormat.from_mapping((self.lakes or {})[name])
+        return LakeFormat.of(self.format, self.catalog, self.inline_rows, self.encrypted)
 
     def _take_duckdb_limits(self) -> None:
         """One limit for the process, from whichever key holds it; the smallest where several do.
@@ -135,14 +161,18 @@ class DuckrunCredentials(DuckDBCredentials):
             raise DbtRuntimeError(f"memory_limit: {error}") from error
 
     def connection_info(self, *, with_aliases: bool = False) -> Iterable[tuple[str, Any]]:
-        """What `dbt debug` prints: the names of the storage options, none of their values."""
+        """What `dbt debug` prints: the names of the storage options, none of their values; the catalog without its password."""
         yield from super().connection_info(with_aliases=with_aliases)
         yield "storage_options", dict.fromkeys(self.storage_options or {}, REDACTED) or None
+        yield "catalog", self.lake_format().catalog
 
     def _connection_keys(self) -> tuple[str, ...]:
         return (
             "root_path",
             "schema",
+            "format",
+            "inline_rows",
+            "encrypted",
             "engine",
             "memory_limit",
             "naive_timestamps",

@@ -23,6 +23,7 @@ from dbt.adapters.duckrun.spark.session import SparkNodeSession, start_engine
 
 from duckrun.engines.duckdb import UNSIGNED, DuckDBEngine, ViewCatalog, extension_path, instance_config, load_extensions
 from duckrun.errors import InvalidConfig
+from duckrun.lake.catalogued import open_lake
 from duckrun.lake.lake import Lake
 from duckrun.lake.lakes import Lakes
 from duckrun.run.memory import Arbiter, parse_bytes
@@ -54,7 +55,12 @@ class LakeEnvironment(LocalEnvironment):
         super().__init__(credentials)
         self.invocation_id = invocation_id
         # A bare name is one of schema main, as it is for DuckDB; dbt itself always names the schema.
-        self.lake = Lake(credentials.root_path or "", schema="main", storage_options=credentials.storage_options)
+        self.lake = open_lake(
+            credentials.root_path or "",
+            schema="main",
+            storage_options=credentials.storage_options,
+            form=credentials.lake_format(),
+        )
         self.lakes = Lakes(self.lake)
         for name, other in (credentials.lakes or {}).items():
             self.lakes.attach(
@@ -62,6 +68,7 @@ class LakeEnvironment(LocalEnvironment):
                 name,
                 read_only=bool(other.get("read_only")),
                 storage_options=other.get("storage_options"),
+                form=credentials.lake_format(name),
             )
         self.pins: Pins = InvocationPins(self)
         self._engine: DuckDBEngine | None = None
@@ -161,8 +168,9 @@ class LakeEnvironment(LocalEnvironment):
             bare.config_options = ours | (self.creds.config_options or {})
             bare._secrets = []
             wheels = _FromWheels("duckrun", {}, self.creds)
-            wheels.lake = self.lake
+            wheels.lakes = tuple(self.lakes)
             connection = self.initialize_db(bare, {**self._plugins, "duckrun": wheels})
+            self.lake.format.lend(connection)
             self._engine = DuckDBEngine(self.lake, arbiter=self.arbiter, connection=connection, duckdb_limit=limit)
             for lake in self.lakes:
                 name = lake.name or self.creds.database
@@ -330,13 +338,16 @@ class LakeHandle(DuckDBConnectionWrapper):
 
 
 class _FromWheels(BasePlugin):
-    """Loads the lake's DuckDB extensions from their wheels, then makes the secrets that need them."""
+    """Loads the lakes' DuckDB extensions from their wheels, then makes the secrets that need them."""
 
-    lake: Lake
+    lakes: tuple[Lake, ...]
     creds: DuckrunCredentials
 
     def configure_connection(self, conn: duckdb.DuckDBPyConnection) -> None:
-        load_extensions(conn, [self.lake])
+        own, *others = self.lakes
+        load_extensions(conn, [own])
+        if others:
+            load_extensions(conn, others, narrow=True)
         # The same instants on every machine, and as the session has them. GLOBAL: cursors do not inherit a plain SET; a
         # TimeZone in the profile's settings is set on each cursor, and wins.
         conn.execute("SET GLOBAL TimeZone = 'UTC'")

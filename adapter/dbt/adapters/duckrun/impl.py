@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -25,6 +25,7 @@ from dbt.adapters.duckrun.materialize.snapshots import SnapshotColumns
 from dbt.adapters.duckrun.materialize.stage import DuckDBStage
 from dbt.adapters.duckrun.materialize.strategy import OVERWRITE, OutOfSync, write_strategy
 from dbt.adapters.duckrun.model.config import ModelConfig, parse_model
+from dbt.adapters.duckrun.model.lake_format import refuse_other_format, refuse_words
 from dbt.adapters.duckrun.model.node import Node, current, running
 from dbt.adapters.duckrun.relation import DuckrunColumn, DuckrunRelation, quoted
 from dbt.adapters.duckrun.spark.stage import SparkStage, spark_type
@@ -133,7 +134,17 @@ class DuckrunAdapter(DuckDBAdapter):
         if which in _WRITING_COMMANDS:
             with dbt_errors():
                 self.env.lake.storage.check_writable()
+        with dbt_errors():
+            self._refuse_other_formats(kwargs["relation_configs"] if "relation_configs" in kwargs else args[0])
         super().set_relations_cache(*args, **kwargs)
+
+    def _refuse_other_formats(self, nodes: Iterable[Any]) -> None:
+        """Raise InvalidConfig, before anything runs, for a node whose format is not that of its lake."""
+        for node in nodes:
+            said = getattr(getattr(node, "config", None), "_extra", None) or {}
+            if "format" in said and self.env.catalog(node.database) is not None:
+                config = {"format": said["format"], "materialized": node.config.materialized}
+                refuse_other_format(str(node.unique_id), config, *self._lake_and_format(node.database))
 
     def _catalog_supports_foreign_keys(self, database: str) -> bool:
         # Saves dbt-duckdb's look-ups of DuckDB's constraints before each node.
@@ -239,7 +250,18 @@ class DuckrunAdapter(DuckDBAdapter):
     @dbt_errors()
     def model_config(self, model: Mapping[str, Any]) -> ModelConfig:
         """The config of a node: read once, and passed to the methods that write it."""
-        return parse_model(model)
+        config = parse_model(model)
+        views = self.env.catalog(model.get("database"))
+        if views is not None:
+            refuse_words(config, model, *self._lake_and_format(model.get("database")))
+        return config
+
+    def _lake_and_format(self, database: str | None) -> tuple[str, str]:
+        """What errors call the lake of a database, and its format."""
+        views = self.env.catalog(database)
+        assert views is not None, "a database of a lake"
+        name = "" if views.lake.name is None else f"{views.lake.name} "
+        return f"lake {name}{views.lake.root}", views.lake.format.name
 
     @available.parse(lambda *a, **k: OVERWRITE)
     def write_strategy(self, config: ModelConfig, existing: BaseRelation | None, full_refresh: bool) -> str:

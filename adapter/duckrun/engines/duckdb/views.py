@@ -216,7 +216,14 @@ class ViewCatalog:
 
     def _in_this_database(self, definition: ViewDefinition, schema: str) -> str:
         """A view's SQL as DuckDB reads it here; what was written here is not touched."""
-        if definition.dialect == "duckdb" and definition.catalog in (None, self.database) and self.bare:
+        # Bare names of a view in a catalog are of the view's own schema; DuckDB would look for them in main here.
+        bare_names = self.lake.format.transacts and any(len(chain) == 1 for chain in dotted_names(definition.sql))
+        if (
+            definition.dialect == "duckdb"
+            and definition.catalog in (None, self.database)
+            and self.bare
+            and not bare_names
+        ):
             return definition.sql
 
         def here(table: exp.Table) -> exp.Expression | None:

@@ -417,10 +417,12 @@ class Job:
             return tuple(asked or ())
         if asked is None or tuple(asked) == snapshot.partition_columns:
             return snapshot.partition_columns
+        if self.form.transacts and not whole and snapshot.has_partitions(asked):
+            return snapshot.partition_columns
         if whole:
             return tuple(asked)
         raise InvalidConfig(
-            f"Table {self.transaction.ref} is partitioned by {', '.join(snapshot.partition_columns) or 'nothing'}, not by "
+            f"Table {self.transaction.ref} is partitioned by {', '.join(snapshot.partition_keys) or 'nothing'}, not by "
             f"{', '.join(asked) or 'nothing'}; only mode overwrite changes that."
         )
 

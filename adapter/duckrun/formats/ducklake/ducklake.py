@@ -124,6 +124,7 @@ class DuckLakeFormat:
             table_id=state.uuid,
             schema=made.schema,
             partition_columns=made.partition_columns,
+            keyed_by=tuple(str(key) for key in made.partition_by),
             properties=dict(made.properties),
             description=made.description,
             sql_types=made.sql_types,

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from duckrun.errors import VersionNotReadable
+from duckrun.errors import StorageError, VersionNotReadable
 from duckrun.formats.ducklake.catalog import APPLIED, Catalog
-from duckrun.formats.ducklake.state import DEFINITION, ROWS, States, TableState, changes_in, touches
+from duckrun.formats.ducklake.state import DEFINITION, LAYOUT, ROWS, States, TableState, changes_in, touches
 from duckrun.formats.format import CommitRecord, FileChange
 from duckrun.sql.names import quote_identifier
 from duckrun.values.changes import CommitChange
@@ -179,6 +179,20 @@ class Records:
             return None
         sql, comment = found[0]
         return sql.replace("{DUCKLAKE_CATALOG}.", ""), comment
+
+    def is_view(self, schema: str, name: str, sql: str, comment: str | None) -> bool:
+        """True if a view of the catalog has this SQL, however it is spelled, and this comment."""
+        found = self.view(schema, name)
+        if found is None or found[1] != comment:
+            return False
+        try:
+            plain = self.catalog.ask(
+                "SELECT json_deserialize_sql(json_serialize_sql(?)), json_deserialize_sql(json_serialize_sql(?))",
+                [found[0], sql],
+            )
+        except StorageError:  # what DuckDB cannot write down so is another view
+            return False
+        return bool(plain) and plain[0][0] == plain[0][1]
 
     # -- changes
 

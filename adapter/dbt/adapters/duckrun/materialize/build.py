@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 
 from dbt.adapters.duckrun.environment import LakeEnvironment
 from dbt.adapters.duckrun.materialize.applied import applied_by_type, plan_applied
+from dbt.adapters.duckrun.materialize.catalog_view import in_its_lake
 from dbt.adapters.duckrun.materialize.response import DuckrunResponse
 from dbt.adapters.duckrun.materialize.snapshots import SnapshotColumns, plan_snapshot
 from dbt.adapters.duckrun.materialize.stage import Stage
@@ -197,6 +198,8 @@ class Build:
     def _constraints(self, source: list[str]) -> TableConstraints:
         """What the table will hold every writer to; nothing where its features are such that only Spark writes its log."""
         form = self.lake.format
+        if form.transacts:  # which knows no CHECK: those hold this model's writes, as keys do
+            return TableConstraints(kept_in_table(self.config.node, self.config.constraints, source).not_null)
         special = form.special_properties(self.config.table_properties)
         if self.config.constraints and (special or (self.lake.exists(self.ref) and form.only_spark(self._target()))):
             logger.debug(f"{self.config.node}: the contract's constraints are held by this model's writes alone.")
@@ -270,8 +273,11 @@ class Build:
             columns = self.stage.columns(staging)
             reads = self.stage.reads(sql)
         views = env.views_of(ref)
+        text = with_absolute_paths(sql.strip(), self.stage.dialect)
+        if lake.format.transacts:
+            text = in_its_lake(text, f"{config.node}: view {ref}", views.database)
         definition = ViewDefinition(
-            sql=with_absolute_paths(sql.strip(), self.stage.dialect),
+            sql=text,
             dialect=self.stage.dialect,
             columns=tuple(columns),
             reads=tuple(sorted(reads)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from dbt.adapters.duckrun.model.config import ModelConfig, column_comments
 from dbt.adapters.duckrun.model.constraints import Constraints
 from dbt.adapters.duckrun.model.merge_config import clauses_of
-from dbt.adapters.duckrun.model.values import match, merge_sql, source_columns, target_sql
+from dbt.adapters.duckrun.model.values import match, merge_sql, source_columns, target_sql, unquoted
 
 from duckrun.errors import InvalidConfig, SchemaMismatch
 from duckrun.sql.names import quote_identifier, quote_literal
@@ -35,6 +36,7 @@ class OutOfSync(SchemaMismatch):
     """The model has other columns than its table, and on_schema_change is fail: dbt calls that a compilation error."""
 
 
+_TRANSFORM = re.compile(r"\w+\s*\((?:\s*\d+\s*,)?(.*)\)", re.DOTALL)
 _NEEDS_KEY = ("merge", "insert", "delete+insert")
 
 
@@ -122,6 +124,12 @@ def plan_write(
     if strategy == "delete+insert":
         return Write(DeleteInsertSpec(keys=keys, predicate=predicate, **shared), select)
     assert strategy == "insert_overwrite", "write_strategy gives one of these"
+    transforms = [key for key in target.partition_keys if key not in target.partition_columns]
+    if predicate is None and transforms:
+        raise InvalidConfig(
+            f"{config.node}: insert_overwrite replaces the partitions of the new rows, by the values of columns, and table {table} is partitioned by "
+            f"{', '.join(transforms)}; nothing was written. Say which rows go by incremental_predicates, or use delete+insert or microbatch."
+        )
     if predicate is None and not target.partition_columns:
         return Write(WriteSpec(mode="overwrite", **{**shared, "schema_mode": "fail"}), select)
     return Write(WriteSpec(mode="replace", predicate=predicate, **shared), select)
@@ -260,7 +268,11 @@ def _require_columns(config: ModelConfig, table: str, source: Sequence[str], *, 
         "merge_update_columns": [name for action in config.merge for name in action.include] if keys else (),
     }
     for key, wanted_names in wanted.items():
-        absent = [name for name in wanted_names if match(name, source) is None]
+        absent = [
+            name
+            for name in wanted_names
+            if match(name, source) is None and (key != "partition_by" or match(_column_of(name), source) is None)
+        ]
         if absent:
             raise InvalidConfig(
                 f"{config.node}: {key} names {', '.join(absent)}, which the model does not return; table {table} was "
@@ -268,9 +280,15 @@ def _require_columns(config: ModelConfig, table: str, source: Sequence[str], *, 
             )
 
 
+def _column_of(key: str) -> str:
+    """The column of a partition key, which may be a transform of one: ``month(at)``, ``bucket(8, id)``."""
+    found = _TRANSFORM.fullmatch(key)
+    return key if found is None else unquoted(found[1])
+
+
 def refuse_other_partitions(config: ModelConfig, table: str, target: Snapshot) -> None:
-    present, wanted = target.partition_columns, config.partition_by
-    if wanted is not None and [c.lower() for c in wanted] != [c.lower() for c in present]:
+    present, wanted = target.partition_keys, config.partition_by
+    if wanted is not None and not target.has_partitions(wanted):
         raise InvalidConfig(
             f"{config.node}: table {table} is partitioned by {', '.join(present) or 'nothing'}, not by {', '.join(wanted)}; "
             "nothing was written. Run with --full-refresh to write it anew with these partitions, or set partition_by back."
