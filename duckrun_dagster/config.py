@@ -13,10 +13,11 @@ from typing import Any, cast, get_args
 
 from dagster import AssetKey, MetadataValue
 
-from duckrun.errors import InvalidConfig
+from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.lake.lake import Lake
 from duckrun.values.applying import ApplySpec, ScdType
 from duckrun.values.changes import KINDS, ChangeKind
+from duckrun.values.lake_format import DUCKLAKE, FORMATS, FormatName
 from duckrun.values.layout import CODECS, Layout, with_feed
 from duckrun.values.nearest import nearest
 from duckrun.values.rows import (
@@ -82,10 +83,26 @@ DEFAULT_KEYS = (
     "mode", "merge_keys", "merge_clauses", "sequence_by", "deletes", "partition_expr", "partition_by", "schema_mode", "sort_by", "cluster_by",
     "table_properties", "target_file_size", "compression", "writer", "merge_mode", "change_data_feed", "commit_metadata",
 )  # fmt: skip
+PUBLISH = ("each", "together")
 INPUT_KEYS = ("columns", "predicate", "version", "timestamp", "changes", "key", "type", "allow_missing_partitions")
 
 # Words of other trades that only look like ours: a model asset may well carry metadata "model".
-_OTHER_WORDS = frozenset({"model", "models", "node", "code", "column", "row", "reversion", "types"})
+_OTHER_WORDS = frozenset(
+    {
+        "model",
+        "models",
+        "node",
+        "code",
+        "column",
+        "row",
+        "reversion",
+        "types",
+        "published",
+        "publisher",
+        "form",
+        "formatted",
+    }
+)
 _NEAR = 0.8
 _SCD: dict[str, ScdType] = {"scd1": 1, "scd2": 2}
 _BY_KEYS = ("merge", "delete+insert", *_SCD)
@@ -100,6 +117,9 @@ class TableConfig(Layout):
     schema: str
     table: str
     location: str | None = None
+    lake: str | None = None
+    format: FormatName | None = None
+    publish: str = "each"
     engine: EngineName | None = None
     mode: str | None = None
     merge_keys: tuple[str, ...] = ()
@@ -116,7 +136,32 @@ class TableConfig(Layout):
 
     @property
     def name(self) -> str:
-        return f"{self.schema}.{self.table}"
+        return ".".join(part for part in (self.lake, self.schema, self.table) if part)
+
+    def refuse_of_other_format(self, found: str, what: str) -> None:
+        """Raise for what a table in a lake of some format cannot be: InvalidConfig for another format, UnsupportedFeature for the rest."""
+        if self.format is not None and self.format != found:
+            raise InvalidConfig(
+                f"{what}: metadata 'format' is {self.format!r}, and its lake is of format {found}: the format belongs to a lake, not to a table. Name "
+                f"a lake of format {self.format} in metadata 'lake' (DuckrunResource: lakes), or leave 'format' out."
+            )
+        if found != DUCKLAKE:
+            if self.publish == "together":
+                raise UnsupportedFeature(
+                    f"{what}: metadata 'publish' is 'together', and its lake is of format {found}, where each table has a log of its own, so that no "
+                    "commit spans several. A lake of format ducklake has such commits."
+                )
+            return
+        delta = next((name for name in self.table_properties if name.lower().startswith("delta.")), None)
+        for key, said in (
+            ("location", "the catalog says where a table's files lie" if self.location else None),
+            ("cluster_by", "liquid clustering is Delta's, use 'sort_by'" if self.cluster_by else None),
+            ("table_properties", f"{delta} is a property of Delta tables, leave it out" if delta else None),
+        ):
+            if said is not None:
+                raise UnsupportedFeature(
+                    f"{what}: metadata {key!r} does not go with a lake of format ducklake: {said}."
+                )
 
     def partition_column(self, dimension: str | None = None) -> str | None:
         """The column that holds the partition, or that dimension of it; None if the metadata does not say."""
@@ -398,6 +443,9 @@ _PARSERS: dict[str, Callable[[Any, str], Any]] = {
     "schema": text,
     "table": text,
     "location": text,
+    "lake": text,
+    "format": partial(one_of, allowed=FORMATS),
+    "publish": partial(one_of, allowed=PUBLISH),
     "engine": partial(one_of, allowed=ENGINES),
     "mode": partial(one_of, allowed=MODES),
     "merge_keys": names,

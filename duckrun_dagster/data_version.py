@@ -15,6 +15,7 @@ from duckrun.values.snapshot import Snapshot
 from duckrun_dagster.metadata import key_finder
 from duckrun_dagster.partitions.partitions import PartitionSlice
 
+_ROWS_CHANGED = ("files_added", "files_removed", "files_marked", "rows_inserted", "rows_updated", "rows_deleted")
 Touches = Callable[[FileChange], bool]
 
 
@@ -35,7 +36,7 @@ def data_version(
     column. ``known`` is the data version of an earlier look: it stays until a commit after it changes rows, also when the
     log that would tell is cleaned up by now. ``log`` is the commits from the newest back, for who has read them already.
     """
-    if commit is not None and (commit.files_added or commit.files_removed or commit.files_marked):
+    if commit is not None and any(getattr(commit, figure) for figure in _ROWS_CHANGED):
         return f"{snapshot.table_id}@{commit.version}"
     touches = _touching(snapshot, partition, column)
     since = _version_of(known, snapshot)

@@ -21,6 +21,8 @@ from dagster import (
     TimeWindowPartitionsDefinition,
 )
 
+from duckrun.lake.lake import Lake
+from duckrun.values.lake_format import DUCKLAKE
 from duckrun.values.partition_values import typed
 from duckrun.values.rows import Commit, counted_rows
 from duckrun.values.snapshot import Snapshot, TableRef
@@ -97,10 +99,23 @@ def _statistics(snapshot: Snapshot) -> MetadataValue | None:
 
 def name_metadata(ref: TableRef) -> Metadata:
     """The table's name and address; the same from the IO manager and from dbt, so the UI knows the storage is one."""
+    if ref.format == DUCKLAKE:  # whose tables have no folders
+        return {"dagster/table_name": str(ref), "dagster/storage_kind": DUCKLAKE}
     return {
         "dagster/table_name": str(ref),
         "dagster/uri": ref.url,
         "dagster/storage_kind": "deltalake",
+    }
+
+
+def lake_metadata(lake: Lake, snapshot: Snapshot) -> Metadata:
+    """What only a lake with a catalog has: the number of its snapshot, which is the table's version, and where both lie."""
+    if not lake.format.transacts:
+        return {}
+    return {
+        "snapshot_id": snapshot.version,
+        "catalog": lake.address,
+        "location": MetadataValue.path(f"{lake.root}/data"),
     }
 
 

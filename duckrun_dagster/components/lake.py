@@ -11,6 +11,7 @@ from pydantic import Field
 from duckrun_dagster.components.scaffold import ScaffoldParams, scaffolder
 from duckrun_dagster.io_managers import DeltaIOManager
 from duckrun_dagster.resources import DuckrunResource, SparkResource
+from duckrun_dagster.resources.lake_config import FORM
 from duckrun_dagster.table_defaults import TableDefaults
 
 
@@ -30,7 +31,8 @@ class LakeScaffoldParams(ScaffoldParams):
 class DuckrunLakeComponent(TableDefaults, dg.Component, dg.Model, dg.Resolvable):
     """A lake: resources ``duckrun``, ``io_manager`` and, with ``spark``, ``spark``.
 
-    What DeltaIOManager takes as defaults of assets (``mode``, ``table_properties``, …) are attributes too.
+    What DeltaIOManager takes as defaults of assets (``mode``, ``table_properties``, …) are attributes too. Write the password of a
+    ``catalog`` as ``{{ env.NAME }}``.
 
     Example::
 
@@ -47,6 +49,11 @@ class DuckrunLakeComponent(TableDefaults, dg.Component, dg.Model, dg.Resolvable)
     target: str | None = None
     lake_schema: str | None = Field(default=None, alias="schema")
     storage_options: dict[str, str] = Field(default_factory=dict)
+    format: str | None = None
+    catalog: str | None = None
+    inline_rows: int | None = None
+    encrypted: bool | None = None
+    lakes: dict[str, dict[str, Any]] = Field(default_factory=dict)
     memory_fraction: float | None = None
     memory_limit: str | None = None
     engine: str = "duckdb"
@@ -55,7 +62,16 @@ class DuckrunLakeComponent(TableDefaults, dg.Component, dg.Model, dg.Resolvable)
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """The resources. A relative ``project_dir`` is relative to the file that names it."""
-        as_they_are = ("root_path", "profile", "target", "storage_options", "memory_fraction", "memory_limit")
+        as_they_are = (
+            "root_path",
+            "profile",
+            "target",
+            "storage_options",
+            "memory_fraction",
+            "memory_limit",
+            "lakes",
+            *FORM,
+        )
         lake = DuckrunResource(
             project_dir=_beside(self.project_dir, context),
             profiles_dir=_beside(self.profiles_dir, context),

@@ -85,7 +85,7 @@ def _begun(step: Any, asked: Mapping[str, ChangesInput], managers: type[DeltaIOM
     what = f"Asset {key.to_user_string()}"
     layer = step.job_def.asset_layer
     config = _config(key, layer.get(key).metadata, manager)
-    ref = table_of(manager.duckrun.lake(), config)
+    ref = table_of(manager.duckrun.lake(config.lake), config)
     name = consumer_name(key, partitions)
     upstreams: dict[str, Upstream] = {}
     tables = {}
@@ -99,9 +99,10 @@ def _begun(step: Any, asked: Mapping[str, ChangesInput], managers: type[DeltaIOM
         source = getattr(step.resources, chosen)
         if not isinstance(source, managers):
             raise InvalidConfig(f"{what}: input {each!r} asks for changes, and its IO manager is no DeltaIOManager.")
-        lake = source.duckrun.lake()
+        read = _config(upstream, layer.get(upstream).metadata, source)
+        lake = source.duckrun.lake(read.lake)
         session = source.duckrun.step_session(step, "duckdb", source.spark)
-        table = table_of(lake, _config(upstream, layer.get(upstream).metadata, source))
+        table = table_of(lake, read)
         if isinstance(lake.definition(table), ViewDefinition):
             raise InvalidConfig(
                 f"{what}: input {each!r} asks for the changes of {table}, and {table} is a view, which has no versions and so"
@@ -111,7 +112,7 @@ def _begun(step: Any, asked: Mapping[str, ChangesInput], managers: type[DeltaIOM
         upstreams[tables[each]] = Upstream(
             lake.format, session.snapshot(table), None if lake.read_only else lake.storage
         )
-    lake = manager.duckrun.lake()
+    lake = manager.duckrun.lake(config.lake)
     lake.ensure_writable(ref)
     refresh = [word.strip() for word in step.dagster_run.tags.get(FULL_REFRESH, "").split(",")]
     begun = Cursor(lake.format, lake.storage, ref, name).begin(

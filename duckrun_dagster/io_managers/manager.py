@@ -93,7 +93,7 @@ class DeltaIOManager(TableDefaults, ConfigurableIOManager):
     @property
     def default_schema(self) -> str:
         """The schema of an asset whose key is one part."""
-        return self.schema_ or self.duckrun.lake().default_schema
+        return self.schema_ or self.duckrun.default_schema
 
     def handlers(self) -> Sequence[TypeHandler[Any]]:
         """Handlers of types that this IO manager does not know by itself; a subclass names its own, which come first."""
@@ -137,7 +137,7 @@ class DeltaIOManager(TableDefaults, ConfigurableIOManager):
             returned = type_name(type(obj))
             handler = handler_of(type(obj), self.handlers(), f"{what} returned a {returned}; it")
             engine = self._writing_engine(config, handler, what)
-            lake = self.duckrun.lake()
+            lake = self._lake_of(config, what)
             ref = table_of(lake, config)
             with _naming("DuckrunResource"):
                 lake.ensure_writable(ref)
@@ -174,7 +174,7 @@ class DeltaIOManager(TableDefaults, ConfigurableIOManager):
 
     def _pass(self, context: OutputContext, consumer: Consumer) -> None:
         """Nothing is to be written: a consumer that has read on commits how far."""
-        step, lake = step_of(context), self.duckrun.lake()
+        step, lake = step_of(context), self.duckrun.lake(consumer.output.catalog)
         context.add_output_metadata(consumer.metadata())
         if consumer.begun.idle or not lake.exists(consumer.output):
             context.log.info(f"{consumer.name}: nothing has changed since its last commit, so nothing is written.")
@@ -196,10 +196,12 @@ class DeltaIOManager(TableDefaults, ConfigurableIOManager):
     ) -> None:
         """The commit as metadata of the materialization, and as its data version."""
         step = step_of(context)
-        snapshot = session.lake.snapshot(ref, commit.version)  # which knows it already
+        lake = session.lakes.of(ref)
+        snapshot = lake.snapshot(ref, commit.version)  # which knows it already
         values = {
             **meta.commit_metadata(commit),
             **meta.table_metadata(snapshot, meta.declared_descriptions(context.definition_metadata or {})),
+            **meta.lake_metadata(lake, snapshot),
         }
         if partitions is not None:
             counts = meta.partition_row_counts(snapshot, partitions, config.partition_column())
@@ -221,7 +223,7 @@ class DeltaIOManager(TableDefaults, ConfigurableIOManager):
                 context.log.debug(f"No preview of table {ref}: {error}")
         if step is not None and context.has_asset_key and not step.has_data_version(context.asset_key):
             column = config.partition_column()
-            version = data_version(self.duckrun.lake(), snapshot, commit=commit, partition=partitions, column=column)
+            version = data_version(lake, snapshot, commit=commit, partition=partitions, column=column)
             step.set_data_version(context.asset_key, DataVersion(version))
         context.add_output_metadata(values)
         context.log.info(
@@ -257,7 +259,7 @@ class DeltaIOManager(TableDefaults, ConfigurableIOManager):
             handler = handler_of(asked.as_type, self.handlers(), what)
             engine = handler.engine or "duckdb"
             self._check_spark(engine, f"{what} is a PySpark DataFrame")
-            lake = self.duckrun.lake()
+            lake = self._lake_of(config, what)
             ref = table_of(lake, config)
             partitions = read_partitions(context)
             none_wanted = (
@@ -333,6 +335,12 @@ class DeltaIOManager(TableDefaults, ConfigurableIOManager):
         return handler.from_scan(replace(scan, partitions=predicate(some)), asked.as_type)
 
     # -- the parts
+
+    def _lake_of(self, config: TableConfig, what: str) -> Lake:
+        """The lake of a table. Raises InvalidConfig, UnsupportedFeature for words of another format than the lake's."""
+        lake = self.duckrun.lake(config.lake)
+        config.refuse_of_other_format(lake.format.name, what)
+        return lake
 
     def _writing_engine(self, config: TableConfig, handler: TypeHandler[Any], what: str) -> EngineName:
         if handler.engine == "spark":

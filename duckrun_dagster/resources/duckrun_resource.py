@@ -9,15 +9,17 @@ from pydantic import Field, PrivateAttr
 
 from duckrun.errors import DuckrunError, InvalidConfig
 from duckrun.lake.lake import Lake
-from duckrun.run.memory import parse_bytes
+from duckrun.lake.lakes import Lakes
+from duckrun.run.memory import Arbiter, parse_bytes
 from duckrun.run.pins import Pins
-from duckrun.session import Session, connect
-from duckrun.storage.storage import refuse_credentials
+from duckrun.session import Session
+from duckrun.values.lake_format import LakeFormat
 from duckrun.values.rows import EngineName
 from duckrun_dagster.launch import configured_by_field
-from duckrun_dagster.resources.hidden import HidesSecrets, hide, written
+from duckrun_dagster.resources.hidden import HidesSecrets, written
+from duckrun_dagster.resources.lake_config import FORM, LakeConfig, form_of, hidden, settings_of
 from duckrun_dagster.resources.profile import LakeSettings, lake_of_profile
-from duckrun_dagster.resources.run_worker import share_of_step
+from duckrun_dagster.resources.run_worker import refuse_several_processes, share_of_step
 from duckrun_dagster.resources.spark_resource import SparkResource
 from duckrun_dagster.resources.steps import close_run, sessions_of
 
@@ -25,11 +27,14 @@ from duckrun_dagster.resources.steps import close_run, sessions_of
 class DuckrunResource(HidesSecrets):
     """A lake, from its own arguments or from the dbt profile that names it; nothing is opened before it is used.
 
-    Secrets in ``storage_options`` are not shown in Dagster's pages; ``EnvVar`` keeps them out of the code too.
+    Secrets in ``storage_options``, and the password of a ``catalog``, are not shown in Dagster's pages; ``EnvVar`` keeps them out of the
+    code too. ``format``, ``catalog``, ``inline_rows`` and ``encrypted`` are those of ``duckrun.connect()``; ``lakes`` are others, which
+    assets name by the metadata ``lake``.
 
     Example::
 
         DuckrunResource(root_path="lake/")
+        DuckrunResource(root_path="lake/", format="ducklake", catalog=EnvVar("CATALOG"))
         DuckrunResource(root_path="s3://bucket/lake", storage_options={"AWS_SECRET_ACCESS_KEY": EnvVar("SECRET")})
         DuckrunResource(project_dir="dbt/", target="prod")
     """
@@ -43,6 +48,16 @@ class DuckrunResource(HidesSecrets):
         default=None, alias="schema", description="The default schema; main, if nothing names one."
     )
     storage_options: dict[str, str] = Field(default_factory=dict, description="Credentials, in delta_rs's names.")
+    format: str | None = Field(default=None, description="delta, if nothing names one, or ducklake.")
+    catalog: str | None = Field(
+        default=None,
+        description="Of ducklake: sqlite:<file> (catalog.sqlite in the root), postgres:<dsn>, duckdb:<file>.",
+    )
+    inline_rows: int | None = Field(
+        default=None, description="Of ducklake: up to how many rows of an insert lie in the catalog."
+    )
+    encrypted: bool | None = Field(default=None, description="Of ducklake: whether a new lake's files are encrypted.")
+    lakes: dict[str, LakeConfig] = Field(default_factory=dict, description="Other lakes, by the names that assets use.")
     memory_fraction: float | None = Field(
         default=None,
         description="A step process's part of the machine and of memory_limit, 0 to 1; if not given, one by the processes "
@@ -52,25 +67,54 @@ class DuckrunResource(HidesSecrets):
         default=None, description="At most this much memory, such as 4GB, for all step processes of a run together."
     )
 
-    _lake: Lake | None = PrivateAttr(default=None)
+    _lakes: Lakes | None = PrivateAttr(default=None)
 
     def __init__(self, **values: Any) -> None:
-        if isinstance(values.get("root_path"), str):
-            refuse_credentials(values["root_path"])  # while the code is loaded, before a page shows them
-        safe, secrets = hide(values.get("storage_options") or {})
-        if secrets:
-            values["storage_options"] = safe
+        values, secrets = hidden(values)
         super().__init__(**values)
         self._secrets = secrets
         configured_by_field(self)
 
     # -- what users call
 
-    def lake(self) -> Lake:
-        """The lake: names, listing, snapshots. Raises InvalidConfig if it is configured nowhere or wrongly."""
-        if self._lake is None:
-            self._lake = self._settings().lake()
-        return self._lake
+    def lake(self, name: str | None = None) -> Lake:
+        """The lake, or the one of ``lakes`` that has a name: names, listing, snapshots.
+
+        Raises InvalidConfig if it is configured nowhere or wrongly, TableNotFound for a name that no lake has.
+        """
+        lakes = self.opened()
+        if any(lake.format.transacts for lake in lakes):
+            lakes = self._of_step(_current_step(), lakes)
+        return lakes.own if name is None else lakes.named(name, f"metadata 'lake' is {name!r}")
+
+    @property
+    def default_schema(self) -> str:
+        """The schema of names that have none."""
+        return self.opened().own.default_schema
+
+    def opened(self) -> Lakes:
+        """The lake with the others, as this resource has them itself."""
+        if self._lakes is None:
+            self._lakes = self._settings().opened()
+        return self._lakes
+
+    def formats(self) -> dict[str | None, LakeFormat]:
+        """The format of the lake (None) and of each of the others, as far as it is known while definitions load."""
+        if self.root_path is None and not self._is_known():
+            return {}
+        named = {name: config for name, config in self.lakes.items() if not _is_open(config)}
+        found: dict[str | None, LakeFormat] = {
+            name: settings_of(name, config, self._secrets).form for name, config in named.items()
+        }
+        if self.root_path is not None:
+            return found if _is_open(self) else {None: form_of(self, self._secrets), **found}
+        settings = self._settings()
+        return {None: settings.form, **{name: each.form for name, each in settings.lakes.items()}}
+
+    def _is_known(self) -> bool:
+        """Whether the profile that names the lake is known while definitions load."""
+        decides = (self.project_dir, self.profile, self.target, self.profiles_dir)
+        return self.project_dir is not None and not any(isinstance(each, EnvVar) for each in decides)
 
     def address(self) -> tuple[str | None, str]:
         """The root and the default schema, while definitions load: a root that an EnvVar decides is not known yet, and None;
@@ -107,26 +151,28 @@ class DuckrunResource(HidesSecrets):
         pins: Pins | None = None,
     ) -> Session:
         """The session of a step on an engine; a new one where there is no step."""
-        lake = self.lake()
-        step = None if step_context is None else sessions_of(step_context, lake)
-        if step is not None and engine in step.sessions:
-            return step.sessions[engine]
         settings = self._settings()
+        step = None
+        if step_context is not None:
+            self._of_step(step_context, self.opened())
+            step = sessions_of(step_context, self.opened())
+            if engine in step.sessions:
+                return step.sessions[engine]
+        lakes = settings.opened() if step is None else step.lakes
         fraction = self.memory_fraction
         if fraction is None and step_context is not None:
             fraction = share_of_step(step_context)
         limit = self.memory_limit or settings.memory_limit
         if engine == "spark" and (spark is None or isinstance(spark, SparkResource)):
-            spark = (spark or SparkResource()).session(lake.storage)
-        session = connect(
-            settings.root_path,
-            schema=lake.default_schema,
+            spark = (spark or SparkResource()).session(lakes.own.storage)
+        own, *others = lakes
+        session = Session(
+            own,
             engine=engine,
-            storage_options=settings.storage_options,
             spark=None if isinstance(spark, SparkResource) else spark,
-            memory_limit=None if limit is None else int(parse_bytes(limit) * (fraction or 1)),
-            memory_fraction=fraction,
+            arbiter=Arbiter(None if limit is None else int(parse_bytes(limit) * (fraction or 1)), fraction),
             pins=pins if step is None else step.pins,
+            lakes=Lakes(own, others),
         )
         if step is not None:
             step.sessions[engine] = session
@@ -137,6 +183,13 @@ class DuckrunResource(HidesSecrets):
 
     # -- how it is put together
 
+    def _of_step(self, step_context: Any | None, own: Lakes) -> Lakes:
+        """The lakes that a step shares, of this resource's own where it is the first; those outside of a step."""
+        if step_context is None:
+            return own
+        refuse_several_processes(step_context, own)
+        return sessions_of(step_context, own).lakes
+
     def _settings(self) -> LakeSettings:
         """The lake's address, from the arguments, else from the profile. Raises InvalidConfig naming this resource."""
         if self.root_path and self.project_dir:
@@ -144,8 +197,13 @@ class DuckrunResource(HidesSecrets):
                 "DuckrunResource: root_path and project_dir both name a lake. Leave root_path out to take the profile's."
             )
         options = written(self.storage_options, self._secrets)
+        try:
+            others = {name: settings_of(name, config, self._secrets) for name, config in self.lakes.items()}
+            form = form_of(self, self._secrets)
+        except InvalidConfig as error:
+            raise InvalidConfig(f"DuckrunResource: {error}") from error
         if self.root_path:
-            return LakeSettings(self.root_path, self.schema_, options, self.memory_limit)
+            return LakeSettings(self.root_path, self.schema_, options, self.memory_limit, form, lakes=others)
         if not self.project_dir:
             raise InvalidConfig(
                 "DuckrunResource: root_path is not set. Set root_path to a folder or a URL (s3://bucket/lake), "
@@ -160,7 +218,14 @@ class DuckrunResource(HidesSecrets):
             schema=self.schema_ or found.schema,
             storage_options={**found.storage_options, **options},
             memory_limit=self.memory_limit or found.memory_limit,
+            form=found.form if all(getattr(self, word) is None for word in FORM) else form,
+            lakes={**found.lakes, **others},
         )
+
+
+def _is_open(config: Any) -> bool:
+    """Whether an EnvVar decides in which format a lake is."""
+    return any(isinstance(getattr(config, word), EnvVar) for word in FORM)
 
 
 def _current_step() -> Any | None:

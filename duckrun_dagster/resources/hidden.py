@@ -8,6 +8,8 @@ from typing import Any, Self, cast
 from dagster import ConfigurableResource, EnvVar
 from pydantic import PrivateAttr
 
+from duckrun.values.lake_format import CatalogAddress
+
 HIDDEN = "********"
 _OF_KEYS = ("secret", "key", "token", "password", "sas", "credential")
 _OF_VALUES = ("secret", "token=", "password")
@@ -30,6 +32,14 @@ def hide(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
 def written(options: Mapping[str, str], secrets: Mapping[str, str]) -> dict[str, str]:
     """Options as they were written, from those that Dagster shows and what hide() kept."""
     return {key: secrets.get(key, value) if value == HIDDEN else value for key, value in options.items()}
+
+
+def shown_catalog(text: Any) -> Any:
+    """The address of a catalog as Dagster may show it: without its password. Raises InvalidConfig for no address."""
+    if not isinstance(text, str) or isinstance(text, EnvVar):
+        return text
+    address = CatalogAddress.parse(text)
+    return text if address.is_file or address.redacted(text) == text else str(address)
 
 
 class HidesSecrets(ConfigurableResource):

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from duckrun.errors import InvalidConfig
+from duckrun.lake.catalogued import open_lake
 from duckrun.lake.lake import Lake
+from duckrun.lake.lakes import Lakes, refuse_name
+from duckrun.values.lake_format import DELTA_LAKE, LakeFormat
 
 
 class NoLake(InvalidConfig):
@@ -17,15 +21,32 @@ class NoLake(InvalidConfig):
 
 @dataclass(frozen=True)
 class LakeSettings:
-    """Where a lake is and how to get in."""
+    """Where a lake is, how to get in, and what its tables are; ``lakes`` are others, by their names."""
 
     root_path: str
     schema: str | None = None
     storage_options: dict[str, str] = field(default_factory=dict, repr=False)
     memory_limit: str | None = None
+    form: LakeFormat = DELTA_LAKE
+    read_only: bool = False
+    lakes: Mapping[str, LakeSettings] = field(default_factory=dict)
 
-    def lake(self) -> Lake:
-        return Lake(self.root_path, schema=self.schema or "main", storage_options=self.storage_options)
+    def lake(self, name: str | None = None) -> Lake:
+        """The lake alone; ``name`` is that by which a session attaches it."""
+        return open_lake(
+            self.root_path,
+            schema=self.schema or "main",
+            storage_options=self.storage_options,
+            read_only=self.read_only,
+            name=name,
+            form=self.form,
+        )
+
+    def opened(self) -> Lakes:
+        """The lake with the others; nothing is read. Raises InvalidConfig for a name that no lake can have."""
+        for name in self.lakes:
+            refuse_name(name)
+        return Lakes(self.lake(), [other.lake(name) for name, other in self.lakes.items()])
 
 
 def lake_of_profile(
@@ -52,17 +73,37 @@ def lake_of_profile(
         raise InvalidConfig(
             f"{shown} in {where} has no root_path. Set it to a folder or to an s3://, az:// or gs:// URL."
         )
-    root = str(root)
-    if "://" not in root and not Path(root).expanduser().is_absolute():
-        root = str(project / root)
-    options = values.get("storage_options") or {}
     limit = values.get("memory_limit")
     return LakeSettings(
-        root_path=root,
+        **_place(values, project, f"{shown} in {where}"),
         schema=values.get("schema"),
-        storage_options={str(k): str(v) for k, v in options.items()},
         memory_limit=None if limit is None else str(limit),
+        lakes={
+            str(name): LakeSettings(
+                **_place(other, project, f"{shown} in {where}, lakes: {name}"),
+                read_only=bool(other.get("read_only")),
+            )
+            for name, other in (values.get("lakes") or {}).items()
+            if other.get("root_path")
+        },
     )
+
+
+def _place(values: Mapping[str, Any], project: Path, what: str) -> dict[str, Any]:
+    """Where a lake of a profile is and what its tables are; relative paths are relative to the project. Raises InvalidConfig."""
+    root = str(values["root_path"])
+    if "://" not in root and not Path(root).expanduser().is_absolute():
+        root = str(project / root)
+    kind, _, file = str(values.get("catalog") or "").partition(":")
+    catalog = values.get("catalog")
+    if kind.lower() in ("sqlite", "duckdb") and file and not Path(file).expanduser().is_absolute():
+        catalog = f"{kind}:{project / file}"
+    try:
+        form = LakeFormat.from_mapping({**values, "catalog": catalog})
+    except InvalidConfig as error:
+        raise InvalidConfig(f"{what}: {error}") from error
+    options = values.get("storage_options") or {}
+    return {"root_path": root, "storage_options": {str(k): str(v) for k, v in options.items()}, "form": form}
 
 
 def _profiles_dir(project: Path, chosen: str | os.PathLike[str] | None) -> Path:

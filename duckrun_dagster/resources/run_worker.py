@@ -11,6 +11,11 @@ from typing import Any
 
 from dagster import DagsterEventType, DagsterInstance
 
+from duckrun.errors import InvalidConfig
+from duckrun.lake.lakes import Lakes
+
+FOR_SEVERAL = "name a catalog in SQLite (sqlite:<file>) or PostgreSQL (postgres:<dsn>)"
+
 
 @dataclass(frozen=True)
 class Worker:
@@ -42,6 +47,19 @@ def worker_of_run(instance: DagsterInstance | None, run_id: str) -> Worker | Non
         steps = len(ast.literal_eval(str(metadata["step_keys"].value)))
         return Worker(process, steps, several_processes=process != os.getpid())
     return None
+
+
+def refuse_several_processes(step_context: Any, lakes: Lakes) -> None:
+    """Raise InvalidConfig for a step in a process of its own on a lake whose catalog only one process may have open."""
+    lake = next((lake for lake in lakes if lake.for_one_process), None)
+    if lake is None:
+        return
+    worker = worker_of_run(step_context.instance, step_context.run_id)
+    if worker is not None and worker.several_processes:
+        raise InvalidConfig(
+            f"Lake {lake.root} has its catalog in a DuckDB file, which one process may have open, and this run has a process for each step. Run "
+            f"its steps in one (executor_def=in_process_executor), or {FOR_SEVERAL}."
+        )
 
 
 def share_of_step(step_context: Any) -> float:

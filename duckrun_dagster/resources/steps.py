@@ -10,7 +10,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from duckrun.lake.lake import Lake
+from duckrun.lake.lakes import Lakes
 from duckrun.run.pins import Pins
 from duckrun.session import Session
 from duckrun.values.rows import EngineName
@@ -26,8 +26,9 @@ class StepId(NamedTuple):
 
 @dataclass
 class StepSessions:
-    """One session an engine, all with the same pins."""
+    """One session an engine, all with the same pins and on the same lakes."""
 
+    lakes: Lakes
     pins: Pins
     sessions: dict[EngineName, Session] = field(default_factory=dict)
 
@@ -41,8 +42,8 @@ _lock = threading.Lock()
 _steps: dict[tuple[StepId, str], StepSessions] = {}
 
 
-def sessions_of(step_context: Any, lake: Lake) -> StepSessions:
-    """What the step of a context of Dagster's shares on one lake.
+def sessions_of(step_context: Any, lakes: Lakes) -> StepSessions:
+    """What the step of a context of Dagster's shares on one lake; ``lakes`` are used where this is the first call of it.
 
     Closes what earlier steps of its run left open in this process.
     """
@@ -50,7 +51,7 @@ def sessions_of(step_context: Any, lake: Lake) -> StepSessions:
     with _lock:
         for key in [key for key in _steps if key[0].run_id == step.run_id and key[0] != step]:
             _steps.pop(key).close()
-        return _steps.setdefault((step, lake.root), StepSessions(Pins(lake.snapshot, advice=_AGAIN)))
+        return _steps.setdefault((step, lakes.own.root), StepSessions(lakes, Pins(lakes.snapshot, advice=_AGAIN)))
 
 
 def close_run(run_id: str | None) -> None:

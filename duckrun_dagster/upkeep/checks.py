@@ -112,8 +112,9 @@ def table_checks(
     def check(context: AssetCheckExecutionContext) -> Iterator[AssetCheckResult]:
         resource: DuckrunResource = getattr(context.resources, resource_key)
         spark = getattr(context.resources, "spark", None) if engine == "spark" else None
-        lake = resource.lake()
-        ref = table_of(lake, parse_table(key, metadata or {}, default_schema=lake.default_schema))
+        config = parse_table(key, metadata or {}, default_schema=resource.default_schema)
+        lake = resource.lake(config.lake)
+        ref = table_of(lake, config)
         session = resource.session(engine, spark=spark)
         selected = {each.name for each in context.selected_asset_check_keys}
         snapshot = session.snapshot(ref)  # all checks look at one version
@@ -137,7 +138,8 @@ def _counted(checks: TableChecks, session: Session, snapshot: Snapshot, selected
             f"Checks of {checks.key.to_user_string()}: table {snapshot.ref} has no column {', '.join(missing)}; it has "
             f"{', '.join(snapshot.schema.names)}."
         )
-    table = quote_identifier(snapshot.ref.schema, snapshot.ref.name)
+    ref = snapshot.ref
+    table = quote_identifier(*(part for part in (ref.catalog, ref.schema, ref.name) if part))
     counts = {ROWS: "count(*)"}
     for column in checks.not_null:
         null = f"CASE WHEN {quote_identifier(column)} IS NULL THEN 1 ELSE 0 END"

@@ -142,9 +142,8 @@ def _asset(table: MaintainedTable, name: str, group_name: str, resource_key: str
     def maintain(context: AssetExecutionContext, config: MaintenanceConfig) -> MaterializeResult:
         resource: DuckrunResource = getattr(context.resources, resource_key)
         spark = getattr(context.resources, "spark", None) if table.engine == "spark" else None
-        lake = resource.lake()
         own = {"location": table.location} if table.location else {}
-        ref = table_of(lake, parse_table(table.key, own, default_schema=lake.default_schema))
+        ref = table_of(resource.lake(), parse_table(table.key, own, default_schema=resource.default_schema))
         session = resource.session(table.engine, spark=spark)  # the step's own, which it closes
         results = [session.execute(ref, spec) for spec in table.specs(dry_run=config.dry_run)]
         return MaterializeResult(metadata=_metadata(session, ref, results, dry_run=config.dry_run))

@@ -56,9 +56,8 @@ def observable_table(
     )
     def observe(context: OpExecutionContext) -> Any:
         resource: DuckrunResource = getattr(context.resources, resource_key)
-        lake = resource.lake()
-        config = parse_table(asset_key, described, default_schema=lake.default_schema)
-        return observed(lake, asset_key, config, context.instance, partitions_def)
+        config = parse_table(asset_key, described, default_schema=resource.default_schema)
+        return observed(resource.lake(config.lake), asset_key, config, context.instance, partitions_def)
 
     assert isinstance(observe, SourceAsset)
     return observe
@@ -78,7 +77,11 @@ def observed(
         known = _last(instance, asset_key, None)
         return ObserveResult(
             data_version=DataVersion(data_version(lake, snapshot, known=known)),
-            metadata={**meta.table_metadata(snapshot), "version": snapshot.version},
+            metadata={
+                **meta.table_metadata(snapshot),
+                "version": snapshot.version,
+                **meta.lake_metadata(lake, snapshot),
+            },
         )
     column, log = config.partition_column(), LogBackwards(lake, snapshot)
     return DataVersionsByPartition(

@@ -25,6 +25,7 @@ from dagster import (
 
 from duckrun.changes.cursors import Cursor, Upstream
 from duckrun.errors import InvalidConfig, TableNotFound, VersionNotReadable
+from duckrun.lake.lake import Lake, TableRef
 from duckrun.values.cursors import Range
 from duckrun_dagster.config import parse_changes, parse_table, table_of
 from duckrun_dagster.data_version import changes_rows
@@ -56,18 +57,18 @@ def unseen_changes(asset: AssetsDefinition, manager: DeltaIOManager, metadata_of
         raise InvalidConfig(
             f"Asset {name} has a cursor for each of its partitions: run it by its partitions, with AutomationCondition.eager() or a schedule."
         )
-    lake = manager.duckrun.lake()
 
-    def table(key: AssetKey) -> Any:
+    def table(key: AssetKey) -> tuple[Lake, TableRef]:
         config = parse_table(
             key, metadata_of(key), default_schema=manager.default_schema, defaults=manager.table_defaults()
         )
-        return table_of(lake, config)
+        lake = manager.duckrun.lake(config.lake)
+        return lake, table_of(lake, config)
 
-    output, refs = table(asset.key), {key: table(key) for key in upstreams}
+    (own, output), tables = table(asset.key), {str(ref): (lake, ref) for lake, ref in map(table, upstreams)}
     try:
-        found = {str(ref): Upstream(lake.format, lake.snapshot(ref)) for ref in refs.values()}
-        begun = Cursor(lake.format, lake.storage, output, consumer_name(asset.key)).begin(found, note=False)
+        found = {name: Upstream(lake.format, lake.snapshot(ref)) for name, (lake, ref) in tables.items()}
+        begun = Cursor(own.format, own.storage, output, consumer_name(asset.key)).begin(found, note=False)
     except TableNotFound:
         return {}
     except VersionNotReadable as error:
@@ -75,18 +76,19 @@ def unseen_changes(asset: AssetsDefinition, manager: DeltaIOManager, metadata_of
         return {}
     if begun.whole:
         return dict(begun.ranges)
-    by_name = {str(ref): ref for ref in refs.values()}
     return {
         name: each
         for name, each in begun.ranges.items()
-        if any(
-            record is None or changes_rows(record)
-            for record in (
-                lake.format.record(by_name[name], version)
-                for version in range(each.from_version + 1, found[name].snapshot.version + 1)
-            )
-        )
+        if _has_other_rows(*tables[name], each.from_version, found[name].snapshot.version)
     }
+
+
+def _has_other_rows(lake: Lake, ref: TableRef, after: int, to: int) -> bool:
+    """Whether a commit after a version, up to another one, changed rows; one that the log does not hold may have."""
+    if lake.format.transacts:  # most of its versions are those of other tables
+        return any(each.version <= to and changes_rows(each) for each in lake.format.records_after(ref, after))
+    records = (lake.format.record(ref, version) for version in range(after + 1, to + 1))
+    return any(record is None or changes_rows(record) for record in records)
 
 
 class UnseenChanges(AutomationCondition):

@@ -40,6 +40,14 @@ class CatalogLake(Lake):
 
     format: DuckLakeFormat
 
+    @property
+    def address(self) -> str:
+        return str(self.format.catalog.address)
+
+    @property
+    def for_one_process(self) -> bool:
+        return self.format.catalog.address.kind == "duckdb"
+
     # -- names
 
     def _ref(self, schema: str, name: str, definition: NameDefinition | None) -> TableRef:

@@ -79,6 +79,16 @@ class Lake:
         """The name by which a session has attached this lake."""
         self.format: Format = format_of(self.storage, form, read_only=read_only)
 
+    @property
+    def address(self) -> str:
+        """Where tables are looked up, without a password: the root, or the catalog of a lake that has one."""
+        return self.root
+
+    @property
+    def for_one_process(self) -> bool:
+        """Whether only one process at a time may have the lake open."""
+        return False
+
     def __repr__(self) -> str:
         return f"Lake({self.root!r})"
 

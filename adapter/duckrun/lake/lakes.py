@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +22,15 @@ OWN_CATALOGS = ("lake", "memory")
 _RESERVED = {*OWN_CATALOGS, "system", "temp", "main", "delta", "parquet", "csv", "json", "spark_catalog"}
 
 
+def refuse_name(name: str) -> None:
+    """Raise InvalidConfig for a name that no lake can have."""
+    if not name or name.startswith("_") or "." in name or name.lower() in _RESERVED:
+        raise InvalidConfig(
+            f"{name!r} cannot name a lake: a name is not empty, has no dots, does not start with an underscore, and "
+            f"is none of {', '.join(sorted(_RESERVED))}."
+        )
+
+
 @dataclass(frozen=True)
 class Located:
     """What a name stands for: a table of a lake, there or not, or a persisted ``view``."""
@@ -38,9 +47,9 @@ class Located:
 class Lakes:
     """Names to (lake, table), over all lakes of a session. Names of lakes are the same in any case, as SQL's are."""
 
-    def __init__(self, own: Lake) -> None:
+    def __init__(self, own: Lake, attached: Iterable[Lake] = ()) -> None:
         self.own = own
-        self._attached: dict[str, Lake] = {}
+        self._attached: dict[str, Lake] = {str(lake.name).lower(): lake for lake in attached}
         self.lake, self.schema = own, own.default_schema
         """Where a name lies that says neither lake nor schema."""
 
@@ -65,11 +74,7 @@ class Lakes:
             raise InvalidConfig(
                 f"A lake is attached as {name!r} already, {self._attached[key].root}; detach it, or choose another name."
             )
-        if not name or name.startswith("_") or "." in name or key in _RESERVED:
-            raise InvalidConfig(
-                f"{name!r} cannot name a lake: a name is not empty, has no dots, does not start with an underscore, and "
-                f"is none of {', '.join(sorted(_RESERVED))}."
-            )
+        refuse_name(name)
         if key in {schema.lower() for schema in (*self.own.schemas(), self.own.default_schema)}:
             raise InvalidConfig(
                 f"{name!r} is a schema of lake {self.own.root}, so {name}.x would mean two things; attach {os.fspath(root)} "

@@ -32,7 +32,7 @@ class TableScan:
 
     @property
     def is_view(self) -> bool:
-        return isinstance(self.session.lake.definition(self.ref), ViewDefinition)
+        return isinstance(self.session.lakes.of(self.ref).definition(self.ref), ViewDefinition)
 
     @property
     def spec(self) -> ReadSpec:
@@ -50,7 +50,8 @@ class TableScan:
             raise InvalidConfig(f"{self.ref} is a view, which has no versions: leave out 'version' and 'timestamp'.")
         columns = "*" if spec.columns is None else ", ".join(quote_identifier(column) for column in spec.columns)
         where = "" if spec.predicate is None else f" WHERE {spec.predicate}"
-        return self.session.sql(f"SELECT {columns} FROM {quote_identifier(self.ref.schema, self.ref.name)}{where}")
+        name = [part for part in (self.ref.catalog, self.ref.schema, self.ref.name) if part]
+        return self.session.sql(f"SELECT {columns} FROM {quote_identifier(*name)}{where}")
 
     def one_column(self, as_type: str) -> Frame:
         """The rows, for a type that holds one column. Raises InvalidConfig where there are more."""

@@ -62,7 +62,7 @@ def _dataset(scan: TableScan) -> ds.Dataset:
     """The table's files, filtered by the scan's predicate, which prunes them too."""
     snapshot = scan.snapshot("pyarrow.dataset.Dataset")
     scan.session.reading(snapshot, scan.spec)
-    dataset = scan.session.lake.format.arrow_dataset(snapshot)
+    dataset = scan.session.lakes.of(scan.ref).format.arrow_dataset(snapshot)
     if scan.spec.predicate is not None:
         dataset = dataset.filter(arrow_predicate(scan.spec.predicate, dataset.schema))
     if scan.spec.columns is None:

@@ -56,7 +56,7 @@ class DeltaTableHandler(TypeHandler[Any]):
     def from_scan(self, scan: TableScan, as_type: type) -> Any:
         snapshot = scan.whole("deltalake.DeltaTable")
         scan.session.reading(snapshot, scan.spec)
-        return scan.session.lake.format.handle(snapshot.ref, snapshot.version)
+        return scan.session.lakes.of(scan.ref).format.handle(snapshot.ref, snapshot.version)
 
     def is_handle(self, as_type: type) -> bool:
         return True
