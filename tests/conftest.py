@@ -19,7 +19,15 @@ os.environ.setdefault(
     "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Djdk.lang.Process.launchMechanism=VFORK",
 )
 
-pytest_plugins = ["tests.drawing", "tests.figures", "tests.fixtures_azure", "tests.fixtures_s3", "tests.fixtures_spark"]
+pytest_plugins = [
+    "tests.drawing",
+    "tests.figures",
+    "tests.fixtures_azure",
+    "tests.fixtures_mysql",
+    "tests.fixtures_postgres",
+    "tests.fixtures_s3",
+    "tests.fixtures_spark",
+]
 
 
 # The markers of the long suites (LONG in the Makefile).

@@ -7,10 +7,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Self, get_args
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pydantic import SecretStr
 
-from duckrun.errors import InvalidConfig
+from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.values.nearest import did_you_mean
 
 FormatName = Literal["delta", "ducklake"]
@@ -18,8 +19,12 @@ FORMATS: tuple[FormatName, ...] = get_args(FormatName)
 DUCKLAKE: FormatName = "ducklake"
 TABLES = "_duckrun/tables"
 """Below the root of a lake with a catalog, the folder for what is noted beside a table. No data lies there."""
-CatalogKind = Literal["sqlite", "postgres", "duckdb", "mysql"]
+CatalogKind = Literal["sqlite", "postgres", "duckdb"]
 CATALOGS: tuple[CatalogKind, ...] = get_args(CatalogKind)
+_NO_MYSQL = (
+    "DuckLake cannot keep its catalog in MySQL or MariaDB: the second write to a table fails, since DuckDB's mysql scanner does not carry out the UPDATE of the "
+    "table's statistics ('Unsupported operator type HASH_JOIN in UPDATE statement', duckdb 1.5.5 on MariaDB 10.11). Write sqlite:<file> or postgres:<dsn>."
+)
 _PASSWORD = re.compile(r"(password|passwd|pwd)\s*=\s*('(?:[^'\\]|\\.)*'|\S+)", re.IGNORECASE)
 _IN_URL = re.compile(r"(://[^:/@\s]*:)([^@\s]+)(@)")
 
@@ -38,15 +43,17 @@ class CatalogAddress:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The address in ``kind:place``. Raises InvalidConfig, which shows no password."""
+        """The address in ``kind:place``. Raises InvalidConfig, UnsupportedFeature, which show no password."""
         kind, colon, place = text.partition(":")
         if kind.lower() == "postgresql":
             kind, place = "postgres", (text if place.startswith("//") else place)
+        if kind.lower() in ("mysql", "mariadb"):
+            raise UnsupportedFeature(f"catalog: {_NO_MYSQL}")
         if not colon or kind.lower() not in CATALOGS or not place.strip():
             shown = f"{kind!r}" if colon else "it"
             raise InvalidConfig(
-                f"catalog: {shown} names no database that can hold a catalog; write sqlite:<file>, postgres:<dsn>, duckdb:<file> or "
-                f"mysql:<dsn>.{did_you_mean(kind, CATALOGS) if colon else ''}"
+                f"catalog: {shown} names no database that can hold a catalog; write sqlite:<file>, postgres:<dsn> or "
+                f"duckdb:<file>.{did_you_mean(kind, CATALOGS) if colon else ''}"
             )
         if kind.lower() in ("sqlite", "duckdb"):
             place = os.path.abspath(os.path.expanduser(place))
@@ -56,6 +63,17 @@ class CatalogAddress:
     def place(self) -> str:
         """The file, or the connection string with its password: for the database alone."""
         return self.secret.get_secret_value()
+
+    @property
+    def dsn(self) -> str:
+        """The connection string without its password, as ``key=value``; the file of a catalog in one."""
+        return self.place if self.is_file else _PASSWORD.sub("", _by_keys(self.place)).strip()
+
+    @property
+    def password(self) -> str | None:
+        """The password in the connection string, if there is one."""
+        found = None if self.is_file else _PASSWORD.search(_by_keys(self.place))
+        return None if found is None else _unquoted(found[2])
 
     @property
     def is_file(self) -> bool:
@@ -70,12 +88,38 @@ class CatalogAddress:
 
     def _secrets(self) -> list[str]:
         found = [match[2].strip("'") for match in _PASSWORD.finditer(self.place)]
+        found += [_unquoted(match[2]) for match in _PASSWORD.finditer(self.place)]
+        found += [unquote(match[2]) for match in _IN_URL.finditer(self.place)]
         found += [match[2] for match in _IN_URL.finditer(self.place)]
         return sorted((secret for secret in found if secret), key=len, reverse=True)
 
     def __str__(self) -> str:
         """The address as it may be shown."""
         return f"{self.kind}:{self.place if self.is_file else self.redacted(self.place)}"
+
+
+def _by_keys(dsn: str) -> str:
+    """A connection string of PostgreSQL's, also one that is a URL, as ``key=value``."""
+    if "://" not in dsn:
+        return dsn
+    url = urlsplit(dsn)
+    found = {
+        "host": url.hostname,
+        "port": None if url.port is None else str(url.port),
+        "user": url.username,
+        "password": url.password,
+        "dbname": url.path.lstrip("/"),
+        **dict(parse_qsl(url.query)),
+    }
+    return " ".join(f"{key}={_quoted(unquote(value))}" for key, value in found.items() if value)
+
+
+def _quoted(value: str) -> str:
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _unquoted(value: str) -> str:
+    return re.sub(r"\\(.)", r"\1", value[1:-1] if value.startswith("'") else value)
 
 
 @dataclass(frozen=True)
@@ -91,7 +135,7 @@ class LakeFormat:
     name: FormatName = "delta"
     catalog: CatalogAddress | None = None
     inline_rows: int = 0
-    encrypted: bool = False
+    encrypted: bool | None = None
 
     @classmethod
     def of(
@@ -120,7 +164,7 @@ class LakeFormat:
         if text is not None and not isinstance(text, str):
             raise InvalidConfig(f"catalog is a {type(text).__name__}; write it as text, such as sqlite:<file>.")
         address = None if text is None else CatalogAddress.parse(text)
-        return cls(name, address, inline_rows or 0, bool(encrypted))  # type: ignore[arg-type]
+        return cls(name, address, inline_rows or 0, encrypted)  # type: ignore[arg-type]
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> Self:

@@ -5,30 +5,25 @@ Source: the DuckLake specification 1.0, Tables; and what was measured of duckdb 
 
 from __future__ import annotations
 
-import logging
 import threading
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import duckdb
-from filelock import FileLock, Timeout
 
 from duckrun.errors import InvalidConfig, ReadOnlyLake, StorageError
+from duckrun.formats.ducklake import locks
+from duckrun.formats.ducklake.trouble import FOR_SEVERAL, NoCatalog, gone, is_encrypted, not_encrypted, translated
 from duckrun.sql.names import quote_identifier, quote_literal
 from duckrun.storage.extensions import UNSIGNED, extension_path
 from duckrun.storage.storage import Storage
 from duckrun.values.lake_format import CatalogAddress, LakeFormat
 
-log = logging.getLogger(__name__)
-
-_SCANNERS = {"sqlite": "sqlite_scanner", "postgres": "postgres_scanner", "mysql": "mysql_scanner"}
-_AGAIN = 0.01
-"""Seconds between two tries for the lock of a catalog."""
-VERSIONS = ("1.0",)
-"""The versions of the catalog that this code knows."""
+_SCANNERS = {"sqlite": "sqlite_scanner", "postgres": "postgres_scanner"}
+MARK = "_duckrun/ducklake"
+"""The file below the root that says: the tables of this lake are DuckLake's, not Delta's."""
 APPLIED = "_duckrun.applied"
 """The lake's table that says which application transactions were committed."""
 
@@ -42,12 +37,16 @@ class Catalog:
     def __init__(self, storage: Storage, form: LakeFormat, *, read_only: bool = False) -> None:
         self.storage = storage
         self.address = form.catalog or self._default(storage)
-        self.encrypted, self.inline_rows, self.read_only = form.encrypted, form.inline_rows, read_only
+        self.inline_rows, self.read_only = form.inline_rows, read_only
+        self._asked_encrypted = form.encrypted
+        self.encrypted = bool(form.encrypted)
         self.data_path = f"{storage.root}/data/"
         self._lock = threading.RLock()
         self._own: duckdb.DuckDBPyConnection | None = None
         self._lent: list[duckdb.DuckDBPyConnection] = []
-        self._checked = False
+        self._attached: dict[int, tuple[duckdb.DuckDBPyConnection, set[str]]] = {}
+        self.seen = False
+        """Whether the catalog was there when this object looked."""
 
     @staticmethod
     def _default(storage: Storage) -> CatalogAddress:
@@ -85,11 +84,14 @@ class Catalog:
             return Path(self.address.place).is_file()
         try:
             self.cursor()
-        except StorageError as error:
-            if isinstance(error, _NoCatalog):
-                return False
-            raise
+        except NoCatalog:
+            return False
         return True
+
+    def refuse_gone(self) -> None:
+        """Raise StorageError for a catalog that was there and is not any more, as far as a look at the file tells."""
+        if self.seen and self.address.is_file and not Path(self.address.place).is_file():
+            raise gone(self)
 
     def lend(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Let an instance read the lake's tables. A catalog in a DuckDB file is that instance's alone from now on."""
@@ -97,31 +99,39 @@ class Catalog:
             if self.address.kind == "duckdb":
                 self._take_file()
             self.close()
+            self._forget_ended()
             self._lent.append(connection)
             if not self.address.is_file or self.is_there():
-                with suppress(_NoCatalog):
+                with suppress(NoCatalog):
                     self._attach(connection, 0)
+
+    def _forget_ended(self) -> None:
+        """Know no instance any more that is closed, or of which an error of DuckDB's own made an end."""
+        self._lent = [connection for connection in self._lent if _answers(connection)]
+        self._attached = {key: pair for key, pair in self._attached.items() if _answers(pair[0])}
 
     def _take_file(self) -> None:
         other = _embedded.get(self.address.place)
+        if other is not None and other is not self:
+            other.close()  # what only answers questions opens it again
         if other is not None and other is not self and other.in_use():
             raise StorageError(
                 f"The catalog {self.address} is open in this process by another session of lake {other.storage.root}: a DuckDB file is for one. "
-                f"Close that session; {_for_several()}."
+                f"Close that session first. {FOR_SEVERAL}."
             )
         _embedded[self.address.place] = self
 
     def in_use(self) -> bool:
         """True while some instance has the catalog open."""
         with self._lock:
-            self._lent = [connection for connection in self._lent if _is_open(connection)]
+            self._forget_ended()
             return bool(self._lent) or self._own is not None
 
-    def ensure(self, epoch: int = 0, *, create: bool = False) -> None:
+    def ensure(self, epoch: int | str = 0, *, create: bool = False) -> None:
         """Attach the catalog, made if it is to ``create`` it, wherever the lake is read."""
         with self._lock:
             self.cursor(create=create)
-            for connection in [each for each in self._lent if _is_open(each)]:
+            for connection in list(self._lent):
                 self._attach(connection, 0, create=create)
                 self._attach(connection, epoch)
 
@@ -131,6 +141,7 @@ class Catalog:
         """
         with self._lock:
             self._lent = [each for each in self._lent if _is_open(each)]
+            self.refuse_gone()
             if self._lent:
                 connection = self._lent[0]
             else:
@@ -159,65 +170,127 @@ class Catalog:
             connection.execute(statement)
         return connection
 
+    def beside(self) -> tuple[duckdb.DuckDBPyConnection, str]:
+        """A cursor, and the name under which it has the server of the catalog beside the lake: for what is no question to the lake."""
+        with self._lock:
+            self._lent = [each for each in self._lent if _is_open(each)]
+            connection = self._lent[0] if self._lent else (self._own or self._opened())
+            if not self._lent:
+                self._own = connection
+            name = f"beside {self.storage.root}"
+            names = self._names_on(connection)
+            if name not in names:
+                self._keep_secret(connection)
+                with self.errors("attach"):
+                    connection.cursor().execute(
+                        f"ATTACH {quote_literal(self.address.dsn)} AS {quote_identifier(name)} (TYPE {self.address.kind}{self._by_secret('SECRET')})"
+                    )
+                names.add(name)
+            return connection.cursor(), name
+
     def attach_for(self, connection: duckdb.DuckDBPyConnection, name: str) -> None:
         """Attach the catalog once more, for one transaction, which sees each type as it is now."""
-        self._attach(connection, name, create=True)
+        self._attach_as(connection.cursor(), self.alias(name))
 
     def detach(self, connection: duckdb.DuckDBPyConnection, name: str) -> None:
         """Take such an attachment away."""
         with suppress(duckdb.Error):
             connection.cursor().execute(f"DETACH {quote_identifier(self.alias(name))}")
 
+    def _names_on(self, connection: duckdb.DuckDBPyConnection) -> set[str]:
+        """What this object has attached in an instance."""
+        return self._attached.setdefault(id(connection), (connection, set()))[1]
+
     def _attach(self, connection: duckdb.DuckDBPyConnection, epoch: int | str, *, create: bool = False) -> None:
-        cursor, name = connection.cursor(), self.alias(epoch)
-        if cursor.execute("SELECT 1 FROM duckdb_databases() WHERE database_name = ?", [name]).fetchone():
+        """Attach the catalog in an instance, where it is not yet. Raises NoCatalog where there is none, which is made if it is to ``create`` it."""
+        name, names = self.alias(epoch), self._names_on(connection)
+        if name in names:
             return
-        if create:
-            self._refuse_strangers()
+        cursor = connection.cursor()
+        try:
+            self._attach_as(cursor, name)
+        except NoCatalog:
+            if not create or self.read_only:
+                raise
+            with locks.locked(self, ".new"):
+                try:
+                    self._attach_as(cursor, name)  # another process has made it meanwhile
+                except NoCatalog:
+                    self._refuse_strangers()
+                    self._attach_as(cursor, name, create=True)
+                    self.storage.put(MARK, f"{self.address}\n".encode())
+        self._check(cursor, name)
+        names.add(name)
+
+    def _attach_as(self, cursor: duckdb.DuckDBPyConnection, name: str, *, create: bool = False) -> None:
+        if self.address.is_file and not create and not Path(self.address.place).is_file():
+            self.refuse_gone()
+            raise NoCatalog(f"There is no catalog {self.address} of lake {self.storage.root}: it was not made yet.")
+        self._keep_secret(cursor)
         # A commit that meets another writer's is never repeated by DuckLake itself: what it was computed from would not be looked at again.
         cursor.execute("SET GLOBAL ducklake_max_retry_count = 0")
         options = [f"DATA_PATH {quote_literal(self.data_path)}", f"DATA_INLINING_ROW_LIMIT {self.inline_rows}"]
-        options.append(f"CREATE_IF_NOT_EXISTS {str(create and not self.read_only).lower()}")
-        options.append("AUTOMATIC_MIGRATION false")
+        options += [f"CREATE_IF_NOT_EXISTS {str(create).lower()}", "AUTOMATIC_MIGRATION false"]
         if self.address.kind == "sqlite":
             # In SQLite's default mode one commit that fails locks the instance for good.
             options += ["META_JOURNAL_MODE 'WAL'", "META_BUSY_TIMEOUT 30000"]
         options += ["READ_ONLY"] if self.read_only else []
-        options += ["ENCRYPTED"] if self.encrypted and create else []
-        place = self.address.place if self.address.kind == "duckdb" else f"{self.address.kind}:{self.address.place}"
-        statement = f"ATTACH {quote_literal(f'ducklake:{place}')} AS {quote_identifier(name)} ({', '.join(options)})"
+        options += ["ENCRYPTED"] if create and self.encrypted else []
+        place = self.address.place if self.address.kind == "duckdb" else f"{self.address.kind}:{self.address.dsn}"
+        statement = f"ATTACH {quote_literal(f'ducklake:{place}')} AS {quote_identifier(name)} ({', '.join(options)}{self._by_secret('META_SECRET')})"
         with self.errors("attach"):
             cursor.execute(statement)
-        if not self._checked:
-            self._check(cursor)
+
+    @property
+    def _secret(self) -> str:
+        return f"duckrun catalog of {self.storage.root}"
+
+    def _by_secret(self, option: str) -> str:
+        return "" if self.address.password is None else f", {option} {quote_literal(self._secret)}"
+
+    def _keep_secret(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        """Give an instance the password as a secret of DuckDB's, which shows it nowhere; a path of what is attached can be read."""
+        if self.address.password is not None:
+            with self.errors("secret"):
+                cursor.execute(
+                    f"CREATE OR REPLACE TEMPORARY SECRET {quote_identifier(self._secret)} (TYPE {self.address.kind}, PASSWORD {quote_literal(self.address.password)})"
+                )
 
     def _refuse_strangers(self) -> None:
-        """Raise StorageError where a new lake's data folder holds files: they would be taken for this lake's, and removed as orphans."""
-        if not self.address.is_file or Path(self.address.place).is_file():
-            return
-        found = next(iter(self.storage.keys(f"{self.storage.root}/data")), None)
+        """Raise StorageError where a new lake's data folder holds files: they would be taken for this lake's, and removed as orphans; and where
+        its root is one of Delta tables.
+        """
+        root = self.storage.root
+        found = next(iter(self.storage.keys(f"{root}/data")), None)
         if found is not None:
             raise StorageError(
-                f"Lake {self.storage.root} cannot be made: {self.data_path} holds files, such as {found['path']}, and a DuckLake takes each Parquet "
+                f"Lake {root} cannot be made: {self.data_path} holds files, such as {found['path']}, and a DuckLake takes each Parquet "
                 "file there for its own. Move them, or choose another root."
             )
-        if any(self.storage.keys(self.storage.root, "_delta_log")):
-            raise StorageError(f"{self.storage.root} is a Delta table, not the root of a lake.")
-        Path(self.address.place).parent.mkdir(parents=True, exist_ok=True)
+        table = delta_table_in(self.storage)
+        if table is not None:
+            raise StorageError(
+                f"Lake {root} is one of Delta tables, such as {table or 'the root itself'}, and no DuckLake: open it with format: delta, or choose another root. "
+                "Nothing was written."
+            )
+        if self.address.is_file:
+            Path(self.address.place).parent.mkdir(parents=True, exist_ok=True)
 
-    def _check(self, cursor: duckdb.DuckDBPyConnection) -> None:
+    def _check(self, cursor: duckdb.DuckDBPyConnection, name: str) -> None:
+        """Look at what a catalog says of itself, which has just been attached. Raises InvalidConfig."""
+        if self.seen:
+            return
         found = dict(
             cursor.execute(f"SELECT key, value FROM {self.meta('ducklake_metadata')} WHERE scope IS NULL").fetchall()
         )
-        if found.get("version") not in VERSIONS:
-            raise StorageError(
-                f"The catalog {self.address} is of DuckLake version {found.get('version')}, and this knows {', '.join(VERSIONS)}: "
-                "open it with a newer duckrun."
-            )
-        if found.get("encrypted", "false").lower() == "true":
+        encrypted = found.get("encrypted", "false").lower() == "true"
+        if self._asked_encrypted is not None and encrypted != self._asked_encrypted:
+            cursor.execute(f"DETACH {quote_identifier(name)}")
+            raise is_encrypted(self) if encrypted else not_encrypted(self)
+        if encrypted:
             self.encrypted = True
             cursor.execute(f"LOAD {quote_literal(extension_path('httpfs').as_posix())}")
-        self._checked = True
+        self.seen = True
 
     # -- questions and errors
 
@@ -227,13 +300,25 @@ class Catalog:
 
     def ask(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """The rows of a query over the catalog; none where there is no catalog yet."""
+        self.refuse_gone()
         if self.address.is_file and not self.is_there():
             return []
-        with self.errors("query"):
-            try:
-                return self.cursor().execute(sql, list(values)).fetchall()
-            except _NoCatalog:
-                return []
+        try:
+            return self._asked(sql, values)
+        except NoCatalog:
+            return []
+
+    def _asked(self, sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+        for last in (False, True):
+            with self.errors("query"):
+                try:
+                    return self.cursor().execute(sql, list(values)).fetchall()
+                except duckdb.FatalException:
+                    if last:
+                        raise
+                    with self._lock:
+                        self._forget_ended()
+        raise AssertionError("the last attempt returns or raises")
 
     @contextmanager
     def errors(self, what: str) -> Iterator[None]:
@@ -241,106 +326,48 @@ class Catalog:
         try:
             yield
         except duckdb.Error as error:
-            text = self.address.redacted(error)
-            if "explicitly disabled" in text or "does not exist - and creating" in text:
-                raise _NoCatalog(
-                    f"There is no catalog {self.address} of lake {self.storage.root}: it is gone, or was not made yet."
-                ) from None
-            if "does not match existing data path" in text:
-                raise StorageError(
-                    f"The catalog {self.address} is of another lake: {text.splitlines()[0]} Open that lake by its root, or "
-                    "name another catalog."
-                ) from None
-            if "ncryption" in text and "ncrypted" in text:
-                raise InvalidConfig(f"Lake {self.storage.root}: {text.splitlines()[0]}") from None
-            if self.address.kind == "duckdb" and ("lock" in text.lower() or "already attached" in text.lower()):
-                raise StorageError(
-                    f"The catalog {self.address} is held by another process: a DuckDB file is for one process. {_for_several()}. ({text.splitlines()[0]})"
-                ) from None
-            raise StorageError(f"Catalog {self.address} of lake {self.storage.root}, {what}: {text}") from None
+            raise translated(self, error, what) from None
 
     # -- the lock
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the lock of all writers of this lake: of the operating system beside a file, of the server for any other. Whoever dies lets go of it."""
+        """Hold the lock of all writers of this lake. Raises ReadOnlyLake."""
         if self.read_only:
             raise ReadOnlyLake(f"Lake {self.storage.root} is open read-only.")
-        if self.address.is_file:
-            with self._file_lock():
-                yield
-            return
-        self.ensure(create=True)
-        holder = self.cursor(create=True)
-        holder.execute("BEGIN TRANSACTION")
-        try:
-            with self.errors("lock"):
-                holder.execute(self._server_lock())
+        self.refuse_gone()
+        with locks.locked(self):
             yield
-        finally:
-            with suppress(duckdb.Error):
-                holder.execute(self._server_unlock())
-            with suppress(duckdb.Error):
-                holder.execute("ROLLBACK")
-            holder.close()
-
-    def _server_lock(self) -> str:
-        database = quote_literal(f"__ducklake_metadata_{self.alias()}")
-        if self.address.kind == "postgres":
-            key = zlib.crc32(f"duckrun {self.data_path}".encode())
-            return (
-                f"FROM postgres_query({database}, 'SELECT 1 AS held FROM (SELECT pg_advisory_xact_lock({key})) AS l')"
-            )
-        name = f"duckrun_{zlib.crc32(self.data_path.encode())}"
-        return f"FROM mysql_query({database}, 'SELECT GET_LOCK(''{name}'', 86400) AS held')"
-
-    def _server_unlock(self) -> str:
-        if self.address.kind == "postgres":
-            return "SELECT 1"
-        key = f"duckrun_{zlib.crc32(self.data_path.encode())}"
-        database = quote_literal(f"__ducklake_metadata_{self.alias()}")
-        return f"FROM mysql_query({database}, 'SELECT RELEASE_LOCK(''{key}'') AS freed')"
-
-    @contextmanager
-    def _file_lock(self) -> Iterator[None]:
-        path = Path(f"{self.address.place}.lock")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StorageError(f"Lake {self.storage.root} cannot be written: {error}") from error
-        lock = FileLock(str(path), thread_local=False)
-        waited = 0
-        while True:
-            try:
-                lock.acquire(timeout=30, poll_interval=_AGAIN)
-                break
-            except Timeout:
-                waited += 30
-                log.info("waiting for another writer of lake %s, %s s so far", self.storage.root, waited)
-            except PermissionError as error:
-                raise ReadOnlyLake(f"Lake {self.storage.root} cannot be written: no permission for {path}.") from error
-        try:
-            yield
-        finally:
-            lock.release()
 
     def close(self) -> None:
         """Close the instance that was opened for the catalog alone."""
         with self._lock:
             if self._own is not None:
+                self._attached.pop(id(self._own), None)
                 self._own.close()
                 self._own = None
 
 
-class _NoCatalog(StorageError):
-    """There is no catalog where one was looked for."""
-
-
-def _for_several() -> str:
-    return "For several processes or sessions name a catalog in SQLite (sqlite:<file>) or PostgreSQL (postgres:<dsn>)"
+def delta_table_in(storage: Storage) -> str | None:
+    """The first Delta table of a root, by its place below that, "" for the root itself; None where there is none."""
+    if storage.list_names("_delta_log") != ([], []):
+        return ""
+    for schema in storage.list_names("")[0]:
+        for table in storage.list_names(schema)[0]:
+            if storage.list_names(f"{schema}/{table}/_delta_log") != ([], []):
+                return f"{schema}/{table}"
+    return None
 
 
 def _is_open(connection: duckdb.DuckDBPyConnection) -> bool:
+    try:
+        connection.cursor().close()
+    except (duckdb.ConnectionException, duckdb.FatalException):
+        return False
+    return True
+
+
+def _answers(connection: duckdb.DuckDBPyConnection) -> bool:
     try:
         connection.cursor().execute("SELECT 1")
     except (duckdb.ConnectionException, duckdb.FatalException):

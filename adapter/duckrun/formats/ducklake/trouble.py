@@ -1,0 +1,93 @@
+"""DuckDB's errors about a catalog as this library's, which say what to do and show no password."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import duckdb
+
+from duckrun.errors import DuckrunError, InvalidConfig, StorageError
+
+if TYPE_CHECKING:
+    from duckrun.formats.ducklake.catalog import Catalog
+
+FOR_SEVERAL = (
+    "For several processes or sessions name a catalog in SQLite (sqlite:<file>) or PostgreSQL (postgres:<dsn>)"
+)
+
+
+class NoCatalog(StorageError):
+    """There is no catalog where one was looked for."""
+
+
+def gone(catalog: Catalog) -> StorageError:
+    """The error about a catalog that was there, and is not any more."""
+    return StorageError(
+        f"The catalog {catalog.address} of lake {catalog.storage.root} is gone: this session has used it, and it is not there any more. Put it back, from a "
+        "backup if need be: without it nobody knows which files are which table's."
+    )
+
+
+def translated(catalog: Catalog, error: duckdb.Error, what: str) -> DuckrunError:
+    """The error to raise for one of DuckDB's, about ``what`` was asked of a catalog."""
+    text, root = catalog.redacted(error), catalog.storage.root
+    first, low = text.splitlines()[0], text.lower()
+    if "explicitly disabled" in low or "does not exist - and creating" in low:
+        return (
+            gone(catalog)
+            if catalog.seen
+            else NoCatalog(f"There is no catalog {catalog.address} of lake {root}: it is gone, or was not made yet.")
+        )
+    if catalog.seen and "ducklake_" in low and ("does not exist" in low or "no such table" in low):
+        return gone(catalog)
+    if "does not match existing data path" in low:
+        return StorageError(
+            f"The catalog {catalog.address} is of another lake than {root}: {first} Open that lake by its root, or name another catalog."
+        )
+    if "version mismatch" in low:
+        found = text.partition("catalog version is ")[2].partition(",")[0] or "another"
+        return StorageError(
+            f"The catalog {catalog.address} of lake {root} is of DuckLake version {found}, which this version of DuckDB's extension does not know: open it with "
+            "the duckrun that made it, or a newer one. Nothing was changed."
+        )
+    if "requested an encrypted database" in low:
+        return not_encrypted(catalog)
+    if "password authentication failed" in low or "no password supplied" in low:
+        return StorageError(
+            f"The catalog {catalog.address} of lake {root} lets nobody in by that user and password: {_server_said(text)}. Look at both in its address."
+        )
+    if catalog.address.kind == "postgres" and 'fatal:  database "' in low:
+        return StorageError(
+            f"The catalog {catalog.address} of lake {root} names a database that is not there: {_server_said(text)}. Make it by CREATE DATABASE; "
+            "its tables are made by the first write."
+        )
+    if "unable to connect" in low:
+        return StorageError(
+            f"The catalog {catalog.address} of lake {root} cannot be reached: {_server_said(text)}. Is the server running, and the address right?"
+        )
+    if catalog.address.kind == "duckdb" and ("could not set lock" in low or "already attached" in low):
+        return StorageError(
+            f"The catalog {catalog.address} of lake {root} is held by another process or session: a DuckDB file is for one. {FOR_SEVERAL}. ({first})"
+        )
+    return StorageError(f"Catalog {catalog.address} of lake {root}, {what}: {text}")
+
+
+def not_encrypted(catalog: Catalog) -> InvalidConfig:
+    """The error about a lake that was made without encryption, and is opened with it."""
+    return InvalidConfig(
+        f"Lake {catalog.storage.root} is opened with encrypted: true, and its catalog {catalog.address} says that its files are not: a lake is encrypted from its "
+        "beginning, or never. Leave it out, or copy the tables to a new lake."
+    )
+
+
+def is_encrypted(catalog: Catalog) -> InvalidConfig:
+    """The error about the reverse."""
+    return InvalidConfig(
+        f"Lake {catalog.storage.root} is opened with encrypted: false, and its catalog {catalog.address} says that its files are encrypted: leave it out, or say true."
+    )
+
+
+def _server_said(text: str) -> str:
+    """What the server answered, without the address in front of it."""
+    said = text.partition("FATAL:")[2] or text.rpartition(" failed: ")[2] or text
+    return said.strip().splitlines()[0].strip().rstrip(".")
