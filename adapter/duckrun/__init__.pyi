@@ -63,3 +63,12 @@ from .values.tables import (
     UnsetProperties as UnsetProperties,
     VacuumSpec as VacuumSpec,
 )
+from .values.upkeep import (
+    CleanupSpec as CleanupSpec,
+    ExpireSpec as ExpireSpec,
+    FlushSpec as FlushSpec,
+    LakeCheckpointSpec as LakeCheckpointSpec,
+    MergeFilesSpec as MergeFilesSpec,
+    OrphansSpec as OrphansSpec,
+    RewriteSpec as RewriteSpec,
+)

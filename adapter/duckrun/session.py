@@ -35,6 +35,7 @@ from duckrun.statements.parse.parameters import Params
 from duckrun.statements.parse.tokens import StatementText
 from duckrun.statements.run import run
 from duckrun.table import Table
+from duckrun.upkeep import LakeUpkeep
 from duckrun.values.applying import ApplySpec, ScdType
 from duckrun.values.cursors import CursorTransaction
 from duckrun.values.lake_format import LakeFormat
@@ -101,7 +102,7 @@ def _refuse_unknown(engine: str) -> None:
         raise InvalidConfig(f"Unknown engine {engine!r}; the engines are {', '.join(_ENGINES)}.")
 
 
-class Session:
+class Session(LakeUpkeep):
     """One lake, one engine by default, and the versions that this session reads.
 
     Every statement reads each table at one version. A session follows the lake: a table is pinned again for each
@@ -314,7 +315,7 @@ class Session:
         Rows that were computed from the table itself never go on top of another writer's change of its rows: duckrun.SQL
         is computed again from what is there then, for any other source SourceOutdated (a CommitConflict) is raised.
         """
-        ref = self.ref(name)
+        ref = self.ref(name, to_write=True)
         if isinstance(spec, ApplySpec):
             return apply_changes(self, ref, spec, source, engine=engine)
         transaction = self._transaction(ref, given(spec, Spec, "spec", "execute()"))
@@ -449,14 +450,15 @@ class Session:
         """Give a frame or any tabular value a name that statements of this session can read."""
         self.engine.register(given(name, str, "name", "register()"), frame, self.reads_of(frame))
 
-    def ref(self, name: str | TableRef) -> TableRef:
-        """The table of a name: ``name``, ``schema.name`` or ``lake.schema.name``, whether it exists or not.
+    def ref(self, name: str | TableRef, *, to_write: bool = False) -> TableRef:
+        """The table of a name: ``name``, ``schema.name`` or ``lake.schema.name``, whether it exists or not. ``to_write`` is for a write, which
+        looks itself whether a table is still there that was.
 
         Raises InvalidConfig for a name that a view has.
         """
         if isinstance(name, TableRef):
             return name
-        found = self.lakes.locate(given(name, str, "name", "a table"))
+        found = self.lakes.locate(given(name, str, "name", "a table"), to_write=to_write)
         if found.view is not None:
             raise InvalidConfig(
                 f"{found.ref} is a view: read it by read.table() or sql(); it has no versions and takes no rows."
@@ -466,9 +468,9 @@ class Session:
     # -- several tables at once
 
     @contextmanager
-    def transaction(self) -> Iterator[Session]:
+    def transaction(self, lake: str | None = None) -> Iterator[Session]:
         """A block whose writes are one snapshot of the lake, or none: nobody sees one of them before all are there, and an error takes all
-        back. What it reads is of the moment at which it began, with its own writes.
+        back. What it reads is of the moment at which it began, with its own writes. ``lake`` names an attached one.
 
         Raises UnsupportedFeature for a lake of format delta, whose tables have a log each. Example::
 
@@ -477,22 +479,23 @@ class Session:
                 t.sql("update sales.totals set price = price + 2.5")
         """
         self.ensure_open()
-        form = self.lake.format
+        of = self.lake if lake is None else self.lakes.named(lake, "transaction()")
+        form = of.format
         if not form.transacts:
             raise UnsupportedFeature(
-                f"Lake {self.lake.root} is of format {form.name}: each table has a log of its own, so that no commit spans several. A lake of format "
+                f"Lake {of.root} is of format {form.name}: each table has a log of its own, so that no commit spans several. A lake of format "
                 "ducklake has such transactions."
             )
         if self.engine_name != "duckdb":
             raise UnsupportedFeature(
-                f"Lake {self.lake.root}: a transaction over several tables runs on engine duckdb, and this session's is {self.engine_name}."
+                f"Lake {of.root}: a transaction over several tables runs on engine duckdb, and this session's is {self.engine_name}."
             )
         engine = self._embedded
         with engine.on_one_cursor() as cursor, form.together_on(cursor) as work:
             yield self
         if self._pins is not None:
             for ref in work.written:
-                self._pins.moved(ref, self.lakes.snapshot(ref) if self.lake.exists(ref) else None)
+                self._pins.moved(ref, self.lakes.snapshot(ref) if of.exists(ref) else None)
 
     def snapshots(self, limit: int | None = None) -> list[dict[str, Any]]:
         """The snapshots of a DuckLake, newest first: snapshot_id, timestamp (ms since 1970), changes, author, commit_message, …

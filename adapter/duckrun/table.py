@@ -307,6 +307,18 @@ class Table:
         """
         return self.session.execute(self.ref, PurgeSpec())
 
+    def flush(self) -> MaintenanceResult:
+        """Write the rows of a DuckLake table that lie in the catalog into files. Raises UnsupportedFeature for a Delta table."""
+        return self.session.flush(self.ref)
+
+    def merge_files(self) -> MaintenanceResult:
+        """Make fewer, larger files of a DuckLake table's adjacent small ones; every version stays readable. Raises UnsupportedFeature for a Delta table."""
+        return self.session.merge_files(self.ref)
+
+    def rewrite_files(self, delete_threshold: float | None = None) -> MaintenanceResult:
+        """Write anew a DuckLake table's files of which more than a share of the rows is deleted. Raises UnsupportedFeature for a Delta table."""
+        return self.session.rewrite_files(self.ref, delete_threshold=delete_threshold)
+
     def checkpoint(self) -> MaintenanceResult:
         """Write a checkpoint of the newest version, from which readers start. Raises ReadOnlyLake."""
         return self.session.execute(self.ref, CheckpointSpec())

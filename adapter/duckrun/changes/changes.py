@@ -26,9 +26,9 @@ from duckrun.errors import (
     UnsupportedFeature,
     VersionNotReadable,
 )
-from duckrun.formats.format import Format
+from duckrun.formats.format import Format, StateReader
 from duckrun.sql.names import columns_of, fresh_name, quote_identifier, transpile
-from duckrun.values.changes import KINDS, ChangeKind, CommitChange, Identity, Source, Step, WeighedRead
+from duckrun.values.changes import KINDS, Between, ChangeKind, CommitChange, Identity, Source, Step, WeighedRead
 from duckrun.values.columns import holds
 from duckrun.values.snapshot import Snapshot, TableRef
 
@@ -72,6 +72,7 @@ class Changes:
         need not say which version would work.
         """
         self._form, self._ref, self._spec = form, ref, spec
+        self._reader = form.state_reader
         if spec.kind not in KINDS:
             raise InvalidConfig(
                 f"changes of table {ref}: unknown kind {spec.kind!r}; the kinds are {', '.join(KINDS)}."
@@ -82,7 +83,7 @@ class Changes:
             )
         self.to = self._last(newest)
         self.from_version = self._first()
-        self.to_version = self.to.version
+        self.to_version = self._end()
         if self.from_version > self.to_version and spec.to_version is None:
             raise VersionNotReadable(
                 f"changes of table {ref}: there is no version {self.from_version} to begin after; the newest is {self.to_version}."
@@ -94,6 +95,9 @@ class Changes:
         self.key = tuple(self._named(name, "key") for name in spec.key)
         self.columns = self._compared()
         self._refuse_added_names()
+        if self._reader is not None:
+            self._refuse_unreadable(self._reader)
+            return
         try:
             self._refuse_other_types()
             self._refuse_without_feed()
@@ -102,9 +106,23 @@ class Changes:
 
     def _last(self, newest: Snapshot | None) -> Snapshot:
         to = self._spec.to_version
+        if self._reader is not None and to is not None:
+            now = self._form.snapshot(self._ref)
+            at = self._reader.at_time(self._ref, to) if isinstance(to, str) else to
+            return now if 0 <= at < self._reader.begun(now) else self._form.snapshot(self._ref, at)
         if isinstance(to, str):
             return self._form.snapshot(self._ref, timestamp=to)
         return newest if newest is not None and to is None else self._form.snapshot(self._ref, to)
+
+    def _end(self) -> int:
+        """The version at which the range ends: of a lake any that it had, whether it changed the table or not."""
+        to = self._spec.to_version
+        if self._reader is None:
+            return self.to.version
+        if to is not None:
+            return self._reader.at_time(self._ref, to) if isinstance(to, str) else to
+        last = self._reader.read_at(self.to)
+        return self.from_version if self.to.version < self.from_version <= last else self.to.version
 
     def _first(self) -> int:
         spec = self._spec
@@ -118,6 +136,9 @@ class Changes:
                     f"changes of table {self._ref}: from_version is {spec.from_version}; -1 is before the first version."
                 )
             return spec.from_version
+        if self._reader is not None:
+            assert spec.from_timestamp is not None
+            return self._reader.at_time(self._ref, spec.from_timestamp)
         found = self._form.snapshot(self._ref, timestamp=spec.from_timestamp).version
         if spec.kind != "feed":
             return found
@@ -197,6 +218,15 @@ class Changes:
                         f"version {self.to.version}, so that its values cannot be compared. Begin at a later version, or leave it out by columns=."
                     )
 
+    def _refuse_unreadable(self, reader: StateReader) -> None:
+        """A version of the range that is gone: it says itself which one works."""
+        if self._is_empty:
+            return
+        first = reader.begun(self.to) if self._by_commits else self.to_version
+        reader.refuse_unreadable(
+            self._ref, first if self._before is None else self._before, self.to_version, each=self._by_commits
+        )
+
     def _refuse_without_feed(self) -> None:
         """A feed that was off somewhere in the range says nothing of that time."""
         if self._spec.kind != "feed" or self.from_version == self.to_version:
@@ -229,7 +259,7 @@ class Changes:
         """Whether the two states are compared, and not what the commits between changed: from the beginning, or where the log tells no more."""
         if self._by_commits:
             return False
-        if self.from_version == -1:
+        if self.from_version == -1 or self._reader is not None:
             return True
         try:
             return not self.commits and self.from_version < self.to_version
@@ -243,6 +273,8 @@ class Changes:
     @cached_property
     def _definitions(self) -> tuple[Snapshot, ...]:
         """The versions of the range, its beginning among them, at which the table's definition is another one."""
+        if self._reader is not None:
+            return ()
         versions = (
             set() if self._whole else {c.version for c in self.commits if c.redefines and c.version < self.to_version}
         )
@@ -266,7 +298,37 @@ class Changes:
         return {} if self._whole else {commit.version: self._source(commit) for commit in self.commits}
 
     def _source(self, commit: CommitChange) -> Source:
+        if self._reader is not None:
+            return "snapshots"
         return "row_tracking" if self.identity == "row_id" else commit.source
+
+    # -- the states, of a format that reads them itself
+
+    @property
+    def _before(self) -> int | None:
+        """The version of the lake before the range; None where it has no rows, since the table was not there."""
+        assert self._reader is not None
+        return None if self.from_version < self._reader.begun(self.to) else self.from_version
+
+    @property
+    def _is_empty(self) -> bool:
+        """Whether nothing can lie between the ends of the range."""
+        assert self._reader is not None
+        return self.from_version == self.to_version or self.to_version < self._reader.begun(self.to)
+
+    @cached_property
+    def _between(self) -> tuple[Between, ...]:
+        """The pairs of states whose differences are asked for."""
+        if self._reader is None or self._is_empty:
+            return ()
+        if not self._by_commits:
+            return (Between(self._before, self.to_version, self.to_version),)
+        begun = self._reader.begun(self.to)
+        return tuple(
+            Between(None if each.version <= begun else each.version - 1, each.version, each.version, each.timestamp)
+            for each in self.commits
+            if not each.moves
+        )
 
     # -- the files
 
@@ -355,6 +417,8 @@ class Changes:
             for s, f in zip(self._form.stored_schema(self.to), self.to.schema, strict=True)
             if f.name in self._read_columns
         ]
+        steps: Sequence[Step] = () if self._reader is not None else self.steps
+        times = {each.number: each.timestamp for each in (*steps, *self._between)}
         taken = [*self.to.schema.names, *(f.name for f in stored)]
         weight, step = (fresh_name(f"__duckrun_{name}", taken) for name in ("weight", "step"))
         row_id = fresh_name("__duckrun_row_id", taken) if self.identity == "row_id" else None
@@ -371,7 +435,7 @@ class Changes:
             schema=schema,
             stored=pa.schema(stored),
             partition_columns=self.to.partition_columns,
-            steps=self.steps,
+            steps=steps,
             weight=weight,
             step=step,
             fed=fed,
@@ -379,6 +443,10 @@ class Changes:
             stored_row_id=in_files[0] if in_files else None,
             same=same,
         )
+        if self._reader is not None:
+            states = self._reader.rows(self._between, self.to, [f.name for f in schema])
+            sql = self._reader.sql(self.to, states, weight=weight, step=step, row_id=row_id)
+            read = replace(read, states=states, sql=sql)
         predicate = self._predicate
         if row_id and self._new_from is not None:
             new = f"{quote_identifier(row_id)} >= {self._new_from}"
@@ -393,7 +461,7 @@ class Changes:
             fed=fed,
             predicate=predicate,
             commit_version=self._spec.commit_version,
-            times={step.number: step.timestamp for step in self.steps},
+            times=times,
         )
         query: Callable[[str], str] = partial(answer, question)
         return engine.weighed(read, query)
@@ -416,13 +484,13 @@ def with_row_ids(form: Format, snapshot: Snapshot, engine: Engine) -> LazyRows:
     if twins := [name for name in names if name.lower() in (ROW_ID, ROW_COMMIT)]:
         raise SchemaMismatch(f"Table {ref} has a column {twins[0]}, the name of one that row_ids adds.")
     weight, step = (fresh_name(f"__duckrun_{name}", names) for name in ("weight", "step"))
-    change = form.state_change(None, snapshot)
+    reader = form.state_reader
     read = WeighedRead(
         ref=ref,
         schema=snapshot.schema,
         stored=form.stored_schema(snapshot),
         partition_columns=snapshot.partition_columns,
-        steps=[step_of([change], partial(form.vector_rows, ref))],
+        steps=() if reader is not None else [step_of([form.state_change(None, snapshot)], partial(form.vector_rows, ref))],
         weight=weight,
         step=step,
         row_id=ROW_ID,
@@ -430,6 +498,10 @@ def with_row_ids(form: Format, snapshot: Snapshot, engine: Engine) -> LazyRows:
         row_commit=ROW_COMMIT,
         stored_row_commit=in_files[1],
     )
+    if reader is not None:
+        states = [reader.whole(snapshot)]
+        sql = reader.sql(snapshot, states, weight=weight, step=step, row_id=ROW_ID, row_commit=ROW_COMMIT)
+        read = replace(read, states=states, sql=sql)
     columns = ", ".join(quote_identifier(name) for name in (*names, ROW_ID, ROW_COMMIT))
     return engine.weighed(read, lambda rows: f"SELECT {columns} FROM {rows} AS weighed")
 

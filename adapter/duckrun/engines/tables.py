@@ -9,12 +9,14 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from duckrun.engines.engine import Engine
-from duckrun.errors import CommitConflict, DuckrunError, SchemaMismatch
+from duckrun.errors import CommitConflict, DuckrunError, SchemaMismatch, UnsupportedFeature
 from duckrun.formats.format import NewCommit
 from duckrun.run.consumers import stranded
+from duckrun.run.lake_upkeep import maintain
 from duckrun.run.transaction import Transaction
 from duckrun.values.rows import Commit, WriterName, counted_rows
 from duckrun.values.snapshot import Snapshot
@@ -31,6 +33,7 @@ from duckrun.values.tables import (
     TableSpec,
     VacuumSpec,
 )
+from duckrun.values.upkeep import MergeFilesSpec, RewriteSpec
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +69,7 @@ class TableJob:
                 case ConvertSpec():
                     return self._convert(spec)
                 case OptimizeSpec() | PurgeSpec():
-                    return self._optimize(spec)
+                    return self._of_lake(spec) if self.form.transacts else self._optimize(spec)
                 case VacuumSpec() | CheckpointSpec() | CleanupLogSpec():
                     return self._keep(spec)
 
@@ -140,6 +143,17 @@ class TableJob:
         return self.transaction.run(attempt, mode=spec.mode, engine=self.engine.name, over_files=True)
 
     # -- keeping it in order
+
+    def _of_lake(self, spec: OptimizeSpec | PurgeSpec) -> MaintenanceResult:
+        """OPTIMIZE and purge in DuckLake's words: merge, and rewrite of every file with deleted rows; either flushes first."""
+        if spec.predicate is not None:
+            raise UnsupportedFeature("WHERE goes with OPTIMIZE of Delta tables; DuckLake chooses the files itself")
+        if isinstance(spec, OptimizeSpec) and spec.z_order_by:
+            raise UnsupportedFeature("DuckLake has no z-order: sort_by keeps rows that are near in the same files")
+        if isinstance(spec, OptimizeSpec) and spec.target_file_size is not None:
+            raise UnsupportedFeature("the size of a DuckLake table's files is a property of it: target_file_size in a write")
+        asked = MergeFilesSpec() if isinstance(spec, OptimizeSpec) else RewriteSpec(0.0)
+        return replace(maintain(self.lake, asked, self.ref), mode=spec.mode)
 
     def _optimize(self, spec: OptimizeSpec | PurgeSpec) -> MaintenanceResult:
         before: list[Snapshot] = []

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from duckrun.errors import InvalidConfig
-from duckrun.values.changes import CommitChange
+from duckrun.values.changes import Between, CommitChange, StateRows
 from duckrun.values.cursors import Counter
 from duckrun.values.rows import (
     AppTransaction,
@@ -26,6 +26,7 @@ from duckrun.values.rows import (
 )
 from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun.values.tables import AlterSpec, ConvertSpec, CreateSpec, TableSpec, VacuumSpec
+from duckrun.values.upkeep import UpkeepSpec
 
 if TYPE_CHECKING:
     import duckdb
@@ -48,6 +49,10 @@ a location, a version and what tells this one from others of its number. None wh
 
 class CommitTaken(Exception):
     """The version that a commit wanted was taken by another writer."""
+
+
+class Behind(CommitTaken):
+    """What a commit was to begin from was not the newest version; nothing was computed from it yet."""
 
 
 # -- what a commit is to do, and what one did
@@ -239,6 +244,44 @@ def below_retention(snapshot: Snapshot, spec: VacuumSpec) -> InvalidConfig:
     )
 
 
+class StateReader(Protocol):
+    """The states of a lake's tables, for a format whose files alone do not say what a table held: it reads the rows of each itself."""
+
+    def begun(self, snapshot: Snapshot) -> int:
+        """The first version of the lake that has the table; before it there is none, which is no error."""
+
+    def read_at(self, snapshot: Snapshot) -> int:
+        """The version of the lake at which a snapshot was read; its own may be an older one, which reads the same."""
+
+    def at_time(self, ref: TableRef, timestamp: str) -> int:
+        """The newest version of the lake at or before a time (ISO 8601), whether it has the table or not."""
+
+    def refuse_unreadable(self, ref: TableRef, after: int, to: int, *, each: bool) -> None:
+        """Raise VersionNotReadable, with the oldest beginning that works, where a version that a range needs is gone: its ends, or
+        ``each`` one in it.
+        """
+
+    def rows(self, steps: Sequence[Between], to: Snapshot, columns: Sequence[str]) -> Sequence[StateRows]:
+        """What to read so that the rows of each step sum up to its difference, in the columns and types of ``to``. No data file is opened."""
+
+    def whole(self, snapshot: Snapshot) -> StateRows:
+        """All rows of a version, each of which counts once."""
+
+    def sql(
+        self,
+        to: Snapshot,
+        states: Sequence[StateRows],
+        *,
+        weight: str,
+        step: str,
+        row_id: str | None = None,
+        row_commit: str | None = None,
+    ) -> str | None:
+        """The rows as DuckDB's SQL behind FROM, with how often each counts, in which step, and if asked its id and the version that wrote it;
+        None where there is nothing to read.
+        """
+
+
 # -- the seam
 
 
@@ -253,6 +296,10 @@ class Format(Protocol):
     """Where in a table's folder the files of its change feed lie."""
     transacts: bool
     """Whether rows are written by statements within a transaction of the format's own, and not as files that a commit shows."""
+
+    @property
+    def state_reader(self) -> StateReader | None:
+        """What reads the states of tables for change queries; None where files and commits say what changed."""
 
     # -- DuckDB instances
 
@@ -316,11 +363,22 @@ class Format(Protocol):
 
     # -- several tables at once, for a format that ``transacts``
 
-    def together_on(self, cursor: duckdb.DuckDBPyConnection) -> AbstractContextManager[Any]:
-        """One transaction over several tables, on a cursor on which all that the lake is asked meanwhile runs."""
+    def together_on(self, cursor: duckdb.DuckDBPyConnection, database: str | None = None) -> AbstractContextManager[Any]:
+        """One transaction over several tables, on a cursor on which all that the lake is asked meanwhile runs; the lake is that ``database``
+        of DuckDB's meanwhile, where one is given.
+        """
 
     def snapshots(self, limit: int | None = None) -> list[dict[str, Any]]:
         """The snapshots of the lake, newest first."""
+
+    def maintain(self, spec: UpkeepSpec, ref: TableRef | None, needed_from: int | None) -> Any:
+        """Keep the lake, or a table of it, in order; snapshots from ``needed_from`` on stay."""
+
+    def set_inline_rows(self, rows: int, ref: TableRef | None) -> None:
+        """Up to how many rows of an insert lie in the catalog, for a table or the lake."""
+
+    def figures(self, ref: TableRef | None) -> tuple[int, int]:
+        """How many data files a table, or (None) the lake, has now, and their bytes."""
 
     # -- history
 

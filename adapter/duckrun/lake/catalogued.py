@@ -55,6 +55,10 @@ class CatalogLake(Lake):
         place = f"{self.root}/{TABLES}/{folder_of(schema)}/{folder_of(name)}"
         return TableRef(schema, name, place, format=DUCKLAKE, catalog=self.name)
 
+    def known(self, schema: str, name: str) -> TableRef | None:
+        ref = self._ref(schema, name, None)
+        return ref if self.format.states.is_known(ref) else None
+
     def at(self, location: str | os.PathLike[str], *, schema: str | None = None, name: str | None = None) -> NoReturn:
         raise UnsupportedFeature(
             f"Lake {self.root} is of format ducklake, whose tables have no folders: name one as schema.name, not {os.fspath(location)!r}."
@@ -88,7 +92,7 @@ class CatalogLake(Lake):
         return {name: definition for name, definition in found.items() if definition is not None}
 
     def _read_definition(self, schema: str, name: str) -> NameDefinition | None:
-        found = self.format.records.view(schema, name)
+        found = self.format.view(schema, name)
         if found is None:
             return None
         sql, comment = found
@@ -112,15 +116,15 @@ class CatalogLake(Lake):
             raise UnsupportedFeature(
                 f"View {ref} is written in the dialect {definition.dialect}, and a DuckLake holds views of DuckDB's SQL: write it in that, or make it a table."
             )
-        if self.format.records.is_view(ref.schema, ref.name, definition.sql, definition.comment):
+        if self.format.is_view(ref, definition.sql, definition.comment):
             return  # a view that says so already makes no snapshot
         with self.format.locked(ref):
             self.format.put_view(ref, definition.sql, definition.comment)
 
     def remove_definition(self, ref: TableRef) -> None:
-        if self.format.records.view(ref.schema, ref.name) is not None:
+        if self.format.view(ref.schema, ref.name) is not None:
             self.ensure_writable(ref)
-            with self.format.catalog.locked():
+            with self.format.locked(ref):
                 self.format.drop_view(ref)
 
     # -- writing
@@ -131,16 +135,21 @@ class CatalogLake(Lake):
             raise StorageError(f"{self.root} is a Delta table, not the root of a lake.")
 
     def rename(self, ref: TableRef, new: TableRef) -> None:
-        if isinstance(self.definition(ref), ViewDefinition):
-            raise UnsupportedFeature(
-                f"View {ref} cannot be renamed in a DuckLake: create it as {new}, and drop this one."
-            )
         self.ensure_writable(ref)
         if self._like(new.schema, new.name) and new.name.lower() != ref.name.lower():
             raise InvalidConfig(
                 f"{ref} cannot be renamed to {new}: that is there. Drop it first, or choose another name."
             )
-        self.format.rename(ref, new)
+        view = self.definition(ref)
+        if not isinstance(view, ViewDefinition):
+            self.format.rename(ref, new)
+            return
+        if ref.schema != new.schema:
+            raise UnsupportedFeature(
+                f"View {ref} cannot move to schema {new.schema}, where its bare names are others: create it there."
+            )
+        with self.format.locked(ref):
+            self.format.rename_view(ref, new, view.sql, view.comment)
 
     def create_schema(self, schema: str) -> None:
         """Make a schema without tables."""

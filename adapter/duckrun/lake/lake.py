@@ -107,6 +107,10 @@ class Lake:
         definition = self._read_definition(schema, name)
         return self._ref(schema, name, definition), definition
 
+    def known(self, schema: str, name: str) -> TableRef | None:
+        """The table of a name that was there when this lake last looked, where looking again costs more than it is worth."""
+        return None
+
     def parse(self, dotted: str) -> TableRef:
         """The table of ``name`` (in the default schema) or ``schema.name``."""
         parts = dotted.split(".")

@@ -137,11 +137,11 @@ class Lakes:
         """True for a name by which a statement may name a lake."""
         return name.lower() in (*OWN_CATALOGS, *self._attached)
 
-    def locate(self, name: str | Sequence[str]) -> Located:
+    def locate(self, name: str | Sequence[str], *, to_write: bool = False) -> Located:
         """The lake and the table of a name, whether it exists or not: ``name``, ``schema.name`` or ``lake.schema.name``,
         as one string or as its parts. A table or view whose name differs in case only is found, if it is the only one.
 
-        One definition is read, and one log listed. Raises InvalidConfig for a name of another form, TableNotFound for a lake that
+        One definition is read, and one log listed; with ``to_write``, of a table that is known, none. Raises InvalidConfig for a name of another form, TableNotFound for a lake that
         is not attached.
         """
         parts = name.split(".") if isinstance(name, str) else [part for part in name if part]
@@ -151,7 +151,10 @@ class Lakes:
                 "lake.schema.name for an attached lake."
             )
         lake = self.named(parts[0], ".".join(parts)) if len(parts) == 3 else self.lake
-        return _spelled(lake, parts[-2] if len(parts) > 1 else self.schema, parts[-1])
+        schema, table = (parts[-2] if len(parts) > 1 else self.schema), parts[-1]
+        if to_write and (ref := lake.known(schema, table)) is not None:
+            return Located(lake, ref)
+        return _spelled(lake, schema, table)
 
     def named(self, catalog: str, asked: str) -> Lake:
         """The lake that a catalog names. Raises TableNotFound."""

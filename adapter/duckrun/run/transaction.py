@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from duckrun.errors import CommitConflict, SourceOutdated, TableNotFound, VersionNotReadable
-from duckrun.formats.format import WORDS, CommitRecord, CommitTaken, NewCommit, RowCounts
+from duckrun.formats.format import WORDS, Behind, CommitRecord, CommitTaken, NewCommit, RowCounts
 from duckrun.lake.lake import Lake
 from duckrun.run.consumers import warn_of_left_behind
 from duckrun.run.memory import PeakSampler
@@ -97,7 +97,8 @@ class Transaction:
                 except CommitTaken as taken:
                     log.info("%s %s: version taken by another writer, attempt %s", mode, self.ref, tried)
                     reason = taken
-                time.sleep(random.uniform(0, min(0.05 * 2**tried, 2.0)))
+                if not isinstance(reason, Behind):
+                    time.sleep(random.uniform(0, min(0.05 * 2**tried, 2.0)))
             else:
                 raise CommitConflict(
                     f"{mode} on table {self.ref} lost the race for its version {MAX_ATTEMPTS} times ({reason}). "

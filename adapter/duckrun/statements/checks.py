@@ -6,6 +6,7 @@ from duckrun.engines.engine import Engine
 from duckrun.errors import InvalidConfig, TableNotFound, UnsupportedFeature
 from duckrun.lake.lake import INFORMATION
 from duckrun.lake.lakes import Lakes, Located
+from duckrun.statements import upkeep
 from duckrun.statements.information import is_information
 from duckrun.statements.parse.parts import unsupported
 from duckrun.statements.reading import locate
@@ -18,6 +19,7 @@ from duckrun.statements.values import (
     Drop,
     DropSchema,
     Insert,
+    OfLake,
     Reads,
     Statement,
     Update,
@@ -51,6 +53,9 @@ class Checks:
                     "connect with engine: duckdb."
                 )
             self.temporary.add(statement.name.lower())
+            return None
+        if isinstance(statement, OfLake):
+            upkeep.check(self.lakes, statement)
             return None
         if isinstance(statement, CreateSchema | DropSchema):
             lake, schema = self.lakes.schema_of(statement.target)

@@ -19,7 +19,7 @@ from duckrun.run.pins import Pins, Reads as VersionsRead
 from duckrun.sql.dialects import text_in
 from duckrun.sql.files import with_absolute_paths
 from duckrun.sql.names import replace_tables
-from duckrun.statements import describe, schemas
+from duckrun.statements import describe, schemas, upkeep
 from duckrun.statements.change_queries import change_query
 from duckrun.statements.checks import Checks
 from duckrun.statements.information import is_information
@@ -47,6 +47,7 @@ from duckrun.statements.values import (
     Explain,
     Insert,
     Merge,
+    OfLake,
     OfNames,
     OnTable,
     Parts,
@@ -63,6 +64,7 @@ from duckrun.statements.values import (
 from duckrun.values.rows import AppTransaction, Commit, Returning, SchemaMode
 from duckrun.values.snapshot import TableRef
 from duckrun.values.tables import AddColumn, AlterSpec, Change, CreateSpec, DropColumn, MaintenanceResult
+from duckrun.values.upkeep import UpkeepSpec
 
 Result = LazyRows | Commit | MaintenanceResult | Done
 
@@ -81,6 +83,9 @@ class StatementSession(Protocol):
     def engine(self) -> Engine: ...
     def look_in(self, lakes: Lakes) -> None: ...
     def own(self, rows: LazyRows) -> LazyRows: ...
+    def maintain(
+        self, spec: UpkeepSpec, table: TableRef | None = None, *, lake: Lake | None = None
+    ) -> MaintenanceResult: ...
     def attempts(self, ref: TableRef) -> Iterator[AbstractContextManager[None]]: ...
     def execute(
         self,
@@ -153,6 +158,8 @@ def _carried_out(
     """One statement, from the beginning again where others have changed what it was computed from. ``target`` is what its name
     stands for, where that has been looked up.
     """
+    if isinstance(statement, OfLake):
+        return upkeep.carry_out(session, statement)
     if isinstance(statement, Reads | OfNames):
         return _Run(session, dialect, asked).carry_out(statement)
     if isinstance(statement, Changes) and is_change(session.engine, session.temp_views, statement):

@@ -11,6 +11,7 @@ from duckrun.statements.parse.tokens import StatementText
 from duckrun.values.layout import Layout
 from duckrun.values.rows import ClauseKind, DeleteSpec
 from duckrun.values.tables import Change, CreateSpec, TableSpec
+from duckrun.values.upkeep import UpkeepSpec
 
 Parts = tuple[str, ...]
 """The parts of a name, as written: ``schema.name`` is two."""
@@ -247,6 +248,32 @@ class OnTable:
 
 
 @dataclass(frozen=True)
+class OnLake:
+    """Upkeep of a DuckLake: of a table, or of the lake of that name (None: the one in use)."""
+
+    spec: UpkeepSpec
+    lake: str | None = None
+    table: Parts | None = None
+
+    @property
+    def target(self) -> Parts:
+        return self.table or ()
+
+
+@dataclass(frozen=True)
+class InlineRows:
+    """Up to how many rows of an insert lie in the catalog of a DuckLake, for a table or a whole lake."""
+
+    rows: int
+    lake: str | None = None
+    table: Parts | None = None
+
+    @property
+    def target(self) -> Parts:
+        return self.table or ()
+
+
+@dataclass(frozen=True)
 class Prepare:
     """A statement to be carried out later, by EXECUTE and its name."""
 
@@ -262,8 +289,10 @@ class Deallocate:
 Reads = Query | Explain | Show | Describe | Prepare | Deallocate | Use
 OfNames = CreateView | CreateTemporary | CreateSchema | DropSchema | Drop | Rename
 """What changes which names there are, and no table."""
+OfLake = OnLake | InlineRows
+"""What keeps a DuckLake in order."""
 TableStatement = Insert | Update | Delete | Merge | CreateTable | CreateTableAs | OnTable
-Statement = Reads | OfNames | TableStatement
+Statement = Reads | OfNames | OfLake | TableStatement
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ KINDS: tuple[ChangeKind, ...] = ("append_only", "upsert", "min_delta", "full_del
 Identity = Literal["key", "row_id", "none"]
 """By what a row is known to be the same one: the key that the caller names, its row id, or nothing."""
 
-Source = Literal["feed", "row_tracking", "files"]
-"""Where the rows of a commit's change were read: its feed, the ids of rows, or its data files."""
+Source = Literal["feed", "row_tracking", "files", "snapshots"]
+"""Where the rows of a commit's change were read: its feed, the ids of rows, its data files, or the states before and after it."""
 
 
 CHANGE_TYPE = "_change_type"
@@ -92,6 +92,44 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Between:
+    """Two states of a table, whose difference is a step: at the version ``before`` (None: it has no rows) and at ``after``. ``number`` and
+    ``timestamp`` are those of the step.
+    """
+
+    before: int | None
+    after: int
+    number: int
+    timestamp: int | None = None
+
+
+@dataclass(frozen=True)
+class FileRows:
+    """How often the rows of a data file count in a step: those that came by a version above ``since`` and up to ``until``, None for no
+    bound. ``file`` is the name that the format's own reading gives it; None stands for all rows of the table.
+    """
+
+    file: str | None
+    step: int
+    weight: int
+    since: int | None = None
+    until: int | None = None
+
+
+@dataclass(frozen=True)
+class StateRows:
+    """Rows of a table at a version, as its format reads them, without those that are deleted then. ``columns`` are those of the read, each as
+    an expression (DuckDB's SQL) over the columns that the table has at this version. ``seen`` is the newest version of the lake when this was
+    planned, None where it does not matter.
+    """
+
+    version: int
+    columns: Mapping[str, str]
+    counts: tuple[FileRows, ...]
+    seen: int | None = None
+
+
+@dataclass(frozen=True)
 class WeighedRead:
     """What an engine is to read: the rows of some steps in the columns of ``schema``, and beside them the columns ``weight`` (BIGINT,
     never 0) and ``step`` (the step's number).
@@ -100,6 +138,9 @@ class WeighedRead:
     column with what the change feed says of a row, NULL for rows that are not of it; ``row_id`` one with the id of each row, and ``stored_row_id`` the column of files that may hold it;
     ``row_commit`` and ``stored_row_commit`` are the same for the version at which the row came or changed. ``same`` names, for a column whose
     equal values may be spelled in several ways (maps), another column in one spelling.
+
+    Of a format that reads its rows itself, ``states`` are what is to be read, in the place of ``steps``; ``sql`` is the same as DuckDB's
+    SQL behind FROM, with all columns but those of ``same`` and ``fed``.
     """
 
     ref: TableRef
@@ -114,4 +155,6 @@ class WeighedRead:
     stored_row_id: str | None = None
     row_commit: str | None = None
     stored_row_commit: str | None = None
+    states: Sequence[StateRows] = ()
+    sql: str | None = None
     same: Mapping[str, str] = field(default_factory=dict)

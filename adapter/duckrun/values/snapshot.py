@@ -77,6 +77,7 @@ class Snapshot:
         default=None, repr=False, compare=False
     )
     make_scan_sql: Callable[..., str] | None = field(default=None, repr=False, compare=False)
+    find_parts: Callable[[Snapshot], Any] | None = field(default=None, repr=False, compare=False)
     sql_types: Mapping[str, str] | None = field(default=None, repr=False, compare=False)
     """The columns' types in DuckDB's SQL, where the format has types that Arrow has not; None where ``schema`` says them."""
     keyed_by: tuple[str, ...] | None = field(default=None, repr=False, compare=False)
@@ -116,6 +117,11 @@ class Snapshot:
         """DuckDB's SQL behind FROM for the rows of this version; the options are those of Format.scan_sql()."""
         assert self.make_scan_sql is not None, "a snapshot comes from a format, which knows how to read its files"
         return self.make_scan_sql(self, **options)
+
+    def parts(self) -> Any:
+        """What lies in the files of this version and what beside them, for an engine that reads files itself: of a DuckLake table its LakeFiles."""
+        assert self.find_parts is not None, "a snapshot of a format whose files alone are not its rows"
+        return self.find_parts(self)
 
     @property
     def idle_features(self) -> frozenset[str]:

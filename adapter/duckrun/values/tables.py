@@ -435,6 +435,8 @@ class MaintenanceResult:
     """What maintenance did, or would do: counts of files and bytes of the table before and after, the paths that it
     removed (relative to the table), and the version it made, None where none was needed. What came and went of the table's files
     by its commit, ``files_added`` to ``bytes_removed``, is of OPTIMIZE and purge, which make such a commit. ``warnings`` name consumers of the table's changes that were stranded.
+    Of a DuckLake's upkeep, ``table`` is the root where it was of the whole lake, ``expired`` are the snapshots that were forgotten, and ``rows_flushed`` are
+    those that went from the catalog into files.
 
     Example::
 
@@ -458,6 +460,8 @@ class MaintenanceResult:
     dry_run: bool = False
     seconds: float = 0.0
     warnings: tuple[str, ...] = ()
+    expired: tuple[int, ...] = ()
+    rows_flushed: int | None = None
 
 
 CommitSpec = CreateSpec | AlterSpec | RestoreSpec | ConvertSpec

@@ -239,6 +239,9 @@ class ViewCatalog:
         self._cursor.execute(f"CREATE SCHEMA IF NOT EXISTS {quote_identifier(self.database, ref.schema)}")
         name = quote_identifier(self.database, ref.schema, ref.name)
         self._cursor.execute(f"CREATE OR REPLACE VIEW {name} AS (\n{sql}\n)")
+        self._show(key, name, reads, shown)
+
+    def _show(self, key: _Key, name: str, reads: frozenset[_Key], shown: Snapshot | None) -> None:
         rows = self._cursor.execute(f"DESCRIBE {name}").fetchall()
         self._made[key] = _Made([(row[0], row[1]) for row in rows], reads, shown)
 

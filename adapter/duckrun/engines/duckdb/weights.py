@@ -28,9 +28,21 @@ _CHANGE_TYPE = "_change_type"
 
 def weighed_sql(read: WeighedRead, cursor: duckdb.DuckDBPyConnection, scratch: str) -> str:
     """SELECT of the rows of a WeighedRead. What it needs beside the data files lies in ``scratch``, so that any cursor can run it."""
+    if read.sql is not None:
+        return _own(read, read.sql)
     parts = _Parts(read, cursor, scratch)
     selects = [*parts.whole(), *parts.single(), *parts.feed()]
     return " UNION ALL ".join(selects) if selects else parts.nothing()
+
+
+def _own(read: WeighedRead, sql: str) -> str:
+    """Rows that the format reads itself, with the columns that are added to them."""
+    kinds = {field.name: field.type for field in read.schema}
+    added = [
+        f"{one_spelling(quote_identifier(name), kinds[name])} AS {quote_identifier(other)}"
+        for name, other in read.same.items()
+    ]
+    return f"SELECT {', '.join(['*', *added])} FROM {sql} AS own"
 
 
 class _Parts:

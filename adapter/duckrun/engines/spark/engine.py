@@ -17,6 +17,7 @@ from sqlglot import exp
 from duckrun.engines.engine import Engine
 from duckrun.engines.frame import LazyRows
 from duckrun.engines.spark import alter
+from duckrun.engines.spark.ducklake import reading
 from duckrun.engines.spark.errors import errors_about
 from duckrun.engines.spark.foreign_servers import refuse_what_it_would_get_wrong
 from duckrun.engines.spark.frame import SparkFrame, arrow_schema
@@ -36,6 +37,7 @@ from duckrun.sql.dates import with_columns
 from duckrun.sql.dialects import text_in
 from duckrun.sql.names import fresh_name, transpile
 from duckrun.values.any_case import AnyCase
+from duckrun.values.lake_format import DUCKLAKE
 from duckrun.values.rows import Commit, DeleteSpec, ReadSpec, RowSpec, StagedFile, UpdateSpec
 from duckrun.values.tables import MaintenanceResult, TableSpec
 
@@ -129,11 +131,23 @@ class SparkEngine(Engine):
 
     def scan(self, snapshot: Snapshot, spec: ReadSpec) -> LazyRows:
         """The rows of one snapshot: Spark prunes files by the predicate and reads the columns asked for."""
+        if snapshot.ref.format == DUCKLAKE:
+            named = spec.columns if spec.predicate is None else None
+            return self._frame(self._select(self._of_ducklake(snapshot, columns=named), spec, str(snapshot.ref)))
         frame = unbounded(self.read_at(snapshot.ref.location, snapshot.version), snapshot.rounded())
         return self._frame(self._select(frame, spec, str(snapshot.ref)))
 
+    def _of_ducklake(self, snapshot: Snapshot, **some: Any) -> DataFrame:
+        """The rows of a DuckLake table, or some of them."""
+        with errors_about("read", str(snapshot.ref), analysis=InvalidConfig):
+            return reading.rows_of(self, snapshot, **some)
+
     def open(self, scan: Scan) -> LazyRows:
         """The rows of the files of a scan; deleted rows of a file stay deleted."""
+        if scan.ref.format == DUCKLAKE:
+            snapshot = self.lake.format.snapshot(scan.ref, scan.version)
+            frame = self._of_ducklake(snapshot, paths={file.path for file in scan.files})
+            return self._frame(self._select(frame, scan.spec, str(scan.ref)))
         from pyspark.sql import functions as F
 
         frame = self.read_at(scan.ref.location, scan.version)
@@ -153,6 +167,10 @@ class SparkEngine(Engine):
 
     def weighed(self, read: WeighedRead, query: Callable[[str], str]) -> LazyRows:
         """A query over rows of data files, with how often each counts: lazy."""
+        if read.ref.format == DUCKLAKE:
+            raise UnsupportedFeature(
+                f"Table {read.ref} is a DuckLake table: what changed in it is asked with engine: duckdb, whose answer Spark reads as any other rows."
+            )
         name = f"__duckrun_weighed_{uuid.uuid4().hex}"
         text = (
             transpile(query(name), "duckdb", "spark").replace("{", "{{").replace("}", "}}").replace(name, "{weighed}")
@@ -163,14 +181,21 @@ class SparkEngine(Engine):
         return self._frame(frame)
 
     def inlined(self, rows: LazyRows) -> exp.Expr:
+        """Rows of this engine, as they stand in the syntax tree of a query for select()."""
+        return exp.to_table(self._view_of(rows.native))
+
+    def _view_of(self, frame: DataFrame) -> str:
         """A temp view, which stays until the engine is closed: through Connect a query finds it when it runs."""
         name = f"__duckrun_{uuid.uuid4().hex}"
-        rows.native.createOrReplaceTempView(name)
+        frame.createOrReplaceTempView(name)
         self._inlined.append(name)
-        return exp.to_table(name)
+        return name
 
     def pinned(self, snapshot: Snapshot) -> exp.Expr:
         """A table at a version, as it stands in the syntax tree of a query for select()."""
+        if snapshot.ref.format == DUCKLAKE:
+            view = self._view_of(self._of_ducklake(snapshot))
+            return with_columns(exp.to_table(view), {f.name: pa.types.is_date(f.type) for f in snapshot.schema})
         table = exp.Table(
             this=exp.to_identifier(self.location_of(snapshot.ref.location), quoted=True),
             db=exp.to_identifier("delta"),
@@ -205,7 +230,10 @@ class SparkEngine(Engine):
 
     def column_types(self, snapshot: Snapshot) -> dict[str, str]:
         """A table's columns with their Spark types."""
-        schema = self.read_at(snapshot.ref.location, snapshot.version).schema
+        if snapshot.ref.format == DUCKLAKE:
+            schema = self._of_ducklake(snapshot).schema
+        else:
+            schema = self.read_at(snapshot.ref.location, snapshot.version).schema
         return {field.name: field.dataType.simpleString() for field in schema.fields}
 
     def register(self, name: str, value: Any, reads: Reads = NOTHING) -> None:

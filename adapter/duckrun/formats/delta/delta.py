@@ -74,6 +74,7 @@ class DeltaFormat:
     has_feed = staticmethod(changes.has_feed)
     feed_folder = changes.FEED_FOLDER
     transacts = False
+    state_reader = None
     extensions = ("delta",)
     refuse_unknown_features = staticmethod(refuse_unknown_features)
     with_properties = staticmethod(definition.with_properties)
@@ -99,10 +100,19 @@ class DeltaFormat:
     def define(self, work: Any, ref: TableRef, snapshot: Snapshot | None, new: NewCommit) -> NoReturn:
         raise AssertionError("a commit of Delta's says what its table is")
 
-    def together_on(self, cursor: duckdb.DuckDBPyConnection) -> NoReturn:
+    def together_on(self, cursor: duckdb.DuckDBPyConnection, database: str | None = None) -> NoReturn:
         raise AssertionError("a table of Delta has a log of its own")
 
     def snapshots(self, limit: int | None = None) -> NoReturn:
+        raise AssertionError("a table of Delta has a log of its own")
+
+    def maintain(self, spec: Any, ref: TableRef | None, needed_from: int | None) -> NoReturn:
+        raise AssertionError("a table of Delta has a log of its own")
+
+    def figures(self, ref: TableRef | None) -> NoReturn:
+        raise AssertionError("a table of Delta has a log of its own")
+
+    def set_inline_rows(self, rows: int, ref: TableRef | None) -> NoReturn:
         raise AssertionError("a table of Delta has a log of its own")
 
     def fields_of(self, schema: pa.Schema, types: Mapping[str, str] | None = None) -> list[dict[str, Any]]:

@@ -131,7 +131,7 @@ class Catalog:
         """Attach the catalog, made if it is to ``create`` it, wherever the lake is read."""
         with self._lock:
             self.cursor(create=create)
-            for connection in list(self._lent):
+            for connection in [*self._lent, *([] if self._own is None else [self._own])]:
                 self._attach(connection, 0, create=create)
                 self._attach(connection, epoch)
 
@@ -188,14 +188,18 @@ class Catalog:
                 names.add(name)
             return connection.cursor(), name
 
-    def attach_for(self, connection: duckdb.DuckDBPyConnection, name: str) -> None:
-        """Attach the catalog once more, for one transaction, which sees each type as it is now."""
-        self._attach_as(connection.cursor(), self.alias(name))
+    def attach_for(self, connection: duckdb.DuckDBPyConnection, name: str, database: str | None = None) -> str:
+        """Attach the catalog once more, for one transaction, which sees each type as it is now. Gives what it is called there: the
+        ``database``, or the alias of that name.
+        """
+        alias = database or self.alias(name)
+        self._attach_as(connection.cursor(), alias)
+        return alias
 
-    def detach(self, connection: duckdb.DuckDBPyConnection, name: str) -> None:
+    def detach(self, connection: duckdb.DuckDBPyConnection, alias: str) -> None:
         """Take such an attachment away."""
         with suppress(duckdb.Error):
-            connection.cursor().execute(f"DETACH {quote_identifier(self.alias(name))}")
+            connection.cursor().execute(f"DETACH {quote_identifier(alias)}")
 
     def _names_on(self, connection: duckdb.DuckDBPyConnection) -> set[str]:
         """What this object has attached in an instance."""

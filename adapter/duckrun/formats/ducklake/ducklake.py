@@ -9,7 +9,7 @@ import json
 import logging
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -28,11 +28,14 @@ from duckrun.errors import (
 from duckrun.formats.ducklake import definition as definitions
 from duckrun.formats.ducklake.catalog import APPLIED, Catalog
 from duckrun.formats.ducklake.definition import DuckLakeAlteration, DuckLakeDefinition
-from duckrun.formats.ducklake.records import Records
+from duckrun.formats.ducklake.lake_files import Footers, LakeFiles, lake_files
+from duckrun.formats.ducklake.maintenance import Kept, maintain
+from duckrun.formats.ducklake.records import Records, query_of_view
 from duckrun.formats.ducklake.restore import restore
 from duckrun.formats.ducklake.state import States, TableState
+from duckrun.formats.ducklake.state_reader import DuckLakeStates
 from duckrun.formats.ducklake.work import Work, taken
-from duckrun.formats.format import Alteration, Attach, CommitRecord, CommitTaken, NewCommit, SpecT
+from duckrun.formats.format import Alteration, Attach, Behind, CommitRecord, NewCommit, SpecT
 from duckrun.sql.names import quote_identifier, quote_literal
 from duckrun.sql.typed import sql_type
 from duckrun.storage.storage import Storage
@@ -44,6 +47,7 @@ from duckrun.values.layout import COMPRESSION, TARGET_FILE_SIZE, Layout
 from duckrun.values.rows import AppTransaction, Commit, ScanFile, SchemaMode, WriteSpec
 from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun.values.tables import SORT_BY, AlterSpec, CreateSpec
+from duckrun.values.upkeep import UpkeepSpec
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +66,7 @@ class DuckLakeFormat:
         self.catalog = Catalog(storage, form or LakeFormat(DUCKLAKE), read_only=read_only)
         self.states = States(self.catalog)
         self.records = Records(self.catalog, self.states)
+        self.footers = Footers()
         self.together: Work | None = None
         """The transaction over several tables that is open, if any."""
         self._prepared = False
@@ -132,6 +137,7 @@ class DuckLakeFormat:
             shared=None if live else (self.storage.root, state.at),
             list_files=self._files,
             make_scan_sql=self.scan_sql,
+            find_parts=self._parts,
         )
 
     def _live(self, ref: TableRef) -> Snapshot | None:
@@ -153,7 +159,7 @@ class DuckLakeFormat:
     def begin(self, ref: TableRef) -> Snapshot | None:
         if self.together is not None:
             return self._live(ref)
-        state = self.states.find(ref)
+        state = self.states.begun(ref)
         return None if state is None else self.of_state(ref, state)
 
     def handle(self, ref: TableRef, version: int | None = None) -> NoReturn:
@@ -180,11 +186,12 @@ class DuckLakeFormat:
         if state is None:  # of a scan from another process
             found = self.snapshot(snapshot.ref, snapshot.version)
             state = found.own
-        self.catalog.ensure(state.epoch)
+        epoch = state.epoch if state.at == -1 else self.states.epoch_now(state)
+        self.catalog.ensure(epoch)
         columns = [quote_identifier(name) for name in state.definition.names]
         columns += [f"'' AS {quote_identifier(file)}"] if file is not None else []
         columns += [f"rowid AS {quote_identifier(row)}"] if row is not None else []
-        alias = self.together.alias if state.at == -1 and self.together is not None else self.catalog.alias(state.epoch)
+        alias = self.together.alias if state.at == -1 and self.together is not None else self.catalog.alias(epoch)
         source = quote_identifier(alias, state.schema, state.name)
         source += "" if state.at == -1 else f" AT (VERSION => {state.version})"
         where = ""
@@ -198,6 +205,9 @@ class DuckLakeFormat:
 
     def _files(self, snapshot: Snapshot) -> Files:
         return GivenFiles(snapshot.ref.location, tuple(self.records.files(snapshot)))
+
+    def _parts(self, snapshot: Snapshot) -> LakeFiles:
+        return lake_files(self.catalog, self.footers, snapshot)
 
     # -- history
 
@@ -255,6 +265,10 @@ class DuckLakeFormat:
     def commits_between(self, ref: TableRef, after: int, to: int) -> list[CommitChange]:
         return self.records.commits_between(ref, self._state(ref), after, to)
 
+    @property
+    def state_reader(self) -> DuckLakeStates:
+        return DuckLakeStates(self)
+
     def state_change(self, before: Snapshot | None, after: Snapshot) -> CommitChange:
         return CommitChange(after.version, None, "state", ())
 
@@ -301,11 +315,12 @@ class DuckLakeFormat:
         """
         with self._transaction(cursor, 0 if snapshot is None else snapshot.own.epoch) as work:
             if snapshot is not None and work is not self.together and work.base != snapshot.own.at:
-                raise CommitTaken(f"snapshot {work.base} of the lake came meanwhile")
+                self.states.outrun()
+                raise Behind(f"snapshot {work.base} of the lake came meanwhile")
             yield work
 
     @contextmanager
-    def _transaction(self, cursor: duckdb.DuckDBPyConnection, epoch: int) -> Iterator[Work]:
+    def _transaction(self, cursor: duckdb.DuckDBPyConnection, epoch: int | str) -> Iterator[Work]:
         if self.together is not None:
             yield self.together
             return
@@ -324,9 +339,9 @@ class DuckLakeFormat:
             work.rollback()
 
     @contextmanager
-    def together_on(self, cursor: duckdb.DuckDBPyConnection) -> Iterator[Work]:
-        """One transaction over several tables, on one cursor, on which all that the lake is asked meanwhile has to run. Raises InvalidConfig
-        where one is open already.
+    def together_on(self, cursor: duckdb.DuckDBPyConnection, database: str | None = None) -> Iterator[Work]:
+        """One transaction over several tables, on one cursor, on which all that the lake is asked meanwhile has to run. Meanwhile the lake is
+        attached under a name of its own, or as the ``database`` that is given. Raises InvalidConfig where one is open already.
         """
         if self.together is not None:
             raise InvalidConfig(
@@ -336,8 +351,8 @@ class DuckLakeFormat:
             self.catalog.ensure(0, create=True)
             self._prepare()
             name = f"t{uuid.uuid4().hex[:12]}"
-            self.catalog.attach_for(cursor, name)
-            work = Work(self.catalog, cursor, name)
+            alias = self.catalog.attach_for(cursor, name, database)
+            work = Work(self.catalog, cursor, name, alias)
             try:
                 self.together = work.begin()
                 yield work
@@ -347,7 +362,7 @@ class DuckLakeFormat:
             finally:
                 self.together = None
                 work.rollback()
-                self.catalog.detach(cursor, name)
+                self.catalog.detach(cursor, alias)
                 self.states.forget()
 
     def _prepare(self) -> None:
@@ -380,6 +395,7 @@ class DuckLakeFormat:
         if made is None or work.is_defined(ref):
             return
         assert isinstance(made, DuckLakeDefinition), "a definition of this format"
+        work.redefined = True
         table = work.table(ref)
         before = None if snapshot is None else snapshot.own.definition
         statements: list[str] = []
@@ -387,9 +403,9 @@ class DuckLakeFormat:
         # DuckLake sets NOT NULL on no column that was added, so that a table which asks it of one is made anew.
         anew = new.anew or (before is not None and empty and definitions.requires_added(before, made))
         if before is None or anew:
-            statements += (
-                [f"CREATE SCHEMA IF NOT EXISTS {quote_identifier(work.alias, ref.schema)}"] if before is None else []
-            )
+            if before is None:  # a view of that name gives way
+                statements += [f"CREATE SCHEMA IF NOT EXISTS {quote_identifier(work.alias, ref.schema)}"]
+                statements += [f"DROP VIEW IF EXISTS {table}"]
             statements += [f"DROP TABLE {table}"] if before is not None else []
             statements += list(definitions.created_sql(table, made))
             old: Mapping[str, str] = {}
@@ -448,6 +464,8 @@ class DuckLakeFormat:
             return work.base + 1
         made = work.commit()
         self._afterwards(work)
+        if made is not None and snapshot is not None and made == work.base + 1 and not work.redefined:
+            self.states.advance(ref, work.base, made)
         if made is None:
             assert snapshot is not None, "a table that is made is a change"
             return snapshot.version
@@ -477,7 +495,8 @@ class DuckLakeFormat:
     def committed(self, before: Snapshot | None, ref: TableRef, version: int) -> Snapshot | None:
         if self.together is not None:
             return self._live(ref)
-        found = self.snapshot(ref)
+        known = self.states.known(ref)
+        found = self.snapshot(ref) if known is None else self.of_state(ref, known)
         return found if found.version == version else None
 
     def restore(self, snapshot: Snapshot, version: int, note: dict[str, Any], app: AppTransaction | None) -> int:
@@ -494,7 +513,7 @@ class DuckLakeFormat:
                 f"{ref} cannot move to schema {new.schema}: a DuckLake renames within a schema. CREATE TABLE … AS there."
             )
         state = self._state(ref)
-        with self.catalog.locked(), self._transaction(self.catalog.cursor(), state.epoch) as work:
+        with self.locked(ref), self._transaction(self.catalog.cursor(), state.epoch) as work:
             work.execute(f"ALTER TABLE {work.table(ref)} RENAME TO {quote_identifier(new.name)}")
             work.execute(
                 f"UPDATE {quote_identifier(work.alias)}.{APPLIED} SET name = ? WHERE name = ? AND snapshot >= ?",
@@ -502,12 +521,16 @@ class DuckLakeFormat:
             )
             work.note(new, {"mode": "rename", "from": str(ref)})
             work.changed = True
-            work.commit()
+            if work is self.together:
+                work.renamed(ref, new, state)
+            else:
+                work.commit()
         self.states.forget()
 
     def drop(self, ref: TableRef) -> None:
         if self.together is not None:
             self.together.execute(f"DROP TABLE IF EXISTS {self.together.table(ref)}")
+            self.together.note(ref, {"mode": "drop"})
             return
         if not self.states.exists(ref):
             return
@@ -518,21 +541,46 @@ class DuckLakeFormat:
         self.states.forget()
 
     def put_view(self, ref: TableRef, sql: str, comment: str | None) -> None:
-        """Make a view of the catalog. Raises InvalidConfig where DuckDB does not take it."""
+        """Make a view of the catalog; a table of its name goes. Raises InvalidConfig where DuckDB does not take it."""
         view = f"{{lake}}.{quote_identifier(ref.schema, ref.name)}"
         self.run_alone(
             f"CREATE SCHEMA IF NOT EXISTS {{lake}}.{quote_identifier(ref.schema)}",
+            *([f"DROP TABLE {view}"] if self.exists(ref) else []),
             f"CREATE OR REPLACE VIEW {view} AS {sql}",
             *([f"COMMENT ON VIEW {view} IS {quote_literal(comment)}"] if comment is not None else []),
         )
+
+    def view(self, schema: str, name: str) -> tuple[str, str | None] | None:
+        """The SQL of a view, and its comment, as an open transaction over several sees it; None where there is none of that name."""
+        if self.together is None:
+            return self.records.view(schema, name)
+        found = self.together.cursor.execute(
+            "SELECT sql, comment FROM duckdb_views() WHERE database_name = ? AND schema_name = ? AND view_name = ?",
+            [self.together.alias, schema, name],
+        ).fetchone()
+        if found is None:
+            return None
+        return query_of_view(found[0]), found[1]
+
+    def is_view(self, ref: TableRef, sql: str, comment: str | None) -> bool:
+        """True if a view of the catalog has this SQL, however it is spelled, and this comment."""
+        found = self.view(ref.schema, ref.name)
+        return found is not None and found[1] == comment and self.records.is_same(found[0], sql)
+
+    def rename_view(self, ref: TableRef, new: TableRef, sql: str, comment: str | None) -> None:
+        """Give a view another name in its schema."""
+        old, view = (f"{{lake}}.{quote_identifier(each.schema, each.name)}" for each in (ref, new))
+        said = [f"COMMENT ON VIEW {view} IS {quote_literal(comment)}"] if comment is not None else []
+        self.run_alone(f"DROP VIEW {old}", f"CREATE VIEW {view} AS {sql}", *said)
 
     def drop_view(self, ref: TableRef) -> None:
         self.run_alone(f"DROP VIEW IF EXISTS {{lake}}.{quote_identifier(ref.schema, ref.name)}")
 
     def run_alone(self, *statements: str) -> None:
         """Run statements over ``{lake}`` as one transaction; names without a catalog are this lake's."""
-        alias = quote_identifier(self.catalog.alias())
         with self._transaction(self.catalog.cursor(create=True), 0) as work:
+            alias = quote_identifier(work.alias)
+            before = work.cursor.execute("SELECT current_setting('search_path')").fetchall()[0][0]
             for statement in statements:
                 try:
                     work.cursor.execute(f"USE {alias}")
@@ -542,12 +590,35 @@ class DuckLakeFormat:
                         f"Lake {self.storage.root}: {self.catalog.redacted(error).splitlines()[0]}"
                     ) from error
                 finally:
-                    work.cursor.execute("USE memory")
+                    with suppress(duckdb.Error):  # of a transaction that the error has ended
+                        work.cursor.execute(f"SET search_path = {quote_literal(before)}" if before else "USE memory")
             if work is not self.together:
                 work.commit()
         self.states.forget()
 
     # -- maintenance
+
+    def maintain(self, spec: UpkeepSpec, ref: TableRef | None, needed_from: int | None) -> Kept:
+        return maintain(self, spec, ref, needed_from)
+
+    def figures(self, ref: TableRef | None) -> tuple[int, int]:
+        return self.records.figures(None if ref is None else self._state(ref))
+
+    def set_inline_rows(self, rows: int, ref: TableRef | None) -> None:
+        """Up to how many rows of an insert lie in the catalog, for a table or the lake. Raises InvalidConfig within a transaction."""
+        if self.together is not None:
+            raise InvalidConfig(
+                f"inline_rows of lake {self.storage.root} cannot change within a transaction: DuckLake keeps it outside of them. Commit first."
+            )
+        if ref is not None and not self.states.exists(ref):
+            raise TableNotFound(f"There is no table {ref}.")
+        place = (
+            "" if ref is None else f", schema => {quote_literal(ref.schema)}, table_name => {quote_literal(ref.name)}"
+        )
+        with self.catalog.locked(), self.catalog.errors("inline_rows"):
+            self.catalog.cursor(create=True).execute(
+                f"CALL {quote_identifier(self.catalog.alias())}.set_option('data_inlining_row_limit', {int(rows)}{place})"
+            )
 
     def vacuum(self, snapshot: Snapshot, spec: Any) -> NoReturn:
         raise UnsupportedFeature(

@@ -8,6 +8,9 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+import sqlglot
+from sqlglot.tokens import TokenType
+
 from duckrun.errors import StorageError, VersionNotReadable
 from duckrun.formats.ducklake.catalog import APPLIED, Catalog
 from duckrun.formats.ducklake.state import DEFINITION, LAYOUT, ROWS, States, TableState, changes_in, touches
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
     from duckrun.formats.ducklake.work import Work
 
 _FIGURES = ("rows_inserted", "rows_updated", "rows_deleted")
+UPKEEP = ("flush", "optimize", "rewrite")
+"""The modes of commits, by their notes, that change no row."""
 RESTORED = "__duckrun_restore"
 """The application id of a row that says: this commit brought back the state of the snapshot that is its version."""
 
@@ -31,6 +36,7 @@ class Records:
 
     def __init__(self, catalog: Catalog, states: States) -> None:
         self.catalog, self.states = catalog, states
+        self._has_applied = False
 
     # -- snapshots
 
@@ -48,7 +54,7 @@ class Records:
 
     def versions(self, state: TableState, *, after: int = -1, up_to: int | None = None) -> list[int]:
         """The snapshots that changed a table, oldest first, as far as they have not expired."""
-        marks = "|".join((*ROWS, *DEFINITION))
+        marks = "|".join((*ROWS, *DEFINITION, *LAYOUT))
         limit = "" if up_to is None else f" AND snapshot_id <= {up_to}"
         found = self.catalog.ask(
             f"SELECT snapshot_id FROM {self.catalog.meta('ducklake_snapshot_changes')} WHERE snapshot_id > {after}{limit} AND "
@@ -109,7 +115,7 @@ class Records:
         if entry is None or not (version == state.begun or touches(entry[2], state.id)):
             return None
         note = note_of(entry[5], ref)
-        rows_change = touches(entry[2], state.id, ROWS)
+        rows_change = _changes_rows(entry[2], state, note)
         added, removed = self._files_of(state, version, rows_change)
         transactions = self._transactions(ref, version)
         kinds = {kind for kind, what in changes_in(entry[2]) if what == str(state.id)}
@@ -144,7 +150,9 @@ class Records:
         state: TableState = snapshot.own
         if state.at == -1:
             return
-        name = self.catalog.alias(state.epoch)
+        epoch = self.states.epoch_now(state)
+        self.catalog.ensure(epoch)
+        name = self.catalog.alias(epoch)
         with self.catalog.errors(f"table {snapshot.ref}"):
             listed = (
                 self.catalog.cursor()
@@ -166,6 +174,14 @@ class Records:
             count, gone = rows.get(path.rpartition("/")[2], (None, 0))
             yield ScanFile(path, size or 0, {}, count, marks is not None, int(gone))
 
+    def figures(self, state: TableState | None) -> tuple[int, int]:
+        """How many data files a table, or (None) the lake, has now, and their bytes."""
+        of = "" if state is None else f" AND table_id = {state.id}"
+        found = self.catalog.ask(
+            f"SELECT count(*), coalesce(sum(file_size_bytes), 0) FROM {self.catalog.meta('ducklake_data_file')} WHERE end_snapshot IS NULL{of}"
+        )
+        return (int(found[0][0]), int(found[0][1])) if found else (0, 0)
+
     def view(self, schema: str, name: str) -> tuple[str, str | None] | None:
         """The SQL of a view of the catalog, and its comment; None where there is none of that name."""
         meta = self.catalog.meta
@@ -180,37 +196,47 @@ class Records:
         sql, comment = found[0]
         return sql.replace("{DUCKLAKE_CATALOG}.", ""), comment
 
-    def is_view(self, schema: str, name: str, sql: str, comment: str | None) -> bool:
-        """True if a view of the catalog has this SQL, however it is spelled, and this comment."""
-        found = self.view(schema, name)
-        if found is None or found[1] != comment:
-            return False
+    def is_same(self, sql: str, other: str) -> bool:
+        """True for two queries that differ in spelling alone."""
         try:
             plain = self.catalog.ask(
                 "SELECT json_deserialize_sql(json_serialize_sql(?)), json_deserialize_sql(json_serialize_sql(?))",
-                [found[0], sql],
+                [sql, other],
             )
-        except StorageError:  # what DuckDB cannot write down so is another view
+        except StorageError:  # what DuckDB cannot write down so is another one
             return False
         return bool(plain) and plain[0][0] == plain[0][1]
 
     # -- changes
 
     def commits_between(self, ref: TableRef, state: TableState, after: int, to: int) -> list[CommitChange]:
-        if after >= 0 and after < self.oldest():
+        oldest = self.oldest()
+        if state.begun <= after < oldest:
             raise VersionNotReadable(
                 f"Table {ref}: snapshot {after} of its lake has expired, so that nobody knows what changed since; the oldest from_version that "
-                f"works is {self.oldest()}."
+                f"works is {oldest}."
             )
-        found = []
-        for version in self.versions(state, after=after, up_to=to):
-            entry = self._entry(version)
-            if entry is not None:
-                redefines = version == state.begun or touches(entry[2], state.id, DEFINITION)
-                moves = not touches(entry[2], state.id, ROWS)
-                operation = _operation(entry[2], state, version, note_of(entry[5], ref))
-                found.append(CommitChange(version, entry[1], operation, (), moves=moves, redefines=redefines))
-        return found
+        versions = self.versions(state, after=after, up_to=to)
+        if not versions:
+            return []
+        meta = self.catalog.meta
+        listed = self.catalog.ask(
+            f"SELECT s.snapshot_id, epoch_ms(s.snapshot_time::TIMESTAMPTZ), c.changes_made, c.commit_extra_info FROM {meta('ducklake_snapshot')} AS s "
+            f"JOIN {meta('ducklake_snapshot_changes')} AS c USING (snapshot_id) WHERE s.snapshot_id BETWEEN {versions[0]} AND {versions[-1]} ORDER BY 1"
+        )
+        known = set(versions)
+        return [
+            CommitChange(
+                version,
+                at,
+                _operation(changes, state, version, note_of(extra, ref)),
+                (),
+                moves=not touches(changes, state.id, ROWS) and version != state.begun,
+                redefines=version == state.begun or touches(changes, state.id, DEFINITION),
+            )
+            for version, at, changes, extra in listed
+            if version in known
+        ]
 
     def fingerprint(self, version: int) -> str | None:
         """What tells a snapshot from any other of its number."""
@@ -225,13 +251,9 @@ class Records:
 
     def _applied(self) -> str | None:
         """The table of application transactions, in SQL; None where the lake has none yet."""
-        cursor, alias = self.catalog.cursor(), self.catalog.alias()
         schema, table = APPLIED.split(".")
-        there = cursor.execute(
-            "SELECT 1 FROM duckdb_tables() WHERE database_name = ? AND schema_name = ? AND table_name = ?",
-            [alias, schema, table],
-        ).fetchone()
-        return None if there is None else quote_identifier(alias, schema, table)
+        self._has_applied = self._has_applied or table in self.states.names("table", schema)
+        return quote_identifier(self.catalog.alias(), schema, table) if self._has_applied else None
 
     def _transactions(self, ref: TableRef, version: int) -> tuple[AppTransaction, ...]:
         applied = self._applied()
@@ -313,6 +335,14 @@ def note_of(extra: str | None, ref: TableRef) -> dict[str, Any]:
     return next((note for note in listed if isinstance(note, dict) and note.get("table") == name), {})
 
 
+def _changes_rows(changes: str | None, state: TableState, note: dict[str, Any]) -> bool:
+    """Whether a snapshot changed rows of a table. A flush writes down once more the deletes that lay in the catalog."""
+    kinds = {kind for kind, what in changes_in(changes) if what == str(state.id)}
+    if "inline_flush" in kinds and kinds.isdisjoint({"inserted_into_table", "inlined_insert", "inlined_delete"}):
+        return False
+    return bool(kinds & set(ROWS)) and note.get("mode") not in UPKEEP
+
+
 def _operation(changes: str | None, state: TableState, version: int, note: dict[str, Any]) -> str:
     if note.get("mode"):
         return str(note["mode"]).upper()
@@ -321,8 +351,20 @@ def _operation(changes: str | None, state: TableState, version: int, note: dict[
     kinds = {kind for kind, what in changes_in(changes) if what == str(state.id)}
     if kinds & {"altered_table"} and not kinds & set(ROWS):
         return "ALTER TABLE"
+    if kinds & set(LAYOUT) and not kinds & set(ROWS):
+        return "OPTIMIZE"
     inserts, deletes = (
         bool(kinds & {"inserted_into_table", "inlined_insert"}),
         bool(kinds & {"deleted_from_table", "inlined_delete"}),
     )
     return "UPDATE" if inserts and deletes else "INSERT" if inserts else "DELETE"
+
+
+def query_of_view(statement: str) -> str:
+    """The query in the CREATE VIEW that DuckDB shows of a view."""
+    depth = 0
+    for token in sqlglot.tokenize(statement, read="duckdb"):
+        depth += (token.token_type == TokenType.L_PAREN) - (token.token_type == TokenType.R_PAREN)
+        if not depth and token.token_type == TokenType.ALIAS:
+            return statement[token.end + 1 :].strip().rstrip(";")
+    return statement

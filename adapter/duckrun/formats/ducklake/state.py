@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,14 +19,16 @@ _CHANGE = re.compile(r'([a-z_]+):("(?:[^"]|"")*"(?:\."(?:[^"]|"")*")?|\d+)')
 ROWS = ("inserted_into_table", "deleted_from_table", "inlined_insert", "inlined_delete")
 """What changes_made says of rows. Source: the DuckLake specification 1.0, ducklake_snapshot_changes."""
 DEFINITION = ("altered_table",)
+LAYOUT = ("merge_adjacent", "rewrite_delete", "inline_flush")
+"""What it says where the same rows lie in other files."""
 HIDDEN = "_duckrun"
 
 
 @dataclass(frozen=True)
 class TableState:
     """A table at a snapshot of its lake. ``version`` is the last snapshot that changed it, or the oldest that is left where that has expired:
-    both read the same rows. ``epoch`` is the snapshot at which the type of a column was last widened, 0 for none. ``at`` is the snapshot that
-    was asked for.
+    both read the same rows. ``epoch`` names the attachment through which it is read: the snapshot at which the type of a column was last
+    widened, 0 for none, and which tables of inlined rows were dropped. ``at`` is the snapshot that was asked for.
     """
 
     id: int
@@ -36,9 +38,26 @@ class TableState:
     begun: int
     version: int
     at: int
-    epoch: int
+    epoch: int | str
     definition: DuckLakeDefinition
     column_ids: Mapping[str, int]
+    inlined: bool = False
+    """Whether there are tables of inlined rows of it, which a flush may drop."""
+
+
+@dataclass(frozen=True)
+class Places:
+    """The names of a table (schema, name, since which snapshot), the snapshots that widened a type, and what else tells its attachments apart."""
+
+    names: Sequence[tuple[Any, ...]]
+    widened: Sequence[int]
+    suffix: str
+
+    def at(self, snapshot: int) -> tuple[str, str, int | str]:
+        """Schema, name and epoch at a snapshot."""
+        schema, name, _ = next((n for n in reversed(self.names) if n[2] <= snapshot), self.names[0])
+        epoch = max((w for w in self.widened if w <= snapshot), default=0)
+        return schema, name, f"{epoch}.{self.suffix}" if self.suffix else epoch
 
 
 def changes_in(text: str | None) -> list[tuple[str, str]]:
@@ -46,8 +65,8 @@ def changes_in(text: str | None) -> list[tuple[str, str]]:
     return [(kind, what) for kind, what in _CHANGE.findall(text or "")]
 
 
-def touches(text: str | None, table_id: int, kinds: Iterable[str] = (*ROWS, *DEFINITION)) -> bool:
-    """True if a snapshot changed rows, or the definition, of a table."""
+def touches(text: str | None, table_id: int, kinds: Iterable[str] = (*ROWS, *DEFINITION, *LAYOUT)) -> bool:
+    """True if a snapshot changed rows, files or the definition of a table."""
     return any(kind in kinds and what == str(table_id) for kind, what in changes_in(text))
 
 
@@ -57,6 +76,8 @@ class States:
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
         self._newest: dict[tuple[str, str], TableState] = {}
+        self._committed, self._alone = -1, False
+        """The last snapshot that was made here, and whether others seem to make none meanwhile."""
 
     def forget(self) -> None:
         """Know nothing more: the catalog has changed in a way that no snapshot tells."""
@@ -119,6 +140,39 @@ class States:
 
     # -- one table
 
+    def is_known(self, ref: TableRef) -> bool:
+        """True for a table that was there when this object last looked."""
+        return (ref.schema, ref.name) in self._newest
+
+    def known(self, ref: TableRef) -> TableState | None:
+        """What a table is, as far as that is known without a question; None where others may have changed it."""
+        kept = self._newest.get((ref.schema, ref.name))
+        return kept if kept is not None and self._alone and kept.at == self._committed else None
+
+    def begun(self, ref: TableRef) -> TableState | None:
+        """What a table is, for a write that looks itself, in its transaction, whether the lake is as it is said here. While nobody else
+        commits, the catalog is not asked.
+        """
+        kept = self.known(ref)
+        if kept is not None:
+            return kept
+        found = self.find(ref)
+        self._alone = found is not None and found.at == self._committed
+        return found
+
+    def outrun(self) -> None:
+        """Others have committed: the next write asks the catalog."""
+        self._alone = False
+
+    def advance(self, ref: TableRef, base: int, made: int) -> None:
+        """A commit from one snapshot made another, which changed the rows of one table and nothing else."""
+        for key, kept in list(self._newest.items()):
+            if kept.at == base:
+                own = key == (ref.schema, ref.name)
+                self._newest[key] = replace(kept, at=made, version=made if own else kept.version)
+        self._alone = self._alone or self._committed == base
+        self._committed = made
+
     def exists(self, ref: TableRef) -> bool:
         return self._row(ref, None) is not None
 
@@ -150,12 +204,15 @@ class States:
         at, version = kept.at, kept.version
         for number, text in sorted((n, t) for n, t in found if n > kept.at):
             for kind, what in changes_in(text):
-                if kind in ROWS:
+                if kind == "inline_flush" and what == str(kept.id):
+                    return None  # it may have dropped tables of inlined rows
+                if kind in (*ROWS, *LAYOUT):
                     version = number if what == str(kept.id) else version
-                elif (
-                    kind.startswith(("compacted", "merge", "rewrite", "flush"))
-                    or (kind == "altered_table" and what != str(kept.id))
-                    or kind in ("created_schema", "created_view", "created_table", "dropped_view")
+                elif (kind == "altered_table" and what != str(kept.id)) or kind in (
+                    "created_schema",
+                    "created_view",
+                    "created_table",
+                    "dropped_view",
                 ):
                     continue
                 else:
@@ -178,23 +235,40 @@ class States:
         )
         return found[0] if found else None
 
+    def places(self, state: TableState) -> Places:
+        """By which name and through which attachment a table is read at each snapshot, as things are now."""
+        meta = self.catalog.meta
+        names = self.catalog.ask(
+            f"SELECT s.schema_name, t.table_name, greatest(t.begin_snapshot, s.begin_snapshot) FROM {meta('ducklake_table')} AS t "
+            f"JOIN {meta('ducklake_schema')} AS s USING (schema_id) WHERE t.table_id = {state.id} ORDER BY 3"
+        )
+        columns = meta("ducklake_column")
+        widened = self.catalog.ask(
+            f"SELECT DISTINCT b.begin_snapshot FROM {columns} AS a JOIN {columns} AS b ON a.column_id = b.column_id "
+            f"AND a.end_snapshot = b.begin_snapshot AND a.column_type <> b.column_type WHERE a.table_id = {state.id} AND b.table_id = {state.id} ORDER BY 1"
+        )
+        suffix = str(self._epoch(state.id, 0)[0]).partition(".")[2]
+        return Places(names, [row[0] for row in widened], suffix)
+
     def _load(self, ref: TableRef, at: int) -> TableState | None:
         row = self._row(ref, at)
-        if row is None:
-            return None
+        return None if row is None else self._of_row(row, at)
+
+    def _of_row(self, row: tuple[Any, ...], at: int) -> TableState:
         table_id, uuid, schema, name = row
         version, begun = self._last_change(table_id, at)
-        epoch = self._epoch(table_id, at)
+        epoch, inlined = self._epoch(table_id, at)
         self.catalog.ensure(epoch)
         definition, ids = self._definition(table_id, schema, name, version, at, epoch)
-        return TableState(table_id, uuid, schema, name, begun, version, at, epoch, definition, ids)
+        return TableState(table_id, uuid, schema, name, begun, version, at, epoch, definition, ids, inlined)
 
     def _last_change(self, table_id: int, at: int) -> tuple[int, int]:
         """The last snapshot up to ``at`` that changed a table, and the first that had it."""
         meta = self.catalog.meta
-        marks = "|".join((*ROWS, *DEFINITION))
+        marks = "|".join((*ROWS, *DEFINITION, *LAYOUT))
         sql = f"""
-            SELECT max(v), (SELECT min(snapshot_id) FROM {meta("ducklake_snapshot")}), (SELECT min(begin_snapshot) FROM {meta("ducklake_table")} WHERE table_id = {table_id})
+            SELECT max(v), (SELECT min(snapshot_id) FROM {meta("ducklake_snapshot")}), (SELECT min(b) FROM (SELECT min(begin_snapshot) AS b FROM {meta("ducklake_table")} WHERE table_id = {table_id}
+                UNION ALL SELECT min(begin_snapshot) FROM {meta("ducklake_column")} WHERE table_id = {table_id}))
             FROM (
                 SELECT begin_snapshot AS v FROM {meta("ducklake_table")} WHERE table_id = {table_id} AND begin_snapshot <= {at}
                 UNION ALL SELECT begin_snapshot FROM {meta("ducklake_column")} WHERE table_id = {table_id} AND begin_snapshot <= {at}
@@ -206,16 +280,29 @@ class States:
         last, oldest, begun = self.catalog.ask(sql)[0]
         return max(int(last), int(oldest)), int(begun)
 
-    def _epoch(self, table_id: int, at: int) -> int:
-        columns = self.catalog.meta("ducklake_column")
+    def _epoch(self, table_id: int, at: int) -> tuple[int | str, bool]:
+        """What tells the attachments apart through which a table is read, and whether it has tables of inlined rows. One that has seen two types
+        of a column fails, and so does one that knows a table of inlined rows which a flush has dropped since: that of an older schema.
+        """
+        meta = self.catalog.meta
+        columns = meta("ducklake_column")
         found = self.catalog.ask(
-            f"SELECT max(b.begin_snapshot) FROM {columns} AS a JOIN {columns} AS b ON a.column_id = b.column_id AND a.end_snapshot = b.begin_snapshot "
+            f"SELECT max(b.begin_snapshot), (SELECT min(schema_version) FROM {meta('ducklake_inlined_data_tables')} WHERE table_id = {table_id}), "
+            f"(SELECT min(schema_version) FROM {meta('ducklake_schema_versions')} WHERE table_id = {table_id}) "
+            f"FROM {columns} AS a JOIN {columns} AS b ON a.column_id = b.column_id AND a.end_snapshot = b.begin_snapshot "
             f"AND a.column_type <> b.column_type WHERE a.table_id = {table_id} AND b.table_id = {table_id} AND b.begin_snapshot <= {at}"
         )
-        return int(found[0][0] or 0)
+        widened, inlined, first = found[0]
+        if inlined is None or inlined == first:
+            return int(widened or 0), inlined is not None
+        return f"{int(widened or 0)}.{table_id}.{inlined}", True
+
+    def epoch_now(self, state: TableState) -> int | str:
+        """The attachment through which a state is read now: a flush may have dropped what the one that it was found by knows."""
+        return self._epoch(state.id, state.version)[0] if state.inlined else state.epoch
 
     def _definition(
-        self, table_id: int, schema: str, name: str, version: int, at: int, epoch: int
+        self, table_id: int, schema: str, name: str, version: int, at: int, epoch: int | str
     ) -> tuple[DuckLakeDefinition, dict[str, int]]:
         meta = self.catalog.meta
         source = f"{quote_identifier(self.catalog.alias(epoch), schema, name)} AT (VERSION => {version})"

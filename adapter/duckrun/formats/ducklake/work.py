@@ -22,12 +22,17 @@ _TAKEN = ("failed to commit", "database is locked", "conflict", "could not seria
 
 
 class Work:
-    """A transaction on one cursor, which nothing else uses meanwhile. ``epoch`` is that of the attachment that it writes through."""
+    """A transaction on one cursor, which nothing else uses meanwhile. ``epoch`` is that of the attachment that it writes through, ``alias``
+    what that is called, where it has another name.
+    """
 
-    def __init__(self, catalog: Catalog, cursor: duckdb.DuckDBPyConnection, epoch: int | str = 0) -> None:
+    def __init__(
+        self, catalog: Catalog, cursor: duckdb.DuckDBPyConnection, epoch: int | str = 0, alias: str | None = None
+    ) -> None:
         self.catalog, self.cursor, self.epoch = catalog, cursor, epoch
-        self.alias = catalog.alias(epoch)
-        self.changed = False
+        self.alias = alias or catalog.alias(epoch)
+        self.changed = self.redefined = False
+        """Whether rows, and whether anything apart from rows, was changed."""
         self.options: list[tuple[TableRef, str, str]] = []
         """Options of tables that are set once the commit is made: DuckLake keeps them outside of its transactions."""
         self.later: list[str] = []
@@ -83,6 +88,14 @@ class Work:
         self.touched[ref.schema.lower(), ref.name.lower()] = (
             first if before is None else replace(before, definition=definition, version=self.base + 1)
         )
+
+    def renamed(self, ref: TableRef, new: TableRef, state: TableState) -> None:
+        """A table has another name from now on, within a transaction over several."""
+        self.touched.pop((ref.schema.lower(), ref.name.lower()), None)
+        self.touched[new.schema.lower(), new.name.lower()] = replace(
+            state, schema=new.schema, name=new.name, version=self.base + 1
+        )
+        self.written[ref] = self.written[new] = None
 
     def applied(self, ref: TableRef, app: AppTransaction, note: Mapping[str, Any]) -> None:
         """Take down that an application transaction is committed with this one."""

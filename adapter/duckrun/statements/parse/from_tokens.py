@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from duckrun.errors import InvalidConfig
+from duckrun.statements.parse import from_call
 from duckrun.statements.parse.parts import query_start, unsupported
 from duckrun.statements.parse.tokens import StatementText, TokenReader, step_of
 from duckrun.statements.values import (
@@ -225,6 +226,9 @@ _BY_WORDS: dict[tuple[str, ...], Callable[[TokenReader], Statement]] = {
     ("DROP", "SCHEMA"): _drop_schema,
     ("DROP", "DATABASE"): _drop_schema,
     ("COMMENT", "ON"): _comment,
+    ("CALL",): from_call.call,
+    ("CHECKPOINT",): from_call.checkpoint,
+    ("FORCE", "CHECKPOINT"): from_call.checkpoint,
 }
 
 

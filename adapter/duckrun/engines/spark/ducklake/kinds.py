@@ -1,0 +1,140 @@
+"""DuckLake's types as Spark reads them out of its files, and as it shows them.
+
+Source: the DuckLake specification 1.0, Data Types; Spark's ParquetToSparkSchemaConverter. Measured with PySpark 4.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from duckrun.engines.spark.sql import quote
+from duckrun.errors import UnsupportedFeature
+from duckrun.formats.ducklake.lake_files import LakeColumn, NamedColumn
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType
+
+FIELD_ID = "parquet.field.id"
+"""The key in a field's metadata by which Spark finds it in a file."""
+
+_KINDS = {
+    "boolean": "boolean",
+    "int8": "tinyint",
+    "int16": "smallint",
+    "int32": "int",
+    "int64": "bigint",
+    "uint8": "smallint",
+    "uint16": "int",
+    "uint32": "bigint",
+    "uint64": "decimal(20,0)",
+    "float32": "float",
+    "float64": "double",
+    "varchar": "string",
+    "json": "string",
+    "blob": "binary",
+    "date": "date",
+    "timestamp": "timestamp_ntz",
+    "timestamp_s": "timestamp_ntz",
+    "timestamp_ms": "timestamp_ntz",
+    "timestamptz": "timestamp",
+    "uuid": "binary",
+    "variant": "variant",
+}
+"""DuckLake's type -> the Spark type that holds each of its values, as it lies in a file."""
+_SAME = frozenset(_KINDS) - {"uint8", "uint16", "uint32", "uint64", "json", "uuid", "variant", "timestamp_s", "timestamp_ms"}
+"""The types that Spark writes into a file as DuckLake wants them there."""
+
+
+def is_read(column: LakeColumn) -> bool:
+    """True for a column that Spark can read."""
+    if column.inner:
+        return all(is_read(each) for each in column.inner)
+    return column.type in _KINDS or column.type.startswith("decimal")
+
+
+def is_written(type_name: str) -> bool:
+    """True for a DuckLake type, without parts, whose values Spark's workers write as DuckLake wants them."""
+    return type_name in _SAME or type_name.startswith("decimal")
+
+
+def refuse(column: LakeColumn, table: str) -> None:
+    """Raise UnsupportedFeature for a column that Spark cannot read."""
+    if not is_read(column):
+        raise UnsupportedFeature(
+            f"Table {table}: Spark has no type for column {column.name}, which is {_said(column)}: read the table with engine: duckdb, make a view "
+            "that casts the column (to VARCHAR), or name the other columns in scan(columns=…)."
+        )
+
+
+def _said(column: LakeColumn) -> str:
+    """The part of a type that is not there."""
+    for each in column.inner:
+        if not is_read(each):
+            return f"{column.sql_type} with {_said(each)}"
+    return column.sql_type
+
+
+def kind_in_file(column: LakeColumn, names: NamedColumn | None = None, *, by_name: bool = False, shown: bool = False) -> DataType:
+    """A column's type with the field ids, or with the names, by which a file knows its parts; ``shown``: with the table's names alone."""
+    from pyspark.sql import types as T
+
+    def inner(each: LakeColumn) -> DataType:
+        return kind_in_file(each, _inside(names).get(each.id), by_name=by_name, shown=shown)
+
+    if column.type == "list":
+        return T.ArrayType(inner(column.inner[0]))
+    if column.type == "map":
+        return T.MapType(inner(column.inner[0]), inner(column.inner[1]))
+    if column.type == "struct":
+        fields = []
+        for each in column.inner:
+            found = _inside(names).get(each.id)
+            if shown:
+                fields.append(T.StructField(each.name, inner(each)))
+            elif by_name:
+                name = found.source if found is not None else f"__duckrun_absent_{each.id}"
+                fields.append(T.StructField(name, inner(each)))
+            else:
+                fields.append(T.StructField(each.name, inner(each), True, {FIELD_ID: each.id}))
+        return T.StructType(fields)
+    if shown and column.type == "uuid":
+        return T.StringType()
+    return simple(column.type)
+
+
+def _inside(names: NamedColumn | None) -> Mapping[int, NamedColumn]:
+    return {} if names is None else names.inner
+
+
+def simple(word: str) -> DataType:
+    """The Spark type of a DuckLake type without parts."""
+    from pyspark.sql import types as T
+
+    if word.startswith("decimal"):
+        precision, _, scale = word[len("decimal(") : -1].partition(",")
+        return T.DecimalType(int(precision), int(scale))
+    made: DataType = T._parse_datatype_string(_KINDS[word]) if word != "variant" else T.VariantType()
+    return made
+
+
+def as_shown(value: str, column: LakeColumn, depth: int = 0) -> str:
+    """Spark SQL of a value as users see it: a UUID as its text, wherever in it one is."""
+    item = f"x{depth}"
+    if not _has_uuid(column):
+        return value
+    if column.type == "uuid":
+        text = f"lower(hex({value}))"
+        parts = ", ".join(f"substring({text}, {at}, {size})" for at, size in ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12)))
+        return f"CASE WHEN {value} IS NOT NULL THEN concat_ws('-', {parts}) END"
+    if column.type == "list":
+        return f"transform({value}, {item} -> {as_shown(item, column.inner[0], depth + 1)})"
+    if column.type == "map":
+        key, item_of = (as_shown(f"{item}{part}", each, depth + 1) for part, each in zip("kv", column.inner, strict=True))
+        return f"transform_values(transform_keys({value}, ({item}k, {item}v) -> {key}), ({item}k, {item}v) -> {item_of})"
+    packed = ", ".join(f"{as_shown(f'{value}.{quote(each.name)}', each, depth)} AS {quote(each.name)}" for each in column.inner)
+    return f"CASE WHEN {value} IS NOT NULL THEN struct({packed}) END"
+
+
+def _has_uuid(column: LakeColumn) -> bool:
+    return column.type == "uuid" or any(map(_has_uuid, column.inner))

@@ -1,0 +1,202 @@
+"""A DuckLake table at a version, as a Spark DataFrame: what DuckDB reads, out of the same files.
+
+Files that hold their columns alike are read together, by field id or by the names that they have for them. Columns that came later
+have their default, rows that are deleted or belong to later snapshots go, and the rows in the catalog are sent along.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from duckrun.engines.spark.ducklake.kinds import FIELD_ID, as_shown, is_read, kind_in_file, refuse, simple
+from duckrun.engines.spark.foreign_servers import other_implementation
+from duckrun.engines.spark.sql import quote
+from duckrun.errors import UnsupportedFeature
+from duckrun.formats.ducklake.lake_files import (
+    SNAPSHOT_COLUMN,
+    SNAPSHOT_FIELD,
+    LakeColumn,
+    LakeFile,
+    LakeFiles,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from duckrun.engines.spark.engine import SparkEngine
+    from duckrun.values.snapshot import Snapshot
+
+BY_FIELD_ID = "spark.sql.parquet.fieldId.read.enabled"
+_PATTERN = re.compile(r"([*?{}\[\]\\])")
+_SCHEME = re.compile(r"^[A-Za-z0-9]+:/+")
+NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+_FILE, _ROW, _SNAPSHOT = "__duckrun_file", "__duckrun_row", "__duckrun_snapshot"
+
+
+def rows_of(
+    engine: SparkEngine,
+    snapshot: Snapshot,
+    *,
+    columns: Collection[str] | None = None,
+    paths: Collection[str] | None = None,
+) -> DataFrame:
+    """The rows of a snapshot: lazy. With ``columns`` those that Spark cannot read are left out, if they are none of these; with ``paths`` the rows are
+    those of some files.
+
+    Raises UnsupportedFeature for an encrypted lake, for a column of a type that Spark has not, and on a Connect server that is not Apache Spark.
+    """
+    other = other_implementation(engine.spark)
+    if other is not None:
+        raise UnsupportedFeature(
+            f"Table {snapshot.ref} is a DuckLake table, and the Spark Connect server is not Apache Spark (its version is {other}), which does not know the rows "
+            "of its files by their numbers: read it with engine: duckdb, or on Apache Spark."
+        )
+    read: LakeFiles = snapshot.parts()
+    wanted = None if columns is None else {name.lower() for name in columns}
+    taken = []
+    for column in read.columns:
+        if wanted is None or column.name.lower() in wanted:
+            refuse(column, str(snapshot.ref))
+        if is_read(column):
+            taken.append(column)
+    engine.spark.conf.set(BY_FIELD_ID, "true")
+    return _Rows(engine, read, taken, paths).frame()
+
+
+class _Rows:
+    def __init__(
+        self, engine: SparkEngine, read: LakeFiles, columns: Sequence[LakeColumn], paths: Collection[str] | None
+    ) -> None:
+        self.engine, self.read, self.columns = engine, read, columns
+        self.files = [file for file in read.files if paths is None or file.path in paths]
+        self.inlined = read.inlined if paths is None else None
+
+    def frame(self) -> DataFrame:
+        from pyspark.sql.types import StructField, StructType
+
+        groups: dict[Any, list[LakeFile]] = defaultdict(list)
+        for file in self.files:
+            marked = bool(file.deletes or file.deleted)
+            groups[file.mapping, file.bound, file.absent, file.stored, marked].append(file)
+        frames = [self._group(files) for files in groups.values()]
+        if self.inlined is not None:
+            frames.append(self._in_catalog(self.inlined))
+        if not frames:
+            fields = [StructField(column.name, kind_in_file(column, shown=True)) for column in self.columns]
+            return self.engine.spark.createDataFrame([], StructType(fields))
+        return reduce(lambda one, other: one.unionAll(other), frames)
+
+    # -- files
+
+    def _group(self, files: Sequence[LakeFile]) -> DataFrame:
+        """The rows of files that hold their columns alike."""
+        from pyspark.sql import functions as F
+        from pyspark.sql.types import LongType, StructField, StructType
+
+        first = files[0]
+        names = None if first.mapping is None else self.read.mappings[first.mapping]
+        stored = dict(first.stored)
+        fields, values = [], []
+        for column in self.columns:
+            shown = kind_in_file(column, shown=True)
+            named = None if names is None else names.get(column.id)
+            if column.id in first.absent:
+                value = F.lit(self.read.defaults.get(column.id)).cast(shown)
+            elif named is not None and named.in_path:
+                value = in_path(named.source).cast(shown)
+            else:
+                # By field id, names do not count: those of the table may be what Spark calls something of its own.
+                at = f"c{column.id}" if named is None else named.source
+                kind = simple(stored[column.id]) if column.id in stored else kind_in_file(column, named, by_name=named is not None)
+                fields.append(StructField(at, kind, True, {FIELD_ID: column.id} if named is None else {}))
+                value = self._shown(at, column, kind)
+            values.append(value.alias(column.name))
+        if first.bound:
+            fields.append(StructField(SNAPSHOT_COLUMN, LongType(), True, {FIELD_ID: SNAPSHOT_FIELD} if names is None else {}))
+        rows = self._parquet(StructType(fields), [file.path for file in files])
+        if first.bound:
+            rows = rows.where(F.col(SNAPSHOT_COLUMN) <= self.read.version)
+        if not first.deletes and not first.deleted:
+            return rows.select(*values)
+        # Above a join nobody knows of which file a row is: what depends on that is computed below it.
+        rows = rows.select(*values, path_of_row().alias(_FILE), F.col("_metadata.row_index").alias(_ROW))
+        gone = self._deleted(files).withColumnsRenamed({_FILE: f"{_FILE}_", _ROW: f"{_ROW}_"})
+        same = (F.col(_FILE) == F.col(f"{_FILE}_")) & (F.col(_ROW) == F.col(f"{_ROW}_"))
+        return rows.join(gone, same, "left_anti").drop(_FILE, _ROW)
+
+    def _shown(self, at: str, column: LakeColumn, kind: Any) -> Column:
+        from pyspark.sql import functions as F
+
+        shown = kind_in_file(column, shown=True)
+        value = as_shown(quote(at), column)
+        return F.col(quote(at)).cast(shown) if value == quote(at) else F.expr(value)
+
+    def _parquet(self, schema: Any, paths: Sequence[str]) -> DataFrame:
+        places = [_PATTERN.sub(r"\\\1", self.engine.location_of(path)) for path in paths]
+        return self.engine.spark.read.schema(schema).parquet(*places)
+
+    # -- rows that are gone
+
+    def _deleted(self, files: Sequence[LakeFile]) -> DataFrame:
+        """The files and the numbers of rows that are deleted."""
+        from pyspark.sql import functions as F
+
+        found = []
+        listed = [(self._key(file.path), position) for file in files for position in file.deleted]
+        if listed:
+            paths, positions = zip(*listed, strict=True)
+            found.append(self._local({_FILE: pa.array(paths, pa.string()), _ROW: pa.array(positions, pa.int64())}))
+        marked = [(file, delete) for file in files for delete in file.deletes]
+        if marked:
+            rows = self._parquet(f"pos BIGINT, {SNAPSHOT_COLUMN} BIGINT", [delete.path for _, delete in marked])
+            rows = rows.select(path_of_row().alias("place"), F.col("pos").alias(_ROW), F.col(SNAPSHOT_COLUMN).alias(_SNAPSHOT))
+            of = self._local(
+                {
+                    "place_": pa.array([self._key(delete.path) for _, delete in marked], pa.string()),
+                    _FILE: pa.array([self._key(file.path) for file, _ in marked], pa.string()),
+                    "bound": pa.array([delete.bound for _, delete in marked], pa.bool_()),
+                }
+            )
+            rows = rows.join(F.broadcast(of), F.col("place") == F.col("place_"))
+            rows = rows.where(~F.col("bound") | (F.col(_SNAPSHOT) <= self.read.version))
+            found.append(rows.select(_FILE, _ROW))
+        return reduce(lambda one, other: one.unionAll(other), found)
+
+    def _local(self, columns: dict[str, Any]) -> DataFrame:
+        return self.engine.spark.createDataFrame(pa.table(columns))
+
+    def _key(self, path: str) -> str:
+        """A file as path_of_row() gives it."""
+        return _SCHEME.sub("/", self.engine.location_of(path))
+
+    # -- rows in the catalog
+
+    def _in_catalog(self, rows: pa.Table) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        frame = self.engine._from_arrow(rows.select([column.name for column in self.columns]))
+        return frame.select(
+            *[F.col(quote(column.name)).cast(kind_in_file(column, shown=True)).alias(column.name) for column in self.columns]
+        )
+
+
+def path_of_row() -> Column:
+    """The file of a row, decoded and without the scheme before it."""
+    from pyspark.sql import functions as F
+
+    return F.expr("regexp_replace(url_decode(replace(_metadata.file_path, '+', '%2B')), '^[A-Za-z0-9]+:/+', '/')")
+
+
+def in_path(name: str) -> Column:
+    """The text of a column that stands in the path of a row's file; NULL where that says so."""
+    from pyspark.sql import functions as F
+
+    found = F.regexp_extract(path_of_row(), f"^.*/{re.escape(name)}=([^/]*)/", 1)
+    decoded = F.url_decode(F.replace(found, F.lit("+"), F.lit("%2B")))
+    return F.when(found != F.lit(NO_PARTITION), decoded)

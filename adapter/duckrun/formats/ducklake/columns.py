@@ -1,0 +1,113 @@
+"""Columns of a DuckLake table over its snapshots: what was renamed is the same column, what came later has its default in older rows.
+
+Source: the DuckLake specification 1.0, ducklake_column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import duckdb
+
+from duckrun.formats.ducklake.catalog import Catalog
+from duckrun.formats.ducklake.state import TableState
+from duckrun.sql.names import quote_identifier, quote_literal
+from duckrun.values.snapshot import Snapshot
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column, or a field of one, at a snapshot. ``kind`` is its type in the catalog's words, ``default`` the value of rows before it."""
+
+    number: int
+    name: str
+    kind: str
+    default: str | None
+    fields: tuple[Column, ...]
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """What two spellings of a column have in common where no value needs another form."""
+        return self.number, self.kind, tuple((field.name, field.shape) for field in self.fields)
+
+
+class Columns:
+    """The columns of one table at all snapshots that the catalog knows of."""
+
+    def __init__(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        self._rows = rows
+
+    @classmethod
+    def of(cls, catalog: Catalog, state: TableState) -> Self:
+        return cls(
+            catalog.ask(
+                f"SELECT column_id, column_name, column_type, initial_default, parent_column, begin_snapshot, end_snapshot "
+                f"FROM {catalog.meta('ducklake_column')} WHERE table_id = {state.id} ORDER BY column_order"
+            )
+        )
+
+    def at(self, snapshot: int) -> tuple[Column, ...]:
+        """The columns at a snapshot, in their order."""
+        there = [row for row in self._rows if row[5] <= snapshot and (row[6] is None or row[6] > snapshot)]
+
+        def below(parent: int | None) -> tuple[Column, ...]:
+            return tuple(
+                Column(int(row[0]), row[1], row[2], row[3], below(row[0])) for row in there if row[4] == parent
+            )
+
+        return below(None)
+
+    def converted(self, snapshot: int, to: Snapshot, names: Sequence[str]) -> Mapping[str, str]:
+        """Columns of ``to`` as SQL over those that the table has at another snapshot."""
+        state: TableState = to.own
+        new = {column.name: column for column in self.at(state.at if state.at >= 0 else state.version)}
+        old = {column.number: column for column in self.at(snapshot)}
+        kinds = {field["name"]: field["type"] for field in state.definition.fields}
+        return {name: _value(old.get(new[name].number), new[name], kinds[name]) for name in names}
+
+
+def _value(old: Column | None, new: Column, kind: str) -> str:
+    if old is None:
+        return _default(new, kind)
+    return _converted(quote_identifier(old.name), old, new, duckdb.type(kind))
+
+
+def _default(column: Column, kind: Any) -> str:
+    """What a column has in rows that are older."""
+    return f"CAST({'NULL' if column.default is None else quote_literal(column.default)} AS {kind})"
+
+
+def _converted(value: str, old: Column, new: Column, kind: Any, depth: int = 0) -> str:
+    """A value of a column as it was, in the form that the column has now."""
+    if old.shape == new.shape:
+        return value
+    name = f"e{depth}"
+    if kind.id == "struct":
+        there = {field.number: field for field in old.fields}
+        inner = dict(kind.children)
+        fields = []
+        for field in new.fields:
+            was = there.get(field.number)
+            inside = (
+                _default(field, inner[field.name])
+                if was is None
+                else _converted(
+                    f"struct_extract({value}, {quote_literal(was.name)})", was, field, inner[field.name], depth
+                )
+            )
+            fields.append(f"{quote_identifier(field.name)} := {inside}")
+        return f"CASE WHEN {value} IS NULL THEN NULL ELSE struct_pack({', '.join(fields)}) END"
+    if kind.id in ("list", "array"):
+        inside = _converted(name, old.fields[0], new.fields[0], dict(kind.children)["child"], depth + 1)
+        return f"list_transform({value}, lambda {name}: {inside})"
+    if kind.id == "map":
+        parts = dict(kind.children)
+        key, item = (
+            _converted(f"{name}.{part}", old.fields[i], new.fields[i], parts[part], depth + 1)
+            for i, part in enumerate(("key", "value"))
+        )
+        entries = f"list_transform(map_entries({value}), lambda {name}: struct_pack(key := {key}, value := {item}))"
+        return f"CASE WHEN {value} IS NULL THEN NULL ELSE map_from_entries({entries}) END"
+    return f"CAST({value} AS {kind})"

@@ -1,0 +1,330 @@
+"""What another engine than DuckDB needs to read a version of a table: its files, what counts in each, and the rows in the catalog.
+
+Source: the DuckLake specification 1.0, ducklake_data_file, ducklake_delete_file, ducklake_name_mapping, Data Inlining; and what was measured of
+duckdb 1.5.5's extension: a file that was merged or flushed has the snapshot of each row, and positions of deletes may lie in the catalog.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from duckrun.errors import UnsupportedFeature
+from duckrun.formats.ducklake.catalog import Catalog
+from duckrun.sql.names import quote_identifier, quote_literal
+from duckrun.values.snapshot import Snapshot
+
+SNAPSHOT_COLUMN = "_ducklake_internal_snapshot_id"
+"""The column of files that were merged or flushed: the snapshot to which each row belongs."""
+SNAPSHOT_FIELD = 2147483539
+"""Its field id."""
+
+
+@dataclass(frozen=True)
+class LakeColumn:
+    """A column, or a field of one. ``type`` is DuckLake's own word (``int32``, ``struct``); ``begun`` is the snapshot that has it first,
+    ``typed`` that since which it has this type; ``default`` is what rows have that were written before, as text.
+    """
+
+    id: int
+    name: str
+    type: str
+    begun: int
+    typed: int
+    default: str | None
+    inner: tuple[LakeColumn, ...] = ()
+
+    @property
+    def sql_type(self) -> str:
+        """The type as users know it, for messages."""
+        return _WORDS.get(self.type, self.type).upper()
+
+
+_WORDS = {"int128": "hugeint", "uint128": "uhugeint", "uint64": "ubigint", "time_tz": "timetz"}
+
+
+@dataclass(frozen=True)
+class NamedColumn:
+    """What a column of the table is called in files that know it by name; ``in_path``: its value stands in the path of each (``name=value/``)."""
+
+    source: str
+    in_path: bool
+    inner: Mapping[int, NamedColumn] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class DeleteFile:
+    """Positions that are deleted, in a Parquet file with the column ``pos``. ``bound``: only those whose snapshot is not later count."""
+
+    path: str
+    bound: bool
+
+
+@dataclass(frozen=True)
+class LakeFile:
+    """A data file. ``mapping`` is the number of the names by which it knows its columns, None for field ids; ``bound``: only the rows
+    whose snapshot is not later than the version count; ``absent`` are ids of columns that it does not have, ``stored`` the DuckLake types of
+    those that it has in another type.
+    """
+
+    path: str
+    mapping: int | None
+    bound: bool
+    absent: frozenset[int]
+    stored: tuple[tuple[int, str], ...]
+    deletes: tuple[DeleteFile, ...]
+    deleted: tuple[int, ...]
+    """Positions that are deleted by the catalog alone."""
+
+
+@dataclass(frozen=True)
+class LakeFiles:
+    """A table at a version. Example: ``lake.snapshot(ref).parts().files[0].path``."""
+
+    version: int
+    columns: tuple[LakeColumn, ...]
+    files: tuple[LakeFile, ...]
+    mappings: Mapping[int, Mapping[int, NamedColumn]]
+    inlined: pa.Table | None
+    """The rows that lie in the catalog; None where there are none."""
+    defaults: Mapping[int, Any]
+    """The values of columns, by id, that rows have which were written before the column came."""
+
+
+def lake_files(catalog: Catalog, footers: Footers, snapshot: Snapshot) -> LakeFiles:
+    """What to read of a version. Raises UnsupportedFeature for an encrypted lake, and for deletion vectors."""
+    return _Reading(catalog, footers, snapshot).read()
+
+
+class _Reading:
+    """All questions about one version, in one transaction: a flush or a merge in between would move rows from one answer to another."""
+
+    def __init__(self, catalog: Catalog, footers: Footers, snapshot: Snapshot) -> None:
+        self.catalog, self.footers, self.snapshot = catalog, footers, snapshot
+        self.state = snapshot.own
+        self.version: int = self.state.version
+        self.now = f"begin_snapshot <= {self.version} AND ((end_snapshot IS NULL) OR end_snapshot > {self.version})"
+
+    def read(self) -> LakeFiles:
+        self.catalog.ensure(self.state.epoch)
+        if self.catalog.encrypted:
+            raise UnsupportedFeature(
+                f"Table {self.snapshot.ref} lies in an encrypted lake, whose files Spark cannot read: read it with engine: duckdb."
+            )
+        self.cursor = self.catalog.cursor()
+        with self.catalog.errors(f"table {self.snapshot.ref}"):
+            self.cursor.execute("BEGIN TRANSACTION")
+            try:
+                columns = self._columns()
+                mappings = self._mappings()
+                files = self._files(columns, mappings)
+                return LakeFiles(
+                    self.version, columns, files, mappings, self._inlined(columns), self._defaults(columns)
+                )
+            finally:
+                self.cursor.execute("ROLLBACK")
+
+    def _meta(self, table: str) -> str:
+        return self.catalog.meta(table, self.state.epoch)
+
+    def _ask(self, sql: str) -> list[tuple[Any, ...]]:
+        return self.cursor.execute(sql).fetchall()
+
+    # -- columns
+
+    def _columns(self) -> tuple[LakeColumn, ...]:
+        rows = self._ask(
+            f"SELECT column_id, parent_column, column_name, column_type, initial_default, column_order, begin_snapshot, {self.now} "
+            f"FROM {self._meta('ducklake_column')} WHERE table_id = {self.state.id} AND begin_snapshot <= {self.version} ORDER BY column_order"
+        )
+        begun: dict[int, int] = {}
+        typed: dict[int, int] = {}
+        current = {row[0]: row for row in rows if row[7]}
+        for number, _, _, kind, _, _, begin, _ in rows:
+            begun[number] = min(begin, begun.get(number, begin))
+            if number in current and kind == current[number][3]:
+                typed[number] = min(begin, typed.get(number, begin))
+        below: dict[int | None, list[Any]] = defaultdict(list)
+        for row in current.values():
+            below[row[1]].append(row)
+
+        def made(parent: int | None) -> tuple[LakeColumn, ...]:
+            return tuple(
+                LakeColumn(number, name, kind.lower(), begun[number], typed[number], default, made(number))
+                for number, _, name, kind, default, _, _, _ in below[parent]
+            )
+
+        return made(None)
+
+    def _defaults(self, columns: Sequence[LakeColumn]) -> dict[int, Any]:
+        given = [column for column in columns if column.default is not None]
+        if not given:
+            return {}
+        types = self.state.definition.sql_types
+        made = ", ".join(f"CAST({quote_literal(str(column.default))} AS {types[column.name]})" for column in given)
+        values = self._ask(f"SELECT {made}")[0]
+        return {column.id: value for column, value in zip(given, values, strict=True)}
+
+    def _mappings(self) -> dict[int, Mapping[int, NamedColumn]]:
+        rows = self._ask(
+            f"SELECT mapping_id, column_id, source_name, target_field_id, parent_column, is_partition FROM {self._meta('ducklake_name_mapping')} "
+            f"JOIN {self._meta('ducklake_column_mapping')} USING (mapping_id) WHERE table_id = {self.state.id}"
+        )
+        below: dict[tuple[int, int | None], list[Any]] = defaultdict(list)
+        for row in rows:
+            below[row[0], row[4]].append(row)
+
+        def made(mapping: int, parent: int | None) -> dict[int, NamedColumn]:
+            return {
+                target: NamedColumn(source, bool(in_path), made(mapping, number))
+                for _, number, source, target, _, in_path in below[mapping, parent]
+            }
+
+        return {mapping: made(mapping, None) for mapping in {row[0] for row in rows}}
+
+    # -- files
+
+    def _files(
+        self, columns: Sequence[LakeColumn], mappings: Mapping[int, Mapping[int, NamedColumn]]
+    ) -> tuple[LakeFile, ...]:
+        folder = self._folder()
+        deletes = self._deletes(folder)
+        deleted = self._deleted()
+        rows = self._ask(
+            f"SELECT data_file_id, path, path_is_relative, begin_snapshot, mapping_id, partial_max FROM {self._meta('ducklake_data_file')} "
+            f"WHERE table_id = {self.state.id} AND {self.now} AND record_count > 0 ORDER BY data_file_id"
+        )
+        paths = {row[0]: f"{folder}{row[1]}" if row[2] else row[1] for row in rows}
+        unsure = [
+            paths[number]
+            for number, _, _, begun, mapping, _ in rows
+            if any(self._unsure(column, begun, mapping) for column in columns)
+        ]
+        found = self.footers.read(self.cursor, unsure)
+        files = []
+        for number, _, _, _, mapping, partial in rows:
+            names = None if mapping is None else mappings[mapping]
+            has = found.get(paths[number])
+            absent = {
+                column.id
+                for column in columns
+                if (names is not None and column.id not in names)
+                or (names is None and has is not None and column.id not in has)
+            }
+            stored = tuple(
+                (column.id, has[column.id])
+                for column in columns
+                if has is not None and names is None and has.get(column.id) not in (None, column.type)
+            )
+            files.append(
+                LakeFile(
+                    paths[number],
+                    mapping,
+                    partial is not None and partial > self.version,
+                    frozenset(absent),
+                    stored if any(column.type == "uint64" for column in columns) else (),
+                    tuple(deletes[number]),
+                    tuple(deleted[number]),
+                )
+            )
+        return tuple(files)
+
+    @staticmethod
+    def _unsure(column: LakeColumn, begun: int, mapping: int | None) -> bool:
+        """True if only its footer says whether a file has a column, which has a default, or in which type it is unsigned."""
+        if mapping is not None:
+            return False
+        return (column.default is not None and column.begun > begun) or (
+            column.type == "uint64" and column.typed > begun
+        )
+
+    def _folder(self) -> str:
+        found = self._ask(
+            f"SELECT t.path, t.path_is_relative, s.path, s.path_is_relative FROM {self._meta('ducklake_table')} AS t "
+            f"JOIN {self._meta('ducklake_schema')} AS s USING (schema_id) WHERE t.table_id = {self.state.id} ORDER BY t.begin_snapshot DESC"
+        )
+        table, of_schema, schema, of_lake = found[0]
+        if not of_schema:
+            return str(table)
+        return f"{self.catalog.data_path if of_lake else ''}{schema}{table}"
+
+    def _deletes(self, folder: str) -> dict[int, list[DeleteFile]]:
+        rows = self._ask(
+            f"SELECT data_file_id, path, path_is_relative, format, partial_max FROM {self._meta('ducklake_delete_file')} "
+            f"WHERE table_id = {self.state.id} AND {self.now}"
+        )
+        found: dict[int, list[DeleteFile]] = defaultdict(list)
+        for number, path, relative, kind, partial in rows:
+            if kind != "parquet":
+                raise UnsupportedFeature(
+                    f"Table {self.snapshot.ref} has deletion vectors (of format {kind}), which Spark does not read: rewrite its files "
+                    "(duckrun rewrite, or Table.rewrite()), or read it with engine: duckdb."
+                )
+            found[number].append(
+                DeleteFile(f"{folder}{path}" if relative else path, partial is not None and partial > self.version)
+            )
+        return found
+
+    def _deleted(self) -> dict[int, list[int]]:
+        """Positions that are deleted by rows of the catalog, by file. Its table for them is made by the first such delete."""
+        found: dict[int, list[int]] = defaultdict(list)
+        try:
+            rows = self._ask(
+                f"SELECT file_id, row_id FROM {self._meta(f'ducklake_inlined_delete_{self.state.id}')} WHERE begin_snapshot <= {self.version}"
+            )
+        except duckdb.CatalogException:
+            return found
+        for number, position in rows:
+            found[number].append(int(position))
+        return found
+
+    # -- rows in the catalog
+
+    def _inlined(self, columns: Sequence[LakeColumn]) -> pa.Table | None:
+        tables = self._ask(
+            f"SELECT table_name FROM {self._meta('ducklake_inlined_data_tables')} WHERE table_id = {self.state.id}"
+        )
+        if not tables:
+            return None
+        listed = ", ".join(
+            f"CAST({quote_identifier(column.name)} AS VARCHAR) AS {quote_identifier(column.name)}"
+            if column.type == "uuid"
+            else quote_identifier(column.name)
+            for column in columns
+        )
+        source = quote_identifier(self.catalog.alias(self.state.epoch), self.state.schema, self.state.name)
+        names = ", ".join(quote_literal(name) for (name,) in tables)
+        # DuckLake gives the rows of each such table its name for the name of a file, and opens no file that has another.
+        query = f"SELECT {listed} FROM {source} AT (VERSION => {self.version}) WHERE filename IN ({names})"
+        found = self.cursor.execute(query).to_arrow_table()
+        return found if found.num_rows else None
+
+
+class Footers:
+    """Which columns files have, by field id, and the unsigned types of those: a file that is written stays as it is."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Mapping[int, str | None]] = {}
+
+    def read(self, cursor: duckdb.DuckDBPyConnection, paths: Iterable[str]) -> dict[str, Mapping[int, str | None]]:
+        """By file and field id, the DuckLake type where it is unsigned, else None."""
+        asked = list(paths)
+        missing = [path for path in asked if path not in self._known]
+        if missing:
+            listed = ", ".join(map(quote_literal, missing))
+            rows = cursor.execute(
+                f"SELECT file_name, field_id, converted_type FROM parquet_schema([{listed}]) WHERE field_id IS NOT NULL"
+            ).fetchall()
+            found: dict[str, dict[int, str | None]] = {path: {} for path in missing}
+            for path, number, kind in rows:
+                found[path][int(number)] = _UNSIGNED.get(str(kind))
+            self._known |= found
+        return {path: self._known[path] for path in asked}
+
+
+_UNSIGNED = {"UINT_8": "uint8", "UINT_16": "uint16", "UINT_32": "uint32", "UINT_64": "uint64"}

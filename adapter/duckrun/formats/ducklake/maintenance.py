@@ -1,0 +1,207 @@
+"""A DuckLake kept in order by DuckLake's own functions, under the lock of its writers: flush, merge, rewrite, expire, cleanup, orphans.
+
+Rows that lie in the catalog are flushed before files are merged or written anew: else older versions read wrong rows
+(https://github.com/duckdb/ducklake/issues/1406).
+"""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+
+from duckrun.errors import CommitConflict, InvalidConfig, StorageError, TableNotFound
+from duckrun.formats.ducklake.work import Work
+from duckrun.formats.format import CommitTaken
+from duckrun.sql.names import quote_literal
+from duckrun.values.snapshot import TableRef
+from duckrun.values.upkeep import (
+    WEEK,
+    CleanupSpec,
+    ExpireSpec,
+    FlushSpec,
+    LakeCheckpointSpec,
+    MergeFilesSpec,
+    OrphansSpec,
+    RewriteSpec,
+    UpkeepSpec,
+)
+
+if TYPE_CHECKING:
+    from duckrun.formats.ducklake.ducklake import DuckLakeFormat
+
+_ATTEMPTS = 12
+
+
+@dataclass
+class Kept:
+    """What was done: the last snapshot that was made (None: none was needed), the rows that left the catalog for files, the snapshots that expired, those that were
+    ``spared`` for what they are needed by, and the files that were removed.
+    """
+
+    version: int | None = None
+    rows_flushed: int = 0
+    expired: list[int] = field(default_factory=list)
+    spared: list[int] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+
+
+def maintain(form: DuckLakeFormat, spec: UpkeepSpec, ref: TableRef | None, needed_from: int | None) -> Kept:
+    """Carry out one spec on a table, or (None) on the lake. Snapshots from ``needed_from`` on stay. Raises InvalidConfig, TableNotFound,
+    ReadOnlyLake, StorageError, CommitConflict.
+    """
+    if form.together is not None:
+        raise InvalidConfig(
+            f"{spec.mode} of lake {form.storage.root}: a transaction is open; commit it, or roll it back, first. Nothing was done."
+        )
+    if form.states.newest() is None:
+        raise StorageError(f"Lake {form.storage.root} has no catalog yet ({form.catalog.address}): nothing is in it.")
+    if ref is not None:
+        if not spec.of_tables:
+            raise InvalidConfig(f"{spec.mode} is of the lake, not of table {ref} alone: leave the table out.")
+        if not form.states.exists(ref):
+            raise TableNotFound(f"There is no table {ref}.")
+    with form.catalog.locked():
+        try:
+            return _Upkeep(form, ref, needed_from).run(spec)
+        finally:
+            form.states.forget()  # not all of it makes a snapshot
+
+
+class _Upkeep:
+    def __init__(self, form: DuckLakeFormat, ref: TableRef | None, needed_from: int | None) -> None:
+        self.form, self.catalog, self.ref, self.needed_from = form, form.catalog, ref, needed_from
+        self.kept = Kept()
+
+    def run(self, spec: UpkeepSpec) -> Kept:
+        match spec:
+            case LakeCheckpointSpec():
+                for step in spec.steps:
+                    self.run(step)
+            case FlushSpec():
+                self._flush()
+            case MergeFilesSpec():
+                self._flush()
+                self._in_snapshot("ducklake_merge_adjacent_files", "optimize", self._place())
+            case RewriteSpec():
+                self._flush()
+                share = (
+                    [] if spec.delete_threshold is None else [f"delete_threshold => {float(spec.delete_threshold)!r}"]
+                )
+                self._in_snapshot("ducklake_rewrite_data_files", spec.mode, [*self._place(), *share])
+            case ExpireSpec():
+                self._expire(spec)
+            case CleanupSpec() | OrphansSpec():
+                orphans = isinstance(spec, OrphansSpec)
+                self._remove("ducklake_delete_orphaned_files" if orphans else "ducklake_cleanup_old_files", spec)
+        return self.kept
+
+    # -- what makes a snapshot
+
+    def _place(self) -> list[str]:
+        if self.ref is None:
+            return []
+        return [quote_literal(self.ref.name), f"schema => {quote_literal(self.ref.schema)}"]
+
+    def _flush(self) -> None:
+        place = []
+        if self.ref is not None:
+            place = [
+                f"schema_name => {quote_literal(self.ref.schema)}",
+                f"table_name => {quote_literal(self.ref.name)}",
+            ]
+        self.kept.rows_flushed += sum(
+            row[2] for row in self._in_snapshot("ducklake_flush_inlined_data", "flush", place)
+        )
+
+    def _in_snapshot(self, function: str, mode: str, arguments: Sequence[str]) -> list[tuple[Any, ...]]:
+        """The rows that one of DuckLake's functions gives, (schema, table, count, ...), carried out in a transaction of its own."""
+        for tried in range(1, _ATTEMPTS + 1):
+            with self._fresh() as work:
+                try:
+                    found = self._rows(work, f"CALL {function}({', '.join([quote_literal(work.alias), *arguments])})")
+                    for schema, name, *_ in found:
+                        work.note(TableRef(schema, name, ""), {"mode": mode, "engine": "duckdb", "writer": "ducklake"})
+                    made = work.commit()
+                    self.kept.version = made if made is not None else self.kept.version
+                    return found
+                except CommitTaken as taken:
+                    reason = str(taken)
+            time.sleep(random.uniform(0, min(0.05 * 2**tried, 2.0)))
+        raise CommitConflict(
+            f"{mode} of lake {self.form.storage.root} lost the race for its snapshot {_ATTEMPTS} times ({reason}). Run it again when "
+            "the other programs are done."
+        )
+
+    @contextmanager
+    def _fresh(self) -> Iterator[Work]:
+        """A transaction through an attachment of its own, which has seen no older types of the columns."""
+        cursor = self.catalog.cursor()
+        own = self.catalog.address.kind != "duckdb"  # an instance has a DuckDB file open once
+        name = f"m{uuid.uuid4().hex[:12]}" if own else 0
+        alias = self.catalog.attach_for(cursor, str(name)) if own else self.catalog.alias()
+        work = Work(self.catalog, cursor, name)
+        try:
+            yield work.begin()
+        finally:
+            work.rollback()
+            if own:
+                self.catalog.detach(cursor, alias)
+
+    def _rows(self, work: Work, sql: str) -> list[tuple[Any, ...]]:
+        try:
+            return work.cursor.execute(sql).fetchall()
+        except duckdb.TransactionException as error:
+            raise CommitTaken(self.catalog.redacted(error)) from None
+        except duckdb.Error as error:
+            raise StorageError(
+                f"Lake {self.form.storage.root}: {self.catalog.redacted(error)} Nothing of this step was done."
+            ) from None
+
+    # -- what makes none
+
+    def _ask(self, function: str, *arguments: str) -> list[tuple[Any, ...]]:
+        with self.catalog.errors(function):
+            call = f"CALL {function}({', '.join([quote_literal(self.catalog.alias()), *arguments])})"
+            return self.catalog.cursor().execute(call).fetchall()
+
+    def _expire(self, spec: ExpireSpec) -> None:
+        table = self.catalog.meta("ducklake_snapshot")
+        made = {
+            int(n): at for n, at in self.catalog.ask(f"SELECT snapshot_id, snapshot_time::TIMESTAMPTZ FROM {table}")
+        }
+        newest = max(made)
+        if spec.versions is not None:
+            unknown = [version for version in spec.versions if version not in made]
+            if unknown:
+                raise InvalidConfig(
+                    f"expire of lake {self.form.storage.root}: there is no snapshot {', '.join(map(str, unknown))}; there are "
+                    f"{len(made)} from {min(made)} to {newest}. Nothing was expired."
+                )
+            if newest in spec.versions:
+                raise InvalidConfig(
+                    f"expire of lake {self.form.storage.root}: snapshot {newest} is the newest, which is what the lake is. Nothing was expired."
+                )
+            chosen = sorted(set(spec.versions))
+        else:
+            assert spec.older_than is not None, "one of the two is given"
+            chosen = sorted(number for number, at in made.items() if at < spec.older_than and number != newest)
+        if self.needed_from is not None and spec.spare_consumers:
+            self.kept.spared += [number for number in chosen if number >= self.needed_from]
+            chosen = [number for number in chosen if number < self.needed_from]
+        if chosen and not spec.dry_run:
+            self._ask("ducklake_expire_snapshots", f"versions => [{', '.join(map(str, chosen))}]")
+        self.kept.expired += chosen
+
+    def _remove(self, function: str, spec: CleanupSpec | OrphansSpec) -> None:
+        moment = spec.older_than or datetime.now(UTC) - WEEK
+        older = f"older_than => TIMESTAMPTZ {quote_literal(moment.astimezone(UTC).isoformat())}"
+        found = self._ask(function, older, f"dry_run => {str(spec.dry_run).lower()}")
+        self.kept.removed += [str(row[0]) for row in found]

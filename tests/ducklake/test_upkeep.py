@@ -1,0 +1,214 @@
+"""A DuckLake kept in order: what each operation does, in Python and in SQL, what it spares and what it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import duckrun
+from duckrun import (
+    SQL,
+    AppTransaction,
+    DuckrunError,
+    InvalidConfig,
+    MaintenanceResult,
+    ReadOnlyLake,
+    Session,
+    TableNotFound,
+    UnsupportedFeature,
+    VersionNotReadable,
+    WriteSpec,
+)
+
+NOW = timedelta()
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[Session]:
+    with duckrun.connect(tmp_path / "lake", format="ducklake", inline_rows=5) as session:
+        session.sql("create table t as select range as id from range(20)")
+        for number in range(3):
+            session.sql(f"insert into t values ({100 + number})")
+        session.sql("delete from t where id in (3, 101)")
+        yield session
+
+
+def ids(session: Session, version: int | None = None) -> list[int]:
+    return sorted(row["id"] for row in session.table("t").toDF(version=version).collect())
+
+
+def files(session: Session) -> int:
+    return len(list(Path(session.lake.root).glob("data/main/t/*.parquet")))
+
+
+def test_flush_writes_the_rows_of_the_catalog_into_files(lake: Session) -> None:
+    before, version = ids(lake), lake.table("t").snapshot().version
+    done = lake.flush("t")
+    assert (done.rows_flushed, done.files_before, done.files_after) == (3, 1, 2)
+    assert done.version == lake.table("t").snapshot().version == version + 1
+    assert ids(lake) == ids(lake, version) == before
+    record = lake.lake.format.record(lake.table("t").ref, version + 1)
+    assert record is not None and not record.changes_rows and record.operation == "FLUSH"
+    assert lake.flush().version is None
+
+
+def test_merging_flushes_first_and_every_version_stays(lake: Session) -> None:
+    versions = {entry["version"]: ids(lake, entry["version"]) for entry in lake.table("t").history()}
+    lake.execute("t", WriteSpec("append"), SQL("select range + 200 as id from range(9)"))
+    lake.execute("t", WriteSpec("append"), SQL("select range + 300 as id from range(9)"))
+    now = ids(lake)
+    done = lake.table("t").merge_files()
+    assert done.rows_flushed == 3 and done.files_after is not None and done.files_after < 4
+    assert ids(lake) == now
+    assert {version: ids(lake, version) for version in versions} == versions
+    assert [entry["operation"] for entry in lake.table("t").history(2)] == ["OPTIMIZE", "FLUSH"]
+
+
+def test_rewriting_leaves_deleted_rows_behind(lake: Session) -> None:
+    lake.sql("delete from t where id < 15")
+    now, version = ids(lake), lake.table("t").snapshot().version
+    assert lake.rewrite_files("t", delete_threshold=0.99).mode == "rewrite"
+    done = lake.rewrite_files("t", delete_threshold=0.1)
+    assert done.version is not None and done.bytes_after is not None
+    assert ids(lake) == ids(lake, version) == now
+    assert not any(file.deletion_vector for file in lake.table("t").snapshot().files())
+    with pytest.raises(InvalidConfig, match="from 0 to 1"):
+        lake.rewrite_files("t", delete_threshold=2)
+
+
+def test_expired_snapshots_are_gone_and_cleanup_removes_what_only_they_read(lake: Session) -> None:
+    first = lake.table("t").history()[-1]["version"]
+    lake.execute("t", WriteSpec("overwrite"), SQL("select range as id from range(50)"))
+    lake.rewrite_files("t", delete_threshold=0)
+    assert lake.expire(older_than=NOW, dry_run=True).expired == tuple(range(lake.snapshots()[0]["snapshot_id"]))
+    assert ids(lake, first) == list(range(20))
+    newest = lake.snapshots()[0]["snapshot_id"]
+    with pytest.raises(InvalidConfig, match="is the newest"):
+        lake.expire([newest])
+    with pytest.raises(InvalidConfig, match="there is no snapshot 99"):
+        lake.expire([99])
+    assert lake.expire([first]).expired == (first,)
+    with pytest.raises(VersionNotReadable, match="has expired"):
+        ids(lake, first)
+    lake.expire(older_than=NOW)
+    assert [entry["snapshot_id"] for entry in lake.snapshots()] == [newest]
+    assert lake.cleanup().removed == ()  # seven days are kept
+    listed = lake.cleanup(older_than=NOW, dry_run=True)
+    assert listed.removed and listed.dry_run and files(lake) > 1
+    assert set(lake.cleanup(older_than=NOW).removed) == set(listed.removed)
+    assert files(lake) == 1 and ids(lake) == list(range(50))
+
+
+def test_orphans_are_files_that_the_catalog_does_not_know(lake: Session) -> None:
+    stray = Path(lake.lake.root) / "data/main/t/stray.parquet"
+    pa.parquet.write_table(pa.table({"id": [1]}), stray)
+    assert lake.orphans().removed == () and stray.exists()
+    assert lake.orphans(older_than=NOW, dry_run=True).removed == (str(stray),) and stray.exists()
+    assert lake.orphans(older_than="0 seconds").removed == (str(stray),) and not stray.exists()
+    assert len(ids(lake)) == 21
+
+
+def test_a_checkpoint_is_all_of_it_and_a_retried_write_still_writes_once(lake: Session) -> None:
+    app = AppTransaction("nightly/t", 4)
+    lake.execute("t", WriteSpec("append", app=app), SQL("select 7 as id"))
+    lake.flush()
+    lake.rewrite_files("t", delete_threshold=0)
+    lake.sql("insert into t values (8)")
+    done = lake.checkpoint(expire_older_than=NOW, older_than=NOW, delete_threshold=0)
+    assert done.rows_flushed and done.expired and done.removed and done.files_after
+    assert len(lake.snapshots()) < 4
+    assert lake.execute("t", WriteSpec("append", app=app), SQL("select 7 as id")).replayed
+    assert ids(lake).count(7) == 2
+    assert lake.lake.format.app_version(lake.table("t").ref, "nightly/t") == 4
+
+
+def test_a_flush_after_a_change_of_columns_leaves_other_sessions_whole(lake: Session, tmp_path: Path) -> None:
+    version = lake.table("t").snapshot().version
+    lake.sql("alter table t add column name varchar")
+    lake.sql("insert into t values (500, 'a')")
+    with duckrun.connect(tmp_path / "lake", format="ducklake", inline_rows=5) as other:
+        before = ids(other), ids(other, version)
+        lake.flush()
+        assert (ids(other), ids(other, version)) == before
+        other.sql("delete from t where id = 500")
+        other.sql("insert into t values (501, 'b')")
+    assert ids(lake)[-1] == 501
+
+
+def test_each_is_a_statement(lake: Session) -> None:
+    for statement, mode in (
+        ("CALL ducklake_flush_inlined_data()", "flush"),
+        ("CALL ducklake_flush_inlined_data('memory', schema_name => 'main', table_name => 't')", "flush"),
+        ("CALL memory.merge_adjacent_files()", "merge"),
+        ("CALL ducklake_merge_adjacent_files('memory', 't')", "merge"),
+        ("CALL ducklake_rewrite_data_files('memory', 't', delete_threshold => 0.5)", "rewrite"),
+        ("CALL ducklake_expire_snapshots('memory', versions => [1])", "expire"),
+        ("CALL ducklake_expire_snapshots(older_than => now() - INTERVAL '1 week', dry_run => true)", "expire"),
+        ("CALL ducklake_cleanup_old_files(cleanup_all => true)", "cleanup"),
+        ("CALL ducklake_delete_orphaned_files('memory', dry_run => true)", "orphans"),
+        ("CHECKPOINT", "checkpoint"),
+        ("OPTIMIZE t", "optimize"),
+        ("REORG TABLE t APPLY (PURGE)", "purge"),
+    ):
+        for dialect in ("duckdb", "spark"):
+            text = statement if dialect == "duckdb" else statement.replace("[1]", "array(2)")
+            found = lake.sql(text, dialect=dialect)
+            assert isinstance(found, MaintenanceResult) and found.mode == mode, statement
+    assert len(ids(lake)) == 21
+
+
+def test_what_cannot_be_is_refused(lake: Session) -> None:
+    before = lake.snapshots()[0]["snapshot_id"]
+    cases: list[tuple[str, type[Exception], str]] = [
+        ("vacuum t", UnsupportedFeature, "expire"),
+        ("optimize t zorder by (id)", UnsupportedFeature, "sort_by"),
+        ("optimize t where id = 1", UnsupportedFeature, "WHERE"),
+        ("call ducklake_merge_adjacent_file()", UnsupportedFeature, "merge_adjacent_files"),
+        ("call ducklake_cleanup_old_files(dryrun => true)", InvalidConfig, "dry_run"),
+        ("call ducklake_expire_snapshots()", InvalidConfig, "older_than"),
+        ("call ducklake_flush_inlined_data(table_name => 'nothing')", TableNotFound, "nothing"),
+        ("call ducklake_set_option('data_inlining_row_limit', -1)", InvalidConfig, "number of rows"),
+        ("checkpoint elsewhere", TableNotFound, "elsewhere"),
+    ]
+    for statement, error, said in cases:
+        with pytest.raises(error, match=said):
+            lake.sql(statement)
+    assert lake.snapshots()[0]["snapshot_id"] == before
+
+
+def test_inline_rows_hold_for_every_program_and_change_in_no_transaction(lake: Session, tmp_path: Path) -> None:
+    lake.sql("call ducklake_set_option('data_inlining_row_limit', 0)")
+    before = files(lake)
+    lake.sql("insert into t values (1000)")
+    assert files(lake) == before + 1
+    lake.set_inline_rows(9, "t")
+    with duckrun.connect(tmp_path / "lake", format="ducklake") as other:
+        other.sql("insert into t values (1001)")
+    assert files(lake) == before + 1
+    with pytest.raises(InvalidConfig, match="within a transaction"), lake.transaction() as together:
+        together.sql("insert into t values (1002)")
+        together.set_inline_rows(0)
+    with pytest.raises(InvalidConfig, match="a transaction is open"), lake.transaction() as together:
+        together.sql("insert into t values (1003)")
+        together.flush()
+    assert ids(lake)[-1] == 1001
+
+
+def test_a_delta_lake_and_a_read_only_one_refuse(lake: Session, tmp_path: Path) -> None:
+    with duckrun.connect(tmp_path / "delta") as delta:
+        delta.sql("create table t as select 1 as id")
+        for ask in (lambda: delta.flush("t"), lambda: delta.sql("checkpoint"), lambda: delta.table("t").merge_files()):
+            with pytest.raises(UnsupportedFeature, match="format ducklake"):
+                ask()
+        with pytest.raises(UnsupportedFeature):
+            delta.set_inline_rows(3)
+    with duckrun.connect(tmp_path / "lake", format="ducklake", read_only=True) as reader:
+        for statement in ("checkpoint", "call ducklake_flush_inlined_data()"):
+            with pytest.raises(ReadOnlyLake):
+                reader.sql(statement)
+        with pytest.raises(DuckrunError):
+            reader.expire([1])
