@@ -201,9 +201,7 @@ class _Reading:
         )
         paths = {row[0]: f"{folder}{row[1]}" if row[2] else row[1] for row in rows}
         unsure = [
-            paths[number]
-            for number, _, _, begun, mapping, _ in rows
-            if any(self._unsure(column, begun, mapping) for column in columns)
+            paths[number] for number, _, _, _, mapping, _ in rows if mapping is None and any(map(self._unsure, columns))
         ]
         found = self.footers.read(self.cursor, unsure)
         files = []
@@ -234,13 +232,13 @@ class _Reading:
             )
         return tuple(files)
 
-    @staticmethod
-    def _unsure(column: LakeColumn, begun: int, mapping: int | None) -> bool:
-        """True if only its footer says whether a file has a column, which has a default, or in which type it is unsigned."""
-        if mapping is not None:
-            return False
-        return (column.default is not None and column.begun > begun) or (
-            column.type == "uint64" and column.typed > begun
+    def _unsure(self, column: LakeColumn) -> bool:
+        """True if only its footer says whether a file has a column, which came later with a default, or which unsigned type it has there. What the
+        snapshots of files say is not enough: a file that is rewritten has the columns of before.
+        """
+        began = self.state.begun
+        return (column.default is not None and column.begun > began) or (
+            column.type == "uint64" and column.typed > began
         )
 
     def _folder(self) -> str:

@@ -6,7 +6,7 @@ Source: the DuckLake specification 1.0, Data Types; Spark's ParquetToSparkSchema
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from duckrun.engines.spark.sql import quote
 from duckrun.errors import UnsupportedFeature
@@ -42,7 +42,17 @@ _KINDS = {
     "variant": "variant",
 }
 """DuckLake's type -> the Spark type that holds each of its values, as it lies in a file."""
-_SAME = frozenset(_KINDS) - {"uint8", "uint16", "uint32", "uint64", "json", "uuid", "variant", "timestamp_s", "timestamp_ms"}
+_SAME = frozenset(_KINDS) - {
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "json",
+    "uuid",
+    "variant",
+    "timestamp_s",
+    "timestamp_ms",
+}
 """The types that Spark writes into a file as DuckLake wants them there."""
 
 
@@ -75,7 +85,9 @@ def _said(column: LakeColumn) -> str:
     return column.sql_type
 
 
-def kind_in_file(column: LakeColumn, names: NamedColumn | None = None, *, by_name: bool = False, shown: bool = False) -> DataType:
+def kind_in_file(
+    column: LakeColumn, names: NamedColumn | None = None, *, by_name: bool = False, shown: bool = False
+) -> DataType:
     """A column's type with the field ids, or with the names, by which a file knows its parts; ``shown``: with the table's names alone."""
     from pyspark.sql import types as T
 
@@ -125,14 +137,22 @@ def as_shown(value: str, column: LakeColumn, depth: int = 0) -> str:
         return value
     if column.type == "uuid":
         text = f"lower(hex({value}))"
-        parts = ", ".join(f"substring({text}, {at}, {size})" for at, size in ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12)))
+        parts = ", ".join(
+            f"substring({text}, {at}, {size})" for at, size in ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12))
+        )
         return f"CASE WHEN {value} IS NOT NULL THEN concat_ws('-', {parts}) END"
     if column.type == "list":
         return f"transform({value}, {item} -> {as_shown(item, column.inner[0], depth + 1)})"
     if column.type == "map":
-        key, item_of = (as_shown(f"{item}{part}", each, depth + 1) for part, each in zip("kv", column.inner, strict=True))
-        return f"transform_values(transform_keys({value}, ({item}k, {item}v) -> {key}), ({item}k, {item}v) -> {item_of})"
-    packed = ", ".join(f"{as_shown(f'{value}.{quote(each.name)}', each, depth)} AS {quote(each.name)}" for each in column.inner)
+        key, item_of = (
+            as_shown(f"{item}{part}", each, depth + 1) for part, each in zip("kv", column.inner, strict=True)
+        )
+        return (
+            f"transform_values(transform_keys({value}, ({item}k, {item}v) -> {key}), ({item}k, {item}v) -> {item_of})"
+        )
+    packed = ", ".join(
+        f"{as_shown(f'{value}.{quote(each.name)}', each, depth)} AS {quote(each.name)}" for each in column.inner
+    )
     return f"CASE WHEN {value} IS NOT NULL THEN struct({packed}) END"
 
 

@@ -113,12 +113,18 @@ class _Rows:
             else:
                 # By field id, names do not count: those of the table may be what Spark calls something of its own.
                 at = f"c{column.id}" if named is None else named.source
-                kind = simple(stored[column.id]) if column.id in stored else kind_in_file(column, named, by_name=named is not None)
+                kind = (
+                    simple(stored[column.id])
+                    if column.id in stored
+                    else kind_in_file(column, named, by_name=named is not None)
+                )
                 fields.append(StructField(at, kind, True, {FIELD_ID: column.id} if named is None else {}))
                 value = self._shown(at, column, kind)
             values.append(value.alias(column.name))
         if first.bound:
-            fields.append(StructField(SNAPSHOT_COLUMN, LongType(), True, {FIELD_ID: SNAPSHOT_FIELD} if names is None else {}))
+            fields.append(
+                StructField(SNAPSHOT_COLUMN, LongType(), True, {FIELD_ID: SNAPSHOT_FIELD} if names is None else {})
+            )
         rows = self._parquet(StructType(fields), [file.path for file in files])
         if first.bound:
             rows = rows.where(F.col(SNAPSHOT_COLUMN) <= self.read.version)
@@ -155,7 +161,9 @@ class _Rows:
         marked = [(file, delete) for file in files for delete in file.deletes]
         if marked:
             rows = self._parquet(f"pos BIGINT, {SNAPSHOT_COLUMN} BIGINT", [delete.path for _, delete in marked])
-            rows = rows.select(path_of_row().alias("place"), F.col("pos").alias(_ROW), F.col(SNAPSHOT_COLUMN).alias(_SNAPSHOT))
+            rows = rows.select(
+                path_of_row().alias("place"), F.col("pos").alias(_ROW), F.col(SNAPSHOT_COLUMN).alias(_SNAPSHOT)
+            )
             of = self._local(
                 {
                     "place_": pa.array([self._key(delete.path) for _, delete in marked], pa.string()),
@@ -182,7 +190,10 @@ class _Rows:
 
         frame = self.engine._from_arrow(rows.select([column.name for column in self.columns]))
         return frame.select(
-            *[F.col(quote(column.name)).cast(kind_in_file(column, shown=True)).alias(column.name) for column in self.columns]
+            *[
+                F.col(quote(column.name)).cast(kind_in_file(column, shown=True)).alias(column.name)
+                for column in self.columns
+            ]
         )
 
 
