@@ -45,3 +45,33 @@ def test_the_models_of_a_delta_project_become_tables_and_views_of_the_catalog(
     assert lake_rows(project.lake, "from orders order by id") == [(1, "fig", 2.5), (2, "pear", 1.5)]
     assert lake_rows(project.lake, "from cheap") == [(2, 1.5)]
     assert lake_rows(project.lake, "from totals order by item") == [("fig", 2.5), ("pear", 1.5)]
+
+
+TOGETHER = {
+    **MODELS,
+    "models/schema.yml": """
+        models:
+          - name: totals
+            columns: [{name: item, data_tests: [not_null]}]
+        """,
+}
+
+
+def test_a_run_that_is_published_together_is_one_snapshot(
+    make_project: Callable[..., Project],  # noqa: F811
+) -> None:
+    project = make_project(TOGETHER, format="ducklake", publish="together", threads=1)
+    built = project.run("build")
+    assert "Published together: snapshot" in built.text
+    assert lake_rows(project.lake, "from totals order by item") == [("fig", 2.5), ("pear", 1.5)]
+    assert lake_rows(project.lake, "from cheap") == [(2, 1.5)]
+    last = "select max(snapshot_id) from lake.snapshots()"
+    first = lake_rows(project.lake, last)
+    project.run("build", "--exclude", "resource_type:seed")
+    assert lake_rows(project.lake, last) == [(first[0][0] + 1,)]
+    project.write({"seeds/raw.csv": "id,item,price\n1,,2.5\n2,pear,9\n"})
+    failed = project.dbt("build")
+    assert not failed.success
+    assert "Nothing of this run was published: test.shop.not_null_totals_item" in failed.text
+    assert lake_rows(project.lake, "from orders order by id") == [(1, "fig", 2.5), (2, "pear", 1.5)]
+    assert lake_rows(project.lake, last) == [(first[0][0] + 1,)]

@@ -363,7 +363,9 @@ class Format(Protocol):
 
     # -- several tables at once, for a format that ``transacts``
 
-    def together_on(self, cursor: duckdb.DuckDBPyConnection, database: str | None = None) -> AbstractContextManager[Any]:
+    def together_on(
+        self, cursor: duckdb.DuckDBPyConnection, database: str | None = None
+    ) -> AbstractContextManager[Any]:
         """One transaction over several tables, on a cursor on which all that the lake is asked meanwhile runs; the lake is that ``database``
         of DuckDB's meanwhile, where one is given.
         """

@@ -13,8 +13,10 @@ from dbt.adapters.duckrun.environment import LakeEnvironment
 from dbt.adapters.duckrun.materialize.response import DuckrunResponse
 from dbt.adapters.duckrun.spark.cursor import SparkCursor
 from dbt.adapters.duckrun.spark.session import SparkNodeSession
-from dbt.adapters.duckrun.statements import carry_out_all, drop_schema_of, parts_of
+from dbt.adapters.duckrun.statements import carry_out_all, drop_schema_of, parts_of, refuse_ends
+from dbt.adapters.duckrun.together import COMMANDS, temporary_staging
 from dbt.adapters.events.logging import AdapterLogger
+from dbt.flags import get_flags
 from dbt_common.exceptions import DbtDatabaseError, DbtRuntimeError
 from dbt_common.invocation import get_invocation_id
 
@@ -49,7 +51,8 @@ class DuckrunConnectionManager(DuckDBConnectionManager):
                         logger.debug(f"Ignoring an error while closing the previous environment: {error}")
                 DuckDBConnectionManager._ENV = None
                 try:
-                    env = LakeEnvironment(credentials, invocation)
+                    whole = credentials.publishes_together and get_flags().WHICH in COMMANDS
+                    env = LakeEnvironment(credentials, invocation, whole=whole)
                     env.start()  # so that DuckDB's errors come now
                     DuckDBConnectionManager._ENV = env  # type: ignore[assignment]
                 except DuckrunError as error:
@@ -100,6 +103,9 @@ class DuckrunConnectionManager(DuckDBConnectionManager):
                     sql = "select 0 as Count"
                 return super().add_query(sql, False, bindings, abridge_sql_log, *args, **kwargs)
             cursor = self.raw_cursor()
+            if env.together is not None:
+                refuse_ends(sql)
+                sql = temporary_staging(sql)
             parts = parts_of(env, cursor, sql) if bindings is None else []
             if not parts:
                 env.ensure_for(sql)
@@ -109,10 +115,14 @@ class DuckrunConnectionManager(DuckDBConnectionManager):
         return super().add_query(sql, False, bindings, abridge_sql_log, *args, **kwargs)
 
     def add_begin_query(self) -> Any:
-        return None if self._on_spark() else super().add_begin_query()
+        return None if self._without_transactions() else super().add_begin_query()
 
     def add_commit_query(self) -> Any:
-        return None if self._on_spark() else super().add_commit_query()
+        return None if self._without_transactions() else super().add_commit_query()
+
+    def _without_transactions(self) -> bool:
+        """True on Spark, and where the whole run is one transaction already."""
+        return self._on_spark() or self.lake_env().together is not None
 
     def _on_spark(self) -> bool:
         """True where each statement is a transaction of its own, and none can be begun."""

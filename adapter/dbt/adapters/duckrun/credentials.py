@@ -10,12 +10,13 @@ from dbt.adapters.duckdb.credentials import DuckDBCredentials
 from dbt.adapters.duckrun.model.config import NAIVE_TIMESTAMPS
 from dbt.adapters.duckrun.model.node import ENGINES
 from dbt.adapters.duckrun.spark.session import SPARK_KEYS
+from dbt.adapters.duckrun.together import DATABASE, PUBLISH
 from dbt_common.exceptions import DbtRuntimeError
 
 from duckrun.errors import DuckrunError
 from duckrun.run.memory import parse_bytes
 from duckrun.storage.storage import refuse_credentials
-from duckrun.values.lake_format import LakeFormat
+from duckrun.values.lake_format import DUCKLAKE, LakeFormat
 from duckrun.values.nearest import did_you_mean
 
 REDACTED = "***"
@@ -43,6 +44,7 @@ class DuckrunCredentials(DuckDBCredentials):
         catalog: sqlite:lake.sqlite # the database that knows a DuckLake's tables; default: catalog.sqlite in its root
         inline_rows: 10             # up to how many rows of an insert lie in the catalog; default: none
         encrypted: true             # a new DuckLake's files are encrypted
+        publish: together           # a run of one thread is one transaction of the DuckLake; default: each, a commit for each model
         naive_timestamps: ntz       # or utc: timestamps without zone are stored as instants of UTC
         engine: duckdb              # or spark: of every node that names none (+engine: spark)
         spark:                      # where Spark runs; default: the session or server that there is, else local[*]
@@ -62,6 +64,7 @@ class DuckrunCredentials(DuckDBCredentials):
     catalog: str | None = field(default=None, repr=False)
     inline_rows: int | None = None
     encrypted: bool | None = None
+    publish: str = PUBLISH[0]
 
     @property
     def type(self) -> str:
@@ -119,6 +122,7 @@ class DuckrunCredentials(DuckDBCredentials):
             raise DbtRuntimeError("spark: takes a master or a remote, not both.")
         self._check_lakes()
         self._check_formats()
+        self._check_publish()
         # Views that one thread makes must be seen by the cursors of all others at once, and a Delta table has its
         # own transactions: a DuckDB transaction around a model would only hide what other models have committed.
         self.disable_transactions = True
@@ -137,6 +141,28 @@ class DuckrunCredentials(DuckDBCredentials):
                 self.lake_format(name)
             except DuckrunError as error:
                 raise DbtRuntimeError(str(error) if name is None else f"lakes: {name}: {error}") from None
+
+    def _check_publish(self) -> None:
+        if self.publish not in PUBLISH:
+            raise DbtRuntimeError(f"Unknown publish {self.publish!r} in the profile; it is {' or '.join(PUBLISH)}.")
+        if not self.publishes_together:
+            return
+        if self.lake_format().name != DUCKLAKE:
+            raise DbtRuntimeError(
+                f"publish: together makes a run one transaction, and lake {self.root_path} is of format delta, where each table has a log of its own: "
+                "set format: ducklake, or publish: each."
+            )
+        if self.engine == "spark":
+            raise DbtRuntimeError(
+                "publish: together is DuckDB's, whose one connection has the transaction; set engine: duckdb."
+            )
+        # While the transaction is open, the lake is a database of DuckDB's, and no other than the instance's own is called memory.
+        self.database = DATABASE
+
+    @property
+    def publishes_together(self) -> bool:
+        """Whether a run is one transaction of the project's lake."""
+        return self.publish == "together"
 
     def lake_format(self, name: str | None = None) -> LakeFormat:
         """The format of the project's own lake, or of one under ``lakes``. A file that it names is relative to the working directory."""
@@ -173,6 +199,7 @@ class DuckrunCredentials(DuckDBCredentials):
             "format",
             "inline_rows",
             "encrypted",
+            "publish",
             "engine",
             "memory_limit",
             "naive_timestamps",

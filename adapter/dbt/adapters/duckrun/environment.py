@@ -7,22 +7,24 @@ import os
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import duckdb
 from dbt.adapters.base import BaseRelation
 from dbt.adapters.contracts.connection import AdapterResponse
-from dbt.adapters.duckdb.environments.local import DuckDBConnectionWrapper, LocalEnvironment
+from dbt.adapters.duckdb.environments.local import DuckDBConnectionWrapper, DuckDBCursorWrapper, LocalEnvironment
 from dbt.adapters.duckdb.plugins import BasePlugin
 from dbt.adapters.duckrun.credentials import DuckrunCredentials
 from dbt.adapters.duckrun.materialize.changed import NodeChanges
 from dbt.adapters.duckrun.model.node import Node, current, reading
 from dbt.adapters.duckrun.spark.cursor import SparkCursor
 from dbt.adapters.duckrun.spark.session import SparkNodeSession, start_engine
+from dbt.adapters.duckrun.together import DATABASE, LiveCatalog, Together, one_cursor, temporary_staging
 
 from duckrun.engines.duckdb import UNSIGNED, DuckDBEngine, ViewCatalog, extension_path, instance_config, load_extensions
-from duckrun.errors import InvalidConfig
+from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.lake.catalogued import open_lake
 from duckrun.lake.lake import Lake
 from duckrun.lake.lakes import Lakes
@@ -51,8 +53,11 @@ class LakeEnvironment(LocalEnvironment):
 
     creds: DuckrunCredentials
 
-    def __init__(self, credentials: DuckrunCredentials, invocation_id: str) -> None:
+    def __init__(self, credentials: DuckrunCredentials, invocation_id: str, *, whole: bool = False) -> None:
+        """``whole``: what the invocation writes is one transaction, which begin() begins."""
         super().__init__(credentials)
+        self.whole = whole
+        self.together: Together | None = None
         self.invocation_id = invocation_id
         # A bare name is one of schema main, as it is for DuckDB; dbt itself always names the schema.
         self.lake = open_lake(
@@ -174,17 +179,48 @@ class LakeEnvironment(LocalEnvironment):
             self._engine = DuckDBEngine(self.lake, arbiter=self.arbiter, connection=connection, duckdb_limit=limit)
             for lake in self.lakes:
                 name = lake.name or self.creds.database
-                if lake.name is not None:
+                if lake.name is None and self.whole:
+                    continue  # begin() attaches it
+                if name != "memory":
                     connection.execute(f"ATTACH ':memory:' AS {quote_identifier(name)}")
+                if lake.name is not None:
                     self._engine.reach(lake)
                 views = ViewCatalog(connection, lake, self.pins, database=name, bare=lake.name is None)
                 views.ensure_all = self.ensure_for
                 self._catalogs[name.lower()] = views
             self.conn = connection
 
+    def begin(self, elsewhere: Iterable[tuple[str, str, str]]) -> None:
+        """Begin the one transaction of the invocation; nothing where it has begun. What it reads ``elsewhere``, as (database, schema, name),
+        it sees as views that are made before: none that is made later is seen in it.
+        """
+        with self.lock:
+            if self.together is not None:
+                return
+            self.start()
+            for database, schema, name in elsewhere:
+                views = self._catalogs.get(database.lower())
+                if views is not None and views.lake.is_name(schema, name):
+                    ref = views.lake.resolve(schema, name)
+                    if views.lake.definition(ref) is not None or views.lake.exists(ref):
+                        views.ensure(ref)
+            together = Together(self)
+            self._catalogs[DATABASE] = LiveCatalog(self, together.cursor, DATABASE)
+            self.together = together
+
+    def end(self) -> None:
+        """End the one transaction of the invocation, if it has one: published if all went well, else taken back."""
+        together = self.together
+        if together is not None:
+            self.whole, self.together = False, None
+            together.end()
+
     def handle(self) -> LakeHandle:
         self.start()
-        return LakeHandle(super().handle()._cursor._cursor, self)
+        handle = LakeHandle(super().handle()._cursor._cursor, self)
+        if self.creds.publishes_together and not self.whole:
+            handle.duckdb().execute(f"SET search_path = '{DATABASE}.main,memory.main'")
+        return handle
 
     # -- Spark
 
@@ -209,6 +245,9 @@ class LakeEnvironment(LocalEnvironment):
         connection.handle.interrupt()
 
     def close(self) -> None:
+        if self.together is not None:
+            together, self.together = self.together, None
+            together.close()
         super().close()
         if self._engine is not None:
             self._engine.close()
@@ -224,6 +263,7 @@ class LakeEnvironment(LocalEnvironment):
         Its application id names the work: the chain that DUCKRUN_RUN_ID names (a Dagster run with its retries), else
         this invocation; and the node. So a commit that was made before a kill is not made again by the retry.
         """
+        self.refuse_elsewhere(ref)
         run = os.environ.get(RUN_ID_VARIABLE) or self.invocation_id
         with self._commits_lock:
             version = self._commits[node]
@@ -231,17 +271,36 @@ class LakeEnvironment(LocalEnvironment):
         app = AppTransaction(f"{run}/{node}", version)
         return Transaction(self.lakes.of(ref), ref, app=app, pins=self.pins, reads={} if rows else None)
 
+    def refuse_elsewhere(self, ref: TableRef) -> None:
+        """Raise UnsupportedFeature for a table of another lake, where a run is one transaction of the project's own."""
+        if self.together is not None and self.lakes.of(ref) is not self.lake:
+            raise UnsupportedFeature(
+                f"{ref} lies in another lake than {self.lake.root}, whose one transaction this run is (publish: together): build it in a run of its "
+                "own, with publish: each."
+            )
+
+    def load_source(self, plugin_name: str, source_config: Any) -> str:
+        if self.together is not None:
+            raise UnsupportedFeature(
+                f"Source {source_config.table_name()} is loaded by plugin {plugin_name} into DuckDB's memory, to which the transaction of publish: "
+                "together cannot write. Read it with a function of DuckDB's, or set publish: each."
+            )
+        return super().load_source(plugin_name, source_config)
+
     # -- Python models
 
     def submit_python_job(self, handle: Any, parsed_model: dict, compiled_code: str) -> AdapterResponse:
         cursor = handle.duckdb()
+        whole = self.together is not None
 
         def load(name: str) -> duckdb.DuckDBPyRelation:
             statement = f"select * from {name}"
             self.ensure_for(statement)
             return cursor.query(statement)
 
-        self.run_python_job(cursor, load, parsed_model["alias"], compiled_code, self.creds)
+        code = temporary_staging(compiled_code) if whole else compiled_code
+        with one_cursor(cursor) if whole else nullcontext(cursor) as session:
+            self.run_python_job(session, load, parsed_model["alias"], code, self.creds)
         return AdapterResponse(_message="OK")
 
 
@@ -293,10 +352,14 @@ class LakeHandle(DuckDBConnectionWrapper):
     def cursor(self) -> Any:
         """The cursor of the engine on which this thread's node runs."""
         node = self._env.node()
+        if self._env.together is not None:
+            return DuckDBCursorWrapper(self._env.together.cursor)
         return self._cursor if node.engine == "duckdb" else SparkCursor(self.spark(), node)
 
     def duckdb(self) -> duckdb.DuckDBPyConnection:
-        """DuckDB's cursor, without dbt-duckdb's wrappers."""
+        """DuckDB's cursor, without dbt-duckdb's wrappers: that of the one transaction, where there is one."""
+        if self._env.together is not None:
+            return self._env.together.cursor
         cursor: Any = self._cursor
         while not isinstance(cursor, duckdb.DuckDBPyConnection):
             cursor = cursor._cursor

@@ -8,10 +8,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+import click
 import duckdb
 from dbt.adapters.base import BaseRelation, available
 from dbt.adapters.base.impl import ConstraintSupport
 from dbt.adapters.contracts.connection import AdapterResponse
+from dbt.adapters.duckdb.connections import DuckDBConnectionManager
 from dbt.adapters.duckdb.impl import DuckDBAdapter
 from dbt.adapters.duckrun.connections import DuckrunConnectionManager
 from dbt.adapters.duckrun.docs.catalog import catalog_entry, catalog_of
@@ -30,6 +32,7 @@ from dbt.adapters.duckrun.model.node import Node, current, running
 from dbt.adapters.duckrun.relation import DuckrunColumn, DuckrunRelation, quoted
 from dbt.adapters.duckrun.spark.stage import SparkStage, spark_type
 from dbt.adapters.duckrun.statements import drop, drop_schema, rename
+from dbt.adapters.duckrun.together import COMMANDS, relations_elsewhere
 from dbt.adapters.exceptions import RelationTypeNullError
 from dbt_common.contracts.constraints import ConstraintType
 from dbt_common.contracts.metadata import CatalogTable
@@ -92,7 +95,42 @@ class DuckrunAdapter(DuckDBAdapter):
             with dbt_errors():
                 node = Node.of(query_header_context, known, self.config.credentials.engine)
         with running(node), super().connection_named(name, query_header_context, should_release_connection):
+            if self.config.credentials.publishes_together:
+                self._begin(node, query_header_context)
             yield
+
+    def _begin(self, node: Node, of: Any) -> None:
+        """Begin the one transaction of a run that is published together, before anything of it runs; refuse what cannot be in it."""
+        which = getattr(self.config.args, "which", None)
+        if which not in COMMANDS:
+            return
+        if _is_retry():
+            raise DbtRuntimeError(
+                "dbt retry goes with no publish: together: what had succeeded in the run before was not published. Run all of it again."
+            )
+        if self.config.threads != 1:
+            raise DbtRuntimeError(
+                f"publish: together is one transaction of one connection, and this run has {self.config.threads} threads: set threads: 1, or publish: each."
+            )
+        if node.engine == "spark":
+            raise DbtRuntimeError(
+                f"{node.name} runs on Spark, which cannot write in the transaction of publish: together: set engine: duckdb, or publish: each."
+            )
+        with dbt_errors():
+            known = self.get_macro_resolver()
+            self.env.begin(relations_elsewhere(known, self.config.credentials.database))
+        together = self.env.together
+        if together is not None and node.name:
+            together.refuse_after_failure(node.name, str(getattr(of, "resource_type", "")))
+
+    def cleanup_connections(self) -> None:
+        """The end of a run: what it wrote together is published, or taken back."""
+        env = DuckDBConnectionManager._ENV
+        try:
+            if isinstance(env, LakeEnvironment) and env.creds is self.config.credentials:
+                env.end()
+        finally:
+            super().cleanup_connections()
 
     def _node(self) -> Node:
         return current() or Node("", self.config.credentials.engine)
@@ -114,9 +152,14 @@ class DuckrunAdapter(DuckDBAdapter):
 
     @available.parse_none
     def needs_duckdb(self, what: str) -> None:
-        """Refuse what only DuckDB does, by name."""
+        """Refuse, by name, what only DuckDB does; and in a run that is published together, as it writes a file at once."""
         if self.on_spark():
             raise DbtRuntimeError(f"{self._node().name}: {what} is DuckDB's; set engine: duckdb for this node.")
+        if self.env.together is not None:
+            raise DbtRuntimeError(
+                f"{self._node().name}: {what} writes a file, which others see at once, and publish: together shows all of a run or nothing. Leave it "
+                "out of this run, or set publish: each."
+            )
 
     @classmethod
     def quote(cls, identifier: str) -> str:
@@ -294,6 +337,10 @@ class DuckrunAdapter(DuckDBAdapter):
         """
         config = model.get("config") or {}
         node = str(model.get("unique_id", "model"))
+        if self.env.together is not None:
+            raise UnsupportedFeature(
+                f"{node}: changes() reads what was committed, and with publish: together nothing is before the run ends. Set publish: each."
+            )
         asked = ChangesOf.parse(node, config, kind, key, columns, predicate)
         ref, output = self.env.present(relation), self.env.ref_of(this)
         if ref is None or not self.env.lakes.of(ref).exists(ref) or output is None:
@@ -502,6 +549,12 @@ class DuckrunAdapter(DuckDBAdapter):
         ref = self.env.ref_of(relation)
         if ref is not None:
             describe(self.env, ref, description, documented)
+
+
+def _is_retry() -> bool:
+    """Whether the command is `dbt retry`, which runs as the command that it repeats."""
+    context = click.get_current_context(silent=True)
+    return context is not None and context.info_name == "retry"
 
 
 def _is_temporary(relation: BaseRelation) -> bool:

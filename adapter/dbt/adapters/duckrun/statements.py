@@ -13,7 +13,7 @@ from dbt.adapters.duckrun.environment import LakeEnvironment
 from dbt.adapters.duckrun.spark.session import rows_changed
 
 from duckrun.engines.duckdb import DuckDBEngine, ViewCatalog
-from duckrun.errors import InvalidConfig
+from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.lake import schemas
 from duckrun.lake.lakes import OWN_CATALOGS
 from duckrun.session import Session
@@ -68,6 +68,21 @@ def parts_of(env: LakeEnvironment, cursor: duckdb.DuckDBPyConnection, sql: str) 
     return found if ours else []
 
 
+_ENDS = ("BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT")
+
+
+def refuse_ends(sql: str) -> None:
+    """Raise UnsupportedFeature for a statement that begins or ends a transaction: the run is one."""
+    text = sql.upper()
+    if not any(word in text for word in _ENDS):  # saves most queries the tokenizer
+        return
+    for source in _sources(sql):
+        if source.words and source.words[0] in _ENDS and source.words[1:] in ((), ("TRANSACTION",), ("WORK",)):
+            raise UnsupportedFeature(
+                f"{source.words[0]}: this run is one transaction, which ends with it (publish: together). Leave it out, or set publish: each."
+            )
+
+
 def _sources(sql: str) -> list[StatementText]:
     """The statements of a text; none of one that sqlglot cannot even part into tokens."""
     try:
@@ -103,6 +118,7 @@ def carry_out(env: LakeEnvironment, cursor: duckdb.DuckDBPyConnection, part: Par
     versions that this run reads.
     """
     assert part.target is not None, "the statement is for a lake"
+    env.refuse_elsewhere(part.target)
     engine = NodeEngine(env, cursor)
     try:
         session = Session(env.lake, arbiter=env.arbiter, pins=env.pins, lakes=env.lakes, engines={"duckdb": engine})

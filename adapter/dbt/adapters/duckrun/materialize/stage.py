@@ -144,7 +144,9 @@ class DuckDBStage:
     def new_relation(self, target: BaseRelation) -> BaseRelation:
         """A table of the instance, which every cursor sees, as no temporary one is."""
         name = f"_duckrun_staging_{target.schema}_{target.identifier}"
-        path = {"database": self.env.creds.database, "schema": "main", "identifier": name}
+        # A transaction writes to one database; beside it only to what is temporary, which its one cursor sees.
+        database = "memory" if self.env.together is None else "temp"
+        path = {"database": database, "schema": "main", "identifier": name}
         relation = target.incorporate(path=path, type="table")
         self.drop(relation)
         return relation
