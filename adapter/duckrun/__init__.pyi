@@ -70,5 +70,6 @@ from .values.upkeep import (
     LakeCheckpointSpec as LakeCheckpointSpec,
     MergeFilesSpec as MergeFilesSpec,
     OrphansSpec as OrphansSpec,
+    RestoreLakeSpec as RestoreLakeSpec,
     RewriteSpec as RewriteSpec,
 )

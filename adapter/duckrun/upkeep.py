@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.run import lake_upkeep
@@ -19,6 +21,7 @@ from duckrun.values.upkeep import (
     LakeCheckpointSpec,
     MergeFilesSpec,
     OrphansSpec,
+    RestoreLakeSpec,
     RewriteSpec,
     UpkeepSpec,
     moment_of,
@@ -42,6 +45,7 @@ class LakeUpkeep:
         def lakes(self) -> Lakes: ...
         def ref(self, name: str | TableRef) -> TableRef: ...
         def ensure_open(self) -> None: ...
+        def transaction(self, lake: str | None = None) -> AbstractContextManager[Any]: ...
 
     def maintain(
         self, spec: UpkeepSpec, table: str | TableRef | None = None, *, lake: Lake | None = None
@@ -50,6 +54,8 @@ class LakeUpkeep:
         self.ensure_open()
         given(spec, UpkeepSpec, "spec", "maintain()")
         ref = None if table is None else self.ref(table)
+        if isinstance(spec, RestoreLakeSpec):
+            return self._restored(spec, lake or self.lake)
         return lake_upkeep.maintain(lake or (self.lake if ref is None else self.lakes.of(ref)), spec, ref)
 
     def flush(self, table: str | TableRef | None = None) -> MaintenanceResult:
@@ -117,6 +123,40 @@ class LakeUpkeep:
         """
         expire = None if expire_older_than is None else moment_of(expire_older_than, "expire_older_than")
         return self.maintain(LakeCheckpointSpec(expire, _moment(older_than), delete_threshold, spare_consumers))
+
+    def restoreToVersion(self, version: int) -> MaintenanceResult:
+        """Make all tables and views of the lake what they were at a snapshot, as one new snapshot: those made since are dropped, and those dropped
+        since come back, tables as new ones. Macros and options of tables stay as they are. ``actions`` says what was done.
+
+        Raises VersionNotReadable for a snapshot that has expired, or is not there yet. Example: ``s.restoreToVersion(7)``.
+        """
+        return self.maintain(RestoreLakeSpec(given(version, int, "version", "restoreToVersion()")))
+
+    def _restored(self, spec: RestoreLakeSpec, lake: Lake) -> MaintenanceResult:
+        started = time.perf_counter()
+        form = lake.format
+        if not form.transacts:
+            raise UnsupportedFeature(
+                f"Lake {lake.root} is of format {form.name}, whose tables have a history each: table(…).restoreToVersion()."
+            )
+        lake.ensure_writable(lake.schema_ref(lake.default_schema))
+        note = {"engine": "duckdb", "mode": spec.mode, "writer": "ducklake", "reason": f"the lake as of {spec.version}"}
+        before, newest = form.figures(None), form.snapshots(1)[0]["snapshot_id"]
+        with self.transaction(lake.name):
+            done = form.restore_lake(spec.version, note)
+        (files, size), made = form.figures(None), form.snapshots(1)[0]["snapshot_id"]
+        return MaintenanceResult(
+            lake.root,
+            spec.mode,
+            "duckdb",
+            version=made if made > newest else None,
+            files_before=before[0],
+            files_after=files,
+            bytes_before=before[1],
+            bytes_after=size,
+            seconds=round(time.perf_counter() - started, 3),
+            actions=tuple(done),
+        )
 
     def set_inline_rows(self, rows: int, table: str | TableRef | None = None) -> None:
         """Say up to how many rows of an insert lie in the catalog (0: none), for one table or for the lake; it holds for every program, and makes

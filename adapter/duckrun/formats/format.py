@@ -250,6 +250,9 @@ class StateReader(Protocol):
     def begun(self, snapshot: Snapshot) -> int:
         """The first version of the lake that has the table; before it there is none, which is no error."""
 
+    def again(self, snapshot: Snapshot, version: int) -> Snapshot:
+        """The same table at another version of the lake, whatever its name was then. Raises VersionNotReadable."""
+
     def read_at(self, snapshot: Snapshot) -> int:
         """The version of the lake at which a snapshot was read; its own may be an older one, which reads the same."""
 
@@ -376,6 +379,9 @@ class Format(Protocol):
     def maintain(self, spec: UpkeepSpec, ref: TableRef | None, needed_from: int | None) -> Any:
         """Keep the lake, or a table of it, in order; snapshots from ``needed_from`` on stay."""
 
+    def restore_lake(self, version: int, note: Mapping[str, Any]) -> list[str]:
+        """Within a transaction over several tables, make the lake what it was at a snapshot; what was done, a line for each table and view."""
+
     def set_inline_rows(self, rows: int, ref: TableRef | None) -> None:
         """Up to how many rows of an insert lie in the catalog, for a table or the lake."""
 
@@ -410,6 +416,9 @@ class Format(Protocol):
 
     def vector_rows(self, ref: TableRef, vectors: Iterable[Hashable]) -> dict[Hashable, Any]:
         """The rows that deletion vectors delete, as NumPy's uint64, by what stands for each in a CommitChange. Raises StorageError."""
+
+    def row_count(self, snapshot: Snapshot) -> int | None:
+        """How many rows a version has; None where that is not known without reading its data files."""
 
     def missing_files(self, ref: TableRef, files: Sequence[ScanFile]) -> list[ScanFile]:
         """Those of some files that are not there (any more)."""

@@ -436,7 +436,7 @@ class MaintenanceResult:
     removed (relative to the table), and the version it made, None where none was needed. What came and went of the table's files
     by its commit, ``files_added`` to ``bytes_removed``, is of OPTIMIZE and purge, which make such a commit. ``warnings`` name consumers of the table's changes that were stranded.
     Of a DuckLake's upkeep, ``table`` is the root where it was of the whole lake, ``expired`` are the snapshots that were forgotten, and ``rows_flushed`` are
-    those that went from the catalog into files.
+    those that went from the catalog into files; ``actions`` say what a restore of the lake did to each table and view.
 
     Example::
 
@@ -462,6 +462,7 @@ class MaintenanceResult:
     warnings: tuple[str, ...] = ()
     expired: tuple[int, ...] = ()
     rows_flushed: int | None = None
+    actions: tuple[str, ...] = ()
 
 
 CommitSpec = CreateSpec | AlterSpec | RestoreSpec | ConvertSpec

@@ -174,3 +174,17 @@ class LakeCheckpointSpec(UpkeepSpec):
         )  # fmt: skip
         last = (CleanupSpec(self.older_than), OrphansSpec(self.older_than))
         return (FlushSpec(), *expire, MergeFilesSpec(), RewriteSpec(self.delete_threshold), *last)
+
+
+@dataclass(frozen=True)
+class RestoreLakeSpec(UpkeepSpec):
+    """Make all tables and views of the lake what they were at a snapshot, as one new snapshot.
+
+    Example::
+
+        s.maintain(RestoreLakeSpec(s.snapshots()[0]["snapshot_id"]))
+    """
+
+    version: int
+
+    mode = "restore"

@@ -112,6 +112,9 @@ class DeltaFormat:
     def figures(self, ref: TableRef | None) -> NoReturn:
         raise AssertionError("a table of Delta has a log of its own")
 
+    def restore_lake(self, version: int, note: Mapping[str, Any]) -> NoReturn:
+        raise AssertionError("a table of Delta has a log of its own")
+
     def set_inline_rows(self, rows: int, ref: TableRef | None) -> NoReturn:
         raise AssertionError("a table of Delta has a log of its own")
 

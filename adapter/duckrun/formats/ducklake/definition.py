@@ -435,10 +435,14 @@ def changed_sql(
     gone = [name for name in were if name not in after.names]
     doomed = _anew(were, after, empty)
     moved = bool(gone or doomed)
-    if before.partition_by and before.partition_by != after.partition_by and moved:
-        yield f"ALTER TABLE {table} RESET PARTITIONED BY"
-    if before.sort_by and before.sort_by != after.sort_by and moved:
+    lost = {*gone, *doomed}
+    if before.partition_by and moved:
+        if before.partition_by != after.partition_by or not lost.isdisjoint(key.column for key in before.partition_by):
+            yield f"ALTER TABLE {table} RESET PARTITIONED BY"
+            before = replace(before, partition_by=())
+    if before.sort_by and moved and (before.sort_by != after.sort_by or not lost.isdisjoint(before.sort_by)):
         yield f"ALTER TABLE {table} RESET SORTED BY"
+        before = replace(before, properties={k: v for k, v in before.properties.items() if k != SORT_BY})
     for name in doomed:
         yield f"ALTER TABLE {table} RENAME COLUMN {quote_identifier(name)} TO {quote_identifier(_GONE + name)}"
     fresh = [f for f in after.fields if f["name"] not in were or f["name"] in doomed]

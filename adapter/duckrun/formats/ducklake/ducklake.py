@@ -31,7 +31,7 @@ from duckrun.formats.ducklake.definition import DuckLakeAlteration, DuckLakeDefi
 from duckrun.formats.ducklake.lake_files import Footers, LakeFiles, lake_files
 from duckrun.formats.ducklake.maintenance import Kept, maintain
 from duckrun.formats.ducklake.records import Records, query_of_view
-from duckrun.formats.ducklake.restore import restore
+from duckrun.formats.ducklake.restore import restore, restore_lake
 from duckrun.formats.ducklake.state import States, TableState
 from duckrun.formats.ducklake.state_reader import DuckLakeStates
 from duckrun.formats.ducklake.work import Work, taken
@@ -389,8 +389,12 @@ class DuckLakeFormat:
                 )
         self._prepared = True
 
-    def define(self, work: Work, ref: TableRef, snapshot: Snapshot | None, new: NewCommit) -> None:
-        """Make the table, or what it is apart from its rows, as a commit says: before rows are written in the same transaction."""
+    def define(
+        self, work: Work, ref: TableRef, snapshot: Snapshot | None, new: NewCommit, *, emptied: bool | None = None
+    ) -> None:
+        """Make the table, or what it is apart from its rows, as a commit says: before rows are written in the same transaction.
+        ``emptied`` says whether the rows of a table that is the same one afterwards are gone by then; NOT NULL follows then.
+        """
         made = new.definition
         if made is None or work.is_defined(ref):
             return
@@ -400,8 +404,10 @@ class DuckLakeFormat:
         before = None if snapshot is None else snapshot.own.definition
         statements: list[str] = []
         empty = isinstance(new.spec, WriteSpec | CreateSpec) and new.spec.mode in ("overwrite", "create")
+        empty = empty if emptied is None else emptied
         # DuckLake sets NOT NULL on no column that was added, so that a table which asks it of one is made anew.
-        anew = new.anew or (before is not None and empty and definitions.requires_added(before, made))
+        requires = before is not None and empty and emptied is None and definitions.requires_added(before, made)
+        anew = new.anew or requires
         if before is None or anew:
             if before is None:  # a view of that name gives way
                 statements += [f"CREATE SCHEMA IF NOT EXISTS {quote_identifier(work.alias, ref.schema)}"]
@@ -416,6 +422,9 @@ class DuckLakeFormat:
             statements += list(definitions.changed_sql(table, before, made, renames, empty=empty))
             old = before.properties
         for statement in statements:
+            if emptied is not None and statement.endswith(" SET NOT NULL"):
+                work.later.append(statement)
+                continue
             try:
                 work.execute(statement)
             except duckdb.Error as error:
@@ -600,6 +609,9 @@ class DuckLakeFormat:
 
     def maintain(self, spec: UpkeepSpec, ref: TableRef | None, needed_from: int | None) -> Kept:
         return maintain(self, spec, ref, needed_from)
+
+    def restore_lake(self, version: int, note: Mapping[str, Any]) -> list[str]:
+        return restore_lake(self, version, note)
 
     def figures(self, ref: TableRef | None) -> tuple[int, int]:
         return self.records.figures(None if ref is None else self._state(ref))

@@ -207,6 +207,23 @@ class Records:
             return False
         return bool(plain) and plain[0][0] == plain[0][1]
 
+    def views_at(self, snapshot: int | None) -> dict[tuple[str, str], tuple[str, str | None]]:
+        """The views at a snapshot, or now: (schema, name) -> the SQL and the comment."""
+        meta = self.catalog.meta
+
+        def there(entry: str) -> str:
+            ended = f"{entry}.end_snapshot IS NULL"
+            if snapshot is None:
+                return ended
+            return f"{entry}.begin_snapshot <= {snapshot} AND (({ended}) OR {entry}.end_snapshot > {snapshot})"
+
+        found = self.catalog.ask(
+            f"SELECT s.schema_name, v.view_name, v.sql, t.value FROM {meta('ducklake_view')} AS v JOIN {meta('ducklake_schema')} AS s USING (schema_id) "
+            f"LEFT JOIN (SELECT * FROM {meta('ducklake_tag')} AS g WHERE {there('g')} AND key = 'comment') AS t ON t.object_id = v.view_id "
+            f"WHERE {there('v')} AND {there('s')}"
+        )
+        return {(s, n): (sql.replace("{DUCKLAKE_CATALOG}.", ""), comment) for s, n, sql, comment in found}
+
     # -- changes
 
     def commits_between(self, ref: TableRef, state: TableState, after: int, to: int) -> list[CommitChange]:

@@ -1,6 +1,7 @@
-"""A table as it was at a snapshot of its lake: the rows that differ are deleted, updated and inserted in one transaction.
+"""A table, or a whole lake, as it was at a snapshot: the rows that differ are deleted, updated and inserted in one transaction.
 
-Rows that are there under their id keep it. DuckLake gives no row an id that was taken from it, so that those that come back have new ones.
+Rows that are there under their id keep it. DuckLake gives no row an id that was taken from it, so that those that come back have new ones,
+and so have all rows of a table whose columns stood in another order, or had a type that the present one does not widen to.
 """
 
 from __future__ import annotations
@@ -10,12 +11,16 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from duckrun.errors import VersionNotReadable
+from duckrun.formats.ducklake.definition import DuckLakeDefinition, widens
 from duckrun.formats.ducklake.records import RESTORED
 from duckrun.formats.ducklake.work import Work
 from duckrun.formats.format import NewCommit
 from duckrun.sql.names import quote_identifier
+from duckrun.values.lake_format import DUCKLAKE
 from duckrun.values.rows import AppTransaction
-from duckrun.values.snapshot import Snapshot
+from duckrun.values.snapshot import Snapshot, TableRef
+
+_ROW = "__duckrun_row"
 
 if TYPE_CHECKING:
     from duckrun.formats.ducklake.ducklake import DuckLakeFormat
@@ -32,28 +37,47 @@ def restore(
             "of that version."
         )
     with form.transaction(form.catalog.cursor(create=True), snapshot) as work:
-        form.define(work, snapshot.ref, snapshot, NewCommit(None, then.own.definition))
-        counts = _put_back(work, snapshot, then)
+        anew = not _keeps_columns(snapshot.own.definition, then.own.definition)
+        old = _kept(work, then)
+        gone = work.execute(f"DELETE FROM {work.table(snapshot.ref)}") if anew else 0
+        form.define(work, snapshot.ref, snapshot, NewCommit(None, then.own.definition), emptied=anew)
+        counts = _put_back(work, snapshot, then, old)
+        counts = (counts[0], counts[1], counts[2] + gone)
         said = {**note, **dict(zip(("rows_inserted", "rows_updated", "rows_deleted"), counts, strict=True))}
         work.applied(snapshot.ref, AppTransaction(RESTORED, then.own.at), said)
         return form.commit(snapshot.ref, snapshot, NewCommit(None, work=work), said, app)
 
 
-def _put_back(work: Work, snapshot: Snapshot, then: Snapshot) -> tuple[int, int, int]:
-    """Make the rows those of another snapshot; how many were inserted, updated and deleted."""
+def _keeps_columns(now: DuckLakeDefinition, then: DuckLakeDefinition) -> bool:
+    """True if the columns of one definition become those of the other where they stand, so that rows need not leave them."""
+    types = {f["name"]: f["type"] for f in then.fields}
+    stay = [
+        f["name"]
+        for f in now.fields
+        if f["name"] in types and (f["type"] == types[f["name"]] or widens(f["type"], types[f["name"]]))
+    ]
+    return stay + [name for name in then.names if name not in stay] == then.names
+
+
+def _kept(work: Work, then: Snapshot) -> str:
+    """A temporary table with the rows of another snapshot and their ids."""
+    old = quote_identifier(f"__duckrun_{uuid.uuid4().hex}")
+    work.cursor.execute(f"CREATE TEMP TABLE {old} AS SELECT * FROM {then.scan_sql(row=_ROW)}")
+    return old
+
+
+def _put_back(work: Work, snapshot: Snapshot, then: Snapshot, old: str) -> tuple[int, int, int]:
+    """Make the rows those of another snapshot, which ``old`` has; how many were inserted, updated and deleted."""
     table = work.table(snapshot.ref)
     names = [quote_identifier(name) for name in then.schema.names]
     listed = ", ".join(names)
-    row, old = "__duckrun_row", quote_identifier(f"__duckrun_{uuid.uuid4().hex}")
-    source = then.scan_sql(row=row)
-    work.cursor.execute(f"CREATE TEMP TABLE {old} AS SELECT * FROM {source}")
-    deleted = work.execute(f"DELETE FROM {table} WHERE rowid NOT IN (SELECT {row} FROM {old})")
+    deleted = work.execute(f"DELETE FROM {table} WHERE rowid NOT IN (SELECT {_ROW} FROM {old})")
     differs = " OR ".join(f"t.{name} IS DISTINCT FROM o.{name}" for name in names)
     assigned = ", ".join(f"{name} = o.{name}" for name in names)
     updated = work.execute(
-        f"UPDATE {table} AS t SET {assigned} FROM {old} AS o WHERE t.rowid = o.{row} AND ({differs})"
+        f"UPDATE {table} AS t SET {assigned} FROM {old} AS o WHERE t.rowid = o.{_ROW} AND ({differs})"
     )
-    missing = f"SELECT {listed} FROM {old} AS o WHERE NOT EXISTS (SELECT 1 FROM {table} AS t WHERE t.rowid = o.{row})"
+    missing = f"SELECT {listed} FROM {old} AS o WHERE NOT EXISTS (SELECT 1 FROM {table} AS t WHERE t.rowid = o.{_ROW})"
     kept = quote_identifier(f"__duckrun_{uuid.uuid4().hex}")
     work.cursor.execute(f"CREATE TEMP TABLE {kept} AS {missing}")
     inserted = work.execute(f"INSERT INTO {table} ({listed}) SELECT * FROM {kept}")
@@ -61,3 +85,83 @@ def _put_back(work: Work, snapshot: Snapshot, then: Snapshot) -> tuple[int, int,
     work.cursor.execute(f"DROP TABLE {kept}")
     work.changed = True
     return inserted, updated, deleted
+
+
+def restore_lake(form: DuckLakeFormat, version: int, note: Mapping[str, Any]) -> list[str]:
+    """Make all tables and views what they were at a snapshot, within the transaction over several tables that is open; what was done, a line for
+    each. Raises VersionNotReadable.
+
+    A table that was dropped since comes back as a new one. Macros, options of tables and rows in another lake stay as they are.
+    """
+    assert form.together is not None, "a transaction over several tables"
+    _check(form, version)
+    states, work, done = form.states, form.together, []
+    then, now = states.at(version), states.at(work.base)
+    views, views_now = form.records.views_at(version), form.records.views_at(work.base)
+    for schema, name in sorted(views_now.keys() - views.keys()):
+        form.drop_view(_ref(schema, name))
+        done.append(f"view {schema}.{name} is gone")
+    before = {number: (schema, name) for number, schema, name in now}
+    after = {number: (schema, name) for number, schema, name in then}
+    for number, (schema, name) in before.items():
+        if number not in after:
+            form.drop(_ref(schema, name))
+            done.append(f"table {schema}.{name} is gone")
+    for schema in states.schemas_at(version):
+        form.run_alone(f"CREATE SCHEMA IF NOT EXISTS {{lake}}.{quote_identifier(schema)}")
+    _rename_back(form, before, after, done)
+    for number, (schema, name) in after.items():
+        ref = _ref(schema, name)
+        if number not in before:
+            _come_back(form, work, ref, version, note)
+            done.append(f"table {schema}.{name} is back, as a new one")
+            continue
+        snapshot = form.snapshot(ref)
+        old = states.find(ref, version)
+        assert old is not None, "the catalog lists it at that snapshot"
+        if snapshot.own.version > version:
+            restore(form, snapshot, version, note, None)
+            done.append(f"table {schema}.{name} is what it was")
+    for (schema, name), (sql, comment) in views.items():
+        if views_now.get((schema, name)) != (sql, comment):
+            form.put_view(_ref(schema, name), sql, comment)
+            done.append(f"view {schema}.{name} is what it was")
+    for schema in {*states.schemas_at(work.base)} - {*states.schemas_at(version)}:
+        form.run_alone(f"DROP SCHEMA IF EXISTS {{lake}}.{quote_identifier(schema)}")
+    return done
+
+
+def _check(form: DuckLakeFormat, version: int) -> None:
+    made = [row["snapshot_id"] for row in form.snapshots()]
+    if version not in made:
+        why = f"the newest is {made[0]}" if version > made[0] else f"it has expired, and the oldest is {made[-1]}"
+        raise VersionNotReadable(f"Lake {form.storage.root} has no snapshot {version}: {why}. Nothing was changed.")
+
+
+def _ref(schema: str, name: str) -> TableRef:
+    return TableRef(schema, name, "", format=DUCKLAKE)
+
+
+def _rename_back(
+    form: DuckLakeFormat,
+    before: Mapping[int, tuple[str, str]],
+    after: Mapping[int, tuple[str, str]],
+    done: list[str],
+) -> None:
+    """Tables that are there under another name have theirs again; by way of a name that nobody has, since two may have changed theirs."""
+    moved = {number: name for number, name in after.items() if number in before and before[number] != name}
+    for number in moved:
+        schema, name = before[number]
+        form.rename(_ref(schema, name), _ref(schema, f"__duckrun_{number}"))
+    for number, (schema, name) in moved.items():
+        form.rename(_ref(schema, f"__duckrun_{number}"), _ref(schema, name))
+        done.append(f"table {schema}.{name} has its name again")
+
+
+def _come_back(form: DuckLakeFormat, work: Work, ref: TableRef, version: int, note: Mapping[str, Any]) -> None:
+    """Make a table that is not there of what one of its name was at a snapshot."""
+    then = form.snapshot(ref, version)
+    form.define(work, ref, None, NewCommit(None, then.own.definition))
+    names = ", ".join(quote_identifier(name) for name in then.schema.names)
+    count = work.execute(f"INSERT INTO {work.table(ref)} ({names}) SELECT {names} FROM {then.scan_sql()}")
+    form.commit(ref, None, NewCommit(None, then.own.definition, work=work), {**note, "rows_inserted": count}, None)

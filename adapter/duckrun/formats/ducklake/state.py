@@ -235,6 +235,11 @@ class States:
         )
         return found[0] if found else None
 
+    def again(self, state: TableState, at: int) -> TableState:
+        """The same table at another snapshot, whatever its name was then."""
+        schema, name, _ = self.places(state).at(at)
+        return self._of_row((state.id, state.uuid, schema, name), at)
+
     def places(self, state: TableState) -> Places:
         """By which name and through which attachment a table is read at each snapshot, as things are now."""
         meta = self.catalog.meta
@@ -249,6 +254,22 @@ class States:
         )
         suffix = str(self._epoch(state.id, 0)[0]).partition(".")[2]
         return Places(names, [row[0] for row in widened], suffix)
+
+    def at(self, snapshot: int | None) -> list[tuple[int, str, str]]:
+        """The tables at a snapshot, or now, as (id, schema, name)."""
+        tables, schemas = self.catalog.meta("ducklake_table"), self.catalog.meta("ducklake_schema")
+        found = self.catalog.ask(
+            f"SELECT t.table_id, s.schema_name, t.table_name FROM {tables} AS t JOIN {schemas} AS s USING (schema_id) "
+            f"WHERE {_there('t', snapshot)} AND {_there('s', snapshot)} AND s.schema_name <> ? ORDER BY 1",
+            [HIDDEN],
+        )
+        return [(int(number), schema, name) for number, schema, name in found]
+
+    def schemas_at(self, snapshot: int) -> list[str]:
+        """The schemas at a snapshot."""
+        schemas = self.catalog.meta("ducklake_schema")
+        found = self.catalog.ask(f"SELECT schema_name FROM {schemas} AS s WHERE {_there('s', snapshot)} ORDER BY 1")
+        return [name for (name,) in found if name != HIDDEN]
 
     def _load(self, ref: TableRef, at: int) -> TableState | None:
         row = self._row(ref, at)
@@ -350,3 +371,10 @@ class States:
             properties,
             next((row[1] for row in rows if row[0] == "comment"), None),
         )
+
+
+def _there(entry: str, snapshot: int | None) -> str:
+    """The condition for what the catalog has at a snapshot, or now."""
+    if snapshot is None:
+        return f"{entry}.end_snapshot IS NULL"
+    return f"{entry}.begin_snapshot <= {snapshot} AND (({entry}.end_snapshot IS NULL) OR {entry}.end_snapshot > {snapshot})"

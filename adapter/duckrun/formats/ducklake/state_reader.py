@@ -32,6 +32,12 @@ class DuckLakeStates:
     def begun(self, snapshot: Snapshot) -> int:
         return int(snapshot.own.begun)
 
+    def again(self, snapshot: Snapshot, version: int) -> Snapshot:
+        if version in (snapshot.version, self.read_at(snapshot)):
+            return snapshot
+        self._form.states.check(version, snapshot.ref)
+        return self._form.of_state(snapshot.ref, self._form.states.again(snapshot.own, version))
+
     def read_at(self, snapshot: Snapshot) -> int:
         return snapshot.version if snapshot.own.at < 0 else int(snapshot.own.at)
 

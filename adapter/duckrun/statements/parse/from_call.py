@@ -138,7 +138,7 @@ def _moment(value: Any) -> datetime | None:
 def _value(source: StatementText) -> Any:
     """The value of an expression of constants, such as ``now() - INTERVAL '1 week'``."""
     text = source.written if source.dialect == "duckdb" else source.parse().sql(dialect="duckdb")
-    config = {"threads": "1", "enable_external_access": "false"}
+    config: dict[str, Any] = {"threads": "1", "enable_external_access": "false"}
     with duckdb.connect(config=config) as alone:
         alone.execute("SET TimeZone = 'UTC'")
         try:

@@ -13,6 +13,7 @@ from duckrun.statements.values import (
     Deallocate,
     Describe,
     DropSchema,
+    OnLake,
     OnTable,
     Parts,
     Show,
@@ -20,6 +21,7 @@ from duckrun.statements.values import (
     Use,
 )
 from duckrun.values import tables
+from duckrun.values.upkeep import RestoreLakeSpec
 
 
 def read(source: StatementText) -> Statement | None:
@@ -49,6 +51,13 @@ def _describe(what: str) -> Callable[[TokenReader], Statement]:
 
 
 def _restore(reader: TokenReader) -> Statement:
+    if reader.source.words[1:2] == ("DATABASE",):  # a DuckLake as a whole; Spark's word for a schema says nothing here
+        reader.expect("DATABASE")
+        lake = None if reader.accept("TO") else reader.identifier()
+        if lake is not None:
+            reader.expect("TO")
+        reader.expect("VERSION", "AS", "OF")
+        return OnLake(RestoreLakeSpec(int(reader.number())), lake)
     reader.accept("TABLE")
     name = reader.name()
     reader.expect("TO")
