@@ -109,7 +109,7 @@ class Changes:
         if self._reader is not None and to is not None:
             now = self._form.snapshot(self._ref)
             at = self._reader.at_time(self._ref, to) if isinstance(to, str) else to
-            return now if 0 <= at < self._reader.begun(now) else self._form.snapshot(self._ref, at)
+            return now if 0 <= at < self._reader.begun(now) else self._reader.again(now, at)
         if isinstance(to, str):
             return self._form.snapshot(self._ref, timestamp=to)
         return newest if newest is not None and to is None else self._form.snapshot(self._ref, to)
@@ -490,7 +490,9 @@ def with_row_ids(form: Format, snapshot: Snapshot, engine: Engine) -> LazyRows:
         schema=snapshot.schema,
         stored=form.stored_schema(snapshot),
         partition_columns=snapshot.partition_columns,
-        steps=() if reader is not None else [step_of([form.state_change(None, snapshot)], partial(form.vector_rows, ref))],
+        steps=()
+        if reader is not None
+        else [step_of([form.state_change(None, snapshot)], partial(form.vector_rows, ref))],
         weight=weight,
         step=step,
         row_id=ROW_ID,

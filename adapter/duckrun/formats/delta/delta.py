@@ -42,7 +42,7 @@ from duckrun.formats.format import Alteration, CommitRecord, CommitTaken, NewCom
 from duckrun.storage.locks import table_lock
 from duckrun.storage.storage import Storage
 from duckrun.values.cursors import Counter
-from duckrun.values.rows import AppTransaction, Commit, SchemaMode, WriteSpec
+from duckrun.values.rows import AppTransaction, Commit, SchemaMode, WriteSpec, counted_rows
 from duckrun.values.snapshot import DELTA, Snapshot, TableRef
 from duckrun.values.tables import AlterSpec, CreateSpec, SetProperties
 
@@ -146,6 +146,9 @@ class DeltaFormat:
                     f"Table {ref} cannot be made at {ref.location}: the folder is no Delta table and holds files, such as "
                     f"{key['path']}. Nothing was written. Move them, or give the table another location."
                 )
+
+    def row_count(self, snapshot: Snapshot) -> int | None:
+        return counted_rows(snapshot.files())
 
     def latest_version(self, ref: TableRef) -> int | None:
         return self.handle(ref).version() if self.exists(ref) else None

@@ -436,10 +436,10 @@ def changed_sql(
     doomed = _anew(were, after, empty)
     moved = bool(gone or doomed)
     lost = {*gone, *doomed}
-    if before.partition_by and moved:
-        if before.partition_by != after.partition_by or not lost.isdisjoint(key.column for key in before.partition_by):
-            yield f"ALTER TABLE {table} RESET PARTITIONED BY"
-            before = replace(before, partition_by=())
+    keys = {key.column for key in before.partition_by}
+    if keys and moved and (before.partition_by != after.partition_by or keys & lost):
+        yield f"ALTER TABLE {table} RESET PARTITIONED BY"
+        before = replace(before, partition_by=())
     if before.sort_by and moved and (before.sort_by != after.sort_by or not lost.isdisjoint(before.sort_by)):
         yield f"ALTER TABLE {table} RESET SORTED BY"
         before = replace(before, properties={k: v for k, v in before.properties.items() if k != SORT_BY})

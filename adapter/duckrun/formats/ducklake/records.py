@@ -18,7 +18,7 @@ from duckrun.formats.format import CommitRecord, FileChange
 from duckrun.sql.names import quote_identifier
 from duckrun.values.changes import CommitChange
 from duckrun.values.cursors import Counter
-from duckrun.values.rows import AppTransaction, Commit, ScanFile
+from duckrun.values.rows import AppTransaction, Commit, ScanFile, counted_rows
 from duckrun.values.snapshot import Snapshot, TableRef
 
 if TYPE_CHECKING:
@@ -116,7 +116,8 @@ class Records:
             return None
         note = note_of(entry[5], ref)
         rows_change = _changes_rows(entry[2], state, note)
-        added, removed = self._files_of(state, version, rows_change)
+        in_catalog = touches(entry[2], state.id, ("inlined_insert", "inlined_delete"))
+        added, removed = self._files_of(state, version, rows_change, in_catalog)
         transactions = self._transactions(ref, version)
         kinds = {kind for kind, what in changes_in(entry[2]) if what == str(state.id)}
         return CommitRecord(
@@ -132,16 +133,24 @@ class Records:
         )
 
     def _files_of(
-        self, state: TableState, version: int, rows_change: bool
+        self, state: TableState, version: int, rows_change: bool, in_catalog: bool
     ) -> tuple[tuple[FileChange, ...], tuple[FileChange, ...]]:
-        meta = self.catalog.meta
+        meta, partitions = self.catalog.meta, self._partition_values(state)
         found = self.catalog.ask(
-            f"SELECT path, file_size_bytes, begin_snapshot FROM {meta('ducklake_data_file')} WHERE table_id = {state.id} "
+            f"SELECT data_file_id, path, file_size_bytes, begin_snapshot FROM {meta('ducklake_data_file')} WHERE table_id = {state.id} "
             f"AND (begin_snapshot = {version} OR end_snapshot = {version})"
         )
-        added = [FileChange(path, size, None, rows_change) for path, size, begun in found if begun == version]
-        removed = [FileChange(path, size, None, rows_change) for path, size, begun in found if begun != version]
-        if rows_change and not added and not removed:
+        added: list[FileChange] = []
+        removed: list[FileChange] = []
+        for file, path, size, begun in found:
+            (added if begun == version else removed).append(FileChange(path, size, partitions.get(file), rows_change))
+        if rows_change and partitions:
+            marked = self.catalog.ask(
+                f"SELECT f.data_file_id, f.path, f.file_size_bytes FROM {meta('ducklake_delete_file')} AS d JOIN {meta('ducklake_data_file')} AS f "
+                f"USING (data_file_id) WHERE d.table_id = {state.id} AND d.begin_snapshot = {version}"
+            )
+            removed += [FileChange(path, size, partitions.get(file), True) for file, path, size in marked]
+        if rows_change and (in_catalog or (not added and not removed)):
             removed.append(FileChange("(rows in the catalog or in delete files)", 0, None, True))
         return tuple(added), tuple(removed)
 
@@ -165,14 +174,45 @@ class Records:
         meta = self.catalog.meta
         at = state.version
         counts = self.catalog.ask(
-            f"SELECT f.path, f.record_count, coalesce(sum(d.delete_count), 0) FROM {meta('ducklake_data_file')} AS f LEFT JOIN "
+            f"SELECT f.path, f.data_file_id, f.record_count, coalesce(sum(d.delete_count), 0) FROM {meta('ducklake_data_file')} AS f LEFT JOIN "
             f"(SELECT * FROM {meta('ducklake_delete_file')} WHERE begin_snapshot <= {at} AND ((end_snapshot IS NULL) OR end_snapshot > {at})) AS d "
             f"ON d.data_file_id = f.data_file_id WHERE f.table_id = {state.id} AND f.begin_snapshot <= {at} AND ((f.end_snapshot IS NULL) OR f.end_snapshot > {at}) GROUP BY ALL"
         )
-        rows = {path.rpartition("/")[2]: (count, gone) for path, count, gone in counts}
+        rows = {path.rpartition("/")[2]: found for path, *found in counts}
+        partitions = self._partition_values(state)
         for path, size, marks in listed:
-            count, gone = rows.get(path.rpartition("/")[2], (None, 0))
-            yield ScanFile(path, size or 0, {}, count, marks is not None, int(gone))
+            file, count, gone = rows.get(path.rpartition("/")[2], (None, None, 0))
+            yield ScanFile(path, size or 0, partitions.get(file, {}), count, marks is not None, int(gone))
+
+    def _partition_values(self, state: TableState) -> dict[int | None, dict[str, str | None]]:
+        """The values of the columns by which a table is parted, by the ids of its data files."""
+        columns = {state.column_ids[name]: name for name in state.definition.partition_columns}
+        if not columns:
+            return {}
+        meta = self.catalog.meta
+        found = self.catalog.ask(
+            f"SELECT f.data_file_id, p.column_id, v.partition_value FROM {meta('ducklake_data_file')} AS f "
+            f"JOIN {meta('ducklake_file_partition_value')} AS v ON v.table_id = f.table_id AND v.data_file_id = f.data_file_id "
+            f"JOIN {meta('ducklake_partition_column')} AS p ON p.table_id = f.table_id AND p.partition_id = f.partition_id AND p.partition_key_index = v.partition_key_index "
+            f"WHERE f.table_id = {state.id} AND p.transform = 'identity'"
+        )
+        values: dict[int | None, dict[str, str | None]] = {}
+        for file, column, value in found:
+            if column in columns:
+                values.setdefault(file, {})[columns[column]] = value
+        return values
+
+    def row_count(self, snapshot: Snapshot) -> int | None:
+        """How many rows a version has, those in the catalog too."""
+        state: TableState = snapshot.own
+        inlined = self.catalog.ask(
+            f"SELECT count(*) FROM {self.catalog.meta('ducklake_inlined_data_tables')} WHERE table_id = {state.id}"
+        )
+        if not inlined or not inlined[0][0]:
+            return counted_rows(snapshot.files())
+        with self.catalog.errors(f"table {snapshot.ref}"):
+            found = self.catalog.cursor().execute(f"SELECT count(*) FROM {snapshot.scan_sql()}").fetchone()
+        return None if found is None else int(found[0])
 
     def figures(self, state: TableState | None) -> tuple[int, int]:
         """How many data files a table, or (None) the lake, has now, and their bytes."""
