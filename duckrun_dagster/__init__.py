@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING, Any
 from duckrun_dagster.components import DuckrunLakeComponent, MaintainedTablesComponent
 from duckrun_dagster.definitions import check_definitions
 from duckrun_dagster.io_managers import DeltaIOManager, TypeHandler
+from duckrun_dagster.io_managers.together import publish_together
 from duckrun_dagster.resources import DuckrunResource, SparkResource
+from duckrun_dagster.resources.lake_config import LakeConfig
 from duckrun_dagster.upkeep.checks import table_checks
+from duckrun_dagster.upkeep.lakes import lake_maintenance
 from duckrun_dagster.upkeep.maintenance import MaintainedTable, maintenance
 from duckrun_dagster.upkeep.sources import observable_table
 from duckrun_dagster.upkeep.unseen import UnseenChanges, changes_sensor
@@ -23,6 +26,7 @@ __all__ = [
     "DuckrunDbtTranslator",
     "DuckrunLakeComponent",
     "DuckrunResource",
+    "LakeConfig",
     "MaintainedTablesComponent",
     "MaintainedTable",
     "SparkResource",
@@ -30,9 +34,11 @@ __all__ = [
     "UnseenChanges",
     "changes_sensor",
     "check_definitions",
+    "lake_maintenance",
     "maintenance",
     "observable_table",
     "partition_vars",
+    "publish_together",
     "table_checks",
 ]
 

@@ -1,4 +1,4 @@
-"""The command line: ``duckrun tables|sql|history|changes|optimize|vacuum --root …``.
+"""The command line: ``duckrun tables|sql|history|changes|optimize|vacuum|maintain --root …``.
 
 What a command needs is imported when it runs, so that ``duckrun --help`` answers at once.
 """
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from duckrun.cli_lakes import maintain
 from duckrun.errors import DuckrunError, InvalidConfig
 
 if TYPE_CHECKING:
@@ -20,11 +21,12 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="duckrun",
-    help="A lake of Delta tables, read and kept in order by DuckDB or Spark.",
+    help="A lake of Delta tables, or a DuckLake, read and kept in order by DuckDB or Spark.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.add_typer(maintain, name="maintain")
 
 Root = Annotated[
     str, typer.Option(envvar="DUCKRUN_ROOT", help="Folder of the lake, or its s3://, az://, abfss://, gs:// URL.")
@@ -150,7 +152,7 @@ def optimize(
         builder = builder if where is None else builder.where(where)
         with _working(f"optimizing {table}"):
             result = builder.executeZOrderBy(*zorder) if zorder else builder.executeCompaction()
-    _print_facts(result)
+    print_facts(result)
 
 
 @app.command()
@@ -177,7 +179,7 @@ def vacuum(
         result: Any = s.execute(
             s.table(table).ref, VacuumSpec(retention_hours, dry_run=dry_run, enforce_retention=not force)
         )
-    _print_facts(result)
+    print_facts(result)
     for path in result.removed:
         typer.echo(path)
 
@@ -207,13 +209,19 @@ def _session(
 ) -> Session:
     from duckrun.session import connect
 
+    given = storage_options(options)
+    return connect(root, engine=engine, schema=schema, storage_options=given, read_only=read_only)
+
+
+def storage_options(options: Iterable[str] | None) -> dict[str, str]:
+    """What --storage-option says. Raises InvalidConfig."""
     given = {}
     for option in options or ():
         key, equals, value = option.partition("=")
         if not key or not equals:
             raise InvalidConfig(f"--storage-option {key} is not KEY=VALUE.")
         given[key] = value
-    return connect(root, engine=engine, schema=schema, storage_options=given, read_only=read_only)
+    return given
 
 
 @contextmanager
@@ -232,7 +240,7 @@ def _print_result(result: Any, format: str, limit: int) -> None:
     from duckrun.frame import Frame
 
     if not isinstance(result, Frame):
-        _print_facts(result)
+        print_facts(result)
         return
     if format == "table" and limit:
         rows = result.limit(limit + 1).collect()
@@ -248,12 +256,20 @@ def _streamed(frame: Frame) -> Iterator[Sequence[Any]]:
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
-def _print_facts(result: Any) -> None:
+def print_facts(result: Any) -> None:
     """A Commit or another result, one field a line; what is not known is left out."""
     from dataclasses import fields
 
-    facts = [(f.name, getattr(result, f.name)) for f in fields(result) if f.name not in ("memory", "removed")]
+    facts = [
+        (f.name, _listed(getattr(result, f.name)))
+        for f in fields(result)
+        if f.name not in ("memory", "removed", "actions")
+    ]
     _print_table((), [fact for fact in facts if fact[1] not in (None, "") and fact[1] is not False])
+
+
+def _listed(value: Any) -> Any:
+    return " ".join(map(str, value)) if isinstance(value, tuple) else value
 
 
 def _print(columns: Sequence[str], rows: Iterable[Iterable[Any]], format: str) -> None:

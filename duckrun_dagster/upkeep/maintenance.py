@@ -76,9 +76,12 @@ class MaintainedTable(Resolvable):
         """The table of an asset key, with these settings."""
         return table if isinstance(table, MaintainedTable) else cls(AssetKey.from_coercible(table), **settings)
 
-    def specs(self, *, dry_run: bool) -> Iterator[MaintenanceSpec]:
+    def specs(self, *, dry_run: bool, of_lake: bool = False) -> Iterator[MaintenanceSpec]:
+        """What is done; of a table ``of_lake``, whose lake has the log, only optimize (lake_maintenance does the rest)."""
         if self.optimize and not dry_run:
             yield OptimizeSpec(self.predicate, self.z_order_by, self.target_file_size)
+        if of_lake:
+            return
         if self.checkpoint and not dry_run:
             yield CheckpointSpec()
         if self.cleanup_log and not dry_run:
@@ -145,7 +148,9 @@ def _asset(table: MaintainedTable, name: str, group_name: str, resource_key: str
         own = {"location": table.location} if table.location else {}
         ref = table_of(resource.lake(), parse_table(table.key, own, default_schema=resource.default_schema))
         session = resource.session(table.engine, spark=spark)  # the step's own, which it closes
-        results = [session.execute(ref, spec) for spec in table.specs(dry_run=config.dry_run)]
+        results = [
+            session.execute(ref, spec) for spec in table.specs(dry_run=config.dry_run, of_lake=lake.format.transacts)
+        ]
         return MaterializeResult(metadata=_metadata(session, ref, results, dry_run=config.dry_run))
 
     return maintain

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
+import dagster as dg
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
 import duckrun
@@ -23,6 +26,8 @@ from duckrun import (
     VersionNotReadable,
     WriteSpec,
 )
+from duckrun.cli import main
+from duckrun_dagster import DuckrunResource, lake_maintenance, maintenance
 
 NOW = timedelta()
 
@@ -212,3 +217,55 @@ def test_a_delta_lake_and_a_read_only_one_refuse(lake: Session, tmp_path: Path) 
                 reader.sql(statement)
         with pytest.raises(DuckrunError):
             reader.expire([1])
+
+
+def test_each_is_a_command(lake: Session, capsys: pytest.CaptureFixture[str]) -> None:
+    def run(*arguments: str) -> str:
+        with pytest.raises(SystemExit) as ended:
+            main([*arguments, "--root", lake.lake.root])
+        printed = capsys.readouterr()
+        return printed.err if ended.value.code else printed.out
+
+    assert re.search(r"rows_flushed +3", run("maintain", "flush", "--table", "t"))
+    for command in ("merge", "rewrite", "cleanup", "checkpoint"):
+        assert re.search(rf"mode +{command}", run("maintain", command))
+    stray = Path(lake.lake.root) / "data/main/t/stray.parquet"
+    pa.parquet.write_table(pa.table({"id": [1]}), stray)
+    assert str(stray) in run("maintain", "orphans", "--older-than", "0 seconds", "--dry-run")
+    assert re.search(r"expired +0 1\b", run("maintain", "expire", "--version", "0", "--version", "1"))
+    first = lake.table("t").history()[-1]["version"]
+    assert re.search(r"mode +restore", run("maintain", "restore", str(first), "--table", "t"))
+    assert ids(lake) == list(range(20))
+    assert "table main.t is what it was" in run("maintain", "restore", str(first + 1))
+    assert "expire names versions" in run("maintain", "expire")
+    assert "no moment" in run("maintain", "cleanup", "--older-than", "soon")
+    assert "format ducklake" in run("maintain", "flush", "--format", "delta")
+
+
+def test_an_asset_keeps_the_lake_in_order(lake: Session) -> None:
+    resource = DuckrunResource(root_path=lake.lake.root, format="ducklake")
+    defs = lake_maintenance(expire_older_than="0 seconds", older_than="0 seconds", delete_threshold=0)
+
+    def run(**config: object) -> dict[str, object]:
+        done = dg.materialize(
+            list(defs.assets or ()),
+            resources={"duckrun": resource},
+            run_config={"ops": {"lake_maintenance": {"config": config}}},
+        )
+        [event] = done.get_asset_materialization_events()
+        return {key: value.value for key, value in event.materialization.metadata.items()}
+
+    listed = run(dry_run=True)
+    assert listed["snapshots_expired"] and listed["rows_flushed"] == 0 and len(lake.snapshots()) > 5
+    done = run()
+    assert done["rows_flushed"] == 3 and done["snapshots_expired"]
+    assert run()["cleanup_removed"] and not run()["rows_flushed"]  # of the files that the first run wrote anew
+    assert len(ids(lake)) == 21
+    tables = maintenance(["t"])
+    assert dg.materialize(list(tables.assets or ()), resources={"duckrun": resource}).success
+    with pytest.raises(InvalidConfig, match="Did you mean"):
+        lake_maintenance(steps=("clean",))
+    with duckrun.connect(f"{lake.lake.root}_delta") as delta:
+        delta.sql("create table t as select 1 as n")
+    other = {"duckrun": DuckrunResource(root_path=f"{lake.lake.root}_delta")}
+    assert not dg.materialize(list(defs.assets or ()), resources=other, raise_on_error=False).success

@@ -1,0 +1,128 @@
+"""A DuckLake kept in order on a schedule: one asset for the lake, whose metadata says what was done."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from dagster import (
+    AssetExecutionContext,
+    AssetKey,
+    AssetSelection,
+    Definitions,
+    MaterializeResult,
+    ScheduleDefinition,
+    asset,
+    define_asset_job,
+)
+
+from duckrun.errors import InvalidConfig, UnsupportedFeature
+from duckrun.values.nearest import did_you_mean
+from duckrun.values.tables import MaintenanceResult
+from duckrun.values.upkeep import (
+    CleanupSpec,
+    ExpireSpec,
+    FlushSpec,
+    MergeFilesSpec,
+    OrphansSpec,
+    RewriteSpec,
+    UpkeepSpec,
+    moment_of,
+)
+from duckrun_dagster.resources import DuckrunResource
+from duckrun_dagster.upkeep.maintenance import MaintenanceConfig
+
+STEPS = ("flush", "expire", "merge", "rewrite", "cleanup", "orphans")
+"""What is done, in this order, which is DuckLake's."""
+
+
+def lake_maintenance(
+    *,
+    steps: Sequence[str] = STEPS,
+    expire_older_than: str | None = None,
+    older_than: str | None = None,
+    delete_threshold: float | None = None,
+    spare_consumers: bool = True,
+    deps: Sequence[AssetKey | str | Sequence[str]] = (),
+    cron_schedule: str | None = None,
+    execution_timezone: str | None = None,
+    name: str = "lake_maintenance",
+    group_name: str = "maintenance",
+    resource_key: str = "duckrun",
+) -> Definitions:
+    """An asset that keeps the DuckLake of a DuckrunResource in order, a job over it, and its schedule where ``cron_schedule`` is given.
+
+    ``steps`` are some of flush, expire, merge, rewrite, cleanup and orphans, done in this order; expire only with ``expire_older_than``
+    (``"30 days"``), and sparing what consumers of changes go on from. ``older_than`` is of cleanup and orphans: None keeps seven days.
+    ``dry_run: true`` in the configuration of a run only lists what would go. Raises InvalidConfig for steps that there are not.
+
+    Example::
+
+        defs = Definitions.merge(mine, lake_maintenance(expire_older_than="30 days", cron_schedule="0 3 * * *"))
+    """
+    unknown = [step for step in steps if step not in STEPS]
+    if unknown:
+        raise InvalidConfig(
+            f"{name}: there is no step {unknown[0]!r}; the steps are {', '.join(STEPS)}.{did_you_mean(unknown[0], STEPS)}"
+        )
+    for word, age in (("expire_older_than", expire_older_than), ("older_than", older_than)):
+        if age is not None:
+            moment_of(age, f"{name}: {word}")
+    RewriteSpec(delete_threshold)
+
+    def specs(dry_run: bool) -> Iterator[UpkeepSpec]:
+        moment = None if older_than is None else moment_of(older_than, "older_than")
+        before = None if expire_older_than is None else moment_of(expire_older_than, "expire_older_than")
+        made: dict[str, UpkeepSpec] = {"cleanup": CleanupSpec(moment, dry_run), "orphans": OrphansSpec(moment, dry_run)}
+        if before is not None:
+            made["expire"] = ExpireSpec(older_than=before, spare_consumers=spare_consumers, dry_run=dry_run)
+        if not dry_run:
+            made |= {"flush": FlushSpec(), "merge": MergeFilesSpec(), "rewrite": RewriteSpec(delete_threshold)}
+        yield from (made[step] for step in STEPS if step in steps and step in made)
+
+    @asset(
+        key=name,
+        deps=[AssetKey.from_coercible(key) for key in deps],
+        group_name=group_name,
+        kinds={"ducklake", "duckdb"},
+        required_resource_keys={resource_key},
+        description="Keeps the DuckLake in order.",
+    )
+    def maintain(context: AssetExecutionContext, config: MaintenanceConfig) -> MaterializeResult:
+        resource: DuckrunResource = getattr(context.resources, resource_key)
+        session = resource.session("duckdb")  # the step's own, which it closes
+        if not session.lake.format.transacts:
+            raise UnsupportedFeature(
+                f"{name}: lake {session.lake.root} is of format {session.lake.format.name}; maintenance() keeps its tables in order, and "
+                "lake_maintenance() is of a DuckLake."
+            )
+        results = [session.maintain(spec) for spec in specs(config.dry_run)]
+        return MaterializeResult(metadata=_metadata(session, results, dry_run=config.dry_run))
+
+    job = define_asset_job(name, AssetSelection.assets(maintain), description="Keeps the DuckLake in order.")
+    schedules = []
+    if cron_schedule is not None:
+        schedules.append(
+            ScheduleDefinition(job=job, cron_schedule=cron_schedule, execution_timezone=execution_timezone)
+        )
+    return Definitions(assets=[maintain], jobs=[job], schedules=schedules)
+
+
+def _metadata(session: Any, results: Sequence[MaintenanceResult], *, dry_run: bool) -> dict[str, Any]:
+    """Files and bytes of the lake before and after, and what each step did."""
+    files, size = session.lake.format.figures(None)
+    values: dict[str, Any] = {
+        "snapshot": session.snapshots(1)[0]["snapshot_id"],
+        "dry_run": dry_run,
+        "files_before": results[0].files_before if results else files,
+        "files_after": files,
+        "bytes_before": results[0].bytes_before if results else size,
+        "bytes_after": size,
+        "rows_flushed": sum(result.rows_flushed or 0 for result in results),
+        "snapshots_expired": sum(len(result.expired) for result in results),
+    }
+    for result in results:
+        values[f"{result.mode}_seconds"] = result.seconds
+        if result.mode in ("cleanup", "orphans"):
+            values[f"{result.mode}_removed"] = len(result.removed)
+    if warnings := [each for result in results for each in result.warnings]:
+        values["warnings"] = "\n".join(warnings)
+    return values
