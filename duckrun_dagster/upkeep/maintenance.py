@@ -149,7 +149,8 @@ def _asset(table: MaintainedTable, name: str, group_name: str, resource_key: str
         ref = table_of(resource.lake(), parse_table(table.key, own, default_schema=resource.default_schema))
         session = resource.session(table.engine, spark=spark)  # the step's own, which it closes
         results = [
-            session.execute(ref, spec) for spec in table.specs(dry_run=config.dry_run, of_lake=lake.format.transacts)
+            session.execute(ref, spec)
+            for spec in table.specs(dry_run=config.dry_run, of_lake=session.lakes.of(ref).format.transacts)
         ]
         return MaterializeResult(metadata=_metadata(session, ref, results, dry_run=config.dry_run))
 
