@@ -26,11 +26,12 @@ def changes(name: str, kind: str = "min_delta", **more: Any) -> dict[str, dg.Ass
 raw = dg.AssetSpec("raw").with_io_manager_key("io_manager")
 
 
-def steps(engine: str) -> list[dg.AssetsDefinition]:
+def steps(engine: str, format: str = "delta") -> list[dg.AssetsDefinition]:
     """The assets, all by one engine."""
     by_id = {"merge_keys": "id", "engine": engine}
+    marks = {"merge_mode": "deletion_vectors"} if format == "delta" else {}
 
-    @dg.asset(ins=changes("raw"), metadata={**by_id, "merge_mode": "deletion_vectors"})
+    @dg.asset(ins=changes("raw"), metadata={**by_id, **marks})
     def clean(raw: pl.DataFrame) -> pl.DataFrame:
         return raw.with_columns(v=pl.col("v") + 1)
 
@@ -46,15 +47,18 @@ def steps(engine: str) -> list[dg.AssetsDefinition]:
 
 
 def run(job: dict[str, Any]) -> None:
-    """One run; with ``may_fail`` it may be another one's that lands. ``remote`` is the Spark server of its steps, if they run on Spark."""
-    lake = DuckrunResource(root_path=job["lake"])
+    """One run; with ``may_fail`` it may be another one's that lands. ``remote`` is the Spark server of its steps, if they run on Spark; ``format``
+    and ``inline_rows`` are those of the lake.
+    """
+    format = job.get("format", "delta")
+    lake = DuckrunResource(root_path=job["lake"], format=format, inline_rows=job.get("inline_rows"))
     remote = job.get("remote")
     spark = SparkResource(remote=remote) if remote else None
     log = open(f"{job['lake']}.log", "w")  # noqa: SIM115 - as long as the process
     print("ready", flush=True)
     os.dup2(log.fileno(), 2)
     outcome = dg.materialize(
-        [raw, *steps("spark" if remote else "duckdb")],
+        [raw, *steps("spark" if remote else "duckdb", format)],
         resources={"io_manager": DeltaIOManager(duckrun=lake, spark=spark, preview=False)},
         instance=dg.DagsterInstance.ephemeral(),
         raise_on_error=not job["may_fail"],

@@ -38,6 +38,7 @@ def pipelines() -> Iterator[tuple[Writers, Writers]]:
 def change(session: Session, rng: random.Random) -> str:
     """Something happens to the first table."""
     low = rng.randint(0, 15)
+    is_delta = session.lake.format.name == "delta"
     some = f"select unnest(range({low}, {low + rng.randint(1, 8)})) as id, cast({rng.randint(0, 99)} as bigint) as v"
     newest = session.table("raw").snapshot().version
     statement = rng.choice(
@@ -46,18 +47,26 @@ def change(session: Session, rng: random.Random) -> str:
             f"update raw set v = v where id > {low}",
             f"delete from raw where id between {low} and {low + rng.randint(0, 3)}",
             f"merge into raw using ({some}) s on raw.id = s.id when matched then update set * when not matched then insert *",
-            f"restore table raw to version as of {rng.randint(max(0, newest - 4), newest)}",
+            f"restore table raw to version as of {rng.randint(max(0 if is_delta else _begun(session, 'raw'), newest - 4), newest)}",
             "optimize",
             "overwrite",
         ]
     )
-    if statement == "optimize":
+    if statement == "optimize" and is_delta:
         session.execute("raw", OptimizeSpec())
+    elif statement == "optimize":
+        session.merge_files("raw")
+        session.rewrite_files("raw", delete_threshold=0.01)
     elif statement == "overwrite":
         session.execute("raw", WriteSpec("overwrite"), SQL(some))
     else:
         session.sql(statement)
     return statement
+
+
+def _begun(session: Session, name: str) -> int:
+    """The first version of a table."""
+    return int(session.table(name).history()[-1]["version"])
 
 
 def check(session: Session) -> None:
@@ -133,7 +142,7 @@ class Ordeal:
         if not session.lake.exists(session.ref(name)):
             return []
         newest = session.table(name).snapshot().version
-        session.table(name).restoreToVersion(self.rng.randint(max(0, newest - 2), newest))
+        session.table(name).restoreToVersion(self.rng.randint(max(_begun(session, name), newest - 2), newest))
         self.restored += 1
         return [f"{name} was restored"]
 
@@ -156,6 +165,21 @@ def test_an_incremental_pipeline_that_is_killed_equals_a_full_recompute(
             ordeal.round(session)
     figures(f"{ordeal}, {time.monotonic() - started:.0f} s")
     assert ordeal.kills >= KILLS / 3, f"{ordeal.kills} kills"
+
+
+def test_an_incremental_pipeline_in_a_ducklake_that_is_killed_equals_a_full_recompute(
+    tmp_path: Path, pipelines: tuple[Writers, Writers], figures: Callable[[str], None]
+) -> None:
+    lake, started, rng = tmp_path / "lake", time.monotonic(), random.Random(SEED)
+    inline_rows = rng.choice([0, 20])
+    job = {"work": "run", "lake": str(lake), "may_fail": False, "format": "ducklake", "inline_rows": inline_rows}
+    ordeal = Ordeal(rng, job, *pipelines, full=4, longest=8, at_most=3)
+    with duckrun.connect(lake, format="ducklake", inline_rows=inline_rows) as session:
+        session.execute("raw", WriteSpec("error"), RAW)
+        while ordeal.kills < (KILLS if SOAK else 6) and (time.monotonic() - started < BUDGET / 6 or SOAK):
+            ordeal.round(session)
+    figures(f"{ordeal}, inline_rows {inline_rows}, {time.monotonic() - started:.0f} s")
+    assert ordeal.kills >= 2, f"{ordeal.kills} kills"
 
 
 @pytest.mark.spark
