@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 from pathlib import Path
 
@@ -26,3 +27,10 @@ def extension_path(name: str) -> Path:
     if not path.is_file():
         raise StorageError(f"The wheel {wheel} is not of {version}: install {wheel}=={duckdb.__version__}")
     return path
+
+
+def keep_forever(connection: duckdb.DuckDBPyConnection) -> None:
+    """Never free a connection. Of an instance that an assertion of its own has ended, freeing one ends the process where a DuckLake is attached
+    (duckdb 1.5.5: a destructor raises).
+    """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))

@@ -40,6 +40,7 @@ from duckrun.sql.constants import LISTED
 from duckrun.sql.dialects import text_in
 from duckrun.sql.names import dotted_names, quote_identifier
 from duckrun.sql.written import put_names
+from duckrun.storage.extensions import keep_forever
 from duckrun.storage.storage import Storage
 from duckrun.values.any_case import AnyCase
 from duckrun.values.changes import WeighedRead
@@ -116,6 +117,8 @@ class DuckDBEngine(Engine):
         """A new instance with what is known of the one that ended: registered values, views and credentials. Its temporary
         tables are gone.
         """
+        if self._opened is not None and self._ended_with_ducklake(self._opened):
+            keep_forever(self._opened)
         connection = open_connection(self.lake, self.duckdb_limit, self._scratch.name)
         for lake in self._reached[1:]:
             load_extensions(connection, [lake], narrow=True)
@@ -136,6 +139,9 @@ class DuckDBEngine(Engine):
             "".join(f", without the temporary {name} ({why})" for name, why in lost.items()),
         )
         return connection
+
+    def _ended_with_ducklake(self, connection: duckdb.DuckDBPyConnection) -> bool:
+        return any(lake.format.transacts for lake in self._reached) and has_ended(connection)
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
         """A cursor of its own for one job; long queries on it show DuckDB's progress bar where somebody watches."""
@@ -316,7 +322,11 @@ class DuckDBEngine(Engine):
             return pa.schema([f if types[f.name] is rows.types[f.name] else f.with_type(pa.null()) for f in schema])
 
     def execute(
-        self, spec: RowSpec | TableSpec, source: Any | None, transaction: Transaction
+        self,
+        spec: RowSpec | TableSpec,
+        source: Any | None,
+        transaction: Transaction,
+        driver: Callable[[], Engine] | None = None,
     ) -> Commit | MaintenanceResult:
         spec = transaction.lake.format.with_properties(spec, transaction.ref)
         if isinstance(spec, TableSpec):
@@ -374,7 +384,10 @@ class DuckDBEngine(Engine):
         """Close the connection, if this engine opened it, and remove scratch files."""
         with self._opening:
             if self._opened is not None and self._owned:
-                self._opened.close()
+                if self._ended_with_ducklake(self._opened):
+                    keep_forever(self._opened)
+                else:
+                    self._opened.close()
                 self._opened = None
         self._scratch.cleanup()
 

@@ -488,6 +488,16 @@ def requires_added(before: DuckLakeDefinition, after: DuckLakeDefinition) -> boo
     return any(not f["nullable"] and (f["name"] not in were or f["name"] in anew) for f in after.fields)
 
 
+def one_part(table: object, made: DuckLakeDefinition) -> Partition:
+    """A partitioning with one part. Raises UnsupportedFeature where no column has a type that DuckLake puts into buckets."""
+    for f in made.fields:
+        if re.match(r"(U?(TINY|SMALL|BIG)?INT(EGER)?|DECIMAL|DATE|VARCHAR|TIMESTAMP|UUID|BLOB)", f["type"]):
+            return Partition(f["name"], "bucket", 1)
+    raise UnsupportedFeature(
+        f"table {table} cannot lose its partitions in one commit with its rows: partition it otherwise, or create it anew"
+    )
+
+
 def _changed_column(start: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
     if new["type"] != old["type"]:
         yield f"{start} SET DATA TYPE {new['type']}"

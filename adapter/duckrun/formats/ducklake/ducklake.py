@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import logging
+import random
+import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from typing import Any, NoReturn
@@ -18,6 +20,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from duckrun.errors import (
+    CommitConflict,
     DuckrunError,
     InvalidConfig,
     SchemaMismatch,
@@ -35,7 +38,7 @@ from duckrun.formats.ducklake.restore import restore, restore_lake
 from duckrun.formats.ducklake.state import States, TableState
 from duckrun.formats.ducklake.state_reader import DuckLakeStates
 from duckrun.formats.ducklake.work import Work, taken
-from duckrun.formats.format import Alteration, Attach, Behind, CommitRecord, NewCommit, SpecT
+from duckrun.formats.format import Alteration, Attach, Behind, CommitRecord, CommitTaken, NewCommit, SpecT
 from duckrun.sql.names import quote_identifier, quote_literal
 from duckrun.sql.typed import sql_type
 from duckrun.storage.storage import Storage
@@ -50,6 +53,9 @@ from duckrun.values.tables import SORT_BY, AlterSpec, CreateSpec
 from duckrun.values.upkeep import UpkeepSpec
 
 log = logging.getLogger(__name__)
+
+ATTEMPTS = 12
+"""How often a change begins again where other programs commit meanwhile."""
 
 
 class DuckLakeFormat:
@@ -102,7 +108,7 @@ class DuckLakeFormat:
         return None if found is None else found.version
 
     def snapshot(self, ref: TableRef, version: int | None = None, timestamp: str | None = None) -> Snapshot:
-        if self.together is not None and version is None and timestamp is None:
+        if self.together is not None and timestamp is None and version in (None, self.together.base + 1):
             live = self._live(ref)
             if live is not None:
                 return live
@@ -275,6 +281,9 @@ class DuckLakeFormat:
     def vector_rows(self, ref: TableRef, vectors: Any) -> dict[Any, Any]:
         return {}
 
+    def row_count(self, snapshot: Snapshot) -> int | None:
+        return self.records.row_count(snapshot)
+
     def missing_files(self, ref: TableRef, files: Sequence[ScanFile]) -> list[ScanFile]:
         return []
 
@@ -290,6 +299,9 @@ class DuckLakeFormat:
     # -- exactly once
 
     def app_version(self, ref: TableRef, app_id: str) -> int | None:
+        if self.together is not None:
+            live = self._live(ref)
+            return None if live is None else self.records.applied_version(ref, live.own, app_id, self.together)
         return self.records.applied_version(ref, self.states.find(ref), app_id)
 
     def find_commit(self, ref: TableRef, app: AppTransaction, newest: Snapshot | None = None) -> Commit | None:
@@ -298,7 +310,7 @@ class DuckLakeFormat:
 
     def counter(self, ref: TableRef, consumer: str, newest: Snapshot | None = None) -> Counter:
         state = self.states.find(ref) if newest is None else newest.own
-        return Counter() if state is None else self.records.counter(ref, state, consumer)
+        return Counter() if state is None else self.records.counter(ref, state, consumer, self.together)
 
     def log_retention(self, snapshot: Snapshot) -> float:
         return float("inf")  # snapshots expire when somebody asks for it
@@ -322,7 +334,16 @@ class DuckLakeFormat:
     @contextmanager
     def _transaction(self, cursor: duckdb.DuckDBPyConnection, epoch: int | str) -> Iterator[Work]:
         if self.together is not None:
-            yield self.together
+            try:
+                yield self.together
+            except BaseException as error:
+                self.together.failure = self.together.failure or error
+                other = taken(error, self.catalog)
+                if isinstance(other, CommitTaken):  # to begin again is the caller's, with all of the transaction
+                    raise CommitConflict(
+                        f"The transaction of lake {self.storage.root} cannot go on: {other} Run all of it again."
+                    ) from error
+                raise
             return
         self.catalog.ensure(epoch, create=True)
         self._prepare()
@@ -407,7 +428,9 @@ class DuckLakeFormat:
         empty = empty if emptied is None else emptied
         # DuckLake sets NOT NULL on no column that was added, so that a table which asks it of one is made anew.
         requires = before is not None and empty and emptied is None and definitions.requires_added(before, made)
-        anew = new.anew or requires
+        # Rows that are inserted behind RESET PARTITIONED BY, in its transaction, end DuckDB with an error of its own (1.5.5).
+        parted = before is not None and bool(before.partition_by) and not made.partition_by
+        anew = new.anew or requires or (parted and empty and emptied is None)
         if before is None or anew:
             if before is None:  # a view of that name gives way
                 statements += [f"CREATE SCHEMA IF NOT EXISTS {quote_identifier(work.alias, ref.schema)}"]
@@ -420,6 +443,9 @@ class DuckLakeFormat:
             if isinstance(new.spec, AlterSpec):
                 renames = definitions.altered(before, new.spec).renames
             statements += list(definitions.changed_sql(table, before, made, renames, empty=empty))
+            if parted and emptied is not None:  # of a restore: its rows lie in one part, until the commit is made
+                statements += [f"ALTER TABLE {table} SET PARTITIONED BY ({definitions.one_part(ref, made).sql})"]
+                work.later.append(f"ALTER TABLE {table} RESET PARTITIONED BY")
             old = before.properties
         for statement in statements:
             if emptied is not None and statement.endswith(" SET NOT NULL"):
@@ -430,6 +456,7 @@ class DuckLakeFormat:
             except duckdb.Error as error:
                 if statement.endswith(" SET NOT NULL") and "transaction-local changes" in str(error):
                     work.later.append(statement)
+                    work.failure = None if work.failure is error else work.failure
                     continue
                 raise InvalidConfig(
                     f"table {ref} cannot be so: {self.catalog.redacted(error).splitlines()[0]} Nothing was written."
@@ -467,6 +494,9 @@ class DuckLakeFormat:
         if app is not None:
             plain = getattr(app, "plain", app)
             work.applied(ref, plain, note)
+        same = snapshot is not None and new.definition is None and app is None and not any(new.rows)
+        if work is self.together and snapshot is not None and same:
+            return snapshot.version
         work.note(ref, note)
         if work is self.together:
             work.remember(ref, snapshot, new)
@@ -522,7 +552,8 @@ class DuckLakeFormat:
                 f"{ref} cannot move to schema {new.schema}: a DuckLake renames within a schema. CREATE TABLE … AS there."
             )
         state = self._state(ref)
-        with self.locked(ref), self._transaction(self.catalog.cursor(), state.epoch) as work:
+
+        def change(work: Work) -> None:
             work.execute(f"ALTER TABLE {work.table(ref)} RENAME TO {quote_identifier(new.name)}")
             work.execute(
                 f"UPDATE {quote_identifier(work.alias)}.{APPLIED} SET name = ? WHERE name = ? AND snapshot >= ?",
@@ -532,22 +563,41 @@ class DuckLakeFormat:
             work.changed = True
             if work is self.together:
                 work.renamed(ref, new, state)
-            else:
-                work.commit()
+
+        with self.locked(ref):
+            self._alone(f"rename of table {ref}", change, state.epoch)
+
+    def _alone(self, what: str, change: Callable[[Work], None], epoch: int | str = 0) -> None:
+        """Make a change, under the lock, as a commit of its own, or as a part of the open transaction over several tables; again where another
+        program commits meanwhile. Raises CommitConflict.
+        """
+        for attempt in range(ATTEMPTS):
+            try:
+                with self._transaction(self.catalog.cursor(create=True), epoch) as work:
+                    change(work)
+                    if work is not self.together:
+                        work.commit()
+                break
+            except CommitTaken as error:
+                if attempt + 1 == ATTEMPTS:
+                    raise CommitConflict(
+                        f"{what}: other programs committed to lake {self.storage.root} {ATTEMPTS} times meanwhile ({error}). Nothing was written; run it again."
+                    ) from error
+            time.sleep(random.uniform(0, min(0.05 * 2**attempt, 2.0)))
         self.states.forget()
 
     def drop(self, ref: TableRef) -> None:
-        if self.together is not None:
-            self.together.execute(f"DROP TABLE IF EXISTS {self.together.table(ref)}")
-            self.together.note(ref, {"mode": "drop"})
+        if not self.exists(ref):
             return
-        if not self.states.exists(ref):
-            return
-        with self.catalog.locked(), self._transaction(self.catalog.cursor(), 0) as work:
+
+        def change(work: Work) -> None:
             work.execute(f"DROP TABLE IF EXISTS {work.table(ref)}")
             work.note(ref, {"mode": "drop"})
-            work.commit()
-        self.states.forget()
+            work.touched.pop((ref.schema.lower(), ref.name.lower()), None)
+            work.changed = True
+
+        with self.locked(ref):
+            self._alone(f"drop of table {ref}", change)
 
     def put_view(self, ref: TableRef, sql: str, comment: str | None) -> None:
         """Make a view of the catalog; a table of its name goes. Raises InvalidConfig where DuckDB does not take it."""
@@ -587,7 +637,8 @@ class DuckLakeFormat:
 
     def run_alone(self, *statements: str) -> None:
         """Run statements over ``{lake}`` as one transaction; names without a catalog are this lake's."""
-        with self._transaction(self.catalog.cursor(create=True), 0) as work:
+
+        def change(work: Work) -> None:
             alias = quote_identifier(work.alias)
             before = work.cursor.execute("SELECT current_setting('search_path')").fetchall()[0][0]
             for statement in statements:
@@ -601,9 +652,8 @@ class DuckLakeFormat:
                 finally:
                     with suppress(duckdb.Error):  # of a transaction that the error has ended
                         work.cursor.execute(f"SET search_path = {quote_literal(before)}" if before else "USE memory")
-            if work is not self.together:
-                work.commit()
-        self.states.forget()
+
+        self._alone(statements[-1].partition(" {lake}")[0], change)
 
     # -- maintenance
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -15,8 +16,11 @@ from duckrun.formats.ducklake.catalog import APPLIED, Catalog
 from duckrun.formats.ducklake.state import TableState
 from duckrun.formats.format import CommitTaken, NewCommit
 from duckrun.sql.names import quote_identifier, quote_literal
+from duckrun.storage.extensions import keep_forever
 from duckrun.values.rows import AppTransaction
 from duckrun.values.snapshot import Snapshot, TableRef
+
+log = logging.getLogger(__name__)
 
 _TAKEN = ("failed to commit", "database is locked", "conflict", "could not serialize", "deadlock")
 
@@ -42,6 +46,8 @@ class Work:
         self._defined: set[tuple[str, str]] = set()
         self.notes: list[dict[str, Any]] = []
         self._open = False
+        self.failure: BaseException | None = None
+        """The first statement that failed: what the transaction holds is not all that was asked for."""
         self.base = -1
         self.made: int | None = None
         """The snapshot that was committed."""
@@ -68,7 +74,11 @@ class Work:
         try:
             found = self.cursor.execute(sql, list(values) if values is not None else None).fetchall()
         except duckdb.TransactionException as error:
+            self.failure = self.failure or error
             raise CommitTaken(self.catalog.redacted(error)) from error
+        except duckdb.Error as error:
+            self.failure = self.failure or error
+            raise
         return int(found[0][0]) if found and isinstance(found[0][0], int) else 0
 
     def is_defined(self, ref: TableRef) -> bool:
@@ -110,9 +120,19 @@ class Work:
         self.notes.append({"table": f"{ref.schema}.{ref.name}", **note})
 
     def commit(self) -> int | None:
-        """The snapshot that was made; None where nothing was changed. Raises CommitTaken where another writer came first."""
+        """The snapshot that was made; None where nothing was changed. Raises CommitTaken where another writer came first, CommitConflict after a
+        statement that failed: DuckDB's COMMIT would then succeed, with nothing or with a part.
+        """
+        if self.failure is not None:
+            self.rollback()
+            raise CommitConflict(
+                f"A statement of this transaction of lake {self.catalog.storage.root} failed ({self.catalog.redacted(self.failure).splitlines()[0]}): nothing of it was "
+                "written. Run all of it again."
+            ) from self.failure
         try:
-            if self.notes:
+            if not self.notes:
+                self.cursor.execute("SELECT 1")  # of a transaction that has ended, an error
+            else:
                 said = ", ".join(f"{note.get('mode', 'write')} {note['table']}" for note in self.notes)
                 self.cursor.execute(
                     f"CALL {quote_identifier(self.alias)}.set_commit_message('duckrun', {quote_literal(said)}, extra_info => {quote_literal(json.dumps(self.notes))})"
@@ -141,8 +161,12 @@ class Work:
         """End the transaction; nothing of it is there."""
         if self._open:
             self._open = False
-            with suppress(duckdb.Error):
+            try:
                 self.cursor.execute("ROLLBACK")
+            except duckdb.FatalException:
+                keep_forever(self.cursor)
+            except duckdb.Error as error:  # there is none: DuckDB itself has ended it
+                log.debug("lake %s: %s", self.catalog.storage.root, self.catalog.redacted(error))
 
 
 def taken(error: BaseException, catalog: Catalog) -> BaseException:
