@@ -3,25 +3,43 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from dagster import AssetKey, AssetsDefinition, Definitions, EnvVar, ResourceDefinition
+from dagster import AssetKey, AssetsDefinition, Definitions, EnvVar, MetadataValue, ResourceDefinition
 
 from duckrun.errors import InvalidConfig
 from duckrun.storage.storage import normalise_root
-from duckrun_dagster.config import is_relative, parse_changes, parse_table
+from duckrun.values.nearest import did_you_mean
+from duckrun_dagster.config import TableConfig, is_relative, parse_changes, parse_table
 from duckrun_dagster.io_managers import DeltaIOManager
 from duckrun_dagster.io_managers.incremental import several_outputs
+from duckrun_dagster.io_managers.together import publish_together
 from duckrun_dagster.resources import DuckrunResource
-from duckrun_dagster.resources.profile import NoLake, lake_of_profile
+from duckrun_dagster.resources.profile import LakeSettings, NoLake, lake_of_profile
+from duckrun_dagster.resources.run_worker import FOR_SEVERAL
 
 _DBT_MANIFEST, _DBT_PROJECT = "dagster_dbt/manifest", "dagster_dbt/project"
 _Place = tuple[str, Any]
 """A table or location as one text, and the lake it is in: an address, a dbt project, None where nothing says."""
 
 
+@dataclass(frozen=True)
+class _Known:
+    """What is known of the lake of an IO manager: its address, or what stands for it; its default schema; and its lakes by name, None for
+    its own.
+    """
+
+    root: str | None
+    schema: str
+    lakes: Mapping[str | None, LakeSettings | None] = field(default_factory=dict)
+
+
 def check_definitions(definitions: Definitions) -> Definitions:
     """The same definitions, checked. Opens no table, starts no Spark.
+
+    Assets whose metadata has ``publish: together`` are published so (see ``publish_together``).
 
     Raises InvalidConfig if two assets would write one table (two engines that write one table included), if an asset's
     metadata holds an error, or if the lake is that of a dbt profile that cannot be read. A table of one name in two lakes
@@ -30,7 +48,8 @@ def check_definitions(definitions: Definitions) -> Definitions:
     Example: ``defs = check_definitions(Definitions(assets=[...], resources={...}))``.
     """
     writers: dict[str, list[tuple[AssetKey, Any]]] = defaultdict(list)
-    lakes: dict[int, tuple[str | None, str]] = {}
+    lakes: dict[int, _Known] = {}
+    together = set()
     for asset in definitions.assets or []:
         if isinstance(asset, AssetsDefinition) and asset.is_executable:
             _check_changes(asset)
@@ -38,6 +57,8 @@ def check_definitions(definitions: Definitions) -> Definitions:
                 place = _place(definitions, asset, key, lakes)
                 if place is not None:
                     writers[place[0]].append((key, place[1]))
+                if _is_together(asset, key):
+                    together.add(id(asset))
     for table, found in sorted(writers.items()):
         keys = _in_one_lake(found) if len(found) > 1 else []
         if keys:
@@ -46,7 +67,56 @@ def check_definitions(definitions: Definitions) -> Definitions:
                 f"Assets {names} both write {table}. One table has one asset: give one of them another key, "
                 "or another 'schema', 'table' or 'location' in its metadata."
             )
-    return definitions
+    _check_processes(definitions, lakes.values(), [lake for each in writers.values() for _, lake in each])
+    return _with_publications(definitions, together) if together else definitions
+
+
+def _is_together(asset: AssetsDefinition, key: AssetKey) -> bool:
+    value = asset.metadata_by_key.get(key, {}).get("publish")
+    return (value.value if isinstance(value, MetadataValue) else value) == "together"
+
+
+def _with_publications(definitions: Definitions, together: set[int]) -> Definitions:
+    """The same definitions, where some assets publish all their tables at once."""
+    assets = [
+        publish_together(each) if isinstance(each, AssetsDefinition) and id(each) in together else each
+        for each in definitions.assets or []
+    ]
+    same = ("schedules", "sensors", "jobs", "resources", "executor", "loggers", "asset_checks", "metadata")
+    return Definitions(
+        assets=assets, component_tree=definitions.component_tree, **{name: getattr(definitions, name) for name in same}
+    )
+
+
+def _check_processes(definitions: Definitions, known: Iterable[_Known], written: Iterable[Any]) -> None:
+    """Raise InvalidConfig for a catalog in a DuckDB file that several processes would open: those of an executor, or dbt's beside the
+    IO manager's.
+    """
+    files = {
+        lake.form.catalog.place: lake
+        for each in known
+        for lake in each.lakes.values()
+        if lake is not None and lake.form.catalog is not None and lake.form.catalog.kind == "duckdb"
+    }
+    if not files:
+        return
+    lake = next(iter(files.values()))
+    executors = [definitions.executor, *(getattr(job, "executor_def", None) for job in definitions.jobs or [])]
+    if any(getattr(each, "name", None) == "multiprocess" for each in executors):
+        raise InvalidConfig(
+            f"Lake {lake.root_path} has its catalog in a DuckDB file, which one process may have open, and an executor has a process for each step. "
+            f"Use in_process_executor, or {FOR_SEVERAL}."
+        )
+    for project in {id(each): each for each in written if hasattr(each, "project_dir")}.values():
+        try:
+            other = lake_of_profile(project.project_dir, project.profile, project.target, project.profiles_dir)
+        except NoLake:
+            continue
+        if other.form.catalog is not None and other.form.catalog.place in files:
+            raise InvalidConfig(
+                f"Lake {other.root_path} has its catalog in a DuckDB file, which one process may have open, and dbt ({project.project_dir}) is another "
+                f"process beside the IO manager's; {FOR_SEVERAL}."
+            )
 
 
 def _check_changes(asset: AssetsDefinition) -> None:
@@ -79,10 +149,8 @@ def _address(lake: Any) -> str | None:
         return f"a database of the dbt project {lake.project_dir}"
 
 
-def _place(
-    definitions: Definitions, asset: AssetsDefinition, key: AssetKey, lakes: dict[int, tuple[str | None, str]]
-) -> _Place | None:
-    """Where an asset is written; None if we do not write it. ``lakes`` keeps the address of each IO manager's."""
+def _place(definitions: Definitions, asset: AssetsDefinition, key: AssetKey, lakes: dict[int, _Known]) -> _Place | None:
+    """Where an asset is written; None if we do not write it. ``lakes`` keeps what is known of each IO manager's."""
     metadata = asset.metadata_by_key.get(key, {})
     if _DBT_MANIFEST in metadata:
         table, project = metadata.get("dagster/table_name"), metadata.get(_DBT_PROJECT)
@@ -98,10 +166,28 @@ def _place(
         return None
     if id(manager) not in lakes:
         lakes[id(manager)] = _lake(manager.duckrun)
-    root, schema = lakes[id(manager)]
+    lake = lakes[id(manager)]
     own = f"${manager.schema_.env_var_name}" if isinstance(manager.schema_, EnvVar) else manager.schema_
-    config = parse_table(key, metadata, default_schema=own or schema, defaults=manager.table_defaults())
-    return (f"table {config.name}", root) if config.location is None else _folder(config.location, root)
+    config = parse_table(key, metadata, default_schema=own or lake.schema, defaults=manager.table_defaults())
+    root = _checked_root(lake, config, f"Asset {key.to_user_string()}")
+    table = f"table {config.schema}.{config.table}"
+    return (table, root) if config.location is None else _folder(config.location, root)
+
+
+def _checked_root(known: _Known, config: TableConfig, what: str) -> str | None:
+    """The address of the lake of a table. Raises InvalidConfig, UnsupportedFeature for words that do not go with its format."""
+    if known.lakes and config.lake not in known.lakes:
+        names = [name for name in known.lakes if name is not None]
+        hint = did_you_mean(str(config.lake), names, f" There are {', '.join(names) or 'none'}.")
+        raise InvalidConfig(
+            f"{what}: metadata 'lake' names {config.lake!r}, which is none of the resource's lakes.{hint}"
+        )
+    lake = known.lakes.get(config.lake)
+    if lake is not None:
+        config.refuse_of_other_format(lake.form.name, what)
+    if config.lake is None:
+        return known.root
+    return f"lake {config.lake} of {known.root}" if lake is None else normalise_root(lake.root_path)
 
 
 def _manager(resource: Any) -> DeltaIOManager | None:
@@ -111,16 +197,17 @@ def _manager(resource: Any) -> DeltaIOManager | None:
     return resource if isinstance(resource, DeltaIOManager) else None
 
 
-def _lake(duckrun: Any) -> tuple[str | None, str]:
-    """The address of a lake, or what stands for it before it is known, and its default schema."""
+def _lake(duckrun: Any) -> _Known:
+    """The address of a lake, or what stands for it before it is known, its default schema and formats."""
     if not isinstance(duckrun, DuckrunResource):  # configured at launch
         fields = getattr(duckrun, "data", {})
-        return f"lake {id(duckrun)}", fields.get("schema") or "main"
+        return _Known(f"lake {id(duckrun)}", fields.get("schema") or "main")
     root, schema = duckrun.address()
     if root is not None:
-        return normalise_root(root), schema
+        return _Known(normalise_root(root), schema, duckrun.known())
     source = duckrun.root_path or duckrun.project_dir
-    return (f"lake of {source.env_var_name}" if isinstance(source, EnvVar) else None), schema
+    stands = f"lake of {source.env_var_name}" if isinstance(source, EnvVar) else None
+    return _Known(stands, schema, duckrun.known())
 
 
 def _folder(location: str, root: str | None) -> _Place:

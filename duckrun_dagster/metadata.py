@@ -112,10 +112,12 @@ def lake_metadata(lake: Lake, snapshot: Snapshot) -> Metadata:
     """What only a lake with a catalog has: the number of its snapshot, which is the table's version, and where both lie."""
     if not lake.format.transacts:
         return {}
+    rows = lake.format.row_count(snapshot)  # those that lie in the catalog too
     return {
         "snapshot_id": snapshot.version,
         "catalog": lake.address,
         "location": MetadataValue.path(f"{lake.root}/data"),
+        **({} if rows is None else {"dagster/row_count": rows}),
     }
 
 
@@ -159,6 +161,8 @@ def partition_row_counts(snapshot: Snapshot, partitions: PartitionSlice, column:
     key_of = key_finder(partitions, snapshot.schema.field(name).type)
     try:
         for file in snapshot.files():
+            if name not in file.partition_values:  # written before the table was laid out so
+                return {}
             key = key_of(file.partition_values.get(name))
             if key is not None:
                 if file.live_rows is None:

@@ -15,12 +15,12 @@ import pyarrow as pa
 from dagster import ConfigurableIOManager, DataVersion, InputContext, OutputContext
 from pydantic import Field
 
-from duckrun.errors import DuckrunError, InvalidConfig
+from duckrun.errors import DuckrunError, InvalidConfig, UnsupportedFeature
 from duckrun.lake.lake import Lake, LocationDefinition, ViewDefinition
 from duckrun.run.pins import unnoted
 from duckrun.session import Session
 from duckrun.values.changes import CHANGE_TYPE
-from duckrun.values.rows import AppTransaction, Commit, EngineName, ReadSpec
+from duckrun.values.rows import AppTransaction, Commit, EngineName, ReadSpec, counted_rows
 from duckrun.values.snapshot import TableRef
 from duckrun.values.tables import feed_turned
 from duckrun_dagster import metadata as meta
@@ -51,6 +51,7 @@ from duckrun_dagster.io_managers.fan_in import fan_in
 from duckrun_dagster.io_managers.handlers.handler import TableScan, TypeHandler
 from duckrun_dagster.io_managers.handlers.registry import handler_of, named_type, type_name
 from duckrun_dagster.io_managers.incremental import Consumer, changes_scan, consumer_of, forget
+from duckrun_dagster.io_managers.published import Report, published
 from duckrun_dagster.launch import configured_by_field, written_otherwise
 from duckrun_dagster.partitions.missing import missing_partitions, refuse_missing
 from duckrun_dagster.partitions.partitions import PartitionSlice, read_partitions, written_partitions
@@ -103,17 +104,20 @@ class DeltaIOManager(TableDefaults, ConfigurableIOManager):
 
     def handle_output(self, context: OutputContext, obj: Any) -> None:
         """Write a value as one commit, and tell Dagster what it did. On an error the table is as it was."""
+        report = published(context) or self.write(context, obj)
+        report(context)
+
+    def write(self, context: OutputContext, obj: Any, *, together: bool = False) -> Report:
+        """Write a value as one commit; what tells Dagster of it, once it is published. ``together``: it is within a transaction."""
         key, step = context.asset_key if context.has_asset_key else None, step_of(context)
         what = output_name(context, step)
         with _naming(what):
             consumer = consumer_of(step, DeltaIOManager)
         if consumer is not None and (consumer.begun.idle or (obj is None and wanted(annotation_of(context)).optional)):
             with _naming(what):
-                self._pass(context, consumer)
-            return
+                return self._pass(context, consumer)
         if obj is None and wanted(annotation_of(context)).optional:
-            context.log.info(f"{what} is None, as its annotation allows: nothing is written.")
-            return
+            return lambda told: told.log.info(f"{what} is None, as its annotation allows: nothing is written.")
         if obj is None:
             raise InvalidConfig(
                 f"{what} returned None, so there is nothing to write. Return a frame, or annotate the "
@@ -121,23 +125,20 @@ class DeltaIOManager(TableDefaults, ConfigurableIOManager):
                 "'-> Optional[…]' if it may have nothing to write."
             )
         with _naming(what):
-            otherwise = {} if key is None else written_otherwise(self.writes, key, step)
-            metadata = for_this_run(
-                context.definition_metadata or {},
-                context.output_metadata or {},
-                otherwise,
-                what=f"{what}, for this run",
-            )
-            schema, defaults = self.default_schema, self.table_defaults()
-            if key is None:
-                config = parse_output(metadata, default_schema=schema, what=what, defaults=defaults)
-                _refuse_shared(context, step, config)
-            else:
-                config = parse_table(key, metadata, default_schema=schema, defaults=defaults)
+            config = self.config_of(context)
+            lake = self._lake_of(config, what)
+            if config.publish == "together" and not together:
+                raise InvalidConfig(
+                    "metadata 'publish' is 'together', and nothing has gathered its outputs: give the definitions to check_definitions(), or put "
+                    "@publish_together above the asset."
+                )
             returned = type_name(type(obj))
             handler = handler_of(type(obj), self.handlers(), f"{what} returned a {returned}; it")
             engine = self._writing_engine(config, handler, what)
-            lake = self._lake_of(config, what)
+            if together and engine != "duckdb":
+                raise UnsupportedFeature(
+                    "metadata 'publish' is 'together', which is one transaction of engine duckdb, and it is written by engine spark."
+                )
             ref = table_of(lake, config)
             with _naming("DuckrunResource"):
                 lake.ensure_writable(ref)
@@ -158,32 +159,60 @@ class DeltaIOManager(TableDefaults, ConfigurableIOManager):
                 description=description_of(context),
                 column_comments=meta.declared_descriptions(context.definition_metadata or {}),
             )
-            if config.change_data_feed is not None and lake.exists(ref):
+            if config.change_data_feed is not None and not lake.format.transacts and lake.exists(ref):
                 turned = feed_turned(session.snapshot(ref), config.change_data_feed)
                 if turned is not None:
                     session.execute(ref, turned)
             commit = session.execute(ref, spec, source)
             if consumer is not None and commit.writer == "none" and not commit.replayed:
                 commit = session.move_cursor(ref, consumer.begun.app, engine=engine)
-            if consumer is not None and step is not None:
-                context.add_output_metadata(consumer.metadata())
-                forget(step)
             if config.location is not None and lake.definition(ref) is None:
                 lake.put_definition(ref, LocationDefinition(ref.location))
-            self._report(context, session, ref, commit, config, partitions)
 
-    def _pass(self, context: OutputContext, consumer: Consumer) -> None:
+        def report(told: OutputContext) -> None:
+            with _naming(what):
+                if consumer is not None and step is not None:
+                    told.add_output_metadata(consumer.metadata())
+                    forget(step)
+                self._report(told, session, ref, commit, config, partitions)
+
+        return report
+
+    def config_of(self, context: OutputContext) -> TableConfig:
+        """The table of an output, as its metadata, the run and this IO manager say. Raises InvalidConfig."""
+        key, step = context.asset_key if context.has_asset_key else None, step_of(context)
+        what = output_name(context, step)
+        otherwise = {} if key is None else written_otherwise(self.writes, key, step)
+        metadata = for_this_run(
+            context.definition_metadata or {},
+            context.output_metadata or {},
+            otherwise,
+            what=f"{what}, for this run",
+        )
+        schema, defaults = self.default_schema, self.table_defaults()
+        if key is not None:
+            return parse_table(key, metadata, default_schema=schema, defaults=defaults)
+        config = parse_output(metadata, default_schema=schema, what=what, defaults=defaults)
+        _refuse_shared(context, step, config)
+        return config
+
+    def _pass(self, context: OutputContext, consumer: Consumer) -> Report:
         """Nothing is to be written: a consumer that has read on commits how far."""
         step, lake = step_of(context), self.duckrun.lake(consumer.output.catalog)
-        context.add_output_metadata(consumer.metadata())
         if consumer.begun.idle or not lake.exists(consumer.output):
-            context.log.info(f"{consumer.name}: nothing has changed since its last commit, so nothing is written.")
+            said = f"{consumer.name}: nothing has changed since its last commit, so nothing is written."
         else:
             session = self.duckrun.step_session(step, "duckdb", self.spark)
             commit = session.move_cursor(consumer.output, consumer.begun.app)
-            context.log.info(f"{consumer.name}: nothing is written but how far it has read, version {commit.version}.")
-        if step is not None:
-            forget(step)
+            said = f"{consumer.name}: nothing is written but how far it has read, version {commit.version}."
+
+        def report(told: OutputContext) -> None:
+            told.add_output_metadata(consumer.metadata())
+            told.log.info(said)
+            if step is not None:
+                forget(step)
+
+        return report
 
     def _report(
         self,
@@ -205,6 +234,8 @@ class DeltaIOManager(TableDefaults, ConfigurableIOManager):
         }
         if partitions is not None:
             counts = meta.partition_row_counts(snapshot, partitions, config.partition_column())
+            if values.get("dagster/row_count") != counted_rows(snapshot.files()):  # the others lie in a catalog
+                counts = {}
             if (
                 not counts
                 and len(partitions.keys) == 1

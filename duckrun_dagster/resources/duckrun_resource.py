@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from dagster import EnvVar, InitResourceContext, OpExecutionContext
@@ -13,7 +14,6 @@ from duckrun.lake.lakes import Lakes
 from duckrun.run.memory import Arbiter, parse_bytes
 from duckrun.run.pins import Pins
 from duckrun.session import Session
-from duckrun.values.lake_format import LakeFormat
 from duckrun.values.rows import EngineName
 from duckrun_dagster.launch import configured_by_field
 from duckrun_dagster.resources.hidden import HidesSecrets, written
@@ -85,7 +85,7 @@ class DuckrunResource(HidesSecrets):
         lakes = self.opened()
         if any(lake.format.transacts for lake in lakes):
             lakes = self._of_step(_current_step(), lakes)
-        return lakes.own if name is None else lakes.named(name, f"metadata 'lake' is {name!r}")
+        return lakes.own if name is None else lakes.named(name, "metadata 'lake'")
 
     @property
     def default_schema(self) -> str:
@@ -98,23 +98,25 @@ class DuckrunResource(HidesSecrets):
             self._lakes = self._settings().opened()
         return self._lakes
 
-    def formats(self) -> dict[str | None, LakeFormat]:
-        """The format of the lake (None) and of each of the others, as far as it is known while definitions load."""
-        if self.root_path is None and not self._is_known():
-            return {}
-        named = {name: config for name, config in self.lakes.items() if not _is_open(config)}
-        found: dict[str | None, LakeFormat] = {
-            name: settings_of(name, config, self._secrets).form for name, config in named.items()
-        }
+    def known(self) -> dict[str | None, LakeSettings | None]:
+        """The lake (None) and each of the others by name, while definitions load; None for one that an EnvVar decides. Nothing where the
+        profile that names them is not known yet. Reads that profile: raises InvalidConfig if it cannot, or for an address that is none.
+        """
+        found: dict[str | None, LakeSettings | None] = {}
         if self.root_path is not None:
-            return found if _is_open(self) else {None: form_of(self, self._secrets), **found}
-        settings = self._settings()
-        return {None: settings.form, **{name: each.form for name, each in settings.lakes.items()}}
-
-    def _is_known(self) -> bool:
-        """Whether the profile that names the lake is known while definitions load."""
-        decides = (self.project_dir, self.profile, self.target, self.profiles_dir)
-        return self.project_dir is not None and not any(isinstance(each, EnvVar) for each in decides)
+            found[None] = None if _is_open(self) else self._own_settings()
+        elif self.project_dir is not None and not any(
+            isinstance(each, EnvVar) for each in (self.project_dir, self.profile, self.target, self.profiles_dir)
+        ):
+            settings = self._settings(lakes=False)
+            found[None] = settings
+            found.update(settings.lakes)
+        else:
+            return {}
+        return found | {
+            name: None if _is_open(each) else settings_of(name, each, self._secrets)
+            for name, each in self.lakes.items()
+        }
 
     def address(self) -> tuple[str | None, str]:
         """The root and the default schema, while definitions load: a root that an EnvVar decides is not known yet, and None;
@@ -129,7 +131,7 @@ class DuckrunResource(HidesSecrets):
             return None, own or "main"
         if self.root_path:
             return self.root_path, own or "main"
-        found = self._settings()
+        found = self._settings(lakes=False)
         return found.root_path, own or found.schema or "main"
 
     def session(
@@ -190,42 +192,46 @@ class DuckrunResource(HidesSecrets):
         refuse_several_processes(step_context, own)
         return sessions_of(step_context, own).lakes
 
-    def _settings(self) -> LakeSettings:
+    def _settings(self, *, lakes: bool = True) -> LakeSettings:
         """The lake's address, from the arguments, else from the profile. Raises InvalidConfig naming this resource."""
         if self.root_path and self.project_dir:
             raise InvalidConfig(
                 "DuckrunResource: root_path and project_dir both name a lake. Leave root_path out to take the profile's."
             )
-        options = written(self.storage_options, self._secrets)
-        try:
-            others = {name: settings_of(name, config, self._secrets) for name, config in self.lakes.items()}
-            form = form_of(self, self._secrets)
-        except InvalidConfig as error:
-            raise InvalidConfig(f"DuckrunResource: {error}") from error
-        if self.root_path:
-            return LakeSettings(self.root_path, self.schema_, options, self.memory_limit, form, lakes=others)
-        if not self.project_dir:
+        if not self.root_path and not self.project_dir:
             raise InvalidConfig(
                 "DuckrunResource: root_path is not set. Set root_path to a folder or a URL (s3://bucket/lake), "
                 "or project_dir to a dbt project with a profile of type duckrun."
             )
         try:
+            others = (
+                {name: settings_of(name, each, self._secrets) for name, each in self.lakes.items()} if lakes else {}
+            )
+            if not self.project_dir:
+                return replace(self._own_settings(), lakes=others)
             found = lake_of_profile(self.project_dir, self.profile, self.target, self.profiles_dir)
+            form = found.form if all(getattr(self, word) is None for word in FORM) else form_of(self, self._secrets)
         except DuckrunError as error:
             raise type(error)(f"DuckrunResource: {error}") from error
-        return LakeSettings(
-            root_path=found.root_path,
+        return replace(
+            found,
             schema=self.schema_ or found.schema,
-            storage_options={**found.storage_options, **options},
+            storage_options={**found.storage_options, **written(self.storage_options, self._secrets)},
             memory_limit=self.memory_limit or found.memory_limit,
-            form=found.form if all(getattr(self, word) is None for word in FORM) else form,
+            form=form,
             lakes={**found.lakes, **others},
         )
 
+    def _own_settings(self) -> LakeSettings:
+        """The lake that ``root_path`` names. Raises InvalidConfig."""
+        options = written(self.storage_options, self._secrets)
+        form = form_of(self, self._secrets)
+        return LakeSettings(str(self.root_path), self.schema_, options, self.memory_limit, form)
+
 
 def _is_open(config: Any) -> bool:
-    """Whether an EnvVar decides in which format a lake is."""
-    return any(isinstance(getattr(config, word), EnvVar) for word in FORM)
+    """Whether an EnvVar decides where a lake is, or in which format."""
+    return any(isinstance(getattr(config, word), EnvVar) for word in ("root_path", *FORM))
 
 
 def _current_step() -> Any | None:
