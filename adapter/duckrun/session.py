@@ -30,11 +30,13 @@ from duckrun.run.memory import Arbiter
 from duckrun.run.moved_cursor import move_cursor
 from duckrun.run.pins import NOTHING, Pins, Read, Reads, WorkLog, together, unnoted
 from duckrun.run.transaction import Transaction
+from duckrun.run.transactions import refuse_without
 from duckrun.sql.names import transpile
 from duckrun.statements.parse.parameters import Params
 from duckrun.statements.parse.tokens import StatementText
 from duckrun.statements.run import run
 from duckrun.table import Table
+from duckrun.together import OpenTransaction
 from duckrun.upkeep import LakeUpkeep
 from duckrun.values.applying import ApplySpec, ScdType
 from duckrun.values.cursors import CursorTransaction
@@ -135,6 +137,7 @@ class Session(LakeUpkeep):
         self._engines: dict[str, Engine] = {} if engines is None else engines
         self._pins = pins
         self._log = WorkLog()
+        self._together: OpenTransaction | None = None
         self.temp_views: dict[str, exp.Query] = {}
         self.prepared: dict[str, StatementText] = {}
 
@@ -208,7 +211,7 @@ class Session(LakeUpkeep):
         """Carry out SQL statements, in DuckDB's dialect or Spark's, and give the result of the last one.
 
         A query gives a Frame: lazy, over tables and views by ``name``, ``schema.name`` or ``lake.schema.name``, each at one
-        version. A statement that writes makes one commit and gives it, or its rows where it has a RETURNING; maintenance gives
+        version. A statement that writes makes one commit and gives it, or its rows where it has a RETURNING; between BEGIN and COMMIT all of them are one commit of a DuckLake; maintenance gives
         a MaintenanceResult, and what makes no version (views, DROP) a Done. ``schema_mode`` is for INSERT and MERGE; ``app`` makes writes happen once.
         ``params`` are the values of ``?`` and ``$1`` (a list) or of ``$name`` (a dict), each a literal of its own type.
 
@@ -219,7 +222,14 @@ class Session(LakeUpkeep):
         given(text, str, "text", "sql()")
         if app is not None:
             given(app, AppTransaction, "app", "sql()")
-        return run(self, text, dialect=dialect, params=params, schema_mode=schema_mode, app=app)
+        before = self._together
+        try:
+            return run(self, text, dialect=dialect, params=params, schema_mode=schema_mode, app=app)
+        except BaseException as error:
+            if (opened := self._together) is not None:
+                opened.fail(error)
+                self._together = before if opened is before else None  # what the text began ends with it
+            raise
 
     def table(self, name: str | TableRef) -> Table:
         """A table by ``schema.name``, with its history and older versions. Raises TableNotFound."""
@@ -315,19 +325,40 @@ class Session(LakeUpkeep):
         Rows that were computed from the table itself never go on top of another writer's change of its rows: duckrun.SQL
         is computed again from what is there then, for any other source SourceOutdated (a CommitConflict) is raised.
         """
+        with self._inside():
+            return self._executed(name, spec, source, engine=engine, reads=reads, returning=returning)
+
+    def _executed(
+        self,
+        name: str | TableRef,
+        spec: RowSpec | ApplySpec | TableSpec,
+        source: Any | None,
+        *,
+        engine: EngineName | None,
+        reads: Reads,
+        returning: Returning | None,
+    ) -> Commit | MaintenanceResult:
         ref = self.ref(name, to_write=True)
         if isinstance(spec, ApplySpec):
             return apply_changes(self, ref, spec, source, engine=engine)
         transaction = self._transaction(ref, given(spec, Spec, "spec", "execute()"))
         transaction.returning = returning
         chosen = self.engine_to_write(engine or self.engine_name, source, ref)
+        if self._together is not None:
+            if transaction.lake is not self._together.lake:
+                raise UnsupportedFeature(
+                    f"{ref} is of lake {transaction.lake.root}, and the transaction that is open is of lake {self._together.lake.root}: no commit spans two lakes. "
+                    "Write to it before or after. Nothing was written."
+                )
+            refuse_without(transaction.lake, chosen.name)
         chosen.reach(transaction.lake)
 
         for attempt in self.attempts(ref) if isinstance(source, SQL) else (nullcontext(),):
             with attempt:
                 rows = self.computed(source, chosen)
                 transaction.reads = None if isinstance(spec, TableSpec) else together(reads, self.reads_of(rows))
-                return chosen.execute(spec, rows, transaction)
+                driver = (lambda: self.embedded) if transaction.lake.format.transacts else None
+                return chosen.execute(spec, rows, transaction, driver)
         raise AssertionError("the last attempt returns or raises")
 
     def apply_changes(
@@ -381,7 +412,7 @@ class Session(LakeUpkeep):
 
     def _commit_meets(self, transaction: Transaction, other: CommitRecord, predicate: str) -> bool:
         """Whether a commit of another writer's changed rows for which a predicate (DuckDB's SQL) is true; in doubt it did."""
-        return meets_commit(transaction, other, matching(self._embedded.cursor(), predicate))
+        return meets_commit(transaction, other, matching(self.embedded.cursor(), predicate))
 
     def reads_of(self, source: Any) -> Reads:
         """What a source was computed from, as far as it can be known."""
@@ -405,14 +436,15 @@ class Session(LakeUpkeep):
         JSON, so that N processes stage and one commits. DuckDB writes them, whatever the session's engine.
         """
         transaction = self._transaction(self.ref(name))
-        return self._embedded.stage(self.computed(source, self._embedded), transaction, partition_by)
+        return self.embedded.stage(self.computed(source, self.embedded), transaction, partition_by)
 
     def commit_staged(self, name: str | TableRef, files: Sequence[StagedFile], spec: WriteSpec) -> Commit:
         """Make staged files visible in one commit (append, overwrite, or error for a new table)."""
-        return self._embedded.commit_staged(files, spec, self._transaction(self.ref(name), spec))
+        return self.embedded.commit_staged(files, spec, self._transaction(self.ref(name), spec))
 
     @property
-    def _embedded(self) -> DuckDBEngine:
+    def embedded(self) -> DuckDBEngine:
+        """The engine that runs in this process."""
         engine = self.engine_of("duckdb")
         assert isinstance(engine, DuckDBEngine)
         return engine
@@ -478,24 +510,71 @@ class Session(LakeUpkeep):
                 t.sql("insert into sales.orders values (7, 'fig', 2.5)")
                 t.sql("update sales.totals set price = price + 2.5")
         """
-        self.ensure_open()
-        of = self.lake if lake is None else self.lakes.named(lake, "transaction()")
-        form = of.format
-        if not form.transacts:
-            raise UnsupportedFeature(
-                f"Lake {of.root} is of format {form.name}: each table has a log of its own, so that no commit spans several. A lake of format "
-                "ducklake has such transactions."
-            )
-        if self.engine_name != "duckdb":
-            raise UnsupportedFeature(
-                f"Lake {of.root}: a transaction over several tables runs on engine duckdb, and this session's is {self.engine_name}."
-            )
-        engine = self._embedded
-        with engine.on_one_cursor() as cursor, form.together_on(cursor) as work:
+        opened = self.begin(lake)
+        try:
             yield self
-        if self._pins is not None:
-            for ref in work.written:
-                self._pins.moved(ref, self.lakes.snapshot(ref) if of.exists(ref) else None)
+        except BaseException as error:
+            self._together = None
+            opened.fail(error)
+            raise
+        self.commit()
+
+    def begin(self, lake: str | None = None) -> OpenTransaction:
+        """Begin a transaction over several tables, which commit() or rollback() ends: what ``BEGIN`` does. Raises as transaction() does,
+        InvalidConfig where one is open.
+        """
+        self.ensure_open()
+        if self._together is not None:
+            raise InvalidConfig(
+                f"A transaction of lake {self._together.lake.root} is open in this session already; COMMIT or ROLLBACK it first."
+            )
+        of = self.lakes.lake if lake is None else self.lakes.named(lake, "transaction()")
+        self._together = OpenTransaction(self, of)
+        return self._together
+
+    def commit(self) -> None:
+        """Commit the open transaction. Raises InvalidConfig where none is, CommitConflict where it cannot be: nothing of it is there then."""
+        self._ended_transaction("COMMIT").commit()
+
+    def rollback(self) -> None:
+        """Take back what the open transaction has done. Raises InvalidConfig where none is open."""
+        self._ended_transaction("ROLLBACK").rollback()
+
+    def _ended_transaction(self, word: str) -> OpenTransaction:
+        self.ensure_open()
+        opened, self._together = self._together, None
+        if opened is None:
+            raise InvalidConfig(f"{word} without BEGIN: no transaction is open in this session.")
+        return opened
+
+    @property
+    def in_transaction(self) -> bool:
+        """True while a transaction over several tables is open."""
+        return self._together is not None
+
+    @contextmanager
+    def _inside(self) -> Iterator[None]:
+        """A statement, of the open transaction where there is one: an error of it takes all of that back."""
+        opened = self._together
+        if opened is None:
+            yield
+            return
+        opened.check()
+        try:
+            yield
+        except BaseException as error:
+            opened.fail(error)
+            raise
+
+    def refuse_failed(self) -> None:
+        """Raise InvalidConfig where the open transaction has failed already."""
+        if self._together is not None:
+            self._together.check()
+
+    @property
+    def fixed_pins(self) -> Pins | None:
+        """The pins of the run that this session is of; None for a session that follows the lake."""
+        return self._pins
 
     def snapshots(self, limit: int | None = None) -> list[dict[str, Any]]:
         """The snapshots of a DuckLake, newest first: snapshot_id, timestamp (ms since 1970), changes, author, commit_message, …
@@ -538,7 +617,12 @@ class Session(LakeUpkeep):
         self.lakes.detach(given(name, str, "name", "detach()"))
 
     def close(self) -> None:
-        """Close what this session opened, so that its frames answer nothing more. A given Spark session stays open."""
+        """Close what this session opened, so that its frames answer nothing more; a transaction that is open is rolled back. A given Spark
+        session stays open.
+        """
+        opened, self._together = self._together, None
+        if opened is not None:
+            opened.rollback()
         self.closed = True
         for engine in self._engines.values():
             engine.close()

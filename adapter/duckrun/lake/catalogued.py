@@ -153,10 +153,10 @@ class CatalogLake(Lake):
 
     def create_schema(self, schema: str) -> None:
         """Make a schema without tables."""
-        with self.format.catalog.locked():
+        with self.format.locked(self.schema_ref(schema)):
             self.format.run_alone(f"CREATE SCHEMA IF NOT EXISTS {{lake}}.{quote_identifier(schema)}")
 
     def drop_schema(self, schema: str) -> None:
         """Remove a schema that has no tables."""
-        with self.format.catalog.locked():
+        with self.format.locked(self.schema_ref(schema)):
             self.format.run_alone(f"DROP SCHEMA IF EXISTS {{lake}}.{quote_identifier(schema)}")

@@ -77,6 +77,9 @@ class Lake:
         self.read_only = read_only
         self.name = name
         """The name by which a session has attached this lake."""
+        self.in_transaction = False
+        self.waits_for: str | None = None
+        """The lake of a transaction that is open in the session, in which nothing is written to this one."""
         self.format: Format = format_of(self.storage, form, read_only=read_only)
 
     @property
@@ -288,6 +291,11 @@ class Lake:
         """Raise ReadOnlyLake or StorageError before any work is done."""
         if self.read_only:
             raise ReadOnlyLake(f"Lake {self.root} is open read-only; table {ref} was not changed.")
+        if self.waits_for is not None:
+            raise UnsupportedFeature(
+                f"{ref} is of lake {self.root}, and the transaction that is open is of lake {self.waits_for}: no commit spans two lakes. Write to it before or "
+                "after. Nothing was written."
+            )
         self.storage.check_writable(ref.location)
 
     def drop_table(self, ref: TableRef) -> None:

@@ -195,7 +195,9 @@ class Lakes:
         """The lake for a Delta table in a folder of its own: the session's, whose credentials reach it, or one of that folder alone."""
         if Storage(location).kind == self.own.storage.kind and self.own.format.name != DUCKLAKE:
             return self.own
-        return Lake(location.rsplit("/", 1)[0], schema=schema or self.own.default_schema, read_only=self.own.read_only)
+        alone = Lake(location.rsplit("/", 1)[0], schema=schema or self.own.default_schema, read_only=self.own.read_only)
+        alone.waits_for = next((lake.root for lake in self if lake.in_transaction), None)
+        return alone
 
     # -- what a session asks of whichever lake a table is in
 

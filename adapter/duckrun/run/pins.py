@@ -97,6 +97,16 @@ class WorkLog:
         """Whether a version was read as a table's newest, not by its number."""
         return (location, version) in self._seen
 
+    def noted(self) -> tuple[dict[str, Read], set[tuple[str, int]], set[tuple[str, str]]]:
+        """All that was taken down so far, for back_to()."""
+        with self._lock:
+            return dict(self._read), set(self._own), set(self._dropped)
+
+    def back_to(self, noted: tuple[dict[str, Read], set[tuple[str, int]], set[tuple[str, str]]]) -> None:
+        """What was committed and dropped since has not happened."""
+        with self._lock:
+            self._read, self._own, self._dropped = dict(noted[0]), set(noted[1]), set(noted[2])
+
     def forget(self, location: str) -> None:
         """What was read of a table is read anew."""
         with self._lock:
@@ -172,6 +182,16 @@ class Pins:
                 self._pinned[ref.location] = snapshot
         if snapshot is None:
             self.log.dropped(ref.location)
+
+    def pinned(self) -> dict[str, Snapshot]:
+        """The snapshot of each location, for back_to()."""
+        with self._lock:
+            return dict(self._pinned)
+
+    def back_to(self, pinned: dict[str, Snapshot]) -> None:
+        """What this run committed since has not happened."""
+        with self._lock:
+            self._pinned = dict(pinned)
 
     def renew(self, ref: TableRef) -> None:
         """The next read of a table is of its newest version: what this run computed of it is computed again."""

@@ -6,6 +6,7 @@ from duckrun.engines.engine import Engine
 from duckrun.errors import InvalidConfig, TableNotFound, UnsupportedFeature
 from duckrun.lake.lake import INFORMATION
 from duckrun.lake.lakes import Lakes, Located
+from duckrun.run.transactions import refuse_without
 from duckrun.statements import upkeep
 from duckrun.statements.information import is_information
 from duckrun.statements.parse.parts import unsupported
@@ -22,6 +23,7 @@ from duckrun.statements.values import (
     OfLake,
     Reads,
     Statement,
+    Transact,
     Update,
     Use,
 )
@@ -30,8 +32,9 @@ from duckrun.statements.values import (
 class Checks:
     """The statements of a text in their order, each with the names that those before it will have made."""
 
-    def __init__(self, lakes: Lakes, engine: Engine, temporary: set[str]) -> None:
+    def __init__(self, lakes: Lakes, engine: Engine, temporary: set[str], in_transaction: bool = False) -> None:
         self.lakes, self.engine = lakes, engine
+        self.in_transaction = in_transaction
         self.temporary = temporary
         self.is_first = True
 
@@ -44,6 +47,8 @@ class Checks:
     def _looked_at(self, statement: Statement) -> Located | None:
         if isinstance(statement, Use):
             self._use(statement)
+        if isinstance(statement, Transact):
+            self._transact(statement)
         if isinstance(statement, Reads):
             return None
         if isinstance(statement, CreateTemporary):
@@ -85,6 +90,15 @@ class Checks:
         found = locate(self.lakes, statement.target)
         found.lake.ensure_writable(found.ref)
         return found
+
+    def _transact(self, statement: Transact) -> None:
+        if statement.what == "BEGIN":
+            refuse_without(self.lakes.lake, self.engine.name)
+            if self.in_transaction:
+                raise InvalidConfig("BEGIN in a transaction: one is open already. COMMIT or ROLLBACK it first.")
+        elif not self.in_transaction:
+            raise InvalidConfig(f"{statement.what} without BEGIN: no transaction is open in this session.")
+        self.in_transaction = statement.what == "BEGIN"
 
     def _use(self, statement: Use) -> None:
         try:

@@ -58,6 +58,7 @@ from duckrun.statements.values import (
     Show,
     Statement,
     TableStatement,
+    Transact,
     Update,
     Use,
 )
@@ -83,6 +84,12 @@ class StatementSession(Protocol):
     def engine(self) -> Engine: ...
     def look_in(self, lakes: Lakes) -> None: ...
     def own(self, rows: LazyRows) -> LazyRows: ...
+    @property
+    def in_transaction(self) -> bool: ...
+    def begin(self) -> Any: ...
+    def commit(self) -> None: ...
+    def rollback(self) -> None: ...
+    def refuse_failed(self) -> None: ...
     def maintain(
         self, spec: UpkeepSpec, table: TableRef | None = None, *, lake: Lake | None = None
     ) -> MaintenanceResult: ...
@@ -113,19 +120,28 @@ def run(
     """
     statements = parse(text, dialect, params, session.prepared)
     target: Located | None = None
-    checks = Checks(session.lakes, session.engine, set(session.temp_views))
+    checks = Checks(session.lakes, session.engine, set(session.temp_views), session.in_transaction)
     for number, statement in enumerate(statements, 1):
         with numbered(number, len(statements)):
             target = checks.look_at(statement)
     result: Result | None = None
     for number, statement in enumerate(statements, 1):
         with numbered(number, len(statements)):
+            if isinstance(statement, Transact):
+                result = _transact(session, statement)
+                continue
+            session.refuse_failed()
             looked_up = target if len(statements) == 1 else None  # a statement before may have made its table
             result = _carried_out(session, dialect, Asked(schema_mode, app), statement, looked_up)
         if app is not None and not isinstance(statement, Reads):
             app = replace(app, version=app.version + 1)
     assert result is not None, "a text without statements is refused"
     return result
+
+
+def _transact(session: StatementSession, statement: Transact) -> Done:
+    {"BEGIN": session.begin, "COMMIT": session.commit, "ROLLBACK": session.rollback}[statement.what]()
+    return Done(statement.what, session.lakes.lake.root, session.engine.name, "")
 
 
 def change(

@@ -286,7 +286,14 @@ class Deallocate:
     name: str
 
 
-Reads = Query | Explain | Show | Describe | Prepare | Deallocate | Use
+@dataclass(frozen=True)
+class Transact:
+    """The beginning or the end of a transaction over several tables."""
+
+    what: Literal["BEGIN", "COMMIT", "ROLLBACK"]
+
+
+Reads = Query | Explain | Show | Describe | Prepare | Deallocate | Use | Transact
 OfNames = CreateView | CreateTemporary | CreateSchema | DropSchema | Drop | Rename
 """What changes which names there are, and no table."""
 OfLake = OnLake | InlineRows

@@ -30,7 +30,7 @@ from duckrun.engines.engine import Engine
 from duckrun.engines.frame import LazyRows
 from duckrun.engines.tables import carry_out
 from duckrun.engines.tabular.values import arrow_table
-from duckrun.errors import InvalidConfig
+from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.formats.format import Alteration
 from duckrun.lake.lake import Lake
 from duckrun.run.memory import Arbiter
@@ -269,16 +269,25 @@ class DuckDBEngine(Engine):
     def keep(self, name: str, rows: LazyRows) -> None:
         """Compute rows and keep them under a name, in a table of this instance, which every cursor sees."""
         assert isinstance(rows.source, DuckDBFrame), "rows of this engine"
+        self._refuse_within(f"CREATE TEMP TABLE {name}")
         self.forget(name)
         with errors_about(f"temporary table {name}"):
             rows.source.cursor.execute(f"CREATE TABLE {quote_identifier(name)} AS {rows.source.sql}")
         self._kept.add(name.lower())
         self.temp_names[name] = rows.reads
 
+    def _refuse_within(self, what: str) -> None:
+        """Raise UnsupportedFeature in a transaction over several tables: DuckDB writes to one database in it, which is the lake."""
+        if self._held is not None:
+            raise UnsupportedFeature(
+                f"{what}: within a transaction of a lake nothing but the lake is written. Do it before BEGIN, or CREATE TEMP VIEW."
+            )
+
     def is_kept(self, name: str) -> bool:
         return name.lower() in self._kept
 
     def change_kept(self, name: str, statement: str, reads: Reads) -> pa.Table:
+        self._refuse_within(f"A change of the temporary table {name}")
         with errors_about(f"temporary table {name}"):
             found = self._cursor_with_values().execute(statement).to_arrow_table()
         self.temp_names[name] = together(self.temp_names[name], reads)

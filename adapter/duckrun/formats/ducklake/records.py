@@ -322,25 +322,34 @@ class Records:
         )
         return tuple(AppTransaction(app_id, number) for app_id, number in found)
 
-    def applied_version(self, ref: TableRef, state: TableState | None, app_id: str) -> int | None:
-        applied = None if state is None else self._applied()
-        if applied is None or state is None:
+    def _of_work(self, work: Work | None, sql: str, values: list[Any]) -> list[tuple[Any, ...]]:
+        """The rows of a query over ``{applied}``, with what an open transaction over several tables has put there; none where it is not there."""
+        if work is not None:
+            return work.cursor.execute(
+                sql.format(applied=quote_identifier(work.alias, *APPLIED.split("."))), values
+            ).fetchall()
+        applied = self._applied()
+        return [] if applied is None else self.catalog.ask(sql.format(applied=applied), values)
+
+    def applied_version(
+        self, ref: TableRef, state: TableState | None, app_id: str, work: Work | None = None
+    ) -> int | None:
+        if state is None:
             return None
-        found = self.catalog.ask(
-            f"SELECT max(version) FROM {applied} WHERE name = ? AND app_id = ? AND snapshot >= ?",
+        found = self._of_work(
+            work,
+            "SELECT max(version) FROM {applied} WHERE name = ? AND app_id = ? AND snapshot >= ?",
             [f"{ref.schema}.{ref.name}", app_id, state.begun],
         )
-        return found[0][0]
+        return found[0][0] if found else None
 
     def find_commit(
         self, ref: TableRef, state: TableState, app: AppTransaction, work: Work | None = None
     ) -> Commit | None:
         """The commit of an application transaction, by the lake's own table of them: also once its snapshot has expired."""
-        applied = self._applied()
-        if applied is None:
-            return None
-        found = self.catalog.ask(
-            f"SELECT version, snapshot, note FROM {applied} WHERE name = ? AND app_id = ? AND version >= ? AND snapshot >= ? ORDER BY version",
+        found = self._of_work(
+            work,
+            "SELECT version, snapshot, note FROM {applied} WHERE name = ? AND app_id = ? AND version >= ? AND snapshot >= ? ORDER BY version",
             [f"{ref.schema}.{ref.name}", app.app_id, app.version, state.begun],
         )
         if not found:
@@ -359,12 +368,10 @@ class Records:
             **said,
         )
 
-    def counter(self, ref: TableRef, state: TableState, consumer: str) -> Counter:
-        applied = self._applied()
-        if applied is None:
-            return Counter()
-        found = self.catalog.ask(
-            f"SELECT app_id, version, snapshot FROM {applied} WHERE name = ? AND app_id IN (?, ?) AND snapshot >= ? ORDER BY snapshot",
+    def counter(self, ref: TableRef, state: TableState, consumer: str, work: Work | None = None) -> Counter:
+        found = self._of_work(
+            work,
+            "SELECT app_id, version, snapshot FROM {applied} WHERE name = ? AND app_id IN (?, ?) AND snapshot >= ? ORDER BY snapshot",
             [f"{ref.schema}.{ref.name}", consumer, RESTORED, state.begun],
         )
         own = [row for row in found if row[0] == consumer]

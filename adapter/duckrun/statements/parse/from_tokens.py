@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 from duckrun.errors import InvalidConfig
 from duckrun.statements.parse import from_call
@@ -18,6 +19,7 @@ from duckrun.statements.values import (
     Parts,
     Show,
     Statement,
+    Transact,
     Use,
 )
 from duckrun.values import tables
@@ -217,7 +219,23 @@ def _schema(reader: TokenReader) -> Parts:
     return name
 
 
+def _transact(what: Literal["BEGIN", "COMMIT", "ROLLBACK"]) -> Callable[[TokenReader], Statement]:
+    def read(reader: TokenReader) -> Statement:
+        if not reader.accept("TRANSACTION"):
+            reader.accept("WORK")
+        if reader.left:
+            raise unsupported(f"{what} … {reader.source.words[reader.at]}")
+        return Transact(what)
+
+    return read
+
+
 _BY_WORDS: dict[tuple[str, ...], Callable[[TokenReader], Statement]] = {
+    ("BEGIN",): _transact("BEGIN"),
+    ("START", "TRANSACTION"): _transact("BEGIN"),
+    ("COMMIT",): _transact("COMMIT"),
+    ("ROLLBACK",): _transact("ROLLBACK"),
+    ("ABORT",): _transact("ROLLBACK"),
     ("DESCRIBE", "DETAIL"): _describe("detail"),
     ("DESC", "DETAIL"): _describe("detail"),
     ("DESCRIBE", "HISTORY"): _describe("history"),

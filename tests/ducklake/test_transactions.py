@@ -1,0 +1,277 @@
+"""Transactions over several tables of a DuckLake: BEGIN, COMMIT and ROLLBACK, and the block that does the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+import duckrun
+from duckrun import (
+    SQL,
+    AppTransaction,
+    CommitConflict,
+    DuckrunError,
+    InvalidConfig,
+    MergeSpec,
+    SchemaMismatch,
+    Session,
+    TableNotFound,
+    UnsupportedFeature,
+    WriteSpec,
+)
+from duckrun.run.pins import Pins
+from tests.ducklake.plain import attached
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[Session]:
+    with duckrun.connect(tmp_path / "lake", format="ducklake") as session:
+        session.sql("create table t as select 1 as id; create table total as select 1 as n")
+        yield session
+
+
+def rows(session: Session, query: str) -> list[tuple[Any, ...]]:
+    return [tuple(row.values()) for row in session.sql(query).collect()]
+
+
+def newest(session: Session) -> int:
+    return int(session.snapshots(1)[0]["snapshot_id"])
+
+
+@pytest.mark.parametrize("dialect", ["duckdb", "spark"])
+def test_begin_and_commit_make_one_snapshot(lake: Session, tmp_path: Path, dialect: str) -> None:
+    before = newest(lake)
+    lake.sql("begin transaction", dialect=dialect)
+    lake.sql("insert into t values (2)", dialect=dialect)
+    lake.sql("update total set n = (select count(*) from t)", dialect=dialect)
+    assert lake.in_transaction and rows(lake, "from total") == [(2,)]
+    with attached(tmp_path / "lake") as plain:
+        assert plain.sql("select count(*) from lake.t").fetchall() == [(1,)]
+    done = lake.sql("commit", dialect=dialect)
+    assert (done.statement, lake.in_transaction, newest(lake)) == ("COMMIT", False, before + 1)
+    with attached(tmp_path / "lake") as plain:
+        assert plain.sql("select count(*), (select n from lake.total) from lake.t").fetchall() == [(2, 2)]
+
+
+def test_rollback_takes_all_back(lake: Session) -> None:
+    before = newest(lake)
+    lake.sql("begin; insert into t values (2); create table u as select 1 as n; drop table total; rollback")
+    assert (newest(lake), lake.tables()) == (before, ["main.t", "main.total"])
+    assert rows(lake, "select count(*) from t") == [(1,)]
+
+
+@pytest.mark.parametrize(
+    ("statement", "error"),
+    [
+        ("insert into nosuch values (1)", TableNotFound),
+        ("insert into t values (1, 2)", DuckrunError),
+        ("selec 1", InvalidConfig),
+        ("insert into t select error('no')::int", Exception),
+    ],
+)
+def test_an_error_takes_all_back_and_says_so(lake: Session, statement: str, error: type[Exception]) -> None:
+    before = newest(lake)
+    lake.sql("begin")
+    lake.sql("insert into t values (2)")
+    with pytest.raises(error, match=r"rolled back|no") as raised:
+        lake.sql(statement)
+    assert "rolled back" in str(raised.value) or "rolled back" in "".join(getattr(raised.value, "__notes__", []))
+    with pytest.raises(InvalidConfig, match="is rolled back, since a statement in it failed"):
+        lake.sql("insert into t values (3)")
+    with pytest.raises(CommitConflict, match="nothing of it was written"):
+        lake.sql("commit")
+    lake.sql("insert into t values (4)")
+    assert rows(lake, "from t order by id") == [(1,), (4,)]
+    assert newest(lake) == before + 1
+
+
+def test_an_error_that_is_swallowed_in_a_block_publishes_nothing(lake: Session) -> None:
+    before = newest(lake)
+    with pytest.raises(CommitConflict, match="was rolled back before"), lake.transaction() as together:
+        together.sql("insert into t values (2)")
+        with pytest.raises(SchemaMismatch):
+            together.execute("total", WriteSpec("append"), pa.table({"other": [1]}))
+        with pytest.raises(InvalidConfig):
+            together.sql("insert into t values (3)")
+    assert newest(lake) == before and not lake.in_transaction
+
+
+def test_a_text_with_begin_that_fails_leaves_no_transaction_open(lake: Session) -> None:
+    before = newest(lake)
+    with pytest.raises(TableNotFound, match="Statement 3 of 4.*rolled back"):
+        lake.sql("begin; insert into t values (2); insert into nosuch values (1); commit")
+    assert not lake.in_transaction and newest(lake) == before
+
+
+def test_words_in_the_wrong_place_are_refused(lake: Session, tmp_path: Path) -> None:
+    for text, said in {
+        "commit": "COMMIT without BEGIN",
+        "rollback": "ROLLBACK without BEGIN",
+        "begin; begin; commit": "one is open already",
+        "insert into t values (9); commit": "COMMIT without BEGIN",
+    }.items():
+        with pytest.raises(InvalidConfig, match=said):
+            lake.sql(text)
+    with pytest.raises(UnsupportedFeature, match="savepoint a"):
+        lake.sql("savepoint a")
+    with pytest.raises(UnsupportedFeature, match="COMMIT … AND"):
+        lake.sql("commit and chain")
+    assert rows(lake, "from t") == [(1,)] and not lake.in_transaction
+    with duckrun.connect(tmp_path / "delta") as delta, pytest.raises(UnsupportedFeature, match="is of format delta"):
+        delta.sql("create table t as select 1 as n; begin")
+    assert not (tmp_path / "delta").exists()
+
+
+def test_closing_a_session_rolls_back(tmp_path: Path) -> None:
+    with duckrun.connect(tmp_path / "lake", format="ducklake") as session:
+        session.sql("create table t as select 1 as id")
+        session.sql("begin; insert into t values (2)")
+    with duckrun.connect(tmp_path / "lake", format="ducklake") as session:
+        session.sql("insert into t values (3)")  # and lets go of the lock
+        assert rows(session, "from t order by id") == [(1,), (3,)]
+
+
+def test_commits_say_the_snapshot_that_was_made(lake: Session) -> None:
+    with lake.transaction() as together:
+        appended = together.execute("t", WriteSpec("append"), SQL("select 2 as id"))
+        made = together.execute("u", WriteSpec("error"), SQL("select 1 as n"))
+        merged = together.execute("t", MergeSpec(("id",)), SQL("select 2 as id"))
+        nothing = together.sql("delete from total where n > 99")
+    assert appended.version == made.version == merged.version == newest(lake)
+    assert nothing.version == lake.table("total").snapshot().version < newest(lake)
+    assert lake.table("u").snapshot().version == lake.table("t").snapshot().version == newest(lake)
+    assert lake.table("t").history()[0]["version"] == newest(lake)
+
+
+def test_a_replayed_write_writes_once_within_and_afterwards(lake: Session) -> None:
+    app = AppTransaction("nightly", 3)
+    with lake.transaction() as together:
+        made = [together.execute("t", WriteSpec("append", app=app), SQL("select 2 as id")) for _ in range(2)]
+    assert [commit.replayed for commit in made] == [False, True]
+    assert made[0].version == made[1].version == newest(lake)
+    assert lake.execute("t", WriteSpec("append", app=app), SQL("select 2 as id")).replayed
+    with lake.transaction() as together:
+        assert together.execute("t", WriteSpec("append", app=app), SQL("select 2 as id")).replayed
+    assert rows(lake, "from t order by id") == [(1,), (2,)]
+    with pytest.raises(ZeroDivisionError), lake.transaction() as together:
+        together.execute("t", WriteSpec("append", app=AppTransaction("nightly", 4)), SQL("select 3 as id"))
+        raise ZeroDivisionError
+    again = lake.execute("t", WriteSpec("append", app=AppTransaction("nightly", 4)), SQL("select 3 as id"))
+    assert not again.replayed and rows(lake, "select count(*) from t") == [(3,)]
+
+
+def test_definitions_are_part_of_it(lake: Session, tmp_path: Path) -> None:
+    before = newest(lake)
+    with lake.transaction() as together:
+        together.sql("create schema other")
+        together.sql("create table other.made (id integer, word varchar default 'x')")
+        together.sql("insert into other.made (id) values (5)")
+        together.sql("alter table t add column extra integer")
+        together.sql("insert into t values (2, 7)")
+        together.sql("create view big as select id from main.t where id > 1")
+        assert rows(together, "from big") == [(2,)]
+        together.sql("alter table total rename to sums")
+        together.sql("insert into sums values (9)")
+        together.sql("create table gone as select 1 as n; drop table gone")
+    assert newest(lake) == before + 1
+    with attached(tmp_path / "lake") as plain:
+        assert plain.sql("from lake.other.made").fetchall() == [(5, "x")]
+        assert plain.sql("from lake.t order by id").fetchall() == [(1, None), (2, 7)]
+        assert plain.sql("select count(*) from lake.sums").fetchall() == [(2,)]
+    assert lake.tables() == ["main.big", "main.sums", "main.t", "other.made"]
+
+
+def test_a_delta_lake_is_read_within_and_not_written(lake: Session, tmp_path: Path) -> None:
+    with duckrun.connect(tmp_path / "delta") as delta:
+        delta.sql("create table seen as select range + 10 as id from range(3)")
+    with duckrun.connect(tmp_path) as delta:
+        delta.sql("create table apart.seen as select 1 as id")
+    lake.attach(tmp_path / "delta", "other")
+    with lake.transaction() as together:
+        together.sql("insert into t select id::int from other.main.seen")
+        together.sql("create temp view kept as select max(id) as n from t")
+        together.sql("update total set n = (select n from kept)")
+    assert rows(lake, "select count(*), (select n from total) from t") == [(4, 12)]
+    for statement in (
+        "insert into other.main.seen values (1)",
+        "drop table other.main.seen",
+        "create view other.main.v as select 1 as n",
+        "create schema other.made",
+        f"insert into delta.`{tmp_path}/apart/seen` values (1)",
+        f"drop table delta.`{tmp_path}/apart/seen`",
+    ):
+        with pytest.raises(UnsupportedFeature, match="no commit spans two lakes.*rolled back"), lake.transaction():
+            lake.sql("insert into t values (99)")
+            lake.sql(statement, dialect="spark" if "`" in statement else "duckdb")
+    assert rows(lake, "select count(*) from t") == [(4,)]
+    with pytest.raises(UnsupportedFeature, match="Do it before BEGIN"), lake.transaction():
+        lake.sql("create temp table other_kept as select 1 as n")
+    lake.sql("insert into other.main.seen values (1)")
+    lake.sql("use other")
+    with pytest.raises(UnsupportedFeature, match="is of format delta"):
+        lake.sql("begin")
+
+
+def test_what_a_run_has_pinned_is_as_before_where_it_is_rolled_back(tmp_path: Path) -> None:
+    with duckrun.connect(tmp_path / "lake", format="ducklake") as other:
+        other.sql("create table t as select 1 as id")
+        pins = Pins(other.lakes.snapshot)
+        with duckrun.connect(tmp_path / "lake", format="ducklake", pins=pins) as run:
+            assert rows(run, "from t") == [(1,)]
+            with pytest.raises(ZeroDivisionError), run.transaction():
+                run.sql("insert into t values (2)")
+                raise ZeroDivisionError
+            assert rows(run, "from t") == [(1,)]
+            other.sql("insert into t values (3)")  # at the version that the run would have made
+            with pytest.raises(CommitConflict, match="was computed from version"):
+                run.sql("update t set id = id + 10")
+    with attached(tmp_path / "lake") as plain:
+        assert plain.sql("from lake.t order by id").fetchall() == [(1,), (3,)]
+
+
+def test_another_program_that_commits_meanwhile_is_a_conflict(lake: Session, tmp_path: Path) -> None:
+    with pytest.raises(CommitConflict, match="Another program committed"), lake.transaction() as together:
+        together.sql("insert into t values (2)")
+        with attached(tmp_path / "lake") as plain:
+            plain.execute("insert into lake.total values (7)")
+        together.sql("insert into total values (8)")
+    assert rows(lake, "select count(*), (select count(*) from total) from t") == [(1, 2)]
+
+
+def test_another_program_that_commits_in_the_middle_of_a_write_is_met_by_another_try(
+    lake: Session, tmp_path: Path
+) -> None:
+    done: list[int] = []
+
+    def meddle(number: int) -> int:
+        if not done:
+            done.append(number)
+            plain.execute("insert into lake.total values (7)")
+        return number
+
+    with attached(tmp_path / "lake") as plain:
+        instance = lake.embedded.connection
+        instance.create_function("meddle", meddle, ["INTEGER"], "INTEGER", side_effects=True)  # type: ignore[list-item, arg-type]
+        commit = lake.execute("t", WriteSpec("append"), SQL("select meddle(2::integer) as id"))
+    assert done == [2] and commit.rows_inserted == 1
+    assert rows(lake, "select count(*), (select count(*) from total) from t") == [(2, 2)]
+    assert commit.version == newest(lake)
+
+
+def test_a_commit_after_a_statement_that_failed_publishes_nothing(lake: Session) -> None:
+    """The transaction itself, below the session: DuckDB's COMMIT would succeed."""
+    form, before = lake.lake.format, newest(lake)
+    ref = lake.ref("t")
+    with lake.embedded.on_one_cursor() as cursor, form.transaction(cursor, form.snapshot(ref)) as work:
+        work.execute(f"INSERT INTO {work.table(ref)} VALUES (2)")
+        with pytest.raises(duckdb.BinderException):
+            work.execute(f"INSERT INTO {work.table(ref)} VALUES (1, 2, 3)")
+        work.execute(f"INSERT INTO {work.table(ref)} VALUES (3)")
+        with pytest.raises(CommitConflict, match="failed"):
+            work.commit()
+    assert newest(lake) == before and rows(lake, "from t") == [(1,)]
