@@ -1,13 +1,15 @@
-"""The command line: ``duckrun tables|sql|history|changes|optimize|vacuum|maintain --root …``.
+"""The command line: ``duckrun tables|sql|history|snapshots|changes|optimize|vacuum|maintain --root …``.
 
 What a command needs is imported when it runs, so that ``duckrun --help`` answers at once.
 """
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -37,21 +39,59 @@ StorageOption = Annotated[
     list[str] | None,
     typer.Option("--storage-option", metavar="KEY=VALUE", help="Credentials and settings; may repeat."),
 ]
-Format = Annotated[Literal["table", "csv", "json"], typer.Option("--format", help="Form of the output.")]
+
+
+class _Lake(StrEnum):  # typer takes no list of literals
+    delta = "delta"
+    ducklake = "ducklake"
+
+
+class _Any(StrEnum):
+    delta = "delta"
+    ducklake = "ducklake"
+    table = "table"
+    csv = "csv"
+    json = "json"
+
+
+LakeFormat = Annotated[
+    list[_Lake] | None,
+    typer.Option("--format", help="The lake's format; unset: DUCKRUN_FORMAT, else delta, or ducklake with a catalog."),
+]
+Format = Annotated[
+    list[_Any] | None,
+    typer.Option(
+        "--format", help="The lake's format, delta or ducklake, and the output's, table, csv or json; may repeat."
+    ),
+]
+Catalog = Annotated[
+    str | None,
+    typer.Option(
+        envvar="DUCKRUN_CATALOG",
+        help="Of a DuckLake: sqlite:<file>, postgres:<dsn>, duckdb:<file>. Unset: catalog.sqlite in the root.",
+        show_envvar=True,
+    ),
+]
 TableName = Annotated[str, typer.Argument(metavar="TABLE", help="name, or schema.name")]
 
 
 @app.command()
-def tables(root: Root, schema: Schema = "main", storage_option: StorageOption = None, format: Format = "table") -> None:
+def tables(
+    root: Root,
+    schema: Schema = "main",
+    storage_option: StorageOption = None,
+    format: Format = None,
+    catalog: Catalog = None,
+) -> None:
     """List the tables and views. No log is opened."""
-    with _session(root, "duckdb", schema, storage_option, read_only=True) as s:
+    with _session(root, "duckdb", schema, storage_option, format, catalog, read_only=True) as s:
         found = [
             (name, folder, kind)
             for folder in s.lake.schemas()
             for kind, names in (("table", s.lake.tables(folder)), ("view", s.lake.views(folder)))
             for name in names
         ]
-    _print(("schema", "name", "kind"), ((folder, name, kind) for name, folder, kind in sorted(found)), format)
+    _print(("schema", "name", "kind"), ((folder, name, kind) for name, folder, kind in sorted(found)), _output(format))
 
 
 @app.command()
@@ -61,14 +101,22 @@ def sql(
     engine: Engine = "duckdb",
     schema: Schema = "main",
     storage_option: StorageOption = None,
-    format: Format = "table",
+    format: Format = None,
+    catalog: Catalog = None,
+    inline_rows: Annotated[
+        int | None, typer.Option(min=0, help="Of a DuckLake: up to how many rows of an insert lie in the catalog.")
+    ] = None,
+    encrypted: Annotated[
+        bool, typer.Option("--encrypted", help="Of a DuckLake that is made: its files are encrypted.")
+    ] = False,
     limit: Annotated[int, typer.Option(min=0, help="Rows that --format table shows; 0 is all of them.")] = 100,
     read_only: Annotated[bool, typer.Option("--read-only", help="Refuse statements that write.")] = False,
 ) -> None:
     """Run SQL and print its rows, or what it changed."""
     text = sys.stdin.read() if statement == "-" else statement
-    with _session(root, engine, schema, storage_option, read_only=read_only) as s:
-        _print_result(s.sql(text), format, limit)
+    words = {"read_only": read_only, "inline_rows": inline_rows, "encrypted": encrypted or None}
+    with _session(root, engine, schema, storage_option, format, catalog, **words) as s:
+        _print_result(s.sql(text), _output(format), limit)
 
 
 @app.command()
@@ -77,24 +125,45 @@ def history(
     root: Root,
     schema: Schema = "main",
     storage_option: StorageOption = None,
-    format: Format = "table",
+    format: Format = None,
+    catalog: Catalog = None,
     limit: Annotated[int | None, typer.Option(min=1, help="The newest versions only.")] = None,
 ) -> None:
     """The versions of a table, newest first."""
+    with _session(root, "duckdb", schema, storage_option, format, catalog, read_only=True) as s:
+        entries = s.table(table).history(limit)
+    rows = ((entry["version"], _time(entry["timestamp"]), entry.get("operation"), _metrics(entry)) for entry in entries)
+    _print(("version", "time", "operation", "metrics"), rows, _output(format))
+
+
+def _time(milliseconds: int) -> str:
     from datetime import UTC, datetime
 
-    with _session(root, "duckdb", schema, storage_option, read_only=True) as s:
-        entries = s.table(table).history(limit)
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="seconds")
+
+
+def _metrics(entry: Mapping[str, Any]) -> str:
+    """The figures of a commit: those that the log has, else those that its own note has."""
+    noted = {key: value for key, value in (entry.get("duckrun") or {}).items() if key.startswith("rows_")}
+    return ", ".join(f"{key}={value}" for key, value in (entry.get("operationMetrics") or noted).items())
+
+
+@app.command()
+def snapshots(
+    root: Root,
+    storage_option: StorageOption = None,
+    format: Format = None,
+    catalog: Catalog = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="The newest snapshots only.")] = None,
+) -> None:
+    """The snapshots of a DuckLake, newest first: each is a version of all its tables."""
+    with _session(root, "duckdb", "main", storage_option, format, catalog, read_only=True) as s:
+        found = s.snapshots(limit)
     rows = (
-        (
-            entry["version"],
-            datetime.fromtimestamp(entry["timestamp"] / 1000, UTC).isoformat(timespec="seconds"),
-            entry.get("operation"),
-            ", ".join(f"{key}={value}" for key, value in (entry.get("operationMetrics") or {}).items()),
-        )
-        for entry in entries
+        (each["snapshot_id"], _time(each["timestamp"]), each["changes"], each["author"], each["commit_message"])
+        for each in found
     )
-    _print(("version", "time", "operation", "metrics"), rows, format)
+    _print(("snapshot", "time", "changes", "author", "message"), rows, _output(format))
 
 
 @app.command()
@@ -118,11 +187,12 @@ def changes(
     commit_version: Annotated[
         bool, typer.Option("--commit-version", help="With append_only and upsert: the version of each row.")
     ] = False,
-    format: Format = "table",
+    format: Format = None,
+    catalog: Catalog = None,
     limit: Annotated[int, typer.Option(min=0, help="Rows that --format table shows; 0 is all of them.")] = 100,
 ) -> None:
     """What happened to the rows of a table since a version."""
-    with _session(root, engine, schema, storage_option, read_only=True) as s:
+    with _session(root, engine, schema, storage_option, format, catalog, read_only=True) as s:
         found = s.table(table).changes(
             kind,
             from_version,
@@ -133,7 +203,7 @@ def changes(
             predicate=where,
             commit_version=commit_version,
         )
-        _print_result(found, format, limit)
+        _print_result(found, _output(format), limit)
 
 
 @app.command()
@@ -145,9 +215,11 @@ def optimize(
     storage_option: StorageOption = None,
     where: Annotated[str | None, typer.Option(help="Only the partitions for which this is true.")] = None,
     zorder: Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="Z-order by a column; may repeat.")] = None,
+    format: LakeFormat = None,
+    catalog: Catalog = None,
 ) -> None:
     """Make fewer, larger files of a table's files; its rows stay the same."""
-    with _session(root, engine, schema, storage_option) as s:
+    with _session(root, engine, schema, storage_option, format, catalog) as s:
         builder = s.table(table).optimize()
         builder = builder if where is None else builder.where(where)
         with _working(f"optimizing {table}"):
@@ -171,11 +243,13 @@ def vacuum(
         typer.Option("--force", help="Less than the table's own retention too: running readers and writers may fail."),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the files.")] = False,
+    format: LakeFormat = None,
+    catalog: Catalog = None,
 ) -> None:
     """Remove files that no recent version of a table uses. Older versions cannot be read afterwards."""
     from duckrun.values.tables import VacuumSpec
 
-    with _session(root, engine, schema, storage_option) as s, _working(f"vacuuming {table}"):
+    with _session(root, engine, schema, storage_option, format, catalog) as s, _working(f"vacuuming {table}"):
         result: Any = s.execute(
             s.table(table).ref, VacuumSpec(retention_hours, dry_run=dry_run, enforce_retention=not force)
         )
@@ -204,13 +278,25 @@ def _session(
     engine: Literal["duckdb", "spark"],
     schema: str,
     options: Iterable[str] | None,
-    *,
-    read_only: bool = False,
+    formats: Sequence[str] | None,
+    catalog: str | None,
+    **words: Any,
 ) -> Session:
+    """A session on a lake. ``words`` are more of connect()'s. Raises InvalidConfig."""
     from duckrun.session import connect
+    from duckrun.values.lake_format import DUCKLAKE, FORMATS
 
+    named = [str(each) for each in formats or () if each in FORMATS]
+    if len(set(named)) > 1:
+        raise InvalidConfig(f"--format names {' and '.join(named)}: a lake is of one format.")
+    form = named[0] if named else os.environ.get("DUCKRUN_FORMAT") or (DUCKLAKE if catalog else FORMATS[0])
     given = storage_options(options)
-    return connect(root, engine=engine, schema=schema, storage_options=given, read_only=read_only)
+    return connect(root, engine=engine, schema=schema, storage_options=given, format=form, catalog=catalog, **words)
+
+
+def _output(formats: Sequence[str] | None) -> str:
+    """The form of the output: the last one that --format names, else a table."""
+    return next((str(each) for each in reversed(formats or ()) if each in ("table", "csv", "json")), "table")
 
 
 def storage_options(options: Iterable[str] | None) -> dict[str, str]:
