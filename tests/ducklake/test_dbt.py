@@ -8,6 +8,7 @@ from typing import Any
 
 import duckdb
 
+import duckrun
 from duckrun.storage.extensions import extension_path
 from tests.dbt.conftest import Project, make_project  # noqa: F401  a fixture
 
@@ -45,6 +46,99 @@ def test_the_models_of_a_delta_project_become_tables_and_views_of_the_catalog(
     assert lake_rows(project.lake, "from orders order by id") == [(1, "fig", 2.5), (2, "pear", 1.5)]
     assert lake_rows(project.lake, "from cheap") == [(2, 1.5)]
     assert lake_rows(project.lake, "from totals order by item") == [("fig", 2.5), ("pear", 1.5)]
+
+
+INCREMENTAL = "materialized='incremental', incremental_strategy='{0}'"
+STEP = "{% set step = var('step') | int %}"
+CHANGED = (
+    "select * from (values (1, 'a', {{ step }}, 10), (2 + {{ step }}, 'b', {{ step }}, 20)) as v(id, name, step, n)"
+)
+
+
+def incremental(strategy: str, sql: str = CHANGED, **config: str) -> str:
+    said = "".join(f", {key}={value}" for key, value in config.items())
+    return f"{{{{ config({INCREMENTAL.format(strategy)}{said}) }}}} {STEP} {sql}"
+
+
+_CHANGES = "(1, 'a', 10, 'insert'), (2, 'x', 5, 'insert')"
+_LATER = "(1, 'b', 15, 'update_postimage'), (2, 'x', 9, 'delete'), (1, 'early', 8, 'insert')"
+_KEYED = f"select * from (values {{% if is_incremental() %}} {_LATER} {{% else %}} {_CHANGES} {{% endif %}}) as v(id, name, n, _change_type)"
+
+EVERYTHING = {
+    "seeds/raw.csv": SEED,
+    "models/appended.sql": incremental("append", partition_by="['step']"),
+    "models/merged.sql": incremental("merge", unique_key="'id'", post_hook="'update {{ this }} set n = n + 1 where id = 1'"),
+    "models/replaced.sql": incremental("delete+insert", unique_key="'id'", sort_by="['id']"),
+    "models/inserted.sql": incremental("insert", unique_key="'id'"),
+    "models/parted.sql": incremental("insert_overwrite", partition_by="['id']"),
+    "models/wider.sql": incremental(
+        "merge", CHANGED.replace("select *", "select *{% if step > 1 %}, n * 1.5 as more{% endif %}"),
+        unique_key="'id'", on_schema_change="'append_new_columns'",
+    ),
+    "models/synced.sql": incremental(
+        "append", CHANGED.replace("select *", "select id, n{% if step > 1 %}::BIGINT as n, name{% endif %}"), on_schema_change="'sync_all_columns'",
+    ),
+    "models/last.sql": incremental("scd1", _KEYED, unique_key="'id'", sequence_by="'n'"),
+    "models/dim.sql": incremental("scd2", _KEYED, unique_key="'id'", sequence_by="'n'"),
+    "models/python.py": """
+        def model(dbt, session):
+            dbt.config(materialized='table')
+            return dbt.ref('merged').filter('id > 1').df()
+        """,
+    "models/seen.sql": "{{ config(materialized='view') }} select m.id, r.item from {{ ref('merged') }} as m left join {{ ref('raw') }} as r using (id)",
+    "models/twice.sql": "{{ config(materialized='view') }} select count(*) as n, count(item) as items from {{ ref('seen') }}",
+    "models/described.sql": "{{ config(materialized='table', persist_docs={'relation': true, 'columns': true}) }} select 1 as id, {{ var('step') }} as step",
+    "models/schema.yml": """
+        models:
+          - name: described
+            description: "it's described"
+            config: {contract: {enforced: true}}
+            columns:
+              - {name: id, data_type: integer, description: the key, constraints: [{type: not_null}, {type: check, expression: id > 0}]}
+              - {name: step, data_type: integer}
+          - name: twice
+            columns: [{name: n, data_tests: [not_null]}]
+        """,
+    "snapshots/states.sql": """
+        {% snapshot states %}
+        {{ config(unique_key='id', strategy='check', check_cols='all') }}
+        select id, step from {{ ref('merged') }}
+        {% endsnapshot %}""",
+}  # fmt: skip
+NAMES = (
+    "raw", "appended", "merged", "replaced", "inserted", "parted", "wider", "synced", "last", "dim", "python", "seen", "twice", "described",
+)  # fmt: skip
+
+
+def test_every_materialization_and_strategy_gives_the_rows_that_it_gives_on_delta(
+    make_project: Callable[..., Project],  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    found: dict[str, dict[str, Any]] = {}
+    targets = {
+        "delta": {},
+        "ducklake": {"format": "ducklake"},
+        "together": {"format": "ducklake", "publish": "together", "threads": 1},
+    }
+    for kind, profile in targets.items():
+        lake = tmp_path / kind
+        project = make_project(EVERYTHING, name=f"project_{kind}", root_path=str(lake), **profile)
+        for step in (1, 2):
+            project.run("build", "--vars", f"step: {step}")
+        with duckrun.connect(lake, format=profile.get("format", "delta")) as session:
+            rows = {name: session.sql(f"select * from {name} order by all").collect() for name in NAMES}
+            rows["states"] = session.sql(
+                "select id, step, dbt_valid_to is null as open from states order by all"
+            ).collect()
+            found[kind] = {name: [tuple(row.values()) for row in each] for name, each in rows.items()}
+    assert found["ducklake"] == found["delta"]
+    assert found["together"] == found["delta"]
+    described = "from duckdb_tables() as t join duckdb_columns() as c using (database_name, schema_name, table_name) where t.table_name = 'described'"
+    assert lake_rows(
+        tmp_path / "ducklake", f"select t.comment, column_name, is_nullable, c.comment {described} order by 2"
+    ) == [("it's described", "id", False, "the key"), ("it's described", "step", True, None)]
+    # Two runs, each one snapshot, after that of the lake itself and that of the table of what was applied.
+    assert lake_rows(tmp_path / "together", "select count(*) from lake.snapshots() where author = 'duckrun'") == [(2,)]
 
 
 TOGETHER = {
