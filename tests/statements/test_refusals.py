@@ -8,8 +8,9 @@ from duckrun import InvalidConfig, UnsupportedFeature
 from duckrun.session import Session
 from tests.lake import rows_of
 
+pytestmark = pytest.mark.formats
+
 KEYS = "enforces keys: write by MERGE or INSERT … ON CONFLICT"
-COMMIT = "each statement is one commit"
 
 
 @pytest.mark.parametrize(
@@ -22,10 +23,6 @@ COMMIT = "each statement is one commit"
         ("create table made (id int references orders (id))", "REFERENCES", "relationships test"),
         ("create sequence numbers", "CREATE SEQUENCE", r"uuid\(\).*row_number\(\)"),
         ("create or replace macro f(x) as x + 1", "CREATE MACRO", "TEMP VIEW.*dbt macro"),
-        ("begin transaction", "begin transaction", COMMIT),
-        ("start transaction", "start transaction", COMMIT),
-        ("commit", "COMMIT", COMMIT),
-        ("rollback", "ROLLBACK", COMMIT),
         ("create table made (id int default 3)", "DEFAULT", "not filled is NULL"),
         ("create temp table made (id int default 3)", "with constraints", "docs/sql.md"),
         ("alter table orders add column n int default 3", "ADD COLUMN with DEFAULT", "not filled is NULL"),

@@ -92,6 +92,8 @@ class Checks:
         return found
 
     def _transact(self, statement: Transact) -> None:
+        if not self.lakes.lake.format.transacts and not self.in_transaction:
+            raise unsupported(f"{statement.what} on a lake of format {self.lakes.lake.format.name}")
         if statement.what == "BEGIN":
             refuse_without(self.lakes.lake, self.engine.name)
             if self.in_transaction:
