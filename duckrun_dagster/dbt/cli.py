@@ -36,8 +36,9 @@ from dagster_dbt import DbtCliInvocation, DbtCliResource, DbtProject
 from dagster_dbt.core.dbt_event_iterator import DbtEventIterator
 from pydantic import Field, PrivateAttr
 
-from duckrun.errors import DuckrunError, TableNotFound
-from duckrun.lake.lake import Lake, ViewDefinition
+from duckrun.errors import DuckrunError, InvalidConfig, TableNotFound
+from duckrun.lake.lake import Lake, TableRef, ViewDefinition
+from duckrun.lake.lakes import Lakes
 from duckrun.sql.names import quote_identifier
 from duckrun.values.rows import Commit
 from duckrun.values.snapshot import Snapshot
@@ -48,8 +49,8 @@ from duckrun_dagster.config_values import partition_expr
 from duckrun_dagster.data_version import data_version
 from duckrun_dagster.dbt.lineage import column_lineage
 from duckrun_dagster.partitions.partitions import PartitionSlice
-from duckrun_dagster.resources.profile import lake_of_profile
-from duckrun_dagster.resources.run_worker import share_of_step
+from duckrun_dagster.resources.profile import LakeSettings, lake_of_profile, names_a_catalog
+from duckrun_dagster.resources.run_worker import FOR_SEVERAL, share_of_step
 
 log = logging.getLogger(__name__)
 
@@ -95,6 +96,8 @@ class DuckrunDbtCliResource(DbtCliResource):
 
     def cli(self, args: Sequence[str], *, context: Context | None = None, **kwargs: Any) -> DuckrunDbtCliInvocation:
         """As DbtCliResource.cli: starts dbt, and returns what streams its events."""
+        if context is not None:
+            self._refuse_two_processes(kwargs.get("project_dir"))
         with _environment(self._environment(args, context)):
             started = super().cli(args, context=context, **kwargs)
         return DuckrunDbtCliInvocation(
@@ -103,7 +106,29 @@ class DuckrunDbtCliResource(DbtCliResource):
 
     def lake(self, project_dir: Path | str | None = None) -> Lake:
         """The lake of the profile. Raises InvalidConfig where the profile names none."""
-        return lake_of_profile(project_dir or self.project_dir, self.profile, self.target, self.profiles_dir).lake()
+        return self._settings(project_dir).lake()
+
+    def lakes(self, project_dir: Path | str | None = None) -> Lakes:
+        """The lake of the profile with the others that it names. Raises InvalidConfig where the profile names none."""
+        return self._settings(project_dir).opened()
+
+    def _settings(self, project_dir: Path | str | None) -> LakeSettings:
+        return lake_of_profile(project_dir or self.project_dir, self.profile, self.target, self.profiles_dir)
+
+    def _refuse_two_processes(self, project_dir: Path | str | None) -> None:
+        """Raise InvalidConfig for a step that would start dbt on a lake whose catalog only one process may have open."""
+        if not names_a_catalog(project_dir or self.project_dir, self.profiles_dir):
+            return  # rendering a profile imports dbt's configuration, which takes as long as a third of dbt's start
+        try:
+            lakes = self.lakes(project_dir)
+        except DuckrunError:
+            return  # dbt says what is wrong with its profile
+        lake = next((each for each in lakes if each.for_one_process), None)
+        if lake is not None:
+            raise InvalidConfig(
+                f"Lake {lake.root} has its catalog in a DuckDB file, which one process may have open, and dbt is another process beside this step's; "
+                f"{FOR_SEVERAL}."
+            )
 
     def _environment(self, args: Sequence[str], context: Context | None) -> dict[str, str]:
         # The log that the commits are read from: JSON, complete, and not rolled over to a second file.
@@ -164,57 +189,63 @@ class DuckrunDbtCliInvocation(DbtCliInvocation):
 
     def _with_commits(self, events: Iterator[Any]) -> Iterator[Any]:
         responses = _Responses(self.target_path / "dbt.log", self.process)
-        lake: Lake | None = None
+        lakes: Lakes | None = None
         for event in events:
             if not isinstance(event, Output | AssetMaterialization) or "unique_id" not in event.metadata:
                 yield event
                 continue
             unique_id = str(event.metadata["unique_id"].value)
-            lake = lake or self._lake()
-            added = self._metadata(unique_id, responses.of(unique_id), lake)
+            lakes = lakes or self._lakes()
+            added = self._metadata(unique_id, responses.of(unique_id), lakes)
             yield event.with_metadata({**event.metadata, **added}) if added else event
 
-    def _lake(self) -> Lake | None:
+    def _lakes(self) -> Lakes | None:
         try:
-            return self.resource.lake(self.project_dir)
+            return self.resource.lakes(self.project_dir)
         except DuckrunError as error:
             log.warning("Rows and columns are missing from the events of dbt: %s", error)
             return None
 
-    def _metadata(self, unique_id: str, response: Mapping[str, Any] | None, lake: Lake | None) -> meta.Metadata:
+    def _metadata(self, unique_id: str, response: Mapping[str, Any] | None, lakes: Lakes | None) -> meta.Metadata:
         """What one node did, from its response, and what its table is now, from the table's log."""
         props = self.manifest.get("nodes", {}).get(unique_id, {})
         commit = commit_of(response)
         try:
             if commit is None:
-                return {} if lake is None else self._with_lineage(_view_metadata(lake, props), props, lake)
+                return (
+                    {}
+                    if lakes is None
+                    else self._with_lineage(_view_metadata(_lake_of(props, lakes), props), props, lakes)
+                )
             values = meta.commit_metadata(commit)
-            if lake is not None:
-                ref = lake.at(commit.location, schema=props.get("schema"), name=props.get("alias"))
+            if lakes is not None:
+                lake, ref = _written(commit, props, lakes)
                 snapshot = lake.snapshot(ref, commit.version)
                 values |= meta.table_metadata(snapshot, _descriptions(props, snapshot.schema.names))
+                values |= meta.lake_metadata(lake, snapshot)
                 self._set_data_version(unique_id, data_version(lake, snapshot, commit=commit))
                 self._count_partitions(unique_id, snapshot)
-                values = self._with_lineage(values, props, lake)
+                values = self._with_lineage(values, props, lakes)
             return values
         except DuckrunError as error:
             # dbt has written the table: what only decorates the event may not fail the step.
             log.warning("Metadata of %s is incomplete: %s", unique_id, error)
             return {} if commit is None else meta.commit_metadata(commit)
 
-    def _with_lineage(self, values: meta.Metadata, props: Mapping[str, Any], lake: Lake) -> meta.Metadata:
+    def _with_lineage(self, values: meta.Metadata, props: Mapping[str, Any], lakes: Lakes) -> meta.Metadata:
         schema = values.get("dagster/column_schema")
         if schema is None:
             return values
         own = [column.name for column in schema.columns]
         self._columns[str(props.get("relation_name"))] = own
-        return {**values, **column_lineage(self, props, own, lambda parent: self._columns_of(parent, lake))}
+        return {**values, **column_lineage(self, props, own, lambda parent: self._columns_of(parent, lakes))}
 
-    def _columns_of(self, parent: Mapping[str, Any], lake: Lake) -> list[str]:
+    def _columns_of(self, parent: Mapping[str, Any], lakes: Lakes) -> list[str]:
         """The columns of a parent, looked up once a command; none of one that is not in the lake."""
         relation = str(parent.get("relation_name"))
         if relation not in self._columns:
             name = parent.get("identifier") or parent.get("alias") or parent["name"]
+            lake = _lake_of(parent, lakes)
             ref = lake.resolve(str(parent["schema"]), str(name))
             definition = lake.definition(ref)
             try:
@@ -261,6 +292,23 @@ def commit_of(response: Mapping[str, Any] | None) -> Commit | None:
     if isinstance(memory, Mapping):
         whole["memory"] = {k: int(v) for k, v in memory.items()}
     return Commit.from_dict({"table": "", "mode": "", "engine": "", "writer": "", **whole})
+
+
+def _lake_of(props: Mapping[str, Any], lakes: Lakes) -> Lake:
+    """The lake that a node's database names; the project's own where it names none."""
+    database = str(props.get("database") or "")
+    return lakes.named(database, database) if lakes.is_lake(database) else lakes.own
+
+
+def _written(commit: Commit, props: Mapping[str, Any], lakes: Lakes) -> tuple[Lake, TableRef]:
+    """The table that a node wrote, and its lake."""
+    lake = lakes.own
+    if any(each.format.transacts for each in lakes):
+        found = lakes.at(commit.location)
+        if found.lake.format.transacts:
+            return found.lake, found.ref
+        lake = found.lake
+    return lake, lake.at(commit.location, schema=props.get("schema"), name=props.get("alias"))
 
 
 def _view_metadata(lake: Lake, props: Mapping[str, Any]) -> meta.Metadata:

@@ -15,6 +15,7 @@ from dagster_dbt import DagsterDbtTranslator, DagsterDbtTranslatorSettings, DbtP
 from dagster_dbt.asset_utils import group_from_dbt_resource_props_fallback_to_directory
 
 from duckrun.errors import InvalidConfig
+from duckrun.values.lake_format import DUCKLAKE, FORMATS, FormatName
 from duckrun.values.nearest import did_you_mean
 from duckrun.values.rows import EngineName
 from duckrun_dagster.config import ENGINES
@@ -29,8 +30,8 @@ class DuckrunDbtTranslator(DagsterDbtTranslator):
     """Asset keys are [schema, table], for models, seeds, snapshots and sources, as the IO manager's are.
 
     So a Python asset with key ``["marts", "daily"]`` may be a dbt source, and a dbt model a Python asset's input. A key
-    in the node's own ``meta.dagster.asset_key`` wins. ``engine`` is what models run on that do not say, for the icon in
-    the graph; a model's group is its dbt group, else the first folder it is in.
+    in the node's own ``meta.dagster.asset_key`` wins. ``engine`` is what models run on that do not say, and ``format`` that of the
+    profile's lake, for the icons in the graph; a model's group is its dbt group, else the first folder it is in.
 
     Example::
 
@@ -39,13 +40,21 @@ class DuckrunDbtTranslator(DagsterDbtTranslator):
             yield from dbt.cli(["build"], context=context).stream()
     """
 
+    _format: FormatName = "delta"
     _engine: EngineName = "duckdb"  # a subclass may leave out super().__init__(), as dagster-dbt allows
 
-    def __init__(self, settings: DagsterDbtTranslatorSettings | None = None, *, engine: EngineName = "duckdb") -> None:
+    def __init__(
+        self,
+        settings: DagsterDbtTranslatorSettings | None = None,
+        *,
+        engine: EngineName = "duckdb",
+        format: FormatName = "delta",
+    ) -> None:
         super().__init__(settings)
-        if engine not in ENGINES:
-            raise InvalidConfig(f"DuckrunDbtTranslator: engine is {engine!r}; it takes one of {', '.join(ENGINES)}.")
-        self._engine = engine
+        for word, value, known in (("engine", engine, ENGINES), ("format", format, FORMATS)):
+            if value not in known:
+                raise InvalidConfig(f"DuckrunDbtTranslator: {word} is {value!r}; it takes one of {', '.join(known)}.")
+        self._engine, self._format = engine, format
 
     def get_asset_key(self, dbt_resource_props: Mapping[str, Any]) -> AssetKey:
         """[schema, alias] of a node, [schema, identifier] of a source."""
@@ -78,8 +87,9 @@ class DuckrunDbtTranslator(DagsterDbtTranslator):
         props = self.get_resource_props(manifest, unique_id)
         config = props.get("config", {})
         kinds = {"dbt", config.get("engine") or self._engine}
-        kinds.add("view" if config.get("materialized") == "view" else "deltalake")
-        return spec.replace_attributes(kinds=kinds, metadata={**spec.metadata, "dagster/storage_kind": "deltalake"})
+        stored = "ducklake" if self._format == DUCKLAKE else "deltalake"
+        kinds.add("view" if config.get("materialized") == "view" else stored)
+        return spec.replace_attributes(kinds=kinds, metadata={**spec.metadata, "dagster/storage_kind": stored})
 
 
 def _table(props: Mapping[str, Any]) -> tuple[str, str] | None:

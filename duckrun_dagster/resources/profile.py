@@ -106,6 +106,12 @@ def _place(values: Mapping[str, Any], project: Path, what: str) -> dict[str, Any
     return {"root_path": root, "storage_options": {str(k): str(v) for k, v in options.items()}, "form": form}
 
 
+def names_a_catalog(project_dir: str | os.PathLike[str], profiles_dir: str | os.PathLike[str] | None = None) -> bool:
+    """Whether some lake in the profiles of a dbt project may have a catalog, as far as their text tells."""
+    file = _profiles_dir(Path(project_dir).expanduser().absolute(), profiles_dir) / "profiles.yml"
+    return file.is_file() and "catalog" in file.read_text(encoding="utf-8")
+
+
 def _profiles_dir(project: Path, chosen: str | os.PathLike[str] | None) -> Path:
     """Where dagster-dbt and dbt look: the argument, the environment, the project, the home folder."""
     if chosen is not None:

@@ -19,6 +19,7 @@ from dagster import (
 from dagster._core.definitions.data_version import extract_data_version_from_entry
 
 from duckrun.lake.lake import Lake
+from duckrun.values.lake_format import DUCKLAKE
 from duckrun_dagster import metadata as meta
 from duckrun_dagster.config import TableConfig, parse_table, table_of
 from duckrun_dagster.data_version import LogBackwards, data_version
@@ -37,7 +38,7 @@ def observable_table(
     """A table that no asset of yours writes. Its observation says the rows, the columns and the version; its data version
     is that of the last commit that changed rows, of each partition where it has some.
 
-    ``key`` and ``metadata`` (``schema``, ``table``, ``location``, ``partition_expr``) name the table as an asset's do,
+    ``key`` and ``metadata`` (``schema``, ``table``, ``location``, ``lake``, ``format``, ``partition_expr``) name the table as an asset's do,
     ``resource_key`` the DuckrunResource of its lake; the rest is ``observable_source_asset``'s.
 
     Example::
@@ -45,14 +46,15 @@ def observable_table(
         orders = observable_table(["sales", "orders"], automation_condition=AutomationCondition.on_cron("@hourly"))
     """
     asset_key = AssetKey(key)
-    described = {**(metadata or {}), "dagster/storage_kind": "deltalake"}
+    kind = "ducklake" if (metadata or {}).get("format") == DUCKLAKE else "deltalake"
+    described = {**(metadata or {}), "dagster/storage_kind": kind}
 
     @observable_source_asset(
         key=asset_key,
         partitions_def=partitions_def,
         metadata=described,
         required_resource_keys={resource_key},
-        **{"kinds": {"deltalake"}, **arguments},
+        **{"kinds": {kind}, **arguments},
     )
     def observe(context: OpExecutionContext) -> Any:
         resource: DuckrunResource = getattr(context.resources, resource_key)

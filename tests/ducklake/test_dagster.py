@@ -20,6 +20,7 @@ from duckrun.errors import InvalidConfig
 from duckrun.storage.extensions import extension_path
 from duckrun_dagster import (
     DeltaIOManager,
+    DuckrunDbtCliResource,
     DuckrunResource,
     LakeConfig,
     check_definitions,
@@ -404,6 +405,18 @@ def test_a_catalog_in_a_duckdb_file_is_refused_for_several_processes(tmp_path: P
     with pytest.raises(InvalidConfig, match="SQLite .* or PostgreSQL"):
         check_definitions(definitions([asset_of("fruit", lambda: ROWS)], lake, executor=dg.multiprocess_executor))
     check_definitions(definitions([asset_of("fruit", lambda: ROWS)], lake, executor=dg.in_process_executor))
+
+
+def test_dbt_beside_the_io_manager_is_refused_a_catalog_in_a_duckdb_file(shop: Shop, tmp_path: Path) -> None:
+    (tmp_path / "dbt_project.yml").write_text("name: p\nprofile: p\n")
+    place = "{type: duckrun, root_path: lake, format: ducklake, catalog: 'duckdb:catalog.duckdb'}"
+    (tmp_path / "profiles.yml").write_text(f"p: {{target: dev, outputs: {{dev: {place}}}}}\n")
+
+    @dg.asset
+    def models(context) -> None:
+        DuckrunDbtCliResource(project_dir=str(tmp_path)).cli(["build"], context=context)
+
+    assert "SQLite (sqlite:<file>) or PostgreSQL" in shop.error([models])
 
 
 # -- published together
