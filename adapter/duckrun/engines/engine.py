@@ -81,9 +81,15 @@ class Engine(Protocol):
         """Whether a write can be fenced to the version that it was computed from (``read_version``)."""
 
     def execute(
-        self, spec: RowSpec | TableSpec, source: Any | None, transaction: Transaction
+        self,
+        spec: RowSpec | TableSpec,
+        source: Any | None,
+        transaction: Transaction,
+        driver: Callable[[], Engine] | None = None,
     ) -> Commit | MaintenanceResult:
-        """Carry out one spec as one commit. ``source`` is any value the session accepts, or None."""
+        """Carry out one spec as one commit. ``source`` is any value the session accepts, or None. ``driver`` gives the engine of this process, where
+        that applies what another one's workers wrote.
+        """
 
     # -- a table as a whole: what tables.carry_out() asks for, where rows are needed
 

@@ -67,6 +67,8 @@ class Transaction:
         self.returning: Returning | None = None
         self.mode = "unknown"
         self.engine = "unknown"
+        self.written_for: tuple[str, str] | None = None
+        """The engine that was asked for, and why, where another one carries this out for it."""
 
     def run(
         self, attempt: Callable[[Snapshot | None], Commit], *, mode: str, engine: str, over_files: bool = False
@@ -79,7 +81,7 @@ class Transaction:
         CommitConflict after MAX_ATTEMPTS lost races, StorageError where files lie in a new table's folder. ``over_files`` lets a
         new table be made where files of somebody else's lie.
         """
-        self.mode, self.engine = mode, engine
+        self.mode, self.engine = mode, engine if self.written_for is None else self.written_for[0]
         started = time.perf_counter()
         now = None
         with PeakSampler() as sampler:
@@ -116,6 +118,8 @@ class Transaction:
     def _begin(self, over_files: bool) -> tuple[Snapshot | None, Commit | None]:
         """The newest snapshot, and the commit that this application transaction made before, as replayed."""
         snapshot = self.lake.format.begin(self.ref)
+        if snapshot is None:
+            self.lake.refuse_other_format()
         if snapshot is None and not over_files:
             self.lake.format.refuse_other_files(self.ref)
         if isinstance(self.app, CursorTransaction):
@@ -185,7 +189,8 @@ class Transaction:
         CommitTaken where they may not, upon which the attempt runs again.
         """
         counts = zip(("rows_inserted", "rows_updated", "rows_deleted"), new.rows, strict=True)
-        note = self.note(writer=new.writer, reason=new.reason, files_pruned=new.pruned, **dict(counts))
+        reason = new.reason if self.written_for is None else f"{self.written_for[1]}: {new.reason}"
+        note = self.note(writer=new.writer, reason=reason, files_pruned=new.pruned, **dict(counts))
         at = snapshot
         while True:
             try:
@@ -193,8 +198,8 @@ class Transaction:
                 size = sum(file.size for file in new.adds)
                 files = (len(new.adds), len(new.removes), len(new.marks), new.pruned)
                 if self.lake.format.transacts:  # which files it wrote is the catalog's matter
-                    return self._made(version, new.writer, new.reason, (None, None, None, None), None, new.rows)
-                return self._made(version, new.writer, new.reason, files, size, new.rows)
+                    return self._made(version, new.writer, reason, (None, None, None, None), None, new.rows)
+                return self._made(version, new.writer, reason, files, size, new.rows)
             except CommitTaken:
                 others = self.commits_after(at.version) if at is not None and on_top is not None else []
                 if not others or on_top is None or not on_top(others):

@@ -94,6 +94,8 @@ def instead(
 ) -> Callable[[], Commit] | None:
     """Spark's own statement, where a commit of this library would not keep what the table's features need."""
     form = transaction.lake.format
+    if form.transacts:
+        return None
     if isinstance(spec, CreateSpec) and (snapshot is None or spec.if_exists == "replace"):
         special = form.special_properties(spec.table_properties)
         computed = any(column.computed for column in spec.columns)

@@ -17,7 +17,7 @@ from sqlglot import exp
 from duckrun.engines.engine import Engine
 from duckrun.engines.frame import LazyRows
 from duckrun.engines.spark import alter
-from duckrun.engines.spark.ducklake import reading
+from duckrun.engines.spark.ducklake import reading, writing
 from duckrun.engines.spark.errors import errors_about
 from duckrun.engines.spark.foreign_servers import refuse_what_it_would_get_wrong
 from duckrun.engines.spark.frame import SparkFrame, arrow_schema
@@ -278,9 +278,13 @@ class SparkEngine(Engine):
         return storage.is_local
 
     def execute(
-        self, spec: RowSpec | TableSpec, source: Any | None, transaction: Transaction
+        self,
+        spec: RowSpec | TableSpec,
+        source: Any | None,
+        transaction: Transaction,
+        driver: Callable[[], Engine] | None = None,
     ) -> Commit | MaintenanceResult:
-        """Carry out one spec as one commit of Spark's.
+        """Carry out one spec as one commit of Spark's; of a DuckLake table ``driver`` commits what Spark's workers wrote.
 
         Raises SchemaMismatch, RowsOutsidePartition, DuplicateSourceKeys, UnsupportedFeature, CommitConflict,
         TableNotFound; the table is then as it was.
@@ -293,20 +297,24 @@ class SparkEngine(Engine):
         spec = transaction.lake.format.with_properties(spec, transaction.ref)
         if isinstance(spec, TableSpec):
             return carry_out(self, spec, transaction)
-        fenced = spec.read_version is not None
+        fenced = spec.read_version is not None and not transaction.lake.format.transacts
         if fenced and not self.can_fence(transaction.lake.storage):
             raise UnsupportedFeature(
                 f"{spec.mode} on table {transaction.ref}: a write fenced to the version that was read needs a commit at "
                 f"a given version, which Spark does not have on {transaction.lake.storage.kind}. Run this with engine: duckdb."
             )
         check_workers_see(self.spark, transaction.lake.storage)
-        refuse_what_it_would_get_wrong(self.spark, spec, str(transaction.ref), transaction.lake.exists(transaction.ref))
+        if not transaction.lake.format.transacts:
+            exists = transaction.lake.exists(transaction.ref)
+            refuse_what_it_would_get_wrong(self.spark, spec, str(transaction.ref), exists)
         try:
             frame = None if source is None else self._native(source)
         except SchemaMismatch as error:
             raise SchemaMismatch(f"{spec.mode} on table {transaction.ref}: {error}. Nothing was written.") from error
         if frame is None and not isinstance(spec, DeleteSpec | UpdateSpec):
             raise InvalidConfig(f"{spec.mode} on table {transaction.ref} was given no rows.")
+        if transaction.lake.format.transacts:
+            return writing.execute(self, spec, frame, transaction, driver)
         return transaction.run(
             lambda snapshot: Attempt(self, spec, frame, transaction, snapshot).run(), mode=spec.mode, engine=self.name
         )

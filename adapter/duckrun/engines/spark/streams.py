@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from duckrun.engines.spark.engine import SparkEngine
 from duckrun.engines.spark.errors import errors_about
-from duckrun.errors import InvalidConfig, StorageError
+from duckrun.errors import InvalidConfig, StorageError, UnsupportedFeature
 from duckrun.lake.lake import Lake
 from duckrun.lake.lakes import Lakes
 from duckrun.run.transaction import Transaction
+from duckrun.values.lake_format import DUCKLAKE
 from duckrun.values.options import known_option
 from duckrun.values.rows import AppTransaction, Commit, DeleteInsertSpec, EngineName, MergeSpec, WriteSpec
 from duckrun.values.snapshot import Snapshot, TableRef
@@ -84,7 +85,14 @@ def stream_table(
         )
     given = {known_option(key, _OPTIONS, f"A stream from table {source}"): v for key, v in (options or {}).items()}
     engine: SparkEngine = session.engine_of("spark")
-    into, origin = session.ref(target), session.snapshot(source).ref
+    into, origin = session.ref(target), session.ref(source)
+    for ref in (origin, into):
+        if ref.format == DUCKLAKE:
+            raise UnsupportedFeature(
+                f"A stream from {origin} into {into}: table {ref} is a DuckLake table, whose log Spark does not follow. Carry over what is new by a change query "
+                "(Table.changes(), apply_changes()), or an incremental asset."
+            )
+    origin = session.snapshot(source).ref
     lake = session.lakes.of(into)
     lake.ensure_writable(into)
     folder = _checkpoint_folder(lake, into.location, checkpoint or f"{origin.schema}.{origin.name}")

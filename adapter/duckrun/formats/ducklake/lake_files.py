@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from duckrun.errors import UnsupportedFeature
 from duckrun.formats.ducklake.catalog import Catalog
+from duckrun.formats.ducklake.folders import folder_sql
 from duckrun.sql.names import quote_identifier, quote_literal
 from duckrun.values.snapshot import Snapshot
 
@@ -192,7 +193,7 @@ class _Reading:
     def _files(
         self, columns: Sequence[LakeColumn], mappings: Mapping[int, Mapping[int, NamedColumn]]
     ) -> tuple[LakeFile, ...]:
-        folder = self._folder()
+        folder = self._ask(folder_sql(self.catalog, self.state.id, self.state.epoch))[0][0]
         deletes = self._deletes(folder)
         deleted = self._deleted()
         rows = self._ask(
@@ -214,18 +215,17 @@ class _Reading:
                 if (names is not None and column.id not in names)
                 or (names is None and has is not None and column.id not in has)
             }
-            stored = tuple(
-                (column.id, has[column.id])
-                for column in columns
-                if has is not None and names is None and has.get(column.id) not in (None, column.type)
-            )
+            stored: tuple[tuple[int, str], ...] = ()
+            if has is not None and any(column.type == "uint64" for column in columns):
+                kinds = [(column, has.get(column.id)) for column in columns]
+                stored = tuple((column.id, kind) for column, kind in kinds if kind is not None and kind != column.type)
             files.append(
                 LakeFile(
                     paths[number],
                     mapping,
                     partial is not None and partial > self.version,
                     frozenset(absent),
-                    stored if any(column.type == "uint64" for column in columns) else (),
+                    stored,
                     tuple(deletes[number]),
                     tuple(deleted[number]),
                 )
@@ -240,16 +240,6 @@ class _Reading:
         return (column.default is not None and column.begun > began) or (
             column.type == "uint64" and column.typed > began
         )
-
-    def _folder(self) -> str:
-        found = self._ask(
-            f"SELECT t.path, t.path_is_relative, s.path, s.path_is_relative FROM {self._meta('ducklake_table')} AS t "
-            f"JOIN {self._meta('ducklake_schema')} AS s USING (schema_id) WHERE t.table_id = {self.state.id} ORDER BY t.begin_snapshot DESC"
-        )
-        table, of_schema, schema, of_lake = found[0]
-        if not of_schema:
-            return str(table)
-        return f"{self.catalog.data_path if of_lake else ''}{schema}{table}"
 
     def _deletes(self, folder: str) -> dict[int, list[DeleteFile]]:
         rows = self._ask(

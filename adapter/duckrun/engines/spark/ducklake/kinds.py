@@ -42,18 +42,6 @@ _KINDS = {
     "variant": "variant",
 }
 """DuckLake's type -> the Spark type that holds each of its values, as it lies in a file."""
-_SAME = frozenset(_KINDS) - {
-    "uint8",
-    "uint16",
-    "uint32",
-    "uint64",
-    "json",
-    "uuid",
-    "variant",
-    "timestamp_s",
-    "timestamp_ms",
-}
-"""The types that Spark writes into a file as DuckLake wants them there."""
 
 
 def is_read(column: LakeColumn) -> bool:
@@ -61,11 +49,6 @@ def is_read(column: LakeColumn) -> bool:
     if column.inner:
         return all(is_read(each) for each in column.inner)
     return column.type in _KINDS or column.type.startswith("decimal")
-
-
-def is_written(type_name: str) -> bool:
-    """True for a DuckLake type, without parts, whose values Spark's workers write as DuckLake wants them."""
-    return type_name in _SAME or type_name.startswith("decimal")
 
 
 def refuse(column: LakeColumn, table: str) -> None:

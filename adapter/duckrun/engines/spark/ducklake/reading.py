@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from duckrun.engines.spark.ducklake.files import NO_VALUES
 from duckrun.engines.spark.ducklake.kinds import FIELD_ID, as_shown, is_read, kind_in_file, refuse, simple
 from duckrun.engines.spark.foreign_servers import other_implementation
 from duckrun.engines.spark.sql import quote
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 BY_FIELD_ID = "spark.sql.parquet.fieldId.read.enabled"
 _PATTERN = re.compile(r"([*?{}\[\]\\])")
 _SCHEME = re.compile(r"^[A-Za-z0-9]+:/+")
-NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 _FILE, _ROW, _SNAPSHOT = "__duckrun_file", "__duckrun_row", "__duckrun_snapshot"
 
 
@@ -210,4 +210,4 @@ def in_path(name: str) -> Column:
 
     found = F.regexp_extract(path_of_row(), f"^.*/{re.escape(name)}=([^/]*)/", 1)
     decoded = F.url_decode(F.replace(found, F.lit("+"), F.lit("%2B")))
-    return F.when(found != F.lit(NO_PARTITION), decoded)
+    return F.when(~F.upper(found).isin(*NO_VALUES), decoded)
