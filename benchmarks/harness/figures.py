@@ -11,8 +11,8 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Figure:
-    """One turn: seconds by label, peak bytes, rows compared (None: not in this round), and how busy the machine's processors
-    were with other work just before it, in percent.
+    """One turn: seconds by label, peak bytes, rows compared (None: not in this round), how busy the machine's processors were
+    with other work just before it, in percent, and the bytes that were read (None: not counted).
     """
 
     job: str
@@ -23,10 +23,11 @@ class Figure:
     peak: int
     rows: int | None
     busy: float
+    read: int | None = None
 
 
-PEAK = "peak"
-"""As a label: resident memory in bytes instead of seconds."""
+PEAK, READ = "peak", "read"
+"""As labels: resident memory, and what was read, in bytes instead of seconds."""
 
 
 class Figures:
@@ -50,9 +51,10 @@ class Figures:
         return self._of.get((job, side, scale), [])
 
     def median(self, job: str, side: str, scale: float | None, label: str) -> float | None:
-        """Seconds of a label, or bytes for `PEAK`; None if it was not measured."""
-        turns = self.turns(job, side, scale)
-        found = [each.peak if label == PEAK else each.laps.get(label) for each in turns]
+        """Seconds of a label, or bytes for `PEAK` and `READ`; None if it was not measured."""
+        bytes_of = {PEAK: lambda turn: turn.peak, READ: lambda turn: turn.read}
+        value = bytes_of.get(label, lambda turn: turn.laps.get(label))
+        found = [value(each) for each in self.turns(job, side, scale)]
         known = [each for each in found if each is not None]
         return statistics.median(known) if known else None
 

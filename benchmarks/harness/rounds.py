@@ -89,7 +89,7 @@ def _turn(plan: Plan, job: Job, side: str, data: Data, number: int, checker: Che
                 raise Trouble(f"{job.name}, {side}, scale {data.scale:g}: {e}") from None
         laps = {label: statistics.median(each) for label, each in said["laps"].items()}
         scale = data.scale if job.scaled else None
-        return Figure(job.name, side, scale, number, laps, said["peak"], rows, busy)
+        return Figure(job.name, side, scale, number, laps, said["peak"], rows, busy, said["read"])
     finally:
         shutil.rmtree(lake, ignore_errors=True)
 

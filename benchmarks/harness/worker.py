@@ -1,6 +1,7 @@
 """One side's turn, in the process that is measured: ``python -m benchmarks.harness.worker JOB SIDE DATA SCALE SIZE LAKE``.
 
-The last line that it prints is JSON: ``laps`` (seconds by label), ``peak`` (bytes) and ``results`` (SQL by name).
+The last line that it prints is JSON: ``laps`` (seconds by label), ``peak`` (bytes), ``read`` (bytes, or null where no side counts
+them) and ``results`` (SQL by name).
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ def main() -> None:
 
     run = Run(Data(Path(folder), float(scale), float(size)), Path(lake))
     results = JOBS[job].sides[side](run)
-    print("\n" + json.dumps({"laps": run.clock.laps, "peak": peak(), "results": dict(results)}), flush=True)
+    said = {"laps": run.clock.laps, "peak": peak(), "read": run.clock.read, "results": dict(results)}
+    print("\n" + json.dumps(said), flush=True)
 
 
 if __name__ == "__main__":

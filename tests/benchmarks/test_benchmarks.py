@@ -13,7 +13,7 @@ from benchmarks.__main__ import main
 from benchmarks.harness.case import Data, Job, Relations
 from benchmarks.harness.check import Checker, Differs
 from benchmarks.harness.duck import delta, plain
-from benchmarks.harness.figures import PEAK, Figure, Figures, keep
+from benchmarks.harness.figures import PEAK, READ, Figure, Figures, keep
 from benchmarks.harness.rounds import Plan, Trouble, run
 from benchmarks.jobs import JOBS
 from benchmarks.report import page, plots
@@ -89,6 +89,7 @@ def test_figures_are_medians_and_a_new_run_takes_the_place_of_the_old(tmp_path):
     assert figures.median("write", "duckrun", 1, "run") == 2.0
     assert figures.median("write", "duckrun", 1, PEAK) == 200_000_000
     assert figures.median("write", "deltalake", 1, "run") is None
+    assert figures.median("write", "duckrun", 1, READ) is None  # a turn that counts no bytes
 
 
 def test_goals_are_ratios_of_the_sides_they_name():
@@ -105,6 +106,9 @@ def test_goals_are_ratios_of_the_sides_they_name():
     assert faster.measured(figures) == [(1, 1.5), (5, 1.25)]
     assert [faster.met(ratio) for _, ratio in faster.measured(figures)] == [True, False]
     assert steady.measured(figures) == [(5, 2.0)]
+    grows = Goal("grows", "write", "duckrun", "duckrun", "at most", 1.5, growth=True)
+    assert grows.measured(figures) == [(5, 2.0)]
+    assert grows.measured(Figures([figure("duckrun", 2.0), figure("duckrun", 1.0, scale=5)])) == [(5, 0.5)]
     assert steady.measured(Figures([figure("duckrun", 2.0)])) == []
 
 

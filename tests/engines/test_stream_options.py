@@ -24,6 +24,17 @@ FED = [
     ("sarah", "kiwi", "update_postimage", 3),
     ("sarah", "orange", "update_preimage", 3),
 ]
+# Rows come again with their files, and none goes: DuckDB has put the three rows into one file, Spark into two.
+CARRIED = {
+    "duckdb": [
+        ("jack", "apple"), *[("jack", "banana")] * 3, *[("john", "pineapple")] * 2, ("lena", "fig"), ("sarah", "kiwi"),
+        *[("sarah", "orange")] * 3,
+    ],
+    "spark": [
+        ("jack", "apple"), ("jack", "banana"), ("john", "pineapple"), ("lena", "fig"), ("sarah", "kiwi"), *[("sarah", "orange")] * 2,
+    ],
+}  # fmt: skip
+MIDDLE = {"duckdb": NOW, "spark": [("lena", "fig"), ("sarah", "kiwi")]}
 
 
 def filled(session: Session, vectors: str, steps: int = 3) -> None:
@@ -61,10 +72,8 @@ def test_the_seven_outputs(tmp_path: Path, spark: Any, writer: str, vectors: str
         assert (
             given("skipped", startingVersion=0, skipChangeCommits=True) == BEGUN
         )  # lena, whom a MERGE inserted, is missing
-        carried = given("carried", startingVersion=0, ignoreChanges=True)  # rows come again, and none goes
-        assert set(carried) == {*BEGUN, *NOW} and len(carried) > len({*carried})
-        middle = given("middle", startingVersion=3, ignoreChanges=True)
-        assert {("sarah", "kiwi"), ("lena", "fig")} <= set(middle) and ("jack", "apple") not in middle
+        assert given("carried", startingVersion=0, ignoreChanges=True) == CARRIED[writer]
+        assert given("middle", startingVersion=3, ignoreChanges=True) == MIDDLE[writer]
 
 
 @pytest.mark.spark

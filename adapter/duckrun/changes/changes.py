@@ -462,6 +462,7 @@ class Changes:
             predicate=predicate,
             commit_version=self._spec.commit_version,
             times=times,
+            from_nothing=self._reader is None and self._whole and self.from_version == -1,
         )
         query: Callable[[str], str] = partial(answer, question)
         return engine.weighed(read, query)

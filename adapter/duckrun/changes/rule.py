@@ -44,6 +44,8 @@ class Question:
     predicate: str | None = None
     commit_version: bool = False
     times: Mapping[int, int | None] | None = None
+    from_nothing: bool = False
+    """Whether the range begins before the first version: each row came, and there is none to compare it with."""
 
     @property
     def by_step(self) -> bool:
@@ -75,6 +77,8 @@ class _Answer:
         asked = self._asked
         if asked.fed is not None:
             return self._as_they_are(quote_identifier(asked.fed))
+        if asked.from_nothing:
+            return self._all()
         ctes = [f"changed AS ({self._difference()})"]
         if asked.commit_version:
             ctes = [f"stepped AS ({self._difference()})", f"changed AS ({self._summed()})"]
@@ -97,6 +101,22 @@ class _Answer:
         kind = f"coalesce({fed}, CASE WHEN {quote_identifier(self._asked.weight)} > 0 THEN 'insert' ELSE 'delete' END)"
         columns = [*(f"{name} AS {name}" for name in self._names), f"{kind} AS {CHANGE_TYPE}"]
         return self._in_versions(columns, self._rows, "true", None)
+
+    def _all(self) -> str:
+        """Every row, as an insert. Of its keys alone it is asked whether they are those of several."""
+        asked = self._asked
+        where = "" if asked.predicate is None else f" WHERE ({asked.predicate})"
+        told = "" if asked.kind == "append_only" else f", 'insert' AS {CHANGE_TYPE}"
+        if not self._keys or self._hidden:  # row ids are unique
+            return f"SELECT {', '.join(self._names)}{told} FROM {self._rows}{where}"
+        keys = ", ".join(self._keys)
+        counted = f"SELECT {keys}, count(*) AS {self._plus}, 0 AS {self._minus} FROM {self._rows}{where} GROUP BY {keys} HAVING count(*) > 1"
+        kept = f"(SELECT {', '.join(self._names)} FROM {self._rows}{where}) AS kept"
+        columns = ", ".join(f"kept.{name} AS {name}" for name in self._names)
+        return (
+            f"WITH compared AS ({counted}), repeated AS ({self._repeated()}) "
+            f"SELECT {columns}{told} FROM {kept} CROSS JOIN repeated WHERE {self._checked()}"
+        )
 
     # -- the multiset difference
 
@@ -164,6 +184,17 @@ class _Answer:
             f"(SELECT string_agg(shown, '; ') FROM ({shown}) AS few) AS shown"
         )
 
+    def _checked(self) -> str:
+        """A condition that fails where keys are those of several rows. Of one row, and beside each: so that none comes out before."""
+        asked = self._asked
+        key = ", ".join(asked.identity)
+        before = quote_literal(
+            f"changes of table {asked.table}: the key ({key}) is not unique among the rows that changed: "
+        )
+        after = quote_literal(" keys are those of several rows, such as ")
+        message = f"{before} || CAST(repeated.keys AS VARCHAR) || {after} || repeated.shown || '. Name a key that is, or none.'"
+        return f"CASE WHEN repeated.keys > 0 THEN {raising(InvalidConfig, message)} ELSE 'true' END = 'true'"
+
     def _by_identity(self) -> str:
         asked, plus, minus, side = self._asked, self._plus, self._minus, self._side
         values = {name: f"compared.{name}" for name in self._keys}
@@ -172,14 +203,7 @@ class _Answer:
             for i, name in enumerate(self._compared)
         }
         columns = [f"{values[name]} AS {name}" for name in self._names]
-        key = ", ".join(asked.identity)
-        before = quote_literal(
-            f"changes of table {asked.table}: the key ({key}) is not unique among the rows that changed: "
-        )
-        after = quote_literal(" keys are those of several rows, such as ")
-        message = f"{before} || CAST(repeated.keys AS VARCHAR) || {after} || repeated.shown || '. Name a key that is, or none.'"
-        # Of one row, and beside each: so that no row comes out before the check.
-        checked = f"CASE WHEN repeated.keys > 0 THEN {raising(InvalidConfig, message)} ELSE 'true' END = 'true'"
+        checked = self._checked()
         pair = f"{plus} > 0 AND {minus} > 0"
         source = f"compared CROSS JOIN repeated CROSS JOIN (VALUES (0), (1)) AS sides({side})"
         if asked.kind in ("min_delta", "full_delta"):
