@@ -11,6 +11,7 @@ from sqlglot import exp
 
 from duckrun.change_set import ChangeSet
 from duckrun.changes.changes import ChangeSpec, with_row_ids
+from duckrun.changes.own import OwnQuery, own_rows
 from duckrun.clones import clone_spec
 from duckrun.display.history_plot import CHANGE_TYPES, VersionSize, plot
 from duckrun.display.notebook import facts_html
@@ -23,7 +24,7 @@ from duckrun.schemas import columns_in, columns_of
 from duckrun.statements.run import change
 from duckrun.statements.values import Delete, Update
 from duckrun.table_builder import DeltaTableBuilder
-from duckrun.values.changes import ChangeKind
+from duckrun.values.changes import ChangeKind, OwnFunction
 from duckrun.values.options import given, names_in
 from duckrun.values.rows import Commit, ReadSpec, counted_rows
 from duckrun.values.snapshot import Snapshot, TableRef
@@ -209,6 +210,34 @@ class Table:
             commit_version,
         )
         return ChangeSet(self.session, self.ref, spec)
+
+    def table_changes(self, start: int | str, end: int | str | None = None) -> Frame:
+        """What the format itself says changed from a version, or a time, to another one (None: the newest), both included: lazy.
+
+        Of a DuckLake table as DuckLake gives it, with ``snapshot_id``, ``rowid`` and ``change_type``: every row of a file that was written anew
+        stands there as updated. Of a Delta table its change feed. changes() are exact for both.
+        """
+        return self._own("table_changes", start, end)
+
+    def table_insertions(self, start: int | str, end: int | str | None = None) -> Frame:
+        """The rows that came to a DuckLake table, as DuckLake gives them: lazy. Raises UnsupportedFeature for a Delta table."""
+        return self._own("table_insertions", start, end)
+
+    def table_deletions(self, start: int | str, end: int | str | None = None) -> Frame:
+        """The rows that left a DuckLake table, as DuckLake gives them: lazy. Raises UnsupportedFeature for a Delta table."""
+        return self._own("table_deletions", start, end)
+
+    def _own(self, function: OwnFunction, start: int | str, end: int | str | None) -> Frame:
+        given(start, (int, str), "start", f"{function}()")
+        if end is not None:
+            given(end, (int, str), "end", f"{function}()")
+        lake = self.session.lakes.of(self.ref)
+        self.session.engine.reach(lake)
+        if lake.format.state_reader is None and function == "table_changes":
+            timed = isinstance(start, str)
+            spec = ChangeSpec("feed", None, end, start) if timed else ChangeSpec("feed", int(start) - 1, end)  # type: ignore[arg-type]
+            return ChangeSet(self.session, self.ref, spec)
+        return self.session.own(own_rows(lake.format, self.ref, OwnQuery(function, start, end), self.session.engine))
 
     def history(self, limit: int | None = None) -> list[dict[str, Any]]:
         """The commits, newest first: version, timestamp (ms since 1970), operation, operationParameters, ..."""

@@ -59,7 +59,20 @@ class Past:
     log: list[str] = field(default_factory=list)
 
     def take(self) -> None:
-        """Read what is there now; snapshots that a step made before its last one are read as they are then."""
+        """Read what is there now; snapshots that a step made before its last one are read as they are then.
+
+        A merge of files gives rows of updates other ids, at older snapshots too (DuckLake takes the ids of files that lie side by side for
+        those of their rows), so that all are read again after one: no value may differ, and which rows are the same is what DuckLake says now.
+        """
+        before = {}
+        if self.log and self.log[-1].startswith("compact"):
+            before, self.rows = self.rows, {}
+        self._take()
+        for at, rows in before.items():
+            then, now = (sorted(repr(sorted(row.items())) for _, row in each) for each in (rows, self.rows[at]))
+            assert then == now, f"version {at} reads other rows after a compaction"
+
+    def _take(self) -> None:
         with plain(self.lake) as (connection, meta):
             newest = connection.execute(f"SELECT max(snapshot_id) FROM {meta}.ducklake_snapshot").fetchone()[0]
             for at in range(max(self.rows, default=-1) + 1, newest + 1):
@@ -70,7 +83,8 @@ class Past:
                 if not found:
                     self.columns[at], self.rows[at] = [], []
                     continue
-                [(table, self.name)] = found
+                [(table, name)] = found
+                self.name = name if at == newest else self.name
                 listed = connection.execute(
                     f"SELECT column_id, column_name, initial_default, column_type, parent_column FROM {meta}.ducklake_column "
                     f"WHERE table_id = {table} AND {there} ORDER BY column_order"
@@ -81,7 +95,7 @@ class Past:
 
                 self.columns[at] = below(None)
                 version = "" if at == newest else f" AT (VERSION => {at})"
-                rows = connection.execute(f'SELECT rowid AS __row, * FROM lake."{self.name}"{version}').to_arrow_table()
+                rows = connection.execute(f'SELECT rowid AS __row, * FROM lake."{name}"{version}').to_arrow_table()
                 self.rows[at] = [
                     (row.pop("__row"), {c.number: _by_id(row[c.name], c) for c in self.columns[at]})
                     for row in rows.to_pylist()

@@ -77,6 +77,11 @@ class Changes:
             raise InvalidConfig(
                 f"changes of table {ref}: unknown kind {spec.kind!r}; the kinds are {', '.join(KINDS)}."
             )
+        if self._reader is not None and spec.kind == "feed":
+            raise UnsupportedFeature(
+                f"table {ref} is a DuckLake table, which has no change feed of Delta's: changes() answers, and table_changes() says what DuckLake "
+                "itself has."
+            )
         if spec.commit_version and spec.kind not in ("append_only", "upsert"):
             raise InvalidConfig(
                 f"changes of table {ref}: commit_version is for append_only and upsert; min_delta has no versions, and full_delta always has."
@@ -418,7 +423,8 @@ class Changes:
             if f.name in self._read_columns
         ]
         steps: Sequence[Step] = () if self._reader is not None else self.steps
-        times = {each.number: each.timestamp for each in (*steps, *self._between)}
+        times = {step.number: step.timestamp for step in steps}
+        times |= {step.number: step.timestamp for step in self._between}
         taken = [*self.to.schema.names, *(f.name for f in stored)]
         weight, step = (fresh_name(f"__duckrun_{name}", taken) for name in ("weight", "step"))
         row_id = fresh_name("__duckrun_row_id", taken) if self.identity == "row_id" else None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from duckrun.errors import InvalidConfig
-from duckrun.values.changes import Between, CommitChange, StateRows
+from duckrun.values.changes import Between, CommitChange, OwnFunction, StateRows
 from duckrun.values.cursors import Counter
 from duckrun.values.rows import (
     AppTransaction,
@@ -259,6 +259,9 @@ class StateReader(Protocol):
     def at_time(self, ref: TableRef, timestamp: str) -> int:
         """The newest version of the lake at or before a time (ISO 8601), whether it has the table or not."""
 
+    def since_time(self, ref: TableRef, timestamp: str) -> int:
+        """The first version of the lake that is no older than a time (ISO 8601)."""
+
     def refuse_unreadable(self, ref: TableRef, after: int, to: int, *, each: bool) -> None:
         """Raise VersionNotReadable, with the oldest beginning that works, where a version that a range needs is gone: its ends, or
         ``each`` one in it.
@@ -283,6 +286,12 @@ class StateReader(Protocol):
         """The rows as DuckDB's SQL behind FROM, with how often each counts, in which step, and if asked its id and the version that wrote it;
         None where there is nothing to read.
         """
+
+    def own_sql(self, function: OwnFunction, to: Snapshot, first: int, last: int) -> str:
+        """What the format itself says changed in a table, both versions included, as DuckDB's SQL behind FROM."""
+
+    def snapshots_sql(self) -> str:
+        """The snapshots of the lake, as DuckDB's SQL behind FROM."""
 
 
 # -- the seam

@@ -2,33 +2,43 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from sqlglot import exp
 
 from duckrun.changes.changes import ChangeSpec
+from duckrun.changes.own import OwnQuery
 from duckrun.errors import InvalidConfig
+from duckrun.values.changes import OwnFunction
 
 _ARGUMENTS = {
     "changes": ("kind", "from_version", "to_version"),
     "table_changes": ("start", "end"),
+    "table_insertions": ("start", "end"),
+    "table_deletions": ("start", "end"),
 }
 _OPTIONS = {
     "changes": ("from_timestamp", "key", "columns", "predicate", "commit_version"),
     "table_changes": (),
+    "table_insertions": (),
+    "table_deletions": (),
 }
 _EXAMPLE = {
     "changes": "changes('sales.orders', 'upsert', from_version => 3, key => ['id'])",
     "table_changes": "table_changes('sales.orders', 3, 5)",
+    "table_insertions": "table_insertions('sales.orders', 3, 5)",
+    "table_deletions": "table_deletions('sales.orders', 3, 5)",
 }
 
 
-def change_query(table: exp.Table) -> tuple[list[str], ChangeSpec] | None:
+def change_query(table: exp.Table) -> tuple[list[str], ChangeSpec | OwnQuery] | None:
     """The parts of the table's name, and what is asked; None for another function. Raises InvalidConfig for arguments that it does
-    not take.
+    not take. ``table_changes`` is of a Delta table the change feed, and of a DuckLake table what own_query() makes of it.
     """
     call = table.this
     function = call.name.lower() if isinstance(call, exp.Anonymous) else ""
+    if function == "snapshots" and len(call.expressions) < 2 and all(map(_is_text, call.expressions)):
+        return [each.name for each in call.expressions], OwnQuery("snapshots")
     if function not in _ARGUMENTS or not call.expressions or not _is_text(call.expressions[0]):
         return None
     given: dict[str, Any] = {}
@@ -45,9 +55,11 @@ def change_query(table: exp.Table) -> tuple[list[str], ChangeSpec] | None:
             raise _refused(function, f"is given {name} twice")
         given[name] = _value(function, name, value)
     parts = [part.name for part in exp.to_table(call.expressions[0].name, dialect="duckdb").parts]
-    if function == "table_changes":
+    if function.startswith("table_"):
         if "start" not in given:
             raise _refused(function, "needs the first version")
+        if function in ("table_insertions", "table_deletions"):
+            return parts, OwnQuery(cast(OwnFunction, function), given["start"], given.get("end"))
         first = given["start"]
         if isinstance(first, str):
             return parts, ChangeSpec("feed", from_timestamp=first, to_version=given.get("end"))
@@ -59,6 +71,12 @@ def change_query(table: exp.Table) -> tuple[list[str], ChangeSpec] | None:
             given[name] = (given[name],)
     given.setdefault("key", ())
     return parts, ChangeSpec(**given)
+
+
+def own_query(spec: ChangeSpec) -> OwnQuery:
+    """``table_changes`` as DuckLake has it, of what change_query() read."""
+    first = spec.from_timestamp if spec.from_version is None else spec.from_version + 1
+    return OwnQuery("table_changes", first, spec.to_version)
 
 
 def _is_text(value: exp.Expr) -> bool:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
-from duckrun.changes.changes import Changes
+from duckrun.changes.changes import Changes, ChangeSpec
+from duckrun.changes.own import OwnQuery, own_rows
 from duckrun.engines.frame import LazyRows
 from duckrun.errors import InvalidConfig
 from duckrun.lake.lakes import OWN_CATALOGS
@@ -18,7 +19,7 @@ from duckrun.run.pins import Read, Reads, together
 from duckrun.sql.dialects import text_in
 from duckrun.sql.names import parse_query, replace_tables
 from duckrun.statements import information
-from duckrun.statements.change_queries import change_query
+from duckrun.statements.change_queries import change_query, own_query
 from duckrun.statements.information import is_information
 from duckrun.values.snapshot import Snapshot, TableRef
 
@@ -94,9 +95,20 @@ class Reading:
         if asked is None:
             return None
         name, spec = asked
+        if isinstance(spec, OwnQuery) and spec.function == "snapshots":
+            lake = self.lakes.named(name[0], f"snapshots('{name[0]}')") if name else self.lakes.lake
+            self.engine.reach(lake)
+            return self.engine.inlined(own_rows(lake.format, lake.schema_ref(lake.default_schema), spec, self.engine))
         found = locate(self.lakes, tuple(name))
         if found.view is not None:
             raise InvalidConfig(f"{found.ref} is a view, which has no changes of its own; ask the tables under it.")
+        own = self.lakes.of(found.ref)
+        if isinstance(spec, ChangeSpec) and spec.kind == "feed" and own.format.state_reader is not None:
+            spec = own_query(spec)
+        if isinstance(spec, OwnQuery):
+            self.note(self.snapshot(found.ref))
+            self.engine.reach(own)
+            return self.engine.inlined(own_rows(own.format, found.ref, spec, self.engine))
         newest = None
         if spec.to_version is None:
             newest = self.snapshot(found.ref)

@@ -18,6 +18,9 @@ ChangeKind = Literal["append_only", "upsert", "min_delta", "full_delta", "feed"]
 """The four change queries, and the rows of the change feed as they are."""
 KINDS: tuple[ChangeKind, ...] = ("append_only", "upsert", "min_delta", "full_delta", "feed")
 
+OwnFunction = Literal["table_changes", "table_insertions", "table_deletions"]
+"""DuckLake's own functions over the changes of a table."""
+
 Identity = Literal["key", "row_id", "none"]
 """By what a row is known to be the same one: the key that the caller names, its row id, or nothing."""
 

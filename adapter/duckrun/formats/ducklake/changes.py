@@ -282,7 +282,8 @@ class _Plan:
 def _placed(wanted: Iterable[_Wanted]) -> Iterator[tuple[int, list[FileRows]]]:
     """The rows to read by the place at which each is read: as few places as there can be."""
     rest = sorted(wanted, key=lambda each: each.high)
-    place, rows = -1, []
+    place = -1
+    rows: list[FileRows] = []
     for each in rest:
         if each.low > place or not rows:
             if rows:

@@ -5,7 +5,7 @@ Source: the DuckLake specification 1.0, ducklake_column.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -26,6 +26,8 @@ class Column:
     kind: str
     default: str | None
     fields: tuple[Column, ...]
+    narrow: bool = False
+    """Whether the column, or a field of it, has a wider type by now."""
 
     @property
     def shape(self) -> tuple[Any, ...]:
@@ -51,13 +53,19 @@ class Columns:
     def at(self, snapshot: int) -> tuple[Column, ...]:
         """The columns at a snapshot, in their order."""
         there = [row for row in self._rows if row[5] <= snapshot and (row[6] is None or row[6] > snapshot)]
+        later = {(row[0], row[2]) for row in self._rows if row[5] > snapshot}
 
-        def below(parent: int | None) -> tuple[Column, ...]:
-            return tuple(
-                Column(int(row[0]), row[1], row[2], row[3], below(row[0])) for row in there if row[4] == parent
-            )
+        def widened(number: int, kind: str) -> bool:
+            return any(other == number and another != kind for other, another in later)
 
-        return below(None)
+        def below(parent: int | None) -> Iterator[Column]:
+            for number, name, kind, default, above, *_ in there:
+                if above == parent:
+                    fields = tuple(below(number))
+                    narrow = widened(number, kind) or any(each.narrow for each in fields)
+                    yield Column(int(number), name, kind, default, fields, narrow)
+
+        return tuple(below(None))
 
     def converted(self, snapshot: int, to: Snapshot, names: Sequence[str]) -> Mapping[str, str]:
         """Columns of ``to`` as SQL over those that the table has at another snapshot."""
@@ -71,7 +79,10 @@ class Columns:
 def _value(old: Column | None, new: Column, kind: str) -> str:
     if old is None:
         return _default(new, kind)
-    return _converted(quote_identifier(old.name), old, new, duckdb.type(kind))
+    value = quote_identifier(old.name)
+    if old.narrow:  # see TableState.column
+        value = f"CASE WHEN rowid IS NOT NULL THEN {value} END"
+    return _converted(value, old, new, duckdb.type(kind))
 
 
 def _default(column: Column, kind: Any) -> str:

@@ -123,6 +123,8 @@ class DuckLakeFormat:
                 raise VersionNotReadable(
                     f"Table {ref} was made by snapshot {now.begun} of its lake; version {version} is older than that."
                 )
+            if now is not None and version is not None:  # it had another name then
+                return self.of_state(ref, self.states.again(now, version))
             raise TableNotFound(f"There is no table {ref}.")
         return self.of_state(ref, state)
 
@@ -194,7 +196,10 @@ class DuckLakeFormat:
             state = found.own
         epoch = state.epoch if state.at == -1 else self.states.epoch_now(state)
         self.catalog.ensure(epoch)
-        columns = [quote_identifier(name) for name in state.definition.names]
+        columns = [
+            quote_identifier(name) if name not in state.narrow else f"{state.column(name)} AS {quote_identifier(name)}"
+            for name in state.definition.names
+        ]
         columns += [f"'' AS {quote_identifier(file)}"] if file is not None else []
         columns += [f"rowid AS {quote_identifier(row)}"] if row is not None else []
         alias = self.together.alias if state.at == -1 and self.together is not None else self.catalog.alias(epoch)

@@ -43,21 +43,28 @@ class TableState:
     column_ids: Mapping[str, int]
     inlined: bool = False
     """Whether there are tables of inlined rows of it, which a flush may drop."""
+    narrow: frozenset[str] = frozenset()
+    """The columns that have a wider type by now."""
+
+    def column(self, name: str) -> str:
+        """A column in SQL. What DuckLake knows of the values of one that was widened since is of its later type, upon which DuckDB's filters
+        fail (an internal error of 1.5.5): behind a CASE it knows nothing of them.
+        """
+        quoted = quote_identifier(name)
+        return f"CASE WHEN rowid IS NOT NULL THEN {quoted} END" if name in self.narrow else quoted
 
 
 @dataclass(frozen=True)
 class Places:
-    """The names of a table (schema, name, since which snapshot), the snapshots that widened a type, and what else tells its attachments apart."""
+    """The names of a table (schema, name, since which snapshot), and the attachment through which it is read now."""
 
     names: Sequence[tuple[Any, ...]]
-    widened: Sequence[int]
-    suffix: str
+    epoch: int | str
 
     def at(self, snapshot: int) -> tuple[str, str, int | str]:
         """Schema, name and epoch at a snapshot."""
         schema, name, _ = next((n for n in reversed(self.names) if n[2] <= snapshot), self.names[0])
-        epoch = max((w for w in self.widened if w <= snapshot), default=0)
-        return schema, name, f"{epoch}.{self.suffix}" if self.suffix else epoch
+        return schema, name, self.epoch
 
 
 def changes_in(text: str | None) -> list[tuple[str, str]]:
@@ -247,13 +254,7 @@ class States:
             f"SELECT s.schema_name, t.table_name, greatest(t.begin_snapshot, s.begin_snapshot) FROM {meta('ducklake_table')} AS t "
             f"JOIN {meta('ducklake_schema')} AS s USING (schema_id) WHERE t.table_id = {state.id} ORDER BY 3"
         )
-        columns = meta("ducklake_column")
-        widened = self.catalog.ask(
-            f"SELECT DISTINCT b.begin_snapshot FROM {columns} AS a JOIN {columns} AS b ON a.column_id = b.column_id "
-            f"AND a.end_snapshot = b.begin_snapshot AND a.column_type <> b.column_type WHERE a.table_id = {state.id} AND b.table_id = {state.id} ORDER BY 1"
-        )
-        suffix = str(self._epoch(state.id, 0)[0]).partition(".")[2]
-        return Places(names, [row[0] for row in widened], suffix)
+        return Places(names, self._epoch(state.id)[0])
 
     def at(self, snapshot: int | None) -> list[tuple[int, str, str]]:
         """The tables at a snapshot, or now, as (id, schema, name)."""
@@ -278,10 +279,11 @@ class States:
     def _of_row(self, row: tuple[Any, ...], at: int) -> TableState:
         table_id, uuid, schema, name = row
         version, begun = self._last_change(table_id, at)
-        epoch, inlined = self._epoch(table_id, at)
+        epoch, inlined = self._epoch(table_id)
         self.catalog.ensure(epoch)
         definition, ids = self._definition(table_id, schema, name, version, at, epoch)
-        return TableState(table_id, uuid, schema, name, begun, version, at, epoch, definition, ids, inlined)
+        narrow = self._narrow(table_id, at) if int(str(epoch).partition(".")[0]) > at else frozenset()
+        return TableState(table_id, uuid, schema, name, begun, version, at, epoch, definition, ids, inlined, narrow)
 
     def _last_change(self, table_id: int, at: int) -> tuple[int, int]:
         """The last snapshot up to ``at`` that changed a table, and the first that had it."""
@@ -301,9 +303,26 @@ class States:
         last, oldest, begun = self.catalog.ask(sql)[0]
         return max(int(last), int(oldest)), int(begun)
 
-    def _epoch(self, table_id: int, at: int) -> tuple[int | str, bool]:
+    def _narrow(self, table_id: int, at: int) -> frozenset[str]:
+        """The columns at a snapshot whose type, or that of a field of theirs, is another one by now."""
+        meta = self.catalog.meta
+        rows = self.catalog.ask(
+            f"SELECT DISTINCT a.column_id, a.column_name, a.parent_column, b.column_id IS NOT NULL FROM {meta('ducklake_column')} AS a LEFT JOIN "
+            f"{meta('ducklake_column')} AS b ON b.table_id = a.table_id AND b.column_id = a.column_id AND b.begin_snapshot > {at} AND b.column_type <> a.column_type "
+            f"WHERE a.table_id = {table_id} AND a.begin_snapshot <= {at} AND ((a.end_snapshot IS NULL) OR a.end_snapshot > {at})"
+        )
+        columns = {number: (name, parent) for number, name, parent, _ in rows}
+        found = set()
+        for number, *_, widened in rows:
+            while widened and columns[number][1] is not None:
+                number = columns[number][1]
+            if widened:
+                found.add(columns[number][0])
+        return frozenset(found)
+
+    def _epoch(self, table_id: int) -> tuple[int | str, bool]:
         """What tells the attachments apart through which a table is read, and whether it has tables of inlined rows. One that has seen two types
-        of a column fails, and so does one that knows a table of inlined rows which a flush has dropped since: that of an older schema.
+        of a column while they were the newest fails, also for versions before, and so does one that knows a table of inlined rows which a flush has dropped since: that of an older schema.
         """
         meta = self.catalog.meta
         columns = meta("ducklake_column")
@@ -311,7 +330,7 @@ class States:
             f"SELECT max(b.begin_snapshot), (SELECT min(schema_version) FROM {meta('ducklake_inlined_data_tables')} WHERE table_id = {table_id}), "
             f"(SELECT min(schema_version) FROM {meta('ducklake_schema_versions')} WHERE table_id = {table_id}) "
             f"FROM {columns} AS a JOIN {columns} AS b ON a.column_id = b.column_id AND a.end_snapshot = b.begin_snapshot "
-            f"AND a.column_type <> b.column_type WHERE a.table_id = {table_id} AND b.table_id = {table_id} AND b.begin_snapshot <= {at}"
+            f"AND a.column_type <> b.column_type WHERE a.table_id = {table_id} AND b.table_id = {table_id}"
         )
         widened, inlined, first = found[0]
         if inlined is None or inlined == first:
@@ -320,7 +339,7 @@ class States:
 
     def epoch_now(self, state: TableState) -> int | str:
         """The attachment through which a state is read now: a flush may have dropped what the one that it was found by knows."""
-        return self._epoch(state.id, state.version)[0] if state.inlined else state.epoch
+        return self._epoch(state.id)[0] if state.inlined else state.epoch
 
     def _definition(
         self, table_id: int, schema: str, name: str, version: int, at: int, epoch: int | str

@@ -10,7 +10,7 @@ from duckrun.formats.ducklake.changes import state_rows
 from duckrun.formats.ducklake.state import TableState
 from duckrun.sql.names import quote_identifier, quote_literal
 from duckrun.sql.raising import raising
-from duckrun.values.changes import Between, FileRows, StateRows
+from duckrun.values.changes import Between, FileRows, OwnFunction, StateRows
 from duckrun.values.snapshot import Snapshot, TableRef
 
 if TYPE_CHECKING:
@@ -44,6 +44,15 @@ class DuckLakeStates:
     def at_time(self, ref: TableRef, timestamp: str) -> int:
         return self._form.states.at_time(timestamp, ref)
 
+    def since_time(self, ref: TableRef, timestamp: str) -> int:
+        found = self._form.catalog.ask(
+            f"SELECT min(snapshot_id) FROM {self._form.catalog.meta('ducklake_snapshot')} WHERE snapshot_time::TIMESTAMPTZ >= ?::TIMESTAMPTZ",
+            [timestamp],
+        )
+        if not found or found[0][0] is None:
+            raise VersionNotReadable(f"Table {ref}: no snapshot of its lake is as young as {timestamp}.")
+        return int(found[0][0])
+
     def refuse_unreadable(self, ref: TableRef, after: int, to: int, *, each: bool) -> None:
         snapshots = self._form.catalog.meta("ducklake_snapshot")
         within = f"snapshot_id BETWEEN {after} AND {to}"
@@ -76,7 +85,7 @@ class DuckLakeStates:
         return state_rows(self._form, steps, to, columns)
 
     def whole(self, snapshot: Snapshot) -> StateRows:
-        columns = {name: quote_identifier(name) for name in snapshot.schema.names}
+        columns = {name: snapshot.own.column(name) for name in snapshot.schema.names}
         return StateRows(snapshot.version, columns, (FileRows(None, snapshot.version, 1),))
 
     def sql(
@@ -97,6 +106,16 @@ class DuckLakeStates:
             own = sum(name is not None for name in (row_id, row_commit))
             selects.append(self._guard(to, seen, len(states[0].columns) + own))
         return f"({' UNION ALL '.join(selects)})"
+
+    def own_sql(self, function: OwnFunction, to: Snapshot, first: int, last: int) -> str:
+        form = self._form
+        schema, name, epoch = form.states.places(to.own).at(last)
+        form.catalog.ensure(epoch)
+        given = ", ".join(quote_literal(each) for each in (form.catalog.alias(epoch), schema, name))
+        return f"(SELECT * FROM ducklake_{function}({given}, {first}, {last}))"
+
+    def snapshots_sql(self) -> str:
+        return f"(SELECT * FROM ducklake_snapshots({quote_literal(self._form.catalog.alias())}))"
 
     def _sources(self, to: Snapshot, versions: Iterable[int]) -> dict[int, str]:
         """A table at some versions, in SQL behind FROM, with DuckLake's virtual columns."""
