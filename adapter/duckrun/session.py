@@ -24,6 +24,7 @@ from duckrun.frame import Frame
 from duckrun.lake.catalogued import open_lake
 from duckrun.lake.lake import Lake, TableRef
 from duckrun.lake.lakes import Lakes
+from duckrun.moving.moving import Moving
 from duckrun.reader import DataFrameReader
 from duckrun.run.attempts import attempts
 from duckrun.run.memory import Arbiter
@@ -104,7 +105,7 @@ def _refuse_unknown(engine: str) -> None:
         raise InvalidConfig(f"Unknown engine {engine!r}; the engines are {', '.join(_ENGINES)}.")
 
 
-class Session(LakeUpkeep):
+class Session(LakeUpkeep, Moving):
     """One lake, one engine by default, and the versions that this session reads.
 
     Every statement reads each table at one version. A session follows the lake: a table is pinned again for each

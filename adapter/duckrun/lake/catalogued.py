@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
 from duckrun.errors import InvalidConfig, StorageError, UnsupportedFeature
+from duckrun.formats.ducklake.catalog import refuse_delta
 from duckrun.formats.ducklake.ducklake import DuckLakeFormat
 from duckrun.lake.lake import Lake, LocationDefinition, NameDefinition, ViewDefinition
 from duckrun.sql.names import dotted_names, quote_identifier
@@ -133,6 +134,10 @@ class CatalogLake(Lake):
         super().ensure_writable(ref)
         if self.storage.is_local and self.storage.list_names("_delta_log") != ([], []):
             raise StorageError(f"{self.root} is a Delta table, not the root of a lake.")
+
+    def refuse_other_format(self) -> None:
+        if not self.format.catalog.is_there():
+            refuse_delta(self.storage)
 
     def rename(self, ref: TableRef, new: TableRef) -> None:
         self.ensure_writable(ref)

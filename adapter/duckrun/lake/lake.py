@@ -13,7 +13,7 @@ from duckrun.errors import InvalidConfig, ReadOnlyLake, StorageError, TableNotFo
 from duckrun.formats.factory import format_of
 from duckrun.formats.format import Format
 from duckrun.storage.storage import Storage, normalise_root, refuse_location
-from duckrun.values.lake_format import DELTA_LAKE, LakeFormat
+from duckrun.values.lake_format import DELTA_LAKE, DUCKLAKE_MARK, LakeFormat
 from duckrun.values.names import folder_of, name_of, why_no_name
 from duckrun.values.nearest import nearest
 from duckrun.values.snapshot import Snapshot, TableRef
@@ -226,6 +226,7 @@ class Lake:
         try:
             return self.format.snapshot(ref, version, timestamp)
         except TableNotFound as error:
+            self.refuse_other_format()
             raise TableNotFound(f"{error}{self.nearest(ref)}") from None
 
     def nearest(self, ref: TableRef) -> str:
@@ -249,6 +250,7 @@ class Lake:
     def put_definition(self, ref: TableRef, definition: NameDefinition) -> None:
         """Write a definition, atomically. A definition wins over a folder of that name."""
         self.ensure_writable(ref)
+        self.refuse_other_format()
         kind = "view" if isinstance(definition, ViewDefinition) else "location"
         body = json.dumps({"kind": kind, **asdict(definition)}, indent=2, ensure_ascii=False)
         self.storage.put(self._definition_path(ref.schema, ref.name), body.encode())
@@ -297,6 +299,16 @@ class Lake:
                 "after. Nothing was written."
             )
         self.storage.check_writable(ref.location)
+
+    def refuse_other_format(self) -> None:
+        """Raise StorageError for a root whose tables are not of this lake's format."""
+        for sign in (DUCKLAKE_MARK, "catalog.sqlite"):
+            folder, _, name = sign.rpartition("/")
+            if name in self.storage.list_names(folder)[1]:
+                raise StorageError(
+                    f"{self.root} is the root of a DuckLake ({sign} lies in it), and was opened as a lake of Delta tables: open it with format: ducklake, or choose "
+                    "another root. Nothing was written."
+                )
 
     def drop_table(self, ref: TableRef) -> None:
         """Remove a table's folder. A reader sees the whole table or none; a table that is not there is fine."""

@@ -19,7 +19,10 @@ DuckDB lets nobody set it again.
 
 def extension_path(name: str) -> Path:
     """The file of a DuckDB extension in its wheel, of exactly this DuckDB's version. Raises StorageError."""
-    spec = importlib.util.find_spec(f"duckdb_extension_{name}")
+    try:
+        spec = importlib.util.find_spec(f"duckdb_extension_{name}")
+    except ImportError:  # what an importer may say instead of nothing
+        spec = None
     version, wheel = f"v{duckdb.__version__}", f"duckdb-extension-{name.replace('_', '-')}"
     if spec is None or spec.origin is None:
         raise StorageError(f"DuckDB's extension {name} is not installed: pip install {wheel}=={duckdb.__version__}")

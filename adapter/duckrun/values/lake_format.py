@@ -19,6 +19,8 @@ FORMATS: tuple[FormatName, ...] = get_args(FormatName)
 DUCKLAKE: FormatName = "ducklake"
 TABLES = "_duckrun/tables"
 """Below the root of a lake with a catalog, the folder for what is noted beside a table. No data lies there."""
+DUCKLAKE_MARK = "_duckrun/ducklake"
+"""The file below the root that says: the tables of this lake are DuckLake's."""
 CatalogKind = Literal["sqlite", "postgres", "duckdb"]
 CATALOGS: tuple[CatalogKind, ...] = get_args(CatalogKind)
 _NO_MYSQL = (

@@ -19,11 +19,9 @@ from duckrun.formats.ducklake.trouble import FOR_SEVERAL, NoCatalog, gone, is_en
 from duckrun.sql.names import quote_identifier, quote_literal
 from duckrun.storage.extensions import UNSIGNED, extension_path
 from duckrun.storage.storage import Storage
-from duckrun.values.lake_format import CatalogAddress, LakeFormat
+from duckrun.values.lake_format import DUCKLAKE_MARK, CatalogAddress, LakeFormat
 
 _SCANNERS = {"sqlite": "sqlite_scanner", "postgres": "postgres_scanner"}
-MARK = "_duckrun/ducklake"
-"""The file below the root that says: the tables of this lake are DuckLake's, not Delta's."""
 APPLIED = "_duckrun.applied"
 """The lake's table that says which application transactions were committed."""
 
@@ -45,6 +43,7 @@ class Catalog:
         self._own: duckdb.DuckDBPyConnection | None = None
         self._lent: list[duckdb.DuckDBPyConnection] = []
         self._attached: dict[int, tuple[duckdb.DuckDBPyConnection, set[str]]] = {}
+        self._spoiled = 0
         self.seen = False
         """Whether the catalog was there when this object looked."""
 
@@ -67,7 +66,11 @@ class Catalog:
 
     def meta(self, table: str, epoch: int | str = 0) -> str:
         """A table of the catalog itself, in SQL."""
-        return f"{quote_identifier(f'__ducklake_metadata_{self.alias(epoch)}')}.{quote_identifier(table)}"
+        return f"{quote_identifier(self._metadata(epoch))}.{quote_identifier(table)}"
+
+    def _metadata(self, epoch: int | str = 0) -> str:
+        """What the database of the catalog is called. A DuckDB file is attached once in an instance, for all who read by it."""
+        return f"__ducklake_metadata_{self.alias(0 if self.address.kind == 'duckdb' else epoch)}"
 
     # -- instances
 
@@ -193,11 +196,23 @@ class Catalog:
         ``database``, or the alias of that name.
         """
         alias = database or self.alias(name)
-        self._attach_as(connection.cursor(), alias)
+        if self.address.kind != "duckdb":
+            self._attach_as(connection.cursor(), alias)
+            return alias
+        alias = database or self.alias(f"t{self._spoiled}")
+        names = self._names_on(self._lent[0] if self._lent else self._own or connection)
+        if alias not in names:
+            self._attach_as(connection.cursor(), alias)
+            names.add(alias)
         return alias
 
-    def detach(self, connection: duckdb.DuckDBPyConnection, alias: str) -> None:
-        """Take such an attachment away."""
+    def detach(self, connection: duckdb.DuckDBPyConnection, alias: str, *, spoiled: bool = True) -> None:
+        """Take such an attachment away. With a catalog in a DuckDB file it stays, since that would go with it, for the next transaction, if it is not
+        ``spoiled`` by types that were changed.
+        """
+        if self.address.kind == "duckdb":
+            self._spoiled += spoiled
+            return
         with suppress(duckdb.Error):
             connection.cursor().execute(f"DETACH {quote_identifier(alias)}")
 
@@ -222,7 +237,7 @@ class Catalog:
                 except NoCatalog:
                     self._refuse_strangers()
                     self._attach_as(cursor, name, create=True)
-                    self.storage.put(MARK, f"{self.address}\n".encode())
+                    self.storage.put(DUCKLAKE_MARK, f"{self.address}\n".encode())
         self._check(cursor, name)
         names.add(name)
 
@@ -238,6 +253,8 @@ class Catalog:
         if self.address.kind == "sqlite":
             # In SQLite's default mode one commit that fails locks the instance for good.
             options += ["META_JOURNAL_MODE 'WAL'", "META_BUSY_TIMEOUT 30000"]
+        if self.address.kind == "duckdb" and name != self.alias():
+            options.append(f"METADATA_CATALOG {quote_literal(self._metadata())}")
         options += ["READ_ONLY"] if self.read_only else []
         options += ["ENCRYPTED"] if create and self.encrypted else []
         place = self.address.place if self.address.kind == "duckdb" else f"{self.address.kind}:{self.address.dsn}"
@@ -265,17 +282,12 @@ class Catalog:
         its root is one of Delta tables.
         """
         root = self.storage.root
+        refuse_delta(self.storage)
         found = next(iter(self.storage.keys(f"{root}/data")), None)
         if found is not None:
             raise StorageError(
                 f"Lake {root} cannot be made: {self.data_path} holds files, such as {found['path']}, and a DuckLake takes each Parquet "
                 "file there for its own. Move them, or choose another root."
-            )
-        table = delta_table_in(self.storage)
-        if table is not None:
-            raise StorageError(
-                f"Lake {root} is one of Delta tables, such as {table or 'the root itself'}, and no DuckLake: open it with format: delta, or choose another root. "
-                "Nothing was written."
             )
         if self.address.is_file:
             Path(self.address.place).parent.mkdir(parents=True, exist_ok=True)
@@ -352,7 +364,17 @@ class Catalog:
                 self._own = None
 
 
-def delta_table_in(storage: Storage) -> str | None:
+def refuse_delta(storage: Storage) -> None:
+    """Raise StorageError for the root of a lake of Delta tables."""
+    table = _delta_table_in(storage)
+    if table is not None:
+        raise StorageError(
+            f"{storage.root} is a {f'lake of Delta tables, such as {table}' if table else 'Delta table'}, and was opened as a DuckLake: open it with format: delta, or "
+            "choose another root. Nothing was written."
+        )
+
+
+def _delta_table_in(storage: Storage) -> str | None:
     """The first Delta table of a root, by its place below that, "" for the root itself; None where there is none."""
     if storage.list_names("_delta_log") != ([], []):
         return ""

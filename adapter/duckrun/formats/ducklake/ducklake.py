@@ -29,6 +29,7 @@ from duckrun.errors import (
     VersionNotReadable,
 )
 from duckrun.formats.ducklake import definition as definitions
+from duckrun.formats.ducklake.adopted import add_files, owners
 from duckrun.formats.ducklake.catalog import APPLIED, Catalog
 from duckrun.formats.ducklake.definition import DuckLakeAlteration, DuckLakeDefinition
 from duckrun.formats.ducklake.lake_files import Footers, LakeFiles, lake_files
@@ -388,7 +389,7 @@ class DuckLakeFormat:
             finally:
                 self.together = None
                 work.rollback()
-                self.catalog.detach(cursor, alias)
+                self.catalog.detach(cursor, alias, spoiled=work.redefined)
                 self.states.forget()
 
     def _prepare(self) -> None:
@@ -659,6 +660,31 @@ class DuckLakeFormat:
                         work.cursor.execute(f"SET search_path = {quote_literal(before)}" if before else "USE memory")
 
         self._alone(statements[-1].partition(" {lake}")[0], change)
+
+    # -- files of others
+
+    def add_files(self, ref: TableRef, paths: Sequence[str], *, hive: bool) -> None:
+        assert self.together is not None, "within a transaction over several tables"
+        add_files(self.catalog, self.together, ref, paths, hive=hive)
+
+    def owners_of(self, paths: Sequence[str]) -> dict[str, str]:
+        marks = ", ".join("?" for _ in paths)
+        return owners(self.catalog, f"place IN ({marks})", paths) if paths else {}
+
+    def owners_below(self, folder: str) -> dict[str, str]:
+        return owners(self.catalog, "starts_with(place, ?)", [folder.rstrip("/") + "/"])
+
+    def set_log_aside(self, ref: TableRef, whose: str) -> NoReturn:
+        raise AssertionError("the tables of a DuckLake have no log each")
+
+    def log_aside(self, ref: TableRef) -> NoReturn:
+        raise AssertionError("the tables of a DuckLake have no log each")
+
+    def bring_log_back(self, ref: TableRef, *, away: bool) -> NoReturn:
+        raise AssertionError("the tables of a DuckLake have no log each")
+
+    def logs_aside(self, root: str) -> NoReturn:
+        raise AssertionError("the tables of a DuckLake have no log each")
 
     # -- maintenance
 

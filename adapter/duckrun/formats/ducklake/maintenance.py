@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from duckrun.errors import CommitConflict, InvalidConfig, StorageError, TableNotFound
+from duckrun.formats.ducklake.records import ALL
 from duckrun.formats.ducklake.work import Work
 from duckrun.formats.format import CommitTaken
 from duckrun.sql.names import quote_literal
@@ -127,8 +128,8 @@ class _Upkeep:
             with self._fresh() as work:
                 try:
                     found = self._rows(work, f"CALL {function}({', '.join([quote_literal(work.alias), *arguments])})")
-                    for schema, name, *_ in found:
-                        work.note(TableRef(schema, name, ""), {"mode": mode, "engine": "duckdb", "writer": "ducklake"})
+                    # What a table's rows say of a flush leaves out those of which only deletes lay in the catalog.
+                    work.notes.append({"table": ALL, "mode": mode, "engine": "duckdb", "writer": "ducklake"})
                     made = work.commit()
                     self.kept.version = made if made is not None else self.kept.version
                     return found
@@ -147,7 +148,7 @@ class _Upkeep:
         own = self.catalog.address.kind != "duckdb"  # an instance has a DuckDB file open once
         name = f"m{uuid.uuid4().hex[:12]}" if own else 0
         alias = self.catalog.attach_for(cursor, str(name)) if own else self.catalog.alias()
-        work = Work(self.catalog, cursor, name)
+        work = Work(self.catalog, cursor, name, alias)
         try:
             yield work.begin()
         finally:
