@@ -13,9 +13,10 @@ from sqlglot.tokens import TokenType
 
 from duckrun.errors import StorageError, VersionNotReadable
 from duckrun.formats.ducklake.catalog import APPLIED, Catalog
+from duckrun.formats.ducklake.folders import table_folder
 from duckrun.formats.ducklake.state import DEFINITION, LAYOUT, ROWS, States, TableState, changes_in, touches
 from duckrun.formats.format import CommitRecord, FileChange
-from duckrun.sql.names import quote_identifier
+from duckrun.sql.names import quote_identifier, quote_literal
 from duckrun.values.changes import CommitChange
 from duckrun.values.cursors import Counter
 from duckrun.values.rows import AppTransaction, Commit, ScanFile, counted_rows
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from duckrun.formats.ducklake.work import Work
 
 _FIGURES = ("rows_inserted", "rows_updated", "rows_deleted")
+ALL = "*"
+"""In the note of a snapshot, the table where it is about each that was changed."""
 UPKEEP = ("flush", "optimize", "rewrite")
 """The modes of commits, by their notes, that change no row."""
 RESTORED = "__duckrun_restore"
@@ -174,14 +177,15 @@ class Records:
         meta = self.catalog.meta
         at = state.version
         counts = self.catalog.ask(
-            f"SELECT f.path, f.data_file_id, f.record_count, coalesce(sum(d.delete_count), 0) FROM {meta('ducklake_data_file')} AS f LEFT JOIN "
+            f"SELECT CASE WHEN f.path_is_relative THEN {quote_literal(table_folder(self.catalog, state.id))} || f.path ELSE f.path END, f.data_file_id, "
+            f"f.record_count, coalesce(sum(d.delete_count), 0) FROM {meta('ducklake_data_file')} AS f LEFT JOIN "
             f"(SELECT * FROM {meta('ducklake_delete_file')} WHERE begin_snapshot <= {at} AND ((end_snapshot IS NULL) OR end_snapshot > {at})) AS d "
             f"ON d.data_file_id = f.data_file_id WHERE f.table_id = {state.id} AND f.begin_snapshot <= {at} AND ((f.end_snapshot IS NULL) OR f.end_snapshot > {at}) GROUP BY ALL"
         )
-        rows = {path.rpartition("/")[2]: found for path, *found in counts}
+        rows = {path: found for path, *found in counts}  # Spark gives the files of several partitions one name
         partitions = self._partition_values(state)
         for path, size, marks in listed:
-            file, count, gone = rows.get(path.rpartition("/")[2], (None, None, 0))
+            file, count, gone = rows.get(path, (None, None, 0))
             yield ScanFile(path, size or 0, partitions.get(file, {}), count, marks is not None, int(gone))
 
     def _partition_values(self, state: TableState) -> dict[int | None, dict[str, str | None]]:
@@ -396,7 +400,7 @@ def note_of(extra: str | None, ref: TableRef) -> dict[str, Any]:
         return {}
     listed = notes if isinstance(notes, list) else []
     name = f"{ref.schema}.{ref.name}"
-    return next((note for note in listed if isinstance(note, dict) and note.get("table") == name), {})
+    return next((note for note in listed if isinstance(note, dict) and note.get("table") in (name, ALL)), {})
 
 
 def _changes_rows(changes: str | None, state: TableState, note: dict[str, Any]) -> bool:

@@ -53,6 +53,6 @@ def _of_delta(config: ModelConfig, said: Mapping[str, Any]) -> dict[str, tuple[b
         "cluster_by": (config.cluster_by is not None, "use sort_by"),
         "z_order_by": (bool(config.z_order_by), "use sort_by"),
         "writer": (config.writer != "auto", "leave it out, as its tables have one writer"),
-        "merge_mode": (config.merge_mode != "auto", "leave it out, as its deletes are always marks"),
+        "merge_mode": (config.merge_mode == "copy_on_write", "leave it out, as its deletes are always marks"),
         f"table_properties: {', '.join(of_delta)}": (bool(of_delta), "leave it out"),
     }
