@@ -148,6 +148,8 @@ class CatalogLake(Lake):
         view = self.definition(ref)
         if not isinstance(view, ViewDefinition):
             self.format.rename(ref, new)
+            if self.format.together is None:  # else it may be rolled back
+                self._move_notes(ref, new)
             return
         if ref.schema != new.schema:
             raise UnsupportedFeature(
@@ -155,6 +157,24 @@ class CatalogLake(Lake):
             )
         with self.format.locked(ref):
             self.format.rename_view(ref, new, view.sql, view.comment)
+
+    def drop_table(self, ref: TableRef) -> None:
+        super().drop_table(ref)
+        if self.format.together is None:
+            self._remove_notes(ref)
+
+    def _move_notes(self, ref: TableRef, new: TableRef) -> None:
+        """Take what consumers of changes noted beside a table to where they look for it now."""
+        self._remove_notes(new)
+        for key in list(self.storage.keys(ref.location)):
+            note = self.storage.read_at(ref.location, key["path"])
+            if note is not None:
+                self.storage.put_new(new.location, key["path"], note)
+        self._remove_notes(ref)
+
+    def _remove_notes(self, ref: TableRef) -> None:
+        """Forget what consumers of changes noted beside a table."""
+        self.storage.remove_below(ref.location, [key["path"] for key in self.storage.keys(ref.location)])
 
     def create_schema(self, schema: str) -> None:
         """Make a schema without tables."""
