@@ -86,6 +86,9 @@ class TableJob:
 
     def _committed(self, spec: TableSpec, attempt: Callable[[Snapshot | None], Commit]) -> Commit:
         def attempted(snapshot: Snapshot | None) -> Commit:
+            if self.form.transacts and snapshot is not None:
+                # What a write begins from is looked at in its transaction, which there is none of where nothing is left to do.
+                snapshot = self.lake.snapshot(self.ref)
             own = self.engine.instead(spec, snapshot, self.transaction)
             return attempt(snapshot) if own is None else own()
 
@@ -130,6 +133,8 @@ class TableJob:
         writer: WriterName = "ducklake" if self.form.transacts else "delta_rs"
         note = self.transaction.note(reason=f"restored to version {version}", writer=writer)
         new = self.form.restore(snapshot, version, note, self.transaction.app)
+        if self.form.transacts and self.form.record(self.ref, new) is None:  # the lake has noted it, and nothing differed
+            return self.transaction.nothing(snapshot, f"version {version} has the same rows and columns")
         return self.transaction.committed(new, writer=writer)
 
     def _convert(self, spec: ConvertSpec) -> Commit:

@@ -397,6 +397,29 @@ class Format(Protocol):
     def figures(self, ref: TableRef | None) -> tuple[int, int]:
         """How many data files a table, or (None) the lake, has now, and their bytes."""
 
+    # -- moving to another format
+
+    def add_files(self, ref: TableRef, paths: Sequence[str], *, hive: bool) -> None:
+        """Within a transaction over several tables, make files rows of a table where they lie; ``hive``: their folders say the partitions."""
+
+    def owners_of(self, paths: Sequence[str]) -> dict[str, str]:
+        """Those of some files that are the lake's, in any snapshot: path -> schema.name."""
+
+    def owners_below(self, folder: str) -> dict[str, str]:
+        """The lake's files below a folder: path -> schema.name."""
+
+    def set_log_aside(self, ref: TableRef, whose: str) -> None:
+        """Hide a table, which is locked, from all readers, while its files become another lake's."""
+
+    def log_aside(self, ref: TableRef) -> str | None:
+        """Whose the files of a table with a log aside become; None where it is not."""
+
+    def bring_log_back(self, ref: TableRef, *, away: bool) -> None:
+        """Make a log that is aside the table's again, or put it ``away`` for good."""
+
+    def logs_aside(self, root: str) -> list[TableRef]:
+        """The tables below a root whose log is aside: an adoption was ended in between."""
+
     # -- history
 
     def history(self, ref: TableRef, limit: int | None = None) -> list[dict[str, Any]]:

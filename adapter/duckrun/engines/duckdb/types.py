@@ -99,7 +99,12 @@ def storable(name: str, kind: Any, *, nested: bool = False, widely: bool = False
             f"{quote_identifier(n)} {storable(f'{name}.{n}', t, nested=True, widely=widely)}" for n, t in kind.children
         )
         return f"STRUCT({fields})"
-    if widely and kind.id not in ("enum", "bit"):
+    if widely and kind.id not in (
+        "enum",
+        "bit",
+        "hugeint",
+        "uhugeint",
+    ):  # the last digits of these are lost in DuckLake's files
         return str(kind)
     if kind.id == "varchar":  # JSON is a name for VARCHAR
         return "VARCHAR"

@@ -22,7 +22,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from duckrun.errors import DuckrunError, StorageError, UnsupportedFeature, VersionNotReadable
-from duckrun.formats.delta import alteration, cautions, changes, definition, maintenance, restore, types, vacuum
+from duckrun.formats.delta import alteration, aside, cautions, changes, definition, maintenance, restore, types, vacuum
 from duckrun.formats.delta.bounds import column_figures, file_bounds
 from duckrun.formats.delta.commit import refuse_unknown_features, unknown_features, write_commit
 from duckrun.formats.delta.data_paths import respelled
@@ -111,6 +111,27 @@ class DeltaFormat:
 
     def figures(self, ref: TableRef | None) -> NoReturn:
         raise AssertionError("a table of Delta has a log of its own")
+
+    def add_files(self, ref: TableRef, paths: Sequence[str], *, hive: bool) -> NoReturn:
+        raise AssertionError("a table of Delta has a log of its own")
+
+    def owners_of(self, paths: Sequence[str]) -> NoReturn:
+        raise AssertionError("a table of Delta has a log of its own")
+
+    def owners_below(self, folder: str) -> NoReturn:
+        raise AssertionError("a table of Delta has a log of its own")
+
+    def set_log_aside(self, ref: TableRef, whose: str) -> None:
+        aside.set_aside(ref, whose)
+
+    def log_aside(self, ref: TableRef) -> str | None:
+        return aside.whose_is(ref)
+
+    def bring_log_back(self, ref: TableRef, *, away: bool) -> None:
+        aside.bring_back(ref, away=away)
+
+    def logs_aside(self, root: str) -> list[TableRef]:
+        return aside.all_aside(root) if self.storage.is_local else []
 
     def restore_lake(self, version: int, note: Mapping[str, Any]) -> NoReturn:
         raise AssertionError("a table of Delta has a log of its own")

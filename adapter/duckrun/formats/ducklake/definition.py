@@ -42,7 +42,8 @@ from duckrun.values.tables import (
     sort_order,
 )
 
-_REFUSED = {"enum", "union", "array", "bit", "bignum", "varint"}
+_REFUSED = {"enum", "union", "array", "bit", "bignum", "varint", "hugeint", "uhugeint"}
+"""Types that a DuckLake cannot store; its files hold whole numbers of 128 bits as DOUBLE, so that their last digits are lost."""
 _OPTIONS = {COMPRESSION: "parquet_compression", TARGET_FILE_SIZE: "target_file_size"}
 """Table property -> DuckLake's option of the table."""
 _NO_OPTIONS = {CHANGE_FEED}
@@ -50,10 +51,9 @@ _NO_OPTIONS = {CHANGE_FEED}
 TRANSFORMS = ("year", "month", "day", "hour", "bucket")
 _TRANSFORM = re.compile(r"\s*(\w+)\s*\((.*)\)\s*", re.DOTALL)
 _WIDER = {
-    "TINYINT": ("SMALLINT", "INTEGER", "BIGINT", "HUGEINT"),
-    "SMALLINT": ("INTEGER", "BIGINT", "HUGEINT"),
-    "INTEGER": ("BIGINT", "HUGEINT"),
-    "BIGINT": ("HUGEINT",),
+    "TINYINT": ("SMALLINT", "INTEGER", "BIGINT"),
+    "SMALLINT": ("INTEGER", "BIGINT"),
+    "INTEGER": ("BIGINT"),
     "UTINYINT": ("USMALLINT", "UINTEGER", "UBIGINT", "SMALLINT", "INTEGER", "BIGINT"),
     "USMALLINT": ("UINTEGER", "UBIGINT", "INTEGER", "BIGINT"),
     "UINTEGER": ("UBIGINT", "BIGINT"),
@@ -207,6 +207,10 @@ def type_in(text: str, dialect: str, column: str) -> str:
     """A type in some dialect's SQL as DuckDB's. Raises SchemaMismatch for one that DuckLake cannot store, InvalidConfig for none."""
     if re.search(r"\bcollate\b", text, re.IGNORECASE):
         raise SchemaMismatch(f"column {column!r}: DuckLake has no collations; leave COLLATE out")
+    if re.search(r"\bnot\s+null\b", text, re.IGNORECASE):
+        raise UnsupportedFeature(
+            f"column {column!r} has NOT NULL inside of its type {text}, which DuckLake does not have; leave it out"
+        )
     try:
         said = text if dialect == "duckdb" else exp.DataType.build(text, dialect=dialect).sql(dialect="duckdb")
         kind = duckdb.type(said)
@@ -221,7 +225,15 @@ def refuse_type(column: str, kind: Any) -> None:
     if kind.id in _REFUSED:
         raise SchemaMismatch(
             f"column {column!r} has the type {kind}, which DuckLake cannot store; use "
-            + ("a list" if kind.id == "array" else "VARCHAR" if kind.id != "union" else "a STRUCT")
+            + (
+                "DECIMAL(38, 0)"
+                if "hugeint" in kind.id
+                else "a list"
+                if kind.id == "array"
+                else "VARCHAR"
+                if kind.id != "union"
+                else "a STRUCT"
+            )
         )
     if kind.id in ("list", "map", "struct"):
         for name, inner in kind.children:

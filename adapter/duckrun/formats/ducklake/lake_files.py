@@ -6,6 +6,7 @@ duckdb 1.5.5's extension: a file that was merged or flushed has the snapshot of 
 
 from __future__ import annotations
 
+import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -108,6 +109,7 @@ class _Reading:
     def __init__(self, catalog: Catalog, footers: Footers, snapshot: Snapshot) -> None:
         self.catalog, self.footers, self.snapshot = catalog, footers, snapshot
         self.state = snapshot.own
+        self.epoch: int | str = self.state.epoch
         self.version: int = self.state.version
         self.now = f"begin_snapshot <= {self.version} AND ((end_snapshot IS NULL) OR end_snapshot > {self.version})"
 
@@ -119,19 +121,31 @@ class _Reading:
             )
         self.cursor = self.catalog.cursor()
         with self.catalog.errors(f"table {self.snapshot.ref}"):
-            self.cursor.execute("BEGIN TRANSACTION")
             try:
-                columns = self._columns()
-                mappings = self._mappings()
-                files = self._files(columns, mappings)
-                return LakeFiles(
-                    self.version, columns, files, mappings, self._inlined(columns), self._defaults(columns)
-                )
+                return self._at_once()
+            except duckdb.Error as error:
+                if "ducklake_inlined_data" not in str(error) or self.catalog.address.kind == "duckdb":
+                    raise
+            # An attachment remembers in which tables of the catalog rows lie, also once another process has flushed and dropped them.
+            self.epoch = f"r{uuid.uuid4().hex[:12]}"
+            alias = self.catalog.attach_for(self.cursor, self.epoch)
+            try:
+                return self._at_once()
             finally:
-                self.cursor.execute("ROLLBACK")
+                self.catalog.detach(self.cursor, alias)
+
+    def _at_once(self) -> LakeFiles:
+        self.cursor.execute("BEGIN TRANSACTION")
+        try:
+            columns = self._columns()
+            mappings = self._mappings()
+            files = self._files(columns, mappings)
+            return LakeFiles(self.version, columns, files, mappings, self._inlined(columns), self._defaults(columns))
+        finally:
+            self.cursor.execute("ROLLBACK")
 
     def _meta(self, table: str) -> str:
-        return self.catalog.meta(table, self.state.epoch)
+        return self.catalog.meta(table, self.epoch)
 
     def _ask(self, sql: str) -> list[tuple[Any, ...]]:
         return self.cursor.execute(sql).fetchall()
@@ -193,7 +207,7 @@ class _Reading:
     def _files(
         self, columns: Sequence[LakeColumn], mappings: Mapping[int, Mapping[int, NamedColumn]]
     ) -> tuple[LakeFile, ...]:
-        folder = self._ask(folder_sql(self.catalog, self.state.id, self.state.epoch))[0][0]
+        folder = self._ask(folder_sql(self.catalog, self.state.id, self.epoch))[0][0]
         deletes = self._deletes(folder)
         deleted = self._deleted()
         rows = self._ask(
@@ -285,7 +299,7 @@ class _Reading:
             else quote_identifier(column.name)
             for column in columns
         )
-        source = quote_identifier(self.catalog.alias(self.state.epoch), self.state.schema, self.state.name)
+        source = quote_identifier(self.catalog.alias(self.epoch), self.state.schema, self.state.name)
         names = ", ".join(quote_literal(name) for (name,) in tables)
         # DuckLake gives the rows of each such table its name for the name of a file, and opens no file that has another.
         query = f"SELECT {listed} FROM {source} AT (VERSION => {self.version}) WHERE filename IN ({names})"

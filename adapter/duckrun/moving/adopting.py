@@ -1,0 +1,145 @@
+"""Files that become a DuckLake's where they lie: what may be adopted, and in which order, so that a kill loses nothing.
+
+A Delta table's log is set aside before the files are the lake's, and put away after: until then nobody sees the table, and
+its data lies where it lay. Whoever adopts next settles what a kill has left: back, where the lake does not know the files, else away.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+import duckdb
+
+from duckrun.errors import InvalidConfig, SchemaMismatch, StorageError, UnsupportedFeature
+from duckrun.lake.lake import Lake
+from duckrun.moving.delta import TableToMove
+from duckrun.sql.names import quote_identifier, quote_literal
+from duckrun.values.data_files import is_absolute
+from duckrun.values.snapshot import Snapshot, TableRef
+
+if TYPE_CHECKING:
+    from duckrun.session import Session
+
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+
+
+def refuse_table(moving: TableToMove, target: Lake, source: Lake) -> list[str]:
+    """The paths of a Delta table's files, for a DuckLake to adopt. Raises UnsupportedFeature for a table whose files alone are not its rows."""
+    snapshot, ref = moving.snapshot, moving.snapshot.ref
+    why = None
+    files = list(snapshot.files())
+    if not source.storage.is_local or not target.storage.is_local:
+        why = "its log lies in an object store, which has no rename of a folder"
+    elif target.format.catalog.encrypted:
+        why = f"lake {target.root} is encrypted, and its files are not"
+    elif snapshot.properties.get("delta.columnMapping.mode", "none") != "none":
+        why = "its files have other names of columns (column mapping)"
+    elif any(file.deletion_vector for file in files):
+        why = "rows of its files are only marked as deleted (deletion vectors): purge it first, REORG TABLE … APPLY (PURGE)"
+    elif far := next((file for file in files if is_absolute(file.path)), None):
+        why = f"its log names a file that lies elsewhere, {far.path}"
+    elif odd := next((file for file in files if not _is_hive(file.path, snapshot, file.partition_values)), None):
+        why = f"the folders of its file {odd.path} do not say the partition {dict(odd.partition_values)}"
+    if why is not None:
+        raise UnsupportedFeature(
+            f"Table {ref} at {ref.location} cannot be adopted: {why}. Move it by copy (without adopt). Nothing was moved."
+        )
+    return [f"{ref.location}/{file.path}" for file in files]
+
+
+def _is_hive(path: str, snapshot: Snapshot, values: Mapping[str, str | None]) -> bool:
+    parts = [part.partition("=") for part in path.split("/")[:-1]]
+    said = {unquote(name): unquote(value) for name, equals, value in parts if equals}
+    if not snapshot.partition_columns:
+        return not said
+    return said == {name: _NULL if value is None else value for name, value in values.items()}
+
+
+def refuse_files(session: Session, ref: TableRef, paths: Sequence[str]) -> None:
+    """Raise InvalidConfig for files that a table of the lake has already, or that are given twice; SchemaMismatch for ones whose times are
+    INT96, or that have a NULL where the table may have none.
+    """
+    if not paths:
+        return
+    lake = session.lakes.of(ref)
+    twice = sorted({path for path in paths if paths.count(path) > 1}) if len(set(paths)) < len(paths) else []
+    if twice:
+        raise InvalidConfig(f"Table {ref}: the file {twice[0]} is given twice. Nothing was adopted.")
+    owners = lake.format.owners_of(paths)
+    for path, owner in owners.items():
+        whose = "this table" if owner == f"{ref.schema}.{ref.name}" else f"table {owner}"
+        raise InvalidConfig(f"Table {ref}: the file {path} is {whose}'s already. Nothing was adopted.")
+    listed = ", ".join(quote_literal(path) for path in paths)
+    cursor = session.engine_of("duckdb").connection.cursor()  # type: ignore[attr-defined]
+    try:
+        old = cursor.execute(
+            f"SELECT file_name, name FROM parquet_schema([{listed}]) WHERE type = 'INT96' LIMIT 1"
+        ).fetchone()
+    except duckdb.Error as error:
+        raise StorageError(f"Table {ref}: {str(error).splitlines()[0]} Nothing was adopted.") from error
+    if old is not None:
+        raise SchemaMismatch(
+            f"Table {ref}: column {old[1]} of the file {old[0]} has times as INT96, which Parquet has given up; write it anew with "
+            "TIMESTAMP_MICROS, or move by copy. Nothing was adopted."
+        )
+
+
+def refuse_nulls(session: Session, ref: TableRef, paths: Sequence[str], strict: Sequence[str]) -> None:
+    """Raise SchemaMismatch for files with a NULL in a column that may have none."""
+    if not strict or not paths:
+        return
+    cursor = session.engine_of("duckdb").connection.cursor()  # type: ignore[attr-defined]
+    listed = ", ".join(quote_literal(path) for path in paths)
+    wrong = " OR ".join(f"{quote_identifier(name)} IS NULL" for name in strict)
+    try:
+        found = cursor.execute(
+            f"SELECT count(*) FROM read_parquet([{listed}], union_by_name => true) WHERE {wrong}"
+        ).fetchone()
+    except duckdb.Error as error:
+        raise SchemaMismatch(f"Table {ref}: {str(error).splitlines()[0]} Nothing was adopted.") from error
+    if found is not None and found[0]:
+        raise SchemaMismatch(
+            f"Table {ref}: {found[0]} rows of these files have a NULL in {', '.join(strict)}, which is NOT NULL. Nothing was adopted."
+        )
+
+
+def delta_table_around(path: str) -> Path | None:
+    """The folder of the Delta table that a file lies in; None where it lies in none."""
+    return next((folder for folder in Path(path).parents if (folder / "_delta_log").is_dir()), None)
+
+
+@contextmanager
+def set_aside(source: Lake, target: Lake, refs: Sequence[TableRef]) -> Iterator[None]:
+    """Meanwhile no Delta reader sees these tables; afterwards neither, but where the block did not make them the target's."""
+    whose = json.dumps({"lake": target.root, "catalog": str(target.format.catalog.address)})
+    with ExitStack() as locks:
+        for ref in sorted(refs, key=lambda ref: ref.location):
+            locks.enter_context(source.format.locked(ref))
+        try:
+            for ref in refs:
+                source.format.set_log_aside(ref, whose)
+            yield
+        finally:
+            for ref in refs:
+                settle(source, target, ref)
+
+
+def settle(source: Lake, target: Lake, ref: TableRef) -> None:
+    """Bring back the log of a table that was set aside, or put it away for good where the target has its files. Raises StorageError where another lake
+    has set it aside.
+    """
+    said = source.format.log_aside(ref)
+    if said is None:
+        return
+    whose = json.loads(said)
+    if whose != {"lake": target.root, "catalog": str(target.format.catalog.address)}:
+        raise StorageError(
+            f"The log of {ref.location} was set aside by an adoption into lake {whose['lake']} ({whose['catalog']}), which was ended in between: "
+            "adopt it there once more."
+        )
+    source.format.bring_log_back(ref, away=bool(target.format.owners_below(ref.location)))

@@ -1,0 +1,119 @@
+"""Tables of a DuckDB database file as the source of a move."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+
+from duckrun.errors import StorageError, TableNotFound, UnsupportedFeature
+from duckrun.moving.kinds import fitting
+from duckrun.sql.names import quote_identifier, quote_literal
+from duckrun.values.nearest import did_you_mean
+from duckrun.values.rows import TableConstraints, WriteSpec
+
+
+@dataclass(frozen=True)
+class DatabaseTable:
+    """A table of the file: its query, the write that makes it, and what of it does not fit."""
+
+    name: str
+    query: str
+    spec: WriteSpec
+    left_out: tuple[str, ...]
+
+
+@contextmanager
+def attached(connection: duckdb.DuckDBPyConnection, path: str) -> Iterator[str]:
+    """The name, not quoted, under which an instance has a database file, read-only. Raises StorageError."""
+    file = Path(path).expanduser()
+    if not file.is_file():
+        raise StorageError(f"There is no DuckDB database {path}. Nothing was moved.")
+    name = f"moved_{uuid.uuid4().hex[:12]}"
+    cursor = connection.cursor()
+    try:
+        cursor.execute(f"ATTACH {quote_literal(file.resolve().as_posix())} AS {quote_identifier(name)} (READ_ONLY)")
+    except duckdb.Error as error:
+        raise StorageError(
+            f"{path} cannot be opened as a DuckDB database: {str(error).splitlines()[0]} Close who has it open; nothing was moved."
+        ) from error
+    try:
+        yield name
+    finally:
+        cursor.execute(f"DETACH {quote_identifier(name)}")
+
+
+def tables_of(
+    connection: duckdb.DuckDBPyConnection, database: str, path: str, wanted: Sequence[str] | None
+) -> list[DatabaseTable]:
+    """The tables to move. Raises TableNotFound for one that is not there, UnsupportedFeature, which names each column that a DuckLake cannot
+    store: before anything is written.
+    """
+    cursor = connection.cursor()
+    found = cursor.execute(
+        "SELECT schema_name, table_name, comment FROM duckdb_tables() WHERE database_name = ? AND NOT internal AND NOT temporary ORDER BY ALL",
+        [database],
+    ).fetchall()
+    there = {f"{schema}.{name}": (schema, name, comment) for schema, name, comment in found}
+    names = list(there) if wanted is None else [name if "." in name else f"main.{name}" for name in wanted]
+    for name in names:
+        if name not in there:
+            raise TableNotFound(f"There is no table {name} in {path}.{did_you_mean(name, list(there))}")
+    unfit: list[str] = []
+    tables = [_table(cursor, database, *there[name], unfit) for name in names]
+    if unfit:
+        raise UnsupportedFeature(
+            f"{path} cannot be moved as it is: {'; '.join(unfit)}. Cast these columns there, or name the other tables by tables=. Nothing was moved."
+        )
+    return tables
+
+
+def others_of(connection: duckdb.DuckDBPyConnection, database: str) -> list[str]:
+    """What a database has beside tables, in words: none of it is moved."""
+    cursor = connection.cursor()
+    of = "WHERE database_name = ? AND NOT internal"
+    kinds = (
+        ("view", f"SELECT schema_name || '.' || view_name FROM duckdb_views() {of}"),
+        ("macro", f"SELECT DISTINCT schema_name || '.' || function_name FROM duckdb_functions() {of}"),
+        ("sequence", "SELECT schema_name || '.' || sequence_name FROM duckdb_sequences() WHERE database_name = ?"),
+        ("type", f"SELECT schema_name || '.' || type_name FROM duckdb_types() {of}"),
+    )
+    return [
+        f"{kind} {name}"
+        for kind, query in kinds
+        for (name,) in cursor.execute(f"{query} ORDER BY 1", [database]).fetchall()
+    ]
+
+
+def _table(
+    cursor: duckdb.DuckDBPyConnection, database: str, schema: str, name: str, comment: str | None, unfit: list[str]
+) -> DatabaseTable:
+    shown = f"{schema}.{name}"
+    columns = cursor.execute(
+        "SELECT column_name, data_type, is_nullable, comment, column_default FROM duckdb_columns() "
+        "WHERE database_name = ? AND schema_name = ? AND table_name = ? ORDER BY column_index",
+        [database, schema, name],
+    ).fetchall()
+    source = quote_identifier(database, schema, name)
+    types = dict(zip(*(lambda r: (r.columns, r.types))(cursor.sql(f"SELECT * FROM {source}")), strict=True))
+    left_out = fitting(shown, types, "ducklake", unfit)
+    strict = tuple(c[0] for c in columns if not c[2])
+    comments = {c[0]: c[3] for c in columns if c[3] is not None}
+    made = cursor.execute(
+        "SELECT constraint_type, constraint_text FROM duckdb_constraints() WHERE database_name = ? AND schema_name = ? AND table_name = ? "
+        "AND constraint_type <> 'NOT NULL' ORDER BY ALL",
+        [database, schema, name],
+    ).fetchall()
+    indexes = cursor.execute(
+        "SELECT index_name FROM duckdb_indexes() WHERE database_name = ? AND schema_name = ? AND table_name = ? ORDER BY 1",
+        [database, schema, name],
+    ).fetchall()
+    left_out += [f"constraint {text}" for _, text in made]
+    left_out += [f"index {index}" for (index,) in indexes]
+    left_out += [f"column {c[0]} has a default: {c[4]}" for c in columns if c[4] is not None]
+    spec = WriteSpec("error", description=comment, column_comments=comments, constraints=TableConstraints(strict))
+    return DatabaseTable(shown, f"SELECT * FROM {source}", spec, tuple(left_out))

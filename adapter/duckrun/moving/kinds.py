@@ -1,0 +1,29 @@
+"""Types of columns on their way from one format to another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import duckdb
+
+from duckrun.engines.duckdb.types import storable
+from duckrun.errors import SchemaMismatch
+
+
+def fitting(table: str, types: Mapping[str, Any], to: Literal["delta", "ducklake"], unfit: list[str]) -> list[str]:
+    """Which columns have another type in the target, in words. What it cannot store at all is added to ``unfit``."""
+    found = []
+    for column, kind in types.items():
+        kind = duckdb.type(kind) if isinstance(kind, str) else kind
+        if to == "ducklake" and column.lower() == "rowid":
+            unfit.append(f"table {table}: column rowid has the name of DuckLake's row ids")
+            continue
+        try:
+            stored = storable(column, kind, widely=to == "ducklake")
+        except SchemaMismatch as error:
+            unfit.append(f"table {table}: {error}")
+            continue
+        if str(duckdb.type(stored)) != str(kind):
+            found.append(f"column {column} is {stored} there, not {kind}")
+    return found

@@ -1,0 +1,251 @@
+"""Moving tables from one lake or database to another: what a Session does."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from duckrun.engines.duckdb.source import SqlOnCursor
+from duckrun.errors import CommitConflict, InvalidConfig, StorageError, UnsupportedFeature
+from duckrun.moving import adopting, database, exporting
+from duckrun.moving.delta import TableToMove
+from duckrun.moving.kinds import fitting
+from duckrun.values.moved import Moved
+from duckrun.values.options import given, names_in
+from duckrun.values.snapshot import TableRef
+
+if TYPE_CHECKING:
+    from duckrun.engines.duckdb.engine import DuckDBEngine
+    from duckrun.lake.lake import Lake
+    from duckrun.lake.lakes import Lakes
+    from duckrun.session import Session
+
+_DATABASE = (".duckdb", ".db", ".ddb")
+_MOTHERDUCK = re.compile(r"(md|motherduck):", re.IGNORECASE)
+
+
+class Moving:
+    """The part of a Session that moves tables between lakes."""
+
+    lake: Lake
+
+    if TYPE_CHECKING:
+
+        @property
+        def lakes(self) -> Lakes: ...
+        @property
+        def embedded(self) -> DuckDBEngine: ...
+        def ref(self, name: str | TableRef) -> TableRef: ...
+        def ensure_open(self) -> None: ...
+        def transaction(self, lake: str | None = None) -> AbstractContextManager[Session]: ...
+        def execute(self, name: str | TableRef, spec: Any, source: Any | None = None) -> Any: ...
+
+    def import_from(
+        self,
+        source: str | os.PathLike[str],
+        tables: str | Sequence[str] | None = None,
+        *,
+        adopt: bool = False,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> list[Moved]:
+        """Copy tables into this DuckLake, as one snapshot: of the Delta lake at a root, or of a DuckDB database file (``duckdb:<file>``, or a path that ends
+        in .duckdb or .db). None for ``tables`` is all of them; views stay behind.
+
+        With ``adopt`` the files of a Delta lake become this lake's where they lie, with no copy: its cleanup() removes them one day, so the Delta logs
+        are put away in the same call, and no Delta reader sees these tables any more. What does not fit is in ``left_out``, and an
+        entry without a table names what a database has beside tables, which stays behind.
+
+        Raises UnsupportedFeature for what cannot be stored or adopted, and for MotherDuck; CommitConflict for a table that is here already, TableNotFound,
+        StorageError. Then both sides are as they were. Example: ``s.import_from("old_lake/", ["sales.orders"])``.
+        """
+        self.ensure_open()
+        if not self.lake.format.transacts:
+            raise UnsupportedFeature(
+                f"Lake {self.lake.root} is of format {self.lake.format.name}: import_from() fills a lake of format ducklake. To leave one, export_to()."
+            )
+        self.lake.ensure_writable(self.lake.schema_ref(self.lake.default_schema))
+        text = os.fspath(given(source, (str, os.PathLike), "source", "import_from()"))
+        names = None if tables is None else names_in([tables], "tables", "import_from()")
+        if _MOTHERDUCK.match(text):
+            raise UnsupportedFeature(
+                f"{text.partition(':')[0]}: MotherDuck's databases and catalogs cannot be reached from here. There, COPY its tables to Parquet or to a DuckDB file, "
+                "and import that. Nothing was moved."
+            )
+        of_database = text.lower().startswith("duckdb:") or Path(text).suffix.lower() in _DATABASE
+        if of_database:
+            if adopt:
+                raise UnsupportedFeature(
+                    f"{text} is one file with all its tables, which no lake can adopt: leave adopt out."
+                )
+            return self._import_database(text[7:] if text.lower().startswith("duckdb:") else text, names)
+        return self._import_lake(text, names, adopt, storage_options)
+
+    def _import_lake(
+        self, root: str, names: Sequence[str] | None, adopt: bool, options: Mapping[str, Any] | None
+    ) -> list[Moved]:
+        from duckrun.session import connect
+
+        with connect(root, storage_options=options, read_only=not adopt) as source:
+            if adopt:
+                for ref in source.lake.format.logs_aside(source.lake.root):
+                    adopting.settle(source.lake, self.lake, ref)
+            known = [name for name in source.tables() if names is not None or not _is_view(source, name)]
+            if names is None and not known:
+                raise StorageError(f"There is no Delta table in {root}. Nothing was moved.")
+            chosen = [source.ref(name) for name in (known if names is None else names)]
+            unfit: list[str] = []
+            moving, left_out = [], {}
+            for ref in chosen:
+                snapshot = source.lake.snapshot(ref)
+                types = source.engine.column_types(snapshot)  # type: ignore[attr-defined]
+                each = TableToMove(snapshot, f"{ref.schema}.{ref.name}", types)
+                moving.append(each)
+                left_out[each.name] = tuple(fitting(each.name, types, "ducklake", unfit)) + each.left_out()
+            if unfit:
+                raise UnsupportedFeature(f"{root} cannot be moved as it is: {'; '.join(unfit)}. Nothing was moved.")
+            self._refuse_there([each.name for each in moving])
+            if adopt:
+                return self._adopt(source, moving, left_out)
+            done = []
+            with self.transaction(self.lake.name):
+                for each in moving:
+                    reader = source.table(each.snapshot.ref).toDF(version=each.snapshot.version).reader()
+                    commit = self.execute(self.lake.parse(each.name), each.write_spec(), reader)
+                    done.append(Moved(each.name, commit.rows_inserted or 0, left_out=left_out[each.name]))
+            return done
+
+    def _adopt(
+        self, source: Session, moving: Sequence[TableToMove], left_out: Mapping[str, tuple[str, ...]]
+    ) -> list[Moved]:
+        paths = {each.name: adopting.refuse_table(each, self.lake, source.lake) for each in moving}
+        refs = {each.name: self.lake.parse(each.name) for each in moving}
+        for each in moving:
+            adopting.refuse_files(self._session(), refs[each.name], paths[each.name])
+        counts = {
+            each.name: source.table(each.snapshot.ref).toDF(version=each.snapshot.version).count() for each in moving
+        }
+        with adopting.set_aside(source.lake, self.lake, [each.snapshot.ref for each in moving]):
+            with self.transaction(self.lake.name):
+                for each in moving:
+                    ref = refs[each.name]
+                    self.execute(ref, each.create_spec())
+                    if paths[each.name]:
+                        self.lake.format.add_files(ref, paths[each.name], hive=bool(each.snapshot.partition_columns))
+                    found = (
+                        self.embedded.cursor()
+                        .execute(f"SELECT count(*) FROM {self.lake.format.snapshot(ref).scan_sql()}")
+                        .fetchone()
+                    )
+                    if found is None or found[0] != counts[each.name]:
+                        raise StorageError(
+                            f"Table {each.name} has {counts[each.name]} rows, and its files {found and found[0]} to a DuckLake: move it by copy. Nothing was moved."
+                        )
+        return [Moved(each.name, counts[each.name], adopted=True, left_out=left_out[each.name]) for each in moving]
+
+    def _import_database(self, path: str, names: Sequence[str] | None) -> list[Moved]:
+        connection = self.embedded.connection
+        with database.attached(connection, path) as name:
+            tables = database.tables_of(connection, name, path, names)
+            self._refuse_there([table.name for table in tables])
+            others = database.others_of(connection, name) if names is None else []
+            done = []
+            with self.transaction(self.lake.name):
+                for table in tables:
+                    rows = SqlOnCursor(self.embedded.cursor(), table.query)
+                    commit = self.execute(self.lake.parse(table.name), table.spec, rows)
+                    done.append(Moved(table.name, commit.rows_inserted or 0, left_out=table.left_out))
+            return done + ([Moved("", 0, 0, left_out=tuple(others))] if others else [])
+
+    def _refuse_there(self, names: Sequence[str]) -> None:
+        for name in names:
+            ref = self.lake.parse(name)
+            if self.lake.exists(ref) or self.lake.definition(ref) is not None:
+                raise CommitConflict(
+                    f"{ref} is in lake {self.lake.root} already; drop it, or name the other tables by tables=. Nothing was moved."
+                )
+
+    def _session(self) -> Session:
+        return self  # type: ignore[return-value]
+
+    def adopt_files(self, table: str | TableRef, files: str | Sequence[str]) -> Moved:
+        """Make Parquet files rows of a DuckLake table where they lie; from now on they are the lake's, whose cleanup() removes them one day.
+
+        Raises InvalidConfig for a file that is a table's already, SchemaMismatch for one with other columns, with a NULL where there may be none, or with times
+        as INT96, UnsupportedFeature for one of a Delta table (``import_from(…, adopt=True)``). Nothing is adopted then.
+        """
+        self.ensure_open()
+        ref = self.ref(table)
+        lake = self.lakes.of(ref)
+        if not lake.format.transacts:
+            raise UnsupportedFeature(f"Table {ref} is a Delta table; adopt_files() is of a DuckLake's.")
+        lake.ensure_writable(ref)
+        paths = [
+            str(Path(path).expanduser().resolve()) if "://" not in path else path
+            for path in names_in([files], "files", "adopt_files()")
+        ]
+        snapshot = lake.snapshot(ref)
+        for path in paths:
+            around = adopting.delta_table_around(path)
+            if around is not None:
+                raise UnsupportedFeature(
+                    f"Table {ref}: the file {path} is of the Delta table {around}, whose log says which rows of it hold: import_from({str(around.parent.parent)!r}, adopt=True). "
+                    "Nothing was adopted."
+                )
+        if lake.format.catalog.encrypted:  # type: ignore[attr-defined]
+            raise UnsupportedFeature(
+                f"Table {ref}: its lake is encrypted, and these files are not. Nothing was adopted."
+            )
+        adopting.refuse_files(self._session(), ref, paths)
+        adopting.refuse_nulls(self._session(), ref, paths, [f.name for f in snapshot.schema if not f.nullable])
+        before = self._session().table(ref).toDF().count()
+        with self.transaction(lake.name):
+            lake.format.add_files(ref, paths, hive=bool(snapshot.partition_columns))
+        return Moved(f"{ref.schema}.{ref.name}", self._session().table(ref).toDF().count() - before, adopted=True)
+
+    def export_to(
+        self,
+        target: str | os.PathLike[str],
+        tables: str | Sequence[str] | None = None,
+        *,
+        versions: int = 1,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> list[Moved]:
+        """Copy tables of this DuckLake to a Delta lake, with their last ``versions``: each is a commit with the rows of that version, whose metadata says which
+        snapshot it was. None for ``tables`` is all of them; views stay behind. What does not fit is in ``left_out``.
+
+        Raises CommitConflict for a table that is there already, UnsupportedFeature for columns that Delta cannot store and for Iceberg. The tables that an error
+        leaves unfinished are dropped. Example: ``s.export_to("delta_lake/", versions=10)``.
+        """
+        from duckrun.session import connect
+
+        self.ensure_open()
+        text = os.fspath(given(target, (str, os.PathLike), "target", "export_to()"))
+        if text.lower().startswith("iceberg:"):
+            raise UnsupportedFeature(
+                f"{text}: export to Iceberg is not supported. Export to Delta, which Iceberg readers open by UniForm or Apache XTable. Nothing was moved."
+            )
+        if _MOTHERDUCK.match(text):
+            raise UnsupportedFeature(
+                f"{text.partition(':')[0]}: MotherDuck cannot be written from here. Nothing was moved."
+            )
+        if not self.lake.format.transacts:
+            raise UnsupportedFeature(
+                f"Lake {self.lake.root} is of format {self.lake.format.name} already; export_to() copies tables of a DuckLake to a Delta lake."
+            )
+        if isinstance(versions, bool) or not isinstance(versions, int) or versions < 1:
+            raise InvalidConfig(f"versions is {versions!r}; it is how many of the last versions to copy, 1 or more.")
+        names = None if tables is None else names_in([tables], "tables", "export_to()")
+        own = self._session()
+        known = [f"{schema}.{name}" for schema in self.lake.schemas() for name in self.lake.tables(schema)]
+        refs = [own.table(name).ref for name in (known if names is None else names)]
+        with connect(text, storage_options=storage_options) as other:
+            return exporting.export(own, other, refs, versions)
+
+
+def _is_view(source: Session, name: str) -> bool:
+    schema, _, table = name.rpartition(".")
+    return table in source.lake.views(schema)
