@@ -235,3 +235,18 @@ def test_names_in_any_case_and_odd_ones(lake: Session) -> None:
     with pytest.raises(TableNotFound, match="Did you mean"):
         lake.table("a b.T e")
     assert lake.scan("a b.T é", ReadSpec(columns=("select",))).collect() == [{"select": "q"}]
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
+def test_the_first_table_is_read_at_its_first_version_after_a_look_at_what_was_applied(
+    tmp_path: Path, kind: str
+) -> None:
+    with duckrun.connect(tmp_path / "lake", format="ducklake", catalog=f"{kind}:{tmp_path}/c.db") as lake:
+        write = WriteSpec("error", app=AppTransaction("first"))
+        lake.execute("sales.orders", write, SQL("select 1 as id"))
+        for _ in range(2):
+            lake.execute("sales.more", WriteSpec("append", app=AppTransaction("more")), SQL("select 2 as id"))
+    with duckrun.connect(tmp_path / "lake", format="ducklake", catalog=f"{kind}:{tmp_path}/c.db") as lake:
+        replayed = lake.execute("sales.more", WriteSpec("append", app=AppTransaction("more")), SQL("select 2 as id"))
+        assert replayed.replayed
+        assert rows(lake, "from sales.orders") == [(1,)]

@@ -206,6 +206,12 @@ class Catalog:
             names.add(alias)
         return alias
 
+    def attach_inlining(self, cursor: duckdb.DuckDBPyConnection, rows: int) -> str:
+        """Attach the catalog once more, for tables of which inserts of so many rows lie in it from the first on. Gives what it is called there."""
+        alias = self.alias("inlining")
+        self._attach_as(cursor, alias, inline_rows=rows)
+        return alias
+
     def detach(self, connection: duckdb.DuckDBPyConnection, alias: str, *, spoiled: bool = True) -> None:
         """Take such an attachment away. With a catalog in a DuckDB file it stays, since that would go with it, for the next transaction, if it is not
         ``spoiled`` by types that were changed.
@@ -241,14 +247,17 @@ class Catalog:
         self._check(cursor, name)
         names.add(name)
 
-    def _attach_as(self, cursor: duckdb.DuckDBPyConnection, name: str, *, create: bool = False) -> None:
+    def _attach_as(
+        self, cursor: duckdb.DuckDBPyConnection, name: str, *, create: bool = False, inline_rows: int | None = None
+    ) -> None:
         if self.address.is_file and not create and not Path(self.address.place).is_file():
             self.refuse_gone()
             raise NoCatalog(f"There is no catalog {self.address} of lake {self.storage.root}: it was not made yet.")
         self._keep_secret(cursor)
         # A commit that meets another writer's is never repeated by DuckLake itself: what it was computed from would not be looked at again.
         cursor.execute("SET GLOBAL ducklake_max_retry_count = 0")
-        options = [f"DATA_PATH {quote_literal(self.data_path)}", f"DATA_INLINING_ROW_LIMIT {self.inline_rows}"]
+        rows = self.inline_rows if inline_rows is None else inline_rows
+        options = [f"DATA_PATH {quote_literal(self.data_path)}", f"DATA_INLINING_ROW_LIMIT {rows}"]
         options += [f"CREATE_IF_NOT_EXISTS {str(create).lower()}", "AUTOMATIC_MIGRATION false"]
         if self.address.kind == "sqlite":
             # In SQLite's default mode one commit that fails locks the instance for good.

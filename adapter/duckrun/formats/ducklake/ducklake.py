@@ -403,14 +403,22 @@ class DuckLakeFormat:
             [self.catalog.alias(), schema, table],
         ).fetchone()
         if there is None:
+            # The rows of this table are few and small: they lie in the catalog, and no file is made for each commit. Where they lie has to be
+            # made with this table: once rows of it were read, DuckLake takes what the lake was when this table was made for what it was when that
+            # was, so that a table of the same snapshot as that is not there at its first version (duckdb 1.5.5).
+            shared = self.catalog.address.kind == "duckdb"  # what was attached of such a file stays
+            name = self.catalog.alias() if shared else self.catalog.attach_inlining(cursor, 1000)
             with self.catalog.errors("prepare"):
-                cursor.execute("BEGIN TRANSACTION")
-                cursor.execute(f"CREATE SCHEMA IF NOT EXISTS {alias}.{quote_identifier(schema)}")
-                cursor.execute(
-                    f"CREATE TABLE {alias}.{APPLIED} (name VARCHAR, app_id VARCHAR, version BIGINT, snapshot BIGINT, note VARCHAR)"
-                )
-                cursor.execute("COMMIT")
-                # The rows of this table are few and small: they lie in the catalog, and no file is made for each commit.
+                try:
+                    cursor.execute("BEGIN TRANSACTION")
+                    cursor.execute(f"CREATE SCHEMA IF NOT EXISTS {quote_identifier(name, schema)}")
+                    cursor.execute(
+                        f"CREATE TABLE {quote_identifier(name, schema, table)} (name VARCHAR, app_id VARCHAR, version BIGINT, snapshot BIGINT, note VARCHAR)"
+                    )
+                    cursor.execute("COMMIT")
+                finally:
+                    if not shared:
+                        self.catalog.detach(cursor, name)
                 cursor.execute(
                     f"CALL {alias}.set_option('data_inlining_row_limit', 1000, schema => '{schema}', table_name => '{table}')"
                 )
