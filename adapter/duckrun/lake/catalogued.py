@@ -182,6 +182,8 @@ class CatalogLake(Lake):
             self.format.run_alone(f"CREATE SCHEMA IF NOT EXISTS {{lake}}.{quote_identifier(schema)}")
 
     def drop_schema(self, schema: str) -> None:
-        """Remove a schema that has no tables."""
+        """Remove a schema that has no tables; one that has some, which came meanwhile, stays."""
         with self.format.locked(self.schema_ref(schema)):
+            if self.tables(schema) or self.views(schema):
+                return
             self.format.run_alone(f"DROP SCHEMA IF EXISTS {{lake}}.{quote_identifier(schema)}")

@@ -6,16 +6,19 @@ as for any other format, and applied here: a row that is updated keeps its id.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import duckdb
 
 from duckrun.engines.duckdb.feed import Images
-from duckrun.engines.duckdb.places import Numbered
+from duckrun.engines.duckdb.places import Numbered, computed
 from duckrun.engines.duckdb.source import Rows
 from duckrun.errors import SchemaMismatch
 from duckrun.formats.format import NewCommit, RowCounts, TableDefinition
-from duckrun.sql.names import quote_identifier
+from duckrun.sql.names import dotted_names, quote_identifier
 from duckrun.values.rows import Commit, WriteSpec
 from duckrun.values.snapshot import Snapshot
 
@@ -33,18 +36,21 @@ def overwrite(
         spec, definition, writer="ducklake", reason=REASON, anew=spec.redefine and snapshot is not None, work=job.work
     )
     gone = 0
-    if snapshot is not None and not new.anew:
-        gone = _run(job, f"DELETE FROM {job.work.table(job.transaction.ref)}")
-    job.form.define(job.work, job.transaction.ref, snapshot, new)
-    came = _insert(job, rows)
+    with _apart(job, rows, changes=snapshot is not None) as apart:
+        if snapshot is not None and not new.anew:
+            gone = _run(job, f"DELETE FROM {job.work.table(job.transaction.ref)}")
+        job.form.define(job.work, job.transaction.ref, snapshot, new)
+        came = _insert(job, apart)
     return _commit(job, snapshot, new, (came, 0, gone))
 
 
 def append(job: Job, snapshot: Snapshot, rows: Rows, definition: TableDefinition | None, reason: str) -> Commit:
     """Rows beside those that the table has."""
     new = NewCommit(job.spec, definition, writer="ducklake", reason=reason, work=job.work)
-    job.form.define(job.work, job.transaction.ref, snapshot, new)
-    return _commit(job, snapshot, new, (_insert(job, rows), 0, 0))
+    with _apart(job, rows, changes=definition is not None) as apart:
+        job.form.define(job.work, job.transaction.ref, snapshot, new)
+        came = _insert(job, apart)
+    return _commit(job, snapshot, new, (came, 0, 0))
 
 
 def rewritten(
@@ -60,6 +66,22 @@ def rewritten(
 
     ``images`` says of each row of ``changes`` what happens to it, and has the rows that come.
     """
+    with ExitStack() as stack:
+        kinds = [
+            (kind, stack.enter_context(_apart(job, rows)) if kind == "insert" else rows) for kind, rows in images.new
+        ]
+        return _rewritten(job, table, changes, definition, reason, counts, replace(images, new=tuple(kinds)))
+
+
+def _rewritten(
+    job: Job,
+    table: Numbered,
+    changes: str,
+    definition: TableDefinition | None,
+    reason: str,
+    counts: RowCounts,
+    images: Images,
+) -> NewCommit:
     snapshot, ref = table.snapshot, job.transaction.ref
     new = NewCommit(job.spec, definition, writer="ducklake", reason=f"{reason}: {REASON}", work=job.work)
     job.form.define(job.work, ref, snapshot, new)
@@ -86,6 +108,44 @@ def rewritten(
     return NewCommit(
         job.spec, definition, rows=(said[0], said[1], said[2]), writer="ducklake", reason=new.reason, work=job.work
     )
+
+
+@contextmanager
+def _apart(job: Job, rows: Rows, *, changes: bool = True) -> Iterator[Rows]:
+    """The rows, computed before the table ``changes`` where they are read out of it: DuckLake has the deletes of a transaction apply to
+    each version that it reads.
+    """
+    if not changes or not _reads_table(job, rows):
+        yield rows
+        return
+    with computed(rows.cursor, rows.sql) as name:
+        yield replace(rows, sql=f"SELECT * FROM {name}")
+
+
+def _reads_table(job: Job, rows: Rows) -> bool:
+    """Whether rows are read out of the table that is written, by their own text or by that of a view or macro that it names."""
+    ref = job.transaction.ref
+    table = _plain(f"{job.transaction.lake.root}.{ref.schema}.{ref.name}")
+    if rows.one_shot or table in _plain(rows.sql):
+        return not rows.one_shot
+    said = dict(rows.cursor.execute("SELECT lower(view_name), sql FROM duckdb_views() WHERE NOT internal").fetchall())
+    macros = "SELECT lower(function_name), macro_definition FROM duckdb_functions() WHERE NOT internal AND macro_definition IS NOT NULL"
+    said |= dict(rows.cursor.execute(macros).fetchall())
+    if not any(table in _plain(text) for text in said.values()):
+        return False
+    texts, seen = [rows.sql], set[str]()
+    while texts:
+        names = {chain[-1].lower() for chain in dotted_names(texts.pop())} & said.keys() - seen
+        if any(table in _plain(said[name]) for name in names):
+            return True
+        seen |= names
+        texts += [said[name] for name in names]
+    return False
+
+
+def _plain(sql: str) -> str:
+    """SQL without quotation marks, which DuckDB takes off the names in the text of a view where it can."""
+    return sql.replace('"', "")
 
 
 def nothing_happened(job: Job, new: NewCommit) -> bool:
