@@ -1,4 +1,4 @@
-"""The command line: ``duckrun tables|sql|history|snapshots|changes|optimize|vacuum|maintain --root …``.
+"""The command line: ``duckrun tables|sql|history|snapshots|changes|optimize|vacuum|maintain|import|export --root …``.
 
 What a command needs is imported when it runs, so that ``duckrun --help`` answers at once.
 """
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from duckrun.cli_lakes import maintain
+from duckrun.cli_lakes import export, import_, maintain
 from duckrun.errors import DuckrunError, InvalidConfig
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(maintain, name="maintain")
+app.command("import")(import_)
+app.command("export")(export)
 
 Root = Annotated[
     str, typer.Option(envvar="DUCKRUN_ROOT", help="Folder of the lake, or its s3://, az://, abfss://, gs:// URL.")
@@ -351,7 +353,7 @@ def print_facts(result: Any) -> None:
         for f in fields(result)
         if f.name not in ("memory", "removed", "actions")
     ]
-    _print_table((), [fact for fact in facts if fact[1] not in (None, "") and fact[1] is not False])
+    print_rows((), [fact for fact in facts if fact[1] not in (None, "") and fact[1] is not False])
 
 
 def _listed(value: Any) -> Any:
@@ -374,10 +376,10 @@ def _print(columns: Sequence[str], rows: Iterable[Iterable[Any]], format: str) -
             separator = ","
         typer.echo("]" if separator == "," else "[]")
     else:
-        _print_table(columns, rows)
+        print_rows(columns, rows)
 
 
-def _print_table(columns: Sequence[str], rows: Iterable[Iterable[Any]]) -> None:
+def print_rows(columns: Sequence[str], rows: Iterable[Iterable[Any]]) -> None:
     """With lines and colours on a terminal; in a pipe plain columns of whatever width they need."""
     from rich import box
     from rich.console import Console

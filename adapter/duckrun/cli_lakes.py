@@ -169,6 +169,51 @@ def restore(
         _say(s.restoreToVersion(version) if table is None else s.table(table).restoreToVersion(version))
 
 
+def import_(
+    source: Annotated[str, typer.Argument(help="Root of a Delta lake, or a DuckDB database file.")],
+    root: Root,
+    table: Annotated[list[str] | None, typer.Option("--table", help="This table alone; may repeat.")] = None,
+    adopt: Annotated[
+        bool, typer.Option("--adopt", help="Take the files where they lie; the Delta logs are put away.")
+    ] = False,
+    schema: Schema = "main",
+    catalog: Catalog = None,
+    format: Format = "ducklake",
+    storage_option: StorageOption = None,
+) -> None:
+    """Copy the tables of a Delta lake or a DuckDB file into a DuckLake, or adopt them."""
+    from duckrun.cli import storage_options
+
+    with opened(root, schema, storage_option, format, catalog) as s:
+        _say_moved(s.import_from(source, table or None, adopt=adopt, storage_options=storage_options(storage_option)))
+
+
+def export(
+    target: Annotated[str, typer.Argument(help="Root of a Delta lake, made where it is not there.")],
+    root: Root,
+    table: Annotated[list[str] | None, typer.Option("--table", help="This table alone; may repeat.")] = None,
+    versions: Annotated[int, typer.Option(min=1, help="How many of the last versions to copy, a commit each.")] = 1,
+    schema: Schema = "main",
+    catalog: Catalog = None,
+    format: Format = "ducklake",
+    storage_option: StorageOption = None,
+) -> None:
+    """Copy the tables of a DuckLake to a Delta lake."""
+    from duckrun.cli import storage_options
+
+    with opened(root, schema, storage_option, format, catalog) as s:
+        _say_moved(
+            s.export_to(target, table or None, versions=versions, storage_options=storage_options(storage_option))
+        )
+
+
+def _say_moved(moved: Any) -> None:
+    from duckrun.cli import print_rows
+
+    names = ("table", "rows", "versions", "adopted", "left_out")
+    print_rows(names, [(m.table, m.rows, m.versions, m.adopted, "; ".join(m.left_out)) for m in moved])
+
+
 def opened(
     root: str, schema: str, options: list[str] | None, format: str, catalog: str | None, *, read_only: bool = False
 ) -> Session:

@@ -26,6 +26,7 @@ from duckrun import (
     UnsupportedFeature,
     WriteSpec,
 )
+from duckrun.cli import main
 from duckrun.values.tables import SORT_BY
 
 Rows = list[tuple[object, ...]]
@@ -317,3 +318,17 @@ def test_other_places_are_refused_by_name(lake: Session, delta: Session, tmp_pat
         lake.export_to(tmp_path / "x", versions=0)
     with pytest.raises(StorageError, match="no Delta table"):
         lake.import_from(tmp_path / "empty")
+
+
+def test_both_ways_are_commands(delta: Session, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def run(*arguments: str) -> str:
+        with pytest.raises(SystemExit) as ended:
+            main([*arguments, "--root", str(tmp_path / "lake")])
+        printed = capsys.readouterr()
+        return printed.err if ended.value.code else printed.out
+
+    assert "sales.orders    21" in run("import", delta.lake.root, "--table", "sales.orders")
+    assert "CHECK" in run("import", delta.lake.root, "--table", "odd", "--adopt")
+    assert "already" in run("import", delta.lake.root, "--table", "sales.orders")
+    assert "sales.orders" in run("export", str(tmp_path / "out"), "--table", "sales.orders", "--versions", "2")
+    assert DeltaTable(str(tmp_path / "out/sales/orders")).version() == 0

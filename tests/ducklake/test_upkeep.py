@@ -26,7 +26,9 @@ from duckrun import (
     VersionNotReadable,
     WriteSpec,
 )
+from duckrun.changes.cursors import Cursor, Upstream
 from duckrun.cli import main
+from duckrun.values.cursors import CursorTransaction
 from duckrun_dagster import DuckrunResource, lake_maintenance, maintenance
 
 NOW = timedelta()
@@ -106,6 +108,22 @@ def test_expired_snapshots_are_gone_and_cleanup_removes_what_only_they_read(lake
     assert listed.removed and listed.dry_run and files(lake) > 1
     assert set(lake.cleanup(older_than=NOW).removed) == set(listed.removed)
     assert files(lake) == 1 and ids(lake) == list(range(50))
+
+
+def test_what_a_consumer_goes_on_from_is_spared(lake: Session) -> None:
+    app = CursorTransaction("reports", 0)
+    out = lake.lake.resolve("main", "report")
+    upstream = lake.table("t").snapshot()
+    Cursor(lake.lake.format, lake.lake.storage, out, "reports").begin(
+        {str(upstream.ref): Upstream(lake.lake.format, upstream, lake.lake.storage)}
+    )
+    lake.execute("report", WriteSpec("append", app=app), SQL("select count(*) as n from t"))
+    lake.sql("insert into t values (900)")
+    done = lake.expire(older_than=NOW)
+    assert done.expired == tuple(range(upstream.version)) and "reports" in done.warnings[0]
+    assert [row["snapshot_id"] for row in lake.snapshots()][-1] == upstream.version
+    done = lake.expire(older_than=NOW, spare_consumers=False)
+    assert upstream.version in done.expired and "needs a full refresh" in done.warnings[0]
 
 
 def test_orphans_are_files_that_the_catalog_does_not_know(lake: Session) -> None:

@@ -128,22 +128,22 @@ class Moving:
         counts = {
             each.name: source.table(each.snapshot.ref).toDF(version=each.snapshot.version).count() for each in moving
         }
-        with adopting.set_aside(source.lake, self.lake, [each.snapshot.ref for each in moving]):
-            with self.transaction(self.lake.name):
-                for each in moving:
-                    ref = refs[each.name]
-                    self.execute(ref, each.create_spec())
-                    if paths[each.name]:
-                        self.lake.format.add_files(ref, paths[each.name], hive=bool(each.snapshot.partition_columns))
-                    found = (
-                        self.embedded.cursor()
-                        .execute(f"SELECT count(*) FROM {self.lake.format.snapshot(ref).scan_sql()}")
-                        .fetchone()
+        aside = adopting.set_aside(source.lake, self.lake, [each.snapshot.ref for each in moving])
+        with aside, self.transaction(self.lake.name):
+            for each in moving:
+                ref = refs[each.name]
+                self.execute(ref, each.create_spec())
+                if paths[each.name]:
+                    self.lake.format.add_files(ref, paths[each.name], hive=bool(each.snapshot.partition_columns))
+                found = (
+                    self.embedded.cursor()
+                    .execute(f"SELECT count(*) FROM {self.lake.format.snapshot(ref).scan_sql()}")
+                    .fetchone()
+                )
+                if found is None or found[0] != counts[each.name]:
+                    raise StorageError(
+                        f"Table {each.name} has {counts[each.name]} rows, and its files {found and found[0]} to a DuckLake: move it by copy. Nothing was moved."
                     )
-                    if found is None or found[0] != counts[each.name]:
-                        raise StorageError(
-                            f"Table {each.name} has {counts[each.name]} rows, and its files {found and found[0]} to a DuckLake: move it by copy. Nothing was moved."
-                        )
         return [Moved(each.name, counts[each.name], adopted=True, left_out=left_out[each.name]) for each in moving]
 
     def _import_database(self, path: str, names: Sequence[str] | None) -> list[Moved]:
