@@ -1,6 +1,7 @@
-"""Run dbt's conformance suite on one engine, and say how many tests of each group passed, do not apply, or failed.
+"""Run dbt's conformance suite on one target, and say how many tests of each group passed, do not apply, or failed.
 
     python tools/conformance.py             # duckdb, two workers
+    python tools/conformance.py ducklake    # duckdb on a lake of format ducklake
     python tools/conformance.py spark       # in one process, and so on one Spark
     python tools/conformance.py spark -x    # further arguments are pytest's
 
@@ -20,7 +21,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "conformance.md"
-WORKERS = {"duckdb": ["-n", "2", "--dist", "loadscope"], "spark": []}
+WORKERS = {"duckdb": ["-n", "2", "--dist", "loadscope"], "ducklake": ["-n", "2", "--dist", "loadscope"], "spark": []}
+ENVIRONMENTS = {
+    "duckdb": {"DUCKRUN_CONFORMANCE_ENGINE": "duckdb"},
+    "ducklake": {"DUCKRUN_CONFORMANCE_ENGINE": "duckdb", "DUCKRUN_CONFORMANCE_FORMAT": "ducklake"},
+    "spark": {"DUCKRUN_CONFORMANCE_ENGINE": "spark"},
+}
 OUTCOMES = ("passed", "not applicable", "failed")
 Table = dict[str, Counter[str]]
 
@@ -31,7 +37,7 @@ def main(arguments: list[str]) -> int:
         report = Path(folder) / "report.xml"
         pytest = [sys.executable, "-m", "pytest", "tests/conformance", "-q", f"--junitxml={report}"]
         command = [*pytest, *WORKERS[engine], *arguments]
-        code = subprocess.run(command, cwd=ROOT, env={**os.environ, "DUCKRUN_CONFORMANCE_ENGINE": engine}).returncode
+        code = subprocess.run(command, cwd=ROOT, env={**os.environ, **ENVIRONMENTS[engine]}).returncode
         if not report.exists():
             return code or 1
         suite = ElementTree.parse(report).getroot()

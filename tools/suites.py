@@ -67,12 +67,19 @@ class Suite:
 # sum, which .ci/run allows for, is under 46 minutes.
 SUITES = (
     Suite("kills", 200, workers=2, dist="loadgroup"),
-    Suite("conformance", 160, env=(("DUCKRUN_CONFORMANCE_PARTS", "3"),), workers=2),
+    Suite("conformance", 120, env=(("DUCKRUN_CONFORMANCE_PARTS", "4"),), workers=2),
     Suite(
         "conformance",
         320,
         "conformance_spark",
         (("DUCKRUN_CONFORMANCE_ENGINE", "spark"), ("DUCKRUN_CONFORMANCE_PARTS", "8")),
+    ),
+    Suite(
+        "conformance",
+        55,
+        "conformance_ducklake",
+        (("DUCKRUN_CONFORMANCE_FORMAT", "ducklake"), ("DUCKRUN_CONFORMANCE_PARTS", "12")),
+        workers=2,
     ),
     Suite("differential", 280, workers=2, dist="loadgroup"),
     Suite("changes", 130, workers=2, dist="loadgroup"),

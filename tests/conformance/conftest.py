@@ -33,7 +33,9 @@ SPARK = {
 
 
 def pytest_report_header() -> str:
-    return f"conformance: engine {ENGINE}, format {FORMAT}" + (f", one of {PARTS} parts of the classes" if PARTS > 1 else "")
+    return f"conformance: engine {ENGINE}, format {FORMAT}" + (
+        f", one of {PARTS} parts of the classes" if PARTS > 1 else ""
+    )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -53,6 +55,12 @@ def engine_name() -> str:
     return ENGINE
 
 
+@pytest.fixture(scope="session")
+def format_name() -> str:
+    """The format of the lake: DUCKRUN_CONFORMANCE_FORMAT, or delta."""
+    return FORMAT
+
+
 @pytest.fixture(scope="class")
 def lake_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A lake of its own for each class."""
@@ -60,10 +68,10 @@ def lake_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="class")
-def dbt_profile_target(lake_root: Path, engine_name: str) -> dict[str, Any]:
+def dbt_profile_target(lake_root: Path, engine_name: str, format_name: str) -> dict[str, Any]:
     target = {"type": "duckrun", "root_path": str(lake_root), "threads": 4, "engine": engine_name}
-    if FORMAT != "delta":
-        target["format"] = FORMAT
+    if format_name != "delta":
+        target["format"] = format_name
     return {**target, "spark": SPARK} if engine_name == "spark" else target
 
 
