@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pytest
 
 import duckrun
 from duckrun.storage.extensions import extension_path
@@ -110,6 +111,7 @@ NAMES = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_every_materialization_and_strategy_gives_the_rows_that_it_gives_on_delta(
     make_project: Callable[..., Project],  # noqa: F811
     tmp_path: Path,
@@ -169,3 +171,132 @@ def test_a_run_that_is_published_together_is_one_snapshot(
     assert "Nothing of this run was published: test.shop.not_null_totals_item" in failed.text
     assert lake_rows(project.lake, "from orders order by id") == [(1, "fig", 2.5), (2, "pear", 1.5)]
     assert lake_rows(project.lake, last) == [(first[0][0] + 1,)]
+
+
+DIES = {
+    "models/a.sql": "{{ config(materialized='table') }} select 1 as n",
+    "models/b.py": """
+        import os
+        def model(dbt, session):
+            dbt.config(materialized='table')
+            if os.environ.get('DIES'):
+                os.kill(os.getpid(), 9)
+            return dbt.ref('a').df()
+        """,
+}
+
+
+@pytest.mark.kills
+def test_a_killed_run_shows_nothing_and_its_retry_writes_once(
+    make_project: Callable[..., Project],  # noqa: F811
+) -> None:
+    project = make_project(DIES, format="ducklake", publish="together", threads=1)
+    assert not project.dbt("run", env={"DUCKRUN_RUN_ID": "nightly", "DIES": "1"}, fresh=True).success
+    assert lake_rows(project.lake, TABLES) == []
+    project.run("run", env={"DUCKRUN_RUN_ID": "nightly"})
+    assert lake_rows(project.lake, TABLES) == [("a",), ("b",)]
+    snapshots = lake_rows(project.lake, "select count(*) from lake.snapshots()")
+    again = project.run("run", env={"DUCKRUN_RUN_ID": "nightly"})
+    assert again.response("a")["replayed"] and again.response("b")["replayed"]
+    assert "this run changed nothing" in again.text
+    assert lake_rows(project.lake, "select count(*) from lake.snapshots()") == snapshots
+
+
+TABLES = "select table_name from duckdb_tables() where database_name = 'lake' and schema_name = 'main' order by 1"
+GOOD = {"models/a.sql": "{{ config(materialized='table') }} select 1 as n"}
+
+
+@pytest.mark.parametrize(
+    ("files", "profile", "words"),
+    [
+        (GOOD, {"threads": 2}, ["threads: 1", "publish: each"]),
+        (GOOD, {"format": "delta"}, ["publish: together", "format delta", "format: ducklake"]),
+        (GOOD, {"engine": "spark"}, ["publish: together", "engine: duckdb"]),
+        (
+            {**GOOD, "models/c.sql": "{{ config(materialized='external', location='out.csv') }} select * from {{ ref('a') }}"},
+            {},
+            ["materialized: external", "writes a file", "Nothing of this run was published: model.shop.c"],
+        ),
+        ({**GOOD, "dbt_project.yml": "name: shop\nversion: '1.0'\nprofile: shop\non-run-end: commit\n"}, {}, ["COMMIT", "one transaction"]),
+        ({**GOOD, "dbt_project.yml": "name: shop\nversion: '1.0'\nprofile: shop\non-run-end: select no_such_thing()\n"}, {}, ["Nothing of this run was published: hook"]),
+    ],
+    ids=["threads", "delta", "spark", "external", "commit", "hook"],
+)  # fmt: skip
+def test_a_run_that_cannot_be_published_together_is_refused_and_leaves_nothing(
+    make_project: Callable[..., Project],  # noqa: F811
+    files: dict[str, str],
+    profile: dict[str, Any],
+    words: list[str],
+) -> None:
+    project = make_project(files, **{"format": "ducklake", "publish": "together", "threads": 1, **profile})
+    result = project.dbt("run")
+    assert not result.success
+    for word in words:
+        assert word in result.text
+    assert not (project.lake / "catalog.sqlite").exists() or lake_rows(project.lake, TABLES) == []
+
+
+def test_a_part_of_a_run_that_was_not_published_is_not_retried(
+    make_project: Callable[..., Project],  # noqa: F811
+) -> None:
+    wrong = {**GOOD, "models/b.sql": "select n // 0 as m, nothing from {{ ref('a') }}"}
+    project = make_project(wrong, format="ducklake", publish="together", threads=1)
+    assert not project.dbt("run").success
+    retried = project.dbt("retry")
+    assert not retried.success and "dbt retry goes with no publish: together" in retried.text
+
+
+def test_one_project_has_lakes_of_both_formats(
+    make_project: Callable[..., Project],  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    models = {
+        "models/raw.sql": "{{ config(materialized='table') }} select 1 as id",
+        "models/ml.sql": "{{ config(materialized='table', database='ml', partition_by=['bucket(2, id)']) }} select id + 1 as id from {{ ref('raw') }}",
+        "models/back.sql": "{{ config(materialized='table') }} select id + 1 as id from {{ ref('ml') }}",
+        "models/seen.sql": "{{ config(materialized='view', database='ml') }} select id from {{ ref('ml') }}",
+    }
+    ml = tmp_path / "ml"
+    project = make_project(models, lakes={"ml": {"root_path": str(ml), "format": "ducklake"}})
+    project.run("run", "--fail-fast")
+    assert project.rows("main.back") == [(3,)]
+    assert lake_rows(ml, "from ml") == lake_rows(ml, "from seen") == [(2,)]
+    project.write(
+        {
+            "models/across.sql": "{{ config(materialized='view', database='ml') }} select * from {{ ref('raw') }}",
+            "models/clustered.sql": "{{ config(materialized='table', database='ml', cluster_by=['id']) }} select 1 as id",
+            "models/placed.sql": "{{ config(materialized='table', database='ml', location='/tmp/x') }} select 1 as id",
+            "models/written.sql": "{{ config(materialized='table', database='ml', writer='delta_rs') }} select 1 as id",
+            "models/said.sql": "{{ config(materialized='table', database='ml', table_properties={'delta.appendOnly': 'true'}) }} select 1 as id",
+            "models/deltas.sql": "{{ config(materialized='delta', database='ml') }} select 1 as id",
+        }
+    )
+    refused = project.dbt("run", "--select", "across clustered placed written said deltas")
+    for name, words in {
+        "across": "its own lake alone",
+        "clustered": "use sort_by",
+        "placed": "location is Delta's",
+        "written": "writer is Delta's",
+        "said": "delta.appendOnly is Delta's",
+        "deltas": "materialized: delta is Delta's",
+    }.items():
+        assert words in refused.message(name), refused.message(name)
+    assert lake_rows(ml, TABLES) == [("ml",)]
+    project.write({"models/one.sql": "{{ config(materialized='table', format='ducklake') }} select 1 as id"})
+    result = project.dbt("run")
+    assert not result.nodes
+    assert "model.shop.one: format is 'ducklake'" in result.text and "is of format delta" in result.text
+
+
+def test_the_catalogs_password_is_shown_nowhere(
+    make_project: Callable[..., Project],  # noqa: F811
+) -> None:
+    dsn = "postgres:dbname=lake host=127.0.0.1 port=1 user=u password=hunter2"
+    project = make_project(GOOD, format="ducklake", catalog=dsn)
+    for command in ("debug", "run"):
+        result = project.dbt(command)
+        assert not result.success
+        assert "hunter2" not in result.text
+    for file in project.root.rglob("*.log"):
+        assert "hunter2" not in file.read_text()
+    assert "hunter2" not in (project.root / "target" / "manifest.json").read_text()

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 logger = AdapterLogger("Duckrun")
 
 PUBLISH = ("each", "together")
-COMMANDS = ("run", "build", "seed", "snapshot", "test", "clone")
-"""What may be one transaction. ``retry`` is not: what had succeeded in the run before was not published."""
+COMMANDS = ("run", "build", "seed", "snapshot", "clone")
+"""What is one transaction. ``retry`` is refused: what had succeeded in the run before was not published."""
 DATABASE = "lake"
 """What the lake is called in SQL: while a transaction is open, it is a database of DuckDB's."""
 _STAGING = re.compile(r"\bcreate\s+table\s+(?=\"temp\"\.\"main\"\.\"_duckrun_staging_)", re.IGNORECASE)
