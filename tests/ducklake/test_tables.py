@@ -56,7 +56,7 @@ def test_each_write_is_a_snapshot_that_can_be_read_again(lake: Session) -> None:
         "APPEND",
         "DELETE",
         "UPDATE",
-        "ERROR",
+        "CREATE TABLE AS SELECT",
     ]
 
 
@@ -250,3 +250,14 @@ def test_the_first_table_is_read_at_its_first_version_after_a_look_at_what_was_a
         replayed = lake.execute("sales.more", WriteSpec("append", app=AppTransaction("more")), SQL("select 2 as id"))
         assert replayed.replayed
         assert rows(lake, "from sales.orders") == [(1,)]
+
+
+def test_a_table_that_another_session_renamed_is_gone(lake: Session, tmp_path: Path) -> None:
+    lake.sql("create table t as select 1 as n")
+    assert rows(lake, "from t") == [(1,)]
+    with duckrun.connect(tmp_path / "lake", format="ducklake") as other:
+        other.sql("alter table t rename to u")
+        with pytest.raises(TableNotFound, match=r"main\.t"):
+            lake.sql("insert into t values (2)")
+        other.sql("create table t as select 7 as n")
+    assert (rows(lake, "from t"), rows(lake, "from u")) == ([(7,)], [(1,)])

@@ -141,9 +141,10 @@ class CatalogLake(Lake):
 
     def rename(self, ref: TableRef, new: TableRef) -> None:
         self.ensure_writable(ref)
-        if self._like(new.schema, new.name) and new.name.lower() != ref.name.lower():
+        taken = ", ".join(f"{new.schema}.{name}" for name in self._like(new.schema, new.name))
+        if taken and new.name.lower() != ref.name.lower():
             raise InvalidConfig(
-                f"{ref} cannot be renamed to {new}: that is there. Drop it first, or choose another name."
+                f"{ref} cannot be renamed to {new}: {taken} is there. Drop it first, or choose another name."
             )
         view = self.definition(ref)
         if not isinstance(view, ViewDefinition):

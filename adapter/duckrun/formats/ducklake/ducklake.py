@@ -422,6 +422,8 @@ class DuckLakeFormat:
                 cursor.execute(
                     f"CALL {alias}.set_option('data_inlining_row_limit', 1000, schema => '{schema}', table_name => '{table}')"
                 )
+                if shared:
+                    cursor.execute(f"INSERT INTO {alias}.{APPLIED} VALUES ('', '', 0, 0, '{{}}')")
         self._prepared = True
 
     def define(
@@ -611,7 +613,8 @@ class DuckLakeFormat:
             work.changed = True
 
         with self.locked(ref):
-            self._alone(f"drop of table {ref}", change)
+            if self.exists(ref):  # else another drop came first
+                self._alone(f"drop of table {ref}", change)
 
     def put_view(self, ref: TableRef, sql: str, comment: str | None) -> None:
         """Make a view of the catalog; a table of its name goes. Raises InvalidConfig where DuckDB does not take it."""

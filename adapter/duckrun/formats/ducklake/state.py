@@ -208,11 +208,12 @@ class States:
         )
         if not any(text is None and number == kept.version for number, text in found):
             return None  # the version has expired
-        at, version = kept.at, kept.version
+        at, version, created = kept.at, kept.version, False
         for number, text in sorted((n, t) for n, t in found if n > kept.at):
             for kind, what in changes_in(text):
                 if kind == "inline_flush" and what == str(kept.id):
                     return None  # it may have dropped tables of inlined rows
+                created = created or kind == "created_table"
                 if kind in (*ROWS, *LAYOUT):
                     version = number if what == str(kept.id) else version
                 elif (kind == "altered_table" and what != str(kept.id)) or kind in (
@@ -225,7 +226,14 @@ class States:
                 else:
                     return None
             at = number
+        if created and not self._keeps_name(kept):  # DuckLake notes a table that was renamed as one that was made
+            return None
         return kept if at == kept.at else replace(kept, at=at, version=version)
+
+    def _keeps_name(self, state: TableState) -> bool:
+        tables = self.catalog.meta("ducklake_table")
+        same = f"SELECT 1 FROM {tables} WHERE table_id = {state.id} AND table_name = ? AND end_snapshot IS NULL"
+        return bool(self.catalog.ask(same, [state.name]))
 
     def _row(self, ref: TableRef, at: int | None) -> tuple[Any, ...] | None:
         tables, schemas = self.catalog.meta("ducklake_table"), self.catalog.meta("ducklake_schema")
