@@ -411,9 +411,13 @@ def _changes_rows(changes: str | None, state: TableState, note: dict[str, Any]) 
     return bool(kinds & set(ROWS)) and note.get("mode") not in UPKEEP
 
 
+_CREATES = {"error": "CREATE TABLE AS SELECT", "ignore": "CREATE TABLE AS SELECT", "create": "CREATE TABLE"}
+"""Modes of writes that make a table -> what history calls them."""
+
+
 def _operation(changes: str | None, state: TableState, version: int, note: dict[str, Any]) -> str:
     if note.get("mode"):
-        return str(note["mode"]).upper()
+        return _CREATES.get(note["mode"], str(note["mode"]).upper())
     if version == state.begun:
         return "CREATE TABLE"
     kinds = {kind for kind, what in changes_in(changes) if what == str(state.id)}
