@@ -61,10 +61,12 @@ class NamedColumn:
 
 @dataclass(frozen=True)
 class DeleteFile:
-    """Positions that are deleted, in a Parquet file with the column ``pos``. ``bound``: only those whose snapshot is not later count."""
+    """Positions that are deleted, in a Parquet file with the column ``pos``. ``bound``: only those whose snapshot is not later count.
+    It holds ``count`` of them."""
 
     path: str
     bound: bool
+    count: int
 
 
 @dataclass(frozen=True)
@@ -257,19 +259,18 @@ class _Reading:
 
     def _deletes(self, folder: str) -> dict[int, list[DeleteFile]]:
         rows = self._ask(
-            f"SELECT data_file_id, path, path_is_relative, format, partial_max FROM {self._meta('ducklake_delete_file')} "
+            f"SELECT data_file_id, path, path_is_relative, format, partial_max, delete_count FROM {self._meta('ducklake_delete_file')} "
             f"WHERE table_id = {self.state.id} AND {self.now}"
         )
         found: dict[int, list[DeleteFile]] = defaultdict(list)
-        for number, path, relative, kind, partial in rows:
+        for number, path, relative, kind, partial, count in rows:
             if kind != "parquet":
                 raise UnsupportedFeature(
                     f"Table {self.snapshot.ref} has deletion vectors (of format {kind}), which Spark does not read: rewrite its files "
                     "(duckrun rewrite, or Table.rewrite()), or read it with engine: duckdb."
                 )
-            found[number].append(
-                DeleteFile(f"{folder}{path}" if relative else path, partial is not None and partial > self.version)
-            )
+            bound = partial is not None and partial > self.version
+            found[number].append(DeleteFile(f"{folder}{path}" if relative else path, bound, int(count)))
         return found
 
     def _deleted(self) -> dict[int, list[int]]:

@@ -46,6 +46,8 @@ class SparkNodeSession(Session):
         super().__init__(env.lake, engine="spark", arbiter=env.arbiter, pins=env.pins, lakes=env.lakes)
         self.env = env
         self._engines["spark"] = env.spark
+        if any(lake.format.transacts for lake in env.lakes):
+            self._engines["duckdb"] = env.engine  # it commits what Spark's workers write
         self._tag = f"duckrun-{uuid.uuid4().hex}"
         self.spark.addTag(self._tag)  # of this thread's operations
 

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 BY_FIELD_ID = "spark.sql.parquet.fieldId.read.enabled"
 _PATTERN = re.compile(r"([*?{}\[\]\\])")
 _SCHEME = re.compile(r"^[A-Za-z0-9]+:/+")
+_BROADCAST = 200_000
+"""Positions of deletes that each task gets whole: some 40 MB."""
 _FILE, _ROW, _SNAPSHOT = "__duckrun_file", "__duckrun_row", "__duckrun_snapshot"
 
 
@@ -82,15 +84,17 @@ class _Rows:
 
         groups: dict[Any, list[LakeFile]] = defaultdict(list)
         for file in self.files:
-            marked = bool(file.deletes or file.deleted)
-            groups[file.mapping, file.bound, file.absent, file.stored, marked].append(file)
-        frames = [self._group(files) for files in groups.values()]
+            groups[_is_marked(file), file.mapping, file.bound, file.absent, file.stored].append(file)
+        frames = [self._group(files) for (marked, *_), files in groups.items() if not marked]
+        marked = [self._group(files) for (marked, *_), files in groups.items() if marked]
+        if marked:
+            frames.append(self._without_deleted(_all(marked)))
         if self.inlined is not None:
             frames.append(self._in_catalog(self.inlined))
         if not frames:
             fields = [StructField(column.name, kind_in_file(column, shown=True)) for column in self.columns]
             return self.engine.spark.createDataFrame([], StructType(fields))
-        return reduce(lambda one, other: one.unionAll(other), frames)
+        return _all(frames)
 
     # -- files
 
@@ -119,7 +123,7 @@ class _Rows:
                     else kind_in_file(column, named, by_name=named is not None)
                 )
                 fields.append(StructField(at, kind, True, {FIELD_ID: column.id} if named is None else {}))
-                value = self._shown(at, column, kind)
+                value = self._shown(at, column)
             values.append(value.alias(column.name))
         if first.bound:
             fields.append(
@@ -128,15 +132,11 @@ class _Rows:
         rows = self._parquet(StructType(fields), [file.path for file in files])
         if first.bound:
             rows = rows.where(F.col(SNAPSHOT_COLUMN) <= self.read.version)
-        if not first.deletes and not first.deleted:
-            return rows.select(*values)
-        # Above a join nobody knows of which file a row is: what depends on that is computed below it.
-        rows = rows.select(*values, path_of_row().alias(_FILE), F.col("_metadata.row_index").alias(_ROW))
-        gone = self._deleted(files).withColumnsRenamed({_FILE: f"{_FILE}_", _ROW: f"{_ROW}_"})
-        same = (F.col(_FILE) == F.col(f"{_FILE}_")) & (F.col(_ROW) == F.col(f"{_ROW}_"))
-        return rows.join(gone, same, "left_anti").drop(_FILE, _ROW)
+        if _is_marked(first):
+            values += [path_of_row().alias(_FILE), F.col("_metadata.row_index").alias(_ROW)]
+        return rows.select(*values)
 
-    def _shown(self, at: str, column: LakeColumn, kind: Any) -> Column:
+    def _shown(self, at: str, column: LakeColumn) -> Column:
         from pyspark.sql import functions as F
 
         shown = kind_in_file(column, shown=True)
@@ -148,6 +148,17 @@ class _Rows:
         return self.engine.spark.read.schema(schema).parquet(*places)
 
     # -- rows that are gone
+
+    def _without_deleted(self, rows: DataFrame) -> DataFrame:
+        """The rows of files that have deletes, with the file and the number of each, without those that are deleted."""
+        from pyspark.sql import functions as F
+
+        files = [file for file in self.files if _is_marked(file)]
+        gone = self._deleted(files).withColumnsRenamed({_FILE: f"{_FILE}_", _ROW: f"{_ROW}_"})
+        if sum(len(file.deleted) + sum(each.count for each in file.deletes) for file in files) <= _BROADCAST:
+            gone = F.broadcast(gone)
+        same = (F.col(_FILE) == F.col(f"{_FILE}_")) & (F.col(_ROW) == F.col(f"{_ROW}_"))
+        return rows.join(gone, same, "left_anti").drop(_FILE, _ROW)
 
     def _deleted(self, files: Sequence[LakeFile]) -> DataFrame:
         """The files and the numbers of rows that are deleted."""
@@ -174,7 +185,7 @@ class _Rows:
             rows = rows.join(F.broadcast(of), F.col("place") == F.col("place_"))
             rows = rows.where(~F.col("bound") | (F.col(_SNAPSHOT) <= self.read.version))
             found.append(rows.select(_FILE, _ROW))
-        return reduce(lambda one, other: one.unionAll(other), found)
+        return _all(found)
 
     def _local(self, columns: dict[str, Any]) -> DataFrame:
         return self.engine.spark.createDataFrame(pa.table(columns))
@@ -195,6 +206,15 @@ class _Rows:
                 for column in self.columns
             ]
         )
+
+
+def _is_marked(file: LakeFile) -> bool:
+    return bool(file.deletes or file.deleted)
+
+
+def _all(frames: Sequence[DataFrame]) -> DataFrame:
+    """The rows of several frames of the same columns."""
+    return reduce(lambda one, other: one.unionAll(other), frames)
 
 
 def path_of_row() -> Column:
