@@ -1,4 +1,4 @@
-"""python -m example_project [--engine spark] demo | demo-next | ui | status"""
+"""python -m example_project [--engine spark] [--format ducklake] demo | demo-next | ui | status"""
 
 from __future__ import annotations
 
@@ -18,9 +18,13 @@ def main() -> int:
     parser.add_argument(
         "--engine", choices=("duckdb", "spark"), help="spark: every table by Spark, in a lake of its own"
     )
+    parser.add_argument(
+        "--format", choices=("delta", "ducklake"), help="ducklake: the same tables in a DuckLake beside the other lake"
+    )
     given = parser.parse_args()
-    if given.engine:
-        os.environ["DUCKRUN_EXAMPLE_ENGINE"] = given.engine
+    for word in ("engine", "format"):
+        if getattr(given, word):
+            os.environ[f"DUCKRUN_EXAMPLE_{word.upper()}"] = getattr(given, word)
 
     from example_project import settings
     from example_project.runner import demo

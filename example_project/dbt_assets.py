@@ -47,7 +47,7 @@ class Translator(DuckrunDbtTranslator):
         return spec
 
 
-translator = Translator()
+translator = Translator(format=settings.FORMAT)
 
 
 @dbt_assets(manifest=project.manifest_path, project=project, dagster_dbt_translator=translator, exclude=MONTHLY)

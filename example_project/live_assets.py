@@ -8,6 +8,8 @@ from typing import Any
 
 import dagster as dg
 
+from example_project import settings
+
 LIVE: dict[str, Any] = {"group_name": "live"}
 SIGN = "case when _change_type in ('insert', 'update_postimage') then 1 else -1 end"
 COLUMNS = ["flight_id", "flight_date", "carrier", "tailnum", "origin", "dest", "dep_delay", "arr_delay", "distance"]
@@ -21,7 +23,7 @@ def _changes(key: list[str], of: list[str], **more: Any) -> dg.AssetIn:
     key=["live", "flights"],
     ins={"flights": _changes(["flight_id"], ["refined", "flights"], columns=COLUMNS)},
     metadata={"merge_keys": "flight_id", "merge_mode": "deletion_vectors", "change_data_feed": True},
-    kinds={"duckdb", "deltalake"},
+    kinds={"duckdb", settings.STORED},
     **LIVE,
 )
 def live_flights(flights) -> Any:
@@ -33,7 +35,7 @@ def live_flights(flights) -> Any:
     key=["live", "planes"],
     ins={"flights": _changes(["flight_id"], ["live", "flights"])},
     metadata={"mode": "scd2", "merge_keys": "tailnum", "sequence_by": "as_of"},
-    kinds={"duckdb", "deltalake"},
+    kinds={"duckdb", settings.STORED},
     **LIVE,
 )
 def planes(flights) -> Any:
@@ -71,7 +73,7 @@ def planes(flights) -> Any:
             {"kind": "not_matched_insert"},
         ],
     },
-    kinds={"duckdb", "deltalake"},
+    kinds={"duckdb", settings.STORED},
     **LIVE,
 )
 def airline_months(flights, airlines) -> Any:

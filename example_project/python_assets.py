@@ -6,7 +6,7 @@ import dagster as dg
 import duckdb
 import polars as pl
 
-from example_project import landing
+from example_project import landing, settings
 
 BY_MONTH: dict[str, Any] = {
     "group_name": "analytics",
@@ -18,7 +18,7 @@ BY_MONTH: dict[str, Any] = {
 @dg.asset(
     key=["analytics", "delay_by_carrier"],
     ins={"flights": dg.AssetIn(["marts", "fct_flights"]), "airlines": dg.AssetIn(["marts", "dim_airline"])},
-    kinds={"polars", "deltalake"},
+    kinds={"polars", settings.STORED},
     metadata={"partition_expr": "flight_month"},
     **BY_MONTH,
 )
@@ -49,7 +49,7 @@ def delay_by_carrier(flights: pl.LazyFrame, airlines: pl.LazyFrame) -> pl.LazyFr
             },
         )
     },
-    kinds={"pandas", "deltalake"},
+    kinds={"pandas", settings.STORED},
     metadata={"partition_expr": "flight_month"},
     **BY_MONTH,
 )
@@ -79,7 +79,7 @@ def delay_by_weather(flights) -> Any:
 @dg.asset(
     key=["analytics", "plane_months"],
     ins={"flights": dg.AssetIn(["marts", "fct_flights"], metadata={"predicate": "tailnum is not null"})},
-    kinds={"duckdb", "deltalake"},
+    kinds={"duckdb", settings.STORED},
     metadata={
         "merge_keys": ["flight_month", "tailnum"],
         "partition_expr": "flight_month",

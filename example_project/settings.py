@@ -21,8 +21,15 @@ if ENGINE not in ("duckdb", "spark"):
         f"DUCKRUN_EXAMPLE_ENGINE is {ENGINE!r}; the example runs on duckdb (Spark where an asset asks for it) or on spark."
     )
 
-# Set here once, because dbt's profile reads both: the profile is what says where the lake is.
-_HOME = PACKAGE if ENGINE == "duckdb" else PACKAGE / ".spark"
+# delta, or ducklake: the same assets as tables of a lake whose catalog is a SQLite file, beside the other lake.
+FORMAT: Any = os.environ.setdefault("DUCKRUN_EXAMPLE_FORMAT", "delta")
+if FORMAT not in ("delta", "ducklake"):
+    raise SystemExit(f"DUCKRUN_EXAMPLE_FORMAT is {FORMAT!r}; the example's lake is of format delta or ducklake.")
+STORED = "deltalake" if FORMAT == "delta" else "ducklake"  # as Dagster's page knows it, with its icon
+
+# Set here once, because dbt's profile reads them: the profile is what says where the lake is, and what.
+_HOMES = {("spark", "delta"): ".spark", ("duckdb", "ducklake"): ".ducklake", ("spark", "ducklake"): ".spark_ducklake"}
+_HOME = PACKAGE / _HOMES.get((ENGINE, FORMAT), "")
 HOME = Path(os.environ.setdefault("DUCKRUN_EXAMPLE_HOME", str(_HOME))).expanduser().resolve()
 os.environ["DUCKRUN_EXAMPLE_HOME"] = str(HOME)
 

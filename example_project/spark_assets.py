@@ -11,9 +11,9 @@ import dagster as dg
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from duckrun_dagster import SparkResource
-from example_project import landing
+from example_project import landing, settings
 
-INGEST: dict[str, Any] = {"group_name": "ingest", "kinds": {"pyspark", "deltalake"}}
+INGEST: dict[str, Any] = {"group_name": "ingest", "kinds": {"pyspark", settings.STORED}}
 BY_DAY = {**INGEST, "partitions_def": landing.DAYS, "backfill_policy": dg.BackfillPolicy.single_run()}
 
 

@@ -3,6 +3,8 @@
     python tools/check_demo.py eleven-months OUTPUT     # after make demo
     python tools/check_demo.py year OUTPUT              # after make demo-next
     python tools/check_demo.py spark OUTPUT             # after make demo and make demo ENGINE=spark: the same rows
+    python tools/check_demo.py formats OUTPUT           # after make demo and make demo FORMAT=ducklake: the same rows
+    python tools/check_demo.py ducklake OUTPUT          # after make demo FORMAT=ducklake alone: what landed is there
 
 OUTPUT is a file with what the command printed.
 """
@@ -15,6 +17,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+import duckdb
 import pandas as pd
 import polars as pl
 import polars.selectors as cs
@@ -23,10 +26,12 @@ from deltalake import DeltaTable, QueryBuilder
 from polars.testing import assert_frame_equal
 
 import duckrun
+from duckrun.storage.extensions import extension_path
 
 ROOT = Path(__file__).resolve().parent.parent
 LAKE = ROOT / "example_project" / ".lake"
 ON_SPARK = ROOT / "example_project" / ".spark" / ".lake"
+DUCKLAKE = ROOT / "example_project" / ".ducklake" / ".lake"
 MONTHS = {"eleven-months": 11, "year": 12}
 ALL_FLIGHTS = 336_776
 Figures = tuple[int, int, int]  # flights, miles flown, flights without an arrival delay
@@ -64,22 +69,64 @@ def rows_by_deltalake(table: Path) -> pl.DataFrame:
     return pl.DataFrame(pa.table(found))
 
 
+def by_duckdb(lake: Path, query: str) -> pl.DataFrame:
+    """A query over a DuckLake, by DuckDB and its extension alone."""
+    with duckdb.connect(config={"allow_unsigned_extensions": "true"}) as alone:
+        for name in ("ducklake", "sqlite_scanner"):
+            alone.execute(f"LOAD '{extension_path(name)}'")
+        alone.execute(f"ATTACH 'ducklake:sqlite:{lake / 'catalog.sqlite'}' AS lake (READ_ONLY)")
+        return pl.DataFrame(alone.execute(query).to_arrow_table())
+
+
+def is_ducklake(lake: Path) -> bool:
+    return (lake / "catalog.sqlite").is_file()
+
+
+def tables_of(lake: Path) -> list[str]:
+    """The tables of a lake, as schema/name."""
+    if not is_ducklake(lake):
+        return sorted(log.parent.relative_to(lake).as_posix() for log in lake.glob("*/*/_delta_log"))
+    names = "select schema_name || '/' || table_name as name from duckdb_tables() where database_name = 'lake'"
+    return sorted(name for name in by_duckdb(lake, names)["name"] if not name.startswith("_duckrun/"))
+
+
+def rows_of(lake: Path, table: str) -> pl.DataFrame:
+    """All rows of a table, by what is not this library."""
+    if not is_ducklake(lake):
+        return rows_by_deltalake(lake / table)
+    schema, name = table.split("/")
+    return by_duckdb(lake, f'select * from lake."{schema}"."{name}"')
+
+
 def other_rows(one: Path, other: Path) -> list[str]:
     """How the tables of two lakes differ: as multisets of rows, floating numbers within 1e-9 of each other."""
-    tables, others = (
-        sorted(log.parent.relative_to(lake) for log in lake.glob("*/*/_delta_log")) for lake in (one, other)
-    )
+    tables, others = tables_of(one), tables_of(other)
     wrong = [] if tables == others and tables else [f"the lakes have {len(tables)} and {len(others)} tables"]
+    # Between formats: a version is a snapshot's number in a DuckLake, and a commit's of the table in a lake of folders.
+    versions = ("as_of", "valid_from", "valid_to") if is_ducklake(one) != is_ducklake(other) else ()
     for table in tables if not wrong else ():
+        frames = [rows_of(lake, table).drop(versions, strict=False) for lake in (one, other)]
         # Floating numbers last: rows are put in order column by column, and two sums may differ in their last digit.
         left, right = (
             frame.select(sorted(frame.select(~cs.float()).columns) + sorted(frame.select(cs.float()).columns))
-            for frame in (rows_by_deltalake(lake / table) for lake in (one, other))
+            for frame in frames
         )
         try:
             assert_frame_equal(left, right, check_row_order=False, check_dtypes=False, rel_tol=1e-9, abs_tol=0)
         except AssertionError as error:
-            wrong.append(f"{table} has other rows on Spark: {str(error).splitlines()[0]}")
+            wrong.append(f"{table} has other rows in {other}: {str(error).splitlines()[0]}")
+    return wrong
+
+
+def in_the_landing(lake: Path) -> list[str]:
+    """How the tables of flights in a DuckLake differ from the files that landed beside it."""
+    files = lake.parent / ".landing" / "flights" / "*.csv"
+    landed = figures(pl.read_csv(files, null_values="NA", columns=["distance", "arr_delay"]))
+    wrong = []
+    for table in ("raw.flights", "refined.flights", "marts.fct_flights"):
+        found = figures(by_duckdb(lake, f"select distance, arr_delay from lake.{table}"))
+        if found != landed:
+            wrong.append(f"{table}: {found}; in the files that landed: {landed}")
     return wrong
 
 
@@ -91,9 +138,9 @@ def check_output(output: str, lake: Path) -> list[str]:
         wrong.append(f"the output says of checks: {checks[0] if checks else 'nothing'}")
     if "not made yet" in output:
         wrong.append("an asset is not made yet")
-    for log in sorted(lake.glob("*/*/_delta_log")):
-        if log.parent.name not in output:
-            wrong.append(f"the output does not name {log.parent.parent.name}.{log.parent.name}")
+    for table in tables_of(lake):
+        if table not in output:
+            wrong.append(f"the output does not name {table}")
     reports = [path for found in re.findall(r"[\w./~-]+\.html\b", output) if (path := ROOT / found).is_file()]
     if not reports:
         wrong.append("the output names no report that exists")
@@ -115,14 +162,18 @@ def older_days_touched() -> list[str]:
 
 
 def main() -> int:
-    if len(sys.argv) != 3 or sys.argv[1] not in (*MONTHS, "spark"):
+    others = {"spark": ON_SPARK, "formats": DUCKLAKE, "ducklake": DUCKLAKE}
+    if len(sys.argv) != 3 or sys.argv[1] not in (*MONTHS, *others):
         print(__doc__, file=sys.stderr)
         return 2
     what, output = sys.argv[1], Path(sys.argv[2]).read_text(encoding="utf-8")
-    wrong = check_output(output, ON_SPARK if what == "spark" else LAKE)
-    if what == "spark":
-        said = "every table has the same rows on Spark"
-        wrong += other_rows(LAKE, ON_SPARK)
+    wrong = check_output(output, others.get(what, LAKE))
+    if what == "ducklake":
+        said = "the flights in the DuckLake are those that landed"
+        wrong += in_the_landing(DUCKLAKE)
+    elif what in others:
+        said = f"every table has the same rows in {others[what].relative_to(ROOT)}"
+        wrong += other_rows(LAKE, others[what])
     else:
         expected = in_the_files(MONTHS[what])
         said = "{:,} flights, {:,} miles, {:,} without an arrival delay, as in the files".format(*expected)

@@ -24,7 +24,7 @@ Figures = tuple[int, int, int]  # flights, miles flown, flights without an arriv
 class Example:
     """The example with a home of its own. `sample`: every n-th flight of January and February, March comes next."""
 
-    def __init__(self, home: Path, sample: int = 1, engine: str = "duckdb") -> None:
+    def __init__(self, home: Path, sample: int = 1, engine: str = "duckdb", format: str = "delta") -> None:
         self.lake = home / ".lake"
         self.landing = home / ".landing"
         self.environment = {
@@ -32,6 +32,7 @@ class Example:
             "DUCKRUN_EXAMPLE_HOME": str(home),
             "DUCKRUN_EXAMPLE_SAMPLE": str(sample),
             "DUCKRUN_EXAMPLE_ENGINE": engine,
+            "DUCKRUN_EXAMPLE_FORMAT": format,
         }
 
     def run(self, command: str, timeout: int = 500) -> str:
