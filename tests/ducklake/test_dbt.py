@@ -300,3 +300,20 @@ def test_the_catalogs_password_is_shown_nowhere(
     for file in project.root.rglob("*.log"):
         assert "hunter2" not in file.read_text()
     assert "hunter2" not in (project.root / "target" / "manifest.json").read_text()
+
+
+def test_small_inserts_lie_in_the_catalog_and_files_are_encrypted_where_the_profile_says_so(
+    make_project: Callable[..., Project],  # noqa: F811
+) -> None:
+    models = {
+        "models/a.sql": "{{ config(materialized='table') }} select 1 as n",
+        "models/b.sql": "{{ config(materialized='table') }} select range as n from range(20)",
+    }
+    project = make_project(models, format="ducklake", inline_rows=10, encrypted=True)
+    project.run("run")
+    assert lake_rows(project.lake, "select n, (select count(*) from b) from a") == [(1, 20)]
+    files = lake_rows(
+        project.lake,
+        "select t.table_name, f.encryption_key is not null from __ducklake_metadata_lake.ducklake_data_file as f join __ducklake_metadata_lake.ducklake_table as t using (table_id)",
+    )
+    assert files == [("b", True)]
