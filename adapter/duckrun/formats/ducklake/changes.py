@@ -70,6 +70,9 @@ def state_rows(
     wanted = [each for file in _files(form, state, first, last) for each in plan.of(file)]
     tree = Columns.of(form.catalog, state)
     found = []
+    if plan.deleted:
+        low, high = min(each.since or 0 for each in plan.deleted), max(each.until or 0 for each in plan.deleted)
+        found.append(StateRows(high, tree.converted(high, to, columns), tuple(plan.deleted), seen, deleted_since=low))
     for place, rows in _placed(wanted):
         at = plan.versions[place]
         found.append(StateRows(at, tree.converted(at, to, columns), tuple(rows), seen))
@@ -195,9 +198,11 @@ class _Plan:
         self._unclear = [i for i, is_so in enumerate(unclear) if is_so]
         self.versions = [-1 if end is None else end for step in steps for end in (step.before, step.after)]
         self._after = [step.after for step in steps]
+        self.deleted: list[FileRows] = []
+        """The rows of files that went within a step, and were marked in the common way: DuckLake reads them alone."""
 
     def of(self, file: _File) -> Iterator[_Wanted]:
-        """The rows of a file that count, with the places at which they can be read."""
+        """The rows of a file that count, with the places at which they can be read; those of ``deleted`` are put there."""
         indexes = self._concerned(file)
         marked = {i for i in indexes if self._is_marked(file, i)}
         for i in indexes:
@@ -209,6 +214,9 @@ class _Plan:
                 since = -1 if step.before is None else step.before
                 if file.partial > since:
                     yield self._wanted(file, marked, after, step, 1, since, step.after)
+                continue
+            if there and later and i in marked and self._is_told(file, i):
+                self.deleted.append(FileRows(file.name, step.number, -1, step.before, step.after))
                 continue
             if there and (not later or i in marked):
                 yield self._wanted(file, marked, before, step, -1, None, step.before if file.partial else None)
@@ -277,6 +285,14 @@ class _Plan:
             if begin > low or (partial is not None and partial > low) or (partial is None and i in self._unclear):
                 return True
         return False
+
+    def _is_told(self, file: _File, i: int) -> bool:
+        """Whether DuckLake's list of deleted rows has those of a file and a step: not of rows that were ever in the catalog, or marked there."""
+        step = self.steps[i]
+        by_files = any(
+            begin <= step.after and partial is None and begin <= (step.before or 0) for begin, partial in file.deletes
+        )
+        return file.partial is None and not file.gone and not (by_files and i in self._unclear)
 
 
 def _placed(wanted: Iterable[_Wanted]) -> Iterator[tuple[int, list[FileRows]]]:

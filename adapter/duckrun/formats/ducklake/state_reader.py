@@ -100,8 +100,11 @@ class DuckLakeStates:
     ) -> str | None:
         if not states:
             return None
-        sources = self._sources(to, {rows.version for rows in states})
-        selects = [_select(rows, sources[rows.version], weight, step, row_id, row_commit) for rows in states]
+        sources = self._sources(to, {(rows.version, rows.deleted_since) for rows in states})
+        selects = [
+            _select(rows, sources[rows.version, rows.deleted_since], weight, step, row_id, row_commit)
+            for rows in states
+        ]
         if (seen := states[0].seen) is not None:
             own = sum(name is not None for name in (row_id, row_commit))
             selects.append(self._guard(to, seen, len(states[0].columns) + own))
@@ -117,17 +120,22 @@ class DuckLakeStates:
     def snapshots_sql(self) -> str:
         return f"(SELECT * FROM ducklake_snapshots({quote_literal(self._form.catalog.alias())}))"
 
-    def _sources(self, to: Snapshot, versions: Iterable[int]) -> dict[int, str]:
-        """A table at some versions, in SQL behind FROM, with DuckLake's virtual columns."""
+    def _sources(self, to: Snapshot, versions: Iterable[tuple[int, int | None]]) -> dict[tuple[int, int | None], str]:
+        """A table at some versions, or what was deleted from it since another one, in SQL behind FROM, with DuckLake's virtual columns."""
         form, state = self._form, to.own
         if state.at == -1 and form.together is not None:
             return dict.fromkeys(versions, quote_identifier(form.together.alias, state.schema, state.name))
         places = form.states.places(state)
         found = {}
-        for version in versions:
+        for version, since in versions:
             schema, name, epoch = places.at(version)
             form.catalog.ensure(epoch)
-            found[version] = f"{quote_identifier(form.catalog.alias(epoch), schema, name)} AT (VERSION => {version})"
+            alias = form.catalog.alias(epoch)
+            found[version, since] = (
+                f"{quote_identifier(alias, schema, name)} AT (VERSION => {version})"
+                if since is None
+                else f"ducklake_table_deletions({', '.join(map(quote_literal, (alias, schema, name)))}, {since}, {version})"
+            )
         return found
 
     def _guard(self, to: Snapshot, seen: int, columns: int) -> str:
@@ -145,6 +153,13 @@ class DuckLakeStates:
         return f"SELECT {nothing} FROM ({found}) AS guard WHERE said <> 'fine'"
 
 
+def _unseen(column: str) -> str:
+    """One of DuckLake's own columns, so that DuckDB pushes no filter on it into the reading: of deleted rows such a filter finds none, or ends in
+    an internal error (duckdb 1.5.5).
+    """
+    return f"CASE WHEN rowid IS NOT NULL THEN {column} END"
+
+
 def _select(rows: StateRows, source: str, weight: str, step: str, row_id: str | None, row_commit: str | None) -> str:
     columns = [f"{value} AS {quote_identifier(name)}" for name, value in rows.columns.items()]
     columns += [f"rowid AS {quote_identifier(row_id)}"] if row_id is not None else []
@@ -152,16 +167,10 @@ def _select(rows: StateRows, source: str, weight: str, step: str, row_id: str | 
     named = f"{quote_identifier(weight)}, {{}} AS {quote_identifier(step)}"
     files = sorted({each.file for each in rows.counts if each.file is not None})
     listed = ", ".join(map(quote_literal, files))
-    where = f" WHERE filename IN ({listed})" if files else ""
-    if (
-        len({(each.step, each.weight, each.since, each.until) for each in rows.counts}) == 1
-        and len(files) == len(rows.counts)
-        or not files
-    ):
-        one = rows.counts[0]
-        bounds = [f"snapshot_id > {one.since}"] if one.since is not None else []
-        bounds += [f"snapshot_id <= {one.until}"] if one.until is not None else []
-        where += "".join(f" AND {bound}" for bound in bounds)
+    where = f" WHERE filename IN ({listed})" if files and rows.deleted_since is None else ""
+    alike = len({(each.step, each.weight) for each in rows.counts}) == 1 and len(files) == len(rows.counts)
+    one = rows.counts[0]
+    if not files or (alike and all(each.since is None and each.until is None for each in rows.counts)):
         own = f"CAST({one.weight} AS BIGINT) AS {named.format(f'CAST({one.step} AS BIGINT)')}"
         return f"SELECT {', '.join([*columns, own])} FROM {source}{where}"
     values = ", ".join(
@@ -169,9 +178,8 @@ def _select(rows: StateRows, source: str, weight: str, step: str, row_id: str | 
         f"{_EVER if each.until is None else each.until})"
         for each in rows.counts
     )
-    inner = (
-        f"SELECT {', '.join(columns)}, filename AS __duckrun_file, snapshot_id AS __duckrun_came FROM {source}{where}"
-    )
+    hidden = f"{_unseen('filename')} AS __duckrun_file, {_unseen('snapshot_id')} AS __duckrun_came"
+    inner = f"SELECT {', '.join(columns)}, {hidden} FROM {source}{where}"
     own = f"l.__duckrun_weight AS {named.format('l.__duckrun_step')}"
     names = [quote_identifier(name) for name in (*rows.columns, *(n for n in (row_id, row_commit) if n is not None))]
     return (
