@@ -52,12 +52,13 @@ class LakeEnvironment(LocalEnvironment):
     """dbt-duckdb's local environment on a lake. Lives for one invocation, so that nothing it pinned outlives it."""
 
     creds: DuckrunCredentials
+    together: Together | None = None
+    _engine: DuckDBEngine | None = None
 
     def __init__(self, credentials: DuckrunCredentials, invocation_id: str, *, whole: bool = False) -> None:
         """``whole``: what the invocation writes is one transaction, which begin() begins."""
         super().__init__(credentials)
         self.whole = whole
-        self.together: Together | None = None
         self.invocation_id = invocation_id
         # A bare name is one of schema main, as it is for DuckDB; dbt itself always names the schema.
         self.lake = open_lake(
@@ -76,7 +77,6 @@ class LakeEnvironment(LocalEnvironment):
                 form=credentials.lake_format(name),
             )
         self.pins: Pins = InvocationPins(self)
-        self._engine: DuckDBEngine | None = None
         self._spark: SparkEngine | None = None
         self._spark_lock = threading.Lock()
         self._catalogs: dict[str, ViewCatalog] = {}
@@ -205,6 +205,7 @@ class LakeEnvironment(LocalEnvironment):
                     if views.lake.definition(ref) is not None or views.lake.exists(ref):
                         views.ensure(ref)
             together = Together(self)
+            self.initialize_cursor(self.creds, together.cursor, self._plugins, self._REGISTERED_DF)
             self._catalogs[DATABASE] = LiveCatalog(self, together.cursor, DATABASE)
             self.together = together
 
@@ -230,6 +231,7 @@ class LakeEnvironment(LocalEnvironment):
         with self._spark_lock:  # one of its own: DuckDB's nodes go on while Spark starts
             if self._spark is None:
                 engine = start_engine(self.lake, self.creds.spark or {})
+                engine.driver = lambda: self.engine  # it commits what Spark's workers write of a DuckLake
                 for lake in self.lakes:
                     engine.reach(lake)
                 self._spark = engine
@@ -263,7 +265,7 @@ class LakeEnvironment(LocalEnvironment):
         Its application id names the work: the chain that DUCKRUN_RUN_ID names (a Dagster run with its retries), else
         this invocation; and the node. So a commit that was made before a kill is not made again by the retry.
         """
-        self.refuse_elsewhere(ref)
+        self.refuse_elsewhere(ref, self.lakes.of(ref))
         run = os.environ.get(RUN_ID_VARIABLE) or self.invocation_id
         with self._commits_lock:
             version = self._commits[node]
@@ -271,11 +273,11 @@ class LakeEnvironment(LocalEnvironment):
         app = AppTransaction(f"{run}/{node}", version)
         return Transaction(self.lakes.of(ref), ref, app=app, pins=self.pins, reads={} if rows else None)
 
-    def refuse_elsewhere(self, ref: TableRef) -> None:
-        """Raise UnsupportedFeature for a table of another lake, where a run is one transaction of the project's own."""
-        if self.together is not None and self.lakes.of(ref) is not self.lake:
+    def refuse_elsewhere(self, what: object, lake: Lake) -> None:
+        """Raise UnsupportedFeature for what is to be written to another lake, where a run is one transaction of the project's own."""
+        if self.together is not None and lake is not self.lake:
             raise UnsupportedFeature(
-                f"{ref} lies in another lake than {self.lake.root}, whose one transaction this run is (publish: together): build it in a run of its "
+                f"{what} lies in another lake than {self.lake.root}, whose one transaction this run is (publish: together): build it in a run of its "
                 "own, with publish: each."
             )
 

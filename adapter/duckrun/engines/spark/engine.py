@@ -91,6 +91,8 @@ class SparkEngine(Engine):
         self._reached: list[Storage] = [lake.storage]
         self.temp_names = AnyCase()
         self._inlined: list[str] = []
+        self.driver: Callable[[], Engine] | None = None
+        """Gives the engine of this process for writes of which no other is said."""
 
     @property
     def spark(self) -> SparkSession:
@@ -314,7 +316,7 @@ class SparkEngine(Engine):
         if frame is None and not isinstance(spec, DeleteSpec | UpdateSpec):
             raise InvalidConfig(f"{spec.mode} on table {transaction.ref} was given no rows.")
         if transaction.lake.format.transacts:
-            return writing.execute(self, spec, frame, transaction, driver)
+            return writing.execute(self, spec, frame, transaction, driver or self.driver)
         return transaction.run(
             lambda snapshot: Attempt(self, spec, frame, transaction, snapshot).run(), mode=spec.mode, engine=self.name
         )

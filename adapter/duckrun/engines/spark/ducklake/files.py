@@ -70,7 +70,7 @@ def written(
     folder = f"{parent.rstrip('/')}/spark-{uuid.uuid4().hex}"
     try:
         with errors_about(*what, analysis=SchemaMismatch), engine.settings(_SETTINGS):
-            writer = frame.write.mode("errorifexists").options(**_OPTIONS)
+            writer = frame.write.mode("error").options(**_OPTIONS)
             if codec := codec_of(properties):
                 writer = writer.option("compression", codec)
             if partition_by:
