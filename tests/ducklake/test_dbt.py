@@ -317,3 +317,27 @@ def test_small_inserts_lie_in_the_catalog_and_files_are_encrypted_where_the_prof
         "select t.table_name, f.encryption_key is not null from __ducklake_metadata_lake.ducklake_data_file as f join __ducklake_metadata_lake.ducklake_table as t using (table_id)",
     )
     assert files == [("b", True)]
+
+
+def test_a_run_that_is_published_together_reads_other_lakes_and_writes_none(
+    make_project: Callable[..., Project],  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    with duckrun.connect(tmp_path / "raw") as raw:
+        raw.sql("create table main.orders as select 1 as id")
+        raw.sql("create table main.items as select 2 as id")
+    files = {
+        "models/sources.yml": "sources: [{name: raw, database: raw, schema: main, tables: [{name: orders}, {name: items}]}]",
+        "models/a.sql": "{{ config(materialized='table') }} select id, current_setting('TimeZone') as zone from {{ source('raw', 'orders') }}",
+        "models/b.sql": "{{ config(materialized='table') }} select i.id, zone from {{ source('raw', 'items') }} as i, {{ ref('a') }}",
+    }
+    lakes = {"raw": {"root_path": str(tmp_path / "raw")}}
+    settings = {"TimeZone": "Asia/Kolkata"}
+    project = make_project(files, format="ducklake", publish="together", threads=1, lakes=lakes, settings=settings)
+    project.run("run")
+    assert lake_rows(project.lake, "from b") == [(2, "Asia/Kolkata")]
+    project.write({"models/out.sql": "{{ config(materialized='table', database='raw') }} select 3 as id"})
+    result = project.dbt("run")
+    assert not result.success
+    assert "Schema main of raw lies in another lake" in result.text and not result.nodes
+    assert not (tmp_path / "raw" / "main" / "out").exists()

@@ -250,8 +250,11 @@ class DuckrunAdapter(DuckDBAdapter):
 
     def create_schema(self, relation: BaseRelation) -> None:
         """Make the DuckDB schema, where the views are; in the lake a schema is a folder that its first table makes."""
-        if self.env.catalog(relation.database) is None:
+        views = self.env.catalog(relation.database)
+        if views is None:
             raise DbtRuntimeError(f"Schema {relation.schema} cannot be made. {self._no_lake(relation.database)}")
+        with dbt_errors():
+            self.env.refuse_elsewhere(f"Schema {relation.schema} of {relation.database}", views.lake)
         super().create_schema(relation)
 
     def drop_schema(self, relation: BaseRelation) -> None:

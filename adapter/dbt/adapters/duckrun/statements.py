@@ -118,7 +118,7 @@ def carry_out(env: LakeEnvironment, cursor: duckdb.DuckDBPyConnection, part: Par
     versions that this run reads.
     """
     assert part.target is not None, "the statement is for a lake"
-    env.refuse_elsewhere(part.target)
+    env.refuse_elsewhere(part.target, env.lakes.of(part.target))
     engine = NodeEngine(env, cursor)
     try:
         session = Session(env.lake, arbiter=env.arbiter, pins=env.pins, lakes=env.lakes, engines={"duckdb": engine})
