@@ -12,7 +12,9 @@ import duckdb
 import polars as pl
 import pyarrow as pa
 import pytest
+import yaml
 from dagster._core.definitions.observe import observe
+from dagster.components.testing import create_defs_folder_sandbox
 
 import duckrun
 from duckrun import UnsupportedFeature
@@ -21,6 +23,7 @@ from duckrun.storage.extensions import extension_path
 from duckrun_dagster import (
     DeltaIOManager,
     DuckrunDbtCliResource,
+    DuckrunLakeComponent,
     DuckrunResource,
     LakeConfig,
     check_definitions,
@@ -96,32 +99,38 @@ def asset_of(name: str, value: Callable[[], Any], **metadata: Any) -> dg.AssetsD
 # -- types, modes, partitions
 
 
-@pytest.mark.parametrize(
-    ("kind", "value"),
-    [
-        ("pyarrow", lambda: ROWS),
-        ("pyarrow_reader", lambda: ROWS.to_reader()),
-        ("pandas", lambda: ROWS.to_pandas()),
-        ("polars", lambda: pl.DataFrame(ROWS)),
-        ("polars_lazy", lambda: pl.DataFrame(ROWS).lazy()),
-        ("duckdb", lambda: duckdb.sql("select 1 as id, 'fig' as item union all values (2, 'kiwi'), (3, null)")),
-        ("rows", lambda: ROWS.to_pylist()),
-    ],
-)
-def test_each_type_is_written_and_read(shop: Shop, kind: str, value: Callable[[], Any]) -> None:
-    seen: list[Any] = []
+KINDS: dict[str, Callable[[], Any]] = {
+    "pyarrow": lambda: ROWS,
+    "pyarrow_reader": lambda: ROWS.to_reader(),
+    "pandas": lambda: ROWS.to_pandas(),
+    "polars": lambda: pl.DataFrame(ROWS),
+    "polars_lazy": lambda: pl.DataFrame(ROWS).lazy(),
+    "duckdb": lambda: duckdb.sql("select 1 as id, 'fig' as item union all values (2, 'kiwi'), (3, null)"),
+    "rows": lambda: ROWS.to_pylist(),
+}
 
-    @dg.asset(ins={"fruit": dg.AssetIn(metadata={"type": kind, "columns": ["item", "id"], "predicate": "id > 1"})})
-    def reader(fruit) -> None:
-        if kind == "rows":
-            fruit = pa.Table.from_pylist(fruit)
-        found = fruit.to_arrow_table() if kind == "duckdb" else duckdb.sql("from fruit").to_arrow_table()
-        assert found.column_names == ["item", "id"]
-        seen.extend(sorted((row["id"], row["item"]) for row in found.to_pylist()))
 
-    shop.run([asset_of("fruit", value), reader])
-    assert shop.plain("FROM shop.fruit ORDER BY id") == [(1, "fig"), (2, "kiwi"), (3, None)]
-    assert seen == [(2, "kiwi"), (3, None)]
+def test_each_type_is_written_and_read(shop: Shop) -> None:
+    seen: dict[str, Any] = {}
+
+    def reader(kind: str) -> dg.AssetsDefinition:
+        @dg.asset(
+            name=f"of_{kind}",
+            ins={"fruit": dg.AssetIn(kind, metadata={"type": kind, "columns": ["item", "id"], "predicate": "id > 1"})},
+        )
+        def read(fruit) -> None:
+            if kind == "rows":
+                fruit = pa.Table.from_pylist(fruit)
+            found = fruit.to_arrow_table() if kind == "duckdb" else duckdb.sql("from fruit").to_arrow_table()
+            assert found.column_names == ["item", "id"]
+            seen[kind] = sorted((row["id"], row["item"]) for row in found.to_pylist())
+
+        return read
+
+    shop.run([*(asset_of(kind, value) for kind, value in KINDS.items()), *map(reader, KINDS)])
+    assert seen == dict.fromkeys(KINDS, [(2, "kiwi"), (3, None)])
+    for kind in KINDS:
+        assert shop.plain(f"FROM shop.{kind} ORDER BY id") == [(1, "fig"), (2, "kiwi"), (3, None)]
 
 
 def test_frames_and_tables_of_the_session_are_read_at_versions(shop: Shop) -> None:
@@ -367,6 +376,24 @@ def test_a_catalog_comes_from_the_environment(shop: Shop, monkeypatch: pytest.Mo
     assert shop.plain("SELECT count(*) FROM shop.fruit") == [(3,)]
 
 
+def test_a_lake_in_yaml(shop: Shop, tmp_path: Path) -> None:
+    attributes = {
+        "root_path": str(shop.root),
+        "format": "ducklake",
+        "catalog": f"sqlite:{tmp_path}/c.sqlite",
+        "lakes": {"old": {"root_path": str(tmp_path / "delta")}},
+    }
+    with create_defs_folder_sandbox() as sandbox:
+        path = sandbox.scaffold_component(component_cls=DuckrunLakeComponent)
+        text = {"type": "duckrun_dagster.DuckrunLakeComponent", "attributes": attributes}
+        (path / "defs.yaml").write_text(yaml.safe_dump(text))
+        with sandbox.load_component_and_build_defs(defs_path=path) as (_, defs):
+            resources = dict(defs.resources or {})
+    shop.lake, shop.catalog = resources["duckrun"], tmp_path / "c.sqlite"
+    shop.run([asset_of("fruit", lambda: ROWS), asset_of("leaf", lambda: ROWS, lake="old")])
+    assert shop.plain("SELECT count(*) FROM shop.fruit") == [(3,)] and (tmp_path / "delta" / "shop" / "leaf").is_dir()
+
+
 def test_the_lake_of_a_dbt_profile(shop: Shop, tmp_path: Path) -> None:
     (tmp_path / "dbt_project.yml").write_text("name: p\nprofile: p\n")
     (tmp_path / "profiles.yml").write_text(
@@ -405,6 +432,29 @@ def test_a_catalog_in_a_duckdb_file_is_refused_for_several_processes(tmp_path: P
     with pytest.raises(InvalidConfig, match="SQLite .* or PostgreSQL"):
         check_definitions(definitions([asset_of("fruit", lambda: ROWS)], lake, executor=dg.multiprocess_executor))
     check_definitions(definitions([asset_of("fruit", lambda: ROWS)], lake, executor=dg.in_process_executor))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
+def test_steps_in_processes_of_their_own(
+    shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setenv("PARALLEL_STEPS_LAKE", str(shop.root))
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2]))
+    catalog = f"{kind}:{shop.catalog}"
+    job = dg.build_reconstructable_job("tests.ducklake.parallel_steps", "job", reconstructable_args=(catalog,))
+    (tmp_path / "dagster").mkdir()
+    instance = dg.DagsterInstance.local_temp(str(tmp_path / "dagster"))
+    with dg.execute_job(job, instance=instance) as result:
+        assert result.success is (kind == "sqlite")
+        failed = [event for event in result.all_events if event.is_step_failure]
+    if kind == "sqlite":
+        assert shop.plain("SELECT step FROM main.shared ORDER BY 1") == [("one",), ("two",)]
+    else:
+        said = {str(event.step_failure_data.error.cause.message) for event in failed}
+        assert len(failed) == 2 and all("SQLite (sqlite:<file>) or PostgreSQL" in text for text in said)
+        assert not shop.catalog.exists()
 
 
 def test_dbt_beside_the_io_manager_is_refused_a_catalog_in_a_duckdb_file(shop: Shop, tmp_path: Path) -> None:
@@ -522,6 +572,19 @@ def test_readers_see_both_tables_or_none(shop: Shop) -> None:
         assert reader.sql(
             "select (select count(*) from shop.orders) as a, (select max(n) from shop.totals) as b"
         ).collect() == [{"a": 6, "b": 6}]
+
+
+def test_the_outputs_of_an_op_are_published_together(shop: Shop) -> None:
+    outs = {name: dg.Out(metadata={"schema": "shop", "table": name}) for name in ("orders", "totals")}
+    op = publish_together(dg.op(name="both", out=outs)(lambda: (ROWS, pl.DataFrame({"n": [3]}))))
+
+    @dg.job(resource_defs={"io_manager": DeltaIOManager(duckrun=shop.lake)})
+    def job() -> None:
+        op()
+
+    assert job.execute_in_process(instance=shop.instance).success
+    found = shop.plain("SELECT count(DISTINCT snapshot), count(*) FROM _duckrun.applied")
+    assert found == [(1, 2)]
 
 
 def test_what_cannot_be_published_together(shop: Shop) -> None:
