@@ -261,3 +261,14 @@ def test_a_table_that_another_session_renamed_is_gone(lake: Session, tmp_path: P
             lake.sql("insert into t values (2)")
         other.sql("create table t as select 7 as n")
     assert (rows(lake, "from t"), rows(lake, "from u")) == ([(7,)], [(1,)])
+
+
+def test_the_time_of_a_commit_in_the_history_is_one_of_its_version(lake: Session) -> None:
+    made = [
+        lake.sql(statement).version for statement in ("create table t as select 1 as n", "insert into t values (2)")
+    ]
+    for entry, version in zip(lake.table("t").history()[::-1], made, strict=True):
+        at = datetime.datetime.fromtimestamp(entry["timestamp"] / 1000, datetime.UTC).isoformat(timespec="milliseconds")
+        assert lake.table("t").snapshot(timestamp=at).version == version
+    with pytest.raises(VersionNotReadable, match="has no version at 1999"):
+        lake.table("t").snapshot(timestamp="1999-01-01")

@@ -192,10 +192,18 @@ class Lakes:
         return self._alone(ref.location, ref.schema)
 
     def _alone(self, location: str, schema: str | None = None) -> Lake:
-        """The lake for a Delta table in a folder of its own: the session's, whose credentials reach it, or one of that folder alone."""
-        if Storage(location).kind == self.own.storage.kind and self.own.format.name != DUCKLAKE:
+        """The lake for a Delta table in a folder of its own: the session's, whose credentials reach it, or one of that folder alone, which is
+        read-only in the root of a DuckLake that is.
+        """
+        closed = any(
+            lake.read_only and lake.format.name == DUCKLAKE and f"{location}/".startswith(f"{lake.root}/")
+            for lake in self
+        )
+        if Storage(location).kind == self.own.storage.kind and self.own.format.name != DUCKLAKE and not closed:
             return self.own
-        alone = Lake(location.rsplit("/", 1)[0], schema=schema or self.own.default_schema, read_only=self.own.read_only)
+        alone = Lake(
+            location.rsplit("/", 1)[0], schema=schema or self.own.default_schema, read_only=closed or self.own.read_only
+        )
         alone.waits_for = next((lake.root for lake in self if lake.in_transaction), None)
         return alone
 

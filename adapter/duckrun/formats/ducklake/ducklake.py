@@ -799,10 +799,20 @@ class DuckLakeFormat:
             )
         definitions.refuse_names(f["name"] for f in fields)
         old = {} if before is None else {f["name"]: f for f in before.fields}
+        comments = {name.lower(): text for name, text in spec.column_comments.items()}
+        there = {f["name"].lower() for f in fields}
+        if uncommented := [name for name in spec.column_comments if name.lower() not in there]:
+            raise SchemaMismatch(
+                f"there is no column {uncommented[0]!r} to comment; it has {', '.join(f['name'] for f in fields)}"
+            )
+        if missing := [key for key in spec.partition_by or () if key.isidentifier() and key.lower() not in there]:
+            raise SchemaMismatch(
+                f"it is partitioned by {', '.join(missing)}, which the data has not; it has {', '.join(f['name'] for f in fields)}"
+            )
         made = []
         for f in fields:
             was = old.get(f["name"])
-            comment = spec.column_comments.get(f["name"])
+            comment = comments.get(f["name"].lower())
             metadata = {"comment": comment} if comment is not None else dict(was["metadata"]) if was else {}
             required = f["name"] in held.not_null if held is not None else was is not None and not was["nullable"]
             made.append(
@@ -826,8 +836,9 @@ class DuckLakeFormat:
     ) -> DuckLakeDefinition | None:
         before: DuckLakeDefinition = snapshot.own.definition
         after = before if description is None else replace(before, description=description)
+        comments = {name.lower(): text for name, text in column_comments.items()}
         for name in before.names:
-            if (comment := column_comments.get(name)) is not None:
+            if (comment := comments.get(name.lower())) is not None:
                 after = after.with_column(name, metadata={"comment": comment})
         return None if after == before else after
 

@@ -98,10 +98,14 @@ class States:
         return None if not found or found[0][0] is None else int(found[0][0])
 
     def at_time(self, timestamp: str, ref: TableRef) -> int:
-        """The newest snapshot at or before a time (ISO 8601). Raises VersionNotReadable."""
+        """The newest snapshot at or before a time (ISO 8601): of a time in whole milliseconds, as history() has them, to the millisecond.
+        Raises VersionNotReadable.
+        """
         snapshots = self.catalog.meta("ducklake_snapshot")
+        made = "snapshot_time::TIMESTAMPTZ"
+        made = f"CASE WHEN date_trunc('milliseconds', $1::TIMESTAMPTZ) = $1::TIMESTAMPTZ THEN date_trunc('milliseconds', {made}) ELSE {made} END"
         found = self.catalog.ask(
-            f"SELECT max(snapshot_id) FILTER (WHERE snapshot_time::TIMESTAMPTZ <= ?::TIMESTAMPTZ), min(snapshot_time) FROM {snapshots}",
+            f"SELECT max(snapshot_id) FILTER (WHERE {made} <= $1::TIMESTAMPTZ), min(snapshot_time) FROM {snapshots}",
             [timestamp],
         )
         if not found or found[0][0] is None:
