@@ -27,6 +27,7 @@ pytest_plugins = [
     "tests.fixtures_postgres",
     "tests.fixtures_s3",
     "tests.fixtures_spark",
+    "tests.lake_formats",
 ]
 
 

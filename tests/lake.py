@@ -15,6 +15,15 @@ from duckrun.values.snapshot import Snapshot
 ORDERS = [{"id": 1, "day": "a", "v": 10.0}, {"id": 2, "day": "b", "v": 20.0}]
 
 
+FORMAT = "delta"
+"""The format of the lakes of the test that runs (tests/lake_formats.py)."""
+
+
+def nth(number: int) -> int:
+    """The version that a number of commits after the first of a lake make, where all are of one table. A DuckLake begins with two snapshots."""
+    return number + (2 if FORMAT == "ducklake" else 0)
+
+
 def rows_of(value: LazyRows | pa.Table, *columns: str) -> list[tuple[Any, ...]]:
     """The rows as sorted tuples; NaN becomes a string, so that it equals itself."""
     table = value.toArrow() if isinstance(value, LazyRows) else value

@@ -25,7 +25,9 @@ from duckrun import (
     WriteSpec,
 )
 from duckrun.session import Session
-from tests.lake import rows_of
+from tests.lake import nth, rows_of
+
+pytestmark = pytest.mark.formats
 
 # What does not depend on the engine: Spark takes seconds for each of its commits.
 once = pytest.mark.parametrize("engine", ["duckdb"])
@@ -44,6 +46,7 @@ def changes(session: Session, **columns: list[Any]) -> duckrun.Frame:
     return session.sql("select * from changes").alias("s")
 
 
+@pytest.mark.lacks_format("ducklake", TableNotFound, "its tables have no folders")
 def test_delta_table_is_table_and_is_found_by_name_and_by_path(
     session: Session, stock: duckrun.Table, root: Path
 ) -> None:
@@ -68,7 +71,7 @@ def test_a_merge_with_every_clause_is_one_commit(session: Session, stock: duckru
         .execute()
     )
     assert rows_of(stock.toDF()) == [(1, "fig", 15), (3, "nut", 5), (4, "PEAR", 40)]
-    assert (commit.version, commit.rows_inserted, commit.rows_updated, commit.rows_deleted) == (1, 1, 2, 1)
+    assert (commit.version, commit.rows_inserted, commit.rows_updated, commit.rows_deleted) == (nth(1), 1, 2, 1)
 
 
 def test_a_condition_may_say_more_than_the_key(session: Session, stock: duckrun.Table) -> None:
@@ -109,7 +112,7 @@ def test_duplicate_source_keys_are_counted_and_shown(session: Session, stock: du
     source = changes(session, id=[1, 1], item=["a", "b"], qty=[1, 2])
     with pytest.raises(DuplicateSourceKeys, match="1"):
         stock.merge(source, "t.id = s.id").whenMatchedUpdateAll().execute()
-    assert stock.snapshot().version == 0
+    assert stock.snapshot().version == nth(0)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +137,7 @@ def test_a_merge_that_cannot_be_is_refused_before_it_runs(root: Path, build: Any
         table = session.table("main.stock").alias("t")
         with pytest.raises(InvalidConfig, match=message):
             build(table, changes(session, id=[1], qty=[1])).execute()
-        assert table.snapshot().version == 0
+        assert table.snapshot().version == nth(0)
 
 
 def test_update_and_delete_by_condition(stock: duckrun.Table) -> None:
@@ -152,15 +155,16 @@ def test_update_and_delete_by_condition(stock: duckrun.Table) -> None:
 def test_history_detail_and_the_way_back(stock: duckrun.Table) -> None:
     first = stock.history()[0]["timestamp"]
     stock.delete("id = 1")
-    assert [entry["version"] for entry in stock.history()] == [1, 0]
-    assert [entry["version"] for entry in stock.history(1)] == [1]
+    assert [entry["version"] for entry in stock.history()] == [nth(1), nth(0)]
+    assert [entry["version"] for entry in stock.history(1)] == [nth(1)]
     assert stock.detail()["name"] == "main.stock"
-    assert stock.restoreToVersion(0).version == 2
+    assert stock.restoreToVersion(nth(0)).version == nth(2)
     stock.delete("id = 2")
     stock.restoreToTimestamp(pd.Timestamp(first, unit="ms", tz="UTC").isoformat())
     assert rows_of(stock.toDF()) == rows_of(STOCK)
 
 
+@pytest.mark.only_format("delta", "figures out of the log")
 def test_compaction_keeps_the_rows_in_fewer_files(stock: duckrun.Table) -> None:
     stock.session.execute("main.stock", WriteSpec("append"), STOCK)
     before = stock.detail()["numFiles"]
@@ -182,6 +186,7 @@ def test_compaction_keeps_the_rows_in_fewer_files(stock: duckrun.Table) -> None:
         stock.optimize().executeZOrderBy()
 
 
+@pytest.mark.lacks_format("ducklake", UnsupportedFeature, "it has sort_by")
 def test_z_order_takes_names_and_lists_of_them(stock: duckrun.Table) -> None:
     result = stock.optimize().executeZOrderBy(["id", "item"], "qty")
     assert json.loads(stock.history(1)[0]["operationParameters"]["zOrderBy"]) == ["id", "item", "qty"]
@@ -246,7 +251,7 @@ def test_z_order_takes_names_and_lists_of_them(stock: duckrun.Table) -> None:
 def test_arguments_of_a_wrong_type_are_named(session: Session, stock: duckrun.Table, call: Any, message: str) -> None:
     with pytest.raises(InvalidConfig, match=message):
         call(session, stock)
-    assert stock.snapshot().version == 0
+    assert stock.snapshot().version == nth(0)
 
 
 @once
@@ -270,15 +275,16 @@ def test_a_folder_of_parquet_becomes_a_table(session: Session, tmp_path: Path, s
         DeltaTable.convertToDelta(session, f"parquet.`{folder}`", schema)
 
 
+@pytest.mark.only_format("delta", "table features")
 def test_features_and_protocol_versions_are_asked_for(session: Session, stock: duckrun.Table) -> None:
     def protocol() -> tuple[int, int]:
         found = PlainTable(stock.ref.location).protocol()
         return found.min_reader_version, found.min_writer_version
 
     first = protocol()
-    assert stock.upgradeTableProtocol(1, 3).version == 1
+    assert stock.upgradeTableProtocol(1, 3).version == nth(1)
     assert protocol() == max(first, (1, 3))
-    assert stock.addFeatureSupport("deletionVectors").version == 2
+    assert stock.addFeatureSupport("deletionVectors").version == nth(2)
     assert stock.upgradeTableProtocol(3, 7).version in (2, 3) and protocol() == (3, 7)
     features = set(PlainTable(stock.ref.location).protocol().writer_features or ())
     assert {"deletionVectors", "appendOnly", "invariants"} <= features
@@ -291,6 +297,7 @@ def test_features_and_protocol_versions_are_asked_for(session: Session, stock: d
         stock.upgradeTableProtocol(3, 5)
 
 
+@pytest.mark.only_format("delta", "table features")
 def test_an_upgrade_after_which_duckdb_could_not_write_is_refused_by_it(duck: Session) -> None:
     duck.sql("create table t (id int)")
     duck.table("t").upgradeTableProtocol(2, 5)
@@ -300,13 +307,15 @@ def test_an_upgrade_after_which_duckdb_could_not_write_is_refused_by_it(duck: Se
     assert rows_of(duck.sql("from t")) == [(1,)]
 
 
+@pytest.mark.lacks_format("ducklake", UnsupportedFeature, "it has expire and cleanup")
 @once
 def test_vacuum_keeps_what_the_table_still_needs(stock: duckrun.Table) -> None:
     stock.delete("id = 1")
     assert stock.vacuum().removed == ()
-    assert stock.toDF(version=0).count() == 3
+    assert stock.toDF(version=nth(0)).count() == 3
 
 
+@pytest.mark.only_format("delta", "compared in deltalake")
 def test_a_clone_has_the_rows_and_the_definition_in_files_of_its_own(session: Session) -> None:
     session.sql("""
         create table stock (id bigint not null comment 'of the shop', item varchar, day date,
@@ -337,6 +346,7 @@ def test_a_clone_has_the_rows_and_the_definition_in_files_of_its_own(session: Se
     assert rows_of(before.toDF()) == [(2, None, date(2026, 1, 2))]
 
 
+@pytest.mark.only_format("delta", "a table that deltalake made")
 def test_manifests_and_clones_that_would_lose_something_are_refused_by_name(root: Path) -> None:
     with duckrun.connect(root) as session:
         session.execute("main.stock", WriteSpec("error"), STOCK)

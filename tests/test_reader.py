@@ -25,7 +25,9 @@ from duckrun import (
 )
 from duckrun.lake.lake import ViewDefinition
 from duckrun.session import Session
-from tests.lake import rows_of
+from tests.lake import nth, rows_of
+
+pytestmark = pytest.mark.formats
 
 # What does not depend on the engine: Spark takes seconds for each of its commits.
 once = pytest.mark.parametrize("engine", ["duckdb"])
@@ -42,11 +44,12 @@ def frame(session: Session, table: pa.Table) -> duckrun.Frame:
 # -- reading
 
 
+@pytest.mark.lacks_format("ducklake", TableNotFound, "its tables have no folders")
 def test_a_table_is_read_by_name_at_a_version_or_at_a_path(session: Session, root: Path) -> None:
     session.execute("sales.orders", WriteSpec("error"), ORDERS)
     session.execute("sales.orders", WriteSpec("append"), MORE)
     assert rows_of(session.read.table("sales.orders")) == [(1, "mon"), (2, "tue"), (3, "tue")]
-    assert session.read.option("versionAsOf", 0).table("sales.orders").count() == 2
+    assert session.read.option("versionAsOf", nth(0)).table("sales.orders").count() == 2
     assert session.read.format("delta").option("versionasof", "0").load(root / "sales" / "orders").count() == 2
     made = session.table("sales.orders").history()[1]["timestamp"]
     first = pd.Timestamp(made, unit="ms", tz="UTC").isoformat()
@@ -64,7 +67,7 @@ def test_views_are_read_by_name_and_keep_no_versions(duck: Session) -> None:
     )
     assert rows_of(duck.read.table("sales.mondays")) == [(1,)]
     with pytest.raises(InvalidConfig, match=r"sales\.mondays is a view"):
-        duck.read.option("versionAsOf", 0).table("sales.mondays")
+        duck.read.option("versionAsOf", nth(0)).table("sales.mondays")
     with pytest.raises(InvalidConfig, match=r"sales\.mondays is a view"):
         duck.read.table("sales.orders").write.saveAsTable("sales.mondays")
 
@@ -101,6 +104,7 @@ def test_what_a_reader_does_not_know_is_refused_by_name(duck: Session, build: An
         build(duck.read)
 
 
+@pytest.mark.only_format("delta", "a table's folder")
 def test_the_folder_of_a_table_is_not_read_as_loose_files(duck: Session, root: Path) -> None:
     duck.execute("main.t", WriteSpec("error"), ORDERS)
     with pytest.raises(InvalidConfig, match="is a Delta table"):
@@ -112,10 +116,10 @@ def test_the_folder_of_a_table_is_not_read_as_loose_files(duck: Session, root: P
 
 def test_each_mode_does_what_it_does_in_spark(session: Session) -> None:
     rows, more = frame(session, ORDERS), None
-    assert rows.write.saveAsTable("main.t").version == 0
+    assert rows.write.saveAsTable("main.t").version == nth(0)
     with pytest.raises(CommitConflict, match=r"main\.t"):
         rows.write.mode("errorifexists").saveAsTable("main.t")
-    assert rows.write.mode("ignore").saveAsTable("main.t").version == 0
+    assert rows.write.mode("ignore").saveAsTable("main.t").version == nth(0)
     more = session.read.table("main.t")
     assert more.write.mode("append").saveAsTable("main.t").rows_inserted == 2
     assert session.read.table("main.t").count() == 4
@@ -251,7 +255,7 @@ def test_an_overwrite_that_merges_schemas_keeps_the_columns_that_the_data_lacks(
     rows = session.sql("select 2 as id, 3 as n").write.mode("overwrite")
     rows.option("mergeSchema", True).saveAsTable("main.t")
     assert rows_of(session.sql("select id, gone, n from main.t")) == [(2, None, 3)]
-    assert session.table("main.t").snapshot().version == 1
+    assert session.table("main.t").snapshot().version == nth(1)
     rows.option("overwriteSchema", True).saveAsTable("main.t")
     assert session.sql("from main.t").columns == ["id", "n"]
     rows.saveAsTable("main.new")

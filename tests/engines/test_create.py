@@ -36,7 +36,7 @@ from duckrun.values.tables import (
     SetProperties,
     UnsetProperties,
 )
-from tests.lake import rows_of
+from tests.lake import nth, rows_of
 
 ORDERS = CreateSpec(
     (
@@ -88,7 +88,12 @@ def alter(session: Session, *changes: Change, **options: Any) -> Any:
 def test_a_table_is_made_as_it_was_asked_for(session: Session) -> None:
     commit = session.execute("main.orders", ORDERS)
     snapshot = session.table("main.orders").snapshot()
-    assert (commit.version, commit.mode, commit.engine, commit.rows_inserted) == (0, "create", session.engine_name, 0)
+    assert (commit.version, commit.mode, commit.engine, commit.rows_inserted) == (
+        nth(0),
+        "create",
+        session.engine_name,
+        0,
+    )
     assert [(f.name, f.type, f.nullable) for f in snapshot.schema] == [
         ("id", pa.int32(), False),
         ("day", pa.string(), True),
@@ -109,7 +114,7 @@ def test_its_constraints_hold_for_every_write(orders: Session) -> None:
     for rows, says in ((cheap, "positive"), (unknown, "positive"), (keyless, "id")):
         with pytest.raises(SchemaMismatch, match=rf"(?s)main\.orders.*{says}"):
             orders.execute("main.orders", WriteSpec("append"), rows)
-    assert orders.table("main.orders").snapshot().version == 1
+    assert orders.table("main.orders").snapshot().version == nth(1)
 
 
 def test_a_type_is_read_in_the_dialect_of_the_spec(duck: Session) -> None:
@@ -134,9 +139,9 @@ def test_a_table_that_is_there(duck_orders: Session) -> None:
     assert (duck_orders.execute("main.orders", narrow).version, duck_orders.scan("main.orders").count()) == (1, 3)
     replaced = duck_orders.execute("main.orders", CreateSpec(narrow.columns, if_exists="replace"))
     snapshot = duck_orders.table("main.orders").snapshot()
-    assert (replaced.version, replaced.rows_deleted, snapshot.schema.names) == (2, 3, ["n"])
+    assert (replaced.version, replaced.rows_deleted, snapshot.schema.names) == (nth(2), 3, ["n"])
     assert (snapshot.partition_columns, snapshot.properties) == ((), {})
-    assert duck_orders.table("main.orders").toDF(version=1).count() == 3
+    assert duck_orders.table("main.orders").toDF(version=nth(1)).count() == 3
 
 
 def test_changes_that_the_log_alone_can_say(orders: Session) -> None:
@@ -153,7 +158,7 @@ def test_changes_that_the_log_alone_can_say(orders: Session) -> None:
         SetComment("of the week", "day"),
     )
     snapshot = orders.table("main.orders").snapshot()
-    assert (commit.version, commit.files_added, commit.files_removed) == (2, 0, 0)
+    assert (commit.version, commit.files_added, commit.files_removed) == (nth(2), 0, 0)
     assert [f.name for f in snapshot.schema if not f.nullable] == ["day"]
     assert snapshot.schema.field("n").metadata == {b"comment": b"new"}
     assert snapshot.properties["delta.constraints.few"] == "id < 10" and snapshot.properties["team"] == "b"
@@ -171,7 +176,7 @@ def test_changes_that_write_the_table_anew_in_one_commit(orders: Session) -> Non
         ChangeType("price", "DECIMAL(9,4)"),
     )
     snapshot = orders.table("main.orders").snapshot()
-    assert (commit.version, snapshot.version, commit.rows_inserted) == (2, 2, 0)
+    assert (commit.version, snapshot.version, commit.rows_inserted) == (nth(2), 2, 0)
     assert "written anew" in commit.reason and commit.files_added and commit.files_removed
     assert [(f.name, str(f.type), f.nullable) for f in snapshot.schema] == [
         ("id", "int64", False),
@@ -186,7 +191,7 @@ def test_changes_that_write_the_table_anew_in_one_commit(orders: Session) -> Non
         (2, "mon", Decimal("2.0000")),
         (3, "a b/c", Decimal("3.0000")),
     ]
-    assert rows_of(orders.table("main.orders").toDF(version=1), "id", "tags") == [(1, []), (2, ["x"]), (3, None)]
+    assert rows_of(orders.table("main.orders").toDF(version=nth(1)), "id", "tags") == [(1, []), (2, ["x"]), (3, None)]
 
 
 @pytest.mark.parametrize(
@@ -216,7 +221,7 @@ def test_what_cannot_be_altered_is_said_and_leaves_the_table_as_it_was(
     with pytest.raises(error, match=rf"(?s)main\.orders.*{says}"):
         alter(duck_orders, SetComment("half"), change)
     snapshot = duck_orders.table("main.orders").snapshot()
-    assert (snapshot.version, snapshot.description) == (1, "what was bought")
+    assert (snapshot.version, snapshot.description) == (nth(1), "what was bought")
     assert sorted(p for p in Path(duck_orders.lake.root).rglob("*.parquet")) == files
 
 
@@ -224,19 +229,19 @@ def test_rows_that_break_what_is_asked_are_counted(orders: Session) -> None:
     for change, says in ((AddCheck("few", "id < 3"), "few.*1 rows"), (SetNotNull("at"), "NOT NULL, and 1 rows")):
         with pytest.raises(SchemaMismatch, match=rf"(?s)main\.orders.*{says}"):
             alter(orders, SetComment("half"), change)
-    assert orders.table("main.orders").snapshot().version == 1
+    assert orders.table("main.orders").snapshot().version == nth(1)
 
 
 def test_an_alteration_that_changes_nothing_makes_no_commit(duck_orders: Session) -> None:
     commit = alter(duck_orders, SetNotNull("id"), SetProperties({"owner": "us"}), ChangeType("id", "INTEGER"))
-    assert (commit.version, commit.writer) == (1, "none")
+    assert (commit.version, commit.writer) == (nth(1), "none")
 
 
 def test_an_alteration_happens_once(duck_orders: Session) -> None:
     add = AddColumn(ColumnSpec("n", "BIGINT"))
     first = alter(duck_orders, add, app=AppTransaction("alter/orders"))
     again = alter(duck_orders, add, app=AppTransaction("alter/orders"))
-    assert (first.version, again.version, again.replayed) == (2, 2, True)
+    assert (first.version, again.version, again.replayed) == (nth(2), 2, True)
 
 
 def test_a_table_that_is_not_there_has_near_names(duck_orders: Session) -> None:
@@ -246,11 +251,11 @@ def test_a_table_that_is_not_there_has_near_names(duck_orders: Session) -> None:
 
 def test_a_version_or_a_time_comes_back(duck_orders: Session) -> None:
     alter(duck_orders, DropColumn("tags"))
-    assert duck_orders.execute("main.orders", RestoreSpec(version=1)).version == 3
+    assert duck_orders.execute("main.orders", RestoreSpec(version=nth(1))).version == nth(3)
     assert duck_orders.table("main.orders").snapshot().schema.names == ROWS.column_names
     moment = duck_orders.table("main.orders").history()[-1]["timestamp"]
     when = datetime.fromtimestamp(moment / 1000, UTC).isoformat()
-    assert duck_orders.execute("main.orders", RestoreSpec(timestamp=when)).version == 4
+    assert duck_orders.execute("main.orders", RestoreSpec(timestamp=when)).version == nth(4)
     assert duck_orders.scan("main.orders").count() == 0
 
 
@@ -263,7 +268,7 @@ def test_a_folder_of_parquet_becomes_a_table_as_it_is(duck: Session, root: Path)
     with pytest.raises(InvalidConfig, match=r"(?s)main\.files.*day="):
         duck.execute("main.files", ConvertSpec())
     commit = duck.execute("main.files", ConvertSpec((ColumnSpec("day", "DATE"),)))
-    assert (commit.version, commit.files_added, commit.mode) == (0, 2, "convert")
+    assert (commit.version, commit.files_added, commit.mode) == (nth(0), 2, "convert")
     assert {p: p.stat().st_mtime_ns for p in folder.rglob("*.parquet")} == before
     assert str(duck.table("main.files").snapshot().schema.field("day").type) == "date32[day]"
     assert duck.scan("main.files").count() == 4

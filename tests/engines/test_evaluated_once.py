@@ -10,6 +10,7 @@ from duckrun import DuckrunError, MergeSpec, WriteSpec
 from duckrun.session import Session
 from duckrun.values.rows import DeleteInsertSpec, MergeClause
 from tests.alphabet import VOLATILE_PREDICATES
+from tests.lake import nth
 
 ROWS = 1000
 SOURCE = "select id, 5 as v from main.t where random() < 0.5"
@@ -51,7 +52,7 @@ def test_a_drawn_predicate_takes_rows_once_or_is_refused_by_name(session: Sessio
     assert total(session, "count(*)") == total(session, "count(distinct id)") == before - inside.rows_deleted
 
 
-def test_a_volatile_predicate_over_partition_columns_is_decided_row_by_row(duck: Session) -> None:
+def test_a_volatile_predicate_over_partition_columns_is_decided_row_by_row(duck: Session, lake_format: str) -> None:
     table(duck, partitioned=True)
     deleted = duck.sql("delete from main.t where part >= 0 and random() < 0.5")
     left = duck.sql("select part, count(*) as n from main.t group by part").collect()
@@ -59,7 +60,7 @@ def test_a_volatile_predicate_over_partition_columns_is_decided_row_by_row(duck:
     assert all(0 < row["n"] < ROWS // 8 for row in left)
     assert sum(row["n"] for row in left) == ROWS - deleted.rows_deleted
     kept = duck.sql("delete from main.t where part = 3 and part < now()::date - date '2000-01-01'")
-    assert kept.reason == "whole files go"
+    assert lake_format != "delta" or kept.reason == "whole files go"
 
 
 def test_new_values_that_are_drawn_are_those_that_are_counted(duck: Session) -> None:
@@ -88,7 +89,7 @@ def test_a_merge_does_not_take_a_condition_that_changes_as_it_is_asked(
     then = "insert (id, v) values (s.id, 1)" if place == "not matched" else "update set v = 1"
     with pytest.raises(DuckrunError, match="main.t"):
         duck.sql(f"merge into main.t t using (select 1 as id) s on t.id = s.id{on} when {when} then {then}")
-    assert (duck.lake.snapshot(duck.lake.parse("main.t")).version, total(duck, "sum(v)")) == (0, 0)
+    assert (duck.lake.snapshot(duck.lake.parse("main.t")).version, total(duck, "sum(v)")) == (nth(0), 0)
 
 
 def test_a_replace_does_not_take_a_predicate_that_changes_as_it_is_asked(duck: Session) -> None:

@@ -21,7 +21,7 @@ from duckrun import (
 )
 from duckrun.session import Session
 from duckrun.values.rows import DeleteInsertSpec, DeleteSpec, ReadSpec, TableConstraints, UpdateSpec
-from tests.lake import rows_of
+from tests.lake import nth, rows_of
 
 NAN = float("nan")
 FRUIT = pa.table({"id": [1, 2, 3], "day": ["mon", "mon", "tue"], "price": [1.5, None, NAN]})
@@ -47,14 +47,14 @@ def test_a_new_table_holds_what_was_written(fruits: Session) -> None:
 
 def test_mode_ignore_writes_once(fruits: Session) -> None:
     commit = fruits.execute("main.fruit", WriteSpec("ignore"), fruit((9, "sun", 9.0)))
-    assert (commit.version, commit.rows_inserted) == (0, 0)
+    assert (commit.version, commit.rows_inserted) == (nth(0), 0)
     assert fruits.scan("main.fruit").count() == 3
     assert fruits.execute("main.other", WriteSpec("ignore"), FRUIT).rows_inserted == 3
 
 
 def test_append_adds_rows(fruits: Session) -> None:
     commit = fruits.execute("main.fruit", WriteSpec("append"), fruit((4, "wed", 4.0)))
-    assert (commit.version, commit.rows_inserted, commit.engine) == (1, 1, fruits.engine_name)
+    assert (commit.version, commit.rows_inserted, commit.engine) == (nth(1), 1, fruits.engine_name)
     assert fruits.scan("main.fruit").count() == 4
 
 
@@ -66,7 +66,7 @@ def test_append_finds_columns_by_name_whatever_their_order(fruits: Session) -> N
 def test_overwrite_replaces_rows_schema_and_partitions(fruits: Session) -> None:
     commit = fruits.execute("main.fruit", WriteSpec("overwrite", partition_by=()), pa.table({"name": ["fig"]}))
     snapshot = fruits.table("main.fruit").snapshot()
-    assert (commit.version, snapshot.schema.names, snapshot.partition_columns) == (1, ["name"], ())
+    assert (commit.version, snapshot.schema.names, snapshot.partition_columns) == (nth(1), ["name"], ())
     assert rows_of(fruits.scan("main.fruit")) == [("fig",)]
 
 
@@ -121,7 +121,7 @@ def test_in_any_mode_rows_can_be_held_to_the_part_that_is_written(
 ) -> None:
     with pytest.raises(RowsOutsidePartition, match=r"(?s)main\.fruit.*day = 'mon'"):
         fruits.execute("main.fruit", spec, fruit((7, "mon", 7.0), (8, "tue", 8.0)))
-    assert fruits.table("main.fruit").snapshot().version == 0
+    assert fruits.table("main.fruit").snapshot().version == nth(0)
     assert fruits.execute("main.fruit", spec, fruit((7, "mon", 7.0))).rows_inserted == 1
 
 
@@ -240,15 +240,15 @@ def test_the_same_application_transaction_commits_once_and_comes_back_as_replaye
 
 def test_restore_brings_an_older_version_back_as_a_new_one(fruits: Session) -> None:
     fruits.execute("main.fruit", WriteSpec("overwrite"), fruit((4, "wed", 4.0)))
-    commit = fruits.table("main.fruit").restoreToVersion(0)
-    assert commit.version == 2
+    commit = fruits.table("main.fruit").restoreToVersion(nth(0))
+    assert commit.version == nth(2)
     assert rows_of(fruits.scan("main.fruit"), "id") == [(1,), (2,), (3,)]
 
 
 def test_older_versions_stay_readable(fruits: Session) -> None:
     fruits.execute("main.fruit", WriteSpec("overwrite"), fruit((4, "wed", 4.0)))
-    assert rows_of(fruits.scan("main.fruit", ReadSpec(version=0)), "id") == [(1,), (2,), (3,)]
-    assert rows_of(fruits.table("main.fruit").toDF(version=1), "id") == [(4,)]
+    assert rows_of(fruits.scan("main.fruit", ReadSpec(version=nth(0))), "id") == [(1,), (2,), (3,)]
+    assert rows_of(fruits.table("main.fruit").toDF(version=nth(1)), "id") == [(4,)]
 
 
 def test_reads_are_pruned_by_columns_and_predicate(fruits: Session) -> None:
@@ -282,6 +282,6 @@ def test_what_a_killed_job_left_is_no_hindrance_to_the_first_write(
     spec = WriteSpec("overwrite", app=app, **more)
     for replayed in (False, True):
         commit = session.execute("raw", spec, pa.table({"id": [2], "day": ["tue"]}))
-        assert (commit.version, commit.replayed) == (0, replayed)
+        assert (commit.version, commit.replayed) == (nth(0), replayed)
     assert session.scan("raw").collect() == [{"id": 2, "day": "tue"}]
     assert session.table("raw").detail().get("description") == more.get("description")

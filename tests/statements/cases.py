@@ -59,7 +59,7 @@ def make_lake(root: Path) -> None:
             ViewDefinition("select id from orders where item = 'fig'", reads=("main.orders",)),
         )
     folder = root / "main" / "loose"
-    folder.mkdir()
+    folder.mkdir(parents=True)
     import pyarrow.parquet as pq
 
     pq.write_table(_orders([(7, "oat", 70)]), folder / "part-0.parquet")

@@ -13,6 +13,8 @@ from duckrun.lake.lake import ViewDefinition
 from duckrun.session import Session
 from tests.lake import rows_of
 
+pytestmark = pytest.mark.formats
+
 COLUMNS = (
     "id integer not null, b decimal(12,3), c varchar, d double, e float, f smallint, g tinyint, h boolean, i timestamptz, "
     'j integer[], k struct(x integer, "y-z" varchar), l bigint, m date, n blob, o map(varchar, integer), p timestamp'
@@ -62,6 +64,7 @@ def test_tables_views_and_columns_are_described_as_plain_duckdb_describes_them(s
     )
 
 
+@pytest.mark.only_format("delta", "the other lake is deltalake's")
 def test_what_is_listed_is_what_this_session_sees_and_nothing_of_the_engine(duck: Session, tmp_path: Path) -> None:
     duck.sql(
         "create table main.t as select 1 as n; create temp view seen as select n + 1.5 as m from t; create schema empty"

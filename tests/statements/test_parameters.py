@@ -15,7 +15,9 @@ import pytest
 
 from duckrun import Commit, InvalidConfig, UnsupportedFeature
 from duckrun.session import Session
-from tests.lake import rows_of
+from tests.lake import nth, rows_of
+
+pytestmark = pytest.mark.formats
 
 VALUES = [
     None, True, 0, -1, 2**31 - 1, -(2**31), 2**40, -(2**63), 1.5, -0.1, 1e300, Decimal("1.50"), Decimal("-0.001"), "it's", "", "a\\b\\n", "? $1 --",
@@ -57,7 +59,7 @@ def test_parameters_stand_in_every_statement(session: Session) -> None:
     assert rows_of(session.sql("select * from orders where id > ? limit ?", params=[1, 9])) == [
         (2, "it's"), (3, "nut; --"), (4, "oat"),
     ]  # fmt: skip
-    assert rows_of(session.sql("select count(*) from orders at (version => $1)", params=[0])) == [(1,)]
+    assert rows_of(session.sql("select count(*) from orders at (version => $1)", params=[nth(0)])) == [(1,)]
     assert rows_of(session.sql("select :a", params={"a": 5}, dialect="spark")) == [(5,)]
 
 

@@ -10,6 +10,8 @@ from tests.lake import rows_of
 
 pytestmark = pytest.mark.formats
 
+DEFAULTS = pytest.mark.only_format("delta", "a DuckLake has defaults")
+
 KEYS = "enforces keys: write by MERGE or INSERT … ON CONFLICT"
 
 
@@ -23,9 +25,12 @@ KEYS = "enforces keys: write by MERGE or INSERT … ON CONFLICT"
         ("create table made (id int references orders (id))", "REFERENCES", "relationships test"),
         ("create sequence numbers", "CREATE SEQUENCE", r"uuid\(\).*row_number\(\)"),
         ("create or replace macro f(x) as x + 1", "CREATE MACRO", "TEMP VIEW.*dbt macro"),
-        ("create table made (id int default 3)", "DEFAULT", "not filled is NULL"),
+        pytest.param(*("create table made (id int default 3)", "DEFAULT", "not filled is NULL"), marks=DEFAULTS),
         ("create temp table made (id int default 3)", "with constraints", "docs/sql.md"),
-        ("alter table orders add column n int default 3", "ADD COLUMN with DEFAULT", "not filled is NULL"),
+        pytest.param(
+            *("alter table orders add column n int default 3", "ADD COLUMN with DEFAULT", "not filled is NULL"),
+            marks=DEFAULTS,
+        ),
         ("insert into orders (id) default values", "DEFAULT VALUES with a list", "docs/sql.md"),
         ("alter table orders alter id set default 3", "DEFAULT", "not filled is NULL"),
         ("alter table orders set sorted by (id)", "alter table orders set sorted by …", "docs/sql.md"),
@@ -50,6 +55,7 @@ def test_a_refusal_names_the_statement_as_written_and_what_to_use_instead(
     assert capfd.readouterr() == ("", "") and not caplog.records
 
 
+@pytest.mark.lacks_format("ducklake", InvalidConfig, "a DuckLake keeps no properties of users")
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -68,6 +74,7 @@ def test_an_unknown_option_of_create_is_refused_by_its_name(duck: Session, optio
     assert (properties["owner"], properties["delta.appendOnly"]) == ("me", "true")
 
 
+@pytest.mark.lacks_format("ducklake", InvalidConfig, "a DuckLake keeps no properties of users")
 def test_a_property_named_without_quotes_is_that_property(duck: Session) -> None:
     duck.sql("create table made tblproperties (a.b.c = 3) as select 1 as n", dialect="spark")
     duck.sql("alter table made set tblproperties (delta.appendOnly = true, x.y = 'z')")
@@ -75,6 +82,7 @@ def test_a_property_named_without_quotes_is_that_property(duck: Session) -> None
     assert (properties["a.b.c"], properties["delta.appendOnly"], properties["x.y"]) == ("3", "true", "z")
 
 
+@pytest.mark.lacks_format("ducklake", InvalidConfig, "a DuckLake keeps no properties of users")
 def test_properties_are_shown_all_or_one_and_a_misspelt_one_with_the_nearest(duck: Session) -> None:
     duck.sql("create table made with ('owner' = 'me', delta.appendOnly = true) as select 1 as n")
     assert {("delta.appendOnly", "true"), ("owner", "me")} <= set(rows_of(duck.sql("show tblproperties made")))

@@ -7,7 +7,9 @@ import pytest
 
 from duckrun import DuckrunError, UnsupportedFeature
 from duckrun.session import Session
-from tests.lake import rows_of
+from tests.lake import nth, rows_of
+
+pytestmark = pytest.mark.formats
 
 TABLES = """
 create table t (id bigint, v varchar, q int);
@@ -102,7 +104,7 @@ def test_a_subquery_over_both_sides_is_refused_by_spark(session: Session, text: 
     session.sql(TABLES)
     with pytest.raises(UnsupportedFeature, match="put it into the"):
         session.sql(text)
-    assert session.table("t").snapshot().version == 1
+    assert session.table("t").snapshot().version == nth(1)
 
 
 @pytest.mark.drawn(3)
@@ -111,7 +113,7 @@ def test_a_merge_that_fails_leaves_the_table_as_it_was(session: Session, text: s
     session.sql(TABLES)
     with pytest.raises(DuckrunError, match=words):
         session.sql(text)
-    assert session.table("t").snapshot().version == 1
+    assert session.table("t").snapshot().version == nth(1)
 
 
 @pytest.mark.parametrize("action", ["set *; insert *", "by name; insert by name"])
@@ -123,4 +125,4 @@ def test_schema_evolution_adds_what_the_source_has_more(session: Session, action
         f"when matched then update {update} when not matched then {insert}"
     )
     assert rows_of(session.sql("select id, v, sold from t")) == [(1, "a", None), (2, "z", True), (3, "y", True)]
-    assert session.table("t").snapshot().version == 2
+    assert len(session.table("t").history()) == 3
