@@ -185,6 +185,27 @@ GOALS: Sequence[Goal] = (
             ("feed", "by the feed"),
         )
     ),
+    *(
+        Goal(
+            f"DuckLake in {kind}, {says}, over the bare statements",
+            f"ducklake-{kind}",
+            OURS,
+            "bare statements",
+            "at most",
+            1.5,
+            label=label,
+        )
+        for kind in ("sqlite", "postgres", "duckdb")
+        for label, says in (("append", "an append of ten rows"), ("read after", "a read after 1,000"))
+    ),
+    Goal(
+        "DuckLake, merge of 25,000 rows into a million, over the bare statement",
+        "ducklake-merge",
+        OURS,
+        "bare statements",
+        "at most",
+        1.5,
+    ),
     Goal("`dbt run` of one model over dbt-duckdb", "dbt-1", OURS, "dbt-duckdb", "at most", 1.2),
     Goal("`dbt run` of 50 models over dbt-duckdb", "dbt-50", OURS, "dbt-duckdb", "at most", 1.15),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from _thread import start_new_thread
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -44,7 +45,7 @@ def effective_limit() -> int:
     What the process holds already counts as free to it.
     """
     memory = psutil.virtual_memory()
-    own = psutil.Process().memory_info().rss
+    own = _own.rss()
     limits = [memory.total, memory.available + own]
     for limit_file, used_file in zip(_CGROUP_LIMITS, _CGROUP_USED, strict=True):
         limit, used = _number(limit_file), _number(used_file)
@@ -114,24 +115,62 @@ class Arbiter:
         return MemoryShares(limit=self.limit(), duckdb=duckdb_limit)
 
 
+class _Own:
+    """This process, and the writes in it whose memory is sampled: by one thread, which goes on for a second after the last of them. To start
+    one for each, and to wake it, costs a small write a tenth of its time.
+    """
+
+    def __init__(self) -> None:
+        self.process = psutil.Process()
+        self.lock = threading.Lock()
+        self.running: set[PeakSampler] = set()
+        self.sampled = False
+
+    def rss(self) -> int:
+        return int(self.process.memory_info().rss)
+
+    def sample(self) -> None:
+        idle = 0
+        while True:
+            time.sleep(_EVERY)
+            with self.lock:
+                idle = 0 if self.running else idle + 1
+                if idle * _EVERY > 1:
+                    self.sampled = False
+                    return
+                now = self.rss() if self.running else 0
+                for each in self.running:
+                    each.peak = max(each.peak, now)
+
+
+_EVERY = 0.05
+_own = _Own()
+
+
+def _after_fork() -> None:
+    global _own
+    _own = _Own()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 class PeakSampler:
     """The highest resident size of this process while a block runs, in bytes, sampled every 50 ms."""
 
     def __init__(self) -> None:
-        self._process = psutil.Process(os.getpid())
-        self._done = threading.Event()
         self.peak = 0
 
     def __enter__(self) -> PeakSampler:
-        self.peak = self._process.memory_info().rss
-        # No Thread: to wait until it runs, and until it has ended, costs a small write a tenth of its time.
-        start_new_thread(self._sample, ())
+        self.peak = _own.rss()
+        with _own.lock:
+            _own.running.add(self)
+            if not _own.sampled:
+                _own.sampled = True
+                start_new_thread(_own.sample, ())
         return self
 
-    def _sample(self) -> None:
-        while not self._done.wait(0.05):
-            self.peak = max(self.peak, self._process.memory_info().rss)
-
     def __exit__(self, *exc: object) -> None:
-        self.peak = max(self.peak, self._process.memory_info().rss)
-        self._done.set()
+        with _own.lock:
+            _own.running.discard(self)
+            self.peak = max(self.peak, _own.rss())

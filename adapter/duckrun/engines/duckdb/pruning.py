@@ -50,6 +50,8 @@ def files_met(form: Format, snapshot: Snapshot, source: Rows, keys: Sequence[str
     """The files of a table that can hold a row with the keys of a row of the source, by the log's bounds of each; None where these
     leave most of them, or tell nothing.
     """
+    if form.transacts:  # its catalog prunes files by itself
+        return None
     files = snapshot.files()
     if len(files) <= _FEW:
         return None

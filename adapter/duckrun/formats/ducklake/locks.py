@@ -72,7 +72,8 @@ def _of_server(catalog: Catalog, what: str) -> Iterator[None]:
         while True:
             cursor.execute("BEGIN TRANSACTION")
             try:
-                cursor.execute(f"FROM postgres_query({quote_literal(database)}, {asked})").fetchall()
+                # One message to the server, with the BEGIN; postgres_query() would send three.
+                cursor.execute(f"CALL postgres_execute({quote_literal(database)}, {asked})")
                 break
             except duckdb.Error as error:
                 cursor.execute("ROLLBACK")

@@ -68,7 +68,9 @@ def rewritten(
     """
     with ExitStack() as stack:
         kinds = [
-            (kind, stack.enter_context(_apart(job, rows)) if kind == "insert" else rows) for kind, rows in images.new
+            # What is read out of the changes was computed with them.
+            (kind, stack.enter_context(_apart(job, rows)) if kind == "insert" and changes not in rows.sql else rows)
+            for kind, rows in images.new
         ]
         return _rewritten(job, table, changes, definition, reason, counts, replace(images, new=tuple(kinds)))
 
@@ -88,14 +90,14 @@ def _rewritten(
     target, row = job.work.table(ref), table.row
     there = f"hit.{row} IS NOT NULL"
     updated = deleted = inserted = 0
-    if any(kind == "update_postimage" for kind, _ in images.new):
+    if counts[1] != 0 and any(kind == "update_postimage" for kind, _ in images.new):
         names = [quote_identifier(name) for name in snapshot.schema.names]
         assigned = ", ".join(f"{name} = hit.{name}" for name in names)
         updated = _run(
             job,
             f"UPDATE {target} AS t SET {assigned} FROM {changes} AS hit WHERE t.rowid = hit.{row} AND {there} AND ({images.old}) = 'update_preimage'",
         )
-    if images.old != "'update_preimage'":
+    if counts[2] != 0 and images.old != "'update_preimage'":
         ids = f"SELECT hit.{row} FROM {changes} AS hit WHERE {there} AND ({images.old}) = 'delete'"
         deleted = _run(job, f"DELETE FROM {target} WHERE rowid IN ({ids})")
     for kind, rows in images.new:
