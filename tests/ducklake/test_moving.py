@@ -29,6 +29,7 @@ from duckrun import (
 from duckrun.cli import main
 from duckrun.values.tables import SORT_BY
 
+pytestmark = pytest.mark.drawn(5)  # a commit of a DuckLake is a tenth of a second, and these make hundreds
 Rows = list[tuple[object, ...]]
 
 

@@ -20,6 +20,8 @@ from duckrun import (
 )
 from duckrun.values.cursors import CursorTransaction
 
+pytestmark = pytest.mark.drawn(5)  # a commit of a DuckLake is a tenth of a second, and these make hundreds
+
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Iterator[Session]:

@@ -31,6 +31,7 @@ from duckrun.cli import main
 from duckrun.values.cursors import CursorTransaction
 from duckrun_dagster import DuckrunResource, lake_maintenance, maintenance
 
+pytestmark = pytest.mark.drawn(5)  # a commit of a DuckLake is a tenth of a second, and these make hundreds
 NOW = timedelta()
 
 

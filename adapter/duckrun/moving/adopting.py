@@ -16,6 +16,7 @@ from urllib.parse import unquote
 import duckdb
 
 from duckrun.errors import InvalidConfig, SchemaMismatch, StorageError, UnsupportedFeature
+from duckrun.lake.catalogued import CatalogLake
 from duckrun.lake.lake import Lake
 from duckrun.moving.delta import TableToMove
 from duckrun.sql.names import quote_identifier, quote_literal
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
-def refuse_table(moving: TableToMove, target: Lake, source: Lake) -> list[str]:
+def refuse_table(moving: TableToMove, target: CatalogLake, source: Lake) -> list[str]:
     """The paths of a Delta table's files, for a DuckLake to adopt. Raises UnsupportedFeature for a table whose files alone are not its rows."""
     snapshot, ref = moving.snapshot, moving.snapshot.ref
     why = None
@@ -114,7 +115,7 @@ def delta_table_around(path: str) -> Path | None:
 
 
 @contextmanager
-def set_aside(source: Lake, target: Lake, refs: Sequence[TableRef]) -> Iterator[None]:
+def set_aside(source: Lake, target: CatalogLake, refs: Sequence[TableRef]) -> Iterator[None]:
     """Meanwhile no Delta reader sees these tables; afterwards neither, but where the block did not make them the target's."""
     whose = json.dumps({"lake": target.root, "catalog": str(target.format.catalog.address)})
     with ExitStack() as locks:
@@ -129,7 +130,7 @@ def set_aside(source: Lake, target: Lake, refs: Sequence[TableRef]) -> Iterator[
                 settle(source, target, ref)
 
 
-def settle(source: Lake, target: Lake, ref: TableRef) -> None:
+def settle(source: Lake, target: CatalogLake, ref: TableRef) -> None:
     """Bring back the log of a table that was set aside, or put it away for good where the target has its files. Raises StorageError where another lake
     has set it aside.
     """

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from duckrun.engines.duckdb.source import SqlOnCursor
 from duckrun.errors import CommitConflict, InvalidConfig, StorageError, UnsupportedFeature
+from duckrun.lake.catalogued import CatalogLake
 from duckrun.moving import adopting, database, exporting
 from duckrun.moving.delta import TableToMove
 from duckrun.moving.kinds import fitting
@@ -92,7 +93,7 @@ class Moving:
         with connect(root, storage_options=options, read_only=not adopt) as source:
             if adopt:
                 for ref in source.lake.format.logs_aside(source.lake.root):
-                    adopting.settle(source.lake, self.lake, ref)
+                    adopting.settle(source.lake, self._catalogued(), ref)
             known = [name for name in source.tables() if names is not None or not _is_view(source, name)]
             if names is None and not known:
                 raise StorageError(f"There is no Delta table in {root}. Nothing was moved.")
@@ -101,7 +102,7 @@ class Moving:
             moving, left_out = [], {}
             for ref in chosen:
                 snapshot = source.lake.snapshot(ref)
-                types = source.engine.column_types(snapshot)  # type: ignore[attr-defined]
+                types = source.engine.column_types(snapshot)
                 each = TableToMove(snapshot, f"{ref.schema}.{ref.name}", types)
                 moving.append(each)
                 left_out[each.name] = tuple(fitting(each.name, types, "ducklake", unfit)) + each.left_out()
@@ -121,14 +122,14 @@ class Moving:
     def _adopt(
         self, source: Session, moving: Sequence[TableToMove], left_out: Mapping[str, tuple[str, ...]]
     ) -> list[Moved]:
-        paths = {each.name: adopting.refuse_table(each, self.lake, source.lake) for each in moving}
+        paths = {each.name: adopting.refuse_table(each, self._catalogued(), source.lake) for each in moving}
         refs = {each.name: self.lake.parse(each.name) for each in moving}
         for each in moving:
             adopting.refuse_files(self._session(), refs[each.name], paths[each.name])
         counts = {
             each.name: source.table(each.snapshot.ref).toDF(version=each.snapshot.version).count() for each in moving
         }
-        aside = adopting.set_aside(source.lake, self.lake, [each.snapshot.ref for each in moving])
+        aside = adopting.set_aside(source.lake, self._catalogued(), [each.snapshot.ref for each in moving])
         with aside, self.transaction(self.lake.name):
             for each in moving:
                 ref = refs[each.name]
@@ -168,6 +169,10 @@ class Moving:
                     f"{ref} is in lake {self.lake.root} already; drop it, or name the other tables by tables=. Nothing was moved."
                 )
 
+    def _catalogued(self) -> CatalogLake:
+        assert isinstance(self.lake, CatalogLake), "a lake of format ducklake"
+        return self.lake
+
     def _session(self) -> Session:
         return self  # type: ignore[return-value]
 
@@ -182,6 +187,7 @@ class Moving:
         lake = self.lakes.of(ref)
         if not lake.format.transacts:
             raise UnsupportedFeature(f"Table {ref} is a Delta table; adopt_files() is of a DuckLake's.")
+        assert isinstance(lake, CatalogLake), "a lake whose tables share their versions"
         lake.ensure_writable(ref)
         paths = [
             str(Path(path).expanduser().resolve()) if "://" not in path else path
@@ -195,7 +201,7 @@ class Moving:
                     f"Table {ref}: the file {path} is of the Delta table {around}, whose log says which rows of it hold: import_from({str(around.parent.parent)!r}, adopt=True). "
                     "Nothing was adopted."
                 )
-        if lake.format.catalog.encrypted:  # type: ignore[attr-defined]
+        if lake.format.catalog.encrypted:
             raise UnsupportedFeature(
                 f"Table {ref}: its lake is encrypted, and these files are not. Nothing was adopted."
             )
