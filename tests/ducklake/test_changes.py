@@ -15,6 +15,8 @@ from duckrun import SQL, InvalidConfig, SchemaMismatch, Session, UnsupportedFeat
 from duckrun.errors import StorageError
 from tests.ducklake.test_change_histories import plain
 
+pytestmark = pytest.mark.drawn(3)
+
 
 @pytest.fixture(params=[0, 50], ids=["files", "inlined"])
 def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Session]:

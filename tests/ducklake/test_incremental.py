@@ -18,6 +18,8 @@ from tests.dbt.conftest import Project, make_project  # noqa: F401  a fixture
 from tests.ducklake.test_change_histories import plain
 from tests.ducklake.test_dbt import lake_rows
 
+pytestmark = pytest.mark.drawn(3)
+
 RAW = dg.AssetSpec("raw").with_io_manager_key("io_manager")
 INS = {"raw": dg.AssetIn(metadata={"changes": "min_delta", "key": ["id"]})}
 
