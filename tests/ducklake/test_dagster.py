@@ -32,6 +32,7 @@ from duckrun_dagster import (
     table_checks,
 )
 
+pytestmark = pytest.mark.drawn(3)
 ROWS = pa.table({"id": [1, 2, 3], "item": ["fig", "kiwi", None]})
 
 
