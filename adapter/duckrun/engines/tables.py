@@ -133,7 +133,9 @@ class TableJob:
         writer: WriterName = "ducklake" if self.form.transacts else "delta_rs"
         note = self.transaction.note(reason=f"restored to version {version}", writer=writer)
         new = self.form.restore(snapshot, version, note, self.transaction.app)
-        if self.form.transacts and self.form.record(self.ref, new) is None:  # the lake has noted it, and nothing differed
+        if (
+            self.form.transacts and self.form.record(self.ref, new) is None
+        ):  # the lake has noted it, and nothing differed
             return self.transaction.nothing(snapshot, f"version {version} has the same rows and columns")
         return self.transaction.committed(new, writer=writer)
 
@@ -156,7 +158,9 @@ class TableJob:
         if isinstance(spec, OptimizeSpec) and spec.z_order_by:
             raise UnsupportedFeature("DuckLake has no z-order: sort_by keeps rows that are near in the same files")
         if isinstance(spec, OptimizeSpec) and spec.target_file_size is not None:
-            raise UnsupportedFeature("the size of a DuckLake table's files is a property of it: target_file_size in a write")
+            raise UnsupportedFeature(
+                "the size of a DuckLake table's files is a property of it: target_file_size in a write"
+            )
         asked = MergeFilesSpec() if isinstance(spec, OptimizeSpec) else RewriteSpec(0.0)
         return replace(maintain(self.lake, asked, self.ref), mode=spec.mode)
 
