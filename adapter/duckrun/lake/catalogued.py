@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from duckrun.errors import InvalidConfig, StorageError, UnsupportedFeature
@@ -51,6 +51,12 @@ class CatalogLake(Lake):
 
     # -- names
 
+    def resolve(self, schema: str, name: str) -> TableRef:
+        # Where a table is does not depend on a definition, so that the catalog is not asked for one.
+        self.check_name(schema)
+        self.check_name(name)
+        return self._ref(schema, name, None)
+
     def _ref(self, schema: str, name: str, definition: NameDefinition | None) -> TableRef:
         # No data lies there: the folder, below one that no table has, holds what consumers note beside a table.
         place = f"{self.root}/{TABLES}/{folder_of(schema)}/{folder_of(name)}"
@@ -97,14 +103,14 @@ class CatalogLake(Lake):
         if found is None:
             return None
         sql, comment = found
-        reads = tuple(
-            sorted({".".join(chain[-2:]) for chain in dotted_names(sql) if len(chain) > 1 and self._is_table(chain)})
-        )
-        return ViewDefinition(sql, "duckdb", (), reads, None, comment)
+        return ViewDefinition(sql, "duckdb", (), tuple(sorted(self._named_in(sql))), None, comment)
 
-    def _is_table(self, chain: Iterable[str]) -> bool:
-        schema, name = list(chain)[-2:]
-        return name in self.tables(schema) or name in self.views(schema)
+    def _named_in(self, sql: str) -> set[str]:
+        """The tables and views of this lake that a query names with their schema."""
+        chains = {chain[-2:] for chain in dotted_names(sql) if len(chain) > 1}
+        known = {schema for schema, _ in chains} & {*self.schemas()}
+        names = {schema: {*self.tables(schema), *self.views(schema)} for schema in known}
+        return {f"{schema}.{name}" for schema, name in chains if name in names.get(schema, ())}
 
     def put_definition(self, ref: TableRef, definition: NameDefinition) -> None:
         """Make a view of the catalog. Raises UnsupportedFeature for what a catalog has not."""
