@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import dbt.tests.adapter
+import pandas  # noqa: F401  DuckDB imports it when a value is bound, and under freezegun's clock (sample mode) that import crashes
 import pytest
 from dbt.tests.fixtures.project import *  # noqa: F403  the fixtures that every class of the suite asks for
 
