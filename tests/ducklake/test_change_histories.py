@@ -31,7 +31,7 @@ pytestmark = pytest.mark.changes
 
 SEED = int(os.environ.get("DUCKRUN_TEST_SEED") or random.SystemRandom().randrange(2**31))
 SOAK = bool(os.environ.get("DUCKRUN_SOAK"))
-COUNT, BUDGET = (int(os.environ.get("DUCKRUN_TEST_COUNT") or 300), 10**6) if SOAK else (100, 22)
+COUNT, BUDGET = (int(os.environ.get("DUCKRUN_TEST_COUNT") or 300), 10**6) if SOAK else (100, 15)
 PREDICATES: dict[str, Callable[[dict[str, Any]], bool]] = {
     "id > 5": lambda row: row["id"] is not None and row["id"] > 5,
     "id % 3 = 1": lambda row: row["id"] is not None and row["id"] % 3 == 1,
@@ -395,4 +395,4 @@ def test_change_queries_say_what_the_states_of_a_ducklake_table_say(
         if time.monotonic() - began > BUDGET:
             break
     figures(f"{histories} histories, {comparisons} comparisons, seed {SEED}, {time.monotonic() - began:.0f} s")
-    assert only or histories >= 3, f"{histories} histories in {BUDGET} s"
+    assert histories and comparisons, f"{histories} histories in {BUDGET} s"

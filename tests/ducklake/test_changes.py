@@ -229,6 +229,17 @@ def test_an_expired_range_names_the_oldest_that_works(files: Session) -> None:
         table.changes("min_delta", first)
 
 
+def test_an_older_version_has_values_that_a_rewrite_left_out_of_the_bounds(files: Session) -> None:
+    files.sql("create table t as select (range + 10)::int as id from range(20)")
+    before = files.table("t").snapshot().version
+    files.sql("delete from t where id < 12")
+    files.rewrite_files("t", delete_threshold=0.01)
+    found = files.sql(f"select id from t at (version => {before}) where id > 5 order by id").collect()
+    assert [row["id"] for row in found] == list(range(10, 30))
+    gone = files.table("t").changes("min_delta", before, predicate="id > 5")
+    assert rows(gone) == [(10, "delete"), (11, "delete")]
+
+
 def test_a_recreated_table_begins_with_nothing(files: Session) -> None:
     files.sql("create table t as select 1 as id")
     before = files.table("t").snapshot().version

@@ -154,14 +154,15 @@ class DuckLakeStates:
 
 
 def _unseen(column: str) -> str:
-    """One of DuckLake's own columns, so that DuckDB pushes no filter on it into the reading: of deleted rows such a filter finds none, or ends in
-    an internal error (duckdb 1.5.5).
+    """A column, so that DuckDB pushes no filter on it into the reading, and takes no bounds of it for true: those are of the newest snapshot (see
+    TableState.column), and a filter on deleted rows finds none, or ends in an internal error (duckdb 1.5.5).
     """
     return f"CASE WHEN rowid IS NOT NULL THEN {column} END"
 
 
 def _select(rows: StateRows, source: str, weight: str, step: str, row_id: str | None, row_commit: str | None) -> str:
-    columns = [f"{value} AS {quote_identifier(name)}" for name, value in rows.columns.items()]
+    hide = _unseen if any(each.file is not None for each in rows.counts) else str
+    columns = [f"{hide(value)} AS {quote_identifier(name)}" for name, value in rows.columns.items()]
     columns += [f"rowid AS {quote_identifier(row_id)}"] if row_id is not None else []
     columns += [f"snapshot_id AS {quote_identifier(row_commit)}"] if row_commit is not None else []
     named = f"{quote_identifier(weight)}, {{}} AS {quote_identifier(step)}"
