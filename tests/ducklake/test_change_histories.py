@@ -189,7 +189,7 @@ def step(session: Session, rng: random.Random, past: Past) -> None:
         + ["delete"] * 2
         + ["merge", "merge", "overwrite", "replace", "delete+insert", "restore", "nothing", "key", "elsewhere"]
         + ["add", "rename", "widen", "drop", "nested", "table"]
-        + ["both", "compact", "compact", "flush", "inline", "plain update", "plain delete", "plain insert", "again"]
+        + ["both", "compact", "compact", "flush", "plain update", "plain delete", "plain insert", "again"]
     )
     past.log.append(f"{what}: {rows}, {other} = {value}, {low}")
     if what == "insert":
@@ -269,9 +269,6 @@ def step(session: Session, rng: random.Random, past: Past) -> None:
                     connection.execute("CALL ducklake_merge_adjacent_files('lake')")
                     if rng.random() < 0.6:
                         connection.execute("CALL ducklake_rewrite_data_files('lake', delete_threshold => 0)")
-            elif what == "inline":
-                rows_in_catalog = rng.choice([0, 3, 100])
-                connection.execute(f"CALL lake.set_option('data_inlining_row_limit', {rows_in_catalog})")
             elif what == "plain update":
                 connection.execute(f'UPDATE {t} SET "{other}" = {value} WHERE id BETWEEN {low} AND {low + 4}')
             elif what == "plain delete":
