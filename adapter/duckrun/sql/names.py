@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 
@@ -33,6 +34,23 @@ def quote_literal(value: str) -> str:
     'it''s'
     """
     return "'" + value.replace("'", "''") + "'"
+
+
+def with_values(sql: str, values: Iterable[str | int]) -> str:
+    """A statement with literals in the place of its question marks. To bind a value DuckDB imports pandas, a third of a second a process.
+
+    >>> print(with_values('SELECT "a?" FROM t WHERE b = ? AND c > ?', ["it's", 3]))
+    SELECT "a?" FROM t WHERE b = 'it''s' AND c > 3
+    """
+    given = iter(values)
+
+    def literal(found: re.Match[str]) -> str:
+        if found[0] != "?":
+            return found[0]
+        value = next(given)
+        return str(value) if isinstance(value, int) else quote_literal(value)
+
+    return re.sub(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\?""", literal, sql)
 
 
 def fresh_name(wanted: str, taken: Iterable[str]) -> str:

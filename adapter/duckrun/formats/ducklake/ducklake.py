@@ -40,7 +40,7 @@ from duckrun.formats.ducklake.state import States, TableState
 from duckrun.formats.ducklake.state_reader import DuckLakeStates
 from duckrun.formats.ducklake.work import Work, taken
 from duckrun.formats.format import Alteration, Attach, Behind, CommitRecord, CommitTaken, NewCommit, SpecT
-from duckrun.sql.names import quote_identifier, quote_literal
+from duckrun.sql.names import quote_identifier, quote_literal, with_values
 from duckrun.sql.typed import sql_type
 from duckrun.storage.storage import Storage
 from duckrun.values.changes import CommitChange
@@ -155,8 +155,10 @@ class DuckLakeFormat:
         assert work is not None
         key = (ref.schema.lower(), ref.name.lower())
         row = work.cursor.execute(
-            "SELECT 1 FROM duckdb_tables() WHERE database_name = ? AND schema_name = ? AND table_name = ?",
-            [work.alias, ref.schema, ref.name],
+            with_values(
+                "SELECT 1 FROM duckdb_tables() WHERE database_name = ? AND schema_name = ? AND table_name = ?",
+                [work.alias, ref.schema, ref.name],
+            )
         ).fetchone()
         if row is None:
             return None
@@ -399,8 +401,10 @@ class DuckLakeFormat:
         cursor, alias = self.catalog.cursor(create=True), quote_identifier(self.catalog.alias())
         schema, table = APPLIED.split(".")
         there = cursor.execute(
-            "SELECT 1 FROM duckdb_tables() WHERE database_name = ? AND schema_name = ? AND table_name = ?",
-            [self.catalog.alias(), schema, table],
+            with_values(
+                "SELECT 1 FROM duckdb_tables() WHERE database_name = ? AND schema_name = ? AND table_name = ?",
+                [self.catalog.alias(), schema, table],
+            )
         ).fetchone()
         if there is None:
             # The rows of this table are few and small: they lie in the catalog, and no file is made for each commit. Where they lie has to be
@@ -631,8 +635,10 @@ class DuckLakeFormat:
         if self.together is None:
             return self.records.view(schema, name)
         found = self.together.cursor.execute(
-            "SELECT sql, comment FROM duckdb_views() WHERE database_name = ? AND schema_name = ? AND view_name = ?",
-            [self.together.alias, schema, name],
+            with_values(
+                "SELECT sql, comment FROM duckdb_views() WHERE database_name = ? AND schema_name = ? AND view_name = ?",
+                [self.together.alias, schema, name],
+            )
         ).fetchone()
         if found is None:
             return None

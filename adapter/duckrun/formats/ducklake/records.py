@@ -16,7 +16,7 @@ from duckrun.formats.ducklake.catalog import APPLIED, Catalog
 from duckrun.formats.ducklake.folders import table_folder
 from duckrun.formats.ducklake.state import DEFINITION, LAYOUT, ROWS, States, TableState, changes_in, touches
 from duckrun.formats.format import CommitRecord, FileChange
-from duckrun.sql.names import quote_identifier, quote_literal
+from duckrun.sql.names import quote_identifier, quote_literal, with_values
 from duckrun.values.changes import CommitChange
 from duckrun.values.cursors import Counter
 from duckrun.values.rows import AppTransaction, Commit, ScanFile, counted_rows
@@ -169,8 +169,10 @@ class Records:
             listed = (
                 self.catalog.cursor()
                 .execute(
-                    "SELECT data_file, data_file_size_bytes, delete_file FROM ducklake_list_files(?, ?, schema => ?, snapshot_version => ?)",
-                    [name, state.name, state.schema, state.version],
+                    with_values(
+                        "SELECT data_file, data_file_size_bytes, delete_file FROM ducklake_list_files(?, ?, schema => ?, snapshot_version => ?)",
+                        [name, state.name, state.schema, state.version],
+                    )
                 )
                 .fetchall()
             )

@@ -15,7 +15,7 @@ from duckrun.errors import CommitConflict, DuckrunError, StorageError
 from duckrun.formats.ducklake.catalog import APPLIED, Catalog
 from duckrun.formats.ducklake.state import TableState
 from duckrun.formats.format import CommitTaken, NewCommit
-from duckrun.sql.names import quote_identifier, quote_literal
+from duckrun.sql.names import quote_identifier, quote_literal, with_values
 from duckrun.storage.extensions import keep_forever
 from duckrun.values.rows import AppTransaction
 from duckrun.values.snapshot import Snapshot, TableRef
@@ -56,7 +56,7 @@ class Work:
         """Begin: what is read of the lake from now on is of one snapshot."""
         self.cursor.execute("BEGIN TRANSACTION")
         self._open = True
-        row = self.cursor.execute("FROM ducklake_current_snapshot(?)", [self.alias]).fetchone()
+        row = self.cursor.execute(f"FROM ducklake_current_snapshot({quote_literal(self.alias)})").fetchone()
         assert row is not None, "a lake has a snapshot"
         self.base = int(row[0])
         return self
@@ -72,7 +72,7 @@ class Work:
     def execute(self, sql: str, values: Iterable[Any] | None = None) -> int:
         """Run a statement; the rows that it changed, 0 where it changes none."""
         try:
-            found = self.cursor.execute(sql, list(values) if values is not None else None).fetchall()
+            found = self.cursor.execute(sql if values is None else with_values(sql, values)).fetchall()
         except duckdb.TransactionException as error:
             self.failure = self.failure or error
             raise CommitTaken(self.catalog.redacted(error)) from error
@@ -109,10 +109,9 @@ class Work:
 
     def applied(self, ref: TableRef, app: AppTransaction, note: Mapping[str, Any]) -> None:
         """Take down that an application transaction is committed with this one."""
-        self.cursor.execute(
-            f"INSERT INTO {quote_identifier(self.alias, *APPLIED.split('.'))} VALUES (?, ?, ?, ?, ?)",
-            [f"{ref.schema}.{ref.name}", app.app_id, app.version, self.base + 1, json.dumps(dict(note))],
-        )
+        values = [f"{ref.schema}.{ref.name}", app.app_id, app.version, self.base + 1, json.dumps(dict(note))]
+        applied = quote_identifier(self.alias, *APPLIED.split("."))
+        self.cursor.execute(f"INSERT INTO {applied} {with_values('VALUES (?, ?, ?, ?, ?)', values)}")
         self.changed = True
 
     def note(self, ref: TableRef, note: Mapping[str, Any]) -> None:
@@ -147,7 +146,7 @@ class Work:
                 raise CommitTaken(text) from None
             raise StorageError(f"The commit to lake {self.catalog.storage.root} failed: {text}") from None
         self._open = False
-        row = self.cursor.execute("FROM ducklake_last_committed_snapshot(?)", [self.alias]).fetchone()
+        row = self.cursor.execute(f"FROM ducklake_last_committed_snapshot({quote_literal(self.alias)})").fetchone()
         made = None if row is None or row[0] is None else int(row[0])
         if made is None or made <= self.base:
             if self.changed:
