@@ -5,11 +5,8 @@ A table's version is the last snapshot that changed it, and any snapshot of the 
 
 from __future__ import annotations
 
-import json
-import logging
 import random
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
@@ -17,55 +14,46 @@ from typing import Any, NoReturn
 
 import duckdb
 import pyarrow as pa
-from sqlglot import exp
 
 from duckrun.errors import (
     CommitConflict,
-    DuckrunError,
     InvalidConfig,
-    SchemaMismatch,
     TableNotFound,
     UnsupportedFeature,
     VersionNotReadable,
 )
-from duckrun.formats.ducklake import definition as definitions
 from duckrun.formats.ducklake.adopted import add_files, owners
 from duckrun.formats.ducklake.catalog import APPLIED, Catalog
-from duckrun.formats.ducklake.definition import DuckLakeAlteration, DuckLakeDefinition
+from duckrun.formats.ducklake.commits import Commits
+from duckrun.formats.ducklake.defining import Defining
 from duckrun.formats.ducklake.lake_files import Footers, LakeFiles, lake_files
 from duckrun.formats.ducklake.maintenance import Kept, maintain
 from duckrun.formats.ducklake.records import Records, query_of_view
 from duckrun.formats.ducklake.restore import restore, restore_lake
 from duckrun.formats.ducklake.state import States, TableState
 from duckrun.formats.ducklake.state_reader import DuckLakeStates
-from duckrun.formats.ducklake.work import Work, taken
-from duckrun.formats.format import Alteration, Attach, Behind, CommitRecord, CommitTaken, NewCommit, SpecT
+from duckrun.formats.ducklake.work import Work
+from duckrun.formats.format import Attach, CommitRecord, CommitTaken
 from duckrun.sql.names import quote_identifier, quote_literal, with_values
-from duckrun.sql.typed import sql_type
 from duckrun.storage.storage import Storage
 from duckrun.values.changes import CommitChange
 from duckrun.values.cursors import Counter
 from duckrun.values.files import Files, GivenFiles
 from duckrun.values.lake_format import DUCKLAKE, LakeFormat
-from duckrun.values.layout import COMPRESSION, TARGET_FILE_SIZE, Layout
-from duckrun.values.rows import AppTransaction, Commit, ScanFile, SchemaMode, WriteSpec
+from duckrun.values.rows import AppTransaction, Commit, ScanFile
 from duckrun.values.snapshot import Snapshot, TableRef
-from duckrun.values.tables import SORT_BY, AlterSpec, CreateSpec
 from duckrun.values.upkeep import UpkeepSpec
-
-log = logging.getLogger(__name__)
 
 ATTEMPTS = 12
 """How often a change begins again where other programs commit meanwhile."""
 
 
-class DuckLakeFormat:
+class DuckLakeFormat(Commits, Defining):
     """DuckLake tables of one lake. What is Delta's own says so (UnsupportedFeature), with the DuckLake word for it."""
 
     name: str = DUCKLAKE
     feed_folder = "_change_data"
     transacts = True
-    dense = False
 
     def __init__(self, storage: Storage, form: LakeFormat | None = None, *, read_only: bool = False) -> None:
         self.storage = storage
@@ -326,230 +314,7 @@ class DuckLakeFormat:
     def fingerprint(self, ref: TableRef, version: int) -> str | None:
         return self.records.fingerprint(version)
 
-    # -- commits
-
-    @contextmanager
-    def transaction(self, cursor: duckdb.DuckDBPyConnection, snapshot: Snapshot | None) -> Iterator[Work]:
-        """A transaction of DuckDB's on a cursor, in which a write happens that begins from a snapshot; nothing of it is there if the block
-        raises. Raises CommitTaken where another program has committed since that was read.
-        """
-        with self._transaction(cursor, 0 if snapshot is None else snapshot.own.epoch) as work:
-            if snapshot is not None and work is not self.together and work.base != snapshot.own.at:
-                self.states.outrun()
-                raise Behind(f"snapshot {work.base} of the lake came meanwhile")
-            yield work
-
-    @contextmanager
-    def _transaction(self, cursor: duckdb.DuckDBPyConnection, epoch: int | str) -> Iterator[Work]:
-        if self.together is not None:
-            try:
-                yield self.together
-            except BaseException as error:
-                self.together.failure = self.together.failure or error
-                other = taken(error, self.catalog)
-                if isinstance(other, CommitTaken):  # to begin again is the caller's, with all of the transaction
-                    raise CommitConflict(
-                        f"The transaction of lake {self.storage.root} cannot go on: {other} Run all of it again."
-                    ) from error
-                raise
-            return
-        self.catalog.ensure(epoch, create=True)
-        self._prepare()
-        work = Work(self.catalog, cursor, epoch)
-        try:
-            yield work.begin()
-        except BaseException as error:
-            work.rollback()
-            other = taken(error, self.catalog)
-            if other is error:
-                raise
-            raise other from error
-        finally:
-            work.rollback()
-
-    @contextmanager
-    def together_on(self, cursor: duckdb.DuckDBPyConnection, database: str | None = None) -> Iterator[Work]:
-        """One transaction over several tables, on one cursor, on which all that the lake is asked meanwhile has to run. Meanwhile the lake is
-        attached under a name of its own, or as the ``database`` that is given. Raises InvalidConfig where one is open already.
-        """
-        if self.together is not None:
-            raise InvalidConfig(
-                f"A transaction of lake {self.storage.root} is open already; commit it, or roll it back, first."
-            )
-        with self.catalog.locked():
-            self.catalog.ensure(0, create=True)
-            self._prepare()
-            name = f"t{uuid.uuid4().hex[:12]}"
-            alias = self.catalog.attach_for(cursor, name, database)
-            work = Work(self.catalog, cursor, name, alias)
-            try:
-                self.together = work.begin()
-                yield work
-                self.together = None
-                work.made = work.commit()
-                self._afterwards(work)
-            finally:
-                self.together = None
-                work.rollback()
-                self.catalog.detach(cursor, alias, spoiled=work.redefined)
-                self.states.forget()
-
-    def _prepare(self) -> None:
-        """Make, once, the table that says which application transactions were committed."""
-        if self._prepared:
-            return
-        cursor, alias = self.catalog.cursor(create=True), quote_identifier(self.catalog.alias())
-        schema, table = APPLIED.split(".")
-        there = cursor.execute(
-            with_values(
-                "SELECT 1 FROM duckdb_tables() WHERE database_name = ? AND schema_name = ? AND table_name = ?",
-                [self.catalog.alias(), schema, table],
-            )
-        ).fetchone()
-        if there is None:
-            # The rows of this table are few and small: they lie in the catalog, and no file is made for each commit. Where they lie has to be
-            # made with this table: once rows of it were read, DuckLake takes what the lake was when this table was made for what it was when that
-            # was, so that a table of the same snapshot as that is not there at its first version (duckdb 1.5.5).
-            shared = self.catalog.address.kind == "duckdb"  # what was attached of such a file stays
-            name = self.catalog.alias() if shared else self.catalog.attach_inlining(cursor, 1000)
-            with self.catalog.errors("prepare"):
-                try:
-                    cursor.execute("BEGIN TRANSACTION")
-                    cursor.execute(f"CREATE SCHEMA IF NOT EXISTS {quote_identifier(name, schema)}")
-                    cursor.execute(
-                        f"CREATE TABLE {quote_identifier(name, schema, table)} (name VARCHAR, app_id VARCHAR, version BIGINT, snapshot BIGINT, note VARCHAR)"
-                    )
-                    cursor.execute("COMMIT")
-                finally:
-                    if not shared:
-                        self.catalog.detach(cursor, name)
-                cursor.execute(
-                    f"CALL {alias}.set_option('data_inlining_row_limit', 1000, schema => '{schema}', table_name => '{table}')"
-                )
-                if shared:
-                    cursor.execute(f"INSERT INTO {alias}.{APPLIED} VALUES ('', '', 0, 0, '{{}}')")
-        self._prepared = True
-
-    def define(
-        self, work: Work, ref: TableRef, snapshot: Snapshot | None, new: NewCommit, *, emptied: bool | None = None
-    ) -> None:
-        """Make the table, or what it is apart from its rows, as a commit says: before rows are written in the same transaction.
-        ``emptied`` says whether the rows of a table that is the same one afterwards are gone by then; NOT NULL follows then.
-        """
-        made = new.definition
-        if made is None or work.is_defined(ref):
-            return
-        assert isinstance(made, DuckLakeDefinition), "a definition of this format"
-        work.redefined = True
-        table = work.table(ref)
-        before = None if snapshot is None else snapshot.own.definition
-        statements: list[str] = []
-        empty = isinstance(new.spec, WriteSpec | CreateSpec) and new.spec.mode in ("overwrite", "create")
-        empty = empty if emptied is None else emptied
-        # DuckLake sets NOT NULL on no column that was added, so that a table which asks it of one is made anew.
-        requires = before is not None and empty and emptied is None and definitions.requires_added(before, made)
-        # Rows that are inserted behind RESET PARTITIONED BY, in its transaction, end DuckDB with an error of its own (1.5.5).
-        parted = before is not None and bool(before.partition_by) and not made.partition_by
-        anew = new.anew or requires or (parted and empty and emptied is None)
-        if before is None or anew:
-            if before is None:  # a view of that name gives way
-                statements += [f"CREATE SCHEMA IF NOT EXISTS {quote_identifier(work.alias, ref.schema)}"]
-                statements += [f"DROP VIEW IF EXISTS {table}"]
-            statements += [f"DROP TABLE {table}"] if before is not None else []
-            statements += list(definitions.created_sql(table, made))
-            old: Mapping[str, str] = {}
-        else:
-            renames: Sequence[tuple[str, str]] = ()
-            if isinstance(new.spec, AlterSpec):
-                renames = definitions.altered(before, new.spec).renames
-            statements += list(definitions.changed_sql(table, before, made, renames, empty=empty))
-            if parted and emptied is not None:  # of a restore: its rows lie in one part, until the commit is made
-                statements += [f"ALTER TABLE {table} SET PARTITIONED BY ({definitions.one_part(ref, made).sql})"]
-                work.later.append(f"ALTER TABLE {table} RESET PARTITIONED BY")
-            old = before.properties
-        for statement in statements:
-            if emptied is not None and statement.endswith(" SET NOT NULL"):
-                work.later.append(statement)
-                continue
-            try:
-                work.execute(statement)
-            except duckdb.Error as error:
-                if statement.endswith(" SET NOT NULL") and "transaction-local changes" in str(error):
-                    work.later.append(statement)
-                    work.failure = None if work.failure is error else work.failure
-                    continue
-                raise InvalidConfig(
-                    f"table {ref} cannot be so: {self.catalog.redacted(error).splitlines()[0]} Nothing was written."
-                ) from error
-            work.changed = True
-        for option, value in definitions.options_of(old, made.properties).items():
-            work.options.append((ref, option, value))
-        work.now_defined(ref)
-
-    def commit(
-        self,
-        ref: TableRef,
-        snapshot: Snapshot | None,
-        new: NewCommit,
-        note: Mapping[str, Any],
-        app: AppTransaction | None,
-    ) -> int:
-        if new.work is not None:
-            return self._committed(new.work, ref, snapshot, new, note, app)
-        with self.transaction(self.catalog.cursor(create=True), snapshot) as work:
-            if snapshot is not None and new.spec is not None and new.spec.mode == "create" and not new.anew:
-                work.changed = bool(work.execute(f"DELETE FROM {work.table(ref)}"))
-            return self._committed(work, ref, snapshot, new, note, app)
-
-    def _committed(
-        self,
-        work: Work,
-        ref: TableRef,
-        snapshot: Snapshot | None,
-        new: NewCommit,
-        note: Mapping[str, Any],
-        app: AppTransaction | None,
-    ) -> int:
-        self.define(work, ref, snapshot, new)
-        if app is not None:
-            plain = getattr(app, "plain", app)
-            work.applied(ref, plain, note)
-        same = snapshot is not None and new.definition is None and app is None and not any(new.rows)
-        if work is self.together and snapshot is not None and same:
-            return snapshot.version
-        work.note(ref, note)
-        if work is self.together:
-            work.remember(ref, snapshot, new)
-            return work.base + 1
-        made = work.commit()
-        self._afterwards(work)
-        if made is not None and snapshot is not None and made == work.base + 1 and not work.redefined:
-            self.states.advance(ref, work.base, made)
-        if made is None:
-            assert snapshot is not None, "a table that is made is a change"
-            return snapshot.version
-        return made
-
-    def _afterwards(self, work: Work) -> None:
-        """What DuckLake does not take within the transaction that is committed: options of tables, and NOT NULL of a table with changes."""
-        for where, option, value in work.options:
-            self.set_option(where, option, value)
-        for statement in work.later:
-            here = statement.replace(quote_identifier(work.alias), quote_identifier(self.catalog.alias()), 1)
-            try:
-                self.catalog.cursor().execute(here)
-            except duckdb.Error as error:
-                log.warning("lake %s: a column stays nullable: %s", self.storage.root, self.catalog.redacted(error))
-            self.states.forget()
-
-    def set_option(self, ref: TableRef, option: str, value: str) -> None:
-        """One of DuckLake's options of a table; it makes no snapshot."""
-        with self.catalog.errors(f"table {ref}"):
-            self.catalog.cursor().execute(
-                f"CALL {quote_identifier(self.catalog.alias())}.set_option({quote_literal(option)}, {quote_literal(value)}, "
-                f"schema => {quote_literal(ref.schema)}, table_name => {quote_literal(ref.name)})"
-            )
-        self.states.forget()
+    # -- commits (see commits.py)
 
     def committed(self, before: Snapshot | None, ref: TableRef, version: int) -> Snapshot | None:
         if self.together is not None:
@@ -742,163 +507,3 @@ class DuckLakeFormat:
 
     def cleanup_log(self, snapshot: Snapshot) -> NoReturn:
         raise UnsupportedFeature(f"Table {snapshot.ref} has no log: expire snapshots of its lake (expire).")
-
-    # -- definitions
-
-    def with_properties(self, spec: SpecT, table: TableRef) -> SpecT:
-        if not isinstance(spec, Layout):
-            return spec
-        if spec.cluster_by:
-            raise UnsupportedFeature(
-                f"{spec.mode} on table {table}: cluster_by is Delta's liquid clustering; a DuckLake table has sort_by."
-            )
-        try:
-            asked = definitions.kept(spec.table_properties)
-        except DuckrunError as error:
-            raise type(error)(f"{spec.mode} on table {table}: {error}. Nothing was written.") from error
-        if spec.compression is not None:
-            asked[COMPRESSION] = spec.compression
-        if spec.target_file_size is not None:
-            asked[TARGET_FILE_SIZE] = str(spec.target_file_size)
-        return replace(spec, table_properties=asked)
-
-    def created(self, spec: CreateSpec, snapshot: Snapshot | None) -> DuckLakeDefinition:
-        if spec.checks:
-            raise UnsupportedFeature("DuckLake has no CHECK constraints; check the rows before they are written")
-        definitions.refuse_names(column.name for column in spec.columns)
-        fields = tuple(definitions.field_of(column, spec.dialect) for column in spec.columns)
-        return self._with_layout(spec, fields, spec.description)
-
-    def _with_layout(
-        self,
-        spec: Any,
-        fields: tuple[dict[str, Any], ...],
-        description: str | None,
-        before: DuckLakeDefinition | None = None,
-    ) -> DuckLakeDefinition:
-        names = [f["name"] for f in fields]
-        if spec.partition_by is None:
-            keys = () if before is None else tuple(key for key in before.partition_by if key.column in names)
-        else:
-            keys = definitions.partitions(spec.partition_by, names)
-        properties = dict(before.properties) if before is not None else {}
-        properties |= definitions.kept(spec.table_properties)
-        if spec.sort_by:
-            unknown = [c for c in spec.sort_by if c not in names]
-            if unknown:
-                raise InvalidConfig(f"sort_by names {', '.join(unknown)}, which is no column")
-            properties[SORT_BY] = json.dumps(list(spec.sort_by))
-        return DuckLakeDefinition(fields, keys, properties, description)
-
-    def overwritten(
-        self,
-        spec: WriteSpec,
-        fields: Sequence[Mapping[str, Any]],
-        partition_by: Sequence[str],
-        snapshot: Snapshot | None,
-    ) -> DuckLakeDefinition:
-        before = None if snapshot is None or spec.redefine else snapshot.own.definition
-        held = spec.constraints
-        if held is not None and held.checks:
-            raise UnsupportedFeature(
-                "DuckLake has no CHECK constraints; check the rows before they are written (a dbt test, a Dagster check)"
-            )
-        definitions.refuse_names(f["name"] for f in fields)
-        old = {} if before is None else {f["name"]: f for f in before.fields}
-        comments = {name.lower(): text for name, text in spec.column_comments.items()}
-        there = {f["name"].lower() for f in fields}
-        if uncommented := [name for name in spec.column_comments if name.lower() not in there]:
-            raise SchemaMismatch(
-                f"there is no column {uncommented[0]!r} to comment; it has {', '.join(f['name'] for f in fields)}"
-            )
-        if missing := [key for key in spec.partition_by or () if key.isidentifier() and key.lower() not in there]:
-            raise SchemaMismatch(
-                f"it is partitioned by {', '.join(missing)}, which the data has not; it has {', '.join(f['name'] for f in fields)}"
-            )
-        made = []
-        for f in fields:
-            was = old.get(f["name"])
-            comment = comments.get(f["name"].lower())
-            metadata = {"comment": comment} if comment is not None else dict(was["metadata"]) if was else {}
-            required = f["name"] in held.not_null if held is not None else was is not None and not was["nullable"]
-            made.append(
-                {**f, "nullable": not required, "metadata": metadata, "default": was.get("default") if was else None}
-            )
-        if held is not None and (unknown := set(held.not_null) - {f["name"] for f in made}):
-            raise SchemaMismatch(f"constraints name {', '.join(sorted(unknown))}, which is no column")
-        description = (
-            spec.description if spec.description is not None else None if before is None else before.description
-        )
-        return self._with_layout(spec, tuple(made), description, before)
-
-    def altered(self, snapshot: Snapshot, spec: AlterSpec) -> DuckLakeAlteration:
-        return definitions.altered(snapshot.own.definition, spec)
-
-    def evolved(self, snapshot: Snapshot, fields: Sequence[Mapping[str, Any]], mode: SchemaMode) -> Alteration:
-        return definitions.evolved(snapshot.own.definition, fields, mode)
-
-    def described(
-        self, snapshot: Snapshot, description: str | None, column_comments: Mapping[str, str]
-    ) -> DuckLakeDefinition | None:
-        before: DuckLakeDefinition = snapshot.own.definition
-        after = before if description is None else replace(before, description=description)
-        comments = {name.lower(): text for name, text in column_comments.items()}
-        for name in before.names:
-            if (comment := comments.get(name.lower())) is not None:
-                after = after.with_column(name, metadata={"comment": comment})
-        return None if after == before else after
-
-    def marking(self, snapshot: Snapshot, definition: Any) -> Any:
-        return definition
-
-    def marking_change(self, snapshot: Snapshot) -> AlterSpec | None:
-        return None  # DuckLake marks rows in delete files by itself
-
-    def marks_rows(self, snapshot: Snapshot) -> bool:
-        return True
-
-    def fields_of(self, schema: pa.Schema, types: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
-        if types is None:
-            types = {f.name: sql_type(f.type) for f in schema}
-        return [
-            {
-                "name": f.name,
-                "type": str(duckdb.type(types[f.name])),
-                "nullable": f.nullable,
-                "metadata": {},
-                "default": None,
-            }
-            for f in schema
-        ]
-
-    # -- what a table's features, properties and types allow
-
-    def refuse_unknown_features(self, snapshot: Snapshot) -> None:
-        """There are none."""
-
-    def only_spark(self, snapshot: Snapshot) -> bool:
-        return False
-
-    def special_properties(self, properties: Mapping[str, str]) -> dict[str, str]:
-        return {}
-
-    def asks_features(self, properties: Mapping[str, Any]) -> bool:
-        return False
-
-    def lacks_feature(self, snapshot: Snapshot, fields: Sequence[Mapping[str, Any]]) -> bool:
-        return False
-
-    def constrained_anew(self, snapshot: Snapshot, spec: WriteSpec) -> bool:
-        return spec.constraints is not None
-
-    def computed_columns(self, snapshot: Snapshot) -> set[str]:
-        return {f["name"] for f in snapshot.own.definition.fields if f.get("default") is not None}
-
-    def spark_type(self, text: str, dialect: str, column: str) -> str:
-        return exp.DataType.build(definitions.type_in(text, dialect, column), dialect="duckdb").sql(dialect="spark")
-
-    def spelled(self, kind: Any) -> str:
-        return exp.DataType.build(str(kind), dialect="duckdb").sql(dialect="spark")
-
-    def scratch(self, owner: TableRef, definition: Any) -> NoReturn:
-        raise UnsupportedFeature(f"Table {owner} is a DuckLake table, of which there are no scratch copies.")

@@ -109,7 +109,13 @@ class Work:
 
     def applied(self, ref: TableRef, app: AppTransaction, note: Mapping[str, Any]) -> None:
         """Take down that an application transaction is committed with this one."""
-        values = [f"{ref.schema}.{ref.name}", app.app_id, app.version, self.base + 1, json.dumps(dict(note))]
+        values: list[str | int] = [
+            f"{ref.schema}.{ref.name}",
+            app.app_id,
+            app.version,
+            self.base + 1,
+            json.dumps(dict(note)),
+        ]
         applied = quote_identifier(self.alias, *APPLIED.split("."))
         self.cursor.execute(f"INSERT INTO {applied} {with_values('VALUES (?, ?, ?, ?, ?)', values)}")
         self.changed = True

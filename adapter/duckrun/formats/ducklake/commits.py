@@ -1,0 +1,268 @@
+"""How a DuckLake is changed: one transaction of DuckDB's for each commit, or for several tables at once."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import duckdb
+
+from duckrun.errors import (
+    CommitConflict,
+    InvalidConfig,
+)
+from duckrun.formats.ducklake import definition as definitions
+from duckrun.formats.ducklake.catalog import APPLIED, Catalog
+from duckrun.formats.ducklake.definition import DuckLakeDefinition
+from duckrun.formats.ducklake.state import States
+from duckrun.formats.ducklake.work import Work, taken
+from duckrun.formats.format import Behind, CommitTaken, NewCommit
+from duckrun.sql.names import quote_identifier, quote_literal, with_values
+from duckrun.storage.storage import Storage
+from duckrun.values.rows import AppTransaction, WriteSpec
+from duckrun.values.snapshot import Snapshot, TableRef
+from duckrun.values.tables import AlterSpec, CreateSpec
+
+ATTEMPTS = 12
+"""How often a change begins again where other programs commit meanwhile."""
+
+log = logging.getLogger(__name__)
+
+
+class Commits:
+    """Transactions of one lake, and the commits that they are. A part of DuckLakeFormat."""
+
+    storage: Storage
+    catalog: Catalog
+    states: States
+    together: Work | None
+    """The transaction over several tables that is open, if any."""
+    _prepared: bool
+
+    # -- commits
+
+    @contextmanager
+    def transaction(self, cursor: duckdb.DuckDBPyConnection, snapshot: Snapshot | None) -> Iterator[Work]:
+        """A transaction of DuckDB's on a cursor, in which a write happens that begins from a snapshot; nothing of it is there if the block
+        raises. Raises CommitTaken where another program has committed since that was read.
+        """
+        with self._transaction(cursor, 0 if snapshot is None else snapshot.own.epoch) as work:
+            if snapshot is not None and work is not self.together and work.base != snapshot.own.at:
+                self.states.outrun()
+                raise Behind(f"snapshot {work.base} of the lake came meanwhile")
+            yield work
+
+    @contextmanager
+    def _transaction(self, cursor: duckdb.DuckDBPyConnection, epoch: int | str) -> Iterator[Work]:
+        if self.together is not None:
+            try:
+                yield self.together
+            except BaseException as error:
+                self.together.failure = self.together.failure or error
+                other = taken(error, self.catalog)
+                if isinstance(other, CommitTaken):  # to begin again is the caller's, with all of the transaction
+                    raise CommitConflict(
+                        f"The transaction of lake {self.storage.root} cannot go on: {other} Run all of it again."
+                    ) from error
+                raise
+            return
+        self.catalog.ensure(epoch, create=True)
+        self._prepare()
+        work = Work(self.catalog, cursor, epoch)
+        try:
+            yield work.begin()
+        except BaseException as error:
+            work.rollback()
+            other = taken(error, self.catalog)
+            if other is error:
+                raise
+            raise other from error
+        finally:
+            work.rollback()
+
+    @contextmanager
+    def together_on(self, cursor: duckdb.DuckDBPyConnection, database: str | None = None) -> Iterator[Work]:
+        """One transaction over several tables, on one cursor, on which all that the lake is asked meanwhile has to run. Meanwhile the lake is
+        attached under a name of its own, or as the ``database`` that is given. Raises InvalidConfig where one is open already.
+        """
+        if self.together is not None:
+            raise InvalidConfig(
+                f"A transaction of lake {self.storage.root} is open already; commit it, or roll it back, first."
+            )
+        with self.catalog.locked():
+            self.catalog.ensure(0, create=True)
+            self._prepare()
+            name = f"t{uuid.uuid4().hex[:12]}"
+            alias = self.catalog.attach_for(cursor, name, database)
+            work = Work(self.catalog, cursor, name, alias)
+            try:
+                self.together = work.begin()
+                yield work
+                self.together = None
+                work.made = work.commit()
+                self._afterwards(work)
+            finally:
+                self.together = None
+                work.rollback()
+                self.catalog.detach(cursor, alias, spoiled=work.redefined)
+                self.states.forget()
+
+    def _prepare(self) -> None:
+        """Make, once, the table that says which application transactions were committed."""
+        if self._prepared:
+            return
+        cursor, alias = self.catalog.cursor(create=True), quote_identifier(self.catalog.alias())
+        schema, table = APPLIED.split(".")
+        there = cursor.execute(
+            with_values(
+                "SELECT 1 FROM duckdb_tables() WHERE database_name = ? AND schema_name = ? AND table_name = ?",
+                [self.catalog.alias(), schema, table],
+            )
+        ).fetchone()
+        if there is None:
+            # The rows of this table are few and small: they lie in the catalog, and no file is made for each commit. Where they lie has to be
+            # made with this table: once rows of it were read, DuckLake takes what the lake was when this table was made for what it was when that
+            # was, so that a table of the same snapshot as that is not there at its first version (duckdb 1.5.5).
+            shared = self.catalog.address.kind == "duckdb"  # what was attached of such a file stays
+            name = self.catalog.alias() if shared else self.catalog.attach_inlining(cursor, 1000)
+            with self.catalog.errors("prepare"):
+                try:
+                    cursor.execute("BEGIN TRANSACTION")
+                    cursor.execute(f"CREATE SCHEMA IF NOT EXISTS {quote_identifier(name, schema)}")
+                    cursor.execute(
+                        f"CREATE TABLE {quote_identifier(name, schema, table)} (name VARCHAR, app_id VARCHAR, version BIGINT, snapshot BIGINT, note VARCHAR)"
+                    )
+                    cursor.execute("COMMIT")
+                finally:
+                    if not shared:
+                        self.catalog.detach(cursor, name)
+                cursor.execute(
+                    f"CALL {alias}.set_option('data_inlining_row_limit', 1000, schema => '{schema}', table_name => '{table}')"
+                )
+                if shared:
+                    cursor.execute(f"INSERT INTO {alias}.{APPLIED} VALUES ('', '', 0, 0, '{{}}')")
+        self._prepared = True
+
+    def define(
+        self, work: Work, ref: TableRef, snapshot: Snapshot | None, new: NewCommit, *, emptied: bool | None = None
+    ) -> None:
+        """Make the table, or what it is apart from its rows, as a commit says: before rows are written in the same transaction.
+        ``emptied`` says whether the rows of a table that is the same one afterwards are gone by then; NOT NULL follows then.
+        """
+        made = new.definition
+        if made is None or work.is_defined(ref):
+            return
+        assert isinstance(made, DuckLakeDefinition), "a definition of this format"
+        work.redefined = True
+        table = work.table(ref)
+        before = None if snapshot is None else snapshot.own.definition
+        statements: list[str] = []
+        empty = isinstance(new.spec, WriteSpec | CreateSpec) and new.spec.mode in ("overwrite", "create")
+        empty = empty if emptied is None else emptied
+        # DuckLake sets NOT NULL on no column that was added, so that a table which asks it of one is made anew.
+        requires = before is not None and empty and emptied is None and definitions.requires_added(before, made)
+        # Rows that are inserted behind RESET PARTITIONED BY, in its transaction, end DuckDB with an error of its own (1.5.5).
+        parted = before is not None and bool(before.partition_by) and not made.partition_by
+        anew = new.anew or requires or (parted and empty and emptied is None)
+        if before is None or anew:
+            if before is None:  # a view of that name gives way
+                statements += [f"CREATE SCHEMA IF NOT EXISTS {quote_identifier(work.alias, ref.schema)}"]
+                statements += [f"DROP VIEW IF EXISTS {table}"]
+            statements += [f"DROP TABLE {table}"] if before is not None else []
+            statements += list(definitions.created_sql(table, made))
+            old: Mapping[str, str] = {}
+        else:
+            renames: Sequence[tuple[str, str]] = ()
+            if isinstance(new.spec, AlterSpec):
+                renames = definitions.altered(before, new.spec).renames
+            statements += list(definitions.changed_sql(table, before, made, renames, empty=empty))
+            if parted and emptied is not None:  # of a restore: its rows lie in one part, until the commit is made
+                statements += [f"ALTER TABLE {table} SET PARTITIONED BY ({definitions.one_part(ref, made).sql})"]
+                work.later.append(f"ALTER TABLE {table} RESET PARTITIONED BY")
+            old = before.properties
+        for statement in statements:
+            if emptied is not None and statement.endswith(" SET NOT NULL"):
+                work.later.append(statement)
+                continue
+            try:
+                work.execute(statement)
+            except duckdb.Error as error:
+                if statement.endswith(" SET NOT NULL") and "transaction-local changes" in str(error):
+                    work.later.append(statement)
+                    work.failure = None if work.failure is error else work.failure
+                    continue
+                raise InvalidConfig(
+                    f"table {ref} cannot be so: {self.catalog.redacted(error).splitlines()[0]} Nothing was written."
+                ) from error
+            work.changed = True
+        for option, value in definitions.options_of(old, made.properties).items():
+            work.options.append((ref, option, value))
+        work.now_defined(ref)
+
+    def commit(
+        self,
+        ref: TableRef,
+        snapshot: Snapshot | None,
+        new: NewCommit,
+        note: Mapping[str, Any],
+        app: AppTransaction | None,
+    ) -> int:
+        if new.work is not None:
+            return self._committed(new.work, ref, snapshot, new, note, app)
+        with self.transaction(self.catalog.cursor(create=True), snapshot) as work:
+            if snapshot is not None and new.spec is not None and new.spec.mode == "create" and not new.anew:
+                work.changed = bool(work.execute(f"DELETE FROM {work.table(ref)}"))
+            return self._committed(work, ref, snapshot, new, note, app)
+
+    def _committed(
+        self,
+        work: Work,
+        ref: TableRef,
+        snapshot: Snapshot | None,
+        new: NewCommit,
+        note: Mapping[str, Any],
+        app: AppTransaction | None,
+    ) -> int:
+        self.define(work, ref, snapshot, new)
+        if app is not None:
+            plain = getattr(app, "plain", app)
+            work.applied(ref, plain, note)
+        same = snapshot is not None and new.definition is None and app is None and not any(new.rows)
+        if work is self.together and snapshot is not None and same:
+            return snapshot.version
+        work.note(ref, note)
+        if work is self.together:
+            work.remember(ref, snapshot, new)
+            return work.base + 1
+        made = work.commit()
+        self._afterwards(work)
+        if made is not None and snapshot is not None and made == work.base + 1 and not work.redefined:
+            self.states.advance(ref, work.base, made)
+        if made is None:
+            assert snapshot is not None, "a table that is made is a change"
+            return snapshot.version
+        return made
+
+    def _afterwards(self, work: Work) -> None:
+        """What DuckLake does not take within the transaction that is committed: options of tables, and NOT NULL of a table with changes."""
+        for where, option, value in work.options:
+            self.set_option(where, option, value)
+        for statement in work.later:
+            here = statement.replace(quote_identifier(work.alias), quote_identifier(self.catalog.alias()), 1)
+            try:
+                self.catalog.cursor().execute(here)
+            except duckdb.Error as error:
+                log.warning("lake %s: a column stays nullable: %s", self.storage.root, self.catalog.redacted(error))
+            self.states.forget()
+
+    def set_option(self, ref: TableRef, option: str, value: str) -> None:
+        """One of DuckLake's options of a table; it makes no snapshot."""
+        with self.catalog.errors(f"table {ref}"):
+            self.catalog.cursor().execute(
+                f"CALL {quote_identifier(self.catalog.alias())}.set_option({quote_literal(option)}, {quote_literal(value)}, "
+                f"schema => {quote_literal(ref.schema)}, table_name => {quote_literal(ref.name)})"
+            )
+        self.states.forget()

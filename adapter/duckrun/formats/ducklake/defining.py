@@ -1,0 +1,194 @@
+"""What tables of a DuckLake are to be, as specs ask for it, and what of Delta's features they have: none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NoReturn
+
+import duckdb
+import pyarrow as pa
+from sqlglot import exp
+
+from duckrun.errors import (
+    DuckrunError,
+    InvalidConfig,
+    SchemaMismatch,
+    UnsupportedFeature,
+)
+from duckrun.formats.ducklake import definition as definitions
+from duckrun.formats.ducklake.definition import DuckLakeAlteration, DuckLakeDefinition
+from duckrun.formats.format import Alteration, SpecT
+from duckrun.sql.typed import sql_type
+from duckrun.values.layout import COMPRESSION, TARGET_FILE_SIZE, Layout
+from duckrun.values.rows import SchemaMode, WriteSpec
+from duckrun.values.snapshot import Snapshot, TableRef
+from duckrun.values.tables import SORT_BY, AlterSpec, CreateSpec
+
+ATTEMPTS = 12
+"""How often a change begins again where other programs commit meanwhile."""
+
+
+class Defining:
+    """The definitions that specs ask for; of no lake in particular. A part of DuckLakeFormat."""
+
+    # -- definitions
+
+    def with_properties(self, spec: SpecT, table: TableRef) -> SpecT:
+        if not isinstance(spec, Layout):
+            return spec
+        if spec.cluster_by:
+            raise UnsupportedFeature(
+                f"{spec.mode} on table {table}: cluster_by is Delta's liquid clustering; a DuckLake table has sort_by."
+            )
+        try:
+            asked = definitions.kept(spec.table_properties)
+        except DuckrunError as error:
+            raise type(error)(f"{spec.mode} on table {table}: {error}. Nothing was written.") from error
+        if spec.compression is not None:
+            asked[COMPRESSION] = spec.compression
+        if spec.target_file_size is not None:
+            asked[TARGET_FILE_SIZE] = str(spec.target_file_size)
+        return replace(spec, table_properties=asked)
+
+    def created(self, spec: CreateSpec, snapshot: Snapshot | None) -> DuckLakeDefinition:
+        if spec.checks:
+            raise UnsupportedFeature("DuckLake has no CHECK constraints; check the rows before they are written")
+        definitions.refuse_names(column.name for column in spec.columns)
+        fields = tuple(definitions.field_of(column, spec.dialect) for column in spec.columns)
+        return self._with_layout(spec, fields, spec.description)
+
+    def _with_layout(
+        self,
+        spec: Any,
+        fields: tuple[dict[str, Any], ...],
+        description: str | None,
+        before: DuckLakeDefinition | None = None,
+    ) -> DuckLakeDefinition:
+        names = [f["name"] for f in fields]
+        if spec.partition_by is None:
+            keys = () if before is None else tuple(key for key in before.partition_by if key.column in names)
+        else:
+            keys = definitions.partitions(spec.partition_by, names)
+        properties = dict(before.properties) if before is not None else {}
+        properties |= definitions.kept(spec.table_properties)
+        if spec.sort_by:
+            unknown = [c for c in spec.sort_by if c not in names]
+            if unknown:
+                raise InvalidConfig(f"sort_by names {', '.join(unknown)}, which is no column")
+            properties[SORT_BY] = json.dumps(list(spec.sort_by))
+        return DuckLakeDefinition(fields, keys, properties, description)
+
+    def overwritten(
+        self,
+        spec: WriteSpec,
+        fields: Sequence[Mapping[str, Any]],
+        partition_by: Sequence[str],
+        snapshot: Snapshot | None,
+    ) -> DuckLakeDefinition:
+        before = None if snapshot is None or spec.redefine else snapshot.own.definition
+        held = spec.constraints
+        if held is not None and held.checks:
+            raise UnsupportedFeature(
+                "DuckLake has no CHECK constraints; check the rows before they are written (a dbt test, a Dagster check)"
+            )
+        definitions.refuse_names(f["name"] for f in fields)
+        old = {} if before is None else {f["name"]: f for f in before.fields}
+        comments = {name.lower(): text for name, text in spec.column_comments.items()}
+        there = {f["name"].lower() for f in fields}
+        if uncommented := [name for name in spec.column_comments if name.lower() not in there]:
+            raise SchemaMismatch(
+                f"there is no column {uncommented[0]!r} to comment; it has {', '.join(f['name'] for f in fields)}"
+            )
+        if missing := [key for key in spec.partition_by or () if key.isidentifier() and key.lower() not in there]:
+            raise SchemaMismatch(
+                f"it is partitioned by {', '.join(missing)}, which the data has not; it has {', '.join(f['name'] for f in fields)}"
+            )
+        made = []
+        for f in fields:
+            was = old.get(f["name"])
+            comment = comments.get(f["name"].lower())
+            metadata = {"comment": comment} if comment is not None else dict(was["metadata"]) if was else {}
+            required = f["name"] in held.not_null if held is not None else was is not None and not was["nullable"]
+            made.append(
+                {**f, "nullable": not required, "metadata": metadata, "default": was.get("default") if was else None}
+            )
+        if held is not None and (unknown := set(held.not_null) - {f["name"] for f in made}):
+            raise SchemaMismatch(f"constraints name {', '.join(sorted(unknown))}, which is no column")
+        description = (
+            spec.description if spec.description is not None else None if before is None else before.description
+        )
+        return self._with_layout(spec, tuple(made), description, before)
+
+    def altered(self, snapshot: Snapshot, spec: AlterSpec) -> DuckLakeAlteration:
+        return definitions.altered(snapshot.own.definition, spec)
+
+    def evolved(self, snapshot: Snapshot, fields: Sequence[Mapping[str, Any]], mode: SchemaMode) -> Alteration:
+        return definitions.evolved(snapshot.own.definition, fields, mode)
+
+    def described(
+        self, snapshot: Snapshot, description: str | None, column_comments: Mapping[str, str]
+    ) -> DuckLakeDefinition | None:
+        before: DuckLakeDefinition = snapshot.own.definition
+        after = before if description is None else replace(before, description=description)
+        comments = {name.lower(): text for name, text in column_comments.items()}
+        for name in before.names:
+            if (comment := comments.get(name.lower())) is not None:
+                after = after.with_column(name, metadata={"comment": comment})
+        return None if after == before else after
+
+    def marking(self, snapshot: Snapshot, definition: Any) -> Any:
+        return definition
+
+    def marking_change(self, snapshot: Snapshot) -> AlterSpec | None:
+        return None  # DuckLake marks rows in delete files by itself
+
+    def marks_rows(self, snapshot: Snapshot) -> bool:
+        return True
+
+    def fields_of(self, schema: pa.Schema, types: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
+        if types is None:
+            types = {f.name: sql_type(f.type) for f in schema}
+        return [
+            {
+                "name": f.name,
+                "type": str(duckdb.type(types[f.name])),
+                "nullable": f.nullable,
+                "metadata": {},
+                "default": None,
+            }
+            for f in schema
+        ]
+
+    # -- what a table's features, properties and types allow
+
+    def refuse_unknown_features(self, snapshot: Snapshot) -> None:
+        """There are none."""
+
+    def only_spark(self, snapshot: Snapshot) -> bool:
+        return False
+
+    def special_properties(self, properties: Mapping[str, str]) -> dict[str, str]:
+        return {}
+
+    def asks_features(self, properties: Mapping[str, Any]) -> bool:
+        return False
+
+    def lacks_feature(self, snapshot: Snapshot, fields: Sequence[Mapping[str, Any]]) -> bool:
+        return False
+
+    def constrained_anew(self, snapshot: Snapshot, spec: WriteSpec) -> bool:
+        return spec.constraints is not None
+
+    def computed_columns(self, snapshot: Snapshot) -> set[str]:
+        return {f["name"] for f in snapshot.own.definition.fields if f.get("default") is not None}
+
+    def spark_type(self, text: str, dialect: str, column: str) -> str:
+        return exp.DataType.build(definitions.type_in(text, dialect, column), dialect="duckdb").sql(dialect="spark")
+
+    def spelled(self, kind: Any) -> str:
+        return exp.DataType.build(str(kind), dialect="duckdb").sql(dialect="spark")
+
+    def scratch(self, owner: TableRef, definition: Any) -> NoReturn:
+        raise UnsupportedFeature(f"Table {owner} is a DuckLake table, of which there are no scratch copies.")
