@@ -9,7 +9,7 @@ import pytest
 import duckrun
 from duckrun import MergeSpec, WriteSpec
 from duckrun.engines.duckdb.instance import load_extensions
-from duckrun.lake.lake import ViewDefinition
+from duckrun.lake.lake import Lake, ViewDefinition
 from duckrun.storage.storage import Storage
 from duckrun.values.rows import DeleteSpec, UpdateSpec
 from tests.fixtures_azure import Container
@@ -59,9 +59,10 @@ def test_every_verb_works_and_a_fresh_session_sees_it(
     ],
 )
 def test_duckdb_gets_a_secret_of_each_kind_of_credentials(options: dict[str, str], provider: str) -> None:
-    storage = Storage("az://box/lake", options)
+    lake = Lake("az://box/lake", storage_options=options)
+    storage = lake.storage
     with duckdb.connect() as connection:
-        load_extensions(connection, [storage])
+        load_extensions(connection, [lake])
         assert connection.execute("select provider, scope from duckdb_secrets()").fetchall() == [
             (provider, ["az://box"])
         ]

@@ -44,7 +44,9 @@ def test_the_example_of_a_class_runs(of: Any, tmp_path: Path, monkeypatch: pytes
     folder = tmp_path / "lake" / "sales" / "old" / "day=2026-01-01"
     folder.mkdir(parents=True)
     pq.write_table(pa.table({"n": [1]}), folder / "data.parquet")
-    with duckrun.connect("lake/") as s:
+    with duckrun.connect("old_lake/") as old:
+        old.sql(ORDERS.replace("orders", "older"))
+    with duckrun.connect("lake/", format="ducklake" if "format: ducklake" in code else "delta") as s:
         s.sql(ORDERS)
         names = {"duckrun": duckrun, "s": s, "rows": rows, **{name: getattr(duckrun, name) for name in duckrun.__all__}}
         if "engine: spark" in code:

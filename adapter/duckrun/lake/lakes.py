@@ -11,7 +11,7 @@ from typing import Any
 from duckrun.errors import InvalidConfig, TableNotFound
 from duckrun.lake.catalogued import open_lake
 from duckrun.lake.lake import Lake, NameDefinition, ViewDefinition
-from duckrun.storage.storage import Storage, normalise_root
+from duckrun.storage.storage import Storage, normalise_root, refuse_location
 from duckrun.values.lake_format import DELTA_LAKE, DUCKLAKE, LakeFormat
 from duckrun.values.nearest import did_you_mean, nearest
 from duckrun.values.snapshot import Snapshot, TableRef
@@ -174,6 +174,7 @@ class Lakes:
         location = normalise_root(path)
         around = [lake for lake in self if f"{location}/".startswith(f"{lake.root}/")]
         if not around:
+            refuse_location("The location of a table", location)
             lake = self._alone(location)
             return Located(lake, lake.at(location))
         lake = max(around, key=lambda lake: len(lake.root))

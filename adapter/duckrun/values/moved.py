@@ -12,7 +12,7 @@ class Moved:
 
     Example::
 
-        [moved.left_out for moved in s.import_from("old_lake/")]
+        [moved.left_out for moved in s.import_from("old_lake/")]  # format: ducklake
     """
 
     table: str

@@ -55,7 +55,7 @@ class FlushSpec(UpkeepSpec):
 
     Example::
 
-        s.maintain(FlushSpec(), "sales.orders")
+        s.maintain(FlushSpec(), "sales.orders")  # format: ducklake
     """
 
     mode = "flush"
@@ -68,7 +68,7 @@ class MergeFilesSpec(UpkeepSpec):
 
     Example::
 
-        s.maintain(MergeFilesSpec(), "sales.orders")
+        s.maintain(MergeFilesSpec(), "sales.orders")  # format: ducklake
     """
 
     mode = "merge"
@@ -82,7 +82,7 @@ class RewriteSpec(UpkeepSpec):
 
     Example::
 
-        s.maintain(RewriteSpec(delete_threshold=0.2), "sales.orders")
+        s.maintain(RewriteSpec(delete_threshold=0.2), "sales.orders")  # format: ducklake
     """
 
     delete_threshold: float | None = None
@@ -103,7 +103,7 @@ class ExpireSpec(UpkeepSpec):
 
     Example::
 
-        s.maintain(ExpireSpec(older_than=moment_of("30 days", "older_than")))
+        s.maintain(ExpireSpec(versions=(0, 1)))  # format: ducklake
     """
 
     versions: tuple[int, ...] | None = None
@@ -124,7 +124,7 @@ class CleanupSpec(UpkeepSpec):
 
     Example::
 
-        s.maintain(CleanupSpec(dry_run=True)).removed
+        s.maintain(CleanupSpec(dry_run=True)).removed  # format: ducklake
     """
 
     older_than: datetime | None = None
@@ -140,7 +140,7 @@ class OrphansSpec(UpkeepSpec):
 
     Example::
 
-        s.maintain(OrphansSpec(dry_run=True)).removed
+        s.maintain(OrphansSpec(dry_run=True)).removed  # format: ducklake
     """
 
     older_than: datetime | None = None
@@ -156,7 +156,7 @@ class LakeCheckpointSpec(UpkeepSpec):
 
     Example::
 
-        s.maintain(LakeCheckpointSpec())
+        s.maintain(LakeCheckpointSpec())  # format: ducklake
     """
 
     expire_older_than: datetime | None = None
@@ -182,7 +182,7 @@ class RestoreLakeSpec(UpkeepSpec):
 
     Example::
 
-        s.maintain(RestoreLakeSpec(s.snapshots()[0]["snapshot_id"]))
+        s.maintain(RestoreLakeSpec(s.snapshots()[0]["snapshot_id"]))  # format: ducklake
     """
 
     version: int
