@@ -32,7 +32,7 @@ _SCAN = re.compile(r"delta_scan\('((?:[^']|'')*)', \(?\"?version\"? (?:=>|:=|=) 
 _ATTACHED = re.compile(r'"(delta (\d+) [0-9a-f]{16} ((?:[^"]|"")*))"')
 _MOST_ATTACHED = 64
 _NAME = r'"(?:[^"]|"")*"|\w+'
-_OF_CATALOG = re.compile(rf'"ducklake [\d.]+ ((?:[^"]|"")*)"\.({_NAME})\.({_NAME}) AT \(VERSION => (\d+)\)')
+_OF_CATALOG = re.compile(rf'"ducklake [\d.s]+ ((?:[^"]|"")*)"\.({_NAME})\.({_NAME}) AT \(VERSION => (\d+)\)')
 
 
 def attached(connection: duckdb.DuckDBPyConnection, location: str, version: int, mark: str) -> str | None:

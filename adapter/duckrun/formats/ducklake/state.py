@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -61,11 +61,12 @@ class Places:
 
     names: Sequence[tuple[Any, ...]]
     epoch: int | str
+    own: Callable[[int | str, int], int | str]
 
     def at(self, snapshot: int) -> tuple[str, str, int | str]:
         """Schema, name and epoch at a snapshot."""
         schema, name, _ = next((n for n in reversed(self.names) if n[2] <= snapshot), self.names[0])
-        return schema, name, self.epoch
+        return schema, name, self.own(self.epoch, snapshot)
 
 
 def changes_in(text: str | None) -> list[tuple[str, str]]:
@@ -84,6 +85,7 @@ class States:
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
         self._newest: dict[tuple[str, str], TableState] = {}
+        self._unlisted: dict[int, str] = {}
         self._committed, self._alone = -1, False
         """The last snapshot that was made here, and whether others seem to make none meanwhile."""
 
@@ -216,8 +218,8 @@ class States:
         at, version, created = kept.at, kept.version, False
         for number, text in sorted((n, t) for n, t in found if n > kept.at):
             for kind, what in changes_in(text):
-                if kind == "inline_flush" and what == str(kept.id):
-                    return None  # it may have dropped tables of inlined rows
+                if kind in ("inline_flush", "inlined_insert", "inlined_delete") and what == str(kept.id):
+                    return None  # tables of inlined rows may have come or gone
                 created = created or kind == "created_table"
                 if kind in (*ROWS, *LAYOUT):
                     version = number if what == str(kept.id) else version
@@ -267,7 +269,7 @@ class States:
             f"SELECT s.schema_name, t.table_name, greatest(t.begin_snapshot, s.begin_snapshot) FROM {meta('ducklake_table')} AS t "
             f"JOIN {meta('ducklake_schema')} AS s USING (schema_id) WHERE t.table_id = {state.id} ORDER BY 3"
         )
-        return Places(names, self._epoch(state.id)[0])
+        return Places(names, self._epoch(state.id)[0], self._own)
 
     def at(self, snapshot: int | None) -> list[tuple[int, str, str]]:
         """The tables at a snapshot, or now, as (id, schema, name)."""
@@ -293,6 +295,7 @@ class States:
         table_id, uuid, schema, name = row
         version, begun = self._last_change(table_id, at)
         epoch, inlined = self._epoch(table_id)
+        epoch = self._own(epoch, version)
         self.catalog.ensure(epoch)
         definition, ids = self._definition(table_id, schema, name, version, at, epoch)
         narrow = self._narrow(table_id, at) if int(str(epoch).partition(".")[0]) > at else frozenset()
@@ -362,7 +365,20 @@ class States:
 
     def epoch_now(self, state: TableState) -> int | str:
         """The attachment through which a state is read now: a flush may have dropped what the one that it was found by knows."""
-        return self._epoch(state.id)[0] if state.inlined else state.epoch
+        return self._own(self._epoch(state.id)[0], state.version) if state.inlined else state.epoch
+
+    def _own(self, epoch: int | str, snapshot: int) -> int | str:
+        """The attachment for a snapshot: one of its own where the catalog does not list the schema of it, as that with which an altered
+        table has its first rows in the catalog. Any other attachment takes a schema that it knows for that (duckdb 1.5.5).
+        """
+        if snapshot not in self._unlisted:
+            found = self.catalog.ask(
+                f"SELECT s.schema_version FROM {self.catalog.meta('ducklake_snapshot')} AS s WHERE s.snapshot_id = {snapshot} AND "
+                f"s.schema_version NOT IN (SELECT schema_version FROM {self.catalog.meta('ducklake_schema_versions')})"
+            )
+            self._unlisted[snapshot] = f".s{found[0][0]}" if found else ""
+        own = self._unlisted[snapshot]
+        return f"{epoch}{own}" if own else epoch
 
     def _definition(
         self, table_id: int, schema: str, name: str, version: int, at: int, epoch: int | str
