@@ -63,8 +63,11 @@ class Plain:
         return int(self("FROM ducklake_current_snapshot('l')")[0][0])
 
     def files(self) -> set[str]:
-        """The data files that the catalog knows."""
-        found = self("SELECT path FROM __ducklake_metadata_l.ducklake_data_file")
+        """The data files that the catalog knows, those that a merge left for a cleanup included."""
+        meta = "__ducklake_metadata_l"
+        found = self(
+            f"SELECT path FROM {meta}.ducklake_data_file UNION ALL SELECT path FROM {meta}.ducklake_files_scheduled_for_deletion"
+        )
         return {path.rpartition("/")[2] for (path,) in found}
 
 
