@@ -416,7 +416,6 @@ def test_both_engines_write_in_turns(tmp_path: Path, spark: Any) -> None:
     _turns(tmp_path, spark, seed=1, steps=6)
 
 
-@pytest.mark.differential
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2, 8))
 def test_both_engines_write_in_turns_for_long(tmp_path: Path, spark: Any, seed: int) -> None:
