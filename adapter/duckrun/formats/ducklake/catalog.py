@@ -42,6 +42,7 @@ class Catalog:
         self._lock = threading.RLock()
         self._own: duckdb.DuckDBPyConnection | None = None
         self._lent: list[duckdb.DuckDBPyConnection] = []
+        self._epochs: dict[int | str, None] = {0: None}
         self._attached: dict[int, tuple[duckdb.DuckDBPyConnection, set[str]]] = {}
         self._spoiled = 0
         self.seen = False
@@ -106,7 +107,8 @@ class Catalog:
             self._lent.append(connection)
             if not self.address.is_file or self.is_there():
                 with suppress(NoCatalog):
-                    self._attach(connection, 0)
+                    for epoch in self._epochs:  # texts that name them may be there already
+                        self._attach(connection, epoch)
 
     def _forget_ended(self) -> None:
         """Know no instance any more that is closed, or of which an error of DuckDB's own made an end."""
@@ -134,6 +136,7 @@ class Catalog:
         """Attach the catalog, made if it is to ``create`` it, wherever the lake is read."""
         with self._lock:
             self.cursor(create=create)
+            self._epochs[epoch] = None
             for connection in [*self._lent, *([] if self._own is None else [self._own])]:
                 self._attach(connection, 0, create=create)
                 self._attach(connection, epoch)
