@@ -28,11 +28,20 @@ def table_lock(ref: TableRef, is_local: bool) -> Iterator[None]:
     if not is_local:
         yield
         return
-    path = lock_path(ref)
+    with file_lock(lock_path(ref), f"table {ref}"):
+        yield
+
+
+@contextmanager
+def file_lock(path: Path, what: str) -> Iterator[None]:
+    """Hold the operating system's lock of a file, which is made; ``what`` it keeps other writers from, for messages. Raises StorageError,
+    ReadOnlyLake.
+    """
+    cannot = f"{what[0].upper()}{what[1:]} cannot be written"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StorageError(f"Table {ref} cannot be written: cannot make {path.parent} ({error}).") from error
+        raise StorageError(f"{cannot}: cannot make {path.parent} ({error}).") from error
     lock = FileLock(str(path), thread_local=False)
     waited = 0
     while True:
@@ -41,9 +50,9 @@ def table_lock(ref: TableRef, is_local: bool) -> Iterator[None]:
             break
         except Timeout:
             waited += 30
-            log.info("waiting for another writer of table %s, %s s so far", ref, waited)
+            log.info("waiting for another writer of %s, %s s so far", what, waited)
         except PermissionError as error:
-            raise ReadOnlyLake(f"Table {ref} cannot be written: no permission for {path}.") from error
+            raise ReadOnlyLake(f"{cannot}: no permission for {path}.") from error
     try:
         yield
     finally:

@@ -10,18 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import duckdb
-from filelock import FileLock, Timeout
 
-from duckrun.errors import ReadOnlyLake, StorageError
 from duckrun.sql.names import quote_literal
+from duckrun.storage.locks import file_lock
 
 if TYPE_CHECKING:
     from duckrun.formats.ducklake.catalog import Catalog
 
 log = logging.getLogger(__name__)
 
-_POLL = 0.01
-"""Seconds between two tries for the lock of a file."""
 _PATIENCE = 5
 """Seconds that a server is asked to wait in one go: Ctrl-C is seen in between."""
 _SAID = 30
@@ -31,32 +28,12 @@ _SAID = 30
 @contextmanager
 def locked(catalog: Catalog, what: str = "") -> Iterator[None]:
     """Hold the lock of all writers of a lake, or of ``what`` of it."""
-    with _of_file(catalog, what) if catalog.address.is_file else _of_server(catalog, what):
+    if catalog.address.is_file:
+        held = file_lock(Path(f"{catalog.address.place}{what}.lock"), f"lake {catalog.storage.root}")
+    else:
+        held = _of_server(catalog, what)
+    with held:
         yield
-
-
-@contextmanager
-def _of_file(catalog: Catalog, what: str) -> Iterator[None]:
-    root, path = catalog.storage.root, Path(f"{catalog.address.place}{what}.lock")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageError(f"Lake {root} cannot be written: {error}") from error
-    lock = FileLock(str(path), thread_local=False)
-    waited = 0
-    while True:
-        try:
-            lock.acquire(timeout=_SAID, poll_interval=_POLL)
-            break
-        except Timeout:
-            waited += _SAID
-            log.info("waiting for another writer of lake %s, %s s so far", root, waited)
-        except PermissionError as error:
-            raise ReadOnlyLake(f"Lake {root} cannot be written: no permission for {path}.") from error
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 @contextmanager
