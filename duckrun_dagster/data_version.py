@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from duckrun.formats.format import CommitRecord, FileChange
+from duckrun.formats.commits import CommitRecord, FileChange
 from duckrun.lake.lake import Lake
 from duckrun.values.rows import Commit
 from duckrun.values.snapshot import Snapshot

@@ -19,7 +19,7 @@ from duckrun.engines.engine import Engine
 from duckrun.engines.frame import LazyRows
 from duckrun.engines.tabular.values import is_of_spark
 from duckrun.errors import InvalidConfig, UnsupportedFeature
-from duckrun.formats.format import CommitRecord
+from duckrun.formats.commits import CommitRecord
 from duckrun.frame import Frame
 from duckrun.lake.catalogued import open_lake
 from duckrun.lake.lake import Lake, TableRef

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from duckrun.errors import CommitConflict, DuckrunError, InvalidConfig
-from duckrun.formats.format import CommitTaken
+from duckrun.formats.commits import CommitTaken
 from duckrun.lake.lake import Lake
 from duckrun.run.transactions import refuse_without
 

@@ -16,7 +16,7 @@ from duckrun import WriteSpec
 from duckrun.engines.spark.errors import errors_about
 from duckrun.engines.spark.process.trouble import trouble
 from duckrun.errors import DuckrunError, FunctionFailed, InvalidConfig, StorageError
-from duckrun.formats.format import CommitTaken
+from duckrun.formats.commits import CommitTaken
 
 JAVA = "\n\tat org.apache.spark.scheduler.DAGScheduler.abortStage(DAGScheduler.scala:2935)\n\t... 26 more"
 

@@ -26,7 +26,8 @@ from duckrun.errors import (
     UnsupportedFeature,
     VersionNotReadable,
 )
-from duckrun.formats.format import Format, StateReader
+from duckrun.formats.format import Format
+from duckrun.formats.states import StateReader
 from duckrun.sql.names import columns_of, fresh_name, quote_identifier, transpile
 from duckrun.values.changes import KINDS, Between, ChangeKind, CommitChange, Identity, Source, Step, WeighedRead
 from duckrun.values.columns import holds

@@ -14,7 +14,8 @@ import pyarrow as pa
 from duckrun.engines.engine import Engine
 from duckrun.engines.frame import LazyRows
 from duckrun.errors import InvalidConfig, UnsupportedFeature
-from duckrun.formats.format import Format, StateReader
+from duckrun.formats.format import Format
+from duckrun.formats.states import StateReader
 from duckrun.values.changes import OwnFunction, WeighedRead
 from duckrun.values.snapshot import Snapshot, TableRef
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
     from duckrun.engines.frame import LazyRows
-    from duckrun.formats.format import Alteration
+    from duckrun.formats.definitions import Alteration
     from duckrun.lake.lake import Lake
     from duckrun.run.pins import Reads
     from duckrun.run.transaction import Transaction

@@ -14,7 +14,7 @@ from typing import Any
 
 from duckrun.engines.engine import Engine
 from duckrun.errors import CommitConflict, DuckrunError, SchemaMismatch, UnsupportedFeature
-from duckrun.formats.format import NewCommit
+from duckrun.formats.commits import NewCommit
 from duckrun.run.consumers import stranded
 from duckrun.run.lake_upkeep import maintain
 from duckrun.run.transaction import Transaction

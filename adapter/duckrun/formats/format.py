@@ -1,31 +1,30 @@
 """What a table format does for everything above it: it finds tables, says what they are and were, and commits.
 
-``formats/factory.py`` makes one by its name. The values here know neither a format's files nor an engine.
+``formats/factory.py`` makes one by its name. What it takes and gives lies beside it: ``commits.py``, ``definitions.py``, ``states.py``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from duckrun.errors import InvalidConfig
-from duckrun.values.changes import Between, CommitChange, OwnFunction, StateRows
+from duckrun.formats.commits import CommitRecord, NewCommit
+from duckrun.formats.definitions import Alteration, TableDefinition
+from duckrun.formats.states import StateReader
+from duckrun.values.changes import CommitChange
 from duckrun.values.cursors import Counter
 from duckrun.values.rows import (
     AppTransaction,
     Commit,
-    RowSpec,
     ScanFile,
     SchemaMode,
     Spec,
     StagedFile,
-    WriterName,
     WriteSpec,
 )
 from duckrun.values.snapshot import Snapshot, TableRef
-from duckrun.values.tables import AlterSpec, ConvertSpec, CreateSpec, TableSpec, VacuumSpec
+from duckrun.values.tables import AlterSpec, ConvertSpec, CreateSpec, VacuumSpec
 from duckrun.values.upkeep import UpkeepSpec
 
 if TYPE_CHECKING:
@@ -33,197 +32,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.dataset as ds
 
-WORDS = "metadata"
-"""The key, in the note of a commit, of the caller's own words (Spec.commit_metadata)."""
-
 SpecT = TypeVar("SpecT", bound=Spec)
-
-RowCounts = tuple[int | None, int | None, int | None]
-"""Rows inserted, updated and deleted; None where a count is not known."""
 
 
 Attach = Callable[[str, int, str], str | None]
 """Gives the name, in SQL, under which a DuckDB instance has a table at a version, so that its log is replayed there once: of
 a location, a version and what tells this one from others of its number. None where the instance takes no more of them."""
-
-
-class CommitTaken(Exception):
-    """The version that a commit wanted was taken by another writer."""
-
-
-class Behind(CommitTaken):
-    """What a commit was to begin from was not the newest version; nothing was computed from it yet."""
-
-
-# -- what a commit is to do, and what one did
-
-
-@dataclass(frozen=True)
-class Marked:
-    """Rows of one data file that a commit deletes and leaves in the file: their numbers in it, from 0, as NumPy's uint64."""
-
-    file: ScanFile
-    rows: Any
-
-
-@dataclass(frozen=True)
-class NewCommit:
-    """What a commit is to say.
-
-    ``spec`` is what was asked for; None where only descriptions change. ``definition`` is the table's new one; None leaves it as
-    it is. ``anew``: it makes another table in the place of one. ``removes`` are files of the version before, ``marks`` those of
-    which only some rows go, none of them deleted before. ``rows`` are held
-    against the files: a commit whose rows do not add up is not made. ``data_change``: rows come or go, where False only moves
-    them to other files. ``blind``: nothing of the table was read for it. ``pruned`` is how many files of the version before were not opened to
-    look for its rows, None where none were looked for. ``feed`` are the files of the change feed, which then say all that it changed.
-    """
-
-    spec: RowSpec | TableSpec | None
-    definition: TableDefinition | None = None
-    adds: Sequence[StagedFile] = ()
-    removes: Sequence[ScanFile] = ()
-    rows: RowCounts = (0, 0, 0)
-    writer: WriterName = "none"
-    reason: str = ""
-    anew: bool = False
-    data_change: bool = True
-    blind: bool = False
-    marks: Sequence[Marked] = ()
-    pruned: int | None = None
-    feed: Sequence[StagedFile] = ()
-    work: Any = None
-    """The transaction of the format's own in which the rows were written already, where it ``transacts``."""
-
-
-@dataclass(frozen=True)
-class FileChange:
-    """One file that a commit added or removed. ``name`` is the file as the log spells it; ``size`` is in bytes, 0 where the log
-    has none.
-    """
-
-    name: str
-    size: int = 0
-    partition_values: Mapping[str, str | None] | None = None
-    changes_rows: bool = True
-
-
-@dataclass(frozen=True)
-class CommitRecord:
-    """What one commit changed, as the log has it. ``timestamp`` is in milliseconds since 1970, by the clock of who committed;
-    ``note`` is what the engine wrote into it of its own, empty for other writers."""
-
-    version: int
-    operation: str
-    added: tuple[FileChange, ...]
-    removed: tuple[FileChange, ...]
-    transactions: tuple[AppTransaction, ...]
-    changes_metadata: bool
-    rows: RowCounts
-    timestamp: int | None
-    note: Mapping[str, Any]
-
-    @property
-    def changes_rows(self) -> bool:
-        """Whether rows came or went; False where the same rows lie in other files, or only the definition changed."""
-        return any(file.changes_rows for file in (*self.added, *self.removed))
-
-    def as_commit(
-        self, ref: TableRef, *, mode: str = "unknown", engine: str = "unknown", writer: str = "none", reason: str = ""
-    ) -> Commit:
-        """The Commit that whoever made it got; what it did not note of itself is as given here."""
-        counts = zip(("rows_inserted", "rows_updated", "rows_deleted"), self.rows, strict=True)
-        marked = {file.name for file in self.added} & {file.name for file in self.removed}
-        return Commit(
-            table=str(ref),
-            location=ref.location,
-            version=self.version,
-            mode=self.note.get("mode", mode),
-            engine=self.note.get("engine", engine),
-            writer=self.note.get("writer", writer),
-            reason=self.note.get("reason", reason),
-            files_added=len(self.added) - len(marked),
-            files_removed=len(self.removed) - len(marked),
-            files_marked=len(marked),
-            files_pruned=self.note.get("files_pruned"),
-            bytes_added=sum(file.size for file in self.added if file.name not in marked),
-            **{name: self.note.get(name, count) for name, count in counts},
-        )
-
-
-# -- what a table is apart from its rows
-
-
-class TableDefinition(Protocol):
-    """Columns, partitions, properties and constraints of a table.
-
-    ``fields`` are the columns as ``name``, ``type``, ``nullable`` and ``metadata``, with types as Spark's JSON has them;
-    ``checks`` maps the name of a constraint to its condition in Spark SQL.
-    """
-
-    @property
-    def fields(self) -> tuple[dict[str, Any], ...]: ...
-    @property
-    def partition_columns(self) -> tuple[str, ...]: ...
-    @property
-    def properties(self) -> Mapping[str, str]: ...
-    @property
-    def description(self) -> str | None: ...
-    @property
-    def names(self) -> list[str]: ...
-    @property
-    def schema(self) -> pa.Schema: ...
-    @property
-    def schema_json(self) -> str: ...
-    @property
-    def sort_by(self) -> tuple[str, ...]: ...
-    @property
-    def checks(self) -> Mapping[str, str]: ...
-
-    @property
-    def sql_types(self) -> Mapping[str, str] | None: ...
-
-    def column(self, name: str) -> dict[str, Any]:
-        """A column by its name in any case. Raises SchemaMismatch."""
-
-
-@dataclass(frozen=True)
-class Alteration:
-    """A definition after some changes. ``columns`` says how the columns are filled: new name -> old one, or None; those in
-    ``grown`` have structs with new fields, which are NULL where a file has none of them.
-    """
-
-    before: TableDefinition
-    after: TableDefinition
-    columns: Mapping[str, str | None]
-    grown: frozenset[str] = frozenset()
-
-    @property
-    def changed(self) -> bool:
-        return self.before != self.after
-
-    @property
-    def rewrites(self) -> bool:
-        """True if the data files do not hold the rows in their new form: Parquet files know columns by name and type."""
-        if set(self.before.names) - set(self.columns.values()):
-            return True
-        return any(
-            old is not None and (old != new or self.before.column(old)["type"] != self.after.column(new)["type"])
-            for new, old in self.columns.items()
-            if new not in self.grown
-        )
-
-    def tests(self) -> list[tuple[str, str]]:
-        """What must hold of every row of the table, as (condition in Spark SQL, what it means)."""
-        found = []
-        for column in self.after.fields:
-            old = self.columns[column["name"]]
-            if not column["nullable"] and (old is None or self.before.column(old)["nullable"]):
-                name = "`" + column["name"].replace("`", "``") + "`"
-                found.append((f"{name} IS NOT NULL", f"column {column['name']} is to be NOT NULL"))
-        for name, condition in self.after.checks.items():
-            if self.before.checks.get(name) != condition:
-                found.append((condition, f"the constraint {name} is {condition}"))
-        return found
 
 
 class ScratchCopy(Protocol):
@@ -234,67 +48,6 @@ class ScratchCopy(Protocol):
 
     def files(self) -> tuple[StagedFile, ...]:
         """What the copy holds now, as files of the table around it."""
-
-
-def below_retention(snapshot: Snapshot, spec: VacuumSpec) -> InvalidConfig:
-    """The error about a vacuum that would remove files which the table still keeps."""
-    return InvalidConfig(
-        f"vacuum of table {snapshot.ref}: {spec.retention_hours} hours are less than the table keeps. Readers of older versions "
-        "and writers at work need those files; enforce_retention=False removes them all the same."
-    )
-
-
-class StateReader(Protocol):
-    """The states of a lake's tables, for a format whose files alone do not say what a table held: it reads the rows of each itself."""
-
-    def begun(self, snapshot: Snapshot) -> int:
-        """The first version of the lake that has the table; before it there is none, which is no error."""
-
-    def again(self, snapshot: Snapshot, version: int) -> Snapshot:
-        """The same table at another version of the lake, whatever its name was then. Raises VersionNotReadable."""
-
-    def read_at(self, snapshot: Snapshot) -> int:
-        """The version of the lake at which a snapshot was read; its own may be an older one, which reads the same."""
-
-    def at_time(self, ref: TableRef, timestamp: str) -> int:
-        """The newest version of the lake at or before a time (ISO 8601), whether it has the table or not."""
-
-    def since_time(self, ref: TableRef, timestamp: str) -> int:
-        """The first version of the lake that is no older than a time (ISO 8601)."""
-
-    def refuse_unreadable(self, ref: TableRef, after: int, to: int, *, each: bool) -> None:
-        """Raise VersionNotReadable, with the oldest beginning that works, where a version that a range needs is gone: its ends, or
-        ``each`` one in it.
-        """
-
-    def rows(self, steps: Sequence[Between], to: Snapshot, columns: Sequence[str]) -> Sequence[StateRows]:
-        """What to read so that the rows of each step sum up to its difference, in the columns and types of ``to``. No data file is opened."""
-
-    def whole(self, snapshot: Snapshot) -> StateRows:
-        """All rows of a version, each of which counts once."""
-
-    def sql(
-        self,
-        to: Snapshot,
-        states: Sequence[StateRows],
-        *,
-        weight: str,
-        step: str,
-        row_id: str | None = None,
-        row_commit: str | None = None,
-    ) -> str | None:
-        """The rows as DuckDB's SQL behind FROM, with how often each counts, in which step, and if asked its id and the version that wrote it;
-        None where there is nothing to read.
-        """
-
-    def own_sql(self, function: OwnFunction, to: Snapshot, first: int, last: int) -> str:
-        """What the format itself says changed in a table, both versions included, as DuckDB's SQL behind FROM."""
-
-    def snapshots_sql(self) -> str:
-        """The snapshots of the lake, as DuckDB's SQL behind FROM."""
-
-
-# -- the seam
 
 
 class Format(Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from duckrun.formats.format import NewCommit
+from duckrun.formats.commits import NewCommit
 from duckrun.run.transaction import Transaction
 from duckrun.values.rows import Commit, WriterName, WriteSpec
 from duckrun.values.snapshot import Snapshot

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from duckrun.errors import CommitConflict, SourceOutdated, TableNotFound, VersionNotReadable
-from duckrun.formats.format import WORDS, Behind, CommitRecord, CommitTaken, NewCommit, RowCounts
+from duckrun.formats.commits import WORDS, Behind, CommitRecord, CommitTaken, NewCommit, RowCounts
 from duckrun.lake.lake import Lake
 from duckrun.run.consumers import warn_of_left_behind
 from duckrun.run.memory import PeakSampler

@@ -20,7 +20,7 @@ from dbt_common.exceptions import DbtRuntimeError
 
 from duckrun.engines.duckdb import ViewCatalog
 from duckrun.errors import CommitConflict, DuckrunError
-from duckrun.formats.format import CommitTaken
+from duckrun.formats.commits import CommitTaken
 from duckrun.lake.lake import TableRef, ViewDefinition
 from duckrun.sql.names import quote_identifier
 

@@ -9,7 +9,7 @@ from duckrun.engines.duckdb.rows_to_write import types_of
 from duckrun.engines.duckdb.source import Rows
 from duckrun.engines.duckdb.target import altered, rows_of
 from duckrun.engines.duckdb.writers import staged
-from duckrun.formats.format import Alteration
+from duckrun.formats.definitions import Alteration
 from duckrun.sql.names import transpile
 from duckrun.values.rows import StagedFile
 from duckrun.values.snapshot import Snapshot

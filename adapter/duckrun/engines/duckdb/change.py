@@ -27,7 +27,7 @@ from duckrun.engines.duckdb.writers.reads import EVERYTHING, Read, equal, has_su
 from duckrun.engines.fit import castable_columns
 from duckrun.engines.tables import REWRITTEN
 from duckrun.errors import DuplicateSourceKeys, InvalidConfig, LostRows, repeated_keys
-from duckrun.formats.format import Marked, NewCommit, RowCounts
+from duckrun.formats.commits import Marked, NewCommit, RowCounts
 from duckrun.sql.names import columns_of, fresh_name, quote_identifier
 from duckrun.sql.typed import partition_literal
 from duckrun.values.partition_values import partition_key

@@ -31,7 +31,7 @@ from duckrun.engines.frame import LazyRows
 from duckrun.engines.tables import carry_out
 from duckrun.engines.tabular.values import arrow_table
 from duckrun.errors import InvalidConfig, UnsupportedFeature
-from duckrun.formats.format import Alteration
+from duckrun.formats.definitions import Alteration
 from duckrun.lake.lake import Lake
 from duckrun.run.memory import Arbiter
 from duckrun.run.pins import NOTHING, Reads, together

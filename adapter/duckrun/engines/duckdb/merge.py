@@ -23,7 +23,7 @@ from duckrun.engines.duckdb.writers import delta_rs
 from duckrun.engines.duckdb.writers.reads import EVERYTHING, equal, has_subquery, joined
 from duckrun.engines.fit import castable_columns
 from duckrun.errors import DuplicateSourceKeys, InvalidConfig, repeated_keys
-from duckrun.formats.format import NewCommit
+from duckrun.formats.commits import NewCommit
 from duckrun.sql.names import columns_of, fresh_name, quote_identifier, transpile
 from duckrun.values.columns import has_required_parts, holds
 from duckrun.values.rows import Commit, MergeClause, MergeSpec, SchemaMode

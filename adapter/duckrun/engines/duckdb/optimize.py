@@ -19,7 +19,7 @@ from duckrun.engines.duckdb.source import Rows, order_by
 from duckrun.engines.duckdb.writers import staged
 from duckrun.engines.duckdb.writers.reads import NOTHING
 from duckrun.errors import InvalidConfig
-from duckrun.formats.format import NewCommit
+from duckrun.formats.commits import NewCommit
 from duckrun.run.transaction import Transaction
 from duckrun.sql.names import fresh_name, quote_identifier, transpile
 from duckrun.values.layout import TARGET_FILE_SIZE

@@ -13,7 +13,8 @@ from duckrun.engines.duckdb.source import Rows, without_type
 from duckrun.engines.duckdb.types import Types, kind_of, store_all, whole_microseconds
 from duckrun.engines.fit import Kind, fits, text_pattern
 from duckrun.errors import InvalidConfig, RowsOutsidePartition, SchemaMismatch, UnsupportedFeature
-from duckrun.formats.format import Format, TableDefinition
+from duckrun.formats.definitions import TableDefinition
+from duckrun.formats.format import Format
 from duckrun.sql.names import quote_identifier, quote_literal, transpile
 from duckrun.sql.raising import raising
 from duckrun.sql.typed import sql_type

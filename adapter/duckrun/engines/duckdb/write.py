@@ -37,7 +37,8 @@ from duckrun.errors import (
     TableNotFound,
     UnsupportedFeature,
 )
-from duckrun.formats.format import NewCommit, TableDefinition
+from duckrun.formats.commits import NewCommit
+from duckrun.formats.definitions import TableDefinition
 from duckrun.run.transaction import Transaction
 from duckrun.sql.names import transpile
 from duckrun.values.columns import has_required_parts

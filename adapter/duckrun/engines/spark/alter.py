@@ -13,7 +13,8 @@ from duckrun.engines.spark.errors import errors_about
 from duckrun.engines.spark.scratch import altered_rows
 from duckrun.engines.spark.sql import properties_list, quote, text_literal, to_spark
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
-from duckrun.formats.format import Alteration, Format, TableDefinition
+from duckrun.formats.definitions import Alteration, TableDefinition
+from duckrun.formats.format import Format
 from duckrun.run.transaction import Transaction
 from duckrun.values import tables
 from duckrun.values.rows import Commit

@@ -11,7 +11,7 @@ from duckrun.engines.data_files import file_properties
 from duckrun.engines.spark.errors import errors_about
 from duckrun.engines.spark.sql import table_at
 from duckrun.errors import CommitConflict, InvalidConfig
-from duckrun.formats.format import WORDS, CommitTaken
+from duckrun.formats.commits import WORDS, CommitTaken
 from duckrun.run.transaction import Transaction
 from duckrun.values.layout import TARGET_FILE_SIZE, Layout, codec_of
 from duckrun.values.rows import Commit, RowSpec

@@ -31,7 +31,7 @@ from duckrun.engines.spark.write import Attempt
 from duckrun.engines.tables import carry_out
 from duckrun.engines.tabular.values import arrow_table, is_of_spark
 from duckrun.errors import InvalidConfig, SchemaMismatch, StorageError, UnsupportedFeature
-from duckrun.formats.format import Alteration
+from duckrun.formats.definitions import Alteration
 from duckrun.run.pins import NOTHING, Reads
 from duckrun.sql.dates import with_columns
 from duckrun.sql.dialects import text_in

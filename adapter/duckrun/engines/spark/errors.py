@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from duckrun.engines.spark.process.trouble import trouble
 from duckrun.errors import DuckrunError, DuplicateSourceKeys, InvalidConfig, SchemaMismatch
-from duckrun.formats.format import CommitTaken
+from duckrun.formats.commits import CommitTaken
 from duckrun.sql.raising import raised
 
 RAISED = "duckrun: "

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from duckrun.engines.spark.foreign_servers import other_implementation
 from duckrun.engines.spark.sql import quote
 from duckrun.engines.spark.structs import by_name
-from duckrun.formats.format import Alteration, ScratchCopy, TableDefinition
+from duckrun.formats.definitions import Alteration, TableDefinition
+from duckrun.formats.format import ScratchCopy
 from duckrun.lake.lake import Lake
 from duckrun.values.layout import codec_of
 from duckrun.values.snapshot import Snapshot, TableRef

@@ -28,7 +28,8 @@ from duckrun.engines.spark.types import (
 )
 from duckrun.engines.tables import REWRITTEN
 from duckrun.errors import CommitConflict, InvalidConfig, RowsOutsidePartition, SchemaMismatch, UnsupportedFeature
-from duckrun.formats.format import Alteration, NewCommit
+from duckrun.formats.commits import NewCommit
+from duckrun.formats.definitions import Alteration
 from duckrun.run.transaction import Transaction
 from duckrun.values.columns import outside_years, refuse_twins
 from duckrun.values.layout import TARGET_FILE_SIZE, Layout, codec_of

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
+from duckrun.formats.definitions import Alteration
 from duckrun.formats.delta import types
 from duckrun.formats.delta.definition import (
     CHECK,
@@ -22,7 +23,6 @@ from duckrun.formats.delta.definition import (
 )
 from duckrun.formats.delta.protocol import asked_of
 from duckrun.formats.delta.types import DeltaType
-from duckrun.formats.format import Alteration
 from duckrun.values.rows import SchemaMode
 from duckrun.values.tables import (
     CLUSTERING,

@@ -17,6 +17,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError
 
 from duckrun.errors import LostRows, UnsupportedFeature
+from duckrun.formats.commits import CommitTaken, NewCommit
 from duckrun.formats.delta.adds import adds_of
 from duckrun.formats.delta.data_paths import encoded, spelled
 from duckrun.formats.delta.definition import DeltaDefinition
@@ -25,7 +26,6 @@ from duckrun.formats.delta.operations import Operation, metrics, operation_of
 from duckrun.formats.delta.protocol import WRITTEN, Protocol
 from duckrun.formats.delta.statistics import Statistics
 from duckrun.formats.delta.vectors import marked_statistics, read_vector, write_vectors
-from duckrun.formats.format import CommitTaken, NewCommit
 from duckrun.values.rows import AppTransaction, StagedFile, counted_rows
 from duckrun.values.snapshot import Snapshot, TableRef
 

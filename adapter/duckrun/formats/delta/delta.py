@@ -22,6 +22,8 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from duckrun.errors import DuckrunError, StorageError, UnsupportedFeature, VersionNotReadable
+from duckrun.formats.commits import CommitRecord, CommitTaken, NewCommit
+from duckrun.formats.definitions import Alteration
 from duckrun.formats.delta import alteration, aside, cautions, changes, definition, maintenance, restore, types, vacuum
 from duckrun.formats.delta.bounds import column_figures, file_bounds
 from duckrun.formats.delta.commit import refuse_unknown_features, unknown_features, write_commit
@@ -38,7 +40,6 @@ from duckrun.formats.delta.scan_sql import scan_sql
 from duckrun.formats.delta.scratch import scratch
 from duckrun.formats.delta.vacuum import log_retention
 from duckrun.formats.delta.vectors import deleted_of
-from duckrun.formats.format import Alteration, CommitRecord, CommitTaken, NewCommit
 from duckrun.storage.locks import table_lock
 from duckrun.storage.storage import Storage
 from duckrun.values.cursors import Counter

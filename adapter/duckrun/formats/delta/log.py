@@ -16,7 +16,7 @@ from typing import Any
 from deltalake import CommitProperties, Transaction
 
 from duckrun.errors import DuckrunError, InvalidConfig
-from duckrun.formats.format import WORDS, CommitRecord, CommitTaken, FileChange, RowCounts
+from duckrun.formats.commits import WORDS, CommitRecord, CommitTaken, FileChange, RowCounts
 from duckrun.values.rows import AppTransaction
 
 NOTE_KEY = "duckrun"

@@ -18,12 +18,12 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from obstore.exceptions import BaseError as ObstoreError
 
 from duckrun.errors import CommitConflict, DuckrunError, InvalidConfig, StorageError, UnsupportedFeature
+from duckrun.formats.commits import CommitTaken
 from duckrun.formats.delta import types
 from duckrun.formats.delta.data_paths import decoded
 from duckrun.formats.delta.definition import fields_of
 from duckrun.formats.delta.log import LOG, commit_properties
 from duckrun.formats.delta.long_logs import last_checkpoint
-from duckrun.formats.format import CommitTaken
 from duckrun.storage.locks import lock_path, table_lock
 from duckrun.storage.trouble import said, storage_error
 from duckrun.values.data_files import is_absolute

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from duckrun.formats.format import Marked, NewCommit, RowCounts, TableDefinition
+from duckrun.formats.commits import Marked, NewCommit, RowCounts
+from duckrun.formats.definitions import TableDefinition
 from duckrun.values.rows import (
     DeleteInsertSpec,
     DeleteSpec,

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from duckrun.errors import VersionNotReadable
+from duckrun.formats.commits import NewCommit
 from duckrun.formats.delta.adds import adds_of
 from duckrun.formats.delta.commit import write_commit
 from duckrun.formats.delta.data_paths import spelled
 from duckrun.formats.delta.operations import restore as operation
-from duckrun.formats.format import NewCommit
 from duckrun.values.data_files import is_absolute, place
 from duckrun.values.rows import AppTransaction, ScanFile
 from duckrun.values.snapshot import Snapshot

@@ -12,12 +12,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
+from duckrun.formats.commits import NewCommit
+from duckrun.formats.definitions import TableDefinition
 from duckrun.formats.delta.commit import write_commit
 from duckrun.formats.delta.data_paths import decoded
 from duckrun.formats.delta.definition import DeltaDefinition
 from duckrun.formats.delta.log import COPY
 from duckrun.formats.delta.operations import Operation
-from duckrun.formats.format import NewCommit, TableDefinition
 from duckrun.values.rows import StagedFile
 from duckrun.values.snapshot import TableRef
 

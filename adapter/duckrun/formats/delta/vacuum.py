@@ -19,7 +19,6 @@ from duckrun.formats.delta.data_paths import decoded, spelled
 from duckrun.formats.delta.log import COPY, LOG
 from duckrun.formats.delta.protocol import WRITTEN
 from duckrun.formats.delta.vectors import vector_file
-from duckrun.formats.format import below_retention
 from duckrun.values.data_files import is_absolute
 from duckrun.values.snapshot import Snapshot
 from duckrun.values.tables import VacuumSpec
@@ -120,7 +119,7 @@ def _retention(snapshot: Snapshot, spec: VacuumSpec) -> float:
         return float(own)
     asked = Fraction(spec.retention_hours) * 3_600_000
     if asked < 0 or (spec.enforce_retention and asked < own):
-        raise below_retention(snapshot, spec)
+        raise _below_retention(snapshot, spec)
     return float(asked)
 
 
@@ -173,3 +172,11 @@ def _inner_tables(paths: Iterator[str]) -> tuple[str, ...]:
     """The folders inside this one that are tables of their own, with a slash at the end."""
     logs = (path.partition(f"/{LOG}/") for path in paths if not path.startswith((f"{LOG}/", COPY)))
     return tuple({f"{folder}/" for folder, found, _ in logs if found})
+
+
+def _below_retention(snapshot: Snapshot, spec: VacuumSpec) -> InvalidConfig:
+    """The error about a vacuum that would remove files which the table still keeps."""
+    return InvalidConfig(
+        f"vacuum of table {snapshot.ref}: {spec.retention_hours} hours are less than the table keeps. Readers of older versions "
+        "and writers at work need those files; enforce_retention=False removes them all the same."
+    )

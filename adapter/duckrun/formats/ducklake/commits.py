@@ -14,12 +14,12 @@ from duckrun.errors import (
     CommitConflict,
     InvalidConfig,
 )
+from duckrun.formats.commits import Behind, CommitTaken, NewCommit
 from duckrun.formats.ducklake import definition as definitions
 from duckrun.formats.ducklake.catalog import APPLIED, Catalog
 from duckrun.formats.ducklake.definition import DuckLakeDefinition
 from duckrun.formats.ducklake.state import States
 from duckrun.formats.ducklake.work import Work, taken
-from duckrun.formats.format import Behind, CommitTaken, NewCommit
 from duckrun.sql.names import quote_identifier, quote_literal, with_values
 from duckrun.storage.storage import Storage
 from duckrun.values.rows import AppTransaction, WriteSpec

@@ -17,9 +17,10 @@ from duckrun.errors import (
     SchemaMismatch,
     UnsupportedFeature,
 )
+from duckrun.formats.definitions import Alteration
 from duckrun.formats.ducklake import definition as definitions
 from duckrun.formats.ducklake.definition import DuckLakeAlteration, DuckLakeDefinition
-from duckrun.formats.format import Alteration, SpecT
+from duckrun.formats.format import SpecT
 from duckrun.sql.typed import sql_type
 from duckrun.values.layout import COMPRESSION, TARGET_FILE_SIZE, Layout
 from duckrun.values.rows import SchemaMode, WriteSpec

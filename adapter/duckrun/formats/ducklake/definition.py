@@ -18,7 +18,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
-from duckrun.formats.format import Alteration
+from duckrun.formats.definitions import Alteration
 from duckrun.sql.names import quote_identifier, quote_literal, transpile
 from duckrun.values.layout import CHANGE_FEED, COMPRESSION, TARGET_FILE_SIZE, codec_of
 from duckrun.values.nearest import did_you_mean

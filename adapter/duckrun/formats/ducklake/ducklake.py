@@ -22,6 +22,7 @@ from duckrun.errors import (
     UnsupportedFeature,
     VersionNotReadable,
 )
+from duckrun.formats.commits import CommitRecord, CommitTaken
 from duckrun.formats.ducklake.adopted import add_files, owners
 from duckrun.formats.ducklake.catalog import APPLIED, Catalog
 from duckrun.formats.ducklake.commits import Commits
@@ -33,7 +34,7 @@ from duckrun.formats.ducklake.restore import restore, restore_lake
 from duckrun.formats.ducklake.state import States, TableState
 from duckrun.formats.ducklake.state_reader import DuckLakeStates
 from duckrun.formats.ducklake.work import Work
-from duckrun.formats.format import Attach, CommitRecord, CommitTaken
+from duckrun.formats.format import Attach
 from duckrun.sql.names import quote_identifier, quote_literal, with_values
 from duckrun.storage.storage import Storage
 from duckrun.values.changes import CommitChange

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from duckrun.errors import CommitConflict, InvalidConfig, StorageError, TableNotFound
+from duckrun.formats.commits import CommitTaken
 from duckrun.formats.ducklake.records import ALL
 from duckrun.formats.ducklake.work import Work
-from duckrun.formats.format import CommitTaken
 from duckrun.sql.names import quote_literal
 from duckrun.values.snapshot import TableRef
 from duckrun.values.upkeep import (

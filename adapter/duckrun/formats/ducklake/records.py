@@ -12,10 +12,10 @@ import sqlglot
 from sqlglot.tokens import TokenType
 
 from duckrun.errors import StorageError, VersionNotReadable
+from duckrun.formats.commits import CommitRecord, FileChange
 from duckrun.formats.ducklake.catalog import APPLIED, Catalog
 from duckrun.formats.ducklake.folders import table_folder
 from duckrun.formats.ducklake.state import DEFINITION, LAYOUT, ROWS, States, TableState, changes_in, touches
-from duckrun.formats.format import CommitRecord, FileChange
 from duckrun.sql.names import quote_identifier, quote_literal, with_values
 from duckrun.values.changes import CommitChange
 from duckrun.values.cursors import Counter

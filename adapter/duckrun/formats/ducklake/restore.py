@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from duckrun.errors import VersionNotReadable
+from duckrun.formats.commits import NewCommit
 from duckrun.formats.ducklake.definition import DuckLakeDefinition, widens
 from duckrun.formats.ducklake.records import RESTORED
 from duckrun.formats.ducklake.work import Work
-from duckrun.formats.format import NewCommit
 from duckrun.sql.names import quote_identifier
 from duckrun.values.lake_format import DUCKLAKE
 from duckrun.values.rows import AppTransaction

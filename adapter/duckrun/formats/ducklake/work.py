@@ -12,9 +12,9 @@ from typing import Any
 import duckdb
 
 from duckrun.errors import CommitConflict, DuckrunError, StorageError
+from duckrun.formats.commits import CommitTaken, NewCommit
 from duckrun.formats.ducklake.catalog import APPLIED, Catalog
 from duckrun.formats.ducklake.state import TableState
-from duckrun.formats.format import CommitTaken, NewCommit
 from duckrun.sql.names import quote_identifier, quote_literal, with_values
 from duckrun.storage.extensions import keep_forever
 from duckrun.values.rows import AppTransaction

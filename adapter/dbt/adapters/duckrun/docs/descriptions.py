@@ -8,7 +8,7 @@ from typing import Any
 from dbt.adapters.duckrun.environment import LakeEnvironment
 from dbt.adapters.duckrun.model.config import column_comments
 
-from duckrun.formats.format import NewCommit
+from duckrun.formats.commits import NewCommit
 from duckrun.lake.lake import ViewDefinition
 from duckrun.values.rows import Commit
 from duckrun.values.snapshot import Snapshot, TableRef

@@ -12,11 +12,11 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from duckrun.engines.data_files import file_properties
 from duckrun.engines.duckdb.source import Rows, arrow_reader
 from duckrun.errors import InvalidConfig
+from duckrun.formats.commits import CommitTaken
 from duckrun.formats.delta.data_paths import respelled
 from duckrun.formats.delta.delta import DeltaFormat
 from duckrun.formats.delta.log import commit_properties, refused
 from duckrun.formats.delta.statistics import EXACT_DIGITS
-from duckrun.formats.format import CommitTaken
 from duckrun.run.transaction import Transaction
 from duckrun.sql.names import quote_identifier
 from duckrun.values.layout import CODECS, codec_of

@@ -17,7 +17,8 @@ from duckrun.engines.duckdb.feed import Images
 from duckrun.engines.duckdb.places import Numbered, computed
 from duckrun.engines.duckdb.source import Rows
 from duckrun.errors import SchemaMismatch
-from duckrun.formats.format import NewCommit, RowCounts, TableDefinition
+from duckrun.formats.commits import NewCommit, RowCounts
+from duckrun.formats.definitions import TableDefinition
 from duckrun.sql.names import dotted_names, quote_identifier
 from duckrun.values.rows import Commit, WriteSpec
 from duckrun.values.snapshot import Snapshot

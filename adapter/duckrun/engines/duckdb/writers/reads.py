@@ -17,7 +17,7 @@ from sqlglot.errors import SqlglotError
 
 from duckrun.engines.duckdb.steady import is_steady
 from duckrun.errors import DuckrunError
-from duckrun.formats.format import CommitRecord
+from duckrun.formats.commits import CommitRecord
 from duckrun.run.transaction import Transaction
 from duckrun.sql.names import fresh_name, quote_identifier, tree_in
 from duckrun.values.cursors import CursorTransaction

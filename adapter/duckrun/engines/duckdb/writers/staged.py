@@ -19,7 +19,7 @@ from duckrun.engines.data_files import file_size
 from duckrun.engines.duckdb.source import Rows, schema_of_types
 from duckrun.engines.duckdb.writers.reads import Read, may_go_on_top
 from duckrun.errors import StorageError, UnsupportedFeature
-from duckrun.formats.format import CommitRecord, NewCommit
+from duckrun.formats.commits import CommitRecord, NewCommit
 from duckrun.run.memory import parse_bytes
 from duckrun.run.transaction import Transaction
 from duckrun.sql.names import quote_identifier, quote_literal

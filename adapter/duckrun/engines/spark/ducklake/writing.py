@@ -29,8 +29,8 @@ from duckrun.errors import (
     SchemaMismatch,
     UnsupportedFeature,
 )
+from duckrun.formats.commits import NewCommit
 from duckrun.formats.ducklake.folders import folder_for, knows_files_of
-from duckrun.formats.format import NewCommit
 from duckrun.run.transaction import Transaction
 from duckrun.sql.names import fresh_name, quote_identifier, quote_literal, transpile
 from duckrun.values.columns import refuse_twins
