@@ -151,7 +151,7 @@ def test_application_ids_do_not_leak_between_writes_that_run_at_once(bench: Work
 @needs_spark
 def test_a_session_on_spark_reads_and_writes_by_name(bench: Workbench) -> None:
     import duckrun
-    from duckrun.session import SQL
+    from duckrun import SQL
 
     with duckrun.connect(bench.lake.root, engine="spark", spark=bench.spark) as session:
         session.execute("sales.orders", WriteSpec("error"), pa.Table.from_pylist(ORDERS))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,35 +14,20 @@ from duckrun.lake.catalogued import CatalogLake
 from duckrun.moving import adopting, database, exporting
 from duckrun.moving.delta import TableToMove
 from duckrun.moving.kinds import fitting
+from duckrun.sessions.writing import Writing
 from duckrun.values.moved import Moved
 from duckrun.values.options import given, names_in
 from duckrun.values.snapshot import TableRef
 
 if TYPE_CHECKING:
-    from duckrun.engines.duckdb.engine import DuckDBEngine
-    from duckrun.lake.lake import Lake
-    from duckrun.lake.lakes import Lakes
     from duckrun.session import Session
 
 _DATABASE = (".duckdb", ".db", ".ddb")
 _MOTHERDUCK = re.compile(r"(md|motherduck):", re.IGNORECASE)
 
 
-class Moving:
+class Moving(Writing):
     """The part of a Session that moves tables between lakes."""
-
-    lake: Lake
-
-    if TYPE_CHECKING:
-
-        @property
-        def lakes(self) -> Lakes: ...
-        @property
-        def embedded(self) -> DuckDBEngine: ...
-        def ref(self, name: str | TableRef) -> TableRef: ...
-        def ensure_open(self) -> None: ...
-        def transaction(self, lake: str | None = None) -> AbstractContextManager[Session]: ...
-        def execute(self, name: str | TableRef, spec: Any, source: Any | None = None) -> Any: ...
 
     def import_from(
         self,

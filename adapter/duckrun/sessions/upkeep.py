@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.run import lake_upkeep
+from duckrun.sessions.together import Together
 from duckrun.values.options import given
 from duckrun.values.snapshot import TableRef
 from duckrun.values.tables import MaintenanceResult
@@ -29,23 +29,12 @@ from duckrun.values.upkeep import (
 
 if TYPE_CHECKING:
     from duckrun.lake.lake import Lake
-    from duckrun.lake.lakes import Lakes
 
 
-class LakeUpkeep:
+class LakeUpkeep(Together):
     """The part of a Session that is about its lake as a whole, where that is a DuckLake. On a lake of format delta each method raises
     UnsupportedFeature.
     """
-
-    lake: Lake
-
-    if TYPE_CHECKING:
-
-        @property
-        def lakes(self) -> Lakes: ...
-        def ref(self, name: str | TableRef) -> TableRef: ...
-        def ensure_open(self) -> None: ...
-        def transaction(self, lake: str | None = None) -> AbstractContextManager[Any]: ...
 
     def maintain(
         self, spec: UpkeepSpec, table: str | TableRef | None = None, *, lake: Lake | None = None
@@ -157,6 +146,18 @@ class LakeUpkeep:
             seconds=round(time.perf_counter() - started, 3),
             actions=tuple(done),
         )
+
+    def snapshots(self, limit: int | None = None) -> list[dict[str, Any]]:
+        """The snapshots of a DuckLake, newest first: snapshot_id, timestamp (ms since 1970), changes, author, commit_message, …
+
+        Raises UnsupportedFeature for a lake of format delta, where each table has its history.
+        """
+        form = self.lake.format
+        if not form.transacts:
+            raise UnsupportedFeature(
+                f"Lake {self.lake.root} is of format {form.name}, whose tables have a history each: table(…).history()."
+            )
+        return form.snapshots(None if limit is None else given(limit, int, "limit", "snapshots()"))
 
     def set_inline_rows(self, rows: int, table: str | TableRef | None = None) -> None:
         """Say up to how many rows of an insert lie in the catalog (0: none), for one table or for the lake; it holds for every program, and makes

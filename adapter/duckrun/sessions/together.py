@@ -1,18 +1,17 @@
-"""A transaction over several tables of one lake, as a session holds it open."""
+"""Transactions over several tables of one lake, as a session begins them, holds them open and ends them."""
 
 from __future__ import annotations
 
 import sys
-from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, Self
 
 from duckrun.errors import CommitConflict, DuckrunError, InvalidConfig
 from duckrun.formats.commits import CommitTaken
 from duckrun.lake.lake import Lake
 from duckrun.run.transactions import refuse_without
-
-if TYPE_CHECKING:
-    from duckrun.session import Session
+from duckrun.sessions.opened import Opened
 
 _BACK = "The transaction that it was in is rolled back: nothing of that was written."
 
@@ -20,7 +19,7 @@ _BACK = "The transaction that it was in is rolled back: nothing of that was writ
 class OpenTransaction:
     """What a session has begun and not yet ended. The first error in it takes all of it back; it has to be ended all the same."""
 
-    def __init__(self, session: Session, lake: Lake) -> None:
+    def __init__(self, session: Opened, lake: Lake) -> None:
         """Begin. Raises UnsupportedFeature for a lake of format delta, and for an engine that has no such transactions."""
         refuse_without(lake, session.engine_name)
         lake.ensure_writable(lake.schema_ref(lake.default_schema))
@@ -114,6 +113,91 @@ class OpenTransaction:
         self._log.back_to(self._noted)
         if self._pins is not None and self._pinned is not None:
             self._pins.back_to(self._pinned)
+
+
+class Together(Opened):
+    """The part of a Session that makes one commit of the writes to several tables, where the lake's format has such commits."""
+
+    _together: OpenTransaction | None = None
+
+    @contextmanager
+    def transaction(self, lake: str | None = None) -> Iterator[Self]:
+        """A block whose writes are one snapshot of the lake, or none: nobody sees one of them before all are there, and an error takes all
+        back. What it reads is of the moment at which it began, with its own writes. ``lake`` names an attached one.
+
+        Raises UnsupportedFeature for a lake of format delta, whose tables have a log each. Example::
+
+            with s.transaction() as t:
+                t.sql("insert into sales.orders values (7, 'fig', 2.5)")
+                t.sql("update sales.totals set price = price + 2.5")
+        """
+        opened = self.begin(lake)
+        try:
+            yield self
+        except BaseException as error:
+            self._together = None
+            opened.fail(error)
+            raise
+        self.commit()
+
+    def begin(self, lake: str | None = None) -> OpenTransaction:
+        """Begin a transaction over several tables, which commit() or rollback() ends: what ``BEGIN`` does. Raises as transaction() does,
+        InvalidConfig where one is open.
+        """
+        self.ensure_open()
+        if self._together is not None:
+            raise InvalidConfig(
+                f"A transaction of lake {self._together.lake.root} is open in this session already; COMMIT or ROLLBACK it first."
+            )
+        of = self.lakes.lake if lake is None else self.lakes.named(lake, "transaction()")
+        self._together = OpenTransaction(self, of)
+        return self._together
+
+    def commit(self) -> None:
+        """Commit the open transaction. Raises InvalidConfig where none is, CommitConflict where it cannot be: nothing of it is there then."""
+        self._ended_transaction("COMMIT").commit()
+
+    def rollback(self) -> None:
+        """Take back what the open transaction has done. Raises InvalidConfig where none is open."""
+        self._ended_transaction("ROLLBACK").rollback()
+
+    def _ended_transaction(self, word: str) -> OpenTransaction:
+        self.ensure_open()
+        opened, self._together = self._together, None
+        if opened is None:
+            raise InvalidConfig(f"{word} without BEGIN: no transaction is open in this session.")
+        return opened
+
+    @property
+    def in_transaction(self) -> bool:
+        """True while a transaction over several tables is open."""
+        return self._together is not None
+
+    @contextmanager
+    def _inside(self) -> Iterator[None]:
+        """A statement, of the open transaction where there is one: an error of it takes all of that back."""
+        opened = self._together
+        if opened is None:
+            yield
+            return
+        opened.check()
+        try:
+            yield
+        except BaseException as error:
+            opened.fail(error)
+            raise
+
+    def refuse_failed(self) -> None:
+        """Raise InvalidConfig where the open transaction has failed already."""
+        if self._together is not None:
+            self._together.check()
+
+    def close(self) -> None:
+        """See Opened; a transaction that is open is rolled back."""
+        opened, self._together = self._together, None
+        if opened is not None:
+            opened.rollback()
+        super().close()
 
 
 def _first_line(error: BaseException) -> str:

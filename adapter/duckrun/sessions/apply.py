@@ -18,13 +18,13 @@ from duckrun.values.rows import NO_TABLE, Commit, EngineName
 from duckrun.values.snapshot import TableRef
 
 if TYPE_CHECKING:
-    from duckrun.session import Session
+    from duckrun.sessions.writing import Writing
 
 _RACES = 3
 
 
 def apply_changes(
-    session: Session, ref: TableRef, spec: ApplySpec, changes: Any, *, engine: EngineName | None = None
+    session: Writing, ref: TableRef, spec: ApplySpec, changes: Any, *, engine: EngineName | None = None
 ) -> Commit:
     """Apply changes to a table, as one commit (see ``Session.apply_changes``)."""
     _refuse_other_identity(ref, spec, changes)
@@ -51,7 +51,7 @@ def apply_changes(
         chosen.forget(name)
 
 
-def _applied(session: Session, ref: TableRef, spec: ApplySpec, name: str, *, there: bool) -> Commit:
+def _applied(session: Writing, ref: TableRef, spec: ApplySpec, name: str, *, there: bool) -> Commit:
     changes, table = quote_identifier(name), f"{name}_table"
     columns = session.sql(f"SELECT * FROM {changes} LIMIT 0").columns
     for attempt in session.attempts(ref) if there else (nullcontext(),):
@@ -75,7 +75,7 @@ def _applied(session: Session, ref: TableRef, spec: ApplySpec, name: str, *, the
     raise AssertionError("the last attempt returns or raises")
 
 
-def _rows_of(session: Session, ref: TableRef, query: str) -> list[tuple[Any, ...]]:
+def _rows_of(session: Writing, ref: TableRef, query: str) -> list[tuple[Any, ...]]:
     try:
         return [tuple(row.values()) for row in session.sql(query).collect()]
     except InvalidConfig as error:  # the caller's SQL of which changes delete
