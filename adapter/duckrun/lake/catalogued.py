@@ -99,7 +99,7 @@ class CatalogLake(Lake):
         return {name: definition for name, definition in found.items() if definition is not None}
 
     def _read_definition(self, schema: str, name: str) -> NameDefinition | None:
-        found = self.format.view(schema, name)
+        found = self.format.views.find(schema, name)
         if found is None:
             return None
         sql, comment = found
@@ -123,16 +123,16 @@ class CatalogLake(Lake):
             raise UnsupportedFeature(
                 f"View {ref} is written in the dialect {definition.dialect}, and a DuckLake holds views of DuckDB's SQL: write it in that, or make it a table."
             )
-        if self.format.is_view(ref, definition.sql, definition.comment):
+        if self.format.views.is_as(ref, definition.sql, definition.comment):
             return  # a view that says so already makes no snapshot
         with self.format.locked(ref):
-            self.format.put_view(ref, definition.sql, definition.comment)
+            self.format.views.put(ref, definition.sql, definition.comment)
 
     def remove_definition(self, ref: TableRef) -> None:
-        if self.format.view(ref.schema, ref.name) is not None:
+        if self.format.views.find(ref.schema, ref.name) is not None:
             self.ensure_writable(ref)
             with self.format.locked(ref):
-                self.format.drop_view(ref)
+                self.format.views.drop(ref)
 
     # -- writing
 
@@ -163,7 +163,7 @@ class CatalogLake(Lake):
                 f"View {ref} cannot move to schema {new.schema}, where its bare names are others: create it there."
             )
         with self.format.locked(ref):
-            self.format.rename_view(ref, new, view.sql, view.comment)
+            self.format.views.rename(ref, new, view.sql, view.comment)
 
     def drop_table(self, ref: TableRef) -> None:
         super().drop_table(ref)

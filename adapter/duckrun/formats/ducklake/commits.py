@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import random
+import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import duckdb
@@ -266,3 +268,44 @@ class Commits:
                 f"schema => {quote_literal(ref.schema)}, table_name => {quote_literal(ref.name)})"
             )
         self.states.forget()
+
+    # -- changes that are a commit of their own
+
+    def alone(self, what: str, change: Callable[[Work], None], epoch: int | str = 0) -> None:
+        """Make a change, under the lock, as a commit of its own, or as a part of the open transaction over several tables; again where another
+        program commits meanwhile. Raises CommitConflict.
+        """
+        for attempt in range(ATTEMPTS):
+            try:
+                with self._transaction(self.catalog.cursor(create=True), epoch) as work:
+                    change(work)
+                    if work is not self.together:
+                        work.commit()
+                break
+            except CommitTaken as error:
+                if attempt + 1 == ATTEMPTS:
+                    raise CommitConflict(
+                        f"{what}: other programs committed to lake {self.storage.root} {ATTEMPTS} times meanwhile ({error}). Nothing was written; run it again."
+                    ) from error
+            time.sleep(random.uniform(0, min(0.05 * 2**attempt, 2.0)))
+        self.states.forget()
+
+    def run_alone(self, *statements: str) -> None:
+        """Run statements over ``{lake}`` as one transaction; names without a catalog are this lake's."""
+
+        def change(work: Work) -> None:
+            alias = quote_identifier(work.alias)
+            before = work.cursor.execute("SELECT current_setting('search_path')").fetchall()[0][0]
+            for statement in statements:
+                try:
+                    work.cursor.execute(f"USE {alias}")
+                    work.execute(statement.replace("{lake}", alias))
+                except duckdb.Error as error:
+                    raise InvalidConfig(
+                        f"Lake {self.storage.root}: {self.catalog.redacted(error).splitlines()[0]}"
+                    ) from error
+                finally:
+                    with suppress(duckdb.Error):  # of a transaction that the error has ended
+                        work.cursor.execute(f"SET search_path = {quote_literal(before)}" if before else "USE memory")
+
+        self.alone(statements[-1].partition(" {lake}")[0], change)

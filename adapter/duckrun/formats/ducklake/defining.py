@@ -27,9 +27,6 @@ from duckrun.values.rows import SchemaMode, WriteSpec
 from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun.values.tables import SORT_BY, AlterSpec, CreateSpec
 
-ATTEMPTS = 12
-"""How often a change begins again where other programs commit meanwhile."""
-
 
 class Defining:
     """The definitions that specs ask for; of no lake in particular. A part of DuckLakeFormat."""

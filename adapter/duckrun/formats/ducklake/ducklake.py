@@ -5,10 +5,8 @@ A table's version is the last snapshot that changed it, and any snapshot of the 
 
 from __future__ import annotations
 
-import random
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -16,23 +14,24 @@ import duckdb
 import pyarrow as pa
 
 from duckrun.errors import (
-    CommitConflict,
     InvalidConfig,
     TableNotFound,
     UnsupportedFeature,
     VersionNotReadable,
 )
-from duckrun.formats.commits import CommitRecord, CommitTaken
+from duckrun.formats.commits import CommitRecord
 from duckrun.formats.ducklake.adopted import add_files, owners
+from duckrun.formats.ducklake.applied import Applied
 from duckrun.formats.ducklake.catalog import APPLIED, Catalog
 from duckrun.formats.ducklake.commits import Commits
 from duckrun.formats.ducklake.defining import Defining
 from duckrun.formats.ducklake.lake_files import Footers, LakeFiles, lake_files
 from duckrun.formats.ducklake.maintenance import Kept, maintain
-from duckrun.formats.ducklake.records import Records, query_of_view
+from duckrun.formats.ducklake.records import Records
 from duckrun.formats.ducklake.restore import restore, restore_lake
 from duckrun.formats.ducklake.state import States, TableState
 from duckrun.formats.ducklake.state_reader import DuckLakeStates
+from duckrun.formats.ducklake.views import Views
 from duckrun.formats.ducklake.work import Work
 from duckrun.formats.format import Attach
 from duckrun.sql.names import quote_identifier, quote_literal, with_values
@@ -44,9 +43,6 @@ from duckrun.values.lake_format import DUCKLAKE, LakeFormat
 from duckrun.values.rows import AppTransaction, Commit, ScanFile
 from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun.values.upkeep import UpkeepSpec
-
-ATTEMPTS = 12
-"""How often a change begins again where other programs commit meanwhile."""
 
 
 class DuckLakeFormat(Commits, Defining):
@@ -61,7 +57,9 @@ class DuckLakeFormat(Commits, Defining):
         self.read_only = read_only
         self.catalog = Catalog(storage, form or LakeFormat(DUCKLAKE), read_only=read_only)
         self.states = States(self.catalog)
-        self.records = Records(self.catalog, self.states)
+        self.applied = Applied(self.catalog, self.states)
+        self.records = Records(self.catalog, self.states, self.applied)
+        self.views = Views(self)
         self.footers = Footers()
         self.together: Work | None = None
         """The transaction over several tables that is open, if any."""
@@ -298,16 +296,16 @@ class DuckLakeFormat(Commits, Defining):
     def app_version(self, ref: TableRef, app_id: str) -> int | None:
         if self.together is not None:
             live = self._live(ref)
-            return None if live is None else self.records.applied_version(ref, live.own, app_id, self.together)
-        return self.records.applied_version(ref, self.states.find(ref), app_id)
+            return None if live is None else self.applied.newest(ref, live.own, app_id, self.together)
+        return self.applied.newest(ref, self.states.find(ref), app_id)
 
     def find_commit(self, ref: TableRef, app: AppTransaction, newest: Snapshot | None = None) -> Commit | None:
         state = self.states.find(ref) if newest is None else newest.own
-        return None if state is None else self.records.find_commit(ref, state, app, self.together)
+        return None if state is None else self.applied.find_commit(ref, state, app, self.together)
 
     def counter(self, ref: TableRef, consumer: str, newest: Snapshot | None = None) -> Counter:
         state = self.states.find(ref) if newest is None else newest.own
-        return Counter() if state is None else self.records.counter(ref, state, consumer, self.together)
+        return Counter() if state is None else self.applied.counter(ref, state, consumer, self.together)
 
     def log_retention(self, snapshot: Snapshot) -> float:
         return float("inf")  # snapshots expire when somebody asks for it
@@ -351,26 +349,7 @@ class DuckLakeFormat(Commits, Defining):
                 work.renamed(ref, new, state)
 
         with self.locked(ref):
-            self._alone(f"rename of table {ref}", change, state.epoch)
-
-    def _alone(self, what: str, change: Callable[[Work], None], epoch: int | str = 0) -> None:
-        """Make a change, under the lock, as a commit of its own, or as a part of the open transaction over several tables; again where another
-        program commits meanwhile. Raises CommitConflict.
-        """
-        for attempt in range(ATTEMPTS):
-            try:
-                with self._transaction(self.catalog.cursor(create=True), epoch) as work:
-                    change(work)
-                    if work is not self.together:
-                        work.commit()
-                break
-            except CommitTaken as error:
-                if attempt + 1 == ATTEMPTS:
-                    raise CommitConflict(
-                        f"{what}: other programs committed to lake {self.storage.root} {ATTEMPTS} times meanwhile ({error}). Nothing was written; run it again."
-                    ) from error
-            time.sleep(random.uniform(0, min(0.05 * 2**attempt, 2.0)))
-        self.states.forget()
+            self.alone(f"rename of table {ref}", change, state.epoch)
 
     def drop(self, ref: TableRef) -> None:
         if not self.exists(ref):
@@ -384,65 +363,7 @@ class DuckLakeFormat(Commits, Defining):
 
         with self.locked(ref):
             if self.exists(ref):  # else another drop came first
-                self._alone(f"drop of table {ref}", change)
-
-    def put_view(self, ref: TableRef, sql: str, comment: str | None) -> None:
-        """Make a view of the catalog; a table of its name goes. Raises InvalidConfig where DuckDB does not take it."""
-        view = f"{{lake}}.{quote_identifier(ref.schema, ref.name)}"
-        self.run_alone(
-            f"CREATE SCHEMA IF NOT EXISTS {{lake}}.{quote_identifier(ref.schema)}",
-            *([f"DROP TABLE {view}"] if self.exists(ref) else []),
-            f"CREATE OR REPLACE VIEW {view} AS {sql}",
-            *([f"COMMENT ON VIEW {view} IS {quote_literal(comment)}"] if comment is not None else []),
-        )
-
-    def view(self, schema: str, name: str) -> tuple[str, str | None] | None:
-        """The SQL of a view, and its comment, as an open transaction over several sees it; None where there is none of that name."""
-        if self.together is None:
-            return self.records.view(schema, name)
-        found = self.together.cursor.execute(
-            with_values(
-                "SELECT sql, comment FROM duckdb_views() WHERE database_name = ? AND schema_name = ? AND view_name = ?",
-                [self.together.alias, schema, name],
-            )
-        ).fetchone()
-        if found is None:
-            return None
-        return query_of_view(found[0]), found[1]
-
-    def is_view(self, ref: TableRef, sql: str, comment: str | None) -> bool:
-        """True if a view of the catalog has this SQL, however it is spelled, and this comment."""
-        found = self.view(ref.schema, ref.name)
-        return found is not None and found[1] == comment and self.records.is_same(found[0], sql)
-
-    def rename_view(self, ref: TableRef, new: TableRef, sql: str, comment: str | None) -> None:
-        """Give a view another name in its schema."""
-        old, view = (f"{{lake}}.{quote_identifier(each.schema, each.name)}" for each in (ref, new))
-        said = [f"COMMENT ON VIEW {view} IS {quote_literal(comment)}"] if comment is not None else []
-        self.run_alone(f"DROP VIEW {old}", f"CREATE VIEW {view} AS {sql}", *said)
-
-    def drop_view(self, ref: TableRef) -> None:
-        self.run_alone(f"DROP VIEW IF EXISTS {{lake}}.{quote_identifier(ref.schema, ref.name)}")
-
-    def run_alone(self, *statements: str) -> None:
-        """Run statements over ``{lake}`` as one transaction; names without a catalog are this lake's."""
-
-        def change(work: Work) -> None:
-            alias = quote_identifier(work.alias)
-            before = work.cursor.execute("SELECT current_setting('search_path')").fetchall()[0][0]
-            for statement in statements:
-                try:
-                    work.cursor.execute(f"USE {alias}")
-                    work.execute(statement.replace("{lake}", alias))
-                except duckdb.Error as error:
-                    raise InvalidConfig(
-                        f"Lake {self.storage.root}: {self.catalog.redacted(error).splitlines()[0]}"
-                    ) from error
-                finally:
-                    with suppress(duckdb.Error):  # of a transaction that the error has ended
-                        work.cursor.execute(f"SET search_path = {quote_literal(before)}" if before else "USE memory")
-
-        self._alone(statements[-1].partition(" {lake}")[0], change)
+                self.alone(f"drop of table {ref}", change)
 
     # -- files of others
 

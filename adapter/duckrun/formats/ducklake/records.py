@@ -1,4 +1,4 @@
-"""What the catalog says of the past: commits of a table, their files, and which application transactions were made."""
+"""What the catalog says of the past: snapshots, commits of a table, and their files."""
 
 from __future__ import annotations
 
@@ -6,40 +6,30 @@ import hashlib
 import json
 from collections.abc import Iterator
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import sqlglot
-from sqlglot.tokens import TokenType
-
-from duckrun.errors import StorageError, VersionNotReadable
+from duckrun.errors import VersionNotReadable
 from duckrun.formats.commits import CommitRecord, FileChange
-from duckrun.formats.ducklake.catalog import APPLIED, Catalog
+from duckrun.formats.ducklake.applied import Applied
+from duckrun.formats.ducklake.catalog import Catalog
 from duckrun.formats.ducklake.folders import table_folder
 from duckrun.formats.ducklake.state import DEFINITION, LAYOUT, ROWS, States, TableState, changes_in, touches
-from duckrun.sql.names import quote_identifier, quote_literal, with_values
+from duckrun.sql.names import quote_literal, with_values
 from duckrun.values.changes import CommitChange
-from duckrun.values.cursors import Counter
-from duckrun.values.rows import AppTransaction, Commit, ScanFile, counted_rows
+from duckrun.values.rows import ScanFile, counted_rows
 from duckrun.values.snapshot import Snapshot, TableRef
 
-if TYPE_CHECKING:
-    from duckrun.formats.ducklake.work import Work
-
-_FIGURES = ("rows_inserted", "rows_updated", "rows_deleted")
 ALL = "*"
 """In the note of a snapshot, the table where it is about each that was changed."""
 UPKEEP = ("flush", "optimize", "rewrite")
 """The modes of commits, by their notes, that change no row."""
-RESTORED = "__duckrun_restore"
-"""The application id of a row that says: this commit brought back the state of the snapshot that is its version."""
 
 
 class Records:
     """The past of one lake's tables."""
 
-    def __init__(self, catalog: Catalog, states: States) -> None:
-        self.catalog, self.states = catalog, states
-        self._has_applied = False
+    def __init__(self, catalog: Catalog, states: States, applied: Applied) -> None:
+        self.catalog, self.states, self.applied = catalog, states, applied
 
     # -- snapshots
 
@@ -121,7 +111,7 @@ class Records:
         rows_change = _changes_rows(entry[2], state, note)
         in_catalog = touches(entry[2], state.id, ("inlined_insert", "inlined_delete"))
         added, removed = self._files_of(state, version, rows_change, in_catalog)
-        transactions = self._transactions(ref, version)
+        transactions = self.applied.transactions(ref, version)
         kinds = {kind for kind, what in changes_in(entry[2]) if what == str(state.id)}
         return CommitRecord(
             version=version,
@@ -228,50 +218,6 @@ class Records:
         )
         return (int(found[0][0]), int(found[0][1])) if found else (0, 0)
 
-    def view(self, schema: str, name: str) -> tuple[str, str | None] | None:
-        """The SQL of a view of the catalog, and its comment; None where there is none of that name."""
-        meta = self.catalog.meta
-        found = self.catalog.ask(
-            f"SELECT v.sql, t.value FROM {meta('ducklake_view')} AS v JOIN {meta('ducklake_schema')} AS s USING (schema_id) LEFT JOIN "
-            f"(SELECT * FROM {meta('ducklake_tag')} WHERE end_snapshot IS NULL AND key = 'comment') AS t ON t.object_id = v.view_id "
-            "WHERE s.schema_name = ? AND v.view_name = ? AND v.end_snapshot IS NULL AND s.end_snapshot IS NULL",
-            [schema, name],
-        )
-        if not found:
-            return None
-        sql, comment = found[0]
-        return sql.replace("{DUCKLAKE_CATALOG}.", ""), comment
-
-    def is_same(self, sql: str, other: str) -> bool:
-        """True for two queries that differ in spelling alone."""
-        try:
-            plain = self.catalog.ask(
-                "SELECT json_deserialize_sql(json_serialize_sql(?)), json_deserialize_sql(json_serialize_sql(?))",
-                [sql, other],
-            )
-        except StorageError:  # what DuckDB cannot write down so is another one
-            return False
-        return bool(plain) and plain[0][0] == plain[0][1]
-
-    def views_at(self, snapshot: int | None) -> dict[tuple[str, str], tuple[str, str | None]]:
-        """The views at a snapshot, or now: (schema, name) -> the SQL and the comment."""
-        meta = self.catalog.meta
-
-        def there(entry: str) -> str:
-            ended = f"{entry}.end_snapshot IS NULL"
-            if snapshot is None:
-                return ended
-            return f"{entry}.begin_snapshot <= {snapshot} AND (({ended}) OR {entry}.end_snapshot > {snapshot})"
-
-        found = self.catalog.ask(
-            f"SELECT s.schema_name, v.view_name, v.sql, t.value FROM {meta('ducklake_view')} AS v JOIN {meta('ducklake_schema')} AS s USING (schema_id) "
-            f"LEFT JOIN (SELECT * FROM {meta('ducklake_tag')} AS g WHERE {there('g')} AND key = 'comment') AS t ON t.object_id = v.view_id "
-            f"WHERE {there('v')} AND {there('s')}"
-        )
-        return {(s, n): (sql.replace("{DUCKLAKE_CATALOG}.", ""), comment) for s, n, sql, comment in found}
-
-    # -- changes
-
     def commits_between(self, ref: TableRef, state: TableState, after: int, to: int) -> list[CommitChange]:
         oldest = self.oldest()
         if state.begun <= after < oldest:
@@ -309,89 +255,6 @@ class Records:
             if entry is None
             else hashlib.sha256(json.dumps([entry[0], entry[1], entry[2]], default=str).encode()).hexdigest()
         )
-
-    # -- exactly once
-
-    def _applied(self) -> str | None:
-        """The table of application transactions, in SQL; None where the lake has none yet."""
-        schema, table = APPLIED.split(".")
-        self._has_applied = self._has_applied or table in self.states.names("table", schema)
-        return quote_identifier(self.catalog.alias(), schema, table) if self._has_applied else None
-
-    def _transactions(self, ref: TableRef, version: int) -> tuple[AppTransaction, ...]:
-        applied = self._applied()
-        if applied is None:
-            return ()
-        found = self.catalog.ask(
-            f"SELECT app_id, version FROM {applied} WHERE name = ? AND snapshot = ? AND app_id <> ?",
-            [f"{ref.schema}.{ref.name}", version, RESTORED],
-        )
-        return tuple(AppTransaction(app_id, number) for app_id, number in found)
-
-    def _of_work(self, work: Work | None, sql: str, values: list[Any]) -> list[tuple[Any, ...]]:
-        """The rows of a query over ``{applied}``, with what an open transaction over several tables has put there; none where it is not there."""
-        if work is not None:
-            return work.cursor.execute(
-                sql.format(applied=quote_identifier(work.alias, *APPLIED.split("."))), values
-            ).fetchall()
-        applied = self._applied()
-        return [] if applied is None else self.catalog.ask(sql.format(applied=applied), values)
-
-    def applied_version(
-        self, ref: TableRef, state: TableState | None, app_id: str, work: Work | None = None
-    ) -> int | None:
-        if state is None:
-            return None
-        found = self._of_work(
-            work,
-            "SELECT max(version) FROM {applied} WHERE name = ? AND app_id = ? AND snapshot >= ?",
-            [f"{ref.schema}.{ref.name}", app_id, state.begun],
-        )
-        return found[0][0] if found else None
-
-    def find_commit(
-        self, ref: TableRef, state: TableState, app: AppTransaction, work: Work | None = None
-    ) -> Commit | None:
-        """The commit of an application transaction, by the lake's own table of them: also once its snapshot has expired."""
-        found = self._of_work(
-            work,
-            "SELECT version, snapshot, note FROM {applied} WHERE name = ? AND app_id = ? AND version >= ? AND snapshot >= ? ORDER BY version",
-            [f"{ref.schema}.{ref.name}", app.app_id, app.version, state.begun],
-        )
-        if not found:
-            return None
-        number, snapshot, text = found[0]
-        note = json.loads(text) if number == app.version else {}
-        said: dict[str, Any] = {name: note.get(name) for name in _FIGURES}
-        return Commit(
-            table=str(ref),
-            location=ref.location,
-            version=snapshot if number == app.version else state.version,
-            mode=note.get("mode", "unknown"),
-            engine=note.get("engine", "unknown"),
-            writer=note.get("writer", "none"),
-            reason=note.get("reason", "") if note else f"the commit of {app.app_id} is followed by later ones",
-            **said,
-        )
-
-    def counter(self, ref: TableRef, state: TableState, consumer: str, work: Work | None = None) -> Counter:
-        found = self._of_work(
-            work,
-            "SELECT app_id, version, snapshot FROM {applied} WHERE name = ? AND app_id IN (?, ?) AND snapshot >= ? ORDER BY snapshot",
-            [f"{ref.schema}.{ref.name}", consumer, RESTORED, state.begun],
-        )
-        own = [row for row in found if row[0] == consumer]
-        if not own:
-            return Counter()
-        highest, at = max(row[1] for row in own), 2**62
-        while True:
-            before = [row for row in found if row[2] <= at]
-            if not before:
-                return Counter(highest=highest)
-            app_id, number, _ = before[-1]
-            if app_id == consumer:
-                return Counter(number, highest)
-            found, at = before[:-1], number
 
 
 def note_of(extra: str | None, ref: TableRef) -> dict[str, Any]:
@@ -432,13 +295,3 @@ def _operation(changes: str | None, state: TableState, version: int, note: dict[
         bool(kinds & {"deleted_from_table", "inlined_delete"}),
     )
     return "UPDATE" if inserts and deletes else "INSERT" if inserts else "DELETE"
-
-
-def query_of_view(statement: str) -> str:
-    """The query in the CREATE VIEW that DuckDB shows of a view."""
-    depth = 0
-    for token in sqlglot.tokenize(statement, read="duckdb"):
-        depth += (token.token_type == TokenType.L_PAREN) - (token.token_type == TokenType.R_PAREN)
-        if not depth and token.token_type == TokenType.ALIAS:
-            return statement[token.end + 1 :].strip().rstrip(";")
-    return statement

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from duckrun.errors import VersionNotReadable
 from duckrun.formats.commits import NewCommit
 from duckrun.formats.ducklake.definition import DuckLakeDefinition, widens
-from duckrun.formats.ducklake.records import RESTORED
+from duckrun.formats.ducklake.applied import RESTORED
 from duckrun.formats.ducklake.work import Work
 from duckrun.sql.names import quote_identifier
 from duckrun.values.lake_format import DUCKLAKE
@@ -97,9 +97,9 @@ def restore_lake(form: DuckLakeFormat, version: int, note: Mapping[str, Any]) ->
     _check(form, version)
     states, work, done = form.states, form.together, []
     then, now = states.at(version), states.at(work.base)
-    views, views_now = form.records.views_at(version), form.records.views_at(work.base)
+    views, views_now = form.views.at(version), form.views.at(work.base)
     for schema, name in sorted(views_now.keys() - views.keys()):
-        form.drop_view(_ref(schema, name))
+        form.views.drop(_ref(schema, name))
         done.append(f"view {schema}.{name} is gone")
     before = {number: (schema, name) for number, schema, name in now}
     after = {number: (schema, name) for number, schema, name in then}
@@ -124,7 +124,7 @@ def restore_lake(form: DuckLakeFormat, version: int, note: Mapping[str, Any]) ->
             done.append(f"table {schema}.{name} is what it was")
     for (schema, name), (sql, comment) in views.items():
         if views_now.get((schema, name)) != (sql, comment):
-            form.put_view(_ref(schema, name), sql, comment)
+            form.views.put(_ref(schema, name), sql, comment)
             done.append(f"view {schema}.{name} is what it was")
     for schema in {*states.schemas_at(work.base)} - {*states.schemas_at(version)}:
         form.run_alone(f"DROP SCHEMA IF EXISTS {{lake}}.{quote_identifier(schema)}")
