@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from duckrun.errors import SchemaMismatch
+from duckrun.values.tables import sort_order
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,6 +45,51 @@ class TableDefinition(Protocol):
 
     def column(self, name: str) -> dict[str, Any]:
         """A column by its name in any case. Raises SchemaMismatch."""
+
+
+@dataclass(frozen=True)
+class OfColumns:
+    """What every definition answers from its columns and its properties alone."""
+
+    fields: tuple[dict[str, Any], ...]
+
+    if TYPE_CHECKING:
+
+        @property
+        def properties(self) -> Mapping[str, str]: ...
+
+    @property
+    def names(self) -> list[str]:
+        return [f["name"] for f in self.fields]
+
+    @property
+    def schema_json(self) -> str:
+        return json.dumps({"type": "struct", "fields": list(self.fields)}, ensure_ascii=False)
+
+    @property
+    def sort_by(self) -> tuple[str, ...]:
+        return sort_order(self.properties)
+
+    def column(self, name: str) -> dict[str, Any]:
+        """A column by its name in any case. Raises SchemaMismatch."""
+        for found in self.fields:
+            if found["name"].lower() == name.lower():
+                return found
+        raise SchemaMismatch(f"there is no column {name!r}; the columns are {', '.join(self.names)}")
+
+    def with_column(self, name: str, /, **changes: Any) -> Self:
+        old = self.column(name)
+        return replace(self, fields=tuple({**f, **changes} if f is old else f for f in self.fields))
+
+
+def refuse_known(name: str, names: Iterable[str]) -> None:
+    if not name:
+        raise SchemaMismatch("a column has no name")
+    for known in names:
+        if known.lower() == name.lower():
+            raise SchemaMismatch(
+                f"there is a column {known!r} already" + ("" if known == name else f", so not {name!r}")
+            )
 
 
 @dataclass(frozen=True)

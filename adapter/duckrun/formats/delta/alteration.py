@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
-from duckrun.formats.definitions import Alteration
+from duckrun.formats.definitions import Alteration, refuse_known
 from duckrun.formats.delta import types
 from duckrun.formats.delta.definition import (
     CHECK,
@@ -18,7 +18,6 @@ from duckrun.formats.delta.definition import (
     DeltaDefinition,
     field_of,
     property_value,
-    refuse_known,
     with_check,
 )
 from duckrun.formats.delta.protocol import asked_of

@@ -17,6 +17,7 @@ import pyarrow as pa
 from deltalake import Schema
 
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
+from duckrun.formats.definitions import OfColumns, refuse_known
 from duckrun.formats.delta import statistics, types
 from duckrun.formats.format import SpecT
 from duckrun.sql.names import columns_of, transpile
@@ -57,7 +58,7 @@ PLAIN = {
 
 
 @dataclass(frozen=True)
-class DeltaDefinition:
+class DeltaDefinition(OfColumns):
     """The ``metaData`` action of a table, as a value. ``fields`` are columns as the log's schema has them."""
 
     fields: tuple[dict[str, Any], ...]
@@ -73,14 +74,6 @@ class DeltaDefinition:
     """The least version of the protocol for readers and for writers."""
 
     @property
-    def names(self) -> list[str]:
-        return [f["name"] for f in self.fields]
-
-    @property
-    def schema_json(self) -> str:
-        return json.dumps({"type": "struct", "fields": list(self.fields)}, ensure_ascii=False)
-
-    @property
     def schema(self) -> pa.Schema:
         """The Arrow form of the columns."""
         return pa.schema(Schema.from_json(self.schema_json).to_arrow())
@@ -88,10 +81,6 @@ class DeltaDefinition:
     @property
     def sql_types(self) -> None:
         """The schema says them."""
-
-    @property
-    def sort_by(self) -> tuple[str, ...]:
-        return sort_order(self.properties)
 
     @property
     def checks(self) -> dict[str, str]:
@@ -135,17 +124,6 @@ class DeltaDefinition:
         )
 
     # -- columns
-
-    def column(self, name: str) -> dict[str, Any]:
-        """A column by its name in any case. Raises SchemaMismatch."""
-        for found in self.fields:
-            if found["name"].lower() == name.lower():
-                return found
-        raise SchemaMismatch(f"there is no column {name!r}; the columns are {', '.join(self.names)}")
-
-    def with_column(self, name: str, /, **changes: Any) -> Self:
-        old = self.column(name)
-        return replace(self, fields=tuple({**f, **changes} if f is old else f for f in self.fields))
 
     def users_of(self, name: str) -> list[str]:
         """What would not be there without a column: partitions, the sort order, constraints."""
@@ -278,16 +256,6 @@ def _as_before(made: DeltaDefinition, before: DeltaDefinition, less: TableConstr
 def field_of(column: ColumnSpec, dialect: str) -> dict[str, Any]:
     kind = types.delta_type(column.type, dialect, column.name)
     return types.field(column.name, kind, column.nullable, column.comment)
-
-
-def refuse_known(name: str, names: Iterable[str]) -> None:
-    if not name:
-        raise SchemaMismatch("a column has no name")
-    for known in names:
-        if known.lower() == name.lower():
-            raise SchemaMismatch(
-                f"there is a column {known!r} already" + ("" if known == name else f", so not {name!r}")
-            )
 
 
 def property_value(name: str, value: Any) -> str:

@@ -17,9 +17,10 @@ from duckrun.errors import (
     InvalidConfig,
 )
 from duckrun.formats.commits import Behind, CommitTaken, NewCommit
-from duckrun.formats.ducklake import definition as definitions
+from duckrun.formats.ducklake.alteration import altered
 from duckrun.formats.ducklake.catalog import APPLIED, Catalog
-from duckrun.formats.ducklake.definition import DuckLakeDefinition
+from duckrun.formats.ducklake.ddl import changed_sql, created_sql, one_part, requires_added
+from duckrun.formats.ducklake.definition import DuckLakeDefinition, options_of
 from duckrun.formats.ducklake.state import States
 from duckrun.formats.ducklake.work import Work, taken
 from duckrun.sql.names import quote_identifier, quote_literal, with_values
@@ -165,7 +166,7 @@ class Commits:
         empty = isinstance(new.spec, WriteSpec | CreateSpec) and new.spec.mode in ("overwrite", "create")
         empty = empty if emptied is None else emptied
         # DuckLake sets NOT NULL on no column that was added, so that a table which asks it of one is made anew.
-        requires = before is not None and empty and emptied is None and definitions.requires_added(before, made)
+        requires = before is not None and empty and emptied is None and requires_added(before, made)
         # Rows that are inserted behind RESET PARTITIONED BY, in its transaction, end DuckDB with an error of its own (1.5.5).
         parted = before is not None and bool(before.partition_by) and not made.partition_by
         anew = new.anew or requires or (parted and empty and emptied is None)
@@ -174,15 +175,15 @@ class Commits:
                 statements += [f"CREATE SCHEMA IF NOT EXISTS {quote_identifier(work.alias, ref.schema)}"]
                 statements += [f"DROP VIEW IF EXISTS {table}"]
             statements += [f"DROP TABLE {table}"] if before is not None else []
-            statements += list(definitions.created_sql(table, made))
+            statements += list(created_sql(table, made))
             old: Mapping[str, str] = {}
         else:
             renames: Sequence[tuple[str, str]] = ()
             if isinstance(new.spec, AlterSpec):
-                renames = definitions.altered(before, new.spec).renames
-            statements += list(definitions.changed_sql(table, before, made, renames, empty=empty))
+                renames = altered(before, new.spec).renames
+            statements += list(changed_sql(table, before, made, renames, empty=empty))
             if parted and emptied is not None:  # of a restore: its rows lie in one part, until the commit is made
-                statements += [f"ALTER TABLE {table} SET PARTITIONED BY ({definitions.one_part(ref, made).sql})"]
+                statements += [f"ALTER TABLE {table} SET PARTITIONED BY ({one_part(ref, made).sql})"]
                 work.later.append(f"ALTER TABLE {table} RESET PARTITIONED BY")
             old = before.properties
         for statement in statements:
@@ -200,7 +201,7 @@ class Commits:
                     f"table {ref} cannot be so: {self.catalog.redacted(error).splitlines()[0]} Nothing was written."
                 ) from error
             work.changed = True
-        for option, value in definitions.options_of(old, made.properties).items():
+        for option, value in options_of(old, made.properties).items():
             work.options.append((ref, option, value))
         work.now_defined(ref)
 

@@ -19,7 +19,10 @@ from duckrun.errors import (
 )
 from duckrun.formats.definitions import Alteration
 from duckrun.formats.ducklake import definition as definitions
-from duckrun.formats.ducklake.definition import DuckLakeAlteration, DuckLakeDefinition
+from duckrun.formats.ducklake.alteration import DuckLakeAlteration, altered, evolved
+from duckrun.formats.ducklake.definition import DuckLakeDefinition
+from duckrun.formats.ducklake.partitions import partitions
+from duckrun.formats.ducklake.types import type_in
 from duckrun.formats.format import SpecT
 from duckrun.sql.typed import sql_type
 from duckrun.values.layout import COMPRESSION, TARGET_FILE_SIZE, Layout
@@ -68,7 +71,7 @@ class Defining:
         if spec.partition_by is None:
             keys = () if before is None else tuple(key for key in before.partition_by if key.column in names)
         else:
-            keys = definitions.partitions(spec.partition_by, names)
+            keys = partitions(spec.partition_by, names)
         properties = dict(before.properties) if before is not None else {}
         properties |= definitions.kept(spec.table_properties)
         if spec.sort_by:
@@ -120,10 +123,10 @@ class Defining:
         return self._with_layout(spec, tuple(made), description, before)
 
     def altered(self, snapshot: Snapshot, spec: AlterSpec) -> DuckLakeAlteration:
-        return definitions.altered(snapshot.own.definition, spec)
+        return altered(snapshot.own.definition, spec)
 
     def evolved(self, snapshot: Snapshot, fields: Sequence[Mapping[str, Any]], mode: SchemaMode) -> Alteration:
-        return definitions.evolved(snapshot.own.definition, fields, mode)
+        return evolved(snapshot.own.definition, fields, mode)
 
     def described(
         self, snapshot: Snapshot, description: str | None, column_comments: Mapping[str, str]
@@ -183,7 +186,7 @@ class Defining:
         return {f["name"] for f in snapshot.own.definition.fields if f.get("default") is not None}
 
     def spark_type(self, text: str, dialect: str, column: str) -> str:
-        return exp.DataType.build(definitions.type_in(text, dialect, column), dialect="duckdb").sql(dialect="spark")
+        return exp.DataType.build(type_in(text, dialect, column), dialect="duckdb").sql(dialect="spark")
 
     def spelled(self, kind: Any) -> str:
         return exp.DataType.build(str(kind), dialect="duckdb").sql(dialect="spark")

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from duckrun.errors import VersionNotReadable
 from duckrun.formats.commits import NewCommit
-from duckrun.formats.ducklake.definition import DuckLakeDefinition, widens
 from duckrun.formats.ducklake.applied import RESTORED
+from duckrun.formats.ducklake.definition import DuckLakeDefinition
+from duckrun.formats.ducklake.types import widens
 from duckrun.formats.ducklake.work import Work
 from duckrun.sql.names import quote_identifier
 from duckrun.values.lake_format import DUCKLAKE

@@ -10,7 +10,8 @@ from typing import Any
 
 from duckrun.errors import TableNotFound, VersionNotReadable
 from duckrun.formats.ducklake.catalog import Catalog
-from duckrun.formats.ducklake.definition import DuckLakeDefinition, Partition, properties_of
+from duckrun.formats.ducklake.definition import DuckLakeDefinition, properties_of
+from duckrun.formats.ducklake.partitions import Partition
 from duckrun.sql.names import quote_identifier
 from duckrun.values.snapshot import TableRef
 from duckrun.values.tables import SORT_BY

@@ -20,7 +20,8 @@ from duckrun.engines.spark.types import (
     taking_types,
 )
 from duckrun.errors import InvalidConfig, SchemaMismatch
-from duckrun.formats.ducklake.definition import DuckLakeDefinition, Partition
+from duckrun.formats.ducklake.definition import DuckLakeDefinition
+from duckrun.formats.ducklake.partitions import Partition
 from duckrun.sql.typed import sql_type
 from duckrun.values.columns import refuse_twins
 from duckrun.values.rows import SchemaMode, WriteSpec
