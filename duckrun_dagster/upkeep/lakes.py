@@ -89,7 +89,7 @@ def lake_maintenance(
     def maintain(context: AssetExecutionContext, config: MaintenanceConfig) -> MaterializeResult:
         resource: DuckrunResource = getattr(context.resources, resource_key)
         session = resource.session("duckdb")  # the step's own, which it closes
-        if not session.lake.format.transacts:
+        if session.lake.format.whole is None:
             raise UnsupportedFeature(
                 f"{name}: lake {session.lake.root} is of format {session.lake.format.name}; maintenance() keeps its tables in order, and "
                 "lake_maintenance() is of a DuckLake."
@@ -108,7 +108,7 @@ def lake_maintenance(
 
 def _metadata(session: Any, results: Sequence[MaintenanceResult], *, dry_run: bool) -> dict[str, Any]:
     """Files and bytes of the lake before and after, and what each step did."""
-    files, size = session.lake.format.figures(None)
+    files, size = session.lake.format.whole.figures(None)
     values: dict[str, Any] = {
         "snapshot": session.snapshots(1)[0]["snapshot_id"],
         "dry_run": dry_run,

@@ -1,6 +1,7 @@
 """What a table format does for everything above it: it finds tables, says what they are and were, and commits.
 
-``formats/factory.py`` makes one by its name. What it takes and gives lies beside it: ``commits.py``, ``definitions.py``, ``states.py``.
+``formats/factory.py`` makes one by its name. What it takes and gives lies beside it: ``commits.py``, ``definitions.py``, ``states.py``,
+``lakes.py``.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from duckrun.formats.commits import CommitRecord, NewCommit
 from duckrun.formats.definitions import Alteration, TableDefinition
+from duckrun.formats.lakes import TableLogs, WholeLake
 from duckrun.formats.states import StateReader
 from duckrun.values.changes import CommitChange
 from duckrun.values.cursors import Counter
@@ -25,7 +27,6 @@ from duckrun.values.rows import (
 )
 from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun.values.tables import AlterSpec, ConvertSpec, CreateSpec, VacuumSpec
-from duckrun.values.upkeep import UpkeepSpec
 
 if TYPE_CHECKING:
     import duckdb
@@ -61,6 +62,14 @@ class Format(Protocol):
     """Where in a table's folder the files of its change feed lie."""
     transacts: bool
     """Whether rows are written by statements within a transaction of the format's own, and not as files that a commit shows."""
+
+    @property
+    def whole(self) -> WholeLake | None:
+        """The lake as a whole; None where each table has a log of its own."""
+
+    @property
+    def logs(self) -> TableLogs | None:
+        """The tables' logs, to set aside; None where they share a catalog."""
 
     @property
     def state_reader(self) -> StateReader | None:
@@ -125,53 +134,6 @@ class Format(Protocol):
         """Between which values those of a column lie in each data file, NULLs aside: ``name`` (as ``Files.named()`` takes it), ``low`` and
         ``high`` in the column's type, NULL where that is not known. None for a column of which it is known of no file. No data file is opened.
         """
-
-    # -- several tables at once, for a format that ``transacts``
-
-    def together_on(
-        self, cursor: duckdb.DuckDBPyConnection, database: str | None = None
-    ) -> AbstractContextManager[Any]:
-        """One transaction over several tables, on a cursor on which all that the lake is asked meanwhile runs; the lake is that ``database``
-        of DuckDB's meanwhile, where one is given.
-        """
-
-    def snapshots(self, limit: int | None = None) -> list[dict[str, Any]]:
-        """The snapshots of the lake, newest first."""
-
-    def maintain(self, spec: UpkeepSpec, ref: TableRef | None, needed_from: int | None) -> Any:
-        """Keep the lake, or a table of it, in order; snapshots from ``needed_from`` on stay."""
-
-    def restore_lake(self, version: int, note: Mapping[str, Any]) -> list[str]:
-        """Within a transaction over several tables, make the lake what it was at a snapshot; what was done, a line for each table and view."""
-
-    def set_inline_rows(self, rows: int, ref: TableRef | None) -> None:
-        """Up to how many rows of an insert lie in the catalog, for a table or the lake."""
-
-    def figures(self, ref: TableRef | None) -> tuple[int, int]:
-        """How many data files a table, or (None) the lake, has now, and their bytes."""
-
-    # -- moving to another format
-
-    def add_files(self, ref: TableRef, paths: Sequence[str], *, hive: bool) -> None:
-        """Within a transaction over several tables, make files rows of a table where they lie; ``hive``: their folders say the partitions."""
-
-    def owners_of(self, paths: Sequence[str]) -> dict[str, str]:
-        """Those of some files that are the lake's, in any snapshot: path -> schema.name."""
-
-    def owners_below(self, folder: str) -> dict[str, str]:
-        """The lake's files below a folder: path -> schema.name."""
-
-    def set_log_aside(self, ref: TableRef, whose: str) -> None:
-        """Hide a table, which is locked, from all readers, while its files become another lake's."""
-
-    def log_aside(self, ref: TableRef) -> str | None:
-        """Whose the files of a table with a log aside become; None where it is not."""
-
-    def bring_log_back(self, ref: TableRef, *, away: bool) -> None:
-        """Make a log that is aside the table's again, or put it ``away`` for good."""
-
-    def logs_aside(self, root: str) -> list[TableRef]:
-        """The tables below a root whose log is aside: an adoption was ended in between."""
 
     # -- history
 

@@ -16,6 +16,7 @@ from urllib.parse import unquote
 import duckdb
 
 from duckrun.errors import InvalidConfig, SchemaMismatch, StorageError, UnsupportedFeature
+from duckrun.formats.lakes import TableLogs
 from duckrun.lake.catalogued import CatalogLake
 from duckrun.lake.lake import Lake
 from duckrun.moving.delta import TableToMove
@@ -61,17 +62,16 @@ def _is_hive(path: str, snapshot: Snapshot, values: Mapping[str, str | None]) ->
     return said == {name: _NULL if value is None else value for name, value in values.items()}
 
 
-def refuse_files(session: Session, ref: TableRef, paths: Sequence[str]) -> None:
+def refuse_files(session: Session, target: CatalogLake, ref: TableRef, paths: Sequence[str]) -> None:
     """Raise InvalidConfig for files that a table of the lake has already, or that are given twice; SchemaMismatch for ones whose times are
     INT96, or that have a NULL where the table may have none.
     """
     if not paths:
         return
-    lake = session.lakes.of(ref)
     twice = sorted({path for path in paths if paths.count(path) > 1}) if len(set(paths)) < len(paths) else []
     if twice:
         raise InvalidConfig(f"Table {ref}: the file {twice[0]} is given twice. Nothing was adopted.")
-    owners = lake.format.owners_of(paths)
+    owners = target.format.whole.owners_of(paths)
     for path, owner in owners.items():
         whose = "this table" if owner == f"{ref.schema}.{ref.name}" else f"table {owner}"
         raise InvalidConfig(f"Table {ref}: the file {path} is {whose}'s already. Nothing was adopted.")
@@ -114,16 +114,23 @@ def delta_table_around(path: str) -> Path | None:
     return next((folder for folder in Path(path).parents if (folder / "_delta_log").is_dir()), None)
 
 
+def logs_of(source: Lake) -> TableLogs:
+    """The logs of a Delta lake's tables."""
+    assert source.format.logs is not None, "a lake of format delta"
+    return source.format.logs
+
+
 @contextmanager
 def set_aside(source: Lake, target: CatalogLake, refs: Sequence[TableRef]) -> Iterator[None]:
     """Meanwhile no Delta reader sees these tables; afterwards neither, but where the block did not make them the target's."""
     whose = json.dumps({"lake": target.root, "catalog": str(target.format.catalog.address)})
+    logs = logs_of(source)
     with ExitStack() as locks:
         for ref in sorted(refs, key=lambda ref: ref.location):
             locks.enter_context(source.format.locked(ref))
         try:
             for ref in refs:
-                source.format.set_log_aside(ref, whose)
+                logs.set_aside(ref, whose)
             yield
         finally:
             for ref in refs:
@@ -134,7 +141,8 @@ def settle(source: Lake, target: CatalogLake, ref: TableRef) -> None:
     """Bring back the log of a table that was set aside, or put it away for good where the target has its files. Raises StorageError where another lake
     has set it aside.
     """
-    said = source.format.log_aside(ref)
+    logs = logs_of(source)
+    said = logs.whose(ref)
     if said is None:
         return
     whose = json.loads(said)
@@ -143,4 +151,4 @@ def settle(source: Lake, target: CatalogLake, ref: TableRef) -> None:
             f"The log of {ref.location} was set aside by an adoption into lake {whose['lake']} ({whose['catalog']}), which was ended in between: "
             "adopt it there once more."
         )
-    source.format.bring_log_back(ref, away=bool(target.format.owners_below(ref.location)))
+    logs.bring_back(ref, away=bool(target.format.whole.owners_below(ref.location)))

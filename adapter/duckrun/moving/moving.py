@@ -76,7 +76,7 @@ class Moving(Writing):
 
         with connect(root, storage_options=options, read_only=not adopt) as source:
             if adopt:
-                for ref in source.lake.format.logs_aside(source.lake.root):
+                for ref in adopting.logs_of(source.lake).all_aside():
                     adopting.settle(source.lake, self._catalogued(), ref)
             known = [name for name in source.tables() if names is not None or not _is_view(source, name)]
             if names is None and not known:
@@ -109,7 +109,7 @@ class Moving(Writing):
         paths = {each.name: adopting.refuse_table(each, self._catalogued(), source.lake) for each in moving}
         refs = {each.name: self.lake.parse(each.name) for each in moving}
         for each in moving:
-            adopting.refuse_files(self._session(), refs[each.name], paths[each.name])
+            adopting.refuse_files(self._session(), self._catalogued(), refs[each.name], paths[each.name])
         counts = {
             each.name: source.table(each.snapshot.ref).toDF(version=each.snapshot.version).count() for each in moving
         }
@@ -119,7 +119,9 @@ class Moving(Writing):
                 ref = refs[each.name]
                 self.execute(ref, each.create_spec())
                 if paths[each.name]:
-                    self.lake.format.add_files(ref, paths[each.name], hive=bool(each.snapshot.partition_columns))
+                    self._catalogued().format.whole.add_files(
+                        ref, paths[each.name], hive=bool(each.snapshot.partition_columns)
+                    )
                 found = (
                     self.embedded.cursor()
                     .execute(f"SELECT count(*) FROM {self.lake.format.snapshot(ref).scan_sql()}")
@@ -189,11 +191,11 @@ class Moving(Writing):
             raise UnsupportedFeature(
                 f"Table {ref}: its lake is encrypted, and these files are not. Nothing was adopted."
             )
-        adopting.refuse_files(self._session(), ref, paths)
+        adopting.refuse_files(self._session(), lake, ref, paths)
         adopting.refuse_nulls(self._session(), ref, paths, [f.name for f in snapshot.schema if not f.nullable])
         before = self._session().table(ref).toDF().count()
         with self.transaction(lake.name):
-            lake.format.add_files(ref, paths, hive=bool(snapshot.partition_columns))
+            lake.format.whole.add_files(ref, paths, hive=bool(snapshot.partition_columns))
         return Moved(f"{ref.schema}.{ref.name}", self._session().table(ref).toDF().count() - before, adopted=True)
 
     def export_to(

@@ -17,18 +17,18 @@ log = logging.getLogger(__name__)
 
 def maintain(lake: Lake, spec: UpkeepSpec, ref: TableRef | None = None) -> MaintenanceResult:
     """Carry out one spec on a lake, or on a table of it. Raises UnsupportedFeature for a lake of format delta, ReadOnlyLake, InvalidConfig."""
-    form = lake.format
-    if not form.transacts:
+    whole = lake.format.whole
+    if whole is None:
         raise UnsupportedFeature(
-            f"{spec.mode} is of lakes of format ducklake, and lake {lake.root} is of format {form.name}: there OPTIMIZE and VACUUM keep each table "
+            f"{spec.mode} is of lakes of format ducklake, and lake {lake.root} is of format {lake.format.name}: there OPTIMIZE and VACUUM keep each table "
             "in order (docs/maintenance.md)."
         )
     lake.ensure_writable(ref or lake.schema_ref(lake.default_schema))
     started = time.perf_counter()
     readers = _readers(lake) if isinstance(spec, ExpireSpec | LakeCheckpointSpec) else []
-    before = form.figures(ref)
-    kept = form.maintain(spec, ref, min((each.version for _, each in readers), default=None))
-    files, size = form.figures(ref)
+    before = whole.figures(ref)
+    kept = whole.maintain(spec, ref, min((each.version for _, each in readers), default=None))
+    files, size = whole.figures(ref)
     gone = max(kept.expired, default=-1)
     would = "would be" if getattr(spec, "dry_run", False) else "are"
     warnings = [

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from duckrun.errors import UnsupportedFeature
+from duckrun.formats.lakes import WholeLake
 from duckrun.lake.lake import Lake
 
 
-def refuse_without(lake: Lake, engine: str) -> None:
-    """Raise UnsupportedFeature for a lake, or an engine, that has no transactions over several tables."""
-    if not lake.format.transacts:
+def whole_on(lake: Lake, engine: str) -> WholeLake:
+    """The lake as a whole, for a transaction over several tables on an engine. Raises UnsupportedFeature where one of them has none."""
+    whole = lake.format.whole
+    if whole is None:
         raise UnsupportedFeature(
             f"Lake {lake.root} is of format {lake.format.name}: each table has a log of its own, so that no commit spans several. A lake of format "
             "ducklake has such transactions."
@@ -17,3 +19,4 @@ def refuse_without(lake: Lake, engine: str) -> None:
         raise UnsupportedFeature(
             f"Lake {lake.root}: a transaction over several tables runs on engine duckdb, and this session's is {engine}."
         )
+    return whole

@@ -10,7 +10,7 @@ from typing import Any, Self
 from duckrun.errors import CommitConflict, DuckrunError, InvalidConfig
 from duckrun.formats.commits import CommitTaken
 from duckrun.lake.lake import Lake
-from duckrun.run.transactions import refuse_without
+from duckrun.run.transactions import whole_on
 from duckrun.sessions.opened import Opened
 
 _BACK = "The transaction that it was in is rolled back: nothing of that was written."
@@ -21,7 +21,7 @@ class OpenTransaction:
 
     def __init__(self, session: Opened, lake: Lake) -> None:
         """Begin. Raises UnsupportedFeature for a lake of format delta, and for an engine that has no such transactions."""
-        refuse_without(lake, session.engine_name)
+        whole = whole_on(lake, session.engine_name)
         lake.ensure_writable(lake.schema_ref(lake.default_schema))
         self.lake = lake
         self._session = session
@@ -36,7 +36,7 @@ class OpenTransaction:
         self._open = ExitStack()
         try:
             cursor = self._open.enter_context(engine.on_one_cursor())
-            self._work: Any = self._open.enter_context(lake.format.together_on(cursor))
+            self._work: Any = self._open.enter_context(whole.together_on(cursor))
         except BaseException:
             self._open.__exit__(*sys.exc_info())
             raise

@@ -123,17 +123,17 @@ class LakeUpkeep(Together):
 
     def _restored(self, spec: RestoreLakeSpec, lake: Lake) -> MaintenanceResult:
         started = time.perf_counter()
-        form = lake.format
-        if not form.transacts:
+        whole = lake.format.whole
+        if whole is None:
             raise UnsupportedFeature(
-                f"Lake {lake.root} is of format {form.name}, whose tables have a history each: table(…).restoreToVersion()."
+                f"Lake {lake.root} is of format {lake.format.name}, whose tables have a history each: table(…).restoreToVersion()."
             )
         lake.ensure_writable(lake.schema_ref(lake.default_schema))
         note = {"engine": "duckdb", "mode": spec.mode, "writer": "ducklake", "reason": f"the lake as of {spec.version}"}
-        before, newest = form.figures(None), form.snapshots(1)[0]["snapshot_id"]
+        before, newest = whole.figures(None), whole.snapshots(1)[0]["snapshot_id"]
         with self.transaction(lake.name):
-            done = form.restore_lake(spec.version, note)
-        (files, size), made = form.figures(None), form.snapshots(1)[0]["snapshot_id"]
+            done = whole.restore(spec.version, note)
+        (files, size), made = whole.figures(None), whole.snapshots(1)[0]["snapshot_id"]
         return MaintenanceResult(
             lake.root,
             spec.mode,
@@ -152,27 +152,28 @@ class LakeUpkeep(Together):
 
         Raises UnsupportedFeature for a lake of format delta, where each table has its history.
         """
-        form = self.lake.format
-        if not form.transacts:
+        whole = self.lake.format.whole
+        if whole is None:
             raise UnsupportedFeature(
-                f"Lake {self.lake.root} is of format {form.name}, whose tables have a history each: table(…).history()."
+                f"Lake {self.lake.root} is of format {self.lake.format.name}, whose tables have a history each: table(…).history()."
             )
-        return form.snapshots(None if limit is None else given(limit, int, "limit", "snapshots()"))
+        return whole.snapshots(None if limit is None else given(limit, int, "limit", "snapshots()"))
 
     def set_inline_rows(self, rows: int, table: str | TableRef | None = None) -> None:
         """Say up to how many rows of an insert lie in the catalog (0: none), for one table or for the lake; it holds for every program, and makes
         no snapshot. Raises InvalidConfig within a transaction.
         """
         self.ensure_open()
-        form = self.lake.format if table is None else self.lakes.of(self.ref(table)).format
-        if not form.transacts:
+        lake = self.lake if table is None else self.lakes.of(self.ref(table))
+        whole = lake.format.whole
+        if whole is None:
             raise UnsupportedFeature(
-                f"Lake {self.lake.root} is of format {form.name}; inline_rows is of lakes of format ducklake."
+                f"Lake {lake.root} is of format {lake.format.name}; inline_rows is of lakes of format ducklake."
             )
         count = given(rows, int, "rows", "set_inline_rows()")
         if count < 0:
             raise InvalidConfig(f"inline_rows is {rows!r}; it is a number of rows, 0 for none.")
-        form.set_inline_rows(count, None if table is None else self.ref(table))
+        whole.set_inline_rows(count, None if table is None else self.ref(table))
 
 
 def _moment(age: Age | None) -> datetime | None:

@@ -22,7 +22,7 @@ from duckrun.run.attempts import attempts
 from duckrun.run.moved_cursor import move_cursor
 from duckrun.run.pins import NOTHING, Reads, together, unnoted
 from duckrun.run.transaction import Transaction
-from duckrun.run.transactions import refuse_without
+from duckrun.run.transactions import whole_on
 from duckrun.sessions.apply import apply_changes
 from duckrun.sessions.together import Together
 from duckrun.values.applying import ApplySpec, ScdType
@@ -113,7 +113,7 @@ class Writing(Together):
                     f"{ref} is of lake {transaction.lake.root}, and the transaction that is open is of lake {self._together.lake.root}: no commit spans two lakes. "
                     "Write to it before or after. Nothing was written."
                 )
-            refuse_without(transaction.lake, chosen.name)
+            whole_on(transaction.lake, chosen.name)
         chosen.reach(transaction.lake)
 
         for attempt in self.attempts(ref) if isinstance(source, SQL) else (nullcontext(),):

@@ -6,7 +6,7 @@ from duckrun.engines.engine import Engine
 from duckrun.errors import InvalidConfig, TableNotFound, UnsupportedFeature
 from duckrun.lake.lake import INFORMATION
 from duckrun.lake.lakes import Lakes, Located
-from duckrun.run.transactions import refuse_without
+from duckrun.run.transactions import whole_on
 from duckrun.statements import upkeep
 from duckrun.statements.information import is_information
 from duckrun.statements.parse.parts import unsupported
@@ -95,7 +95,7 @@ class Checks:
         if not self.lakes.lake.format.transacts and not self.in_transaction:
             raise unsupported(f"{statement.what} on a lake of format {self.lakes.lake.format.name}")
         if statement.what == "BEGIN":
-            refuse_without(self.lakes.lake, self.engine.name)
+            whole_on(self.lakes.lake, self.engine.name)
             if self.in_transaction:
                 raise InvalidConfig("BEGIN in a transaction: one is open already. COMMIT or ROLLBACK it first.")
         elif not self.in_transaction:

@@ -16,7 +16,7 @@ from duckrun.values.tables import MaintenanceResult
 def check(lakes: Lakes, statement: OfLake) -> None:
     """Raise UnsupportedFeature for a lake of another format, ReadOnlyLake, and what a name may raise: before anything runs."""
     lake, ref = _place(lakes, statement)
-    if not lake.format.transacts:
+    if lake.format.whole is None:
         raise UnsupportedFeature(
             f"CALL and CHECKPOINT are of lakes of format ducklake, and lake {lake.root} is of format {lake.format.name}: there OPTIMIZE and VACUUM keep each "
             "table in order."
@@ -28,7 +28,9 @@ def carry_out(session: Any, statement: OfLake) -> MaintenanceResult | Done:
     """What upkeep did; a Done for an option."""
     lake, ref = _place(session.lakes, statement)
     if isinstance(statement, InlineRows):
-        lake.format.set_inline_rows(statement.rows, ref)
+        whole = lake.format.whole
+        assert whole is not None, "check() has refused a lake without"
+        whole.set_inline_rows(statement.rows, ref)
         return Done("CALL set_option", str(ref) if ref is not None else lake.root, "duckdb")
     found: MaintenanceResult = session.maintain(statement.spec, ref, lake=lake)
     return found

@@ -22,6 +22,7 @@ from duckrun.engines.duckdb import ViewCatalog
 from duckrun.errors import CommitConflict, DuckrunError
 from duckrun.formats.commits import CommitTaken
 from duckrun.lake.lake import TableRef, ViewDefinition
+from duckrun.run.transactions import whole_on
 from duckrun.sql.names import quote_identifier
 
 if TYPE_CHECKING:
@@ -75,10 +76,10 @@ class Together:
         self._started: set[str] = set()
         self._ended: set[str] = set()
         self.failures: list[str] = []
-        form = env.lake.format
+        whole = whole_on(env.lake, "duckdb")
         try:
             self.cursor = self._open.enter_context(env.engine.on_one_cursor())
-            self._work = self._open.enter_context(form.together_on(self.cursor, DATABASE))
+            self._work = self._open.enter_context(whole.together_on(self.cursor, DATABASE))
             self.cursor.execute(f"SET search_path = '{DATABASE}.main,memory.main'")
         except BaseException:
             self._open.__exit__(*sys.exc_info())

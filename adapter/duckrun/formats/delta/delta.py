@@ -75,6 +75,7 @@ class DeltaFormat:
     has_feed = staticmethod(changes.has_feed)
     feed_folder = changes.FEED_FOLDER
     transacts = False
+    whole = None
     state_reader = None
     extensions = ("delta",)
     refuse_unknown_features = staticmethod(refuse_unknown_features)
@@ -88,6 +89,7 @@ class DeltaFormat:
         self.read_only = read_only
         self._long_logs = LongLogs(self)
         self.newest = Newest(storage)
+        self.logs = aside.Logs(storage)
 
     def lend(self, connection: duckdb.DuckDBPyConnection) -> None:
         """The extension finds a table by its folder."""
@@ -100,45 +102,6 @@ class DeltaFormat:
 
     def define(self, work: Any, ref: TableRef, snapshot: Snapshot | None, new: NewCommit) -> NoReturn:
         raise AssertionError("a commit of Delta's says what its table is")
-
-    def together_on(self, cursor: duckdb.DuckDBPyConnection, database: str | None = None) -> NoReturn:
-        raise AssertionError("a table of Delta has a log of its own")
-
-    def snapshots(self, limit: int | None = None) -> NoReturn:
-        raise AssertionError("a table of Delta has a log of its own")
-
-    def maintain(self, spec: Any, ref: TableRef | None, needed_from: int | None) -> NoReturn:
-        raise AssertionError("a table of Delta has a log of its own")
-
-    def figures(self, ref: TableRef | None) -> NoReturn:
-        raise AssertionError("a table of Delta has a log of its own")
-
-    def add_files(self, ref: TableRef, paths: Sequence[str], *, hive: bool) -> NoReturn:
-        raise AssertionError("a table of Delta has a log of its own")
-
-    def owners_of(self, paths: Sequence[str]) -> NoReturn:
-        raise AssertionError("a table of Delta has a log of its own")
-
-    def owners_below(self, folder: str) -> NoReturn:
-        raise AssertionError("a table of Delta has a log of its own")
-
-    def set_log_aside(self, ref: TableRef, whose: str) -> None:
-        aside.set_aside(ref, whose)
-
-    def log_aside(self, ref: TableRef) -> str | None:
-        return aside.whose_is(ref)
-
-    def bring_log_back(self, ref: TableRef, *, away: bool) -> None:
-        aside.bring_back(ref, away=away)
-
-    def logs_aside(self, root: str) -> list[TableRef]:
-        return aside.all_aside(root) if self.storage.is_local else []
-
-    def restore_lake(self, version: int, note: Mapping[str, Any]) -> NoReturn:
-        raise AssertionError("a table of Delta has a log of its own")
-
-    def set_inline_rows(self, rows: int, ref: TableRef | None) -> NoReturn:
-        raise AssertionError("a table of Delta has a log of its own")
 
     def fields_of(self, schema: pa.Schema, types: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
         return definition.fields_of(schema)

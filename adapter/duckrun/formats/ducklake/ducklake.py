@@ -5,7 +5,7 @@ A table's version is the last snapshot that changed it, and any snapshot of the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any, NoReturn
@@ -14,24 +14,22 @@ import duckdb
 import pyarrow as pa
 
 from duckrun.errors import (
-    InvalidConfig,
     TableNotFound,
     UnsupportedFeature,
     VersionNotReadable,
 )
 from duckrun.formats.commits import CommitRecord
-from duckrun.formats.ducklake.adopted import add_files, owners
 from duckrun.formats.ducklake.applied import Applied
 from duckrun.formats.ducklake.catalog import APPLIED, Catalog
 from duckrun.formats.ducklake.commits import Commits
 from duckrun.formats.ducklake.defining import Defining
 from duckrun.formats.ducklake.lake_files import Footers, LakeFiles, lake_files
-from duckrun.formats.ducklake.maintenance import Kept, maintain
 from duckrun.formats.ducklake.records import Records
-from duckrun.formats.ducklake.restore import restore, restore_lake
+from duckrun.formats.ducklake.restore import restore
 from duckrun.formats.ducklake.state import States, TableState
 from duckrun.formats.ducklake.state_reader import DuckLakeStates
 from duckrun.formats.ducklake.views import Views
+from duckrun.formats.ducklake.whole import DuckLakeAsWhole
 from duckrun.formats.ducklake.work import Work
 from duckrun.formats.format import Attach
 from duckrun.sql.names import quote_identifier, quote_literal, with_values
@@ -42,7 +40,6 @@ from duckrun.values.files import Files, GivenFiles
 from duckrun.values.lake_format import DUCKLAKE, LakeFormat
 from duckrun.values.rows import AppTransaction, Commit, ScanFile
 from duckrun.values.snapshot import Snapshot, TableRef
-from duckrun.values.upkeep import UpkeepSpec
 
 
 class DuckLakeFormat(Commits, Defining):
@@ -51,6 +48,7 @@ class DuckLakeFormat(Commits, Defining):
     name: str = DUCKLAKE
     feed_folder = "_change_data"
     transacts = True
+    logs = None
 
     def __init__(self, storage: Storage, form: LakeFormat | None = None, *, read_only: bool = False) -> None:
         self.storage = storage
@@ -60,6 +58,7 @@ class DuckLakeFormat(Commits, Defining):
         self.applied = Applied(self.catalog, self.states)
         self.records = Records(self.catalog, self.states, self.applied)
         self.views = Views(self)
+        self.whole = DuckLakeAsWhole(self)
         self.footers = Footers()
         self.together: Work | None = None
         """The transaction over several tables that is open, if any."""
@@ -212,10 +211,6 @@ class DuckLakeFormat(Commits, Defining):
 
     # -- history
 
-    def snapshots(self, limit: int | None = None) -> list[dict[str, Any]]:
-        """The snapshots of the lake, newest first."""
-        return self.records.snapshots(limit)
-
     def history(self, ref: TableRef, limit: int | None = None) -> list[dict[str, Any]]:
         return self.records.history(ref, self._state(ref), limit)
 
@@ -365,57 +360,7 @@ class DuckLakeFormat(Commits, Defining):
             if self.exists(ref):  # else another drop came first
                 self.alone(f"drop of table {ref}", change)
 
-    # -- files of others
-
-    def add_files(self, ref: TableRef, paths: Sequence[str], *, hive: bool) -> None:
-        assert self.together is not None, "within a transaction over several tables"
-        add_files(self.catalog, self.together, ref, paths, hive=hive)
-
-    def owners_of(self, paths: Sequence[str]) -> dict[str, str]:
-        marks = ", ".join("?" for _ in paths)
-        return owners(self.catalog, f"place IN ({marks})", paths) if paths else {}
-
-    def owners_below(self, folder: str) -> dict[str, str]:
-        return owners(self.catalog, "starts_with(place, ?)", [folder.rstrip("/") + "/"])
-
-    def set_log_aside(self, ref: TableRef, whose: str) -> NoReturn:
-        raise AssertionError("the tables of a DuckLake have no log each")
-
-    def log_aside(self, ref: TableRef) -> NoReturn:
-        raise AssertionError("the tables of a DuckLake have no log each")
-
-    def bring_log_back(self, ref: TableRef, *, away: bool) -> NoReturn:
-        raise AssertionError("the tables of a DuckLake have no log each")
-
-    def logs_aside(self, root: str) -> NoReturn:
-        raise AssertionError("the tables of a DuckLake have no log each")
-
-    # -- maintenance
-
-    def maintain(self, spec: UpkeepSpec, ref: TableRef | None, needed_from: int | None) -> Kept:
-        return maintain(self, spec, ref, needed_from)
-
-    def restore_lake(self, version: int, note: Mapping[str, Any]) -> list[str]:
-        return restore_lake(self, version, note)
-
-    def figures(self, ref: TableRef | None) -> tuple[int, int]:
-        return self.records.figures(None if ref is None else self._state(ref))
-
-    def set_inline_rows(self, rows: int, ref: TableRef | None) -> None:
-        """Up to how many rows of an insert lie in the catalog, for a table or the lake. Raises InvalidConfig within a transaction."""
-        if self.together is not None:
-            raise InvalidConfig(
-                f"inline_rows of lake {self.storage.root} cannot change within a transaction: DuckLake keeps it outside of them. Commit first."
-            )
-        if ref is not None and not self.states.exists(ref):
-            raise TableNotFound(f"There is no table {ref}.")
-        place = (
-            "" if ref is None else f", schema => {quote_literal(ref.schema)}, table_name => {quote_literal(ref.name)}"
-        )
-        with self.catalog.locked(), self.catalog.errors("inline_rows"):
-            self.catalog.cursor(create=True).execute(
-                f"CALL {quote_identifier(self.catalog.alias())}.set_option('data_inlining_row_limit', {int(rows)}{place})"
-            )
+    # -- what is of Delta
 
     def vacuum(self, snapshot: Snapshot, spec: Any) -> NoReturn:
         raise UnsupportedFeature(

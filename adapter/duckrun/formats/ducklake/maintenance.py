@@ -11,7 +11,6 @@ import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ from duckrun.errors import CommitConflict, InvalidConfig, StorageError, TableNot
 from duckrun.formats.commits import CommitTaken
 from duckrun.formats.ducklake.records import ALL
 from duckrun.formats.ducklake.work import Work
+from duckrun.formats.lakes import Kept
 from duckrun.sql.names import quote_literal
 from duckrun.values.snapshot import TableRef
 from duckrun.values.upkeep import (
@@ -39,19 +39,6 @@ if TYPE_CHECKING:
     from duckrun.formats.ducklake.ducklake import DuckLakeFormat
 
 _ATTEMPTS = 12
-
-
-@dataclass
-class Kept:
-    """What was done: the last snapshot that was made (None: none was needed), the rows that left the catalog for files, the snapshots that expired, those that were
-    ``spared`` for what they are needed by, and the files that were removed.
-    """
-
-    version: int | None = None
-    rows_flushed: int = 0
-    expired: list[int] = field(default_factory=list)
-    spared: list[int] = field(default_factory=list)
-    removed: list[str] = field(default_factory=list)
 
 
 def maintain(form: DuckLakeFormat, spec: UpkeepSpec, ref: TableRef | None, needed_from: int | None) -> Kept:

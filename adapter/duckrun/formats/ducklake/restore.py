@@ -133,7 +133,7 @@ def restore_lake(form: DuckLakeFormat, version: int, note: Mapping[str, Any]) ->
 
 
 def _check(form: DuckLakeFormat, version: int) -> None:
-    made = [row["snapshot_id"] for row in form.snapshots()]
+    made = [row["snapshot_id"] for row in form.records.snapshots()]
     if version not in made:
         why = f"the newest is {made[0]}" if version > made[0] else f"it has expired, and the oldest is {made[-1]}"
         raise VersionNotReadable(f"Lake {form.storage.root} has no snapshot {version}: {why}. Nothing was changed.")
