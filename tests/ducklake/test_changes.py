@@ -24,6 +24,20 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Session]:
         yield session
 
 
+SPARK = [pytest.mark.spark, pytest.mark.on_spark, pytest.mark.drawn(17)]  # seconds each
+
+
+@pytest.fixture(params=["duckdb", pytest.param("spark", marks=SPARK)])
+def asked(request: pytest.FixtureRequest, lake: Session, tmp_path: Path) -> Iterator[Session]:
+    """The session that asks what changed, on each engine."""
+    if request.param == "duckdb":
+        yield lake
+        return
+    spark = request.getfixturevalue("spark")
+    with duckrun.connect(tmp_path / "lake", format="ducklake", engine="spark", spark=spark) as session:
+        yield session
+
+
 @pytest.fixture
 def files(tmp_path: Path) -> Iterator[Session]:
     with duckrun.connect(tmp_path / "lake", format="ducklake") as session:
@@ -54,13 +68,13 @@ WORKED = {
 
 
 @pytest.mark.parametrize("key", [["name"], []])
-def test_the_worked_example(lake: Session, key: list[str]) -> None:
+def test_the_worked_example(lake: Session, asked: Session, key: list[str]) -> None:
     versions = [lake.execute("fruits", WriteSpec("overwrite"), SQL(FIRST)).version]
     lake.sql("create table other as select 1 as n")  # another table's snapshot
     versions.append(lake.sql("update fruits set fruit = 'banana' where name = 'jack'").version)
     versions.append(lake.sql("delete from fruits where name = 'john'").version)
     versions.append(lake.sql(MERGE).version)
-    table = lake.table("fruits")
+    table = asked.table("fruits")
     ranges = ((-1, versions[2]), (versions[0], versions[2]), (versions[2], versions[3]))
     for kind, expected in WORKED.items():
         for (first, last), wanted in zip(ranges, expected, strict=True):
@@ -125,7 +139,7 @@ CASES: dict[str, tuple[list[str], list[str], list[str]]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_table_of_cases(lake: Session, case: str) -> None:
+def test_the_table_of_cases(lake: Session, asked: Session, case: str) -> None:
     statements, by_key, by_row_id = CASES[case]
     lake.execute("t", WriteSpec("overwrite"), SQL("select * from (values (1, 'a'), (2, 'b')) v(id, s)"))
     lake.sql("insert into t values (3, 'gone')")
@@ -142,14 +156,14 @@ def test_the_table_of_cases(lake: Session, case: str) -> None:
         else:
             lake.sql(statement)
     for key, expected in ((["id"], by_key), ([], by_row_id)):
-        found = lake.table("t").changes("min_delta", before, key=key).collect()
+        found = asked.table("t").changes("min_delta", before, key=key).collect()
         assert sorted(row["_change_type"] for row in found) == expected, key
-    both = lake.table("t").changes("full_delta", before, key=["id"]).count()
+    both = asked.table("t").changes("full_delta", before, key=["id"]).count()
     assert both == {"a to b to a": 4, "restore": 4, "insert, then update": 3, "delete, then insert with other values": 2,
                     "delete, then insert with the same values": 2, "update of the key": 2}.get(case, 0)  # fmt: skip
 
 
-def test_columns_that_came_went_were_renamed_or_widened(lake: Session, tmp_path: Path) -> None:
+def test_columns_that_came_went_were_renamed_or_widened(lake: Session, asked: Session, tmp_path: Path) -> None:
     lake.sql("create table t (id integer, name varchar, gone integer)")
     lake.sql("insert into t values (1, 'a', 1), (2, 'b', 2)")
     before = lake.table("t").snapshot().version
@@ -158,20 +172,20 @@ def test_columns_that_came_went_were_renamed_or_widened(lake: Session, tmp_path:
         other.execute("alter table t alter column id set type bigint")
     lake.sql("alter table t rename column name to label")
     lake.sql("alter table t drop column gone")
-    assert lake.table("t").changes("min_delta", before).count() == 0
-    assert rows(lake.sql(f"select id from t at (version => {before}) where id > 1")) == [(2,)]
+    assert asked.table("t").changes("min_delta", before).count() == 0
+    assert rows(asked.sql(f"select id from t at (version => {before}) where id > 1")) == [(2,)]
     lake.sql("update t set state = 'old' where id = 1")
     lake.sql("insert into t values (30000000000, 'c', 'new')")
-    found = lake.table("t").changes("min_delta", before, key=["id"])
+    found = asked.table("t").changes("min_delta", before, key=["id"])
     assert rows(found) == [
         (1, "a", "new", "update_preimage"),
         (1, "a", "old", "update_postimage"),
         (30000000000, "c", "new", "insert"),
     ]
-    assert rows(lake.table("t").changes("min_delta", before, columns=["label"])) == [("c", "insert")]
+    assert rows(asked.table("t").changes("min_delta", before, columns=["label"])) == [("c", "insert")]
     lake.sql("alter table t rename to u")
-    assert rows(lake.sql(f"select name from u at (version => {before}) where id > 1")) == [("b",)]
-    assert rows(lake.table("u").changes("min_delta", before, key=["id"], predicate="id > 1")) == [
+    assert rows(asked.sql(f"select name from u at (version => {before}) where id > 1")) == [("b",)]
+    assert rows(asked.table("u").changes("min_delta", before, key=["id"], predicate="id > 1")) == [
         (30000000000, "c", "new", "insert")
     ]
 
@@ -261,7 +275,7 @@ def test_an_answer_whose_files_were_merged_meanwhile_says_so(files: Session, tmp
     assert files.table("t").changes("append_only", before).count() == 3
 
 
-def test_ducklakes_own_functions_are_as_ducklake_gives_them(lake: Session, tmp_path: Path) -> None:
+def test_ducklakes_own_functions_are_as_ducklake_gives_them(lake: Session, asked: Session, tmp_path: Path) -> None:
     lake.sql("create table t as select range as id, 'a' as s from range(3)")
     first = lake.table("t").snapshot().version
     lake.sql("update t set s = 'b' where id = 1")
@@ -270,23 +284,23 @@ def test_ducklakes_own_functions_are_as_ducklake_gives_them(lake: Session, tmp_p
     with plain(tmp_path / "lake") as (other, _):
         for function in ("table_changes", "table_insertions", "table_deletions"):
             own = other.execute(f"from ducklake_{function}('lake', 'main', 't', {first}, {last})").fetchall()
-            ours = [tuple(r.values()) for r in lake.sql(f"from {function}('main.t', {first})").collect()]
+            ours = [tuple(r.values()) for r in asked.sql(f"from {function}('main.t', {first})").collect()]
             assert sorted(ours) == sorted(own) and own, function
-            again = getattr(lake.table("t"), function)(first, last)
+            again = getattr(asked.table("t"), function)(first, last)
             assert rows(again) == sorted(own, key=repr)
         snapshots = other.execute("select count(*) from ducklake_snapshots('lake')").fetchone()[0]
     assert (
-        lake.sql("select count(*) as n from snapshots()").collect()
+        asked.sql("select count(*) as n from snapshots()").collect()
         == [{"n": snapshots}]
         == [{"n": len(lake.snapshots())}]
     )
-    assert rows(lake.table("t").table_deletions(first + 1, last)) == [(0, "a"), (1, "a")]
-    upserts = lake.sql(f"select * from changes('t', 'upsert', from_version => {first}) as c").collect()
+    assert rows(asked.table("t").table_deletions(first + 1, last)) == [(0, "a"), (1, "a")]
+    upserts = asked.sql(f"select * from changes('t', 'upsert', from_version => {first}) as c").collect()
     assert upserts == [{"id": 1, "s": "b", "_change_type": "update"}]
     with pytest.raises(InvalidConfig, match="backwards"):
-        lake.table("t").table_changes(last, first)
+        asked.table("t").table_changes(last, first)
     with pytest.raises(VersionNotReadable, match="no version 99"):
-        lake.sql("from table_changes('t', 99, 99)").collect()
+        asked.sql("from table_changes('t', 99, 99)").collect()
 
 
 def test_delta_has_none_of_them(tmp_path: Path) -> None:
@@ -301,18 +315,18 @@ def test_delta_has_none_of_them(tmp_path: Path) -> None:
             session.read.option("readChangeFeed", "true").option("startingVersion", 0).table("t")
 
 
-def test_rows_have_ids_that_updates_keep(lake: Session) -> None:
+def test_rows_have_ids_that_updates_keep(lake: Session, asked: Session) -> None:
     lake.sql("create table t as select range as id, 'a' as s from range(3)")
     first = lake.table("t").snapshot().version
-    then = {row["id"]: row["_row_id"] for row in lake.table("t").toDF(row_ids=True).collect()}
+    then = {row["id"]: row["_row_id"] for row in asked.table("t").toDF(row_ids=True).collect()}
     updated = lake.sql("update t set s = 'b' where id = 1").version
-    found = {row["id"]: row for row in lake.table("t").toDF(row_ids=True).collect()}
+    found = {row["id"]: row for row in asked.table("t").toDF(row_ids=True).collect()}
     assert {number: row["_row_id"] for number, row in found.items()} == then
     assert [found[n]["_row_commit_version"] for n in range(3)] == [first, updated, first]
 
 
 @pytest.mark.parametrize("scd", [1, 2])
-def test_changes_are_applied(lake: Session, scd: int) -> None:
+def test_changes_are_applied(lake: Session, asked: Session, scd: int) -> None:
     lake.sql("create table t as select range as id, 'a' as s, 1 as n from range(3)")
     first = lake.table("t").snapshot().version
     lake.sql("update t set s = 'b', n = 2 where id = 1")
@@ -320,8 +334,8 @@ def test_changes_are_applied(lake: Session, scd: int) -> None:
     kind = "min_delta" if scd == 1 else "full_delta"
     by = None if scd == 1 else "_commit_version"
     for version in (-1, first):
-        changes = lake.table("t").changes(kind, version, first if version < 0 else None, key=["id"])
-        lake.apply_changes("dim", changes, keys=["id"], sequence_by=by, scd=scd, deletes=True)
+        changes = asked.table("t").changes(kind, version, first if version < 0 else None, key=["id"])
+        asked.apply_changes("dim", changes, keys=["id"], sequence_by=by, scd=scd, deletes=True)
     now = "" if scd == 1 else " where valid_to is null"
     assert rows(lake.sql(f"select id, s from dim{now}")) == [(1, "b"), (2, "a")]
     if scd == 2:

@@ -13,7 +13,7 @@ from duckrun.engines.duckdb.source import SqlOnCursor
 from duckrun.engines.duckdb.sql import errors_about
 from duckrun.engines.frame import without_arrow_form
 from duckrun.run.pins import Reads
-from duckrun.sql.names import quote_identifier
+from duckrun.sql.names import quote_identifier, quote_literal
 
 if TYPE_CHECKING:
     from duckrun.engines.duckdb.engine import DuckDBEngine
@@ -71,6 +71,15 @@ class DuckDBFrame:
     def named(self, names: Sequence[str]) -> DuckDBFrame:
         listed = ", ".join(quote_identifier(name) for name in names)
         return DuckDBFrame(self.engine, self.cursor, f"SELECT * FROM ({self.sql}) AS given({listed})")
+
+    def selected(self, columns: Sequence[str]) -> DuckDBFrame:
+        """Expressions over the rows, in their order."""
+        return DuckDBFrame(self.engine, self.cursor, f"SELECT {', '.join(columns)} FROM ({self.sql})")
+
+    def write_parquet(self, file: str) -> None:
+        """Write the rows, in their order, into one Parquet file."""
+        with self._errors():
+            self.cursor.execute(f"COPY ({self.sql}) TO {quote_literal(file)} (FORMAT parquet)")
 
     def as_source(self) -> SqlOnCursor:
         """The query itself, which DuckDB can run again to write it."""

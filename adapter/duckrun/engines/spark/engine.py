@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -18,6 +18,7 @@ from duckrun.engines.engine import Engine
 from duckrun.engines.frame import LazyRows
 from duckrun.engines.spark import alter
 from duckrun.engines.spark.ducklake import reading, writing
+from duckrun.engines.spark.ducklake.changes import answered
 from duckrun.engines.spark.errors import errors_about
 from duckrun.engines.spark.foreign_servers import refuse_what_it_would_get_wrong
 from duckrun.engines.spark.frame import SparkFrame, arrow_schema
@@ -91,8 +92,10 @@ class SparkEngine(Engine):
         self._reached: list[Storage] = [lake.storage]
         self.temp_names = AnyCase()
         self._inlined: list[str] = []
+        self._until_closed = ExitStack()
+        """What holds files that frames of this engine read."""
         self.driver: Callable[[], Engine] | None = None
-        """Gives the engine of this process for writes of which no other is said."""
+        """Gives the engine of this process, which commits what Spark's workers write of a DuckLake, and says what changed in one."""
 
     @property
     def spark(self) -> SparkSession:
@@ -126,6 +129,7 @@ class SparkEngine(Engine):
 
     def close(self) -> None:
         """The session is shared or the caller's, and stays open."""
+        self._until_closed.close()
         while self._inlined:
             self.spark.catalog.dropTempView(self._inlined.pop())
 
@@ -169,10 +173,8 @@ class SparkEngine(Engine):
 
     def weighed(self, read: WeighedRead, query: Callable[[str], str]) -> LazyRows:
         """A query over rows of data files, with how often each counts: lazy."""
-        if read.ref.format == DUCKLAKE:
-            raise UnsupportedFeature(
-                f"Table {read.ref} is a DuckLake table: what changed in it is asked with engine: duckdb, whose answer Spark reads as any other rows."
-            )
+        if read.sql is not None:  # of a format that reads its rows itself
+            return LazyRows(answered(self, read, query, self._until_closed), self.name)
         name = f"__duckrun_weighed_{uuid.uuid4().hex}"
         text = (
             transpile(query(name), "duckdb", "spark").replace("{", "{{").replace("}", "}}").replace(name, "{weighed}")

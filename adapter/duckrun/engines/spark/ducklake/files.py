@@ -61,11 +61,10 @@ def written(
     *,
     properties: Mapping[str, str],
     partition_by: Sequence[str] = (),
-    keep: bool = True,
     kept: Callable[[str], bool] = lambda folder: False,
 ) -> Iterator[Written]:
-    """Files with the rows of a frame, in a folder of their own below ``parent``. If the block raises, and without ``keep`` at its end in any case,
-    nothing of it stays, unless ``kept`` says of the folder that it is in use. ``what`` is the mode and the table that the files are for.
+    """Files with the rows of a frame, in a folder of their own below ``parent``. If the block raises nothing of it stays, unless ``kept`` says of
+    the folder that it is in use. ``what`` is the mode and the table that the files are for.
     """
     folder = f"{parent.rstrip('/')}/spark-{uuid.uuid4().hex}"
     try:
@@ -82,8 +81,6 @@ def written(
         if not kept(folder):
             remove(storage, folder)
         raise
-    if not keep:
-        remove(storage, folder)
 
 
 def _paths(storage: Storage, folder: str) -> tuple[str, ...]:

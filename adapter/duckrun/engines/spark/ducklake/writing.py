@@ -31,6 +31,7 @@ from duckrun.errors import (
 )
 from duckrun.formats.commits import NewCommit
 from duckrun.formats.ducklake.folders import folder_for, knows_files_of
+from duckrun.formats.ducklake.scratch import scratch
 from duckrun.run.transaction import Transaction
 from duckrun.sql.names import fresh_name, quote_identifier, quote_literal, transpile
 from duckrun.values.columns import refuse_twins
@@ -48,8 +49,6 @@ if TYPE_CHECKING:
 
 _PLANS = 5
 """How often a write is planned anew because others changed the table's columns meanwhile."""
-SCRATCH = "_duckrun/scratch"
-"""Where, below the root of a lake, sources lie until DuckDB has applied them."""
 ADDED = "Spark's workers wrote the files, and DuckDB added them by one transaction of the lake's catalog"
 APPLIED = "DuckDB applied what Spark's workers wrote"
 
@@ -200,15 +199,8 @@ class _Write:
             raise CommitConflict(
                 f"Table {self.ref} exists already, at version {snapshot.version}; mode 'error' writes new tables only."
             )
-        if (
-            snapshot is not None
-            and spec.mode == "replace"
-            and spec.predicate is None
-            and not snapshot.partition_columns
-        ):
-            raise InvalidConfig(
-                f"Table {self.ref} has no partitions to replace; give a predicate, or use mode overwrite. Nothing was written."
-            )
+        if snapshot is not None and spec.mode == "replace" and spec.predicate is None:
+            snapshot.columns_to_replace()
         if self.files is None or self.planned is None or not self.planned.holds_for(snapshot):
             raise _NotWritten(snapshot)
         with self.form.transaction(self.form.catalog.cursor(create=True), snapshot) as work:
@@ -307,15 +299,12 @@ def _applied(
         return earlier
     frame, cast = _typed(spec, frame, transaction)
     lake = transaction.lake
-    with written(
-        engine,
-        lake.storage,
-        frame,
-        f"{lake.root}/{SCRATCH}",
-        (spec.mode, str(transaction.ref)),
-        properties=file_properties(spec if isinstance(spec, Layout) else None, {}),
-        keep=False,
-    ) as source:
+    properties = file_properties(spec if isinstance(spec, Layout) else None, {})
+    what = (spec.mode, str(transaction.ref))
+    with (
+        scratch(lake.storage) as folder,
+        written(engine, lake.storage, frame, folder, what, properties=properties) as source,
+    ):
         rows = chosen.read_files("parquet", f"{source.folder}/*.parquet", {})
         if cast:
             listed = [
