@@ -159,6 +159,17 @@ def test_partitions_by_transforms_and_the_order_stand_in_the_catalog(lake: Sessi
     assert detail["properties"]["duckrun.compression"] == "zstd"
 
 
+@pytest.mark.parametrize("keys", [("month(day)",), ("month(day)", "id")])
+def test_partitions_by_transforms_are_not_replaced_without_a_predicate(lake: Session, keys: tuple[str, ...]) -> None:
+    made = SQL("select 1 as id, timestamp '2024-01-01' as day union all select 1, timestamp '2024-02-01'")
+    lake.execute("t", WriteSpec("overwrite", partition_by=keys), made)
+    with pytest.raises(InvalidConfig, match=r"main\.t is partitioned by month\(day\)"):
+        lake.execute("t", WriteSpec("replace"), SQL("select 1 as id, timestamp '2024-02-09' as day"))
+    january = WriteSpec("replace", predicate="day < '2024-02-01'")
+    lake.execute("t", january, SQL("select 7 as id, timestamp '2024-01-09' as day"))
+    assert rows(lake, "select id, month(day) from t order by all") == [(1, 2), (7, 1)]
+
+
 def test_columns_change_by_the_catalog_alone(lake: Session) -> None:
     lake.sql("create table t (id integer not null, name varchar default 'none')")
     lake.sql("insert into t (id) values (1)")

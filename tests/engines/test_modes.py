@@ -80,7 +80,9 @@ def test_overwrite_takes_a_new_schema_and_new_partitions(orders: OneTable) -> No
 
 def test_replace_without_predicate_replaces_exactly_the_partitions_of_the_source(orders: OneTable) -> None:
     commit = orders.run(WriteSpec("replace"), [{"id": 7, "day": "b", "v": 7.0}])
-    assert (commit.version, commit.rows_deleted) == (nth(1), 1)
+    assert commit.version == nth(1)
+    # Spark's entry in the log does not say how many rows went with the partitions.
+    assert commit.rows_deleted == (None if orders.session.engine_name == "spark" else 1)
     assert orders.rows() == [(1, "a", 10.0), (7, "b", 7.0)]
 
 

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
+from duckrun.errors import InvalidConfig
 from duckrun.values.columns import holds
 from duckrun.values.files import Files, GivenFiles
 from duckrun.values.names import url_of
@@ -95,6 +96,22 @@ class Snapshot:
     def has_partitions(self, keys: Sequence[str]) -> bool:
         """True if the rows are parted by these keys, as users write them."""
         return [_bare(key) for key in keys] == [_bare(key) for key in self.partition_keys]
+
+    def columns_to_replace(self) -> tuple[str, ...]:
+        """The columns by whose values a write without a predicate finds the partitions that it replaces. Raises InvalidConfig where there are
+        none, or where a partition is by a transform too: which rows of another year a month means, a predicate has to say.
+        """
+        transforms = [key for key in self.partition_keys if key not in self.partition_columns]
+        if transforms:
+            raise InvalidConfig(
+                f"Table {self.ref} is partitioned by {', '.join(transforms)}, and replace finds partitions by the values of columns alone: say which "
+                "rows to replace (predicate), or use mode overwrite. Nothing was written."
+            )
+        if not self.partition_columns:
+            raise InvalidConfig(
+                f"Table {self.ref} has no partitions to replace: say which rows to replace (predicate), or use mode overwrite. Nothing was written."
+            )
+        return self.partition_columns
 
     def files(self) -> Files:
         """The data files of this version."""

@@ -153,14 +153,11 @@ def _refuse_several(job: Job, table: Numbered, changes: str, columns: Sequence[s
 
 def replace(job: Job, snapshot: Snapshot, rows: Rows, predicate: str | None) -> Commit:
     """Put rows in the place of those for which a predicate is true; with None, of the partitions that they lie in."""
-    cursor, columns = rows.cursor, snapshot.partition_columns
+    cursor = rows.cursor
+    columns = snapshot.columns_to_replace() if predicate is None else snapshot.partition_columns
     anew = job.form.transacts or written_anew(snapshot)
     reason = "rows are replaced in one commit"
     if predicate is None:
-        if not columns:
-            raise InvalidConfig(
-                f"Table {job.transaction.ref} has no partitions to replace; give a predicate, or use mode overwrite."
-            )
         if anew:
             with (
                 job.read_once(rows) as kept,

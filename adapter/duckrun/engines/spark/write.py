@@ -166,13 +166,9 @@ class Attempt(SparkCommit):
                     # Spark says the same of a row that breaks a constraint of the table
                     raise SchemaMismatch(f"a row breaks a constraint: {text_of(error)}") from error
                 raise
-        if not self.snapshot.partition_columns:
-            raise InvalidConfig(
-                f"replace on table {self.ref}: the table has no partitions, so say which rows to replace (predicate), or "
-                "use mode overwrite. Nothing was written."
-            )
+        columns = self.snapshot.columns_to_replace()
         options["partitionOverwriteMode"] = "dynamic"
-        return self.save(frame, "overwrite", options, self.snapshot.partition_columns, spec)
+        return self.save(frame, "overwrite", options, columns, spec)
 
     def _evolution(self) -> Alteration | None:
         """How the table's columns follow those of the rows; None where they stay, or all go with the rows."""
