@@ -27,7 +27,7 @@ class Column:
     default: str | None
     fields: tuple[Column, ...]
     narrow: bool = False
-    """Whether the column, or a field of it, has a wider type by now."""
+    """Whether what DuckLake knows of its values is not true (see TableState.column), as of a column, or a field of one, that has a wider type by now."""
 
     @property
     def shape(self) -> tuple[Any, ...]:
@@ -62,7 +62,7 @@ class Columns:
             for number, name, kind, default, above, *_ in there:
                 if above == parent:
                     fields = tuple(below(number))
-                    narrow = widened(number, kind) or any(each.narrow for each in fields)
+                    narrow = kind == "float32" or widened(number, kind) or any(each.narrow for each in fields)
                     yield Column(int(number), name, kind, default, fields, narrow)
 
         return tuple(below(None))

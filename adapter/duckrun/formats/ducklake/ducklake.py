@@ -185,10 +185,7 @@ class DuckLakeFormat(Commits, Defining):
             state = found.own
         epoch = state.epoch if state.at == -1 else self.states.epoch_now(state)
         self.catalog.ensure(epoch)
-        columns = [
-            quote_identifier(name) if name not in state.narrow else f"{state.column(name)} AS {quote_identifier(name)}"
-            for name in state.definition.names
-        ]
+        columns = [f"{state.column(name)} AS {quote_identifier(name)}" for name in state.definition.names]
         columns += [f"'' AS {quote_identifier(file)}"] if file is not None else []
         columns += [f"rowid AS {quote_identifier(row)}"] if row is not None else []
         alias = self.together.alias if state.at == -1 and self.together is not None else self.catalog.alias(epoch)

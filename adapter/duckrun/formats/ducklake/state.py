@@ -50,10 +50,12 @@ class TableState:
     def column(self, name: str) -> str:
         """A column in SQL. What DuckLake knows of the values of a column is of the newest snapshot, at older ones too: of another type where it was
         widened, upon which DuckDB's filters fail (an internal error), and of fewer values after a rewrite, upon which an ORDER BY gives 267 for 11
-        (duckdb 1.5.5). Behind a CASE it knows nothing of them.
+        (duckdb 1.5.5). Behind a CASE it knows nothing of them. Nor may it of FLOAT, whose bounds it keeps as their shortest texts and compares as DOUBLE: a
+        filter, and a join, loses files whose bound another number of that text is.
         """
         quoted = quote_identifier(name)
-        return f"CASE WHEN rowid IS NOT NULL THEN {quoted} END" if name in self.narrow else quoted
+        hidden = name in self.narrow or self.definition.sql_types[name] == "FLOAT"
+        return f"CASE WHEN rowid IS NOT NULL THEN {quoted} END" if hidden else quoted
 
 
 @dataclass(frozen=True)
