@@ -159,17 +159,17 @@ def test_an_error_within_an_adoption_brings_the_logs_back(
 _KILLED = """
 import os, sys
 import duckrun
-from duckrun.formats.delta import aside
+from duckrun.formats.delta.aside import Logs
 from duckrun.formats.ducklake.work import Work
 where = sys.argv[3]
 if where == "aside":
-    real = aside.set_aside
-    def set_aside(ref, whose):
-        real(ref, whose)
+    real = Logs.set_aside
+    def set_aside(logs, ref, whose):
+        real(logs, ref, whose)
         os._exit(9)
-    aside.set_aside = set_aside
+    Logs.set_aside = set_aside
 else:
-    aside.bring_back = lambda ref, away: os._exit(9)
+    Logs.bring_back = lambda logs, ref, away: os._exit(9)
 with duckrun.connect(sys.argv[1], format="ducklake") as s:
     s.import_from(sys.argv[2], adopt=True)
 """
