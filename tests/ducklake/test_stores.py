@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pytest
 
 import duckrun
 from duckrun import InvalidConfig, MergeSpec, WriteSpec
+from duckrun.formats.ducklake import scratch
 
 pytestmark = pytest.mark.s3
 
@@ -49,3 +51,24 @@ def test_data_lies_in_a_store_and_the_catalog_beside(
         assert rows(fresh, "from main.t order by all") == [(1, "mon"), (2, "o'x/y %")]
         fresh.sql("drop table main.u")
         assert fresh.tables() == ["main.t", "main.v"]
+
+
+def test_what_lies_in_scratch_of_a_store_goes_by_its_age(
+    s3_bucket: Callable[[str], str], s3_options: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = s3_bucket("ducklake-scratch") + "/root"
+    here = {"storage_options": s3_options, "format": "ducklake", "catalog": f"sqlite:{tmp_path / 'catalog.sqlite'}"}
+    with duckrun.connect(root, **here) as s:
+        s.sql("create table t as select 1 as id")
+        with scratch.scratch(s.lake.storage) as folder:
+            place = folder.removeprefix(f"{root}/")
+            s.lake.storage.put(f"{place}/a.parquet", b"rows")
+            assert s.orphans(older_than="0 seconds").removed == ()
+        assert s.lake.storage.read(f"{place}/a.parquet") is None
+        s.lake.storage.put(f"{place}/a.parquet", b"of a process that was killed")
+        assert s.orphans(older_than="0 seconds").removed == ()
+        monkeypatch.setattr(scratch, "YOUNGEST", -timedelta(minutes=1))
+        moment = datetime.now(UTC) + timedelta(minutes=1)
+        assert s.orphans(older_than=moment, dry_run=True).removed == (f"{root}/{place}/a.parquet",)
+        assert s.orphans(older_than=moment).removed == (f"{root}/{place}/a.parquet",)
+        assert s.lake.storage.read(f"{place}/a.parquet") is None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -28,6 +30,7 @@ from duckrun import (
 )
 from duckrun.changes.cursors import Cursor, Upstream
 from duckrun.cli import main
+from duckrun.formats.ducklake.scratch import scratch
 from duckrun.values.cursors import CursorTransaction
 from duckrun_dagster import DuckrunResource, lake_maintenance, maintenance
 
@@ -134,6 +137,49 @@ def test_orphans_are_files_that_the_catalog_does_not_know(lake: Session) -> None
     assert lake.orphans(older_than=NOW, dry_run=True).removed == (str(stray),) and stray.exists()
     assert lake.orphans(older_than="0 seconds").removed == (str(stray),) and not stray.exists()
     assert len(ids(lake)) == 21
+
+
+STAGES = """
+import sys, time
+from pathlib import Path
+from duckrun.formats.ducklake.scratch import scratch
+from duckrun.storage.storage import Storage
+
+with scratch(Storage(sys.argv[1])) as folder:
+    Path(folder, "spark-1").mkdir(parents=True)
+    Path(folder, "spark-1", "part-0.parquet").write_bytes(b"rows")
+    print("staged", flush=True)
+    time.sleep(600)
+"""
+"""A process that has staged a source for DuckDB to apply, as a write on Spark does."""
+
+
+def test_what_a_killed_process_staged_goes_and_what_a_live_one_has_stays(lake: Session) -> None:
+    def staged() -> list[str]:
+        return sorted(str(path) for path in Path(lake.lake.root, "_duckrun", "scratch").rglob("*.parquet"))
+
+    processes = []
+    for _ in range(2):
+        process = subprocess.Popen([sys.executable, "-c", STAGES, lake.lake.root], stdout=subprocess.PIPE, text=True)
+        processes.append(process)
+        assert process.stdout is not None and process.stdout.readline() == "staged\n"
+    both = staged()
+    try:
+        assert lake.orphans(older_than=NOW).removed == () and staged() == both and len(both) == 2
+        processes[0].kill()
+        processes[0].wait()
+        [left] = lake.orphans(dry_run=True).removed
+        assert left in both and staged() == both
+        assert lake.checkpoint().removed == (left,) and [left] == sorted({*both} - {*staged()})
+        processes[1].kill()
+        processes[1].wait()
+        with scratch(lake.lake.storage) as folder:  # the next write removes it too
+            assert staged() == [] and not Path(folder).exists()
+        assert list(Path(lake.lake.root, "_duckrun", "scratch").iterdir()) == []
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
 
 
 def test_a_checkpoint_is_all_of_it_and_a_retried_write_still_writes_once(lake: Session) -> None:

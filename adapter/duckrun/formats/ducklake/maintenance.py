@@ -19,6 +19,7 @@ import duckdb
 from duckrun.errors import CommitConflict, InvalidConfig, StorageError, TableNotFound
 from duckrun.formats.commits import CommitTaken
 from duckrun.formats.ducklake.records import ALL
+from duckrun.formats.ducklake.scratch import remove_left
 from duckrun.formats.ducklake.work import Work
 from duckrun.formats.lakes import Kept
 from duckrun.sql.names import quote_literal
@@ -89,6 +90,9 @@ class _Upkeep:
             case CleanupSpec() | OrphansSpec():
                 orphans = isinstance(spec, OrphansSpec)
                 self._remove("ducklake_delete_orphaned_files" if orphans else "ducklake_cleanup_old_files", spec)
+                if orphans:
+                    storage, moment = self.form.storage, _moment(spec)
+                    self.kept.removed += remove_left(storage, moment, dry_run=spec.dry_run)
         return self.kept
 
     # -- what makes a snapshot
@@ -189,7 +193,11 @@ class _Upkeep:
         self.kept.expired += chosen
 
     def _remove(self, function: str, spec: CleanupSpec | OrphansSpec) -> None:
-        moment = spec.older_than or datetime.now(UTC) - WEEK
-        older = f"older_than => TIMESTAMPTZ {quote_literal(moment.astimezone(UTC).isoformat())}"
+        older = f"older_than => TIMESTAMPTZ {quote_literal(_moment(spec).astimezone(UTC).isoformat())}"
         found = self._ask(function, older, f"dry_run => {str(spec.dry_run).lower()}")
         self.kept.removed += [str(row[0]) for row in found]
+
+
+def _moment(spec: CleanupSpec | OrphansSpec) -> datetime:
+    """Before which a file must have been written, or have been let go of, to be removed."""
+    return spec.older_than or datetime.now(UTC) - WEEK

@@ -12,7 +12,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -25,6 +25,8 @@ from duckrun.values.upkeep import WEEK
 SCRATCH = "_duckrun/scratch"
 """Where, below the root of a lake, such folders lie."""
 _LOCK = ".lock"
+YOUNGEST = timedelta(days=1)
+"""In a store nothing is removed that is younger, whatever is asked for: it may be of a process that lives."""
 
 
 @contextmanager
@@ -49,7 +51,7 @@ def scratch(storage: Storage) -> Iterator[str]:
 
 def remove_left(storage: Storage, older_than: datetime, *, dry_run: bool = False) -> list[str]:
     """Remove the folders of processes that live no more: their files. Where no lock tells that, a folder goes whose newest file is older than
-    ``older_than``. With ``dry_run`` they are only named.
+    ``older_than``, and a day. With ``dry_run`` they are only named.
     """
     found = _left_on_disk(storage, older_than) if storage.is_local else _left_in_store(storage, older_than)
     removed = []
@@ -87,12 +89,12 @@ def _all_older(files: list[Path], moment: datetime) -> bool:
 
 
 def _left_in_store(storage: Storage, older_than: datetime) -> Iterator[tuple[str, list[str]]]:
-    base = f"{storage.root}/{SCRATCH}"
+    base, moment = f"{storage.root}/{SCRATCH}", min(older_than, datetime.now(UTC) - YOUNGEST)
     folders: dict[str, list[tuple[str, float]]] = defaultdict(list)
     for each in storage.keys(base):
         folders[each["path"].partition("/")[0]].append((f"{base}/{each['path']}", each["modified"]))
     for name, files in folders.items():
-        if all(modified < older_than.timestamp() for _, modified in files):
+        if all(modified < moment.timestamp() for _, modified in files):
             yield f"{base}/{name}", [path for path, _ in files]
 
 
