@@ -19,21 +19,30 @@ from typing import Any, NoReturn
 import duckdb
 import pyarrow as pa
 from deltalake import DeltaTable
-from deltalake.exceptions import CommitFailedError, DeltaError
 
-from duckrun.errors import DuckrunError, StorageError, UnsupportedFeature, VersionNotReadable
-from duckrun.formats.commits import CommitRecord, CommitTaken, NewCommit
+from duckrun.errors import DuckrunError, StorageError, VersionNotReadable
+from duckrun.formats.commits import CommitRecord, NewCommit
 from duckrun.formats.definitions import Alteration
-from duckrun.formats.delta import alteration, aside, cautions, changes, definition, maintenance, restore, types, vacuum
+from duckrun.formats.delta import (
+    alteration,
+    applied,
+    aside,
+    cautions,
+    changes,
+    definition,
+    maintenance,
+    restore,
+    types,
+    vacuum,
+)
 from duckrun.formats.delta.bounds import column_figures, file_bounds
 from duckrun.formats.delta.commit import refuse_unknown_features, unknown_features, write_commit
-from duckrun.formats.delta.data_paths import respelled
 from duckrun.formats.delta.dataset import arrow_dataset
 from duckrun.formats.delta.definition import VECTORS, DeltaDefinition
 from duckrun.formats.delta.files import files_of
-from duckrun.formats.delta.log import COPY, LOG, CommitActions, commit_properties, parse_commit
+from duckrun.formats.delta.log import COPY, LOG, CommitActions, parse_commit
 from duckrun.formats.delta.long_logs import LongLogs
-from duckrun.formats.delta.newest import Known, Newest, Opened, moved
+from duckrun.formats.delta.newest import Newest, Opened, known_of, moved
 from duckrun.formats.delta.opening import opened
 from duckrun.formats.delta.protocol import COMPUTED, Protocol, unlisted
 from duckrun.formats.delta.scan_sql import scan_sql
@@ -42,8 +51,7 @@ from duckrun.formats.delta.vacuum import log_retention
 from duckrun.formats.delta.vectors import deleted_of
 from duckrun.storage.locks import table_lock
 from duckrun.storage.storage import Storage
-from duckrun.values.cursors import Counter
-from duckrun.values.rows import AppTransaction, Commit, SchemaMode, WriteSpec, counted_rows
+from duckrun.values.rows import SchemaMode, WriteSpec, counted_rows
 from duckrun.values.snapshot import DELTA, Snapshot, TableRef
 from duckrun.values.tables import AlterSpec, CreateSpec, SetProperties
 
@@ -58,7 +66,12 @@ class DeltaFormat:
     arrow_dataset = arrow_dataset
     file_bounds = file_bounds
     scan_sql = staticmethod(scan_sql)
+    app_version = applied.app_version
+    find_commit = applied.find_commit
+    counter = applied.counter
+    log_retention = staticmethod(log_retention)
     commit = write_commit
+    restore = restore.restore
     convert = maintenance.convert
     drop = maintenance.drop
     rename = maintenance.rename
@@ -278,98 +291,16 @@ class DeltaFormat:
     def tells_since(self, ref: TableRef, version: int, newest: int, commits: Sequence[CommitRecord]) -> bool:
         return len(commits) >= newest - version
 
-    # -- exactly once
-
-    def app_version(self, ref: TableRef, app_id: str) -> int | None:
-        return self.handle(ref).transaction_version(app_id)
-
-    def find_commit(self, ref: TableRef, app: AppTransaction, newest: Snapshot | None = None) -> Commit | None:
-        """See Format. Where the log has been cleaned up since, the commit says so instead of its counts."""
-        newest = newest or self.snapshot(ref)
-        committed = self._app_version(newest, app.app_id)
-        if committed is None or committed < app.version:
-            return None
-        for found in self.actions_back(ref, newest.version):
-            if app in found.transactions:
-                return found.record().as_commit(ref)
-        return Commit(
-            table=str(ref),
-            location=ref.location,
-            version=newest.version,
-            mode="unknown",
-            engine="unknown",
-            writer="none",
-            reason=f"the commit of {app.app_id} is no longer in the log; this is the newest version",
-        )
-
-    def counter(self, ref: TableRef, consumer: str, newest: Snapshot | None = None) -> Counter:
-        """See Format. Source: Delta protocol, Transaction Identifiers; a RESTORE leaves them as they are."""
-        newest = newest or self.snapshot(ref)
-        highest = self._app_version(newest, consumer)
-        if highest is None:
-            return Counter()
-        version = newest.version
-        while version >= 0:
-            found = self.actions(ref, version)
-            if found is None or str(found.info.get("operation", "")).upper() == "CLONE":  # the rows are another table's
-                return Counter(highest=highest, known=False)
-            for each in found.transactions:
-                if each.app_id == consumer:
-                    return Counter(each.version, highest)
-            version = self._before(ref, found)
-        return Counter(highest=highest)
-
-    def _before(self, ref: TableRef, commit: CommitActions) -> int:
-        """The version whose rows a commit goes on from: of a RESTORE that which it brings back."""
-        if str(commit.info.get("operation", "")).upper() != "RESTORE":
-            return commit.version - 1
-        said = commit.info.get("operationParameters") or {}
-        version = said.get("version")
-        if version is not None:
-            return int(version)
-        return self.snapshot(ref, timestamp=str(said.get("timestamp") or said.get("datetime"))).version
-
-    log_retention = staticmethod(log_retention)
-
     def fingerprint(self, ref: TableRef, version: int) -> str | None:
         """See Format: of the bytes of its entry."""
         raw = self.storage.read_at(ref.location, f"{LOG}/{version:020d}.json")
         return None if raw is None else hashlib.sha256(raw).hexdigest()
 
-    def _app_version(self, snapshot: Snapshot, app_id: str) -> int | None:
-        known = _known(snapshot)
-        if known is None:
-            return self.handle_of(snapshot).transaction_version(app_id)
-        if app_id not in known.apps:
-            known.apps = {**known.apps, app_id: self.handle_of(snapshot).transaction_version(app_id)}
-        return known.apps[app_id]
-
-    def restore(self, snapshot: Snapshot, version: int, note: dict[str, Any], app: AppTransaction | None) -> int:
-        then = self.snapshot(snapshot.ref, version)
-        if respelled([*snapshot.files(), *then.files()]):
-            return restore.restore(self, snapshot, then, note, app)
-        table = self.take_handle(snapshot)
-        try:
-            table.restore(version, protocol_downgrade_allowed=False, commit_properties=commit_properties(app, note))
-        except CommitFailedError as error:
-            if "Unsupported table features" in str(error):
-                raise UnsupportedFeature(
-                    f"Table {snapshot.ref} cannot be restored here: {str(error).rstrip('.')}. Spark's own statement does it: "
-                    f"RESTORE TABLE delta.`{snapshot.ref.location}` TO VERSION AS OF {version}"
-                ) from error
-            raise CommitTaken(str(error)) from error
-        except DeltaError as error:
-            raise VersionNotReadable(
-                f"Cannot restore table {snapshot.ref} to version {version}: {str(error).rstrip(chr(46))}. "
-                "Files that vacuum removed cannot come back; choose a newer version."
-            ) from error
-        return table.version()
-
     # -- definitions
 
     def definition(self, snapshot: Snapshot) -> DeltaDefinition:
         """A table's columns, partitions, properties and description, as its log has them."""
-        known = _known(snapshot)
+        known = known_of(snapshot)
         if known is None:
             return self._definition(snapshot)
         known.definition = known.definition or self._definition(snapshot)
@@ -390,7 +321,7 @@ class DeltaFormat:
 
     def protocol(self, snapshot: Snapshot) -> Protocol:
         """What readers and writers of a table must know."""
-        known = _known(snapshot)
+        known = known_of(snapshot)
         if known is None:
             return self._protocol(snapshot)
         known.protocol = known.protocol or self._protocol(snapshot)
@@ -470,7 +401,3 @@ class DeltaFormat:
 
     def spark_type(self, text: str, dialect: str, column: str) -> str:
         return types.spelled(types.delta_type(text, dialect, column))
-
-
-def _known(snapshot: Snapshot) -> Known | None:
-    return snapshot.opened.known if isinstance(snapshot.opened, Opened) else None

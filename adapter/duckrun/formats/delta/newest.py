@@ -248,3 +248,8 @@ def _name(version: int) -> str:
 
 def _hash(body: bytes) -> str:
     return hashlib.sha256(body).hexdigest()
+
+
+def known_of(snapshot: Snapshot) -> Known | None:
+    """What is known beside a snapshot; None where it was opened for itself."""
+    return snapshot.opened.known if isinstance(snapshot.opened, Opened) else None

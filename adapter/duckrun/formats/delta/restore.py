@@ -1,4 +1,4 @@
-"""An older version made the newest again by a commit of ours, for tables whose paths deltalake would spell in another way.
+"""An older version made the newest again: by deltalake, or by a commit of our own for tables whose paths it would spell in another way.
 
 Source: Delta protocol, Add File and Remove File.
 """
@@ -8,11 +8,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from duckrun.errors import VersionNotReadable
-from duckrun.formats.commits import NewCommit
+from deltalake.exceptions import CommitFailedError, DeltaError
+
+from duckrun.errors import UnsupportedFeature, VersionNotReadable
+from duckrun.formats.commits import CommitTaken, NewCommit
 from duckrun.formats.delta.adds import adds_of
 from duckrun.formats.delta.commit import write_commit
-from duckrun.formats.delta.data_paths import spelled
+from duckrun.formats.delta.data_paths import respelled, spelled
+from duckrun.formats.delta.log import commit_properties
 from duckrun.formats.delta.operations import restore as operation
 from duckrun.values.data_files import is_absolute, place
 from duckrun.values.rows import AppTransaction, ScanFile
@@ -23,8 +26,35 @@ if TYPE_CHECKING:
     from duckrun.formats.delta.delta import DeltaFormat
 
 
-def restore(form: DeltaFormat, now: Snapshot, then: Snapshot, note: dict[str, Any], app: AppTransaction | None) -> int:
-    """Returns the new version. Raises VersionNotReadable where a file is gone, UnsupportedFeature, CommitTaken."""
+def restore(
+    form: DeltaFormat, snapshot: Snapshot, version: int, note: dict[str, Any], app: AppTransaction | None
+) -> int:
+    """The version committed. Raises VersionNotReadable where a file is gone, UnsupportedFeature, CommitTaken."""
+    then = form.snapshot(snapshot.ref, version)
+    if respelled([*snapshot.files(), *then.files()]):
+        return _by_own_commit(form, snapshot, then, note, app)
+    table = form.take_handle(snapshot)
+    try:
+        table.restore(version, protocol_downgrade_allowed=False, commit_properties=commit_properties(app, note))
+    except CommitFailedError as error:
+        if "Unsupported table features" in str(error):
+            raise UnsupportedFeature(
+                f"Table {snapshot.ref} cannot be restored here: {str(error).rstrip('.')}. Spark's own statement does it: "
+                f"RESTORE TABLE delta.`{snapshot.ref.location}` TO VERSION AS OF {version}"
+            ) from error
+        raise CommitTaken(str(error)) from error
+    except DeltaError as error:
+        raise VersionNotReadable(
+            f"Cannot restore table {snapshot.ref} to version {version}: {str(error).rstrip(chr(46))}. "
+            "Files that vacuum removed cannot come back; choose a newer version."
+        ) from error
+    return table.version()
+
+
+def _by_own_commit(
+    form: DeltaFormat, now: Snapshot, then: Snapshot, note: dict[str, Any], app: AppTransaction | None
+) -> int:
+    """The version committed, for a table whose paths deltalake would spell in another way."""
     held, wanted = _named(form, now), _named(form, then)
     removes = [file for key, file in held.items() if key not in wanted]
     missing = [file for key, file in wanted.items() if key not in held]
