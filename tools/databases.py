@@ -24,6 +24,40 @@ PASSWORD = "not-to-be-shown-7319"
 _names = count(1)
 
 
+class Program:
+    """The process of a server: ended, and started again on the same files."""
+
+    def __init__(self, command: Sequence[str], user: str, client: Sequence[str]) -> None:
+        self._command, self._user, self._client = command, user, client
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        groups: list[int] | None = [] if _user(self._user) else None
+        with tempfile.TemporaryFile("w+") as said:
+            self._process = process = subprocess.Popen(
+                self._command, stdout=said, stderr=said, cwd="/", user=_user(self._user), extra_groups=groups,
+                start_new_session=True, text=True,
+            )  # fmt: skip
+            deadline = time.monotonic() + 60
+            while subprocess.run([*self._client, "SELECT 1"], capture_output=True).returncode:
+                if process.poll() is not None or time.monotonic() > deadline:
+                    said.seek(0)
+                    raise RuntimeError(f"{self._command[0]} did not start: {said.read()[-2000:]}")
+                time.sleep(0.1)
+
+    def end(self, how: signal.Signals) -> None:
+        """End it by a signal, by force where that does not."""
+        if self._process is None:
+            return
+        self._process.send_signal(how)
+        try:
+            self._process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
 @dataclass(frozen=True)
 class Server:
     """A running server. ``address`` is how the catalog of a lake names a database of it."""
@@ -32,6 +66,7 @@ class Server:
     port: int
     client: tuple[str, ...]
     """The command that carries out the SQL that follows it."""
+    program: Program
 
     def run(self, sql: str) -> str:
         """What the server's own client prints for some SQL."""
@@ -74,7 +109,8 @@ def postgres(*, durable: bool = False) -> Iterator[Server]:
             programs["psql"], "-h", str(folder), "-p", str(port), "-U", "duckrun", "-d", "postgres", "-tAqX",
             "-v", "ON_ERROR_STOP=1", "-c",
         )  # fmt: skip
-        with _served(command, "postgres", Server("postgres", port, client), signal.SIGINT) as server:
+        program = Program(command, "postgres", client)
+        with _served(Server("postgres", port, client, program), signal.SIGINT) as server:
             yield server
 
 
@@ -93,7 +129,8 @@ def mariadb(*, durable: bool = False) -> Iterator[Server]:
             "--innodb-buffer-pool-size=64M", "--innodb-log-file-size=48M", *options,
         ]  # fmt: skip
         client = (programs["mariadb"], "--no-defaults", f"--socket={folder / 'socket'}", "-u", "root", "-N", "-B", "-e")
-        with _served(command, "mysql", Server("mysql", port, client), signal.SIGTERM) as server:
+        program = Program(command, "mysql", client)
+        with _served(Server("mysql", port, client, program), signal.SIGTERM) as server:
             server.run(f"CREATE USER duckrun@'%' IDENTIFIED BY '{PASSWORD}'")
             yield server
 
@@ -143,24 +180,9 @@ def _free_port() -> Iterator[int]:
 
 
 @contextmanager
-def _served(command: Sequence[str], user: str, server: Server, stop: signal.Signals) -> Iterator[Server]:
-    with tempfile.TemporaryFile("w+") as said:
-        groups: list[int] | None = [] if _user(user) else None
-        process = subprocess.Popen(
-            command, stdout=said, stderr=said, cwd="/", user=_user(user), extra_groups=groups, start_new_session=True
-        )
-        try:
-            deadline = time.monotonic() + 60
-            while subprocess.run([*server.client, "SELECT 1"], capture_output=True).returncode:
-                if process.poll() is not None or time.monotonic() > deadline:
-                    said.seek(0)
-                    raise RuntimeError(f"{command[0]} did not start: {said.read()[-2000:]}")
-                time.sleep(0.1)
-            yield server
-        finally:
-            process.send_signal(stop)
-            try:
-                process.wait(timeout=20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+def _served(server: Server, stop: signal.Signals) -> Iterator[Server]:
+    try:
+        server.program.start()
+        yield server
+    finally:
+        server.program.end(stop)

@@ -33,6 +33,18 @@ _DAMAGED = re.compile(
     r"|Could not read footer|expected magic number|TProtocolException|Requested range was invalid|FAILED_READ_FILE|decompress"
 )
 
+_LOST = re.compile(
+    r"server closed the connection( unexpectedly)?|terminating connection due to [^\n]*|no connection to the server|Connection refused"
+    r"|SSL connection has been closed[^\n]*|could not receive data from server[^\n]*|the database system is (starting up|shutting down|in recovery mode)"
+    r"|Unable to connect to Postgres|Failed to execute query \"(BEGIN|COMMIT|ROLLBACK)[^\"]*\": (?=$|\n)"
+)
+
+
+def lost_connection(error: object) -> str | None:
+    """What a library says of a connection to a database server that is lost, in a few words; None where it says something else."""
+    found = _LOST.search(str(error))
+    return None if found is None else found[0].rstrip(": ")
+
 
 def said(error: object) -> str:
     """What a library says, in one line: without colours, stacks, its debug form, generated SQL and the XML of a store.
@@ -72,6 +84,12 @@ def storage_error(error: object, what: str) -> StorageError | None:
     if _ACCESS.search(text):
         return StorageError(
             f"{what}: the store refused the credentials or what they may do ({said(error)}). Check the storage_options of this lake."
+        )
+    lost = lost_connection(text)
+    if lost is not None:
+        return StorageError(
+            f"{what}: the connection to the database of the lake's catalog was lost ({lost}). Nothing of this was written; run it again "
+            "when the server answers."
         )
     if "object with invalid path" in text:
         return StorageError(

@@ -47,9 +47,7 @@ class Applied:
     def _of_work(self, work: Work | None, sql: str, values: list[Any]) -> list[tuple[Any, ...]]:
         """The rows of a query over ``{applied}``, with what an open transaction over several tables has put there; none where it is not there."""
         if work is not None:
-            return work.cursor.execute(
-                sql.format(applied=quote_identifier(work.alias, *APPLIED.split("."))), values
-            ).fetchall()
+            return work.ask(sql.format(applied=quote_identifier(work.alias, *APPLIED.split("."))), values)
         applied = self._table()
         return [] if applied is None else self.catalog.ask(sql.format(applied=applied), values)
 

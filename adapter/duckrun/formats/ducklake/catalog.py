@@ -5,6 +5,7 @@ Source: the DuckLake specification 1.0, Tables; and what was measured of duckdb 
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -20,6 +21,8 @@ from duckrun.sql.names import quote_identifier, quote_literal, with_values
 from duckrun.storage.extensions import UNSIGNED, extension_path
 from duckrun.storage.storage import Storage
 from duckrun.values.lake_format import DUCKLAKE_MARK, CatalogAddress, LakeFormat
+
+log = logging.getLogger(__name__)
 
 _SCANNERS = {"sqlite": "sqlite_scanner", "postgres": "postgres_scanner"}
 APPLIED = "_duckrun.applied"
@@ -222,8 +225,13 @@ class Catalog:
         if self.address.kind == "duckdb":
             self._spoiled += spoiled
             return
-        with suppress(duckdb.Error):
-            connection.cursor().execute(f"DETACH {quote_identifier(alias)}")
+        for attempt in range(3):  # a server that is lost meanwhile leaves a half of it, on which every listing fails
+            try:
+                connection.cursor().execute(f"DETACH DATABASE IF EXISTS {quote_identifier(alias)}")
+                return
+            except duckdb.Error as error:
+                if attempt == 2:
+                    log.warning("lake %s: %s stays attached: %s", self.storage.root, alias, self.redacted(error))
 
     def _names_on(self, connection: duckdb.DuckDBPyConnection) -> set[str]:
         """What this object has attached in an instance."""

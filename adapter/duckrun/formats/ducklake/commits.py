@@ -70,7 +70,9 @@ class Commits:
                     raise CommitConflict(
                         f"The transaction of lake {self.storage.root} cannot go on: {other} Run all of it again."
                     ) from error
-                raise
+                if other is error:
+                    raise
+                raise other from error
             return
         self.catalog.ensure(epoch, create=True)
         self._prepare()
@@ -102,7 +104,8 @@ class Commits:
             alias = self.catalog.attach_for(cursor, name, database)
             work = Work(self.catalog, cursor, name, alias)
             try:
-                self.together = work.begin()
+                with self.catalog.errors("transaction"):
+                    self.together = work.begin()
                 yield work
                 self.together = None
                 work.made = work.commit()

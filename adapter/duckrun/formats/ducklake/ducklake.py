@@ -32,7 +32,7 @@ from duckrun.formats.ducklake.views import Views
 from duckrun.formats.ducklake.whole import DuckLakeAsWhole
 from duckrun.formats.ducklake.work import Work
 from duckrun.formats.format import Attach
-from duckrun.sql.names import quote_identifier, quote_literal, with_values
+from duckrun.sql.names import quote_identifier, quote_literal
 from duckrun.storage.storage import Storage
 from duckrun.values.changes import CommitChange
 from duckrun.values.cursors import Counter
@@ -140,13 +140,8 @@ class DuckLakeFormat(Commits, Defining):
         work = self.together
         assert work is not None
         key = (ref.schema.lower(), ref.name.lower())
-        row = work.cursor.execute(
-            with_values(
-                "SELECT 1 FROM duckdb_tables() WHERE database_name = ? AND schema_name = ? AND table_name = ?",
-                [work.alias, ref.schema, ref.name],
-            )
-        ).fetchone()
-        if row is None:
+        there = "SELECT 1 FROM duckdb_tables() WHERE database_name = ? AND schema_name = ? AND table_name = ?"
+        if not work.ask(there, [work.alias, ref.schema, ref.name]):
             return None
         if key not in work.touched:
             state = self.states.find(ref, work.base)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import duckdb
 
 from duckrun.errors import DuckrunError, InvalidConfig, StorageError
+from duckrun.storage.trouble import lost_connection
 
 if TYPE_CHECKING:
     from duckrun.formats.ducklake.catalog import Catalog
@@ -65,11 +66,25 @@ def translated(catalog: Catalog, error: duckdb.Error, what: str) -> DuckrunError
         return StorageError(
             f"The catalog {catalog.address} of lake {root} cannot be reached: {_server_said(text)}. Is the server running, and the address right?"
         )
+    lost = lost_connection(text)
+    if lost is not None:
+        return StorageError(
+            f"The connection to the catalog {catalog.address} of lake {root} was lost ({lost}). Nothing of this was written; run it again when the server answers."
+        )
     if catalog.address.kind == "duckdb" and ("could not set lock" in low or "already attached" in low):
         return StorageError(
             f"The catalog {catalog.address} of lake {root} is held by another process or session: a DuckDB file is for one. {FOR_SEVERAL}. ({first})"
         )
     return StorageError(f"Catalog {catalog.address} of lake {root}, {what}: {text}")
+
+
+def unsure(catalog: Catalog, lost: str) -> StorageError:
+    """The error about a commit of which no answer came."""
+    return StorageError(
+        f"The connection to the catalog {catalog.address} of lake {catalog.storage.root} was lost in the middle of a commit ({lost}), so that it is not known whether all "
+        "of it or nothing of it was written. Look at the newest snapshot, session.snapshots(1), before you run it again; what has an application transaction, as dbt's and "
+        "Dagster's writes have, is written once however often it is run."
+    )
 
 
 def not_encrypted(catalog: Catalog) -> InvalidConfig:

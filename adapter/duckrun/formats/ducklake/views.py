@@ -9,7 +9,7 @@ import sqlglot
 from sqlglot.tokens import TokenType
 
 from duckrun.errors import StorageError
-from duckrun.sql.names import quote_identifier, quote_literal, with_values
+from duckrun.sql.names import quote_identifier, quote_literal
 from duckrun.values.snapshot import TableRef
 
 if TYPE_CHECKING:
@@ -38,13 +38,9 @@ class Views:
         if work is None:
             found = self._listed(None, "s.schema_name = ? AND v.view_name = ?", [schema, name])
             return found.get((schema, name))
-        row = work.cursor.execute(
-            with_values(
-                "SELECT sql, comment FROM duckdb_views() WHERE database_name = ? AND schema_name = ? AND view_name = ?",
-                [work.alias, schema, name],
-            )
-        ).fetchone()
-        return None if row is None else (_query_of(row[0]), row[1])
+        listed = "SELECT sql, comment FROM duckdb_views() WHERE database_name = ? AND schema_name = ? AND view_name = ?"
+        rows = work.ask(listed, [work.alias, schema, name])
+        return (_query_of(rows[0][0]), rows[0][1]) if rows else None
 
     def is_as(self, ref: TableRef, sql: str, comment: str | None) -> bool:
         """True if a view of the catalog has this SQL, however it is spelled, and this comment."""

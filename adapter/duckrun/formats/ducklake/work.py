@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -15,8 +15,10 @@ from duckrun.errors import CommitConflict, DuckrunError, StorageError
 from duckrun.formats.commits import CommitTaken, NewCommit
 from duckrun.formats.ducklake.catalog import APPLIED, Catalog
 from duckrun.formats.ducklake.state import TableState
+from duckrun.formats.ducklake.trouble import translated, unsure
 from duckrun.sql.names import quote_identifier, quote_literal, with_values
 from duckrun.storage.extensions import keep_forever
+from duckrun.storage.trouble import lost_connection
 from duckrun.values.rows import AppTransaction
 from duckrun.values.snapshot import Snapshot, TableRef
 
@@ -81,6 +83,11 @@ class Work:
             raise
         return int(found[0][0]) if found and isinstance(found[0][0], int) else 0
 
+    def ask(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """The rows of a question to the lake as this transaction sees it. Raises StorageError where the catalog does not answer."""
+        with self.catalog.errors("transaction"):
+            return self.cursor.execute(with_values(sql, values)).fetchall()
+
     def is_defined(self, ref: TableRef) -> bool:
         """Whether the definition of the commit that is under way was carried out."""
         return (ref.schema, ref.name) in self._defined
@@ -134,6 +141,7 @@ class Work:
                 f"A statement of this transaction of lake {self.catalog.storage.root} failed ({self.catalog.redacted(self.failure).splitlines()[0]}): nothing of it was "
                 "written. Run all of it again."
             ) from self.failure
+        committing = False
         try:
             if not self.notes:
                 self.cursor.execute("SELECT 1")  # of a transaction that has ended, an error
@@ -142,12 +150,17 @@ class Work:
                 self.cursor.execute(
                     f"CALL {quote_identifier(self.alias)}.set_commit_message('duckrun', {quote_literal(said)}, extra_info => {quote_literal(json.dumps(self.notes))})"
                 )
+            committing = True
             self.cursor.execute("COMMIT")
         except duckdb.Error as error:
             self._open = False
             with suppress(duckdb.Error):
                 self.cursor.execute("ROLLBACK")
             text = self.catalog.redacted(error)
+            lost = lost_connection(text)
+            if lost is not None:  # to begin a COMMIT again might write it twice
+                ours = unsure(self.catalog, lost) if committing else translated(self.catalog, error, "commit")
+                raise ours from None
             if any(word in text.lower() for word in _TAKEN):
                 raise CommitTaken(text) from None
             raise StorageError(f"The commit to lake {self.catalog.storage.root} failed: {text}") from None
@@ -175,9 +188,13 @@ class Work:
 
 
 def taken(error: BaseException, catalog: Catalog) -> BaseException:
-    """The error of a statement within a transaction: CommitTaken where another program's commit is behind it."""
+    """The error of a statement within a transaction: CommitTaken where another program's commit is behind it, StorageError where the
+    server of the catalog is gone.
+    """
     if isinstance(error, duckdb.Error) and not isinstance(error, DuckrunError):
         text = catalog.redacted(error)
+        if lost_connection(text) is not None:
+            return translated(catalog, error, "transaction")
         if (
             isinstance(error, duckdb.TransactionException)
             or "database is locked" in text.lower()
