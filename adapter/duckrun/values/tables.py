@@ -125,7 +125,7 @@ class CreateSpec(Layout, Spec):
 
 @dataclass(frozen=True)
 class AddColumn:
-    """A new column, last; NULL in the rows that are there.
+    """A new column, last; NULL in the rows that are there, or its default (format ducklake).
 
     Example::
 
@@ -135,7 +135,7 @@ class AddColumn:
     column: ColumnSpec
 
     def __post_init__(self) -> None:
-        if self.column.computed:
+        if self.column.generated is not None or self.column.identity is not None:
             raise InvalidConfig(
                 f"{self.column.name} is to be {self.column.computed}, which comes with a table when it is made, not by ALTER TABLE."
             )
@@ -279,6 +279,51 @@ class SetComment:
     column: str | None = None
 
 
+@dataclass(frozen=True)
+class SetDefault:
+    """What an INSERT fills a column with that does not name it, from now on: SQL in the spec's dialect; None ends it. Of format ducklake.
+
+    Example::
+
+        s.execute("sales.orders", AlterSpec((SetDefault("item", "'none'"),)))  # format: ducklake
+    """
+
+    name: str
+    default: str | None
+
+
+@dataclass(frozen=True)
+class InStruct:
+    """A change of a field of a struct, of format ducklake. ``path`` names the column and the fields around it, the element of a list by
+    ``element`` and the sides of a map by ``key`` and ``value``.
+
+    Example::
+
+        change = InStruct(("address",), RenameColumn("zip", to="code"))  # address.zip, of format ducklake
+        s.execute("sales.people", AlterSpec((change,)))
+    """
+
+    path: tuple[str, ...]
+    change: AddColumn | DropColumn | RenameColumn | ChangeType
+
+    def __post_init__(self) -> None:
+        if not self.path:
+            raise InvalidConfig("A change of a field names the column that it is in.")
+
+
+@dataclass(frozen=True)
+class PartitionBy:
+    """By what new rows are parted from now on, of format ducklake: columns, and ``year``, ``month``, ``day``, ``hour`` or ``bucket(n, …)`` of one; nothing
+    ends it. The files that are there stay as they are.
+
+    Example::
+
+        s.execute("sales.orders", AlterSpec((PartitionBy(("month(day)",)),)))  # format: ducklake
+    """
+
+    keys: tuple[str, ...]
+
+
 Change = (
     AddColumn
     | DropColumn
@@ -292,6 +337,9 @@ Change = (
     | UnsetProperties
     | ClusterBy
     | SetComment
+    | SetDefault
+    | InStruct
+    | PartitionBy
 )
 
 

@@ -34,12 +34,20 @@ from duckrun.values.tables import (
     DropCheck,
     DropColumn,
     DropNotNull,
+    InStruct,
+    PartitionBy,
     RenameColumn,
     SetComment,
+    SetDefault,
     SetNotNull,
     SetProperties,
     UnsetProperties,
     sort_order,
+)
+
+DEFAULTS = (
+    "a default comes to a Delta table when it is made (CREATE TABLE, engine: spark), not by ALTER: say the value in the INSERT; tables of format "
+    "ducklake take one at any time"
 )
 
 
@@ -58,6 +66,8 @@ def _apply(
     match change:
         case AddColumn(column):
             refuse_known(column.name, now.names)
+            if column.default is not None:
+                raise UnsupportedFeature(DEFAULTS)
             return replace(now, fields=(*now.fields, field_of(column, dialect))), {**columns, column.name: None}
         case DropColumn(name):
             return _drop(now, columns, name)
@@ -83,6 +93,18 @@ def _apply(
             return _without(now, (key,)), columns
         case ClusterBy():
             raise UnsupportedFeature(CLUSTERING)
+        case PartitionBy():
+            raise UnsupportedFeature(
+                "the partitions of a Delta table are those that it was written with: write it anew, CREATE OR REPLACE TABLE … PARTITIONED BY (…) AS "
+                "SELECT * FROM it; tables of format ducklake change theirs"
+            )
+        case SetDefault():
+            raise UnsupportedFeature(DEFAULTS)
+        case InStruct(path):
+            raise UnsupportedFeature(
+                f"a field of column {path[0]} cannot be changed by itself in a Delta table: write the table anew, CREATE OR REPLACE TABLE … AS SELECT, or let "
+                "rows bring new fields (schema_mode append_new_columns); tables of format ducklake change theirs"
+            )
         case SetProperties(properties):
             features, versions, properties = asked_of(properties)
             now = replace(now, asked=now.asked | features, versions=max(versions, now.versions))

@@ -150,6 +150,12 @@ def with_properties(spec: SpecT, table: TableRef) -> SpecT:
     """
     if not isinstance(spec, WriteSpec | MergeSpec | DeleteInsertSpec | CreateSpec):
         return spec
+    transforms = [key for key in spec.partition_by or () if "(" in key]  # no name of Delta's has a bracket
+    if transforms:
+        raise UnsupportedFeature(
+            f"{spec.mode} on table {table}: {', '.join(transforms)} is a partition transform, which tables of format ducklake have and Delta's have not: add "
+            "a column with that value, in the SELECT, and partition by it. Nothing was written."
+        )
     asked = {}
     if spec.merge_mode == "deletion_vectors":
         asked["merge_mode"] = VECTORS, "true"

@@ -9,8 +9,11 @@ from typing import Any
 
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
 from duckrun.formats.definitions import Alteration, refuse_known
-from duckrun.formats.ducklake.definition import DuckLakeDefinition, field_of, kept, refuse_names
-from duckrun.formats.ducklake.types import type_in, widens
+from duckrun.formats.ducklake.definition import DuckLakeDefinition, default_in, field_of, kept, refuse_names
+from duckrun.formats.ducklake.nested import with_field_changed
+from duckrun.formats.ducklake.partitions import partitions
+from duckrun.formats.ducklake.types import refuse_narrowing, type_in
+from duckrun.sql.names import quote_identifier
 from duckrun.values.rows import SchemaMode
 from duckrun.values.tables import (
     SORT_BY,
@@ -22,19 +25,26 @@ from duckrun.values.tables import (
     DropCheck,
     DropColumn,
     DropNotNull,
+    InStruct,
+    PartitionBy,
     RenameColumn,
     SetComment,
+    SetDefault,
     SetNotNull,
     SetProperties,
     UnsetProperties,
+    sort_order,
 )
 
 
 @dataclass(frozen=True)
 class DuckLakeAlteration(Alteration):
-    """An alteration that no data file is written anew for; ``renames`` are (old, new) in their order."""
+    """An alteration that no data file is written anew for. ``steps`` are the changes that name what they change, as DDL behind ALTER TABLE, in their
+    order; ``reached`` is the definition that they make, from which the rest follows.
+    """
 
-    renames: tuple[tuple[str, str], ...] = ()
+    steps: tuple[str, ...] = ()
+    reached: DuckLakeDefinition | None = None
 
     @property
     def rewrites(self) -> bool:
@@ -47,16 +57,16 @@ class DuckLakeAlteration(Alteration):
 
 def altered(before: DuckLakeDefinition, spec: AlterSpec) -> DuckLakeAlteration:
     """The definition after some changes, in their order. Raises SchemaMismatch, InvalidConfig, UnsupportedFeature."""
-    now, renames = before, []
+    now, reached, steps = before, before, []
     columns: dict[str, str | None] = {name: name for name in before.names}
     for change in spec.changes:
         match change:
             case AddColumn(column):
                 refuse_known(column.name, now.names)
-                if not column.nullable and column.default is None:
+                if not column.nullable:
                     raise SchemaMismatch(
-                        f"column {column.name} is to be NOT NULL, and rows that are there would have a NULL in it; give it a default, or add it "
-                        "first and set NOT NULL once it is filled"
+                        f"column {column.name} is to be NOT NULL, which DuckLake sets on no column that comes to a table with rows: overwrite the "
+                        "table with a SELECT that fills it"
                     )
                 refuse_names([column.name])
                 now = replace(now, fields=(*now.fields, field_of(column, spec.dialect)))
@@ -73,19 +83,31 @@ def altered(before: DuckLakeDefinition, spec: AlterSpec) -> DuckLakeAlteration:
                 found = now.column(name)
                 refuse_known(to, [n for n in now.names if n != found["name"]])
                 refuse_names([to])
-                renames.append((found["name"], to))
+                steps.append(f"RENAME COLUMN {quote_identifier(found['name'])} TO {quote_identifier(to)}")
                 columns = {(to if new == found["name"] else new): old for new, old in columns.items()}
                 keys = tuple(replace(k, column=to) if k.column == found["name"] else k for k in now.partition_by)
                 order = [to if c == found["name"] else c for c in now.sort_by]
                 properties = {**now.properties, **({SORT_BY: json.dumps(order)} if order else {})}
                 now = replace(now.with_column(name, name=to), partition_by=keys, properties=properties)
+                parts = tuple(replace(k, column=to) if k.column == found["name"] else k for k in reached.partition_by)
+                reached = replace(reached.with_column(found["name"], name=to), partition_by=parts)
+            case InStruct(path):
+                found = now.column(path[0])
+                kind, step = with_field_changed(found["name"], found["type"], change, spec.dialect)
+                now = now.with_column(path[0], type=kind)
+                if step is not None and found["name"] in reached.names:
+                    was = reached.column(found["name"])["type"]
+                    made, _ = with_field_changed(found["name"], was, change, spec.dialect)
+                    reached = reached.with_column(path[0], type=made)
+                    steps.append(step)
+            case SetDefault(name, default):
+                now = now.with_column(name, default=default_in(default, spec.dialect))
+            case PartitionBy(wanted):
+                now = replace(now, partition_by=partitions(wanted, now.fields))
             case ChangeType(name, kind):
                 found = now.column(name)
                 new = type_in(kind, spec.dialect, name)
-                if new != found["type"] and not widens(found["type"], new):
-                    raise SchemaMismatch(
-                        f"column {found['name']} cannot become {new}: DuckLake only widens types, and {found['type']} holds values that it does not"
-                    )
+                refuse_narrowing(found["name"], found["type"], new)
                 now = now.with_column(name, type=new)
             case SetNotNull(name):
                 now = now.with_column(name, nullable=False)
@@ -96,7 +118,10 @@ def altered(before: DuckLakeDefinition, spec: AlterSpec) -> DuckLakeAlteration:
             case SetComment(comment, name):
                 now = now.with_column(str(name), metadata={} if comment is None else {"comment": comment})
             case SetProperties(asked):
-                now = replace(now, properties={**now.properties, **kept(asked)})
+                properties = kept(asked)
+                order = [now.column(name)["name"] for name in sort_order(properties)]
+                properties |= {SORT_BY: json.dumps(order)} if SORT_BY in properties else {}
+                now = replace(now, properties={**now.properties, **properties})
             case UnsetProperties(names, if_exists):
                 absent = [name for name in names if name not in now.properties]
                 if absent and not if_exists:
@@ -108,7 +133,7 @@ def altered(before: DuckLakeDefinition, spec: AlterSpec) -> DuckLakeAlteration:
                 )
             case ClusterBy():
                 raise UnsupportedFeature("cluster_by is Delta's liquid clustering; a DuckLake table has sort_by")
-    return DuckLakeAlteration(before, now, columns, renames=tuple(renames))
+    return DuckLakeAlteration(before, now, columns, steps=tuple(steps), reached=reached)
 
 
 def evolved(before: DuckLakeDefinition, fields: Sequence[Mapping[str, Any]], mode: SchemaMode) -> DuckLakeAlteration:

@@ -6,7 +6,7 @@ import logging
 import random
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -181,10 +181,11 @@ class Commits:
             statements += list(created_sql(table, made))
             old: Mapping[str, str] = {}
         else:
-            renames: Sequence[tuple[str, str]] = ()
+            begins, steps = before, tuple[str, ...]()
             if isinstance(new.spec, AlterSpec):
-                renames = altered(before, new.spec).renames
-            statements += list(changed_sql(table, before, made, renames, empty=empty))
+                alteration = altered(before, new.spec)
+                begins, steps = alteration.reached or before, alteration.steps
+            statements += list(changed_sql(table, begins, made, steps, empty=empty))
             if parted and emptied is not None:  # of a restore: its rows lie in one part, until the commit is made
                 statements += [f"ALTER TABLE {table} SET PARTITIONED BY ({one_part(ref, made).sql})"]
                 work.later.append(f"ALTER TABLE {table} RESET PARTITIONED BY")

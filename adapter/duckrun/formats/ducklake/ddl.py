@@ -27,17 +27,16 @@ def changed_sql(
     table: str,
     before: DuckLakeDefinition,
     after: DuckLakeDefinition,
-    renames: Sequence[tuple[str, str]] = (),
+    steps: Sequence[str] = (),
     *,
     empty: bool = False,
 ) -> Iterator[str]:
-    """The statements that make one definition the other. A column whose type does not widen to its new one goes and comes again without its
+    """The statements that make one definition the other, which begins where some ``steps`` lead. A column whose type does not widen to its new one goes and comes again without its
     values; of an ``empty`` table so do those that would else stand in another order.
     """
-    for was, now in renames:
-        yield f"ALTER TABLE {table} RENAME COLUMN {quote_identifier(was)} TO {quote_identifier(now)}"
-    named = dict(renames)
-    were = {named.get(f["name"], f["name"]): f for f in before.fields}
+    for step in steps:
+        yield f"ALTER TABLE {table} {step}"
+    were = {f["name"]: f for f in before.fields}
     gone = [name for name in were if name not in after.names]
     doomed = _anew(were, after, empty)
     moved = bool(gone or doomed)

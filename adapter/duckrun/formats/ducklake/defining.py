@@ -71,7 +71,7 @@ class Defining:
         if spec.partition_by is None:
             keys = () if before is None else tuple(key for key in before.partition_by if key.column in names)
         else:
-            keys = partitions(spec.partition_by, names)
+            keys = partitions(spec.partition_by, fields)
         properties = dict(before.properties) if before is not None else {}
         properties |= definitions.kept(spec.table_properties)
         if spec.sort_by:

@@ -110,16 +110,18 @@ def field_of(column: ColumnSpec, dialect: str) -> dict[str, Any]:
     """A column to make. Raises UnsupportedFeature for one that is computed."""
     if column.generated is not None or column.identity is not None:
         raise UnsupportedFeature(f"column {column.name} is {column.computed}, which DuckLake does not have")
-    default = column.default
-    if default is not None and dialect != "duckdb":
-        default = transpile(default, dialect, "duckdb")
     return {
         "name": column.name,
         "type": type_in(column.type, dialect, column.name),
         "nullable": column.nullable,
         "metadata": {} if column.comment is None else {"comment": column.comment},
-        "default": default,
+        "default": default_in(column.default, dialect),
     }
+
+
+def default_in(default: str | None, dialect: str) -> str | None:
+    """A default of some dialect's SQL in DuckDB's."""
+    return None if default is None else transpile(default, dialect, "duckdb")
 
 
 def options_of(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:

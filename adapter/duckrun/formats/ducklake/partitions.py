@@ -6,15 +6,20 @@ Source: the DuckLake specification 1.0, Partitioning.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 from duckrun.errors import InvalidConfig
 from duckrun.sql.names import quote_identifier
 from duckrun.values.nearest import did_you_mean
 
 TRANSFORMS = ("year", "month", "day", "hour", "bucket")
+_DATES = "DATE|TIMESTAMP"
+_OF_TIMES = {"year": _DATES, "month": _DATES, "day": _DATES, "hour": "DATE|TIME"}
+"""Transform -> the types, as they begin, that have it."""
+_NO_TEXT = "BLOB|GEOMETRY"
+"""Types of bytes: DuckLake keeps the values of a partition as texts, and fails at those that are none (duckdb 1.5.5)."""
 _TRANSFORM = re.compile(r"\s*(\w+)\s*\((.*)\)\s*", re.DOTALL)
 
 
@@ -76,5 +81,22 @@ class Partition:
         )
 
 
-def partitions(keys: Sequence[str], names: Sequence[str]) -> tuple[Partition, ...]:
-    return tuple(Partition.parse(key, names) for key in keys)
+def partitions(keys: Sequence[str], fields: Sequence[Mapping[str, Any]]) -> tuple[Partition, ...]:
+    """Keys of a table with some columns. Raises InvalidConfig, also for a key that DuckLake takes and then no row of."""
+    types = {f["name"]: str(f["type"]) for f in fields}
+    found: list[Partition] = []
+    for key in keys:
+        made = Partition.parse(key, list(types))
+        kind = types[made.column]
+        if made in found:
+            raise InvalidConfig(f"partition_by names {key!r} twice")
+        if kind == "VARIANT" or (made.transform == "identity" and re.match(_NO_TEXT, kind)):
+            raise InvalidConfig(
+                f"partition_by: {made.column} is {kind}, whose values have no text that a partition could be known by; partition by a text made of it"
+            )
+        if made.transform in _OF_TIMES and not re.match(_OF_TIMES[made.transform], kind):
+            raise InvalidConfig(
+                f"partition_by: {made.column} is {kind}, which has no {made.transform}; cast it, or partition by the column"
+            )
+        found.append(made)
+    return tuple(found)

@@ -21,7 +21,7 @@ _REFUSED = {"enum", "union", "array", "bit", "bignum", "varint", "hugeint", "uhu
 _WIDER = {
     "TINYINT": ("SMALLINT", "INTEGER", "BIGINT"),
     "SMALLINT": ("INTEGER", "BIGINT"),
-    "INTEGER": ("BIGINT"),
+    "INTEGER": ("BIGINT",),
     "UTINYINT": ("USMALLINT", "UINTEGER", "UBIGINT", "SMALLINT", "INTEGER", "BIGINT"),
     "USMALLINT": ("UINTEGER", "UBIGINT", "INTEGER", "BIGINT"),
     "UINTEGER": ("UBIGINT", "BIGINT"),
@@ -79,13 +79,25 @@ def refuse_type(column: str, kind: Any) -> None:
 
 def widens(old: str, new: str) -> bool:
     """True if DuckLake changes a column of one type to the other."""
-    if new in _WIDER.get(old, ()):
+    return _widens(duckdb.type(old), duckdb.type(new))
+
+
+def _widens(old: Any, new: Any) -> bool:
+    if str(new) in _WIDER.get(str(old), ()):
         return True
-    decimals = [re.fullmatch(r"DECIMAL\((\d+),\s*(\d+)\)", kind) for kind in (old, new)]
+    decimals = [re.fullmatch(r"DECIMAL\((\d+),\s*(\d+)\)", str(kind)) for kind in (old, new)]
     if decimals[0] and decimals[1]:
         (p, s), (q, t) = ((int(d[1]), int(d[2])) for d in decimals if d is not None)
         return t >= s and q - t >= p - s
-    kinds = [duckdb.type(kind) for kind in (old, new)]
-    return (
-        all(kind.id == "struct" for kind in kinds) and dict(kinds[0].children).keys() <= dict(kinds[1].children).keys()
-    )
+    if old.id != new.id or old.id not in ("struct", "list", "map"):
+        return False
+    there = dict(new.children)
+    return all(name in there and (kind == there[name] or _widens(kind, there[name])) for name, kind in old.children)
+
+
+def refuse_narrowing(column: str, old: str, new: str) -> None:
+    """Raise SchemaMismatch for a new type to which DuckLake does not widen the old one."""
+    if new != old and not widens(old, new):
+        raise SchemaMismatch(
+            f"column {column} cannot become {new}: DuckLake only widens types, and {old} holds values that it does not"
+        )

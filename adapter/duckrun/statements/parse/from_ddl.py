@@ -10,6 +10,7 @@ from sqlglot import exp
 
 from duckrun.errors import InvalidConfig
 from duckrun.statements.parse.computed import expressions_of, identity_of, is_generated
+from duckrun.statements.parse.layout import partitioned_by
 from duckrun.statements.parse.parts import query_of, refuse, target_of, unsupported, words_of
 from duckrun.statements.parse.tokens import StatementText, TokenReader, word_of
 from duckrun.statements.values import (
@@ -56,7 +57,7 @@ def create(tree: exp.Expr, source: StatementText, sorted_by: Parts) -> Statement
     table, listed = (tree.this.this, tree.this.expressions) if isinstance(tree.this, exp.Schema) else (tree.this, [])
     target = target_of(table, f"CREATE {kind}")
     refuse_options(source, kind)
-    properties = _properties(tree, kind)
+    properties = _properties(tree, kind, source)
     query = None
     if tree.args.get("expression") is not None:
         query_of(tree.expression, f"CREATE {kind}")  # refuses what is no query
@@ -109,11 +110,11 @@ def _temporary(
     return CreateTemporary("view" if kind == "VIEW" else "table", target[0], query, if_exists)
 
 
-def _properties(tree: exp.Expr, kind: str) -> _Properties:
+def _properties(tree: exp.Expr, kind: str, source: StatementText) -> _Properties:
     found = _Properties()
     for node in tree.args["properties"].expressions if tree.args.get("properties") else ():
         if isinstance(node, exp.PartitionedByProperty):
-            found.layout["partition_by"] = _partition_columns(node)
+            found.layout["partition_by"] = partitioned_by(source)
         elif isinstance(node, exp.ClusterProperty):
             found.layout["cluster_by"] = tuple(
                 ".".join(part.name for part in column.parts) for column in node.expressions
@@ -158,13 +159,6 @@ _OPTIONS = (
     "delta.checkpointInterval", "delta.logRetentionDuration", "delta.deletedFileRetentionDuration",
     "PARTITIONED BY", "SORTED BY", "CLUSTER BY",
 )  # fmt: skip
-
-
-def _partition_columns(node: exp.Expr) -> Parts:
-    columns = node.this.expressions if isinstance(node.this, exp.Schema | exp.Tuple) else [node.this]
-    if not all(isinstance(column, exp.Identifier | exp.Column) for column in columns):
-        raise unsupported("PARTITIONED BY of anything but names of columns")
-    return tuple(column.name for column in columns)
 
 
 def _property(node: exp.Expr) -> str:
@@ -353,10 +347,7 @@ def _changes(action: exp.Expr, dialect: str, checks: Iterator[str]) -> Iterator[
 def _new_column(node: exp.ColumnDef, dialect: str) -> tables.ColumnSpec:
     if any(isinstance(c.kind, exp.CheckColumnConstraint) for c in _constraints(node)):
         raise unsupported("ADD COLUMN with a CHECK (add the constraint after it); it")
-    column = _column(node, dialect)
-    if column.default is not None:
-        raise unsupported("ADD COLUMN with DEFAULT")
-    return column
+    return _column(node, dialect)
 
 
 def _dropped(action: exp.Expr) -> Iterator[tables.Change]:
@@ -373,7 +364,7 @@ def _dropped(action: exp.Expr) -> Iterator[tables.Change]:
 
 
 def _altered(action: exp.AlterColumn, dialect: str) -> tables.Change:
-    refuse(action, "ALTER COLUMN", "using", "collate", "default", "rename_to", "visible")
+    refuse(action, "ALTER COLUMN", "using", "collate", "rename_to", "visible")
     name, arguments = action.this.name, action.args
     if arguments.get("dtype") is not None:
         return tables.ChangeType(name, arguments["dtype"].sql(dialect=dialect))
@@ -381,7 +372,8 @@ def _altered(action: exp.AlterColumn, dialect: str) -> tables.Change:
         return tables.SetComment(arguments["comment"].name, name)
     if arguments.get("allow_null") is not None:
         return tables.DropNotNull(name) if arguments["allow_null"] else tables.SetNotNull(name)
-    raise unsupported("ALTER COLUMN … DROP DEFAULT")
+    default = arguments.get("default")
+    return tables.SetDefault(name, None if default is None else default.sql(dialect=dialect))
 
 
 def _set_properties(action: exp.AlterSet) -> list[exp.Expr]:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Literal
 
 from duckrun.errors import InvalidConfig
-from duckrun.statements.parse import from_call
+from duckrun.statements.parse import from_alter, from_call
+from duckrun.statements.parse.layout import sorted_columns
 from duckrun.statements.parse.parts import query_start, unsupported
 from duckrun.statements.parse.tokens import StatementText, TokenReader, step_of
 from duckrun.statements.values import (
@@ -35,11 +36,7 @@ def read(source: StatementText) -> Statement | None:
             statement = read_rest(reader)
             reader.end()
             return statement
-    if source.words[:2] == ("ALTER", "TABLE") and "UNSET" in source.words and "TBLPROPERTIES" in source.words:
-        return _unset(TokenReader(source))
-    if source.words[:2] == ("ALTER", "TABLE") and "CLUSTER BY" in source.words:
-        return _cluster(TokenReader(source))
-    return None
+    return from_alter.alter(source)
 
 
 def _describe(what: str) -> Callable[[TokenReader], Statement]:
@@ -150,31 +147,6 @@ def _comment(reader: TokenReader) -> Statement:
     return OnTable(name[:-1], tables.AlterSpec((tables.SetComment(comment, name[-1]),)))
 
 
-def _altered(reader: TokenReader) -> tuple[Parts, bool]:
-    """The table of an ALTER TABLE, and whether it says IF EXISTS."""
-    reader.expect("ALTER", "TABLE")
-    if_exists = reader.accept("IF", "EXISTS")
-    return reader.name(), if_exists
-
-
-def _unset(reader: TokenReader) -> Statement:
-    name, table_if_exists = _altered(reader)
-    reader.expect("UNSET", "TBLPROPERTIES")
-    if_exists = reader.accept("IF", "EXISTS")
-    names = reader.names_in_brackets()
-    reader.end()
-    return OnTable(name, tables.AlterSpec((tables.UnsetProperties(names, if_exists),)), table_if_exists)
-
-
-def _cluster(reader: TokenReader) -> Statement:
-    """ALTER TABLE … CLUSTER BY (a, b), and CLUSTER BY NONE, of which sqlglot knows the first only."""
-    name, table_if_exists = _altered(reader)
-    reader.expect("CLUSTER BY")
-    columns = () if reader.accept("NONE") else reader.names_in_brackets()
-    reader.end()
-    return OnTable(name, tables.AlterSpec((tables.ClusterBy(columns),)), table_if_exists)
-
-
 def _deallocate(reader: TokenReader) -> Statement:
     reader.accept("PREPARE")
     return Deallocate(reader.identifier().lower())
@@ -266,11 +238,9 @@ def without_sorted_by(source: StatementText) -> tuple[StatementText, tuple[str, 
         end = words.index("AS")
     for at in range(end - 2):
         if words[at : at + 2] == ("SORTED", "BY"):
-            if words[at + 2] == "AUTO":
-                raise unsupported("SORTED BY AUTO (name the columns: SORTED BY (a, b)); it")
             reader = TokenReader(source)
             reader.at = at + 2
-            names = reader.names_in_brackets()
+            names = sorted_columns(reader)
             return source.with_((*source.tokens[:at], *reader.left)), names
     return source, ()
 
