@@ -63,6 +63,9 @@ class Format(Protocol):
     transacts: bool
     """Whether rows are written by statements within a transaction of the format's own, and not as files that a commit shows."""
 
+    native_types: bool
+    """Whether nearly all types of DuckDB's are stored as they are, and not as those that Spark has."""
+
     @property
     def whole(self) -> WholeLake | None:
         """The lake as a whole; None where each table has a log of its own."""
@@ -81,8 +84,12 @@ class Format(Protocol):
     def extensions(self) -> tuple[str, ...]:
         """The extensions that DuckDB needs to read the tables."""
 
+    @property
+    def lent(self) -> Hashable:
+        """What a DuckDB instance is given so that it reads the tables, the extensions and credentials with it: lakes of which this is equal need it once."""
+
     def lend(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """Let a DuckDB instance read the tables by what scan_sql() gives."""
+        """Let a DuckDB instance, with the extensions, read the tables by what scan_sql() gives."""
 
     def locked(self, ref: TableRef) -> AbstractContextManager[None]:
         """Hold what keeps other writers of a table away for the time of one commit."""

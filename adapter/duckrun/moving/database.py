@@ -11,6 +11,7 @@ from pathlib import Path
 import duckdb
 
 from duckrun.errors import StorageError, TableNotFound, UnsupportedFeature
+from duckrun.formats.format import Format
 from duckrun.moving.kinds import fitting
 from duckrun.sql.names import quote_identifier, quote_literal
 from duckrun.values.nearest import did_you_mean
@@ -48,9 +49,9 @@ def attached(connection: duckdb.DuckDBPyConnection, path: str) -> Iterator[str]:
 
 
 def tables_of(
-    connection: duckdb.DuckDBPyConnection, database: str, path: str, wanted: Sequence[str] | None
+    connection: duckdb.DuckDBPyConnection, database: str, path: str, wanted: Sequence[str] | None, to: Format
 ) -> list[DatabaseTable]:
-    """The tables to move. Raises TableNotFound for one that is not there, UnsupportedFeature, which names each column that a DuckLake cannot
+    """The tables to move to a format. Raises TableNotFound for one that is not there, UnsupportedFeature, which names each column that this cannot
     store: before anything is written.
     """
     cursor = connection.cursor()
@@ -64,7 +65,7 @@ def tables_of(
         if name not in there:
             raise TableNotFound(f"There is no table {name} in {path}.{did_you_mean(name, list(there))}")
     unfit: list[str] = []
-    tables = [_table(cursor, database, *there[name], unfit) for name in names]
+    tables = [_table(cursor, database, *there[name], to, unfit) for name in names]
     if unfit:
         raise UnsupportedFeature(
             f"{path} cannot be moved as it is: {'; '.join(unfit)}. Cast these columns there, or name the other tables by tables=. Nothing was moved."
@@ -90,7 +91,13 @@ def others_of(connection: duckdb.DuckDBPyConnection, database: str) -> list[str]
 
 
 def _table(
-    cursor: duckdb.DuckDBPyConnection, database: str, schema: str, name: str, comment: str | None, unfit: list[str]
+    cursor: duckdb.DuckDBPyConnection,
+    database: str,
+    schema: str,
+    name: str,
+    comment: str | None,
+    to: Format,
+    unfit: list[str],
 ) -> DatabaseTable:
     shown = f"{schema}.{name}"
     columns = cursor.execute(
@@ -100,7 +107,7 @@ def _table(
     ).fetchall()
     source = quote_identifier(database, schema, name)
     types = dict(zip(*(lambda r: (r.columns, r.types))(cursor.sql(f"SELECT * FROM {source}")), strict=True))
-    left_out = fitting(shown, types, "ducklake", unfit)
+    left_out = fitting(shown, types, to, unfit)
     strict = tuple(c[0] for c in columns if not c[2])
     comments = {c[0]: c[3] for c in columns if c[3] is not None}
     made = cursor.execute(

@@ -33,7 +33,7 @@ def export(source: Session, target: Session, refs: Sequence[TableRef], versions:
             raise CommitConflict(f"Table {there} is in lake {target.lake.root} already. Nothing was moved.")
         for snapshot in snapshots:
             types = snapshot.sql_types or {}
-            left_out[ref] = fitting(str(ref), types, "delta", unfit) + _lost(snapshot)
+            left_out[ref] = fitting(str(ref), types, target.lake.format, unfit) + _lost(snapshot)
     if unfit:
         raise UnsupportedFeature(
             f"Lake {source.lake.root} cannot be moved as it is: {'; '.join(dict.fromkeys(unfit))}. Cast these columns, or name the other tables by "

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 import duckdb
 
 from duckrun.engines.duckdb.types import storable
 from duckrun.errors import SchemaMismatch
+from duckrun.formats.format import Format
+from duckrun.values.lake_format import DUCKLAKE
 
 
-def fitting(table: str, types: Mapping[str, Any], to: Literal["delta", "ducklake"], unfit: list[str]) -> list[str]:
+def fitting(table: str, types: Mapping[str, Any], to: Format, unfit: list[str]) -> list[str]:
     """Which columns have another type in the target, in words. What it cannot store at all is added to ``unfit``."""
     found = []
     for column, kind in types.items():
         kind = duckdb.type(kind) if isinstance(kind, str) else kind
-        if to == "ducklake" and column.lower() == "rowid":
+        if to.name == DUCKLAKE and column.lower() == "rowid":
             unfit.append(f"table {table}: column rowid has the name of DuckLake's row ids")
             continue
         try:
-            stored = storable(column, kind, widely=to == "ducklake")
+            stored = storable(column, kind, native=to.native_types)
         except SchemaMismatch as error:
             unfit.append(f"table {table}: {error}")
             continue

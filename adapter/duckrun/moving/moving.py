@@ -89,7 +89,7 @@ class Moving(Writing):
                 types = source.engine.column_types(snapshot)
                 each = TableToMove(snapshot, f"{ref.schema}.{ref.name}", types)
                 moving.append(each)
-                left_out[each.name] = tuple(fitting(each.name, types, "ducklake", unfit)) + each.left_out()
+                left_out[each.name] = tuple(fitting(each.name, types, self.lake.format, unfit)) + each.left_out()
             if unfit:
                 raise UnsupportedFeature(f"{root} cannot be moved as it is: {'; '.join(unfit)}. Nothing was moved.")
             self._refuse_there([each.name for each in moving])
@@ -136,7 +136,7 @@ class Moving(Writing):
     def _import_database(self, path: str, names: Sequence[str] | None) -> list[Moved]:
         connection = self.embedded.connection
         with database.attached(connection, path) as name:
-            tables = database.tables_of(connection, name, path, names)
+            tables = database.tables_of(connection, name, path, names, self.lake.format)
             self._refuse_there([table.name for table in tables])
             others = database.others_of(connection, name) if names is None else []
             done = []

@@ -6,7 +6,7 @@ import logging
 import tempfile
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
@@ -21,10 +21,9 @@ from duckrun.engines.duckdb.advice import advise
 from duckrun.engines.duckdb.frame import DuckDBFrame
 from duckrun.engines.duckdb.instance import has_ended, load_extensions, open_connection
 from duckrun.engines.duckdb.places import one_moment
-from duckrun.engines.duckdb.rows_to_write import types_of
+from duckrun.engines.duckdb.rows_to_write import stored_types, types_of
 from duckrun.engines.duckdb.source import rows_of, schema_of_types, with_nested_structs_whole
 from duckrun.engines.duckdb.sql import attach_again, attached, errors_about, files_sql, scans_in, select_sql
-from duckrun.engines.duckdb.types import store_all
 from duckrun.engines.duckdb.weights import weighed_sql
 from duckrun.engines.engine import Engine
 from duckrun.engines.frame import LazyRows
@@ -79,7 +78,7 @@ class DuckDBEngine(Engine):
         self._opening = threading.Lock()
         self._scratch = tempfile.TemporaryDirectory(prefix="duckrun-")
         self._registered: AnyCase[pa.Table] = AnyCase()
-        self._reached: list[Lake] = [lake]
+        self._reached: dict[Hashable, Lake] = {lake.format.lent: lake}
         self.temp_names = AnyCase()
         self._kept: set[str] = set()
         self._held: duckdb.DuckDBPyConnection | None = None
@@ -120,7 +119,7 @@ class DuckDBEngine(Engine):
         if self._opened is not None and self._ended_with_ducklake(self._opened):
             keep_forever(self._opened)
         connection = open_connection(self.lake, self.duckdb_limit, self._scratch.name)
-        for lake in self._reached[1:]:
+        for lake in list(self._reached.values())[1:]:
             load_extensions(connection, [lake], narrow=True)
             lake.format.lend(connection)
         lost = dict.fromkeys(self._kept, "its rows are gone")
@@ -141,7 +140,7 @@ class DuckDBEngine(Engine):
         return connection
 
     def _ended_with_ducklake(self, connection: duckdb.DuckDBPyConnection) -> bool:
-        return any(lake.format.transacts for lake in self._reached) and has_ended(connection)
+        return any(lake.format.transacts for lake in self._reached.values()) and has_ended(connection)
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
         """A cursor of its own for one job; long queries on it show DuckDB's progress bar where somebody watches."""
@@ -165,17 +164,11 @@ class DuckDBEngine(Engine):
         return self._frame(files_sql(format, path, options))
 
     def reach(self, lake: Lake) -> None:
-        if lake in self._reached or (
-            lake.storage.is_local and lake.format.extensions == self.lake.format.extensions == ("delta",)
-        ):
-            return
-        if any(
-            each.storage == lake.storage and each.format.name == lake.format.name == "delta" for each in self._reached
-        ):
+        if lake.format.lent in self._reached:
             return
         load_extensions(self.connection, [lake], narrow=True)
         lake.format.lend(self.connection)
-        self._reached.append(lake)
+        self._reached[lake.format.lent] = lake
 
     # -- reading
 
@@ -327,7 +320,7 @@ class DuckDBEngine(Engine):
             source = source.schema.empty_table()
         with rows_of(source, self.cursor(), self._scratch.name) as rows:
             types = {name: duckdb.sqltypes.BOOLEAN if '"NULL"' in str(k) else k for name, k in rows.types.items()}
-            schema = schema_of_types(store_all(types), rows.cursor)
+            schema = schema_of_types(stored_types(self.lake.format, types), rows.cursor)
             return pa.schema([f if types[f.name] is rows.types[f.name] else f.with_type(pa.null()) for f in schema])
 
     def execute(

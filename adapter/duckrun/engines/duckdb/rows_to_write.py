@@ -64,7 +64,7 @@ def types_of(snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection) -> dict[str,
 
 def stored_types(form: Format, types: Types) -> dict[str, str]:
     """The type as which each column of a new table is stored in a format. Raises SchemaMismatch."""
-    return store_all(types, widely=form.transacts)
+    return store_all(types, native=form.native_types)
 
 
 def differs(rows: Rows, snapshot: Snapshot) -> bool:

@@ -71,15 +71,15 @@ def arrow_types_spelled() -> Iterator[Callable[[pa.Schema], list[str]]]:
         yield lambda schema: [str(kind) for kind in alone.from_arrow(schema.empty_table()).types]
 
 
-def storable(name: str, kind: Any, *, nested: bool = False, widely: bool = False) -> str:
-    """The DuckDB type as which a column is stored in Delta, or ``widely`` in DuckLake. Raises SchemaMismatch for a type that it does not have."""
+def storable(name: str, kind: Any, *, nested: bool = False, native: bool = False) -> str:
+    """The DuckDB type as which a column is stored in Delta, or (``native``) in DuckLake. Raises SchemaMismatch for a type that it does not have."""
     if kind.id == "null":
         raise without_type(name)
-    if widely and kind.id in ("union", "bignum", "varint"):
+    if native and kind.id in ("union", "bignum", "varint"):
         raise SchemaMismatch(
             f"column {name!r} has the type {kind}, which DuckLake cannot store; cast it, for instance to VARCHAR"
         )
-    if not widely and (
+    if not native and (
         kind.id in _REFUSED or (nested and kind.id == "timestamp_ns")
     ):  # the values inside of others are not looked at
         raise SchemaMismatch(
@@ -87,19 +87,19 @@ def storable(name: str, kind: Any, *, nested: bool = False, widely: bool = False
             + ("TIMESTAMP" if kind.id == "timestamp_ns" else "VARCHAR")
         )
     if kind.id in ("list", "array"):
-        return storable(name, dict(kind.children)["child"], nested=True, widely=widely) + "[]"
+        return storable(name, dict(kind.children)["child"], nested=True, native=native) + "[]"
     if kind.id == "map":
         key, value = (
-            storable(name, dict(kind.children)[part], nested=True, widely=widely) for part in ("key", "value")
+            storable(name, dict(kind.children)[part], nested=True, native=native) for part in ("key", "value")
         )
         return f"MAP({key}, {value})"
     if kind.id == "struct":
         refuse_twins(n for n, _ in kind.children)
         fields = ", ".join(
-            f"{quote_identifier(n)} {storable(f'{name}.{n}', t, nested=True, widely=widely)}" for n, t in kind.children
+            f"{quote_identifier(n)} {storable(f'{name}.{n}', t, nested=True, native=native)}" for n, t in kind.children
         )
         return f"STRUCT({fields})"
-    if widely and kind.id not in (
+    if native and kind.id not in (
         "enum",
         "bit",
         "hugeint",
@@ -184,18 +184,18 @@ def kind_of(kind: Any) -> Kind:
     return Kind(name, spelled, _STORED_AS.get(kind.id, spelled), inner)
 
 
-def store_all(source: Types, *, widely: bool = False) -> dict[str, str]:
-    """The stored type of each column of a new table: in Delta, or ``widely`` in DuckLake, which has nearly all of DuckDB's. Raises
+def store_all(source: Types, *, native: bool = False) -> dict[str, str]:
+    """The stored type of each column of a new table: with those of Delta, or (``native``) nearly all of DuckDB's. Raises
     SchemaMismatch; a table has at least one column.
     """
     if not source:
         raise SchemaMismatch("the rows have no columns")
     refuse_twins(source)
-    return {name: storable(name, kind, widely=widely) for name, kind in source.items()}
+    return {name: storable(name, kind, native=native) for name, kind in source.items()}
 
 
 def fit_all(
-    source: Types, target: Types, schema_mode: SchemaMode, *, cast: Collection[str] = (), widely: bool = False
+    source: Types, target: Types, schema_mode: SchemaMode, *, cast: Collection[str] = (), native: bool = False
 ) -> dict[str, tuple[str | None, str]]:
     """How each column of a table is filled, the new ones too: column -> (column of the source or None for NULL, type).
     Those in ``cast`` need only be castable. Raises SchemaMismatch that lists the missing, the new and the differently typed columns.
@@ -203,4 +203,4 @@ def fit_all(
     theirs, ours = ({name: kind_of(kind) for name, kind in types.items()} for types in (source, target))
     found, new = fit.fit_all(theirs, ours, schema_mode, cast=cast)
     filled = {name: (column, str(target[name])) for name, column in found.items()}
-    return filled | {name: (name, storable(name, source[name], widely=widely)) for name in new}
+    return filled | {name: (name, storable(name, source[name], native=native)) for name in new}

@@ -407,7 +407,7 @@ class Job:
         not the table's.
         """
         target = {**types_of(snapshot, rows.cursor), **aside}
-        filled = fit_all(rows.types, target, schema_mode, cast=cast, widely=self.form.transacts)
+        filled = fit_all(rows.types, target, schema_mode, cast=cast, native=self.form.native_types)
         partition_by = () if self.form.transacts else snapshot.partition_columns
         if not checked:
             return fitted(self.transaction.ref, rows, filled, ())

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -88,6 +88,7 @@ class DeltaFormat:
     has_feed = staticmethod(changes.has_feed)
     feed_folder = changes.FEED_FOLDER
     transacts = False
+    native_types = False
     whole = None
     state_reader = None
     extensions = ("delta",)
@@ -103,6 +104,10 @@ class DeltaFormat:
         self._long_logs = LongLogs(self)
         self.newest = Newest(storage)
         self.logs = aside.Logs(storage)
+
+    @property
+    def lent(self) -> Hashable:
+        return DELTA, None if self.storage.is_local else self.storage
 
     def lend(self, connection: duckdb.DuckDBPyConnection) -> None:
         """The extension finds a table by its folder."""

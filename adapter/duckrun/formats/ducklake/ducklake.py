@@ -48,6 +48,7 @@ class DuckLakeFormat(Commits, Defining):
     name: str = DUCKLAKE
     feed_folder = "_change_data"
     transacts = True
+    native_types = True
     logs = None
 
     def __init__(self, storage: Storage, form: LakeFormat | None = None, *, read_only: bool = False) -> None:
@@ -69,6 +70,10 @@ class DuckLakeFormat(Commits, Defining):
     @property
     def extensions(self) -> tuple[str, ...]:
         return self.catalog.extensions
+
+    @property
+    def lent(self) -> Catalog:
+        return self.catalog
 
     def lend(self, connection: duckdb.DuckDBPyConnection) -> None:
         self.catalog.lend(connection)
