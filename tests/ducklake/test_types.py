@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import duckdb
 import pytest
 
 import duckrun
-from duckrun import SQL, MergeSpec, Session
+from duckrun import SQL, InvalidConfig, MergeSpec, SchemaMismatch, Session, UnsupportedFeature, WriteSpec
+from tests.ducklake import plain
 
 
 @pytest.fixture
@@ -38,3 +40,130 @@ def test_a_float_is_found_by_its_value(lake: Session) -> None:
     assert lake.sql(f"delete from t where f = {number}").rows_deleted == 1
     changes = lake.table("t").changes("full_delta", from_version=first).toArrow()
     assert changes.num_rows == 1
+
+
+VARIANTS = ("42::VARIANT", "'text'::VARIANT", "{'a': 1, 'b': [1, 2]}::VARIANT", "'\\x00\\xff'::BLOB::VARIANT", "NULL")
+SHAPES = (
+    "'POINT (1 2)'",
+    "'LINESTRING Z (0 0 1, 1 1 1)'",
+    "'GEOMETRYCOLLECTION EMPTY'",
+    "'POINT (-0.5 1e+300)'",
+    "NULL",
+)
+
+
+@pytest.mark.parametrize("inline_rows", [0, 100])
+@pytest.mark.parametrize(("kind", "values"), [("VARIANT", VARIANTS), ("GEOMETRY", SHAPES)])
+def test_variants_and_geometries_go_through_every_change(
+    root: Path, kind: str, values: tuple[str, ...], inline_rows: int
+) -> None:
+    """What plain DuckDB finds after each step is what a table of Python's holds; ``typed`` is the text of each value, as DuckDB itself has it."""
+    literals = [f"CAST({value} AS {kind})" for value in values]
+    with plain.connection() as alone:
+        texts = [alone.execute(f"SELECT CAST({each} AS VARCHAR)").fetchall()[0][0] for each in literals]
+    model = dict(enumerate(texts))
+
+    def found() -> dict[int, str | None]:
+        with plain.attached(root) as other:
+            return dict(other.execute("SELECT id, CAST(v AS VARCHAR) FROM lake.t").fetchall())
+
+    with duckrun.connect(root, format="ducklake", inline_rows=inline_rows) as lake:
+        lake.sql(f"create table t (id int not null, v {kind})")
+        lake.sql("insert into t values " + ", ".join(f"({i}, {each})" for i, each in enumerate(literals)))
+        first = lake.table("t").snapshot().version
+        assert found() == model
+        lake.sql(f"update t set v = {literals[1]} where id = 0")
+        lake.sql("delete from t where v is null")
+        model = {i: text for i, text in {**model, 0: texts[1]}.items() if text is not None}
+        assert found() == model
+        source = f"select 1 as id, {literals[0]} as v union all select 7, {literals[2]}"
+        merged = lake.sql(
+            f"merge into t using ({source}) as s on t.id = s.id when matched then update set v = s.v when not matched then insert *"
+        )
+        assert (merged.rows_updated, merged.rows_inserted) == (1, 1)
+        model |= {1: texts[0], 7: texts[2]}
+        assert found() == model
+        lake.execute("t", MergeSpec(("id",)), SQL(f"select 8 as id, {literals[1]} as v"))
+        lake.execute(
+            "t", WriteSpec("append", schema_mode="append_new_columns"), SQL(f"select 9 as id, {literals[0]} as w")
+        )
+        model |= {8: texts[1], 9: None}
+        assert found() == model
+        asked = f"select id, v::varchar as v from t at (version => {first}) order by id"
+        before = list(enumerate(texts))
+        assert rows(lake, asked) == before
+        changes = lake.table("t").changes("upsert", from_version=first, key="id").native
+        assert dict(changes.project("id, CAST(v AS VARCHAR)").fetchall()) == {
+            0: texts[1], 1: texts[0], 7: texts[2], 8: texts[1], 9: None
+        }  # fmt: skip
+        lake.flush()
+        lake.merge_files()
+        lake.rewrite_files(delete_threshold=0)
+        assert (found(), rows(lake, asked)) == (model, before)
+        lake.sql("create view seen as select id, v from main.t")
+        assert dict(rows(lake, "select id, v::varchar from seen")) == model
+        lake.table("t").restoreToVersion(first)
+        assert found() == dict(before)
+        lake.sql("drop table t")
+        lake.restoreToVersion(first)
+        assert found() == dict(before)
+        lake.expire(older_than="0 seconds")
+        lake.cleanup(older_than="0 seconds")
+        assert found() == dict(before)
+        types = "select column_name, data_type from information_schema.columns where table_name = 't' order by 1"
+        assert rows(lake, types) == [("id", "INTEGER"), ("v", kind)]
+
+
+def test_a_variant_is_read_by_sql_and_a_geometry_as_its_bytes(lake: Session) -> None:
+    lake.sql("create table t as select {'a': 1, 'b': 'x'}::variant as v, 'POINT (1 2)'::geometry as g")
+    assert rows(lake, "select v.a::int, v.b::varchar from t where v.a::int = 1") == [(1, "x")]
+    for read in ("toArrow", "toPandas", "pl", "collect", "show"):
+        with pytest.raises(UnsupportedFeature, match="column v has the type VARIANT"):
+            getattr(lake.table("t").toDF(), read)()
+    assert lake.table("t").toDF().native.fetchall()[0][0] == {"a": 1, "b": "x"}
+    shapes = lake.sql("select g from t").toArrow()
+    assert shapes.schema.field("g").metadata[b"ARROW:extension:name"] == b"geoarrow.wkb"
+    assert shapes["g"].to_pylist() == [lake.sql("select st_aswkb(g) as b from t").collect()[0]["b"]]
+    lake.execute("shapes", WriteSpec("overwrite"), shapes)
+    assert rows(lake, "select typeof(g), g::varchar from shapes") == [("GEOMETRY", "POINT (1 2)")]
+
+
+REFUSED = [
+    ("create table e (v variant[])", SchemaMismatch, "inside of another type"),
+    ("create table e (s struct(a interval))", SchemaMismatch, "inside of another type"),
+    ("create table e as select [1::variant] as v", SchemaMismatch, "inside of another type"),
+    ("create table e (t timetz)", SchemaMismatch, "cannot store"),
+    ("create table e as select '12:00:00+02'::timetz as t", SchemaMismatch, "cannot store"),
+    ("create table e (t time_ns)", SchemaMismatch, "cannot store"),
+    ("create table e (g geometry('OGC:CRS84'))", SchemaMismatch, "no coordinate system"),
+    ("create table e as select interval '1 second 1 microsecond' as i", SchemaMismatch, "whole milliseconds"),
+    ("create table e as select interval '-1 second' as i", SchemaMismatch, "negative"),
+    ("create table e (id int, v variant) partitioned by (v)", InvalidConfig, "no text"),
+    ("create table e (id int, g geometry) partitioned by (g)", InvalidConfig, "no text"),
+    ("create table e (id int, b blob) partitioned by (b)", InvalidConfig, "no text"),
+    ("insert into t values (2, (interval 1 day)::variant, null, null)", SchemaMismatch, "VARIANT holds a value"),
+    ("insert into t values (2, null, interval '1 day -1 second', null)", SchemaMismatch, "column i holds an interval"),
+    ("update t set i = i * -1", SchemaMismatch, "column i holds an interval"),
+    ("insert into t values (2, null, null, chr(0))", SchemaMismatch, "zero byte"),
+    ("insert into t values (2, null, null, repeat('é', 50))", SchemaMismatch, "too long"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("inline_rows", [0, 100])
+def test_what_a_ducklakes_files_lose_is_refused_before_it_is_written(root: Path, inline_rows: int) -> None:
+    with duckrun.connect(root, format="ducklake", inline_rows=inline_rows) as lake:
+        lake.sql("create table t (id int, v variant, i interval, p varchar) partitioned by (p)")
+        lake.sql("insert into t values (1, 1::variant, interval '1 month 2 days 3.5 seconds', '')")
+        before = lake.snapshots(1)
+        for statement, error, said in REFUSED:
+            with pytest.raises(error, match=said):
+                lake.sql(statement)
+        with pytest.raises(InvalidConfig, match="the key v is VARIANT"):
+            lake.execute("t", MergeSpec(("v",)), SQL("select 1::variant as v"))
+        with duckdb.connect() as other, pytest.raises(UnsupportedFeature, match="column v has the type VARIANT"):
+            lake.execute("e", WriteSpec("append"), other.sql("select 1::variant as v"))
+        with pytest.raises(InvalidConfig, match="sort_by names v"):
+            lake.execute("e", WriteSpec("append", sort_by=("v",)), SQL("select 1::variant as v"))
+        assert (lake.snapshots(1), lake.tables()) == (before, ["main.t"])
+        lake.flush()
+        assert rows(lake, "select id, v::int, i::varchar, p from t") == [(1, 1, "1 month 2 days 00:00:03.5", "")]

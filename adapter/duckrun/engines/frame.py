@@ -73,7 +73,8 @@ class LazyRows:
 
     @property
     def columns(self) -> list[str]:
-        return list(self.schema.names)
+        """The names of the columns; a column may have a type without an Arrow form."""
+        return list(self.native.columns)
 
     def reader(self) -> pa.RecordBatchReader:
         """The rows as a stream of Arrow record batches; memory does not grow with their number."""

@@ -10,24 +10,26 @@ from duckrun import errors
 from duckrun.errors import DuckrunError
 from duckrun.sql.names import quote_literal
 
-_RAISED = re.compile(r"duckrun!(\w+)!(.*?)!duckrun", re.DOTALL)
+MARK = "duckrun!"
+"""What the text of such an error begins with, and SQL that may raise one has in it."""
+_RAISED = re.compile(rf"{MARK}(\w+)!(.*?)!duckrun", re.DOTALL)
 
 
 def raising(kind: type[DuckrunError], message: str) -> str:
     """SQL (DuckDB's dialect) that fails with one of our errors when it is evaluated. ``message`` is SQL of a string."""
-    return f"error({quote_literal(f'duckrun!{kind.__name__}!')} || {message} || '!duckrun')"
+    return f"error({quote_literal(f'{MARK}{kind.__name__}!')} || {message} || '!duckrun')"
 
 
 def raising_tree(kind: type[DuckrunError], message: exp.Expr, engine: str) -> exp.Expr:
     """The same as a syntax tree, for an engine by its name."""
-    before, after = exp.Literal.string(f"duckrun!{kind.__name__}!"), exp.Literal.string("!duckrun")
+    before, after = exp.Literal.string(f"{MARK}{kind.__name__}!"), exp.Literal.string("!duckrun")
     text = exp.DPipe(this=exp.DPipe(this=before, expression=message), expression=after)
     return exp.Anonymous(this="raise_error" if engine == "spark" else "error", expressions=[text])
 
 
 def marked(error: DuckrunError) -> str:
     """The text by which an error of ours is known again that Python raises while an engine reads from it."""
-    return f"duckrun!{type(error).__name__}!{error}!duckrun"
+    return f"{MARK}{type(error).__name__}!{error}!duckrun"
 
 
 def raised(text: str, what: str) -> DuckrunError | None:

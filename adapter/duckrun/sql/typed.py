@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 
 from duckrun.sql.names import quote_identifier, quote_literal
@@ -27,6 +29,20 @@ _TYPES = {
     "bool": "BOOLEAN", "string": "VARCHAR", "large_string": "VARCHAR", "binary": "BLOB", "large_binary": "BLOB",
     "date32[day]": "DATE",
 }  # fmt: skip
+
+
+def in_arrow(kind: Any) -> str:
+    """A DuckDB type as one that has an Arrow form: a VARIANT as the struct of its parts, which is what other readers make of it."""
+    if kind.id == "variant":
+        return 'STRUCT("metadata" BLOB, "value" BLOB)'
+    if kind.id in ("list", "array"):
+        inner = dict(kind.children)
+        return f"{in_arrow(inner['child'])}[{inner['size'] if kind.id == 'array' else ''}]"
+    if kind.id == "map":
+        return f"MAP({', '.join(in_arrow(inner) for _, inner in kind.children)})"
+    if kind.id == "struct":
+        return f"STRUCT({', '.join(f'{quote_identifier(name)} {in_arrow(inner)}' for name, inner in kind.children)})"
+    return str(kind)
 
 
 def partition_literal(value: str | None, kind: str) -> str:

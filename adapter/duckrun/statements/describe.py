@@ -11,10 +11,9 @@ import pyarrow as pa
 from sqlglot import exp
 
 from duckrun.engines.engine import Engine
-from duckrun.engines.frame import LazyRows
 from duckrun.errors import InvalidConfig
 from duckrun.lake.lakes import Lakes, Located
-from duckrun.statements.information import held
+from duckrun.statements.information import column_types, held
 from duckrun.statements.reading import Reading
 from duckrun.statements.values import Describe, Parts, Show
 from duckrun.values.nearest import did_you_mean
@@ -51,15 +50,6 @@ def description(reading: Reading, engine: Engine, statement: Describe, found: Lo
     moments = (datetime.fromtimestamp(commit["timestamp"] / 1000, UTC) for commit in commits)
     first = {"version": None, "timestamp": None}
     return _rows([first | c | {"timestamp": at} for c, at in zip(commits, moments, strict=True)])
-
-
-def column_types(frame: LazyRows) -> list[tuple[str, str]]:
-    """The columns of a frame with their types in its engine's SQL."""
-    kinds: Sequence[Any] = frame.native.dtypes  # DuckDB: types; Spark: pairs of name and type
-    return [
-        (name, str(kind[1] if isinstance(kind, tuple) else kind))
-        for name, kind in zip(frame.columns, kinds, strict=True)
-    ]
 
 
 def _columns(reading: Reading, engine: Engine, target: Parts, ref: TableRef | None) -> pa.Table:

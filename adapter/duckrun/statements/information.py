@@ -13,6 +13,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from duckrun.engines.duckdb import arrow_types_spelled, spelled_by_duckdb
+from duckrun.engines.frame import LazyRows
 from duckrun.errors import InvalidConfig, TableNotFound
 from duckrun.lake.lake import INFORMATION, Lake
 from duckrun.lake.lakes import OWN_CATALOGS
@@ -79,10 +80,13 @@ class _Lake:
         parts: Any = [exp.to_identifier(part, quoted=True) for part in reversed(name)]
         table = exp.Table(**dict(zip(("this", "db", "catalog"), parts, strict=False)))
         try:
-            schema = self.reading.frame(exp.select("*").from_(table)).schema
+            return column_types(self.reading.frame(exp.select("*").from_(table)))
         except TableNotFound:
             return []
-        return list(zip(schema.names, self.spelled(schema), strict=True))
+
+    def types(self, snapshot: Snapshot) -> list[str]:
+        """The types of a table's columns in DuckDB's words: as its format has them, where they are DuckDB's."""
+        return self.spelled(snapshot.schema) if snapshot.sql_types is None else list(snapshot.sql_types.values())
 
     def snapshot(self, schema: str, name: str) -> Snapshot | None:
         """A table as it is read; None for one that was dropped since it was listed."""
@@ -90,6 +94,15 @@ class _Lake:
             return self.reading.snapshot(self.lake.resolve(schema, name))
         except TableNotFound:
             return None
+
+
+def column_types(frame: LazyRows) -> list[tuple[str, str]]:
+    """The columns of a frame with their types in its engine's SQL."""
+    kinds: Sequence[Any] = frame.native.dtypes  # DuckDB: types; Spark: pairs of name and type
+    return [
+        (name, str(kind[1] if isinstance(kind, tuple) else kind))
+        for name, kind in zip(frame.columns, kinds, strict=True)
+    ]
 
 
 def _schemata(of: _Lake) -> Iterator[Row]:
@@ -140,7 +153,7 @@ def _columns(of: _Lake) -> Iterator[Row]:
         elif (snapshot := of.snapshot(schema, name)) is not None:
             described = [
                 (field.name, str(kind), field.nullable, _said(field, b"comment"), _said(field, b"CURRENT_DEFAULT"))
-                for field, kind in zip(snapshot.schema, of.spelled(snapshot.schema), strict=True)
+                for field, kind in zip(snapshot.schema, of.types(snapshot), strict=True)
             ]
         else:
             continue

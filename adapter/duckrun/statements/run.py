@@ -22,7 +22,7 @@ from duckrun.sql.names import replace_tables
 from duckrun.statements import describe, schemas, upkeep
 from duckrun.statements.change_queries import change_query
 from duckrun.statements.checks import Checks
-from duckrun.statements.information import is_information
+from duckrun.statements.information import column_types, is_information
 from duckrun.statements.parse.parameters import Params
 from duckrun.statements.parse.parsing import numbered, parse
 from duckrun.statements.parse.parts import unsupported
@@ -326,7 +326,7 @@ class _Run:
             query = rows.renamed(query, statement.columns)
         with self.reading.inside(str(ref)):
             frame = self.reading.frame(statement.query)
-        columns = describe.column_types(frame)
+        columns = column_types(frame)
         if statement.columns:
             if len(statement.columns) != len(columns):
                 raise InvalidConfig(

@@ -9,6 +9,7 @@ from urllib.parse import quote
 import duckdb
 import pyarrow as pa
 
+from duckrun.engines.duckdb.lake_values import Test, lake_tests
 from duckrun.engines.duckdb.source import Rows, without_type
 from duckrun.engines.duckdb.types import Types, kind_of, store_all, whole_microseconds
 from duckrun.engines.fit import Kind, fits, text_pattern
@@ -209,6 +210,14 @@ def _outside(asked: str, columns: Sequence[str], done: str) -> str:
     return f"{quote_literal(f'a row lies outside the part being {done} ({asked}): ')} || {shown}"
 
 
+def _own_tests(filled: Filled, table: TableDefinition | Snapshot | None) -> list[Test]:
+    """What a DuckLake's files ask of values."""
+    if table is None or table.sql_types is None:
+        return []
+    kinds = {name: kind for name, (_, kind) in filled.items()}
+    return [*lake_tests(kinds, [name for name in table.partition_columns if name in kinds])]
+
+
 def _checks(
     filled: Filled,
     partition_by: Sequence[str],
@@ -216,9 +225,10 @@ def _checks(
     not_null: Sequence[str],
     checks: Mapping[str, str],
     inside: Sequence[tuple[str, tuple[str, str]]],
+    own: Sequence[Test] = (),
 ) -> dict[str, str]:
     """Column -> expression that raises for a row that may not be written, and is the column otherwise."""
-    tests: list[tuple[str, str, type, str]] = []
+    tests: list[Test] = [*own]
     for name in partition_by:
         refuse_partition_type(name, filled[name][1])
         if filled[name][1] == "VARCHAR":

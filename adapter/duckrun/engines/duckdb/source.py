@@ -13,11 +13,12 @@ import duckdb
 import pyarrow as pa
 
 from duckrun.engines.duckdb.types import untyped
-from duckrun.engines.frame import LazyRows
+from duckrun.engines.frame import LazyRows, without_arrow_form
 from duckrun.engines.tabular.values import arrow_table, is_dataset
 from duckrun.errors import InvalidConfig, SchemaMismatch
 from duckrun.sql.names import quote_identifier, quote_literal
 from duckrun.sql.raising import marked
+from duckrun.sql.typed import in_arrow
 from duckrun.values.columns import holds, refuse_twins
 
 
@@ -94,6 +95,9 @@ def _rows_of(value: Any, cursor: duckdb.DuckDBPyConnection, name: str, file: Pat
         value = value.reader()
     if isinstance(value, duckdb.DuckDBPyRelation):
         # It lives on another cursor or instance, whose temporary objects this one does not see: its rows come as a stream.
+        for column, kind in zip(value.columns, value.types, strict=True):
+            if "VARIANT" in str(kind):
+                raise without_arrow_form(column, str(kind))
         unknown = _without_type(value)  # a query on its cursor would end the stream
         rows = _of_arrow(cursor, name, value.to_arrow_reader(batch_size=100_000))
         rows.types.update(unknown)
@@ -262,7 +266,8 @@ def _polars(value: Any, cursor: duckdb.DuckDBPyConnection, name: str, file: Path
 
 def schema_of_types(types: Mapping[str, Any], cursor: duckdb.DuckDBPyConnection) -> pa.Schema:
     """The Arrow schema of columns of DuckDB's types, given by name or as its values."""
-    nulls = ", ".join(f"CAST(NULL AS {kind}) AS {quote_identifier(name)}" for name, kind in types.items())
+    kinds = {n: in_arrow(duckdb.type(str(k))) if "VARIANT" in str(k) else str(k) for n, k in types.items()}
+    nulls = ", ".join(f"CAST(NULL AS {kind}) AS {quote_identifier(name)}" for name, kind in kinds.items())
     return in_utc(cursor.sql(f"SELECT {nulls} LIMIT 0").to_arrow_table().schema)
 
 

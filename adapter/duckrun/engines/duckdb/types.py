@@ -32,7 +32,10 @@ _STORED_AS = {
     "timestamp_ms": "TIMESTAMP",
     "timestamp_ns": "TIMESTAMP",  # value by value: one that is no whole number of microseconds is an error
 }
-_REFUSED = {"time", "time with time zone", "interval", "union", "bignum", "varint"}
+_REFUSED = {
+    *("time", "time_ns", "time with time zone", "interval", "union", "bignum", "varint"),
+    *("variant", "geometry"),  # as DuckDB writes them no reader of Delta takes the files for the column
+}
 _NAIVE = ("timestamp", "timestamp_s", "timestamp_ms")
 
 Types = Mapping[str, Any]

@@ -346,6 +346,11 @@ class Job:
                 f"Table {self.transaction.ref}: the key {', '.join(absent)} is not a column of the data, which has "
                 f"{', '.join(rows.types)}."
             )
+        if without_equals := [key for key in spec.keys if rows.types[key].id == "variant"]:
+            raise InvalidConfig(
+                f"Table {self.transaction.ref}: the key {', '.join(without_equals)} is VARIANT, and two of its values need not be comparable; "
+                "name another key. Nothing was written."
+            )
         if snapshot is not None:
             compared = spec.compared if isinstance(spec, MergeSpec) else ()
             unknown = [key for key in spec.keys if key not in snapshot.schema.names and key not in compared]

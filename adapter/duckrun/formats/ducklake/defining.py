@@ -22,7 +22,7 @@ from duckrun.formats.ducklake import definition as definitions
 from duckrun.formats.ducklake.alteration import DuckLakeAlteration, altered, evolved
 from duckrun.formats.ducklake.definition import DuckLakeDefinition
 from duckrun.formats.ducklake.partitions import partitions
-from duckrun.formats.ducklake.types import type_in
+from duckrun.formats.ducklake.types import refuse_type, type_in
 from duckrun.formats.format import SpecT
 from duckrun.sql.typed import sql_type
 from duckrun.values.layout import COMPRESSION, TARGET_FILE_SIZE, Layout
@@ -78,6 +78,8 @@ class Defining:
             unknown = [c for c in spec.sort_by if c not in names]
             if unknown:
                 raise InvalidConfig(f"sort_by names {', '.join(unknown)}, which is no column")
+            if variants := [f["name"] for f in fields if f["name"] in spec.sort_by and f["type"] == "VARIANT"]:
+                raise InvalidConfig(f"sort_by names {', '.join(variants)}, which is VARIANT: its values have no order")
             properties[SORT_BY] = json.dumps(list(spec.sort_by))
         return DuckLakeDefinition(fields, keys, properties, description)
 
@@ -151,6 +153,8 @@ class Defining:
     def fields_of(self, schema: pa.Schema, types: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
         if types is None:
             types = {f.name: sql_type(f.type) for f in schema}
+        for name, kind in types.items():
+            refuse_type(name, duckdb.type(kind))
         return [
             {
                 "name": f.name,

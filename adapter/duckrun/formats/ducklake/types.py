@@ -15,9 +15,28 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
+from duckrun.sql.typed import in_arrow
 
-_REFUSED = {"enum", "union", "array", "bit", "bignum", "varint", "hugeint", "uhugeint"}
-"""Types that a DuckLake cannot store; its files hold whole numbers of 128 bits as DOUBLE, so that their last digits are lost."""
+_INSTEAD = {
+    "enum": "VARCHAR",
+    "union": "a STRUCT",
+    "array": "a list",
+    "bit": "VARCHAR",
+    "bignum": "VARCHAR",
+    "varint": "VARCHAR",
+    "hugeint": "DECIMAL(38, 0)",
+    "uhugeint": "DECIMAL(38, 0)",
+    "time with time zone": "TIME, or TIMESTAMP WITH TIME ZONE",
+    "time_ns": "TIME",
+}
+"""Type that a DuckLake cannot store -> what to use. Its files hold whole numbers of 128 bits as DOUBLE, so that their last digits are lost, and a
+time with a zone as one in UTC; at one in nanoseconds DuckDB 1.5.5 ends with an internal error.
+"""
+_OUTER = {
+    "variant": "DuckDB writes it as a column of its own alone",
+    "interval": "DuckLake's files hold it to the millisecond, which is looked at in columns of their own alone",
+}
+"""Type that cannot lie inside of another -> why."""
 _WIDER = {
     "TINYINT": ("SMALLINT", "INTEGER", "BIGINT"),
     "SMALLINT": ("INTEGER", "BIGINT"),
@@ -32,10 +51,10 @@ _WIDER = {
 
 @lru_cache(maxsize=512)
 def arrow_types(types: tuple[str, ...]) -> tuple[pa.DataType, ...]:
-    """DuckDB's types as it gives them to Arrow."""
+    """DuckDB's types as it gives them to Arrow; of VARIANT, which it does not give, the parts."""
     with duckdb.connect(config={"threads": "1"}) as alone:
         alone.execute("SET TimeZone = 'UTC'")
-        columns = ", ".join(f"CAST(NULL AS {kind}) AS c{i}" for i, kind in enumerate(types))
+        columns = ", ".join(f"CAST(NULL AS {in_arrow(duckdb.type(kind))}) AS c{i}" for i, kind in enumerate(types))
         schema = alone.execute(f"SELECT {columns} LIMIT 0").to_arrow_table().schema
     return tuple(f.type for f in schema)
 
@@ -57,24 +76,23 @@ def type_in(text: str, dialect: str, column: str) -> str:
     return str(kind)
 
 
-def refuse_type(column: str, kind: Any) -> None:
-    """Raise SchemaMismatch for a type, or a part of one, that DuckLake does not have."""
-    if kind.id in _REFUSED:
+def refuse_type(column: str, kind: Any, *, inside: bool = False) -> None:
+    """Raise SchemaMismatch for a type, or a part of one, that DuckLake does not have, or of which it loses a part of the values."""
+    if kind.id in _INSTEAD:
         raise SchemaMismatch(
-            f"column {column!r} has the type {kind}, which DuckLake cannot store; use "
-            + (
-                "DECIMAL(38, 0)"
-                if "hugeint" in kind.id
-                else "a list"
-                if kind.id == "array"
-                else "VARCHAR"
-                if kind.id != "union"
-                else "a STRUCT"
-            )
+            f"column {column!r} has the type {kind}, which DuckLake cannot store; use {_INSTEAD[kind.id]}"
+        )
+    if kind.id == "geometry" and str(kind) != "GEOMETRY":
+        raise SchemaMismatch(
+            f"column {column!r} has the type {kind}, and DuckLake keeps no coordinate system of a column; use GEOMETRY, and say it in the comment"
+        )
+    if inside and kind.id in _OUTER:
+        raise SchemaMismatch(
+            f"column {column!r} has the type {kind} inside of another type: {_OUTER[kind.id]}; make it a column, or VARCHAR"
         )
     if kind.id in ("list", "map", "struct"):
         for name, inner in kind.children:
-            refuse_type(f"{column}.{name}", inner)
+            refuse_type(f"{column}.{name}", inner, inside=True)
 
 
 def widens(old: str, new: str) -> bool:

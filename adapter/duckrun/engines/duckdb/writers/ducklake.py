@@ -6,6 +6,7 @@ as for any other format, and applied here: a row that is updated keeps its id.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -20,6 +21,7 @@ from duckrun.errors import SchemaMismatch
 from duckrun.formats.commits import NewCommit, RowCounts
 from duckrun.formats.definitions import TableDefinition
 from duckrun.sql.names import dotted_names, quote_identifier
+from duckrun.sql.raising import MARK
 from duckrun.values.rows import Commit, WriteSpec
 from duckrun.values.snapshot import Snapshot
 
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from duckrun.engines.duckdb.write import Job
 
 REASON = "one transaction of the lake's catalog"
+_IN_VARIANT = re.compile("Can't convert VARIANT|Type U?INT128 with value")
+"""What DuckDB says of a value that has no place in a VARIANT of Parquet's."""
 
 
 def overwrite(
@@ -92,6 +96,9 @@ def _rewritten(
     there = f"hit.{row} IS NOT NULL"
     updated = deleted = inserted = 0
     if counts[1] != 0 and any(kind == "update_postimage" for kind, _ in images.new):
+        for kind, rows in images.new:
+            if kind == "update_postimage" and MARK in rows.sql:  # the UPDATE takes the values as they were computed
+                rows.cursor.execute(f"SELECT count(COLUMNS(*)) FROM ({rows.sql})")
         names = [quote_identifier(name) for name in snapshot.schema.names]
         assigned = ", ".join(f"{name} = hit.{name}" for name in names)
         updated = _run(
@@ -167,6 +174,13 @@ def _run(job: Job, sql: str) -> int:
     except duckdb.ConstraintException as error:
         raise SchemaMismatch(
             f"Table {job.transaction.ref}: {str(error).splitlines()[0].removeprefix('Constraint Error: ')}. Nothing was written."
+        ) from error
+    except duckdb.InvalidInputException as error:
+        if _IN_VARIANT.search(str(error)) is None:
+            raise
+        raise SchemaMismatch(
+            f"Table {job.transaction.ref}: a VARIANT holds a value that DuckLake's files cannot hold, such as an interval or a number of more than 64 bits: "
+            f"{str(error).splitlines()[0].removeprefix('Invalid Input Error: ')}. Nothing was written."
         ) from error
     job.work.changed = job.work.changed or count > 0
     return count
