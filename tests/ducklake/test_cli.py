@@ -54,8 +54,36 @@ def test_what_a_lake_of_the_other_format_has(run: Run, tmp_path: Path) -> None:
     assert "goes with format: ducklake" in run("tables", words=("--format", "delta"), fails=True)
     assert "a lake is of one format" in run("tables", "--format", "delta", fails=True)
     with pytest.raises(SystemExit) as ended:
-        main(["snapshots", "--root", str(tmp_path / "delta")])
+        main(["snapshots", "--root", str(tmp_path / "delta"), "--format", "delta"])
     assert ended.value.code == 1
+
+
+@pytest.mark.parametrize("command", [("tables",), ("snapshots",), ("maintain", "flush"), ("export", "out")])
+def test_a_root_of_the_other_format_is_named_and_not_shown_as_empty(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: tuple[str, ...]
+) -> None:
+    for form, other in (("delta", "ducklake"), ("ducklake", "delta")):
+        root = tmp_path / form
+        with duckrun.connect(root, format=form) as s:
+            s.sql("create table sales.orders as select 1 as id")
+        if other == "delta" and command != ("tables",):
+            continue  # a command of DuckLakes alone, which opens the root as one
+        with pytest.raises(SystemExit) as ended:
+            main([*command, "--root", str(root), *(("--format", other) if command == ("tables",) else ())])
+        err = capsys.readouterr().err
+        assert ended.value.code == 1 and f"open it with format: {form}" in err, err
+    assert not Path("out").exists()
+
+
+def test_a_root_with_no_lake_is_an_error_of_what_is_ducklake_s(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command in (("snapshots",), ("maintain", "merge"), ("export", str(tmp_path / "out"))):
+        with pytest.raises(SystemExit) as ended:
+            main([*command, "--root", str(tmp_path / "typo")])
+        out, err = capsys.readouterr()
+        assert ended.value.code == 1 and "typo" in err and not out
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_password_is_not_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -209,8 +209,8 @@ class Moving(Writing):
         """Copy tables of this DuckLake to a Delta lake, with their last ``versions``: each is a commit with the rows of that version, whose metadata says which
         snapshot it was. None for ``tables`` is all of them; views stay behind. What does not fit is in ``left_out``.
 
-        Raises CommitConflict for a table that is there already, UnsupportedFeature for columns that Delta cannot store and for Iceberg. The tables that an error
-        leaves unfinished are dropped. Example: ``s.export_to("delta_lake/", versions=10)``.
+        Raises StorageError for a lake without tables, CommitConflict for a table that is there already, UnsupportedFeature for columns that Delta cannot store
+        and for Iceberg. The tables that an error leaves unfinished are dropped. Example: ``s.export_to("delta_lake/", versions=10)``.
         """
         from duckrun.session import connect
 
@@ -233,6 +233,9 @@ class Moving(Writing):
         names = None if tables is None else names_in([tables], "tables", "export_to()")
         own = self._session()
         known = [f"{schema}.{name}" for schema in self.lake.schemas() for name in self.lake.tables(schema)]
+        if names is None and not known:
+            self.lake.refuse_other_format()
+            raise StorageError(f"There is no table in lake {self.lake.root}. Nothing was moved.")
         refs = [own.table(name).ref for name in (known if names is None else names)]
         with connect(text, storage_options=storage_options) as other:
             return exporting.export(own, other, refs, versions)

@@ -18,6 +18,7 @@ import duckdb
 
 from duckrun.errors import CommitConflict, InvalidConfig, StorageError, TableNotFound
 from duckrun.formats.commits import CommitTaken
+from duckrun.formats.ducklake.catalog import refuse_delta
 from duckrun.formats.ducklake.records import ALL
 from duckrun.formats.ducklake.scratch import remove_left
 from duckrun.formats.ducklake.work import Work
@@ -51,6 +52,7 @@ def maintain(form: DuckLakeFormat, spec: UpkeepSpec, ref: TableRef | None, neede
             f"{spec.mode} of lake {form.storage.root}: a transaction is open; commit it, or roll it back, first. Nothing was done."
         )
     if form.states.newest() is None:
+        refuse_delta(form.storage)
         raise StorageError(f"Lake {form.storage.root} has no catalog yet ({form.catalog.address}): nothing is in it.")
     if ref is not None:
         if not spec.of_tables:

@@ -1,0 +1,153 @@
+"""The options of the command line that several commands have, each declared once, and the session that they open."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterable, Sequence
+from enum import StrEnum
+from inspect import Parameter, Signature, signature
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
+
+import typer
+
+from duckrun.errors import InvalidConfig
+
+if TYPE_CHECKING:
+    from duckrun.session import Session
+
+
+class _Lake(StrEnum):  # typer takes no list of literals
+    delta = "delta"
+    ducklake = "ducklake"
+
+
+class _Any(StrEnum):
+    delta = "delta"
+    ducklake = "ducklake"
+    table = "table"
+    csv = "csv"
+    json = "json"
+
+
+Root = Annotated[
+    str, typer.Option(envvar="DUCKRUN_ROOT", help="Folder of the lake, or its s3://, az://, abfss://, gs:// URL.")
+]
+Engine = Annotated[Literal["duckdb", "spark"], typer.Option(help="What reads and computes.")]
+Schema = Annotated[str, typer.Option(help="Schema of names that have none.")]
+StorageOption = Annotated[
+    list[str] | None,
+    typer.Option("--storage-option", metavar="KEY=VALUE", help="Credentials and settings; may repeat."),
+]
+LakeFormat = Annotated[
+    list[_Lake] | None,
+    typer.Option("--format", help="The lake's format; unset: DUCKRUN_FORMAT, else delta, or ducklake with a catalog."),
+]
+Format = Annotated[
+    list[_Any] | None,
+    typer.Option(
+        "--format", help="The lake's format, delta or ducklake, and the output's, table, csv or json; may repeat."
+    ),
+]
+DuckLakeFormat = Annotated[
+    list[_Lake] | None, typer.Option("--format", help="The lake's format; unset: ducklake, whose command this is.")
+]
+DuckLakeOutput = Annotated[
+    list[_Any] | None,
+    typer.Option("--format", help="The output's format, table, csv or json. The lake's is ducklake, unless named."),
+]
+Catalog = Annotated[
+    str | None,
+    typer.Option(
+        envvar="DUCKRUN_CATALOG",
+        help="Of a DuckLake: sqlite:<file>, postgres:<dsn>, duckdb:<file>. Unset: catalog.sqlite in the root.",
+        show_envvar=True,
+    ),
+]
+TableName = Annotated[str, typer.Argument(metavar="TABLE", help="name, or schema.name")]
+
+
+def opened(
+    root: Root,
+    engine: Engine = "duckdb",
+    schema: Schema = "main",
+    storage_option: StorageOption = None,
+    format: LakeFormat = None,
+    catalog: Catalog = None,
+    *,
+    unset: str | None = None,
+    **words: Any,
+) -> Session:
+    """A session on a lake. ``unset`` is its format where none is named; ``words`` are more of connect()'s. Raises InvalidConfig."""
+    from duckrun.session import connect
+    from duckrun.values.lake_format import DUCKLAKE, FORMATS
+
+    named = [str(each) for each in format or () if each in FORMATS]
+    if len(set(named)) > 1:
+        raise InvalidConfig(f"--format names {' and '.join(named)}: a lake is of one format.")
+    elsewhere = unset or os.environ.get("DUCKRUN_FORMAT") or (DUCKLAKE if catalog else FORMATS[0])
+    form = named[0] if named else elsewhere
+    given = storage_options(storage_option)
+    return connect(root, engine=engine, schema=schema, storage_options=given, format=form, catalog=catalog, **words)
+
+
+def with_session(
+    *without: str, unset: Literal["ducklake"] | None = None, **words: Any
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A decorator for commands: the first parameter is a session, and the options that open one are the command's.
+
+    ``without`` are options of :func:`opened` that the command lacks; ``unset`` and ``words`` go to it as they are. An option that the command declares
+    itself, such as ``format``, is given to both. Example::
+
+        @app.command()
+        @with_session("engine", read_only=True)
+        def history(s: Session, table: TableName, format: Format = None) -> None: ...
+    """
+    opening = {
+        name: parameter
+        for name, parameter in _options(opened).items()
+        if parameter.kind is Parameter.POSITIONAL_OR_KEYWORD and name not in without
+    }
+    if unset is not None:
+        opening["format"] = opening["format"].replace(annotation=DuckLakeFormat)
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        session, *names = _options(command)
+        own = {name: _options(command)[name] for name in names}
+
+        @functools.wraps(command)
+        def run(**given: Any) -> None:
+            with opened(**{name: given[name] for name in opening}, unset=unset, **words) as s:
+                command(s, **{name: given[name] for name in own})
+
+        options = ({"root": opening["root"]} | own | {n: o for n, o in opening.items() if n not in own}).values()
+        run.__signature__ = Signature([each.replace(kind=Parameter.KEYWORD_ONLY) for each in options])  # type: ignore[attr-defined]
+        run.__annotations__ = {each.name: each.annotation for each in options}
+        return run
+
+    return decorate
+
+
+def _options(function: Callable[..., Any]) -> dict[str, Parameter]:
+    """The parameters of a function, with their types for those that the module names as text."""
+    types = get_type_hints(function, localns={"Session": object}, include_extras=True)
+    return {
+        name: parameter.replace(annotation=types.get(name, Any))
+        for name, parameter in signature(function).parameters.items()
+    }
+
+
+def storage_options(options: Iterable[str] | None) -> dict[str, str]:
+    """What --storage-option says. Raises InvalidConfig."""
+    given = {}
+    for option in options or ():
+        key, equals, value = option.partition("=")
+        if not key or not equals:
+            raise InvalidConfig(f"--storage-option {key} is not KEY=VALUE.")
+        given[key] = value
+    return given
+
+
+def output(formats: Sequence[str] | None) -> str:
+    """The form of the output: the last one that --format names, else a table."""
+    return next((str(each) for each in reversed(formats or ()) if each in ("table", "csv", "json")), "table")

@@ -1,0 +1,110 @@
+"""What the command line prints: rows as a table, as CSV or as JSON, results one field a line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from duckrun.frame import Frame
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """A sign of life on stderr, if that is a terminal."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(what):
+        yield
+
+
+def print_result(result: Any, format: str, limit: int) -> None:
+    from duckrun.frame import Frame
+
+    if not isinstance(result, Frame):
+        print_facts(result)
+        return
+    if format == "table" and limit:
+        rows = result.limit(limit + 1).collect()
+        print_as(result.columns, (row.values() for row in rows[:limit]), format)
+        if len(rows) > limit:
+            typer.echo(f"the first {limit} rows; --limit 0 shows all", err=True)
+        return
+    print_as(result.columns, _streamed(result), format)
+
+
+def _streamed(frame: Frame) -> Iterator[Sequence[Any]]:
+    for batch in frame.reader():
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+
+def print_facts(result: Any) -> None:
+    """A Commit or another result, one field a line; what is not known is left out."""
+    from dataclasses import fields
+
+    facts = [
+        (f.name, _listed(getattr(result, f.name)))
+        for f in fields(result)
+        if f.name not in ("memory", "removed", "actions")
+    ]
+    print_rows((), [fact for fact in facts if fact[1] not in (None, "") and fact[1] is not False])
+
+
+def _listed(value: Any) -> Any:
+    return " ".join(map(str, value)) if isinstance(value, tuple) else value
+
+
+def print_as(columns: Sequence[str], rows: Iterable[Iterable[Any]], format: str) -> None:
+    if format == "csv":
+        import csv
+
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows(["" if value is None else _plain(value) for value in row] for row in rows)
+    elif format == "json":
+        import json
+
+        separator = "["
+        for row in rows:
+            typer.echo(separator + json.dumps(dict(zip(columns, row, strict=True)), default=_plain, ensure_ascii=False))
+            separator = ","
+        typer.echo("]" if separator == "," else "[]")
+    else:
+        print_rows(columns, rows)
+
+
+def print_rows(columns: Sequence[str], rows: Iterable[Iterable[Any]]) -> None:
+    """With lines and colours on a terminal; in a pipe plain columns of whatever width they need."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    cells = [[value if value is None else _plain(value) for value in row] for row in rows]
+    terminal = sys.stdout.isatty()
+    shown = Table(box=box.SIMPLE_HEAD if terminal else None, show_header=bool(columns), pad_edge=False)
+    for index, name in enumerate(columns or ("", "")):
+        numbers = all(isinstance(row[index], int | float) for row in cells if row[index] is not None)
+        shown.add_column(Text(name), justify="right" if numbers and cells and columns else "left", overflow="fold")
+    for row in cells:
+        shown.add_row(*(Text("NULL", "dim") if value is None else Text(str(value)) for value in row))
+    console = Console() if terminal else Console(width=1_000_000, no_color=True)
+    with console.capture() as printed:
+        console.print(shown)
+    typer.echo("\n".join(line.rstrip() for line in printed.get().splitlines()))
+
+
+def _plain(value: Any) -> Any:
+    """A value as text, where it is not a number: times in ISO 8601, bytes in hexadecimal."""
+    if isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, bytes):
+        return value.hex()
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
