@@ -153,6 +153,18 @@ def test_a_catalog_on_a_server_that_is_gone_is_not_made_anew(
         session.sql("create table t as select 1 as n")
 
 
+def test_a_write_goes_on_after_the_server_has_ended_the_connections(
+    tmp_path: Path, postgres_server: Server, postgres_catalog: str
+) -> None:
+    name = postgres_catalog.rpartition("dbname=")[2]
+    with duckrun.connect(tmp_path / "lake", format="ducklake", catalog=postgres_catalog) as session:
+        session.sql("create table t as select 0 as id")
+        for number in (1, 2):
+            postgres_server.run(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'")
+            session.sql(f"insert into t values ({number})")
+        assert rows(session, "from t order by id") == [(0,), (1,), (2,)]
+
+
 def test_a_data_folder_with_other_files_is_refused(tmp_path: Path, catalog: str) -> None:
     stranger = tmp_path / "lake" / "data" / "theirs" / "x.parquet"
     stranger.parent.mkdir(parents=True)

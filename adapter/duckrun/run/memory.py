@@ -80,6 +80,8 @@ class Arbiter:
         self._fraction = fraction
         self._baseline = psutil.Process().memory_info().rss
         self._merging = threading.Lock()
+        self._sampled = (float("-inf"), 0)
+        """When the limit of a write by DuckDB was last looked at, and what it was."""
 
     def limit(self) -> int:
         """The whole budget now, in bytes: sampled at each call."""
@@ -111,8 +113,11 @@ class Arbiter:
             yield MemoryShares(limit=self.limit(), duckdb=duckdb_limit, spill=spill)
 
     def write(self, duckdb_limit: int) -> MemoryShares:
-        """The shares of a write by DuckDB."""
-        return MemoryShares(limit=self.limit(), duckdb=duckdb_limit)
+        """The shares of a write by DuckDB. The limit is sampled once a second: small writes follow each other faster."""
+        now = time.monotonic()
+        if now > self._sampled[0] + 1:
+            self._sampled = (now, self.limit())
+        return MemoryShares(limit=self._sampled[1], duckdb=duckdb_limit)
 
 
 class _Own:

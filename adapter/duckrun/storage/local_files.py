@@ -48,15 +48,14 @@ def files_below(location: Path, prefix: str) -> Iterator[dict[str, Any]]:
 
 def refuse_unwritable(root: str, location: str | None) -> None:
     """Raise StorageError where a root, or a table's location, cannot be made or written."""
-    for file in () if location is None else (Path(location), Path(location, "_delta_log")):
-        if file.is_file():
+    for file in () if location is None else (location, f"{location}/_delta_log"):  # each write asks: no Path is built
+        if os.path.isfile(file):
             raise StorageError(
                 f"{file} is a file, where the folder of a table would be. Nothing was written; move it, or give the table another "
                 "name or location."
             )
-    folder = Path(root)
-    nearest = next(p for p in (folder, *folder.parents) if p.exists())
-    if not nearest.is_dir():
+    nearest = root if os.path.isdir(root) else next(p for p in (Path(root), *Path(root).parents) if p.exists())
+    if not os.path.isdir(nearest):
         raise StorageError(f"root_path {root} cannot be used: {nearest} is a file, not a folder.")
     if not os.access(nearest, os.W_OK | os.X_OK):
         raise StorageError(f"root_path {root} cannot be written: no permission to write in {nearest}.")

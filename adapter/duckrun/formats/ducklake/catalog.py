@@ -191,7 +191,10 @@ class Catalog:
             if name not in names:
                 self._keep_secret(connection)
                 with self.errors("attach"):
-                    connection.cursor().execute(
+                    cursor = connection.cursor()
+                    # Whether the server answers is seen by what is asked (locks.py), not by two messages around each transaction.
+                    cursor.execute("SET SESSION pg_pool_health_check_query = ''")
+                    cursor.execute(
                         f"ATTACH {quote_literal(self.address.dsn)} AS {quote_identifier(name)} (TYPE {self.address.kind}{self._by_secret('SECRET')})"
                     )
                 names.add(name)

@@ -13,6 +13,7 @@ import duckdb
 
 from duckrun.sql.names import quote_literal
 from duckrun.storage.locks import file_lock
+from duckrun.storage.trouble import lost_connection
 
 if TYPE_CHECKING:
     from duckrun.formats.ducklake.catalog import Catalog
@@ -21,6 +22,8 @@ log = logging.getLogger(__name__)
 
 _PATIENCE = 5
 """Seconds that a server is asked to wait in one go: Ctrl-C is seen in between."""
+_POOLED = 4
+"""How many connections to a server DuckDB keeps to use again, by itself: the server may have ended each of them."""
 _SAID = 30
 """Seconds of waiting after which it is logged."""
 
@@ -44,7 +47,7 @@ def _of_server(catalog: Catalog, what: str) -> Iterator[None]:
     # A server that ends idle transactions would let go of the lock in the middle of a long write.
     settings = f"set_config('lock_timeout', '{_PATIENCE}s', true), set_config('idle_in_transaction_session_timeout', '0', true)"
     asked = quote_literal(f"SELECT 1 AS held FROM (SELECT {settings}, pg_advisory_xact_lock({key})) AS l")
-    waited = 0
+    waited = ended = 0
     try:
         while True:
             cursor.execute("BEGIN TRANSACTION")
@@ -53,8 +56,12 @@ def _of_server(catalog: Catalog, what: str) -> Iterator[None]:
                 cursor.execute(f"CALL postgres_execute({quote_literal(database)}, {asked})")
                 break
             except duckdb.Error as error:
-                cursor.execute("ROLLBACK")
+                with suppress(duckdb.Error):  # of a connection that the server has ended
+                    cursor.execute("ROLLBACK")
                 if "lock timeout" not in str(error):
+                    if lost_connection(str(error)) is not None and ended < _POOLED:
+                        ended += 1  # the next BEGIN takes another connection
+                        continue
                     with catalog.errors("lock"):
                         raise
                 waited += _PATIENCE
