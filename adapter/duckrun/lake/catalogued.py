@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Set
 from typing import Any, NoReturn
 
 from duckrun.errors import InvalidConfig, StorageError, UnsupportedFeature
@@ -183,12 +183,16 @@ class CatalogLake(Lake):
         """Forget what consumers of changes noted beside a table."""
         self.storage.remove_below(ref.location, [key["path"] for key in self.storage.keys(ref.location)])
 
-    def create_schema(self, schema: str) -> None:
+    def make_schema(self, schema: str) -> None:
         """Make a schema without tables."""
         with self.format.locked(self.schema_ref(schema)):
             self.format.run_alone(f"CREATE SCHEMA IF NOT EXISTS {{lake}}.{quote_identifier(schema)}")
 
-    def drop_schema(self, schema: str) -> None:
+    def others_in(self, schema: str, tables: Set[str]) -> Iterator[str]:
+        """Nothing: the catalog knows all that a schema has."""
+        return iter(())
+
+    def remove_schema(self, schema: str) -> None:
         """Remove a schema that has no tables; one that has some, which came meanwhile, stays."""
         with self.format.locked(self.schema_ref(schema)):
             if self.tables(schema) or self.views(schema):

@@ -12,16 +12,15 @@ from typing import Any
 from duckrun.errors import InvalidConfig, ReadOnlyLake, StorageError, TableNotFound, UnsupportedFeature
 from duckrun.formats.factory import format_of
 from duckrun.formats.format import Format
+from duckrun.lake import schema_folders
 from duckrun.storage.storage import Storage, normalise_root, refuse_location
 from duckrun.values.lake_format import DELTA_LAKE, DUCKLAKE_MARK, LakeFormat
-from duckrun.values.names import folder_of, name_of, why_no_name
+from duckrun.values.names import RESERVED, folder_of, name_of, why_no_name
 from duckrun.values.nearest import nearest
 from duckrun.values.snapshot import Snapshot, TableRef
 
 __all__ = ["Lake", "LocationDefinition", "TableRef", "ViewDefinition"]
 
-RESERVED = "_duckrun"
-"""The folder of a schema that is none of a table: definition files, locks."""
 INFORMATION = "information_schema"
 """The schema of every lake that says what is in it. No folder has that name."""
 
@@ -240,6 +239,12 @@ class Lake:
         if close:
             return f" Did you mean {', '.join(close)}?"
         return f" Lake {self.root} holds {', '.join(names[:10]) or 'no tables yet'}."
+
+    # -- schemas as such (see schemas.py, which checks first)
+
+    make_schema = schema_folders.make
+    remove_schema = schema_folders.remove
+    others_in = schema_folders.others
 
     # -- definition files
 

@@ -16,6 +16,8 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _LONGEST = 240  # bytes: 255 less what a definition file and its unfinished copy have after the name
 
 
+RESERVED = "_duckrun"
+"""The folder, in that of a lake or of a schema, with what is no table: definitions, locks, what consumers noted."""
 DROPPED = "_duckrun_dropped_"
 """How the folder of a table begins that is being removed."""
 
