@@ -7,8 +7,9 @@ other rows a second time. The files that hold them are written anew, and change 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace as replace_fields
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -23,7 +24,7 @@ from duckrun.engines.duckdb.source import Rows
 from duckrun.engines.duckdb.steady import is_steady
 from duckrun.engines.duckdb.target import definition_of, target_of, written_anew
 from duckrun.engines.duckdb.writers import ducklake, staged
-from duckrun.engines.duckdb.writers.reads import EVERYTHING, Read, equal, has_subquery, joined, matching, partitions
+from duckrun.engines.duckdb.writers.reads import EVERYTHING, Read, equal, joined, matching, partitions
 from duckrun.engines.fit import castable_columns
 from duckrun.engines.tables import REWRITTEN
 from duckrun.errors import DuplicateSourceKeys, InvalidConfig, LostRows, repeated_keys
@@ -67,7 +68,7 @@ def delete_insert(job: Job, spec: DeleteInsertSpec, snapshot: Snapshot, rows: Ro
             counts = (counted(cursor, f"({rows.sql})"), 0, None)
             images = Images(new=[("insert", fitted)])
             new = rewritten(job, table, changes, fitted, "rows are deleted and inserted in one commit", counts, images)
-    return swap(job, snapshot, new, joined(cursor, fitted.sql, on, within))
+    return swap(job, snapshot, new, lambda: joined(cursor, fitted.sql, on, within))
 
 
 def delete(
@@ -75,15 +76,13 @@ def delete(
 ) -> Commit:
     """Delete the rows for which a predicate is true; with a source, those for which it is with any row of it."""
     if rows is None:
-        read, whole = (
-            matching(cursor, predicate),
-            None if job.form.transacts else whole_files(snapshot, cursor, predicate),
-        )
+        read = partial(matching, cursor, predicate)
+        whole = None if job.form.transacts else whole_files(snapshot, cursor, predicate)
         if whole is not None and job.transaction.returning is None:
             new = _new(job, snapshot, (), whole, "whole files go", (0, 0, counted_rows(whole)), pruned=True)
             return swap(job, snapshot, new, read)
     else:
-        read = joined(cursor, rows.sql, predicate or "true")
+        read = partial(joined, cursor, rows.sql, predicate or "true")
     where = f"({predicate or 'true'})"
     with numbered(snapshot, cursor) as table:
         if rows is None:
@@ -126,10 +125,10 @@ def update(
         changed = f"SELECT target.{table.file}, target.{table.row}, {outputs} FROM ({table.sql}) AS target {met}"
         with table.found(changed) as changes:
             if rows is None:
-                read = matching(cursor, predicate, *assigned.values())
+                read = partial(matching, cursor, predicate, *assigned.values())
             else:
                 _refuse_several(job, table, changes, list(kinds))
-                read = EVERYTHING if has_subquery(*assigned.values()) else joined(cursor, rows.sql, predicate or "true")
+                read = partial(joined, cursor, rows.sql, predicate or "true", computes=tuple(assigned.values()))
             names = ", ".join(quote_identifier(c) for c in kinds)
             fitted = job.finished(Rows(cursor, f"SELECT {names} FROM {changes}", kinds), snapshot)
             give_back(job.transaction, cursor, fitted.sql)
@@ -165,19 +164,19 @@ def replace(job: Job, snapshot: Snapshot, rows: Rows, predicate: str | None) -> 
                 table.found(_same_partitions(snapshot, table, kept)) as changes,
             ):
                 new = rewritten(job, table, changes, kept, reason, (None, 0, None), Images(new=[("insert", kept)]))
-            return swap(job, snapshot, new, EVERYTHING)
+            return swap(job, snapshot, new, lambda: EVERYTHING)
         files = job.staged(rows, columns, snapshot)
         present = {partition_key(f.partition_values, snapshot.schema, columns) for f in files}
         gone = [f for f in snapshot.files() if partition_key(f.partition_values, snapshot.schema, columns) in present]
         new = _new(job, snapshot, files, gone, reason, (counted_rows(files), 0, counted_rows(gone)), pruned=True)
-        return swap(job, snapshot, new, partitions(snapshot, files))
+        return swap(job, snapshot, new, lambda: partitions(snapshot, files))
     if not is_steady(predicate, cursor):
         raise InvalidConfig(
             f"replace on table {job.transaction.ref}: which rows {predicate} is true for changes each time it is asked, and the "
             "rows that are written must be among them. Nothing was written; delete and append instead."
         )
     whole = None if anew else whole_files(snapshot, cursor, predicate)
-    read = matching(cursor, predicate)
+    read = partial(matching, cursor, predicate)
     if whole is not None:
         files = job.staged(rows, columns, snapshot)
         new = _new(job, snapshot, files, whole, reason, (counted_rows(files), 0, counted_rows(whole)), pruned=True)
@@ -197,7 +196,7 @@ def append(job: Job, snapshot: Snapshot, rows: Rows) -> Commit:
         with computed(rows.cursor, none) as changes:
             kept = job.kept(rows)
             new = rewritten(job, table, changes, kept, REWRITTEN, (None, 0, 0), Images(new=[("insert", kept)]))
-    return swap(job, snapshot, new, EVERYTHING)
+    return swap(job, snapshot, new, lambda: EVERYTHING)
 
 
 def _same_partitions(snapshot: Snapshot, table: Numbered, rows: Rows) -> str:
@@ -346,12 +345,14 @@ def _new(
     return NewCommit(job.spec, definition, files, gone, counts, "staged", reason, marks=marks, pruned=left)
 
 
-def swap(job: Job, snapshot: Snapshot, new: NewCommit, read: Read) -> Commit:
-    """Make a commit whose files are staged. ``read`` says which rows of other writers would have made it another one."""
+def swap(job: Job, snapshot: Snapshot, new: NewCommit, read: Callable[[], Read]) -> Commit:
+    """Make a commit whose files are staged, or that a transaction holds. ``read`` says which rows of other writers would have made it another
+    one; it is asked where those may come between.
+    """
     if new.work is not None:
         if ducklake.nothing_happened(job, new):
             return job.transaction.nothing(snapshot, "no row was concerned")
         return job.transaction.commit(snapshot, new)
     if not new.adds and not new.removes and not new.marks and new.definition is None:
         return job.transaction.nothing(snapshot, "no row was concerned")
-    return staged.commit(job.transaction, snapshot, new, read, fence=job.spec.read_version)
+    return staged.commit(job.transaction, snapshot, new, read(), fence=job.spec.read_version)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pyarrow as pa
 
-from duckrun.engines.duckdb.change import counted, rewritten, swap
+from duckrun.engines.duckdb.change import rewritten, swap
 from duckrun.engines.duckdb.feed import Images
 from duckrun.engines.duckdb.places import Numbered, computed, names_of, numbered
 from duckrun.engines.duckdb.pruning import files_met, key_ranges
@@ -20,7 +20,7 @@ from duckrun.engines.duckdb.source import Rows
 from duckrun.engines.duckdb.steady import is_steady
 from duckrun.engines.duckdb.target import definition_of, target_of
 from duckrun.engines.duckdb.writers import delta_rs
-from duckrun.engines.duckdb.writers.reads import EVERYTHING, equal, has_subquery, joined
+from duckrun.engines.duckdb.writers.reads import EVERYTHING, Read, equal, has_subquery, joined
 from duckrun.engines.fit import castable_columns
 from duckrun.errors import DuplicateSourceKeys, InvalidConfig, repeated_keys
 from duckrun.formats.commits import NewCommit
@@ -311,8 +311,11 @@ def _decided(job: Job, spec: MergeSpec, clauses: Sequence[MergeClause], snapshot
                     cursor.execute(f"INSERT INTO {changes} {more}")
             cursor.execute(f"DELETE FROM {changes} WHERE {choices.action} IS NULL")
             new = _commit_of(job, spec, choices, changes, within)
-        expressions = [c.condition or "true" for c in clauses] + [v for c in clauses for v in (c.set or {}).values()]
-        read = EVERYTHING if alone or has_subquery(*expressions) else joined(cursor, source.sql, on, within)
+
+    def read() -> Read:
+        computes = [c.condition or "true" for c in clauses] + [v for c in clauses for v in (c.set or {}).values()]
+        return EVERYTHING if alone else joined(cursor, source.sql, on, within, computes=computes)
+
     return swap(job, snapshot, new, read)
 
 
@@ -323,11 +326,13 @@ def _commit_of(job: Job, spec: MergeSpec, choices: _Choices, changes: str, withi
     rows = Rows(cursor, f"SELECT {names} FROM {changes} WHERE {action} NOT IN ({deleting})", choices.kinds)
     if within is not None and spec.within is not None:
         refuse_outside(job.transaction.ref, rows, within, spec.within)
-    counts = (
-        counted(cursor, changes, f"{table.row} IS NULL"),
-        counted(cursor, changes, f"{table.row} IS NOT NULL AND {action} NOT IN ({deleting})"),
-        counted(cursor, changes, f"{action} IN ({deleting})"),
+    kinds = (
+        f"{table.row} IS NULL",
+        f"{table.row} IS NOT NULL AND {action} NOT IN ({deleting})",
+        f"{action} IN ({deleting})",
     )
+    figures = ", ".join(f"count(*) FILTER (WHERE {kind})" for kind in kinds)
+    counts: tuple[int, int, int] = cursor.execute(f"SELECT {figures} FROM {changes}").fetchall()[0]
     added = job.finished(rows, table.snapshot) if counts[0] or counts[1] else None
     images = Images(
         f"CASE WHEN {action} IN ({deleting}) THEN 'delete' ELSE 'update_preimage' END",

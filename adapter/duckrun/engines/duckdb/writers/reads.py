@@ -53,9 +53,13 @@ def matching(cursor: duckdb.DuckDBPyConnection, predicate: str | None, *expressi
     return _asked(cursor, "a predicate", lambda rows: f"SELECT 1 FROM ({rows}) AS target WHERE ({predicate})")
 
 
-def joined(cursor: duckdb.DuckDBPyConnection, source: str, on: str, where: str | None = None) -> Read:
-    """The rows that some row of the source meets: ``on`` is over ``target`` and ``source``, ``where`` over the table's columns."""
-    if has_subquery(on, where or "true") or not is_steady(f"({on}) AND ({where or 'true'})", cursor):
+def joined(
+    cursor: duckdb.DuckDBPyConnection, source: str, on: str, where: str | None = None, *, computes: Sequence[str] = ()
+) -> Read:
+    """The rows that some row of the source meets: ``on`` is over ``target`` and ``source``, ``where`` over the table's columns;
+    ``computes`` are what else the write computes.
+    """
+    if has_subquery(on, where or "true", *computes) or not is_steady(f"({on}) AND ({where or 'true'})", cursor):
         return EVERYTHING
 
     def sql(rows: str) -> str:
