@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from duckrun.values.snapshot import TableRef
+from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun.values.upkeep import UpkeepSpec
 
 if TYPE_CHECKING:
@@ -51,6 +51,11 @@ class WholeLake(Protocol):
 
     def figures(self, ref: TableRef | None) -> tuple[int, int]:
         """How many data files a table, or (None) the lake, has now, and their bytes."""
+
+    def staging_folder(self, ref: TableRef, snapshot: Snapshot | None) -> str:
+        """The folder in which files of a table's rows lie until the commit that takes them. Raises UnsupportedFeature where rows may not lie in files as
+        they are.
+        """
 
     def add_files(self, ref: TableRef, paths: Sequence[str], *, hive: bool) -> None:
         """Within a transaction over several tables, make files rows of a table where they lie; ``hive``: their folders say the partitions."""

@@ -348,7 +348,7 @@ class ScanFile:
         return None if self.rows is None else self.rows - self.deleted_rows
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self), sort_keys=True)
+        return json.dumps(asdict(self))  # unsorted: partitions have an order
 
     @classmethod
     def from_json(cls, text: str) -> Self:

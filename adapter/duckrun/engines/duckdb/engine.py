@@ -151,6 +151,11 @@ class DuckDBEngine(Engine):
             cursor.execute("SET enable_progress_bar = true")
         return cursor
 
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction over several tables is open, which may be rolled back."""
+        return self._held is not None
+
     @contextmanager
     def on_one_cursor(self) -> Iterator[duckdb.DuckDBPyConnection]:
         """Meanwhile all statements run on one cursor, in its transaction."""
@@ -380,7 +385,8 @@ class DuckDBEngine(Engine):
 
     def commit_staged(self, files: Sequence[StagedFile], spec: WriteSpec, transaction: Transaction) -> Commit:
         """Commit staged files of any number of processes at once."""
-        return write.Job(self, spec, transaction).commit_staged(files)
+        with errors_about(f"table {transaction.ref}, {spec.mode}", self.arbiter):
+            return write.Job(self, spec, transaction).commit_staged(files)
 
     def close(self) -> None:
         """Close the connection, if this engine opened it, and remove scratch files."""

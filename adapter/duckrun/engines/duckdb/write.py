@@ -28,7 +28,7 @@ from duckrun.engines.duckdb.rows_to_write import (
 from duckrun.engines.duckdb.source import Rows, schema_of_types, select, spool
 from duckrun.engines.duckdb.target import definition_of, target_of, written_anew
 from duckrun.engines.duckdb.types import fit_all
-from duckrun.engines.duckdb.writers import delta_rs, ducklake, staged
+from duckrun.engines.duckdb.writers import delta_rs, ducklake, staged, staged_rows
 from duckrun.engines.duckdb.writers.reads import EVERYTHING, NOTHING
 from duckrun.errors import (
     CommitConflict,
@@ -287,18 +287,23 @@ class Job:
         self, rows: Rows, snapshot: Snapshot | None, partition_by: Sequence[str] | None
     ) -> tuple[StagedFile, ...]:
         """Write a part of the rows of a commit to come; no reader sees it before commit_staged()."""
-        columns = self._partitions(partition_by, snapshot, whole=snapshot is None)
+        keys = self._partitions(partition_by, snapshot, whole=snapshot is None)
+        whole = self.form.whole
+        columns = keys if whole is None else ()
         if snapshot is not None:
             rows = self.finished(taking_types(rows, types_of(snapshot, rows.cursor)), snapshot)
         else:
             rows = fitted(
                 self.transaction.ref, rows, {n: (n, k) for n, k in stored_types(self.form, rows.types).items()}, columns
             )
+        if whole is not None:
+            keys = keys if snapshot is None else snapshot.partition_keys
+            return staged_rows.stage(rows, whole, self.transaction.ref, snapshot, keys)
         properties = file_properties(self.spec, {} if snapshot is None else snapshot.properties)
         return staged.stage(rows, self.transaction.ref, columns, properties=properties)
 
-    def commit_staged(self, files: Sequence[StagedFile]) -> Commit:
-        """Commit the files that stage() wrote, here or in other processes, as one append or overwrite."""
+    def staged_schema(self, files: Sequence[StagedFile]) -> pa.Schema:
+        """The columns of files that stage() wrote. Raises InvalidConfig, SchemaMismatch for what cannot be one commit."""
         spec = self.spec
         if not isinstance(spec, WriteSpec) or spec.mode not in ("append", "overwrite", "error"):
             raise InvalidConfig(f"Staged files are committed by append, overwrite or error, not by {spec.mode}.")
@@ -311,8 +316,16 @@ class Job:
             raise SchemaMismatch(
                 f"Table {self.transaction.ref}: the staged files have {len(schemas)} different schemas."
             )
-        schema = schema_from_text(schemas.pop())
+        return schema_from_text(schemas.pop())
+
+    def commit_staged(self, files: Sequence[StagedFile]) -> Commit:
+        """Commit the files that stage() wrote, here or in other processes, as one append or overwrite."""
+        schema, spec = self.staged_schema(files), self.spec
+        assert isinstance(spec, WriteSpec)
         partition_by = tuple(files[0].partition_values)
+        if self.form.whole is not None:
+            self.spec = self.form.with_properties(replace(spec, partition_by=partition_by), self.transaction.ref)
+            return staged_rows.commit(self, files)
         reason = "files staged beforehand"
 
         def attempt(snapshot: Snapshot | None) -> Commit:

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from duckrun.errors import InvalidConfig, TableNotFound
+from duckrun.errors import InvalidConfig, TableNotFound, UnsupportedFeature
 from duckrun.formats.ducklake.adopted import add_files, owners
+from duckrun.formats.ducklake.folders import folder_for
 from duckrun.formats.ducklake.maintenance import maintain
 from duckrun.formats.ducklake.restore import restore_lake
 from duckrun.formats.ducklake.work import Work
 from duckrun.formats.lakes import Kept
 from duckrun.sql.names import quote_identifier, quote_literal
-from duckrun.values.snapshot import TableRef
+from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun.values.upkeep import UpkeepSpec
 
 if TYPE_CHECKING:
@@ -36,6 +37,16 @@ class DuckLakeAsWhole:
     def snapshots(self, limit: int | None = None) -> list[dict[str, Any]]:
         """The snapshots of the lake, newest first."""
         return self._form.records.snapshots(limit)
+
+    def staging_folder(self, ref: TableRef, snapshot: Snapshot | None) -> str:
+        catalog = self._form.catalog
+        catalog.ensure(create=True)  # a data folder that holds files is refused as that of a new lake
+        if catalog.encrypted:
+            raise UnsupportedFeature(
+                f"Table {ref} lies in an encrypted lake, where no file may hold rows as they are, and staged files do. Nothing was written; write the "
+                "rows in one commit."
+            )
+        return folder_for(catalog, ref, None if snapshot is None else snapshot.own).rstrip("/")
 
     def add_files(self, ref: TableRef, paths: Sequence[str], *, hive: bool) -> None:
         assert self._form.together is not None, "within a transaction over several tables"
