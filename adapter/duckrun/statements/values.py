@@ -247,30 +247,30 @@ class OnTable:
     optional: tuple[Change, ...] = ()
 
 
+@dataclass(frozen=True, kw_only=True)
+class _OfLake:
+    """What is asked of a DuckLake: of a table, or of the lake of that name (None: the one in use)."""
+
+    lake: str | None = None
+    table: Parts | None = None
+
+    @property
+    def target(self) -> Parts:
+        return self.table or ()
+
+
 @dataclass(frozen=True)
-class OnLake:
-    """Upkeep of a DuckLake: of a table, or of the lake of that name (None: the one in use)."""
+class OnLake(_OfLake):
+    """Upkeep."""
 
     spec: UpkeepSpec
-    lake: str | None = None
-    table: Parts | None = None
-
-    @property
-    def target(self) -> Parts:
-        return self.table or ()
 
 
 @dataclass(frozen=True)
-class InlineRows:
-    """Up to how many rows of an insert lie in the catalog of a DuckLake, for a table or a whole lake."""
+class InlineRows(_OfLake):
+    """Up to how many rows of an insert lie in the catalog."""
 
     rows: int
-    lake: str | None = None
-    table: Parts | None = None
-
-    @property
-    def target(self) -> Parts:
-        return self.table or ()
 
 
 @dataclass(frozen=True)

@@ -119,7 +119,15 @@ class ExpireSpec(UpkeepSpec):
 
 
 @dataclass(frozen=True)
-class CleanupSpec(UpkeepSpec):
+class RemovalSpec(UpkeepSpec):
+    """Remove files, where they have been what they are since before ``older_than`` (None: seven days ago)."""
+
+    older_than: datetime | None = None
+    dry_run: bool = False
+
+
+@dataclass(frozen=True)
+class CleanupSpec(RemovalSpec):
     """Remove the files that no snapshot needs any more, where that is so since before ``older_than`` (None: seven days ago).
 
     Example::
@@ -127,14 +135,11 @@ class CleanupSpec(UpkeepSpec):
         s.maintain(CleanupSpec(dry_run=True)).removed  # format: ducklake
     """
 
-    older_than: datetime | None = None
-    dry_run: bool = False
-
     mode = "cleanup"
 
 
 @dataclass(frozen=True)
-class OrphansSpec(UpkeepSpec):
+class OrphansSpec(RemovalSpec):
     """Remove the files below ``data/`` that the catalog does not know, such as those of a killed write, where they are from before
     ``older_than`` (None: seven days ago).
 
@@ -142,9 +147,6 @@ class OrphansSpec(UpkeepSpec):
 
         s.maintain(OrphansSpec(dry_run=True)).removed  # format: ducklake
     """
-
-    older_than: datetime | None = None
-    dry_run: bool = False
 
     mode = "orphans"
 

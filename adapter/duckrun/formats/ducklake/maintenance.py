@@ -27,12 +27,12 @@ from duckrun.sql.names import quote_literal
 from duckrun.values.snapshot import TableRef
 from duckrun.values.upkeep import (
     WEEK,
-    CleanupSpec,
     ExpireSpec,
     FlushSpec,
     LakeCheckpointSpec,
     MergeFilesSpec,
     OrphansSpec,
+    RemovalSpec,
     RewriteSpec,
     UpkeepSpec,
 )
@@ -89,7 +89,7 @@ class _Upkeep:
                 self._in_snapshot("ducklake_rewrite_data_files", spec.mode, [*self._place(), *share])
             case ExpireSpec():
                 self._expire(spec)
-            case CleanupSpec() | OrphansSpec():
+            case RemovalSpec():
                 orphans = isinstance(spec, OrphansSpec)
                 self._remove("ducklake_delete_orphaned_files" if orphans else "ducklake_cleanup_old_files", spec)
                 if orphans:
@@ -194,12 +194,12 @@ class _Upkeep:
             self._ask("ducklake_expire_snapshots", f"versions => [{', '.join(map(str, chosen))}]")
         self.kept.expired += chosen
 
-    def _remove(self, function: str, spec: CleanupSpec | OrphansSpec) -> None:
+    def _remove(self, function: str, spec: RemovalSpec) -> None:
         older = f"older_than => TIMESTAMPTZ {quote_literal(_moment(spec).astimezone(UTC).isoformat())}"
         found = self._ask(function, older, f"dry_run => {str(spec.dry_run).lower()}")
         self.kept.removed += [str(row[0]) for row in found]
 
 
-def _moment(spec: CleanupSpec | OrphansSpec) -> datetime:
+def _moment(spec: RemovalSpec) -> datetime:
     """Before which a file must have been written, or have been let go of, to be removed."""
     return spec.older_than or datetime.now(UTC) - WEEK

@@ -63,10 +63,6 @@ class Work:
         self.base = int(row[0])
         return self
 
-    @property
-    def is_open(self) -> bool:
-        return self._open
-
     def table(self, ref: TableRef) -> str:
         """A table's name in SQL, as it is within this transaction."""
         return quote_identifier(self.alias, ref.schema, ref.name)

@@ -48,7 +48,7 @@ _INLINE = "data_inlining_row_limit"
 
 def checkpoint(reader: TokenReader) -> Statement:
     """``CHECKPOINT``, ``CHECKPOINT lake``."""
-    return OnLake(LakeCheckpointSpec(), reader.identifier() if reader.left else None)
+    return OnLake(LakeCheckpointSpec(), lake=reader.identifier() if reader.left else None)
 
 
 def call(reader: TokenReader) -> Statement:
@@ -99,8 +99,8 @@ def _statement(function: str, lake: str | None, given: Mapping[str, Any]) -> Sta
         value = given.get("value")
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise InvalidConfig(f"{_INLINE} is {value!r}; it is a number of rows, 0 for none.")
-        return InlineRows(value, lake, table)
-    return OnLake(_spec(function, given), lake, table)
+        return InlineRows(value, lake=lake, table=table)
+    return OnLake(_spec(function, given), lake=lake, table=table)
 
 
 def _spec(function: str, given: Mapping[str, Any]) -> UpkeepSpec:

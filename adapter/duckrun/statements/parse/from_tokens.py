@@ -56,7 +56,7 @@ def _restore(reader: TokenReader) -> Statement:
         if lake is not None:
             reader.expect("TO")
         reader.expect("VERSION", "AS", "OF")
-        return OnLake(RestoreLakeSpec(int(reader.number())), lake)
+        return OnLake(RestoreLakeSpec(int(reader.number())), lake=lake)
     reader.accept("TABLE")
     name = reader.name()
     reader.expect("TO")
