@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,7 +73,7 @@ class DeleteFile:
 class LakeFile:
     """A data file. ``mapping`` is the number of the names by which it knows its columns, None for field ids; ``bound``: only the rows
     whose snapshot is not later than the version count; ``absent`` are ids of columns that it does not have, ``stored`` the DuckLake types of
-    those that it has in another type.
+    those, and of fields of theirs, that it has in another type: files that are merged have that of the newest snapshot.
     """
 
     path: str
@@ -157,11 +157,14 @@ class _Reading:
     def _columns(self) -> tuple[LakeColumn, ...]:
         rows = self._ask(
             f"SELECT column_id, parent_column, column_name, column_type, initial_default, column_order, begin_snapshot, {self.now} "
-            f"FROM {self._meta('ducklake_column')} WHERE table_id = {self.state.id} AND begin_snapshot <= {self.version} ORDER BY column_order"
+            f"FROM {self._meta('ducklake_column')} WHERE table_id = {self.state.id} ORDER BY column_order"
         )
         begun: dict[int, int] = {}
         typed: dict[int, int] = {}
         current = {row[0]: row for row in rows if row[7]}
+        self._retyped = {
+            row[0] for row in rows if row[0] in current and row[6] > self.version and row[3] != current[row[0]][3]
+        }
         for number, _, _, kind, _, _, begin, _ in rows:
             begun[number] = min(begin, begun.get(number, begin))
             if number in current and kind == current[number][3]:
@@ -232,8 +235,9 @@ class _Reading:
                 or (names is None and has is not None and column.id not in has)
             }
             stored: tuple[tuple[int, str], ...] = ()
-            if has is not None and any(column.type == "uint64" for column in columns):
-                kinds = [(column, has.get(column.id)) for column in columns]
+            if has is not None:
+                widened = (column for column in _with_fields(columns) if column.type in _WIDENED.values())
+                kinds = [(column, has.get(column.id)) for column in widened]
                 stored = tuple((column.id, kind) for column, kind in kinds if kind is not None and kind != column.type)
             files.append(
                 LakeFile(
@@ -249,12 +253,16 @@ class _Reading:
         return tuple(files)
 
     def _unsure(self, column: LakeColumn) -> bool:
-        """True if only its footer says whether a file has a column, which came later with a default, or which unsigned type it has there. What the
-        snapshots of files say is not enough: a file that is rewritten has the columns of before.
+        """True if only its footer says whether a file has a column, which came later with a default, or in which type, where that was another one
+        or is another one by now. What the snapshots of files say is not enough: a file that is rewritten has the columns of before, and one
+        that is merged those of later.
         """
         began = self.state.begun
-        return (column.default is not None and column.begun > began) or (
-            column.type == "uint64" and column.typed > began
+        return (
+            (column.default is not None and column.begun > began)
+            or (column.type == "uint64" and column.typed > began)
+            or column.id in self._retyped
+            or any(map(self._unsure, column.inner))
         )
 
     def _deletes(self, folder: str) -> dict[int, list[DeleteFile]]:
@@ -308,26 +316,46 @@ class _Reading:
         return found if found.num_rows else None
 
 
+def _with_fields(columns: Iterable[LakeColumn]) -> Iterator[LakeColumn]:
+    for column in columns:
+        yield column
+        yield from _with_fields(column.inner)
+
+
 class Footers:
-    """Which columns files have, by field id, and the unsigned types of those: a file that is written stays as it is."""
+    """Which columns files have, by field id, and in which types: a file that is written stays as it is."""
 
     def __init__(self) -> None:
         self._known: dict[str, Mapping[int, str | None]] = {}
 
     def read(self, cursor: duckdb.DuckDBPyConnection, paths: Iterable[str]) -> dict[str, Mapping[int, str | None]]:
-        """By file and field id, the DuckLake type where it is unsigned, else None."""
+        """By file and field id, the DuckLake type where it is one of those that are widened, else None."""
         asked = list(paths)
         missing = [path for path in asked if path not in self._known]
         if missing:
             listed = ", ".join(map(quote_literal, missing))
             rows = cursor.execute(
-                f"SELECT file_name, field_id, converted_type FROM parquet_schema([{listed}]) WHERE field_id IS NOT NULL"
+                f"SELECT file_name, field_id, type, converted_type FROM parquet_schema([{listed}]) WHERE field_id IS NOT NULL"
             ).fetchall()
             found: dict[str, dict[int, str | None]] = {path: {} for path in missing}
-            for path, number, kind in rows:
-                found[path][int(number)] = _UNSIGNED.get(str(kind))
+            for path, number, kind, converted in rows:
+                found[path][int(number)] = _WIDENED.get((str(kind), str(converted)))
             self._known |= found
         return {path: self._known[path] for path in asked}
 
 
-_UNSIGNED = {"UINT_8": "uint8", "UINT_16": "uint16", "UINT_32": "uint32", "UINT_64": "uint64"}
+_WIDENED = {
+    ("INT32", "INT_8"): "int8",
+    ("INT32", "INT_16"): "int16",
+    ("INT32", "INT_32"): "int32",
+    ("INT32", "None"): "int32",
+    ("INT64", "INT_64"): "int64",
+    ("INT64", "None"): "int64",
+    ("INT32", "UINT_8"): "uint8",
+    ("INT32", "UINT_16"): "uint16",
+    ("INT32", "UINT_32"): "uint32",
+    ("INT64", "UINT_64"): "uint64",
+    ("FLOAT", "None"): "float32",
+    ("DOUBLE", "None"): "float64",
+}
+"""A file's type, as parquet_schema() says it, -> DuckLake's, of those from and to which DuckLake widens columns."""

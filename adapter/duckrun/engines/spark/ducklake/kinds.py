@@ -6,7 +6,8 @@ Source: the DuckLake specification 1.0, Data Types; Spark's ParquetToSparkSchema
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from duckrun.engines.spark.sql import quote
 from duckrun.errors import UnsupportedFeature
@@ -69,13 +70,20 @@ def _said(column: LakeColumn) -> str:
 
 
 def kind_in_file(
-    column: LakeColumn, names: NamedColumn | None = None, *, by_name: bool = False, shown: bool = False
+    column: LakeColumn,
+    names: NamedColumn | None = None,
+    *,
+    by_name: bool = False,
+    shown: bool = False,
+    stored: Mapping[int, str] = MappingProxyType({}),
 ) -> DataType:
-    """A column's type with the field ids, or with the names, by which a file knows its parts; ``shown``: with the table's names alone."""
+    """A column's type with the field ids, or with the names, by which a file knows its parts; ``shown``: with the table's names alone. ``stored``
+    are the types of those that have another one there, by id.
+    """
     from pyspark.sql import types as T
 
     def inner(each: LakeColumn) -> DataType:
-        return kind_in_file(each, _inside(names).get(each.id), by_name=by_name, shown=shown)
+        return kind_in_file(each, _inside(names).get(each.id), by_name=by_name, shown=shown, stored=stored)
 
     if column.type == "list":
         return T.ArrayType(inner(column.inner[0]))
@@ -91,11 +99,18 @@ def kind_in_file(
                 name = found.source if found is not None else f"__duckrun_absent_{each.id}"
                 fields.append(T.StructField(name, inner(each)))
             else:
-                fields.append(T.StructField(each.name, inner(each), True, {FIELD_ID: each.id}))
+                fields.append(T.StructField(placeholder(each), inner(each), True, {FIELD_ID: each.id}))
         return T.StructType(fields)
     if shown and column.type == "uuid":
         return T.StringType()
-    return simple(column.type)
+    return simple(stored.get(column.id, column.type))
+
+
+def placeholder(column: LakeColumn) -> str:
+    """What a column or field is called that is found by its id. Where some other column of a file has that name Spark's reader takes both for one, so
+    that it is like none that a user gives.
+    """
+    return f"__duckrun_{column.id}"
 
 
 def _inside(names: NamedColumn | None) -> Mapping[int, NamedColumn]:
@@ -113,9 +128,10 @@ def simple(word: str) -> DataType:
     return made
 
 
-def as_shown(value: str, column: LakeColumn, depth: int = 0) -> str:
-    """Spark SQL of a value as users see it: a UUID as its text, wherever in it one is."""
+def as_shown(value: str, column: LakeColumn, kind: DataType, depth: int = 0) -> str:
+    """Spark SQL of a value of a file, which has it in a type, as users see it: a UUID as its text, wherever in it one is."""
     item = f"x{depth}"
+    inside: Any = kind
     if not _has_uuid(column):
         return value
     if column.type == "uuid":
@@ -125,16 +141,19 @@ def as_shown(value: str, column: LakeColumn, depth: int = 0) -> str:
         )
         return f"CASE WHEN {value} IS NOT NULL THEN concat_ws('-', {parts}) END"
     if column.type == "list":
-        return f"transform({value}, {item} -> {as_shown(item, column.inner[0], depth + 1)})"
+        return f"transform({value}, {item} -> {as_shown(item, column.inner[0], inside.elementType, depth + 1)})"
     if column.type == "map":
+        kinds = (inside.keyType, inside.valueType)
         key, item_of = (
-            as_shown(f"{item}{part}", each, depth + 1) for part, each in zip("kv", column.inner, strict=True)
+            as_shown(f"{item}{part}", each, found, depth + 1)
+            for part, each, found in zip("kv", column.inner, kinds, strict=True)
         )
         return (
             f"transform_values(transform_keys({value}, ({item}k, {item}v) -> {key}), ({item}k, {item}v) -> {item_of})"
         )
     packed = ", ".join(
-        f"{as_shown(f'{value}.{quote(each.name)}', each, depth)} AS {quote(each.name)}" for each in column.inner
+        f"{as_shown(f'{value}.{quote(field.name)}', each, field.dataType, depth)} AS {quote(each.name)}"
+        for each, field in zip(column.inner, inside.fields, strict=True)
     )
     return f"CASE WHEN {value} IS NOT NULL THEN struct({packed}) END"
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from duckrun.engines.spark.ducklake.files import NO_VALUES
-from duckrun.engines.spark.ducklake.kinds import FIELD_ID, as_shown, is_read, kind_in_file, refuse, simple
+from duckrun.engines.spark.ducklake.kinds import FIELD_ID, as_shown, is_read, kind_in_file, placeholder, refuse
 from duckrun.engines.spark.foreign_servers import other_implementation
 from duckrun.engines.spark.sql import quote
 from duckrun.errors import UnsupportedFeature
@@ -115,15 +115,12 @@ class _Rows:
             elif named is not None and named.in_path:
                 value = in_path(named.source).cast(shown)
             else:
-                # By field id, names do not count: those of the table may be what Spark calls something of its own.
-                at = f"c{column.id}" if named is None else named.source
-                kind = (
-                    simple(stored[column.id])
-                    if column.id in stored
-                    else kind_in_file(column, named, by_name=named is not None)
-                )
+                at = placeholder(column) if named is None else named.source
+                kind = kind_in_file(column, named, by_name=named is not None, stored=stored)
                 fields.append(StructField(at, kind, True, {FIELD_ID: column.id} if named is None else {}))
-                value = self._shown(at, column)
+                # Of what is stored in another type, rows of later snapshots may hold what is too large for the type of this one.
+                value = F.expr(as_shown(quote(at), column, kind))
+                value = value.try_cast(shown) if stored else value.cast(shown)
             values.append(value.alias(column.name))
         if first.bound:
             fields.append(
@@ -135,13 +132,6 @@ class _Rows:
         if _is_marked(first):
             values += [path_of_row().alias(_FILE), F.col("_metadata.row_index").alias(_ROW)]
         return rows.select(*values)
-
-    def _shown(self, at: str, column: LakeColumn) -> Column:
-        from pyspark.sql import functions as F
-
-        shown = kind_in_file(column, shown=True)
-        value = as_shown(quote(at), column)
-        return F.col(quote(at)).cast(shown) if value == quote(at) else F.expr(value)
 
     def _parquet(self, schema: Any, paths: Sequence[str]) -> DataFrame:
         places = [_PATTERN.sub(r"\\\1", self.engine.location_of(path)) for path in paths]
