@@ -12,6 +12,7 @@ from duckrun.formats.ducklake.ducklake import DuckLakeFormat
 from duckrun.lake.lake import Lake, LocationDefinition, NameDefinition, ViewDefinition
 from duckrun.sql.names import dotted_names, quote_identifier
 from duckrun.values.lake_format import DELTA_LAKE, DUCKLAKE, TABLES, LakeFormat
+from duckrun.values.macros import Macro
 from duckrun.values.names import folder_of
 from duckrun.values.snapshot import TableRef
 
@@ -133,6 +134,22 @@ class CatalogLake(Lake):
             self.ensure_writable(ref)
             with self.format.locked(ref):
                 self.format.views.drop(ref)
+
+    # -- macros, which lie there too
+
+    def macros(self) -> Mapping[tuple[str, str], Macro]:
+        return self.format.macros.all()
+
+    def put_macro(self, macro: Macro) -> None:
+        ref = self.schema_ref(macro.schema)
+        self.ensure_writable(ref)
+        with self.format.locked(ref):
+            self.format.macros.put(macro)
+
+    def drop_macro(self, schema: TableRef, name: str) -> None:
+        self.ensure_writable(schema)
+        with self.format.locked(schema):
+            self.format.macros.drop(schema.schema, name)
 
     # -- writing
 

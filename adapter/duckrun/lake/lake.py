@@ -15,6 +15,7 @@ from duckrun.formats.format import Format
 from duckrun.lake import schema_folders
 from duckrun.storage.storage import Storage, normalise_root, refuse_location
 from duckrun.values.lake_format import DELTA_LAKE, DUCKLAKE_MARK, LakeFormat
+from duckrun.values.macros import Macro
 from duckrun.values.names import RESERVED, folder_of, name_of, why_no_name
 from duckrun.values.nearest import nearest
 from duckrun.values.snapshot import Snapshot, TableRef
@@ -206,6 +207,20 @@ class Lake:
         defined = self._definitions(schema, name)
         found = self._named(self.storage.list_names(self.folder(schema))[0])
         return [*self._present(schema, (n for n in found if n.lower() == name.lower()), defined), *_views(defined)]
+
+    def macros(self) -> Mapping[tuple[str, str], Macro]:
+        """The macros of the lake by their schema and name; none where no catalog keeps any."""
+        return {}
+
+    def put_macro(self, macro: Macro) -> None:
+        """Make a macro, or put it in the place of one. Raises UnsupportedFeature where no catalog keeps any."""
+        raise UnsupportedFeature(f"Lake {self.root} of format {self.format.name} keeps no macros, as {macro} is one.")
+
+    def drop_macro(self, schema: TableRef, name: str) -> None:
+        """Remove a macro of a schema."""
+        raise UnsupportedFeature(
+            f"Lake {self.root} of format {self.format.name} keeps no macros, as {schema.schema}.{name} is one."
+        )
 
     def views(self, schema: str) -> list[str]:
         """The persisted views of a schema."""

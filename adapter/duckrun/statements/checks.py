@@ -7,17 +7,19 @@ from duckrun.errors import InvalidConfig, TableNotFound, UnsupportedFeature
 from duckrun.lake.lake import INFORMATION
 from duckrun.lake.lakes import Lakes, Located
 from duckrun.run.transactions import whole_on
-from duckrun.statements import upkeep
+from duckrun.statements import making_macros, upkeep
 from duckrun.statements.information import is_information
 from duckrun.statements.parse.parts import unsupported
 from duckrun.statements.reading import locate
 from duckrun.statements.temporary import is_change, is_temporary
 from duckrun.statements.values import (
+    CreateMacro,
     CreateSchema,
     CreateTable,
     CreateTemporary,
     Delete,
     Drop,
+    DropMacro,
     DropSchema,
     Insert,
     OfLake,
@@ -63,6 +65,9 @@ class Checks:
             return None
         if isinstance(statement, OfLake):
             upkeep.check(self.lakes, statement)
+            return None
+        if isinstance(statement, CreateMacro | DropMacro):
+            making_macros.check(self.lakes, statement)
             return None
         if isinstance(statement, CreateSchema | DropSchema):
             lake, schema = self.lakes.schema_of(statement.target)

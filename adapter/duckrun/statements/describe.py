@@ -30,6 +30,8 @@ def names(lakes: Lakes, temporary: Sequence[str], statement: Show) -> pa.Table:
     if len(statement.within) > 1:
         lake = lakes.named(statement.within[0], ".".join(statement.within))
     rows = [each for each in held(lake, schema) if statement.what == "tables" or each[2] == "view"]
+    if statement.what == "views":
+        rows += [(s, name, each.kind) for (s, name), each in sorted(lake.macros().items()) if schema in (None, s)]
     rows += [("", name, "temporary view") for name in sorted(temporary) if schema is None]
     return _table(dict.fromkeys(("schema", "name", "kind"), pa.string()), rows)
 

@@ -14,13 +14,14 @@ from duckrun.changes.changes import Changes, ChangeSpec
 from duckrun.changes.own import OwnQuery, own_rows
 from duckrun.engines.frame import LazyRows
 from duckrun.errors import InvalidConfig
-from duckrun.lake.lakes import OWN_CATALOGS
 from duckrun.run.pins import Read, Reads, together
 from duckrun.sql.dialects import text_in
 from duckrun.sql.names import parse_query, replace_tables
 from duckrun.statements import information
 from duckrun.statements.change_queries import change_query, own_query
 from duckrun.statements.information import is_information
+from duckrun.statements.macros import query_of_view
+from duckrun.statements.qualified import qualified_view
 from duckrun.values.snapshot import Snapshot, TableRef
 
 if TYPE_CHECKING:
@@ -80,7 +81,8 @@ class Reading:
         self._refuse_circle(str(ref))
         if view is not None:
             _refuse_travel(name, "a view", version, timestamp)
-            query = parse_query(view.sql, view.dialect)
+            sql = view.sql if view.dialect != "duckdb" else query_of_view(self.lakes, found.lake, ref.schema, view.sql)
+            query = parse_query(sql, view.dialect)
             return self._expanded(str(ref), qualified_view(query, ref, view.catalog))
         if version is None and timestamp is None:
             snapshot = self.snapshot(ref)
@@ -189,19 +191,3 @@ def locate(lakes: Lakes, parts: tuple[str, ...]) -> Located:
 def _refuse_travel(name: str, what: str, version: int | None, timestamp: str | None) -> None:
     if version is not None or timestamp is not None:
         raise InvalidConfig(f"{name} is {what}, which has no versions; read the tables under it at a version.")
-
-
-def qualified_view(tree: exp.Expr, view: TableRef, own: str | None) -> exp.Expr:
-    """A view's query with its table names in the view's own lake, and bare ones in its own schema. ``own`` is the
-    catalog by which the query itself names that lake.
-    """
-
-    def qualify(table: exp.Table) -> exp.Expr | None:
-        if table.catalog and table.catalog not in (own, *OWN_CATALOGS):
-            return None
-        named = exp.table_(table.name, db=table.db or view.schema, catalog=view.catalog or OWN_CATALOGS[0], quoted=True)
-        for clause in ("when", "version"):
-            named.set(clause, table.args.get(clause))
-        return named
-
-    return replace_tables(tree, qualify)

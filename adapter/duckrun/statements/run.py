@@ -19,7 +19,7 @@ from duckrun.run.pins import Pins, Reads as VersionsRead
 from duckrun.sql.dialects import text_in
 from duckrun.sql.files import with_absolute_paths
 from duckrun.sql.names import replace_tables
-from duckrun.statements import describe, schemas, upkeep
+from duckrun.statements import describe, macros, making_macros, schemas, upkeep
 from duckrun.statements.change_queries import change_query
 from duckrun.statements.checks import Checks
 from duckrun.statements.information import column_types, is_information
@@ -33,6 +33,7 @@ from duckrun.statements.plan.rows import Asked, Work
 from duckrun.statements.reading import Reading, dotted, locate, parts_of
 from duckrun.statements.temporary import Changes, change as change_temporary, is_change, is_temporary
 from duckrun.statements.values import (
+    CreateMacro,
     CreateSchema,
     CreateTable,
     CreateTableAs,
@@ -43,6 +44,7 @@ from duckrun.statements.values import (
     Describe,
     Done,
     Drop,
+    DropMacro,
     DropSchema,
     Explain,
     Insert,
@@ -118,7 +120,7 @@ def run(
 
     With ``app``, each statement that writes takes the next version of it.
     """
-    statements = parse(text, dialect, params, session.prepared)
+    statements = parse(text, dialect, params, session.prepared, macros.Macros(session.lakes))
     target: Located | None = None
     checks = Checks(session.lakes, session.engine, set(session.temp_views), session.in_transaction)
     for number, statement in enumerate(statements, 1):
@@ -187,11 +189,11 @@ def _carried_out(
     raise AssertionError("the last attempt returns or raises")
 
 
-def _refuse_change_query(table: exp.Table, view: TableRef) -> None:
-    """A view of the lake is read by every process, also as DuckDB's own, which has no such function."""
+def _refuse_change_query(table: exp.Table, what: str) -> None:
+    """A view or macro of the lake is read by every process, also as DuckDB's own, which has no such function."""
     if change_query(table) is not None:
         raise UnsupportedFeature(
-            f"View {view} reads {table.this.name}(), which no view of the lake can hold; CREATE TEMP VIEW, or make it a table."
+            f"{what} reads {table.this.name}(), which no view or macro of the lake can hold; CREATE TEMP VIEW, or make it a table."
         )
 
 
@@ -234,6 +236,10 @@ class _Run:
                 return self._create_temporary(statement)
             case CreateView():
                 return self._create_view(statement)
+            case CreateMacro():
+                return self._create_macro(statement)
+            case DropMacro():
+                return self._done("DROP MACRO", *making_macros.drop(self.session.lakes, statement))
             case Drop():
                 return self._drop(statement)
             case Rename():
@@ -319,8 +325,8 @@ class _Run:
         reads: list[str] = []
         query: Any = replace_tables(
             statement.query,
-            lambda table: self._stored_name(table, ref, lake, reads),
-            call=lambda table: _refuse_change_query(table, ref),
+            lambda table: self._stored_name(table, f"View {ref}", lake, reads),
+            call=lambda table: _refuse_change_query(table, f"View {ref}"),
         )
         if statement.columns:
             query = rows.renamed(query, statement.columns)
@@ -338,24 +344,43 @@ class _Run:
         lake.put_definition(ref, ViewDefinition(text, self.dialect, tuple(columns), found, None, statement.comment))
         return self._done("CREATE VIEW", ref)
 
-    def _stored_name(self, table: exp.Table, view: TableRef, lake: Lake, reads: list[str]) -> exp.Expr:
+    def _create_macro(self, statement: CreateMacro) -> Result:
+        lake, schema, name = macros.place(self.session.lakes, statement.target)
+        what = f"Macro {schema}.{name}"
+
+        def stored(table: exp.Table) -> exp.Expr:
+            found = self._stored_name(table, what, lake, [])
+            located = locate(self.session.lakes, parts_of(table))
+            if located.view is None and not located.lake.exists(located.ref):
+                raise TableNotFound(f"{what} reads {located.ref}, which is not there.{lake.nearest(located.ref)}")
+            return found
+
+        body = replace_tables(
+            statement.body,
+            stored,
+            call=lambda table: _refuse_change_query(table, what),
+        )
+        text = with_absolute_paths(text_in(body, self.dialect), self.dialect)
+        return self._done("CREATE MACRO", *making_macros.create(self.session.lakes, statement, text))
+
+    def _stored_name(self, table: exp.Table, what: str, lake: Lake, reads: list[str]) -> exp.Expr:
         """A table's name as every process reads it: with its schema, in the view's own lake, at its newest version."""
         name = dotted(table)
         if self._is_temporary((name,)):
-            raise InvalidConfig(f"View {view} reads {name}, which only this session knows; make it a table first.")
+            raise InvalidConfig(f"{what} reads {name}, which only this session knows; make it a table first.")
         if is_information(parts_of(table)):
             raise UnsupportedFeature(
-                f"View {view} reads {name}, which each session has of its own; ask it, or CREATE TEMP VIEW."
+                f"{what} reads {name}, which each session has of its own; ask it, or CREATE TEMP VIEW."
             )
         if table.args.get("when") or table.args.get("version"):
-            raise UnsupportedFeature(f"View {view} reads {name} at a version; a view in the lake reads the newest one.")
+            raise UnsupportedFeature(f"{what} reads {name} at a version; in the lake it reads the newest one.")
         located = locate(self.session.lakes, parts_of(table))
         found, ref = located.lake, located.ref
         if found is not lake and not (
             found.name is None and table.catalog.lower() in OWN_CATALOGS and lake.name is None
         ):
             raise UnsupportedFeature(
-                f"View {view} reads {name}, of another lake, which other sessions may not have attached."
+                f"{what} reads {name}, of another lake, which other sessions may not have attached."
             )
         reads.append(f"{ref.schema}.{ref.name}")
         return exp.table_(ref.name, db=ref.schema, quoted=True)

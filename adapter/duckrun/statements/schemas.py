@@ -42,6 +42,13 @@ def drop(lakes: Lakes, statement: DropSchema, drop_name: Callable[[TableRef], No
         known = lake.schemas()
         listed = f" Lake {lake.root} has {', '.join(known) or 'none yet'}."
         raise TableNotFound(f"There is no schema {name} to drop.{did_you_mean(asked, known, listed)}")
+    macros = sorted(each for of, each in lake.macros() if of == schema)
+    if macros and not statement.cascade:
+        raise InvalidConfig(
+            f"Schema {schema} holds macro {', '.join(macros)}; drop it, or DROP SCHEMA {schema} CASCADE."
+        )
     for ref in droppable(lake, schema, cascade=statement.cascade):
         drop_name(ref)
+    for each in macros:
+        lake.drop_macro(lake.schema_ref(schema), each)
     return "" if drop_schema(lake, schema) else "it has tables again, which another session made meanwhile"

@@ -96,6 +96,23 @@ class Drop:
 
 
 @dataclass(frozen=True)
+class CreateMacro:
+    """A macro of the catalog; ``body`` is an expression, or a query where it ``is_table``."""
+
+    target: Parts
+    parameters: tuple[tuple[str, str | None], ...]
+    body: exp.Expr
+    is_table: bool = False
+    if_exists: Literal["error", "ignore", "replace"] = "error"
+
+
+@dataclass(frozen=True)
+class DropMacro:
+    target: Parts
+    if_exists: bool = False
+
+
+@dataclass(frozen=True)
 class CreateSchema:
     """``target`` is ``schema`` or ``lake.schema``."""
 
@@ -294,7 +311,7 @@ class Transact:
 
 
 Reads = Query | Explain | Show | Describe | Prepare | Deallocate | Use | Transact
-OfNames = CreateView | CreateTemporary | CreateSchema | DropSchema | Drop | Rename
+OfNames = CreateView | CreateMacro | DropMacro | CreateTemporary | CreateSchema | DropSchema | Drop | Rename
 """What changes which names there are, and no table."""
 OfLake = OnLake | InlineRows
 """What keeps a DuckLake in order."""

@@ -24,6 +24,7 @@ from duckrun.formats.ducklake.catalog import APPLIED, Catalog
 from duckrun.formats.ducklake.commits import Commits
 from duckrun.formats.ducklake.defining import Defining
 from duckrun.formats.ducklake.lake_files import Footers, LakeFiles, lake_files
+from duckrun.formats.ducklake.macros import Macros
 from duckrun.formats.ducklake.records import Records
 from duckrun.formats.ducklake.restore import restore
 from duckrun.formats.ducklake.state import States, TableState
@@ -59,6 +60,7 @@ class DuckLakeFormat(Commits, Defining):
         self.applied = Applied(self.catalog, self.states)
         self.records = Records(self.catalog, self.states, self.applied)
         self.views = Views(self)
+        self.macros = Macros(self)
         self.whole = DuckLakeAsWhole(self)
         self.footers = Footers()
         self.together: Work | None = None

@@ -92,7 +92,7 @@ def restore_lake(form: DuckLakeFormat, version: int, note: Mapping[str, Any]) ->
     """Make all tables and views what they were at a snapshot, within the transaction over several tables that is open; what was done, a line for
     each. Raises VersionNotReadable.
 
-    A table that was dropped since comes back as a new one. Macros, options of tables and rows in another lake stay as they are.
+    A table that was dropped since comes back as a new one. Options of tables and rows in another lake stay as they are.
     """
     assert form.together is not None, "a transaction over several tables"
     _check(form, version)
@@ -127,9 +127,22 @@ def restore_lake(form: DuckLakeFormat, version: int, note: Mapping[str, Any]) ->
         if views_now.get((schema, name)) != (sql, comment):
             form.views.put(_ref(schema, name), sql, comment)
             done.append(f"view {schema}.{name} is what it was")
+    _put_macros_back(form, version, work.base, done)
     for schema in {*states.schemas_at(work.base)} - {*states.schemas_at(version)}:
         form.run_alone(f"DROP SCHEMA IF EXISTS {{lake}}.{quote_identifier(schema)}")
     return done
+
+
+def _put_macros_back(form: DuckLakeFormat, version: int, base: int, done: list[str]) -> None:
+    """Make the macros those of a snapshot."""
+    then, now = form.macros.at(version), form.macros.at(base)
+    for schema, name in sorted(now.keys() - then.keys()):
+        form.macros.drop(schema, name)
+        done.append(f"macro {schema}.{name} is gone")
+    for macro in then.values():
+        if now.get((macro.schema, macro.name)) != macro:
+            form.macros.put(macro)
+            done.append(f"macro {macro} is what it was")
 
 
 def _check(form: DuckLakeFormat, version: int) -> None:

@@ -10,6 +10,7 @@ from sqlglot.tokens import TokenType
 
 from duckrun.errors import StorageError
 from duckrun.sql.names import quote_identifier, quote_literal
+from duckrun.sql.spelled import with_plain_lambdas
 from duckrun.values.snapshot import TableRef
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Views:
             return found.get((schema, name))
         listed = "SELECT sql, comment FROM duckdb_views() WHERE database_name = ? AND schema_name = ? AND view_name = ?"
         rows = work.ask(listed, [work.alias, schema, name])
-        return (_query_of(rows[0][0]), rows[0][1]) if rows else None
+        return (with_plain_lambdas(_query_of(rows[0][0])), rows[0][1]) if rows else None
 
     def is_as(self, ref: TableRef, sql: str, comment: str | None) -> bool:
         """True if a view of the catalog has this SQL, however it is spelled, and this comment."""
@@ -78,7 +79,10 @@ class Views:
             f"WHERE {there('v')} AND {there('s')} AND {where}",
             values,
         )
-        return {(s, n): (sql.replace("{DUCKLAKE_CATALOG}.", ""), comment) for s, n, sql, comment in found}
+        return {
+            (s, n): (with_plain_lambdas(sql.replace("{DUCKLAKE_CATALOG}.", "")), comment)
+            for s, n, sql, comment in found
+        }
 
     def _is_same(self, sql: str, other: str) -> bool:
         """True for two queries that differ in spelling alone."""

@@ -99,10 +99,12 @@ def _table(tokens: Sequence[Token], start: int, end: int) -> exp.Table:
         part.meta.update(start=token.start, end=token.end)
         parts.append(part)
     table = exp.Table(**dict(zip(("this", "db", "catalog"), reversed(parts), strict=False)))
-    after = tokens[end + 1] if end + 1 < len(tokens) else None
     colon = start > 1 and tokens[start - 1].text == ":"
-    if colon or (
-        after is not None and (word_of(after) == "AS" or (_is_name(after) and word_of(after) not in _NO_ALIAS))
-    ):
+    if colon or may_be_alias(tokens[end + 1 :]):
         table.set("alias", exp.TableAlias(this=exp.to_identifier("named_in_the_text")))
     return table
+
+
+def may_be_alias(after: Sequence[Token]) -> bool:
+    """True if what follows a table begins with a name of its own for it."""
+    return bool(after) and (word_of(after[0]) == "AS" or (_is_name(after[0]) and word_of(after[0]) not in _NO_ALIAS))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from duckrun.errors import InvalidConfig
-from duckrun.statements.parse import from_alter, from_call
+from duckrun.statements.parse import from_alter, from_call, from_macro
 from duckrun.statements.parse.layout import sorted_columns
 from duckrun.statements.parse.parts import query_start, unsupported
 from duckrun.statements.parse.tokens import StatementText, TokenReader, step_of
@@ -224,6 +224,12 @@ _BY_WORDS: dict[tuple[str, ...], Callable[[TokenReader], Statement]] = {
     ("CREATE", "DATABASE"): _create_schema,
     ("DROP", "SCHEMA"): _drop_schema,
     ("DROP", "DATABASE"): _drop_schema,
+    ("CREATE", "MACRO"): from_macro.create(replace=False),
+    ("CREATE", "OR", "REPLACE", "MACRO"): from_macro.create(replace=True),
+    ("CREATE", "FUNCTION"): from_macro.create(replace=False),
+    ("CREATE", "OR", "REPLACE", "FUNCTION"): from_macro.create(replace=True),
+    ("DROP", "MACRO"): from_macro.drop,
+    ("DROP", "FUNCTION"): from_macro.drop,
     ("COMMENT", "ON"): _comment,
     ("CALL",): from_call.call,
     ("CHECKPOINT",): from_call.checkpoint,

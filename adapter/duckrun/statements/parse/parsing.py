@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
+from typing import Protocol
 
 from sqlglot import exp
 
 from duckrun.errors import DuckrunError, InvalidConfig
 from duckrun.sql.names import DIALECTS
 from duckrun.sql.written import read_from
-from duckrun.statements.parse import by_tokens, from_ddl, from_dml, from_merge, from_tokens
+from duckrun.statements.parse import by_tokens, from_ddl, from_dml, from_macro, from_merge, from_tokens
 from duckrun.statements.parse.parameters import Params, filled, marks_of, with_texts
 from duckrun.statements.parse.parts import named, unsupported
 from duckrun.statements.parse.prepared import executed, nothing_prepared, prepared_by
@@ -23,13 +24,21 @@ from duckrun.statements.reading import parts_of
 from duckrun.statements.values import Deallocate, Describe, Explain, Prepare, Query, Statement
 
 
+class Expands(Protocol):
+    """The macros that statements may call."""
+
+    def expand(self, source: StatementText) -> StatementText: ...
+    def read(self, statement: Statement) -> None: ...
+
+
 def parse(
     text: str,
     dialect: str = "duckdb",
     params: Params | None = None,
     prepared: Mapping[str, StatementText] = MappingProxyType({}),
+    macros: Expands | None = None,
 ) -> list[Statement]:
-    """The statements of a text, in order, each EXECUTE as what was ``prepared`` under its name. Raises InvalidConfig and UnsupportedFeature, which name the statement by its
+    """The statements of a text, in order, each EXECUTE as what was ``prepared`` under its name, and calls of ``macros`` as what they stand for. Raises InvalidConfig and UnsupportedFeature, which name the statement by its
     number where there are several.
     """
     if dialect not in DIALECTS:
@@ -43,8 +52,12 @@ def parse(
         with numbered(number, len(sources)):
             if source.words[0] == "EXECUTE":
                 source = executed(source, known)
+            if macros is not None and not from_macro.is_macro(source):
+                source = macros.expand(source)
             read = _statements(source)
             for statement in read:
+                if macros is not None:
+                    macros.read(statement)
                 if isinstance(statement, Prepare):
                     known[statement.name] = statement.source
                 elif isinstance(statement, Deallocate) and known.pop(statement.name, None) is None:

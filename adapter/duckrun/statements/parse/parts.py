@@ -29,7 +29,7 @@ _INSTEAD = {
     r"\b(REFERENCES?|FOREIGN KEY)\b": "no table format here enforces them: have a dbt relationships test or an asset check find what is lost.",
     r"(with|…) DEFAULT$": "a column that is not filled is NULL: say the value in the INSERT, or coalesce(…) in the query that reads it.",
     r"(?i)^(create|alter|drop) sequence\b": "write uuid() as the key, or (select max(id) from t) + row_number() over ().",
-    r"(?i)^(create|drop) (macro|function)\b": "put the expression into a CREATE TEMP VIEW, or into a dbt macro.",
+    r"(?i)^(create|drop) (macro|function)\b": "lakes of format ducklake keep macros, made in DuckDB's dialect; elsewhere put the expression into a CREATE TEMP VIEW, or into a dbt macro.",
     r"(?i)^(begin|start|commit|rollback|abort|end|savepoint|release)\b": "each statement is one commit of one table; what belongs "
     "together is one MERGE, or one CREATE OR REPLACE TABLE … AS. A lake of format ducklake has BEGIN, COMMIT and ROLLBACK, without more words.",
 }

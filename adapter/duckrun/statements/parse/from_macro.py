@@ -1,0 +1,77 @@
+"""CREATE MACRO and DROP MACRO, from their tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+from sqlglot import exp
+from sqlglot.tokens import TokenType
+
+from duckrun.errors import InvalidConfig
+from duckrun.sql.names import quote_literal
+from duckrun.statements.parse.parts import unsupported
+from duckrun.statements.parse.tokens import StatementText, TokenReader, parted
+from duckrun.statements.values import CreateMacro, DropMacro, Statement
+
+
+def is_macro(source: StatementText) -> bool:
+    """True for a statement that makes a macro: what it calls is looked up when it is called itself."""
+    return source.words[:1] == ("CREATE",) and bool({"MACRO", "FUNCTION"} & {*source.words[1:4]})
+
+
+def create(*, replace: bool) -> Callable[[TokenReader], Statement]:
+    """Reads what follows CREATE [OR REPLACE] MACRO."""
+
+    def read(reader: TokenReader) -> Statement:
+        if reader.source.dialect != "duckdb":
+            raise unsupported("CREATE MACRO in Spark's dialect (a macro is DuckDB's SQL); it")
+        if_exists: Literal["error", "ignore", "replace"] = "replace" if replace else "error"
+        if reader.accept("IF", "NOT", "EXISTS"):
+            if replace:
+                raise InvalidConfig("CREATE OR REPLACE MACRO IF NOT EXISTS: say one of the two.")
+            if_exists = "ignore"
+        name = reader.name()
+        parameters = tuple(_parameter(TokenReader(reader.source.with_(part))) for part in reader.brackets() if part)
+        names = [parameter.lower() for parameter, _ in parameters]
+        if doubled := [each for each in names if names.count(each) > 1]:
+            raise InvalidConfig(f"The macro {'.'.join(name)} has two parameters {doubled[0]!r}.")
+        reader.expect("AS")
+        is_table = reader.accept("TABLE")
+        body = reader.until()
+        if not is_table and len(parted(body, ",")) > 1:
+            raise unsupported("CREATE MACRO of several forms (give each a name of its own); it")
+        tree = body.parse()
+        if is_table and not isinstance(tree, exp.Query):
+            raise unsupported("CREATE MACRO … AS TABLE of anything but a query")
+        return CreateMacro(name, parameters, tree, is_table, if_exists)
+
+    return read
+
+
+def _parameter(reader: TokenReader) -> tuple[str, str | None]:
+    """A parameter, and its default, a literal: of anything else DuckLake writes what it cannot read again (duckdb 1.5.5)."""
+    name = reader.identifier()
+    if not reader.left:
+        return name, None
+    if reader.left[0].text not in (":=", "=>"):
+        raise unsupported(f"CREATE MACRO with a type of a parameter (cast {name} in the macro); it")
+    reader.at += 1
+    sign = "-" if reader.left and reader.left[0].text == "-" else ""
+    reader.at += bool(sign)
+    if len(reader.left) != 1 or (sign and reader.left[0].token_type != TokenType.NUMBER):
+        raise unsupported(f"CREATE MACRO with a default of {name} that is no number, text, TRUE or FALSE")
+    value = reader.left[0]
+    reader.at += 1
+    if value.token_type == TokenType.STRING:
+        return name, quote_literal(value.text)
+    if value.token_type in (TokenType.NUMBER, TokenType.TRUE, TokenType.FALSE):
+        return name, f"{sign}{value.text}"
+    raise unsupported(f"CREATE MACRO with a default of {name} that is no number, text, TRUE or FALSE")
+
+
+def drop(reader: TokenReader) -> Statement:
+    """What follows DROP MACRO."""
+    reader.accept("TABLE")
+    if_exists = reader.accept("IF", "EXISTS")
+    return DropMacro(reader.name(), if_exists)
