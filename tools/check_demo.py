@@ -74,6 +74,7 @@ def by_duckdb(lake: Path, query: str) -> pl.DataFrame:
     with duckdb.connect(config={"allow_unsigned_extensions": "true"}) as alone:
         for name in ("ducklake", "sqlite_scanner"):
             alone.execute(f"LOAD '{extension_path(name)}'")
+        alone.execute("SET TimeZone = 'UTC'")  # the machine's may be another name of it, and then no moment is the same
         alone.execute(f"ATTACH 'ducklake:sqlite:{lake / 'catalog.sqlite'}' AS lake (READ_ONLY)")
         return pl.DataFrame(alone.execute(query).to_arrow_table())
 

@@ -157,6 +157,7 @@ def test_a_run_that_is_published_together_is_one_snapshot(
     make_project: Callable[..., Project],  # noqa: F811
 ) -> None:
     project = make_project(TOGETHER, format="ducklake", publish="together", threads=1)
+    project.run("debug")
     built = project.run("build")
     assert "Published together: snapshot" in built.text
     assert lake_rows(project.lake, "from totals order by item") == [("fig", 2.5), ("pear", 1.5)]

@@ -101,7 +101,7 @@ class DuckrunAdapter(DuckDBAdapter):
 
     def _begin(self, node: Node, of: Any) -> None:
         """Begin the one transaction of a run that is published together, before anything of it runs; refuse what cannot be in it."""
-        which = getattr(self.config.args, "which", None)
+        which = getattr(getattr(self.config, "args", None), "which", None)  # `dbt debug` has a profile and no arguments
         if which not in COMMANDS:
             return
         if _is_retry():
