@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import duckrun
-from duckrun import DuckrunError, InvalidConfig, SchemaMismatch, Session, UnsupportedFeature
+from duckrun import DuckrunError, InvalidConfig, SchemaMismatch, Session, TableNotFound, UnsupportedFeature
 from tests.ducklake.plain import attached
 
 
@@ -163,6 +163,31 @@ def test_not_null_and_defaults_are_set_and_end(lake: Session, root: Path) -> Non
         assert plain.execute("from lake.t where n = 9").fetchall() == [(None, None, 9)]
 
 
+def test_tables_columns_and_views_have_comments(lake: Session, root: Path) -> None:
+    lake.sql("create table t (id int comment 'its number', item varchar); comment on table t is 'what is sold'")
+    lake.sql("create view v comment 'cheap ones' as select id from t; create view w as select id from t")
+    lake.sql("comment on view w is 'it''s all'; comment on column t.item is 'as sold'; comment on column t.id is null")
+    shown = "select table_name, TABLE_COMMENT from information_schema.tables where table_schema = 'main' order by 1"
+    assert rows(lake, shown) == [("t", "what is sold"), ("v", "cheap ones"), ("w", "it's all")]
+    with attached(root) as plain:
+        assert plain.execute(
+            "select view_name, comment from duckdb_views() where database_name = 'lake' order by 1"
+        ).fetchall() == [("v", "cheap ones"), ("w", "it's all")]
+        assert plain.execute(
+            "select column_name, comment from duckdb_columns() where database_name = 'lake' and table_name = 't'"
+        ).fetchall() == [("id", None), ("item", "as sold")]
+        assert plain.execute("from lake.w").fetchall() == []
+    made = newest(lake)
+    lake.sql("comment on view w is 'it''s all'")
+    assert newest(lake) == made
+    lake.sql("comment on view v is null; comment on table t is null")
+    assert rows(lake, shown) == [("t", None), ("v", None), ("w", "it's all")]
+    with pytest.raises(InvalidConfig, match="is a table: COMMENT ON TABLE"):
+        lake.sql("comment on view t is 'x'")
+    with pytest.raises(TableNotFound, match=r"no view main\.vv"):
+        lake.sql("comment on view vv is 'x'")
+
+
 @pytest.mark.parametrize(
     ("statement", "error", "said"),
     [
@@ -237,7 +262,9 @@ def test_words_of_ducklake_are_refused_on_a_delta_lake(tmp_path: Path, statement
         with pytest.raises(UnsupportedFeature, match=said):
             delta.sql(statement)
         assert delta.tables() == ["main.t"] and delta.table("t").snapshot().version == 0
-        delta.sql("alter table t set sorted by (id)")  # Delta's tables have it too
+        delta.sql("create view seen as select id from t; comment on view seen is 'the ids'")
+        assert delta.lake.find("main", "seen")[1].comment == "the ids"  # type: ignore[union-attr]
+        delta.sql("drop view seen; alter table t set sorted by (id)")  # Delta's tables have it too
         assert delta.table("t").snapshot().properties["duckrun.sortBy"] == '["id"]'
         delta.sql("alter table t reset sorted by")
         assert "duckrun.sortBy" not in delta.table("t").snapshot().properties

@@ -33,6 +33,7 @@ from duckrun.statements.plan.rows import Asked, Work
 from duckrun.statements.reading import Reading, dotted, locate, parts_of
 from duckrun.statements.temporary import Changes, change as change_temporary, is_change, is_temporary
 from duckrun.statements.values import (
+    CommentOnView,
     CreateMacro,
     CreateSchema,
     CreateTable,
@@ -236,6 +237,8 @@ class _Run:
                 return self._create_temporary(statement)
             case CreateView():
                 return self._create_view(statement)
+            case CommentOnView():
+                return self._comment_on_view(statement)
             case CreateMacro():
                 return self._create_macro(statement)
             case DropMacro():
@@ -343,6 +346,17 @@ class _Run:
         found = tuple(sorted(set(reads)))
         lake.put_definition(ref, ViewDefinition(text, self.dialect, tuple(columns), found, None, statement.comment))
         return self._done("CREATE VIEW", ref)
+
+    def _comment_on_view(self, statement: CommentOnView) -> Result:
+        if self._is_temporary(statement.target):
+            raise unsupported("COMMENT ON VIEW of a temporary name")
+        found = locate(self.session.lakes, statement.target)
+        if found.view is None:
+            if found.lake.exists(found.ref):
+                raise InvalidConfig(f"{found.ref} is a table: COMMENT ON TABLE {found.ref}.")
+            raise TableNotFound(f"There is no view {found.ref}.{found.lake.nearest(found.ref)}")
+        found.lake.put_definition(found.ref, replace(found.view, comment=statement.comment))
+        return self._done("COMMENT ON VIEW", found.ref)
 
     def _create_macro(self, statement: CreateMacro) -> Result:
         lake, schema, name = macros.place(self.session.lakes, statement.target)

@@ -79,6 +79,12 @@ class CreateView:
 
 
 @dataclass(frozen=True)
+class CommentOnView:
+    target: Parts
+    comment: str | None
+
+
+@dataclass(frozen=True)
 class CreateTemporary:
     """A view or table that only this session knows."""
 
@@ -311,7 +317,7 @@ class Transact:
 
 
 Reads = Query | Explain | Show | Describe | Prepare | Deallocate | Use | Transact
-OfNames = CreateView | CreateMacro | DropMacro | CreateTemporary | CreateSchema | DropSchema | Drop | Rename
+OfNames = CreateView | CommentOnView | CreateMacro | DropMacro | CreateTemporary | CreateSchema | DropSchema | Drop | Rename
 """What changes which names there are, and no table."""
 OfLake = OnLake | InlineRows
 """What keeps a DuckLake in order."""

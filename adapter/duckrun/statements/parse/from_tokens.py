@@ -11,6 +11,7 @@ from duckrun.statements.parse.layout import sorted_columns
 from duckrun.statements.parse.parts import query_start, unsupported
 from duckrun.statements.parse.tokens import StatementText, TokenReader, step_of
 from duckrun.statements.values import (
+    CommentOnView,
     CreateSchema,
     Deallocate,
     Describe,
@@ -134,12 +135,14 @@ _OTHER_SHOWS = ("ALL", "CREATE", "COLUMNS", "PARTITIONS", "TBLPROPERTIES", "FUNC
 
 
 def _comment(reader: TokenReader) -> Statement:
-    on_column = reader.accept("COLUMN")
-    if not on_column:
+    on_column, on_view = reader.accept("COLUMN"), reader.accept("VIEW")
+    if not on_column and not on_view:
         reader.expect("TABLE")
     name = reader.name()
     reader.expect("IS")
     comment = None if reader.accept("NULL") else reader.string()
+    if on_view:
+        return CommentOnView(name, comment)
     if not on_column:
         return OnTable(name, tables.AlterSpec((tables.SetComment(comment),)))
     if len(name) < 2:
