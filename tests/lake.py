@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from deltalake import DeltaTable
 
 from duckrun import Session
 from duckrun.engines.frame import LazyRows
+from duckrun.sql.names import quote_identifier
 from duckrun.values.rows import Commit, ReadSpec
 from duckrun.values.snapshot import Snapshot
+from tests.ducklake import plain
 
 ORDERS = [{"id": 1, "day": "a", "v": 10.0}, {"id": 2, "day": "b", "v": 20.0}]
 
@@ -29,6 +33,16 @@ def rows_of(value: LazyRows | pa.Table, *columns: str) -> list[tuple[Any, ...]]:
     table = value.toArrow() if isinstance(value, LazyRows) else value
     table = table.select(list(columns)) if columns else table
     return sorted((tuple(_plain(v) for v in row.values()) for row in table.to_pylist()), key=repr)
+
+
+def by_another(session: Session, name: str) -> pa.Table:
+    """The rows of a table as another program has them: deltalake, or DuckDB with its own extension."""
+    ref = session.ref(name)
+    if FORMAT == "delta":
+        return DeltaTable(ref.location).to_pyarrow_table()
+    with plain.attached(Path(session.lake.root)) as own:
+        own.execute("SET TimeZone = 'UTC'")
+        return own.sql(f"FROM {quote_identifier('lake', ref.schema, ref.name)}").to_arrow_table()
 
 
 def _plain(value: Any) -> Any:

@@ -13,6 +13,8 @@ from duckrun import SQL, DeleteInsertSpec, DuplicateSourceKeys, MergeClause, Mer
 from duckrun.session import Session
 from tests.lake import rows_of
 
+pytestmark = pytest.mark.formats
+
 TABLE = "create table t (id bigint, v decimal(9,2), d date, x varchar)"
 ROWS = "insert into t values (1, 1.5, date '2024-01-01', 'a'), (2, 2, null, 'b'), (null, 3, null, 'n')"
 TYPES = "id {}, v {}, d {}, x {}"

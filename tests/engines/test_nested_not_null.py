@@ -10,11 +10,14 @@ from duckrun import SQL, MergeSpec, SchemaMismatch, WriteSpec
 from duckrun.session import Session
 from tests.lake import rows_of
 
+pytestmark = pytest.mark.formats
+
 INFO = pa.struct([pa.field("a", pa.int64(), nullable=False), pa.field("b", pa.string())])
 GOOD = "select 1 as id, {'a': cast(1 as bigint), 'b': 'x'} as info"
 BAD = "select 1 as id, {'a': cast(null as bigint), 'b': 'y'} as info"
 
 
+@pytest.mark.only_format("delta", "a DuckLake has no NOT NULL inside of types")
 def test_a_null_in_a_field_that_is_not_null_fails_each_write_and_an_overwrite_keeps_the_constraint(
     session: Session,
 ) -> None:

@@ -1,18 +1,19 @@
-"""Columns by any name: made, changed, merged and read on both engines, and by deltalake."""
+"""Columns by any name: made, changed, merged and read on both engines, and by another program."""
 
 from __future__ import annotations
 
 import random
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
 
 from duckrun.errors import SchemaMismatch
 from duckrun.session import Session
 from duckrun.sql.names import quote_identifier as quoted
 from tests.drawing import seed
+from tests.lake import by_another
+
+pytestmark = pytest.mark.formats
 
 # The first ten Spark refuses in a definition of its own. A backslash ends the names of deltalake's predicates, which are not asked.
 LETTERS = [*" ,;{}()\n\t=", *".`\"'%#/-$?:&[<é日😀"]
@@ -26,7 +27,7 @@ def names(count: int) -> list[str]:
     return list({name.lower(): name for name in [*made, *drawn.sample(WORDS, 3), "a b", "a.b", "a,b"]}.values())
 
 
-def test_columns_with_odd_names_are_written_by_sql_frames_and_merges(session: Session, root: Path) -> None:
+def test_columns_with_odd_names_are_written_by_sql_frames_and_merges(session: Session) -> None:
     columns = names(4)
     values = dict(zip(columns, range(10, 10 + len(columns)), strict=True))
     listed = ", ".join(f"{value} as {quoted(name)}" for name, value in values.items())
@@ -48,7 +49,7 @@ def test_columns_with_odd_names_are_written_by_sql_frames_and_merges(session: Se
         sorted(session.sql(f"select * from t where {last} > 0", dialect="duckdb").collect(), key=lambda r: r["id"])
         == expected
     )
-    found = DeltaTable(str(root / "main" / "t")).to_pyarrow_table()
+    found = by_another(session, "t")
     assert found.column_names == ["id", *columns]
     assert sorted(found.to_pylist(), key=lambda row: row["id"]) == expected
     session.sql(f"select 4 as id, {listed}", dialect="duckdb").write.mode("overwrite").saveAsTable("t")

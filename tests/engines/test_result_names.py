@@ -13,6 +13,8 @@ from duckrun import SchemaMismatch, WriteSpec
 from duckrun.session import Session
 from tests.lake import nth, rows_of
 
+pytestmark = pytest.mark.formats
+
 QUERIES = (
     "select 1 as a, 2 as a",
     "select 1 as a, 2 as b, 3 as a, 4 as a",

@@ -12,7 +12,7 @@ from duckrun.formats.definitions import Alteration, refuse_known
 from duckrun.formats.ducklake.definition import DuckLakeDefinition, default_in, field_of, kept, refuse_names
 from duckrun.formats.ducklake.nested import with_field_changed
 from duckrun.formats.ducklake.partitions import partitions
-from duckrun.formats.ducklake.types import refuse_narrowing, type_in
+from duckrun.formats.ducklake.types import refuse_narrowing, type_in, widens, with_new_fields
 from duckrun.sql.names import quote_identifier
 from duckrun.values.rows import SchemaMode
 from duckrun.values.tables import (
@@ -137,7 +137,9 @@ def altered(before: DuckLakeDefinition, spec: AlterSpec) -> DuckLakeAlteration:
 
 
 def evolved(before: DuckLakeDefinition, fields: Sequence[Mapping[str, Any]], mode: SchemaMode) -> DuckLakeAlteration:
-    """The definition that takes the columns of a source."""
+    """The definition that takes the columns of a source, as ``evolved`` of a Delta table does: ``append_new_columns`` adds the new ones, and new
+    fields of structs; ``sync_all_columns`` also drops those that the source has not, and widens those whose type in the source holds more.
+    """
     there = {f["name"].lower(): f for f in before.fields}
     incoming = {f["name"].lower(): dict(f) for f in fields}
     columns: dict[str, str | None] = {}
@@ -149,8 +151,10 @@ def evolved(before: DuckLakeDefinition, fields: Sequence[Mapping[str, Any]], mod
                 raise InvalidConfig(f"column {old['name']} cannot go: {' and '.join(users)} needs it")
             continue
         kept_field = dict(old)
-        if mode == "sync_all_columns" and new is not None and new["type"] != old["type"]:
+        if mode == "sync_all_columns" and new is not None and widens(old["type"], new["type"]):
             kept_field["type"] = new["type"]
+        if new is not None:
+            kept_field["type"] = with_new_fields(kept_field["type"], new["type"])
         now.append(kept_field)
         columns[old["name"]] = old["name"]
     for lower, new in incoming.items():

@@ -12,16 +12,14 @@ from typing import Any
 
 import duckdb
 
-from duckrun.errors import (
-    CommitConflict,
-    InvalidConfig,
-)
+from duckrun.errors import CommitConflict, InvalidConfig, UnsupportedFeature
 from duckrun.formats.commits import Behind, CommitTaken, NewCommit
 from duckrun.formats.ducklake.alteration import altered
 from duckrun.formats.ducklake.catalog import APPLIED, Catalog
 from duckrun.formats.ducklake.ddl import changed_sql, created_sql, one_part, requires_added
 from duckrun.formats.ducklake.definition import DuckLakeDefinition, options_of
 from duckrun.formats.ducklake.state import States
+from duckrun.formats.ducklake.types import widens, with_new_fields
 from duckrun.formats.ducklake.work import Work, taken
 from duckrun.sql.names import quote_identifier, quote_literal, with_values
 from duckrun.storage.storage import Storage
@@ -159,15 +157,21 @@ class Commits:
         ``emptied`` says whether the rows of a table that is the same one afterwards are gone by then; NOT NULL follows then.
         """
         made = new.definition
+        if (ref.schema, ref.name) in work.widened and not isinstance(new.spec, AlterSpec):
+            raise UnsupportedFeature(
+                f"Table {ref}: the type of a column was widened in this transaction, behind which DuckLake loses sight of the column's least and greatest "
+                "value where rows follow, and DuckDB then reads wrong ones: widen it in a transaction before. Nothing was written."
+            )
         if made is None or work.is_defined(ref):
             return
         assert isinstance(made, DuckLakeDefinition), "a definition of this format"
+        before = None if snapshot is None else snapshot.own.definition
+        if snapshot is not None and not isinstance(new.spec, AlterSpec) and not emptied and not _empties(new):
+            self._widen_first(work, ref, snapshot, made)
         work.redefined = True
         table = work.table(ref)
-        before = None if snapshot is None else snapshot.own.definition
         statements: list[str] = []
-        empty = isinstance(new.spec, WriteSpec | CreateSpec) and new.spec.mode in ("overwrite", "create")
-        empty = empty if emptied is None else emptied
+        empty = _empties(new) if emptied is None else emptied
         # DuckLake sets NOT NULL on no column that was added, so that a table which asks it of one is made anew.
         requires = before is not None and empty and emptied is None and requires_added(before, made)
         # Rows that are inserted behind RESET PARTITIONED BY, in its transaction, end DuckDB with an error of its own (1.5.5).
@@ -197,6 +201,11 @@ class Commits:
             try:
                 work.execute(statement)
             except duckdb.Error as error:
+                if statement.endswith(" SET NOT NULL") and " stats " in str(error) and isinstance(new.spec, AlterSpec):
+                    raise InvalidConfig(
+                        f"table {ref}: DuckLake sets NOT NULL on columns that the table was made with, once it has rows, in a transaction without other changes "
+                        f"of it ({self.catalog.redacted(error).splitlines()[0]}). Make the table with NOT NULL, by CREATE OR REPLACE TABLE. Nothing was written."
+                    ) from error
                 if statement.endswith(" SET NOT NULL") and "transaction-local changes" in str(error):
                     work.later.append(statement)
                     work.failure = None if work.failure is error else work.failure
@@ -205,9 +214,45 @@ class Commits:
                     f"table {ref} cannot be so: {self.catalog.redacted(error).splitlines()[0]} Nothing was written."
                 ) from error
             work.changed = True
+            if isinstance(new.spec, AlterSpec) and " SET DATA TYPE " in statement:
+                work.widened.add((ref.schema, ref.name))
         for option, value in options_of(old, made.properties).items():
             work.options.append((ref, option, value))
         work.now_defined(ref)
+
+    def _widen_first(self, work: Work, ref: TableRef, snapshot: Snapshot, made: DuckLakeDefinition) -> None:
+        """Widen columns as a commit of its own, where a commit with rows would: behind both in one transaction DuckLake knows neither the least nor
+        the greatest value of such a column, the next insert makes its own ones those of all rows, and DuckDB sorts by them (1.5.5). Raises CommitTaken
+        once it is done, UnsupportedFeature within a transaction over several tables.
+        """
+        before: DuckLakeDefinition = snapshot.own.definition
+        wider = {}
+        for name, kind in before.sql_types.items():
+            wanted = made.sql_types.get(name, kind)
+            if wanted != with_new_fields(kind, wanted) and widens(
+                kind, wanted
+            ):  # fields that are added have nothing to lose
+                wider[name] = wanted
+        if not wider:
+            return
+        if work is self.together:
+            raise UnsupportedFeature(
+                f"Table {ref}: the rows ask for wider types of {', '.join(wider)}, which DuckLake does not take with rows in one transaction: widen the "
+                "columns in a transaction before (ALTER TABLE … ALTER COLUMN … TYPE …). Nothing was written."
+            )
+        after = before
+        for name, kind in wider.items():
+            after = after.with_column(name, type=kind)
+        work.rollback()
+
+        def widen(alone: Work) -> None:
+            if alone.base == work.base:
+                for statement in changed_sql(alone.table(ref), before, after):
+                    alone.execute(statement)
+                alone.note(ref, {"mode": "alter", "reason": "types that the rows of the next commit ask for"})
+
+        self.alone(f"widen columns of table {ref}", widen, snapshot.own.epoch)
+        raise CommitTaken(f"the types of {', '.join(wider)} were widened, as a commit of its own")
 
     def commit(
         self,
@@ -314,3 +359,8 @@ class Commits:
                         work.cursor.execute(f"SET search_path = {quote_literal(before)}" if before else "USE memory")
 
         self.alone(statements[-1].partition(" {lake}")[0], change)
+
+
+def _empties(new: NewCommit) -> bool:
+    """Whether all rows of the table go with a commit."""
+    return isinstance(new.spec, WriteSpec | CreateSpec) and new.spec.mode in ("overwrite", "create")

@@ -15,6 +15,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
+from duckrun.sql.names import quote_identifier
 from duckrun.sql.typed import in_arrow
 
 _INSTEAD = {
@@ -111,6 +112,33 @@ def _widens(old: Any, new: Any) -> bool:
         return False
     there = dict(new.children)
     return all(name in there and (kind == there[name] or _widens(kind, there[name])) for name, kind in old.children)
+
+
+def with_new_fields(old: str, new: str) -> str:
+    """A type with the fields of structs that another one has besides, also inside of lists and maps; they stand behind those that are there."""
+    if old == new:
+        return old
+    return str(duckdb.type(_with_new_fields(duckdb.type(old), duckdb.type(new))))
+
+
+def _with_new_fields(old: Any, new: Any) -> str:
+    if old.id != new.id or old.id not in ("struct", "list", "map"):
+        return str(old)
+    if old.id == "list":
+        return f"{_with_new_fields(dict(old.children)['child'], dict(new.children)['child'])}[]"
+    if old.id == "map":
+        sides = [
+            _with_new_fields(mine, theirs) for (_, mine), (_, theirs) in zip(old.children, new.children, strict=True)
+        ]
+        return f"MAP({sides[0]}, {sides[1]})"
+    incoming = {name.lower(): (name, kind) for name, kind in new.children}
+    fields = [
+        (name, _with_new_fields(kind, incoming[name.lower()][1]) if name.lower() in incoming else str(kind))
+        for name, kind in old.children
+    ]
+    there = {name.lower() for name, _ in fields}
+    fields += [(name, str(kind)) for lower, (name, kind) in incoming.items() if lower not in there]
+    return f"STRUCT({', '.join(f'{quote_identifier(name)} {kind}' for name, kind in fields)})"
 
 
 def refuse_narrowing(column: str, old: str, new: str) -> None:
