@@ -188,6 +188,25 @@ def test_tables_columns_and_views_have_comments(lake: Session, root: Path) -> No
         lake.sql("comment on view vv is 'x'")
 
 
+def test_not_null_that_ducklake_does_not_keep_is_refused(lake: Session) -> None:
+    lake.sql(
+        "create table t (id int); create table u as select 1 as id; alter table u add column n int; update u set n = 1"
+    )
+    made = newest(lake)
+    for statement in (
+        "alter table t alter column id set not null",  # it has had no rows
+        "alter table u alter column n set not null",  # it came later
+    ):
+        with pytest.raises(InvalidConfig, match="CREATE OR REPLACE TABLE. Nothing was written"):
+            lake.sql(statement)
+    with pytest.raises(InvalidConfig, match="has NULL values"):
+        lake.sql("begin; insert into u values (NULL, 2); alter table u alter column id set not null; commit")
+    assert newest(lake) == made
+    lake.sql("create or replace table u (id int not null, n int not null); insert into u values (1, 1)")
+    with pytest.raises(DuckrunError):
+        lake.sql("insert into u values (2, NULL)")
+
+
 @pytest.mark.parametrize(
     ("statement", "error", "said"),
     [

@@ -203,8 +203,8 @@ class Commits:
             except duckdb.Error as error:
                 if statement.endswith(" SET NOT NULL") and " stats " in str(error) and isinstance(new.spec, AlterSpec):
                     raise InvalidConfig(
-                        f"table {ref}: DuckLake sets NOT NULL on columns that the table was made with, once it has rows, in a transaction without other changes "
-                        f"of it ({self.catalog.redacted(error).splitlines()[0]}). Make the table with NOT NULL, by CREATE OR REPLACE TABLE. Nothing was written."
+                        f"table {ref}: DuckLake sets NOT NULL on columns that the table was made with, once rows of it were committed "
+                        f"({self.catalog.redacted(error).splitlines()[0]}). Make the table with NOT NULL, by CREATE OR REPLACE TABLE. Nothing was written."
                     ) from error
                 if statement.endswith(" SET NOT NULL") and "transaction-local changes" in str(error):
                     work.later.append(statement)
