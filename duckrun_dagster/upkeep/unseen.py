@@ -85,13 +85,8 @@ def unseen_changes(asset: AssetsDefinition, manager: DeltaIOManager, metadata_of
 
 def _has_other_rows(lake: Lake, ref: TableRef, after: int, to: int) -> bool:
     """Whether a commit after a version, up to another one, changed rows; one that the log does not hold may have."""
-    if lake.format.transacts:  # most of its versions are those of other tables
-        commits = lake.format.records_after(ref, after)
-        if not lake.format.tells_since(ref, after, to, commits):
-            return True
-        return any(each.version <= to and changes_rows(each) for each in commits)
-    records = (lake.format.record(ref, version) for version in range(after + 1, to + 1))
-    return any(record is None or changes_rows(record) for record in records)
+    commits = [each for each in lake.format.records_after(ref, after) if each.version <= to]
+    return not lake.format.tells_since(ref, after, to, commits) or any(map(changes_rows, commits))
 
 
 class UnseenChanges(AutomationCondition):

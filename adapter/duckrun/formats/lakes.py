@@ -30,6 +30,10 @@ class Kept:
 class WholeLake(Protocol):
     """A lake whose tables share one catalog, and so one order of snapshots."""
 
+    @property
+    def encrypted(self) -> bool:
+        """Whether its files are."""
+
     def together_on(
         self, cursor: duckdb.DuckDBPyConnection, database: str | None = None
     ) -> AbstractContextManager[Any]:

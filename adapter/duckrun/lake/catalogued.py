@@ -72,6 +72,10 @@ class CatalogLake(Lake):
             f"Lake {self.root} is of format ducklake, whose tables have no folders: name one as schema.name, not {os.fspath(location)!r}."
         )
 
+    def output_at(self, location: str) -> TableRef | None:
+        within = self.within(location)
+        return None if within is None else within[0]
+
     def within(self, location: str) -> tuple[TableRef, NameDefinition | None] | None:
         inside = location.removeprefix(f"{self.root}/{TABLES}/").split("/")
         if len(inside) == 2 and location.startswith(f"{self.root}/{TABLES}/"):

@@ -129,6 +129,10 @@ class Lake:
         refuse_location(f"The location of table {schema or self.default_schema}.{name or '(unnamed)'}", root)
         return TableRef(schema or self.default_schema, name or root.rsplit("/", 1)[-1], root, catalog=self.name)
 
+    def output_at(self, location: str) -> TableRef | None:
+        """The table that a consumer of changes writes, by its location; None where it is in a lake whose catalog this one does not know."""
+        return self.at(location)
+
     def within(self, location: str) -> tuple[TableRef, NameDefinition | None] | None:
         """The table of this lake whose folder, by its name, is at a location, and its definition file; None for any other location."""
         inside = location.removeprefix(f"{self.root}/").split("/")

@@ -16,8 +16,7 @@ from urllib.parse import unquote
 import duckdb
 
 from duckrun.errors import InvalidConfig, SchemaMismatch, StorageError, UnsupportedFeature
-from duckrun.formats.lakes import TableLogs
-from duckrun.lake.catalogued import CatalogLake
+from duckrun.formats.lakes import TableLogs, WholeLake
 from duckrun.lake.lake import Lake
 from duckrun.moving.delta import TableToMove
 from duckrun.sql.names import quote_identifier, quote_literal
@@ -30,14 +29,14 @@ if TYPE_CHECKING:
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
-def refuse_table(moving: TableToMove, target: CatalogLake, source: Lake) -> list[str]:
+def refuse_table(moving: TableToMove, target: Lake, source: Lake) -> list[str]:
     """The paths of a Delta table's files, for a DuckLake to adopt. Raises UnsupportedFeature for a table whose files alone are not its rows."""
     snapshot, ref = moving.snapshot, moving.snapshot.ref
     why = None
     files = list(snapshot.files())
     if not source.storage.is_local or not target.storage.is_local:
         why = "its log lies in an object store, which has no rename of a folder"
-    elif target.format.catalog.encrypted:
+    elif whole_of(target).encrypted:
         why = f"lake {target.root} is encrypted, and its files are not"
     elif snapshot.properties.get("delta.columnMapping.mode", "none") != "none":
         why = "its files have other names of columns (column mapping)"
@@ -62,7 +61,7 @@ def _is_hive(path: str, snapshot: Snapshot, values: Mapping[str, str | None]) ->
     return said == {name: _NULL if value is None else value for name, value in values.items()}
 
 
-def refuse_files(session: Session, target: CatalogLake, ref: TableRef, paths: Sequence[str]) -> None:
+def refuse_files(session: Session, target: Lake, ref: TableRef, paths: Sequence[str]) -> None:
     """Raise InvalidConfig for files that a table of the lake has already, or that are given twice; SchemaMismatch for ones whose times are
     INT96, or that have a NULL where the table may have none.
     """
@@ -71,7 +70,7 @@ def refuse_files(session: Session, target: CatalogLake, ref: TableRef, paths: Se
     twice = sorted({path for path in paths if paths.count(path) > 1}) if len(set(paths)) < len(paths) else []
     if twice:
         raise InvalidConfig(f"Table {ref}: the file {twice[0]} is given twice. Nothing was adopted.")
-    owners = target.format.whole.owners_of(paths)
+    owners = whole_of(target).owners_of(paths)
     for path, owner in owners.items():
         whose = "this table" if owner == f"{ref.schema}.{ref.name}" else f"table {owner}"
         raise InvalidConfig(f"Table {ref}: the file {path} is {whose}'s already. Nothing was adopted.")
@@ -114,6 +113,12 @@ def delta_table_around(path: str) -> Path | None:
     return next((folder for folder in Path(path).parents if (folder / "_delta_log").is_dir()), None)
 
 
+def whole_of(target: Lake) -> WholeLake:
+    """The DuckLake that takes the files."""
+    assert target.format.whole is not None, "a lake of format ducklake"
+    return target.format.whole
+
+
 def logs_of(source: Lake) -> TableLogs:
     """The logs of a Delta lake's tables."""
     assert source.format.logs is not None, "a lake of format delta"
@@ -121,9 +126,9 @@ def logs_of(source: Lake) -> TableLogs:
 
 
 @contextmanager
-def set_aside(source: Lake, target: CatalogLake, refs: Sequence[TableRef]) -> Iterator[None]:
+def set_aside(source: Lake, target: Lake, refs: Sequence[TableRef]) -> Iterator[None]:
     """Meanwhile no Delta reader sees these tables; afterwards neither, but where the block did not make them the target's."""
-    whose = json.dumps({"lake": target.root, "catalog": str(target.format.catalog.address)})
+    whose = json.dumps({"lake": target.root, "catalog": target.address})
     logs = logs_of(source)
     with ExitStack() as locks:
         for ref in sorted(refs, key=lambda ref: ref.location):
@@ -137,7 +142,7 @@ def set_aside(source: Lake, target: CatalogLake, refs: Sequence[TableRef]) -> It
                 settle(source, target, ref)
 
 
-def settle(source: Lake, target: CatalogLake, ref: TableRef) -> None:
+def settle(source: Lake, target: Lake, ref: TableRef) -> None:
     """Bring back the log of a table that was set aside, or put it away for good where the target has its files. Raises StorageError where another lake
     has set it aside.
     """
@@ -146,9 +151,9 @@ def settle(source: Lake, target: CatalogLake, ref: TableRef) -> None:
     if said is None:
         return
     whose = json.loads(said)
-    if whose != {"lake": target.root, "catalog": str(target.format.catalog.address)}:
+    if whose != {"lake": target.root, "catalog": target.address}:
         raise StorageError(
             f"The log of {ref.location} was set aside by an adoption into lake {whose['lake']} ({whose['catalog']}), which was ended in between: "
             "adopt it there once more."
         )
-    logs.bring_back(ref, away=bool(target.format.whole.owners_below(ref.location)))
+    logs.bring_back(ref, away=bool(whole_of(target).owners_below(ref.location)))

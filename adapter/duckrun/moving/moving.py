@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from duckrun.engines.duckdb.source import SqlOnCursor
 from duckrun.errors import CommitConflict, InvalidConfig, StorageError, UnsupportedFeature
-from duckrun.lake.catalogued import CatalogLake
 from duckrun.moving import adopting, database, exporting
 from duckrun.moving.delta import TableToMove
 from duckrun.moving.kinds import fitting
@@ -77,7 +76,7 @@ class Moving(Writing):
         with connect(root, storage_options=options, read_only=not adopt) as source:
             if adopt:
                 for ref in adopting.logs_of(source.lake).all_aside():
-                    adopting.settle(source.lake, self._catalogued(), ref)
+                    adopting.settle(source.lake, self.lake, ref)
             known = [name for name in source.tables() if names is not None or not _is_view(source, name)]
             if names is None and not known:
                 raise StorageError(f"There is no Delta table in {root}. Nothing was moved.")
@@ -106,20 +105,20 @@ class Moving(Writing):
     def _adopt(
         self, source: Session, moving: Sequence[TableToMove], left_out: Mapping[str, tuple[str, ...]]
     ) -> list[Moved]:
-        paths = {each.name: adopting.refuse_table(each, self._catalogued(), source.lake) for each in moving}
+        paths = {each.name: adopting.refuse_table(each, self.lake, source.lake) for each in moving}
         refs = {each.name: self.lake.parse(each.name) for each in moving}
         for each in moving:
-            adopting.refuse_files(self._session(), self._catalogued(), refs[each.name], paths[each.name])
+            adopting.refuse_files(self._session(), self.lake, refs[each.name], paths[each.name])
         counts = {
             each.name: source.table(each.snapshot.ref).toDF(version=each.snapshot.version).count() for each in moving
         }
-        aside = adopting.set_aside(source.lake, self._catalogued(), [each.snapshot.ref for each in moving])
+        aside = adopting.set_aside(source.lake, self.lake, [each.snapshot.ref for each in moving])
         with aside, self.transaction(self.lake.name):
             for each in moving:
                 ref = refs[each.name]
                 self.execute(ref, each.create_spec())
                 if paths[each.name]:
-                    self._catalogued().format.whole.add_files(
+                    adopting.whole_of(self.lake).add_files(
                         ref, paths[each.name], hive=bool(each.snapshot.partition_columns)
                     )
                 found = (
@@ -155,10 +154,6 @@ class Moving(Writing):
                     f"{ref} is in lake {self.lake.root} already; drop it, or name the other tables by tables=. Nothing was moved."
                 )
 
-    def _catalogued(self) -> CatalogLake:
-        assert isinstance(self.lake, CatalogLake), "a lake of format ducklake"
-        return self.lake
-
     def _session(self) -> Session:
         return self  # type: ignore[return-value]
 
@@ -171,9 +166,9 @@ class Moving(Writing):
         self.ensure_open()
         ref = self.ref(table)
         lake = self.lakes.of(ref)
-        if not lake.format.transacts:
+        whole = lake.format.whole
+        if whole is None:
             raise UnsupportedFeature(f"Table {ref} is a Delta table; adopt_files() is of a DuckLake's.")
-        assert isinstance(lake, CatalogLake), "a lake whose tables share their versions"
         lake.ensure_writable(ref)
         paths = [
             str(Path(path).expanduser().resolve()) if "://" not in path else path
@@ -187,7 +182,7 @@ class Moving(Writing):
                     f"Table {ref}: the file {path} is of the Delta table {around}, whose log says which rows of it hold: import_from({str(around.parent.parent)!r}, adopt=True). "
                     "Nothing was adopted."
                 )
-        if lake.format.catalog.encrypted:
+        if whole.encrypted:
             raise UnsupportedFeature(
                 f"Table {ref}: its lake is encrypted, and these files are not. Nothing was adopted."
             )
@@ -195,7 +190,7 @@ class Moving(Writing):
         adopting.refuse_nulls(self._session(), ref, paths, [f.name for f in snapshot.schema if not f.nullable])
         before = self._session().table(ref).toDF().count()
         with self.transaction(lake.name):
-            lake.format.whole.add_files(ref, paths, hive=bool(snapshot.partition_columns))
+            whole.add_files(ref, paths, hive=bool(snapshot.partition_columns))
         return Moved(f"{ref.schema}.{ref.name}", self._session().table(ref).toDF().count() - before, adopted=True)
 
     def export_to(

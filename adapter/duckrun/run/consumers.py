@@ -53,7 +53,7 @@ def consumers_of(lake: Lake, snapshot: Snapshot) -> Iterator[Reading]:
     for key in list(lake.storage.keys(location, CONSUMERS)):
         raw = lake.storage.read_at(location, key["path"])
         said = json.loads(raw) if raw is not None else {}
-        output = _output(lake, said["output"]) if said else None
+        output = lake.output_at(said["output"]) if said else None
         if output is None or not lake.format.exists(output):
             continue
         holds = lake.format.counter(output, said["consumer"]).holds
@@ -61,14 +61,6 @@ def consumers_of(lake: Lake, snapshot: Snapshot) -> Iterator[Reading]:
         read = None if found is None else Offsets.from_json(found).ranges.get(said["reads"])
         if read is not None and read.table_id == snapshot.table_id:
             yield Reading(said["consumer"], said["name"], read.to_version)
-
-
-def _output(lake: Lake, location: str) -> TableRef | None:
-    """The table of an output's location; None where it is in a lake whose catalog only its own session knows."""
-    if not lake.format.transacts:
-        return lake.at(location)
-    within = lake.within(location)
-    return None if within is None else within[0]
 
 
 def stranded(lake: Lake, snapshot: Snapshot, removed: Collection[str], *, dry_run: bool) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from duckrun.engines.spark.commit import SparkCommit
 from duckrun.engines.spark.errors import RAISED, condition_of, errors_about, text_of
 from duckrun.engines.spark.foreign_servers import other_implementation
 from duckrun.engines.spark.kept import kept
+from duckrun.engines.spark.outside import refuse_outside
 from duckrun.engines.spark.scratch import arranged, filled, scratch
 from duckrun.engines.spark.sql import matched_statement, quote, to_spark, without_between
 from duckrun.engines.spark.structs import types_in, with_types
@@ -27,7 +28,7 @@ from duckrun.engines.spark.types import (
     taking_types,
 )
 from duckrun.engines.tables import REWRITTEN
-from duckrun.errors import CommitConflict, InvalidConfig, RowsOutsidePartition, SchemaMismatch, UnsupportedFeature
+from duckrun.errors import CommitConflict, InvalidConfig, SchemaMismatch, UnsupportedFeature
 from duckrun.formats.commits import NewCommit
 from duckrun.formats.definitions import Alteration
 from duckrun.run.transaction import Transaction
@@ -459,14 +460,7 @@ class Attempt(SparkCommit):
 
     def refuse_outside(self, frame: DataFrame, written: str) -> None:
         """Raise RowsOutsidePartition if a predicate is not true for a row, as the table stores it."""
-        predicate = to_spark(written, self.spec.dialect)
-        outside = self._as_stored(frame).where(f"NOT coalesce(({predicate}), false)")
-        examples = "; ".join(str(row.asDict()) for row in outside.limit(3).collect())
-        if examples:
-            raise RowsOutsidePartition(
-                f"{self.spec.mode} on table {self.ref}: {outside.count()} rows lie outside the part being written "
-                f"({written}): {examples[:500]}. Nothing was written."
-            )
+        refuse_outside(self.spec, self.ref, self._as_stored(frame), written)
 
     def _as_stored(self, frame: DataFrame) -> DataFrame:
         """The rows with the table's types where a value has a place in them, else NULL."""

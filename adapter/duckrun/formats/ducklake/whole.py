@@ -29,6 +29,10 @@ class DuckLakeAsWhole:
     def __init__(self, form: DuckLakeFormat) -> None:
         self._form = form
 
+    @property
+    def encrypted(self) -> bool:
+        return self._form.catalog.encrypted
+
     def together_on(
         self, cursor: duckdb.DuckDBPyConnection, database: str | None = None
     ) -> AbstractContextManager[Work]:

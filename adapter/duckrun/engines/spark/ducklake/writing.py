@@ -18,14 +18,14 @@ from duckrun.engines.spark.ducklake.files import Written, written
 from duckrun.engines.spark.ducklake.plan import NO_FOLDER, Plan, plan, spark_schema
 from duckrun.engines.spark.errors import errors_about
 from duckrun.engines.spark.foreign_servers import other_implementation
+from duckrun.engines.spark.outside import refuse_outside
 from duckrun.engines.spark.scratch import arranged
-from duckrun.engines.spark.sql import quote, to_spark
+from duckrun.engines.spark.sql import quote
 from duckrun.engines.spark.types import check_new_table, holds_untyped, taking_types
 from duckrun.errors import (
     CommitConflict,
     DuckrunError,
     InvalidConfig,
-    RowsOutsidePartition,
     SchemaMismatch,
     UnsupportedFeature,
 )
@@ -154,17 +154,8 @@ class _Write:
             ) from error
         for limit in (self.spec.within, self.spec.predicate):
             if limit is not None and made.why_not is None:
-                self._refuse_outside(made.frame.select(*map(quote, made.definition.names)), limit)
+                refuse_outside(self.spec, self.ref, made.frame.select(*map(quote, made.definition.names)), limit)
         return made
-
-    def _refuse_outside(self, rows: DataFrame, written: str) -> None:
-        outside = rows.where(f"NOT coalesce(({to_spark(written, self.spec.dialect)}), false)")
-        examples = "; ".join(str(row.asDict()) for row in outside.limit(3).collect())
-        if examples:
-            raise RowsOutsidePartition(
-                f"{self.spec.mode} on table {self.ref}: {outside.count()} rows lie outside the part being written "
-                f"({written}): {examples[:500]}. Nothing was written."
-            )
 
     def _written(self, made: Plan) -> Any:
         self.form.catalog.ensure(create=True)  # a data folder that holds files is refused as that of a new lake

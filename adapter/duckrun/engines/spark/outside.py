@@ -1,0 +1,24 @@
+"""Rows that lie outside of the part that a write may touch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from duckrun.engines.spark.sql import to_spark
+from duckrun.errors import RowsOutsidePartition
+from duckrun.values.rows import RowSpec
+from duckrun.values.snapshot import TableRef
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def refuse_outside(spec: RowSpec, ref: TableRef, rows: DataFrame, written: str) -> None:
+    """Raise RowsOutsidePartition, with three of them, if a predicate in the spec's dialect is not true for some rows."""
+    outside = rows.where(f"NOT coalesce(({to_spark(written, spec.dialect)}), false)")
+    examples = "; ".join(str(row.asDict()) for row in outside.limit(3).collect())
+    if examples:
+        raise RowsOutsidePartition(
+            f"{spec.mode} on table {ref}: {outside.count()} rows lie outside the part being written "
+            f"({written}): {examples[:500]}. Nothing was written."
+        )
