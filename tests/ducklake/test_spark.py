@@ -19,6 +19,7 @@ from duckrun import (
     CommitConflict,
     DeleteInsertSpec,
     DuplicateSourceKeys,
+    InvalidConfig,
     MergeSpec,
     ReadSpec,
     RowsOutsidePartition,
@@ -238,6 +239,26 @@ def test_workers_write_the_files_which_carry_statistics(plain: Plain, lake: Sess
     assert left_behind(lake_root(lake), plain) == []
 
 
+@pytest.mark.parametrize(
+    "layout", [{}, {"sort_by": ("id",)}, {"partition_by": ("p",)}], ids=["any", "sorted", "parted"]
+)
+def test_files_are_as_large_as_the_table_asks(plain: Plain, lake: Session, spark: Any, layout: dict[str, Any]) -> None:
+    rows = spark.range(0, 40_000, 1, 4).selectExpr("id", "sha(cast(id AS string)) AS text", "if(id < 30000, 'a/%é', 'few') AS p")
+    lake.execute("t", WriteSpec("overwrite", target_file_size=200_000, **layout), rows)
+    few = spark.range(0, 400, 1, 40).selectExpr("id + 50000 AS id", "sha(cast(id AS string)) AS text", "'few' AS p")
+    before = len(plain.files())
+    lake.execute("t", WriteSpec("append"), few)
+    assert len(plain.files()) == before + 1, "forty tasks, and a file is enough"
+    sizes = [size for (size,) in plain("SELECT file_size_bytes FROM __ducklake_metadata_l.ducklake_data_file")]
+    assert sum(sizes) > 1_500_000 and max(sizes) < 1.4 * 200_000
+    assert sum(size > 100_000 for size in sizes) >= 6, sizes
+    assert same_rows(lake, plain, "t") == 40_400
+    if "sort_by" in layout:
+        plan = " ".join(plain("EXPLAIN ANALYZE SELECT * FROM t WHERE id = 1500")[0][1].split())
+        assert "Total Files Read: 1" in plan
+    assert left_behind(lake_root(lake), plain) == []
+
+
 def lake_root(session: Session) -> Path:
     return Path(session.lake.root)
 
@@ -255,8 +276,15 @@ def test_partitions_of_each_kind_and_their_replacement(plain: Plain, lake: Sessi
         "SELECT DISTINCT partition_key_index, partition_value FROM __ducklake_metadata_l.ducklake_file_partition_value"
     )
     assert set(values) == {(0, "a /=%+é0"), (0, "a /=%+é2"), (0, None), (1, "1"), (1, "2")}
-    done = lake.execute("t", WriteSpec("replace"), rows.where("id = 1").selectExpr("id + 100 AS id", "p", "at"))
-    assert (done.rows_inserted, done.rows_deleted) == (1, 4)
+    one = rows.where("id = 1").selectExpr("id + 100 AS id", "p", "at")
+    with pytest.raises(InvalidConfig, match="by the values of columns alone"):
+        lake.execute("t", WriteSpec("replace"), one)
+    lake.execute("by_column", WriteSpec("overwrite", partition_by=("p",)), rows)
+    for done in (
+        lake.execute("by_column", WriteSpec("replace"), one),
+        lake.execute("t", WriteSpec("replace", predicate="p is null"), one),
+    ):
+        assert (done.rows_inserted, done.rows_deleted) == (1, 4)
     assert plain("SELECT id FROM t WHERE p IS NULL") == [(101,)]
     new = rows.where("id = 2").selectExpr("id + 200 AS id", "p", "at")
     assert lake.execute("t", WriteSpec("replace", predicate="id > 100"), new).rows_deleted == 1

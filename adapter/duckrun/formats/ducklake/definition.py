@@ -127,6 +127,8 @@ def default_in(default: str | None, dialect: str) -> str | None:
 def options_of(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
     """DuckLake's options of the table that change: name -> value."""
     changed = {name: after[name] for name in _OPTIONS if name in after and before.get(name) != after[name]}
+    if (size := changed.get(TARGET_FILE_SIZE, "")).isdigit():
+        changed[TARGET_FILE_SIZE] = f"{size}B"  # DuckLake takes no number without a unit
     return {_OPTIONS[name]: value for name, value in changed.items()}
 
 

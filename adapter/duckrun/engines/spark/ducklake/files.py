@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import shutil
 import uuid
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from duckrun.engines.data_files import file_size
 from duckrun.engines.spark.errors import errors_about
 from duckrun.errors import DuckrunError, SchemaMismatch
 from duckrun.values.layout import codec_of
@@ -27,8 +29,16 @@ _SETTINGS = {
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
 }
 """DuckLake refuses INT96, which Spark writes else."""
+_GATHERING = {
+    "spark.sql.adaptive.advisoryPartitionSizeInBytes": "{size}b",
+    "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
+}
+"""By which Spark makes as few tasks of what it shuffles as there are to be files."""
+_TOO_LARGE = 1.25
+"""Times the size that is asked for: a larger file is written anew as several."""
 _OPTIONS = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
 """A lake's data folder holds nothing but data."""
+_PATTERN = re.compile(r"([*?{}\[\]\\])")
 _PART = re.compile(r"([^/=]+)=([^/]*)/")
 NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 NO_VALUES = (NO_PARTITION, "NULL")
@@ -64,23 +74,51 @@ def written(
     kept: Callable[[str], bool] = lambda folder: False,
 ) -> Iterator[Written]:
     """Files with the rows of a frame, in a folder of their own below ``parent``. If the block raises nothing of it stays, unless ``kept`` says of
-    the folder that it is in use. ``what`` is the mode and the table that the files are for.
+    the folder that it is in use. ``what`` is the mode and the table that the files are for. Files are about as large as ``properties`` say.
     """
     folder = f"{parent.rstrip('/')}/spark-{uuid.uuid4().hex}"
+    size, options = file_size(properties), dict(_OPTIONS)
+    if codec := codec_of(properties):
+        options["compression"] = codec
+    gathering = {} if size is None else {key: value.format(size=size) for key, value in _GATHERING.items()}
     try:
-        with errors_about(*what, analysis=SchemaMismatch), engine.settings(_SETTINGS):
-            writer = frame.write.mode("error").options(**_OPTIONS)
-            if codec := codec_of(properties):
-                writer = writer.option("compression", codec)
+        with errors_about(*what, analysis=SchemaMismatch), engine.settings({**_SETTINGS, **gathering}):
+            writer = frame.write.mode("error").options(**options)
             if partition_by:
                 writer = writer.partitionBy(*partition_by)
             writer.parquet(engine.location_of(folder))
+            if size is not None:
+                _cut(engine, storage, folder, size, options)
         paths = _paths(storage, folder)
         yield Written(folder, paths)
     except BaseException:
         if not kept(folder):
             remove(storage, folder)
         raise
+
+
+def _cut(engine: SparkEngine, storage: Storage, folder: str, size: int, options: Mapping[str, str]) -> None:
+    """Write the files of a folder anew, each in its place, that are much larger than asked for. How many rows fit into a file only those that are
+    written say.
+    """
+    large: dict[str, list[tuple[str, int]]] = defaultdict(list)
+    for each in storage.keys(folder):
+        path, found = str(each["path"]), int(each["size"])
+        if _is_data(path) and found > _TOO_LARGE * size:
+            large[path.rpartition("/")[0]].append((path, found))
+    for place, files in large.items():
+        rows = engine.spark.read.parquet(*(exactly(engine.location_of(f"{folder}/{path}")) for path, _ in files))
+        count = rows.count()
+        each_has = max(1, count * size // sum(found for _, found in files))
+        if each_has < count:
+            written_to = engine.location_of(f"{folder}/{place}" if place else folder)
+            rows.write.mode("append").options(**options, maxRecordsPerFile=each_has).parquet(written_to)
+            storage.remove_files(folder, [path for path, _ in files])
+
+
+def exactly(place: str) -> str:
+    """A path for Spark's reader, which takes some characters for patterns."""
+    return _PATTERN.sub(r"\\\1", place)
 
 
 def _paths(storage: Storage, folder: str) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from duckrun.engines.spark.ducklake.files import NO_VALUES
+from duckrun.engines.spark.ducklake.files import NO_VALUES, exactly
 from duckrun.engines.spark.ducklake.kinds import FIELD_ID, as_shown, is_read, kind_in_file, placeholder, refuse
 from duckrun.engines.spark.foreign_servers import other_implementation
 from duckrun.engines.spark.sql import quote
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from duckrun.values.snapshot import Snapshot
 
 BY_FIELD_ID = "spark.sql.parquet.fieldId.read.enabled"
-_PATTERN = re.compile(r"([*?{}\[\]\\])")
 _SCHEME = re.compile(r"^[A-Za-z0-9]+:/+")
 _BROADCAST = 200_000
 """Positions of deletes that each task gets whole: some 40 MB."""
@@ -134,7 +133,7 @@ class _Rows:
         return rows.select(*values)
 
     def _parquet(self, schema: Any, paths: Sequence[str]) -> DataFrame:
-        places = [_PATTERN.sub(r"\\\1", self.engine.location_of(path)) for path in paths]
+        places = [exactly(self.engine.location_of(path)) for path in paths]
         return self.engine.spark.read.schema(schema).parquet(*places)
 
     # -- rows that are gone

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 from sqlglot import exp
 
-from duckrun.engines.data_files import file_properties
+from duckrun.engines.data_files import file_properties, file_size
 from duckrun.engines.spark.ducklake.files import Written, written
 from duckrun.engines.spark.ducklake.plan import NO_FOLDER, Plan, plan, spark_schema
 from duckrun.engines.spark.errors import errors_about
@@ -160,7 +160,10 @@ class _Write:
     def _written(self, made: Plan) -> Any:
         self.form.catalog.ensure(create=True)  # a data folder that holds files is refused as that of a new lake
         properties = file_properties(self.spec, made.definition.properties)
-        rows = arranged(made.frame, made.folders, [c for c in made.definition.sort_by if c in made.frame.columns])
+        sort_by = [c for c in made.definition.sort_by if c in made.frame.columns]
+        rows = arranged(made.frame, made.folders, sort_by)
+        if file_size(properties) is not None and not made.folders and not sort_by:
+            rows = rows.hint("rebalance")  # as many tasks as there are to be files
         return written(
             self.engine,
             self.form.storage,
