@@ -32,7 +32,9 @@ def without_arrow_form(column: str, kind: str) -> UnsupportedFeature:
 class FrameSource(Protocol):
     """What an engine gives for one query. Nothing is computed before a method that needs rows is called."""
 
-    native: Any
+    @property
+    def native(self) -> Any:
+        """The DuckDB relation, or Spark DataFrame."""
 
     def schema(self) -> pa.Schema: ...
     def reader(self) -> pa.RecordBatchReader: ...
