@@ -283,3 +283,11 @@ def test_the_time_of_a_commit_in_the_history_is_one_of_its_version(lake: Session
         assert lake.table("t").snapshot(timestamp=at).version == version
     with pytest.raises(VersionNotReadable, match="has no version at 1999"):
         lake.table("t").snapshot(timestamp="1999-01-01")
+
+
+def test_a_merge_by_words_takes_rows_with_types_that_delta_has_not(lake: Session) -> None:
+    lake.sql("create table t as select 1 as id, time '10:00:00' as at")
+    new = pa.table({"id": [1, 2], "at": pa.array([datetime.time(1), datetime.time(2)])})
+    merge = lake.table("t").alias("t").merge(new, "t.id = source.id")
+    merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+    assert rows(lake, "from t order by id") == [(1, datetime.time(1)), (2, datetime.time(2))]
