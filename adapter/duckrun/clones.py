@@ -35,7 +35,7 @@ def clone_spec(source: Snapshot, properties: Mapping[str, str], *, replace: bool
     return WriteSpec(
         "overwrite" if replace else "error",
         redefine=replace,
-        partition_by=source.partition_columns,
+        partition_by=source.partition_keys,
         table_properties={**kept, **properties},
         description=source.description,
         column_comments=comments,
@@ -45,7 +45,10 @@ def clone_spec(source: Snapshot, properties: Mapping[str, str], *, replace: bool
 
 
 def _refuse_lost(source: Snapshot) -> None:
-    lost = sorted(words for feature, words in _OF_SPARK.items() if feature in source.writer_features)
+    features = {words for feature, words in _OF_SPARK.items() if feature in source.writer_features}
+    if any(b"CURRENT_DEFAULT" in (f.metadata or {}) for f in source.schema):  # of a DuckLake, where they are no feature
+        features.add(_OF_SPARK["allowColumnDefaults"])
+    lost = sorted(features)
     lost += [f"NOT NULL inside of {f.name}" for f in source.schema if _strict_inside(f.type)]
     if lost:
         raise UnsupportedFeature(

@@ -435,10 +435,10 @@ class Table:
     ) -> Table:
         given(target, str, "target", asked)
         if shallow:
-            raise UnsupportedFeature(
-                f"Table {self.ref}: {asked} with isShallow=True is not supported: a vacuum of this table would remove the files of "
-                "such a clone. Leave it out for a copy of the rows, or use Spark's own CREATE TABLE … SHALLOW CLONE."
-            )
+            why = "a vacuum of this table would remove the files of such a clone. Leave it out for a copy of the rows, or use Spark's own CREATE TABLE … SHALLOW CLONE."
+            if self.session.lakes.of(self.ref).format.whole is not None:
+                why = "a file of a DuckLake is one table's. Leave it out for a copy of the rows, or make a view of the table."
+            raise UnsupportedFeature(f"Table {self.ref}: {asked} with isShallow=True is not supported: {why}")
         source = self.snapshot(at.version, at.timestamp)
         spec = clone_spec(source, given(dict(properties or {}), dict, "properties", asked), replace=replace)
         made = self.session.lakes.locate(target).ref

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,10 @@ from tests.ducklake.writers import Writers, appended, merged
 SOAK = bool(os.environ.get("DUCKRUN_SOAK"))
 APPENDS = 200 if SOAK else 20
 MERGES = 100 if SOAK else 8
-KILLS = 50 if SOAK else 25
-"""On each catalog."""
-STEPS = 4
+KILLS = 50
+"""Within transactions, on each catalog."""
+CHAINS, STEPS, ROUNDS = 2, 3, 8
+"""How many chains are written at once, of how many transactions each, and how often at most all of their writers are killed."""
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -73,29 +74,33 @@ def test_three_processes_merge_into_one_table_at_once(tmp_path: Path, catalog: s
 def test_killed_transactions_over_two_tables_are_there_whole_or_not_at_all(
     tmp_path: Path, catalog: str, writers: Writers, figures: Callable[[str], None]
 ) -> None:
+    """Who is killed holds the lock, for which the others wait: the next one goes on at once, and is killed too."""
     root, rng = tmp_path / "lake", random.Random(seed())
     prepared = {"work": "pairs", "root": str(root), "catalog": catalog, "chain": 0, "count": 1}
-    killed, chain, full, made = 0, 0, 0.8, {(0, 0)}
+    killed = chains = 0
+    made, full = {(0, 0)}, 0.3
     with attached_after(writers, prepared, root, catalog) as plain:
         while killed < KILLS:
-            chain += 1
-            job = {**prepared, "chain": chain, "count": STEPS}
-            for _ in range(5):
-                ends = writers.run(job, kill_after=rng.uniform(0, full))
-                assert ends in ([0], [-9])
-                if ends == [0]:
-                    full *= 0.9  # it was done before: kill earlier
+            under_way = range(chains + 1, chains + 1 + CHAINS)
+            jobs = [{**prepared, "chain": chain, "count": STEPS} for chain in under_way]
+            for _ in range(ROUNDS):
+                ends = writers.run(*jobs, pauses=[rng.uniform(0, full) for _ in jobs])
+                assert set(ends) <= {0, -9}
+                killed += ends.count(-9)
+                check(plain, made, under_way)
+                full *= 0.8 if 0 in ends else 1.05  # one was done before: kill earlier
+                if killed >= KILLS or 0 in ends:
                     break
-                killed += 1
-                full *= 1.02
-                check(plain, made, chain)
-            if chain % 2 == 0:  # what says that a transaction was made must outlast its snapshot
+            chains += CHAINS
+            if rng.random() < 0.5:  # what says that a transaction was made must outlast its snapshot
                 plain.execute("CALL ducklake_expire_snapshots('lake', older_than => now()::TIMESTAMP)")
-            twins = 2 if chain % 2 else 1
-            assert writers.run(*[job] * twins) == [0] * twins
-            made |= {(chain, step) for step in range(STEPS)}
-            assert check(plain, made, chain) == STEPS
-    figures(f"{killed} kills of {chain} chains of {STEPS} transactions over two tables, {catalog.partition(':')[0]}")
+            twins = jobs * (1 + (chains // CHAINS) % 2)
+            assert writers.run(*twins) == [0] * len(twins)
+            made |= {(chain, step) for chain in under_way for step in range(STEPS)}
+            assert check(plain, made, under_way) == [STEPS] * CHAINS
+    figures(
+        f"{killed} kills within transactions over two tables, {chains} chains of {STEPS}, {catalog.partition(':')[0]}"
+    )
 
 
 def attached_after(writers: Writers, job: dict[str, Any], root: Path, catalog: str) -> Any:
@@ -104,11 +109,11 @@ def attached_after(writers: Writers, job: dict[str, Any], root: Path, catalog: s
     return attached(root, catalog)
 
 
-def check(plain: Any, made: set[tuple[int, int]], chain: int) -> int:
-    """How many steps of a chain are there. Both tables have the same rows, each once; of chains before, all."""
+def check(plain: Any, made: set[tuple[int, int]], under_way: Sequence[int]) -> list[int]:
+    """How many steps of each chain that is under way are there. Both tables have the same rows, each once; of chains before, all."""
     a, b = (plain.sql(f"select chain, step from lake.main.{table} order by all").fetchall() for table in "ab")
     assert a == b and len(a) == len(set(a))
-    steps = [step for each, step in a if each == chain]
-    assert steps == list(range(len(steps)))
-    assert set(a) - {(chain, step) for step in steps} == {each for each in made if each[0] != chain}
-    return len(steps)
+    steps = {chain: [step for each, step in a if each == chain] for chain in under_way}
+    assert all(found == list(range(len(found))) for found in steps.values())
+    assert {row for row in a if row[0] not in under_way} == {row for row in made if row[0] not in under_way}
+    return [len(found) for found in steps.values()]

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from duckrun.errors import InvalidConfig, UnsupportedFeature
+from duckrun.errors import InvalidConfig, UnsupportedFeature, VersionNotReadable
 from duckrun.run import lake_upkeep
 from duckrun.sessions.together import Together
 from duckrun.values.options import given
@@ -130,7 +130,10 @@ class LakeUpkeep(Together):
             )
         lake.ensure_writable(lake.schema_ref(lake.default_schema))
         note = {"engine": "duckdb", "mode": spec.mode, "writer": "ducklake", "reason": f"the lake as of {spec.version}"}
-        before, newest = whole.figures(None), whole.snapshots(1)[0]["snapshot_id"]
+        there = whole.snapshots(1)
+        if not there:
+            raise VersionNotReadable(f"Lake {lake.root} has no snapshot {spec.version}: nothing was written to it yet.")
+        before, newest = whole.figures(None), there[0]["snapshot_id"]
         with self.transaction(lake.name):
             done = whole.restore(spec.version, note)
         (files, size), made = whole.figures(None), whole.snapshots(1)[0]["snapshot_id"]
