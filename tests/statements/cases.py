@@ -755,6 +755,33 @@ def _altering() -> Iterator[Case]:
         ALL,
         refused={"duckdb": "engine: spark"},
     )
+    yield Case(
+        s,
+        "SET SORTED BY (…), RESET SORTED BY",
+        "alter table orders set sorted by (qty); alter table orders reset sorted by; alter table orders set sorted by (qty, id asc)",
+        ALL,
+    )
+    yield Case(
+        s,
+        "SET PARTITIONED BY (…), RESET PARTITIONED BY",
+        "alter table orders set partitioned by (item); alter table orders reset partitioned by",
+        refused="CREATE OR REPLACE TABLE",
+        note="format ducklake",
+    )
+    yield Case(
+        s,
+        "a field of a struct",
+        "create table made as select {'a': 1} as info; alter table made add column info.more int",
+        refused="append_new_columns",
+        note="format ducklake",
+    )
+    yield Case(
+        s,
+        "COMMENT ON VIEW",
+        "comment on view figs is 'the figs'",
+        (("the figs",),),
+        "select TABLE_COMMENT from information_schema.tables where table_name = 'figs'",
+    )
     yield Case(s, "ALTER TABLE IF EXISTS", "alter table if exists nowhere add column n int", ALL)
     yield Case(
         s, "RENAME TO", "alter table news rename to sales", ((2, "lime", 22), (4, "plum", 44)), "select * from sales"
