@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, NoReturn
 
 import duckdb
@@ -23,6 +24,7 @@ from duckrun.formats.ducklake.applied import Applied
 from duckrun.formats.ducklake.catalog import APPLIED, Catalog
 from duckrun.formats.ducklake.commits import Commits
 from duckrun.formats.ducklake.defining import Defining
+from duckrun.formats.ducklake.figures import column_figures
 from duckrun.formats.ducklake.lake_files import Footers, LakeFiles, lake_files
 from duckrun.formats.ducklake.macros import Macros
 from duckrun.formats.ducklake.records import Records
@@ -140,6 +142,7 @@ class DuckLakeFormat(Commits, Defining):
             list_files=self._files,
             make_scan_sql=self.scan_sql,
             find_parts=self._parts,
+            find_figures=partial(column_figures, self.catalog),
         )
 
     def _live(self, ref: TableRef) -> Snapshot | None:
