@@ -41,6 +41,8 @@ VALUES: dict[str, list[Any]] = {
     "ts": [None, datetime(2024, 1, 1), datetime(2024, 1, 1, 0, 0, 0, 1), datetime(1969, 12, 31, 23, 59, 59, 999999), datetime(2024, 1, 1, 12, 30, 0, 123456)],
 }  # fmt: skip
 PARTITIONS = [(), (), ("p",), ("q",), ("p", "q"), ("d",)]
+TRANSFORMED = [("year(d)",), ("month(ts)", "p"), ("day(ts)",), ("bucket(3, id)",), ("q", "bucket(2, s)")]
+"""Partitions that a DuckLake has beside those."""
 ROW_PREDICATES = [
     "id > 3",
     "id IS NULL",
@@ -67,6 +69,9 @@ PARTITION_PREDICATES = {
     "p": ["p = 'a'", "p IS NULL", "p IN ('b c', 'é/ü', '100%')", "p = 'o''clock'", "p > 'a'", "upper(p) = 'A'"],
     "q": ["q = 0", "q < 0", "q IS NULL", "q + 1 = 2", "q IN (0, 1)"],
     "d": ["d = DATE '2024-02-29'", "d IS NULL", "d < DATE '2000-01-01'", "year(d) = 2024"],
+    "ts": ["ts = TIMESTAMP '2024-01-01'", "ts IS NULL", "month(ts) = 12", "ts::DATE = DATE '2024-01-01'"],
+    "id": ["id = 3", "id IS NULL", "id IN (1, 2, 9007199254740993)"],
+    "s": ["s = 'x'", "s IS NULL", "s IN ('', 'NULL')"],
 }
 EXPRESSIONS: dict[str, list[str]] = {
     "x": ["x / 2", "x + coalesce(id, 0)", "7 / 2", "NULL", "-x", "'nan'::DOUBLE", "CASE WHEN id > 2 THEN x ELSE 0 END"],
@@ -106,7 +111,7 @@ class Operation:
     spec: RowSpec | None = None
     rows: pa.Table | None = None
     parts: int = 0
-    version: int = 0
+    version: int = 0  # its position among those so far
     as_stream: bool = False
 
     def __str__(self) -> str:
@@ -127,15 +132,21 @@ def some_rows(rng: random.Random, count: int, partition_by: Sequence[str]) -> pa
     return pa.table(data, schema=SCHEMA)
 
 
+def column_of(key: str) -> str:
+    """The column of a partition key: ``ts`` of ``month(ts)``, ``id`` of ``bucket(3, id)``."""
+    return key.rstrip(")").replace(",", "(").split("(")[-1].strip()
+
+
 def predicate(rng: random.Random, partition_by: Sequence[str]) -> str:
-    own = [p for c in partition_by for p in PARTITION_PREDICATES[c]]
+    own = [p for c in partition_by for p in PARTITION_PREDICATES[column_of(c)]]
     if own and rng.random() < 0.5:
         return rng.choice(own)
     chosen = rng.choice(ROW_PREDICATES)
     return f"({chosen}) AND ({rng.choice(own)})" if own and rng.random() < 0.3 else chosen
 
 
-def operation(rng: random.Random, partition_by: Sequence[str], versions: int) -> Operation:
+def operation(rng: random.Random, partition_by: Sequence[str], versions: int, more: Sequence[str] = ()) -> Operation:
+    """A step after as many versions; ``more`` are kinds of steps that change no row, of the lake's format."""
     kinds = [
         "append",
         "overwrite",
@@ -152,7 +163,10 @@ def operation(rng: random.Random, partition_by: Sequence[str], versions: int) ->
     ]
     kinds += ["replace_partitions"] * 2 if partition_by else []
     kinds += ["restore"] if versions > 1 else []
+    kinds += more
     kind = rng.choice(kinds)  # fmt: skip
+    if kind in more:
+        return Operation(kind)
     rows = some_rows(rng, rng.choice([0, 1, 3, 6, 10]), partition_by)
     stream = rng.random() < 0.3
     if kind in ("append", "overwrite"):
@@ -278,7 +292,7 @@ class Model:
         run, spec = self.connection.execute, op.spec
         self.connection.register("source_rows", op.rows if op.rows is not None else SCHEMA.empty_table())
         if op.kind == "restore":
-            self.connection.register("source_rows", self.tables[op.version])
+            self.connection.register("source_rows", self.tables[sorted(self.tables)[op.version]])
             run("DELETE FROM model")
         elif op.kind == "delete":
             assert isinstance(spec, DeleteSpec)

@@ -1,4 +1,4 @@
-"""Whatever the order of operations, a lake table holds what a native DuckDB table holds, and so does its past.
+"""Whatever the order of operations, a lake table of either format holds what a native DuckDB table holds, and so does its past.
 
 The seed is DUCKRUN_TEST_SEED (tools/suites.py prints it); a sequence is known by the seed and its number, and
 DUCKRUN_TEST_ONLY=<number> runs that one alone.
@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,21 +19,41 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 import duckrun
-from duckrun import DuplicateSourceKeys, ReadSpec, Session, WriteSpec
+from duckrun import DuplicateSourceKeys, InvalidConfig, ReadSpec, Session, WriteSpec
 from duckrun.values.rows import MERGE_MODES
-from tests.differential.sequences import PARTITIONS, Model, Operation, multiset, operation, some_rows
+from tests.differential.sequences import (
+    COLUMNS,
+    PARTITIONS,
+    TRANSFORMED,
+    Model,
+    Operation,
+    multiset,
+    operation,
+    some_rows,
+)
+from tests.ducklake.plain import attached
 
 SEED = int(os.environ.get("DUCKRUN_TEST_SEED") or random.SystemRandom().randrange(2**31))
 BUDGET = float(os.environ.get("DUCKRUN_TEST_BUDGET") or 180)
 SOAK = bool(os.environ.get("DUCKRUN_SOAK"))
-AT_LEAST = 500
+AT_LEAST = {"delta": 350, "ducklake": 40}
+UPKEEP = ("flush", "merge files", "rewrite files")
+"""What changes no row of a DuckLake, and makes a snapshot of it."""
+INLINE_ROWS = (0, 0, 2, 100)
 ENGINES = ("duckdb",)  # a second engine writes the same sequences once it is named here
 
 
-def carry_out(session: Session, table: str, op: Operation) -> int:
+def carry_out(session: Session, table: str, op: Operation, versions: Sequence[int]) -> int:
     """One operation on the lake; the version afterwards."""
     if op.kind == "restore":
-        return session.table(table).restoreToVersion(op.version).version
+        return session.table(table).restoreToVersion(versions[op.version]).version
+    if op.kind in UPKEEP:
+        {
+            "flush": lambda: session.flush(table),
+            "merge files": lambda: session.merge_files(table),
+            "rewrite files": lambda: session.rewrite_files(table, delete_threshold=0),
+        }[op.kind]()
+        return session.snapshot(table).version
     if op.kind == "staged":
         assert op.rows is not None and isinstance(op.spec, WriteSpec)
         size = -(-op.rows.num_rows // op.parts)
@@ -47,52 +66,79 @@ def carry_out(session: Session, table: str, op: Operation) -> int:
     return session.execute(table, op.spec, source).version
 
 
-def run_sequence(session: Session, model: Model, rng: random.Random, number: int) -> list[str]:
+def run_sequence(session: Session, format: str, model: Model, rng: random.Random, number: int) -> list[str]:
     """One table from its first write to its last; raises at the first difference. The steps, for the message."""
-    table, partition_by = f"t{number}", rng.choice(PARTITIONS)
+    ducklake = format == "ducklake"
+    table, partition_by = f"t{number}", rng.choice([*PARTITIONS, *TRANSFORMED] if ducklake else PARTITIONS)
     model.reset(partition_by)
     first = Operation(
         "create", WriteSpec("append", partition_by=partition_by), some_rows(rng, rng.choice([0, 5, 12]), ())
     )
     log = [f"partition_by={partition_by}"]
     for step in range(rng.randint(3, 6)):
-        newest = max(model.versions, default=-1)
-        op = first if step == 0 else operation(rng, partition_by, newest + 1)
+        versions = sorted(model.versions)
+        newest = max(versions, default=-1)
+        op = first if step == 0 else operation(rng, partition_by, len(versions), UPKEEP if ducklake else ())
         if op.spec is not None:
             op.spec = replace(op.spec, merge_mode=rng.choice(MERGE_MODES))
         log.append(f"{step}: {op}")
         try:
             if op.kind == "merge" and model.breaks_merge(op):
                 with pytest.raises(DuplicateSourceKeys):
-                    carry_out(session, table, op)
+                    carry_out(session, table, op, versions)
+                version = newest
+            elif op.kind == "replace_partitions" and partition_by in TRANSFORMED:
+                with pytest.raises(InvalidConfig, match="by the values of columns alone"):
+                    carry_out(session, table, op, versions)
                 version = newest
             else:
-                version = carry_out(session, table, op)
+                version = carry_out(session, table, op, versions)
                 model.apply(op)
-            assert version in (newest, newest + 1), f"version {version} after {newest}"
+            made = session.snapshots(1)[0]["snapshot_id"] if ducklake else newest + 1
+            assert version in (newest, made), f"version {version} after {newest}"
             rows = session.scan(table).toArrow()
             check(multiset(rows), multiset(model.rows()), f"after step {step} ({op.kind}), version {version}")
             if version == newest:
                 check(multiset(rows), model.versions[newest], f"no commit, but other rows, at step {step}")
             model.at(version)
+            if ducklake and step == 0:
+                inline = rng.choice(INLINE_ROWS)
+                log.append(f"inline_rows={inline}")
+                session.set_inline_rows(inline, table)
         except BaseException as error:
             error.add_note("\n".join(log))
             raise
     try:
-        location = session.lake.parse(table).location
         for version, expected in model.versions.items():
             check(
                 multiset(session.scan(table, ReadSpec(version=version)).toArrow()), expected, f"version {version} later"
             )
-        newest = max(model.versions)
-        names = ", ".join(f'"{name}"' for name in model.rows().column_names)
-        engine = QueryBuilder().register("found", DeltaTable(location))
-        plain = pa.table(engine.execute(f"SELECT {names} FROM found").read_all())
-        check(multiset(plain), model.versions[newest], "deltalake's own engine at the end")
+        for version, plain in OUTSIDE[format](session, table, sorted(model.versions)):
+            check(multiset(plain), model.versions[version], f"version {version}, by another program at the end")
     except BaseException as error:
         error.add_note("\n".join(log))
         raise
     return log
+
+
+def by_deltalake(session: Session, table: str, versions: Sequence[int]) -> Iterator[tuple[int, pa.Table]]:
+    """The newest version by deltalake's own engine."""
+    names = ", ".join(f'"{name}"' for name in COLUMNS)
+    engine = QueryBuilder().register("found", DeltaTable(session.lake.parse(table).location))
+    yield versions[-1], pa.table(engine.execute(f"SELECT {names} FROM found").read_all())
+
+
+def by_plain_ducklake(session: Session, table: str, versions: Sequence[int]) -> Iterator[tuple[int, pa.Table]]:
+    """Each version by DuckDB and its extension alone."""
+    with attached(Path(session.lake.root)) as plain:
+        for version in versions:
+            yield version, plain.execute(f"FROM lake.main.{table} AT (VERSION => {version})").to_arrow_table()
+
+
+OUTSIDE: dict[str, Callable[[Session, str, Sequence[int]], Iterator[tuple[int, pa.Table]]]] = {
+    "delta": by_deltalake,
+    "ducklake": by_plain_ducklake,
+}
 
 
 def check(found: object, expected: object, where: str) -> None:
@@ -103,25 +149,28 @@ def check(found: object, expected: object, where: str) -> None:
 
 @pytest.mark.differential
 @pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("format", sorted(OUTSIDE))
 def test_a_lake_table_holds_what_a_native_table_holds_after_any_sequence(
-    tmp_path: Path, engine: str, figures: Callable[[str], None]
+    tmp_path: Path, engine: str, format: str, figures: Callable[[str], None]
 ) -> None:
     only = os.environ.get("DUCKRUN_TEST_ONLY")
     model = Model(duckdb.connect())
     started, number, steps = time.monotonic(), 0, 0
-    with duckrun.connect(tmp_path / "lake", engine=engine, memory_limit="2GB") as session:
+    with duckrun.connect(tmp_path / "lake", engine=engine, format=format, memory_limit="2GB") as session:
         while True:
             if only is None or number == int(only):
                 try:
-                    steps += len(run_sequence(session, model, random.Random(f"{SEED}/{number}"), number)) - 1
+                    steps += len(run_sequence(session, format, model, random.Random(f"{SEED}/{number}"), number)) - 1
                 except BaseException as error:
                     error.add_note(
-                        f"again: DUCKRUN_TEST_SEED={SEED} DUCKRUN_TEST_ONLY={number} pytest -m differential {__file__}"
+                        f"again: DUCKRUN_TEST_SEED={SEED} DUCKRUN_TEST_ONLY={number} pytest -m differential -k {format} {__file__}"
                     )
                     raise
-                shutil.rmtree(tmp_path / "lake" / "main" / f"t{number}")
+                session.sql(f"drop table main.t{number}")
             number += 1
             spent = time.monotonic() - started
-            if (only is not None and number > int(only)) or (number >= AT_LEAST and not (SOAK and spent < BUDGET)):
+            if (only is not None and number > int(only)) or (
+                number >= AT_LEAST[format] and not (SOAK and spent < BUDGET)
+            ):
                 break
-    figures(f"{number} sequences, {steps} operations, seed {SEED}, {time.monotonic() - started:.0f} s")
+    figures(f"{format}: {number} sequences, {steps} operations, seed {SEED}, {time.monotonic() - started:.0f} s")

@@ -6,11 +6,13 @@ import pyarrow as pa
 import pytest
 
 import duckrun
-from duckrun import DuckrunError, MergeSpec, WriteSpec
+from duckrun import DuckrunError, MergeSpec, UnsupportedFeature, WriteSpec
 from duckrun.session import Session
 from duckrun.values.rows import DeleteInsertSpec, MergeClause
 from tests.alphabet import VOLATILE_PREDICATES
 from tests.lake import nth
+
+pytestmark = pytest.mark.formats
 
 ROWS = 1000
 SOURCE = "select id, 5 as v from main.t where random() < 0.5"
@@ -63,6 +65,7 @@ def test_a_volatile_predicate_over_partition_columns_is_decided_row_by_row(duck:
     assert lake_format != "delta" or kept.reason == "whole files go"
 
 
+@pytest.mark.lacks_format("ducklake", UnsupportedFeature, "it has no CHECK constraints")
 def test_new_values_that_are_drawn_are_those_that_are_counted(duck: Session) -> None:
     table(duck)
     duck.sql("alter table main.t add constraint small check (v < 2)")

@@ -16,6 +16,8 @@ from duckrun import MergeSpec, SchemaMismatch, Session, WriteSpec
 from duckrun.values.rows import DeleteInsertSpec
 from tests.lake import nth, rows_of
 
+pytestmark = pytest.mark.formats
+
 LIBRARIES = ("arrow", "stream", "pandas", "polars", "lazy", "relation", "sql", "native")
 
 

@@ -11,6 +11,8 @@ from duckrun.values.rows import DeleteInsertSpec, DeleteSpec, MergeMode, MergeSp
 from duckrun.values.tables import AlterSpec, ColumnSpec, CreateSpec, OptimizeSpec, SetProperties
 from tests.lake import OneTable
 
+pytestmark = [pytest.mark.formats, pytest.mark.only_format("delta", "how rows are marked in files")]
+
 VECTORS = "delta.enableDeletionVectors"
 Row = tuple[int, str]
 

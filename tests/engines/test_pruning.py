@@ -11,7 +11,10 @@ import pytest
 
 import duckrun
 from duckrun import DeleteInsertSpec, DeleteSpec, MergeSpec, Session, UpdateSpec, WriteSpec
-from tests.lake import rows_of
+from tests import lake
+from tests.lake import nth, rows_of
+
+pytestmark = pytest.mark.formats
 
 FILES, EACH = 8, 10
 
@@ -19,7 +22,8 @@ FILES, EACH = 8, 10
 @pytest.fixture(params=["copy_on_write", "deletion_vectors"])
 def tens(duck: Session, request: pytest.FixtureRequest) -> Session:
     """A table of eight files: ids 0 to 9, 10 to 19, and so on."""
-    properties = {"delta.enableDeletionVectors": str(request.param == "deletion_vectors").lower()}
+    marked = str(request.param == "deletion_vectors").lower()
+    properties = {"delta.enableDeletionVectors": marked} if lake.FORMAT == "delta" else {}
     duck.sql("CREATE TABLE t (id BIGINT, g BIGINT)")
     duck.execute("t", WriteSpec("overwrite", table_properties=properties), _tens(0))
     for n in range(1, FILES):
@@ -57,7 +61,7 @@ def test_files_that_cannot_hold_the_rows_stay_closed(
     commit = tens.execute("t", spec, source)
     expected = {i: i % 7 for i in range(FILES * EACH)} | changed
     assert dict(rows_of(tens.table("t").toDF())) == {i: g for i, g in expected.items() if g is not None}
-    if changed:
+    if changed and lake.FORMAT == "delta":  # DuckLake chooses the files itself
         assert commit.files_pruned == FILES - opened
 
 
@@ -94,7 +98,8 @@ def test_keys_that_lie_here_and_there_are_merged_right(duck: Session, kind: str,
     found = _rows(duck, f"SELECT r.range, t.g FROM t JOIN range(300) AS r ON {key.replace('range', 'r.range')} = t.k")
     assert sorted(found) == sorted(model.items()), (kind, partitioned)
     assert duck.sql("SELECT count(*) AS n FROM t WHERE k IS NULL").collect() == [{"n": 2}], "NULL is equal to no NULL"
-    assert pruned > 0 or kind == "TIMESTAMP", "whose bounds may be cut to milliseconds"
+    told = kind != "TIMESTAMP" and lake.FORMAT == "delta"  # bounds of moments may be cut to milliseconds
+    assert pruned > 0 or not told
 
 
 def _keyed(key: str, numbers: list[int], g: int, p: int, *, null: bool = False) -> duckrun.SQL:
@@ -107,6 +112,7 @@ def _rows(session: Session, query: str) -> list[tuple[Any, ...]]:
     return [tuple(row.values()) for row in session.sql(query).collect()]
 
 
+@pytest.mark.only_format("delta", "figures out of the log")
 def test_what_says_by_the_log_alone_which_files_go_opens_none(tens: Session) -> None:
     assert tens.execute("t", WriteSpec("append"), _given(id=[1], g=[1])).files_pruned is None
     assert tens.execute("t", DeleteSpec()).files_pruned == FILES + 1
@@ -127,7 +133,7 @@ def test_a_failed_change_leaves_no_trace_in_the_session(tens: Session, root: Pat
     with pytest.raises(duckrun.errors.DuckrunError, match="does not fit"):
         tens.sql("UPDATE t SET g = CAST('x' || id AS BIGINT)")
     assert tens.sql("DELETE FROM t WHERE id = 3").rows_deleted == 1
-    assert tens.table("t").snapshot().version == FILES + 1
+    assert tens.table("t").snapshot().version == nth(FILES + 1)
 
 
 def test_a_predicate_ends_where_it_ends(tens: Session) -> None:

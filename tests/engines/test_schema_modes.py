@@ -14,7 +14,10 @@ from duckrun.errors import InvalidConfig
 from duckrun.session import Session
 from duckrun.values.rows import DeleteInsertSpec
 from duckrun.values.tables import AddCheck, AlterSpec, SetComment, SetNotNull, SetProperties
+from tests import lake
 from tests.lake import nth, rows_of
+
+pytestmark = pytest.mark.formats
 
 OLD = pa.table(
     {
@@ -62,8 +65,8 @@ CASES = [pytest.param("duckdb", how, mode) for mode in COLUMNS for how in SPECS]
 def old(session: Session) -> Session:
     """A session whose table main.t holds OLD, with a constraint, a comment and a column that is never NULL."""
     session.execute("main.t", WriteSpec("error", partition_by=("day",)), OLD)
-    changes = (SetNotNull("id"), SetComment("what it costs", "price"), AddCheck("positive", "price > 0"))
-    session.execute("main.t", AlterSpec(changes))
+    check = [AddCheck("positive", "price > 0")] if lake.FORMAT == "delta" else []
+    session.execute("main.t", AlterSpec((SetNotNull("id"), SetComment("what it costs", "price"), *check)))
     return session
 
 
@@ -79,7 +82,10 @@ def _fitting(mode: str) -> pa.Table:
 def test_a_write_takes_the_columns_of_its_rows_in_one_commit(old: Session, how: str, mode: str) -> None:
     commit = old.execute("main.t", SPECS[how](mode), _fitting(mode))
     snapshot = old.table("main.t").snapshot()
-    assert (commit.version, snapshot.version) == (nth(2), nth(2))
+    # DuckLake reads wrong rows where a wider type and rows come in one transaction: the type has a snapshot of its own before.
+    apart = lake.FORMAT == "ducklake" and mode == "sync_all_columns"
+    made = nth(3 if apart else 2)
+    assert (commit.version, snapshot.version) == (made, made)
     assert commit.rows_inserted == (1 if "merge" in how else 2)
     assert {f.name: f.type for f in snapshot.schema} == {**COLUMNS[mode], "taste": pa.string()}
     assert not snapshot.schema.field("id").nullable
@@ -89,9 +95,10 @@ def test_a_write_takes_the_columns_of_its_rows_in_one_commit(old: Session, how: 
     assert rows_of(old.scan("main.t"), "id", "taste") == sorted(
         [*[(i, None) for i in (1, 2, 3)[:kept]], (3, "sweet"), (4, "sour")], key=repr
     )
-    with pytest.raises(SchemaMismatch, match="positive"):
-        old.execute("main.t", WriteSpec("append"), _negative(old))
-    assert old.table("main.t").snapshot().version == nth(2)
+    if lake.FORMAT == "delta":
+        with pytest.raises(SchemaMismatch, match="positive"):
+            old.execute("main.t", WriteSpec("append"), _negative(old))
+    assert old.table("main.t").snapshot().version == made
 
 
 @pytest.mark.parametrize("how", ["overwrite", "append", "merge"])
@@ -114,6 +121,7 @@ def _negative(session: Session) -> pa.Table:
     return pa.table({f.name: pa.array([row[f.name]], f.type) for f in schema})
 
 
+@pytest.mark.only_format("delta", "CHECK constraints")
 @pytest.mark.parametrize("how", ["append", "staged merge"])
 def test_rows_that_break_a_constraint_leave_the_columns_as_they_were(old: Session, how: str) -> None:
     bad = NEW.set_column(2, "price", pa.array([Decimal("-1"), Decimal("-2")], pa.decimal128(9, 3)))
@@ -124,7 +132,7 @@ def test_rows_that_break_a_constraint_leave_the_columns_as_they_were(old: Sessio
 
 
 def test_a_column_that_the_table_rests_on_is_not_taken_away(old: Session) -> None:
-    for column, used in (("price", "positive"), ("day", "partitioning")):
+    for column, used in (*([("price", "positive")] if lake.FORMAT == "delta" else []), ("day", "partitioning")):
         with pytest.raises(InvalidConfig, match=rf"(?s)main\.t.*{column}.*{used}"):
             old.execute("main.t", WriteSpec("append", schema_mode="sync_all_columns"), NEW.drop_columns([column]))
     assert old.table("main.t").snapshot().version == nth(1)
@@ -143,7 +151,9 @@ def test_every_write_sorts_as_the_table_says(session: Session) -> None:
     session.execute("main.sorted", AlterSpec((SetProperties({"duckrun.sortBy": '["id"]'}),)))
     session.execute("main.sorted", WriteSpec("overwrite"), rows)
     assert session.scan("main.sorted").toArrow()["id"].to_pylist() == [1, 2, 3]
-    if session.engine_name == "duckdb":  # Spark's MERGE writes as it likes
+    if (
+        session.engine_name == "duckdb" and lake.FORMAT == "delta"
+    ):  # Spark's MERGE writes as it likes; a DuckLake's adds files
         upsert = MergeSpec(("id",), (MergeClause("matched_update"), MergeClause("not_matched_insert")))
         commit = session.execute("main.sorted", upsert, pa.table({"id": [0, 2], "v": ["n", "m"]}))
         assert commit.writer == "staged"

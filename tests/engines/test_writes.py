@@ -23,6 +23,8 @@ from duckrun.session import Session
 from duckrun.values.rows import DeleteInsertSpec, DeleteSpec, ReadSpec, TableConstraints, UpdateSpec
 from tests.lake import nth, rows_of
 
+pytestmark = pytest.mark.formats
+
 NAN = float("nan")
 FRUIT = pa.table({"id": [1, 2, 3], "day": ["mon", "mon", "tue"], "price": [1.5, None, NAN]})
 
@@ -263,6 +265,7 @@ def test_sql_reads_tables_by_name_and_stays_at_its_version(fruits: Session) -> N
     assert rows_of(frame) == [("mon", 2), ("tue", 1)]
 
 
+@pytest.mark.only_format("delta", "a table's folder")
 @pytest.mark.parametrize(
     "left", ["part-00000-6f9c.snappy.parquet", "_delta_log/_staged_commits/", "rewrite-6f9c/_delta_log/0.json"]
 )
