@@ -243,7 +243,9 @@ def test_workers_write_the_files_which_carry_statistics(plain: Plain, lake: Sess
     "layout", [{}, {"sort_by": ("id",)}, {"partition_by": ("p",)}], ids=["any", "sorted", "parted"]
 )
 def test_files_are_as_large_as_the_table_asks(plain: Plain, lake: Session, spark: Any, layout: dict[str, Any]) -> None:
-    rows = spark.range(0, 40_000, 1, 4).selectExpr("id", "sha(cast(id AS string)) AS text", "if(id < 30000, 'a/%é', 'few') AS p")
+    rows = spark.range(0, 40_000, 1, 4).selectExpr(
+        "id", "sha(cast(id AS string)) AS text", "if(id < 30000, 'a/%é', 'few') AS p"
+    )
     lake.execute("t", WriteSpec("overwrite", target_file_size=200_000, **layout), rows)
     few = spark.range(0, 400, 1, 40).selectExpr("id + 50000 AS id", "sha(cast(id AS string)) AS text", "'few' AS p")
     before = len(plain.files())

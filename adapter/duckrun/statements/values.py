@@ -317,7 +317,9 @@ class Transact:
 
 
 Reads = Query | Explain | Show | Describe | Prepare | Deallocate | Use | Transact
-OfNames = CreateView | CommentOnView | CreateMacro | DropMacro | CreateTemporary | CreateSchema | DropSchema | Drop | Rename
+OfNames = (
+    CreateView | CommentOnView | CreateMacro | DropMacro | CreateTemporary | CreateSchema | DropSchema | Drop | Rename
+)
 """What changes which names there are, and no table."""
 OfLake = OnLake | InlineRows
 """What keeps a DuckLake in order."""
