@@ -24,7 +24,7 @@ OURS, BARE, DELTA = "duckrun", "bare statements", "duckrun, Delta"
 CATALOGS = ("sqlite", "postgres", "duckdb")
 
 
-def _rows(start: int, count: int = TEN, note: str = "row") -> pa.Table:
+def made_rows(start: int, count: int = TEN, note: str = "row") -> pa.Table:
     import pyarrow as pa
 
     ids = range(start, start + count)
@@ -54,7 +54,7 @@ def _catalog(run: Run, kind: str) -> Iterator[str]:
 
 
 @contextmanager
-def _attached(run: Run, catalog: str) -> Iterator[duckdb.DuckDBPyConnection]:
+def attached(run: Run, catalog: str) -> Iterator[duckdb.DuckDBPyConnection]:
     """DuckDB with its extension alone, which has the catalog as ``lake``, by the options that duckrun gives."""
     kind, _, place = catalog.partition(":")
     scanner = () if kind == "duckdb" else (f"{kind}_scanner",)
@@ -67,7 +67,7 @@ def _attached(run: Run, catalog: str) -> Iterator[duckdb.DuckDBPyConnection]:
 
 def _result(run: Run, catalog: str) -> Relations:
     file = (run.lake / "result.parquet").as_posix()
-    with _attached(run, catalog) as con:
+    with attached(run, catalog) as con:
         con.execute(f"COPY (FROM lake.main.t) TO '{file}'")
     return {"rows": parquet(file)}
 
@@ -79,7 +79,7 @@ def _label(number: int, count: int) -> str:
 
 
 def _append_all(run: Run, count: int, append: Callable[[Any], Any]) -> None:
-    for number, rows in enumerate([_rows(number * TEN) for number in range(count)]):
+    for number, rows in enumerate([made_rows(number * TEN) for number in range(count)]):
         with run.clock(_label(number, count)):
             append(rows)
 
@@ -108,7 +108,7 @@ def appends_by_duckrun(run: Run, kind: str, whole: int) -> Relations:
 
 def appends_by_statements(run: Run, kind: str, whole: int) -> Relations:
     with _catalog(run, kind) as catalog:
-        with _attached(run, catalog) as con:
+        with attached(run, catalog) as con:
             con.execute("CREATE TABLE lake.main.t (id BIGINT, note VARCHAR)")
 
             def append(rows: pa.Table) -> None:
@@ -118,7 +118,7 @@ def appends_by_statements(run: Run, kind: str, whole: int) -> Relations:
             _append_all(run, run.data.count(whole), append)
         started = run.clock("start")
         started.__enter__()
-        with _attached(run, catalog) as con:
+        with attached(run, catalog) as con:
             started.__exit__(None, None, None)
             with run.clock("read after"):
                 con.sql(READ.format(t="lake.main.t")).fetchall()
@@ -128,11 +128,11 @@ def appends_by_statements(run: Run, kind: str, whole: int) -> Relations:
 # -- a merge of 25,000 rows, half of them new, into a million
 
 
-def _source(data: Data) -> pa.Table:
+def merge_source(data: Data) -> pa.Table:
     import pyarrow as pa
 
     whole, half = data.count(MILLION), data.count(SOURCE) // 2
-    return pa.concat_tables([_rows(0, half, "new"), _rows(whole, half, "new")])
+    return pa.concat_tables([made_rows(0, half, "new"), made_rows(whole, half, "new")])
 
 
 def merge_by_duckrun(run: Run, kind: str) -> Relations:
@@ -141,8 +141,8 @@ def merge_by_duckrun(run: Run, kind: str) -> Relations:
     form = {} if kind == "delta" else {"format": "ducklake"}
     with nullcontext("") if kind == "delta" else _catalog(run, kind) as catalog:
         with duckrun.connect(run.lake, **form, **({"catalog": catalog} if catalog else {})) as s:
-            s.execute("main.t", duckrun.WriteSpec("error"), _rows(0, run.data.count(MILLION)))
-            rows = _source(run.data)
+            s.execute("main.t", duckrun.WriteSpec("error"), made_rows(0, run.data.count(MILLION)))
+            rows = merge_source(run.data)
             with run.clock():
                 s.execute("main.t", duckrun.MergeSpec(("id",)), rows)
         if kind == "delta":
@@ -154,10 +154,10 @@ def merge_by_duckrun(run: Run, kind: str) -> Relations:
 
 def merge_by_statements(run: Run, kind: str) -> Relations:
     with _catalog(run, kind) as catalog:
-        with _attached(run, catalog) as con:
-            con.register("given", _rows(0, run.data.count(MILLION)))
+        with attached(run, catalog) as con:
+            con.register("given", made_rows(0, run.data.count(MILLION)))
             con.execute("CREATE TABLE lake.main.t AS FROM given")
-            con.register("source", _source(run.data))
+            con.register("source", merge_source(run.data))
             with run.clock():
                 con.execute(
                     "MERGE INTO lake.main.t AS t USING source AS s ON t.id = s.id WHEN MATCHED THEN UPDATE SET note = s.note "
