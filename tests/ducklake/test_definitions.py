@@ -11,6 +11,8 @@ import duckrun
 from duckrun import DuckrunError, InvalidConfig, SchemaMismatch, Session, TableNotFound, UnsupportedFeature
 from tests.ducklake.plain import attached
 
+pytestmark = pytest.mark.drawn(3)  # most of them make several commits of a DuckLake, a tenth of a second each
+
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
@@ -138,6 +140,27 @@ def test_fields_of_structs_are_added_dropped_renamed_and_widened(
     assert rows(lake, f"select s = {value} from t at (version => {first})") == [(True,)]
     lake.sql(f"alter table t add column {path}.b integer")  # another one of that name
     assert rows(lake, "select count(*) from t where s::varchar like '%x%'") == [(0,)]
+
+
+def test_a_table_whose_fields_changed_is_restored_and_says_what_changed(lake: Session) -> None:
+    lake.sql("create table t (id int, s struct(a int, b varchar), l struct(x int)[])")
+    lake.sql("insert into t values (1, {'a': 1, 'b': 'u'}, [{'x': 1}]), (2, NULL, NULL)")
+    then, was = newest(lake), rows(lake, "from t order by id")
+    lake.sql(
+        "alter table t rename column s.a to n; alter table t drop column s.b; alter table t alter column s.n type bigint"
+    )
+    lake.sql(
+        "alter table t add column l.element.y int; insert into t values (3, {'n': 30000000000}, [{'x': 1, 'y': 2}])"
+    )
+    changes = lake.table("t").changes("min_delta", from_version=then, key="id").toArrow()
+    assert changes.column("s").to_pylist() == [{"n": 30000000000}]
+    lake.table("t").restoreToVersion(then)
+    assert rows(lake, "from t order by id") == was
+    assert lake.table("t").snapshot().sql_types == {
+        "id": "INTEGER",
+        "s": "STRUCT(a INTEGER, b VARCHAR)",
+        "l": "STRUCT(x INTEGER)[]",
+    }
 
 
 def test_fields_are_named_in_sparks_dialect_too(lake: Session) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import duckrun
 from duckrun import InvalidConfig, Session, TableNotFound, UnsupportedFeature
 from tests.ducklake.plain import attached
+
+pytestmark = pytest.mark.drawn(3)  # most of them make several commits of a DuckLake, a tenth of a second each
 
 
 @pytest.fixture
@@ -78,6 +81,20 @@ def test_statements_that_write_call_macros(lake: Session) -> None:
     lake.sql("prepare asked as select twice($1)")
     assert rows(lake, "execute asked(3)") == [(600,)]
     assert "600" in str(rows(lake, "explain select twice(3)")) or rows(lake, "explain select twice(3)")
+
+
+@pytest.mark.spark
+def test_spark_reads_and_writes_what_macros_say(lake: Session, root: Path, spark: Any) -> None:
+    lake.sql(
+        "create macro f(a) as a * 2; create macro sales.above(n) as table select id from sales.orders where id > n"
+    )
+    with duckrun.connect(root, format="ducklake", engine="spark", spark=spark) as other:
+        assert sorted(rows(other, "select f(id) as n from sales.above(2)")) == [(6,), (8,)]
+        other.sql("create table made as select f(id) as n from sales.above(3); create or replace macro f(a) as a * 3")
+        other.sql("insert into made select f(id) from sales.above(3)")
+        with pytest.raises(UnsupportedFeature, match="Spark's dialect"):
+            other.sql("create macro g(a) as a", dialect="spark")
+    assert rows(lake, "from made order by n") == [(8,), (12,)]
 
 
 def test_what_a_macro_reads_is_pinned_with_the_statement(lake: Session, root: Path) -> None:
