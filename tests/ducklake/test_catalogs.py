@@ -332,3 +332,49 @@ def test_why_mysql_keeps_no_catalog(tmp_path: Path, request: pytest.FixtureReque
         plain.execute("CREATE TABLE lake.t AS SELECT 1 AS n")
         with pytest.raises(duckdb.Error, match="Unsupported operator type HASH_JOIN in UPDATE"):
             plain.execute("INSERT INTO lake.t VALUES (2)")
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
+def test_a_file_that_is_no_catalog_is_left_as_it_is(tmp_path: Path, kind: str) -> None:
+    place = tmp_path / f"notes.{kind}"
+    place.write_text("no database at all\n" * 100)
+    with duckrun.connect(tmp_path / "lake", format="ducklake", catalog=f"{kind}:{place}") as session:
+        for statement in ("from t", "create table t as select 1 as n"):
+            with pytest.raises(StorageError, match=r"is no database of (SQLite|DuckDB)'s: name another one"):
+                session.sql(statement)
+    assert place.read_text().startswith("no database") and not (tmp_path / "lake" / "data").exists()
+
+
+def test_a_full_disk_of_data_or_catalog_is_named_and_leaves_nothing(tmp_path: Path) -> None:
+    """A process may write no file over a size, which is what a full disk says too."""
+    script = """
+        import resource, sys
+        import duckrun
+
+        def limited(size):
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+        with duckrun.connect(sys.argv[1], format="ducklake") as session:
+            session.sql("create table t as select 1 as n, '' as word")
+            rows = "insert into t select range, md5(range::varchar) || md5((range + 1)::varchar) from range(20000)"
+            for size, statement in ((600_000, rows), (2_000, "insert into t values (2, 'x')")):
+                limited(size)
+                try:
+                    session.sql(statement)
+                except duckrun.StorageError as error:
+                    print(str(error).replace("\\n", " "))
+                limited(resource.RLIM_INFINITY)
+            session.sql("insert into t values (3, 'y')")
+            print(session.sql("select n from t order by n").collect(), len(session.snapshots()))
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script), str(tmp_path / "lake")]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120)
+    of_data, of_catalog, after = done.stdout.splitlines()
+    assert "table main.t" in of_data and "the disk is full" in of_data
+    assert "catalog.sqlite" in of_catalog and "the disk is full" in of_catalog
+    assert after == "[{'n': 1}, {'n': 3}] 4"
+    with attached(tmp_path / "lake") as plain:
+        known = {
+            Path(path) for (path,) in plain.sql("select data_file from ducklake_list_files('lake', 't')").fetchall()
+        }
+    assert {path.name for path in (tmp_path / "lake/data").rglob("*.parquet")} == {path.name for path in known}

@@ -19,6 +19,7 @@ from duckrun.formats.ducklake.catalog import APPLIED, Catalog
 from duckrun.formats.ducklake.ddl import changed_sql, created_sql, one_part, requires_added
 from duckrun.formats.ducklake.definition import DuckLakeDefinition, options_of
 from duckrun.formats.ducklake.state import States
+from duckrun.formats.ducklake.folders import remove_half_written
 from duckrun.formats.ducklake.types import widens, with_new_fields
 from duckrun.formats.ducklake.work import Work, taken
 from duckrun.sql.names import quote_identifier, quote_literal, with_values
@@ -63,6 +64,7 @@ class Commits:
                 yield self.together
             except BaseException as error:
                 self.together.failure = self.together.failure or error
+                remove_half_written(self.catalog, error)
                 other = taken(error, self.catalog)
                 if isinstance(other, CommitTaken):  # to begin again is the caller's, with all of the transaction
                     raise CommitConflict(
@@ -79,6 +81,7 @@ class Commits:
             yield work.begin()
         except BaseException as error:
             work.rollback()
+            remove_half_written(self.catalog, error)
             other = taken(error, self.catalog)
             if other is error:
                 raise

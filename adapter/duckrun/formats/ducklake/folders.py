@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 from duckrun.formats.ducklake.catalog import Catalog
 from duckrun.formats.ducklake.state import TableState
 from duckrun.sql.names import quote_literal
+from duckrun.storage.trouble import is_full
 from duckrun.values.snapshot import TableRef
 
 
@@ -35,3 +39,14 @@ def knows_files_of(catalog: Catalog, folder: str) -> bool:
     name = quote_literal(f"{folder.rstrip('/').rpartition('/')[2]}/")
     found = catalog.ask(f"SELECT 1 FROM {catalog.meta('ducklake_data_file')} WHERE contains(path, {name}) LIMIT 1")
     return bool(found)
+
+
+_HALF = re.compile(r'Could not write[^"\n]*"([^"]+\.parquet)"')
+"""The file in what DuckDB says of one that it could not write to its end."""
+
+
+def remove_half_written(catalog: Catalog, error: BaseException) -> None:
+    """Remove the file that a disk without room has left half written on a local path: it would keep the disk full."""
+    found = _HALF.search(str(error)) if is_full(error) and catalog.storage.is_local else None
+    if found is not None and found[1].startswith(catalog.data_path):
+        Path(found[1]).unlink(missing_ok=True)

@@ -17,6 +17,17 @@ FOR_SEVERAL = (
 )
 
 
+_PROGRAMS = {"sqlite": "SQLite", "duckdb": "DuckDB"}
+_UNWRITABLE = (
+    "disk i/o error",
+    "database or disk is full",
+    "readonly database",
+    "unable to open database",
+    "no space left on device",
+)
+"""What SQLite and DuckDB say, in lower case, where a file cannot be written."""
+
+
 class NoCatalog(StorageError):
     """There is no catalog where one was looked for."""
 
@@ -66,6 +77,16 @@ def translated(catalog: Catalog, error: duckdb.Error, what: str) -> DuckrunError
         return StorageError(
             f"The catalog {catalog.address} of lake {root} cannot be reached: {_server_said(text)}. Is the server running, and the address right?"
         )
+    if "is not a database" in low or "not a valid duckdb database" in low:
+        return StorageError(
+            f"The file of the catalog {catalog.address} of lake {root} is no database of {_PROGRAMS[catalog.address.kind]}'s: name another one. Nothing was changed."
+        )
+    if (refused := unwritable(catalog, text)) is not None:
+        reading = ", which SQLite does for reading too" if catalog.address.kind == "sqlite" else ""
+        return StorageError(
+            f"The catalog {catalog.address} of lake {root} cannot be read or written ({refused}): the disk is full, or its folder cannot be written to{reading}. "
+            "Nothing of this was written."
+        )
     lost = lost_connection(text)
     if lost is not None:
         return StorageError(
@@ -76,6 +97,11 @@ def translated(catalog: Catalog, error: duckdb.Error, what: str) -> DuckrunError
             f"The catalog {catalog.address} of lake {root} is held by another process or session: a DuckDB file is for one. {FOR_SEVERAL}. ({first})"
         )
     return StorageError(f"Catalog {catalog.address} of lake {root}, {what}: {text}")
+
+
+def unwritable(catalog: Catalog, text: str) -> str | None:
+    """What DuckDB says of a catalog's file that cannot be written, in a few words; None where it says something else."""
+    return next((said for said in _UNWRITABLE if said in text.lower()), None) if catalog.address.is_file else None
 
 
 def unsure(catalog: Catalog, lost: str) -> StorageError:

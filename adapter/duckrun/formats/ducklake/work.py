@@ -15,7 +15,7 @@ from duckrun.errors import CommitConflict, DuckrunError, StorageError
 from duckrun.formats.commits import CommitTaken, NewCommit
 from duckrun.formats.ducklake.catalog import APPLIED, Catalog
 from duckrun.formats.ducklake.state import TableState
-from duckrun.formats.ducklake.trouble import translated, unsure
+from duckrun.formats.ducklake.trouble import translated, unsure, unwritable
 from duckrun.sql.names import quote_identifier, quote_literal, with_values
 from duckrun.storage.extensions import keep_forever
 from duckrun.storage.trouble import lost_connection
@@ -159,6 +159,8 @@ class Work:
             if lost is not None:  # to begin a COMMIT again might write it twice
                 ours = unsure(self.catalog, lost) if committing else translated(self.catalog, error, "commit")
                 raise ours from None
+            if unwritable(self.catalog, text) is not None:
+                raise translated(self.catalog, error, "commit") from None
             if any(word in text.lower() for word in _TAKEN):
                 raise CommitTaken(text) from None
             raise StorageError(f"The commit to lake {self.catalog.storage.root} failed: {text}") from None
