@@ -200,3 +200,57 @@ def test_rows_that_ask_for_wider_types_change_no_value(root: Path, lake: Session
         together.sql("insert into w values (70000)")
         together.execute("w", WriteSpec("append", schema_mode="sync_all_columns"), SQL("select 1::bigint as n"))
     assert lake.tables() == ["main.t"]
+
+
+CHANGES = {
+    "another column": (["drop column v", "add column w int"], "(2, 22)", [(1, None), (2, 22)]),
+    "one more": (["add column w varchar"], "(2, 22, 'w')", [(1, 11, None), (2, 22, "w")]),
+    "one less": (["drop column v"], "(2)", [(1,), (2,)]),
+    "a wider one": (["alter column v type bigint"], "(2, 30000000000)", [(1, 11), (2, 30000000000)]),
+}
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
+@pytest.mark.parametrize("change", CHANGES)
+def test_columns_that_change_while_no_rows_go_into_the_catalog_spoil_no_later_row(
+    root: Path, change: str, kind: str
+) -> None:
+    """DuckLake puts later rows beside those of the older columns: such a commit fails, or nothing reads the table any more (duckdb 1.5.5)."""
+    steps, row, expected = CHANGES[change]
+    catalog = f"{kind}:{root.parent}/c.db"
+
+    def session(inline_rows: int) -> Session:
+        return duckrun.connect(root, format="ducklake", catalog=catalog, inline_rows=inline_rows)
+
+    with session(10) as lake:
+        lake.sql("create table t (id int, v int)")
+        lake.sql("insert into t values (1, 11)")
+    with session(0) as lake:
+        for step in steps:
+            lake.sql(f"alter table t {step}")
+    with session(10) as lake:
+        lake.sql(f"insert into t values {row}")
+        assert rows(lake, "from t order by id") == expected
+        lake.sql("update t set id = id + 10 where id = 2")
+        lake.flush()
+        lake.sql("update t set id = id - 10 where id = 12")
+        assert rows(lake, "from t order by id") == expected
+    with plain.attached(root, catalog) as other:
+        assert other.execute("from lake.t order by id").fetchall() == expected
+
+
+def test_rows_in_the_catalog_are_flushed_before_a_column_gets_a_wider_type(root: Path) -> None:
+    """A flush behind it makes DuckLake forget the least and greatest value of the column, and the next rows give 30000000011 for 11 (duckdb 1.5.5)."""
+    with duckrun.connect(root, format="ducklake", inline_rows=10) as lake:
+        lake.sql("create table t as select 1 as id, 11 as v")
+        lake.sql("insert into t values (2, 12)")
+        with pytest.raises(UnsupportedFeature, match="flush it"):
+            lake.sql("begin; alter table t alter column v type bigint; commit")
+        lake.sql("alter table t alter column v type bigint")
+        for number in (3, 4):
+            lake.sql(f"insert into t values ({number}, 30000000000)")
+            lake.flush()
+        expected = [(1, 11), (2, 12), (3, 30000000000), (4, 30000000000)]
+        assert rows(lake, "from t order by id") == expected
+        with plain.attached(root) as other:
+            assert other.execute("from lake.t order by id").fetchall() == expected

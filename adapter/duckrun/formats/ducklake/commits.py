@@ -14,13 +14,13 @@ import duckdb
 
 from duckrun.errors import CommitConflict, InvalidConfig, UnsupportedFeature
 from duckrun.formats.commits import Behind, CommitTaken, NewCommit
+from duckrun.formats.ducklake import ahead
 from duckrun.formats.ducklake.alteration import altered
 from duckrun.formats.ducklake.catalog import APPLIED, Catalog
 from duckrun.formats.ducklake.ddl import changed_sql, created_sql, one_part, requires_added
 from duckrun.formats.ducklake.definition import DuckLakeDefinition, options_of
-from duckrun.formats.ducklake.state import States
 from duckrun.formats.ducklake.folders import remove_half_written
-from duckrun.formats.ducklake.types import widens, with_new_fields
+from duckrun.formats.ducklake.state import States
 from duckrun.formats.ducklake.work import Work, taken
 from duckrun.sql.names import quote_identifier, quote_literal, with_values
 from duckrun.storage.storage import Storage
@@ -165,12 +165,14 @@ class Commits:
                 f"Table {ref}: the type of a column was widened in this transaction, behind which DuckLake loses sight of the column's least and greatest "
                 "value where rows follow, and DuckDB then reads wrong ones: widen it in a transaction before. Nothing was written."
             )
+        if snapshot is not None and snapshot.own.inlined:
+            ahead.keep_out_of_older_rows(self, work, ref, snapshot.own.id)
         if made is None or work.is_defined(ref):
             return
         assert isinstance(made, DuckLakeDefinition), "a definition of this format"
         before = None if snapshot is None else snapshot.own.definition
         if snapshot is not None and not isinstance(new.spec, AlterSpec) and not emptied and not _empties(new):
-            self._widen_first(work, ref, snapshot, made)
+            ahead.widen_first(self, work, ref, snapshot, made)
         work.redefined = True
         table = work.table(ref)
         statements: list[str] = []
@@ -197,6 +199,10 @@ class Commits:
                 statements += [f"ALTER TABLE {table} SET PARTITIONED BY ({one_part(ref, made).sql})"]
                 work.later.append(f"ALTER TABLE {table} RESET PARTITIONED BY")
             old = before.properties
+        if isinstance(new.spec, AlterSpec) and any(" SET DATA TYPE " in statement for statement in statements):
+            work.widened.add((ref.schema, ref.name))
+            if snapshot is not None and snapshot.own.inlined:
+                ahead.flush_first(self, work, ref, snapshot.own.id)
         for statement in statements:
             if emptied is not None and statement.endswith(" SET NOT NULL"):
                 work.later.append(statement)
@@ -217,45 +223,9 @@ class Commits:
                     f"table {ref} cannot be so: {self.catalog.redacted(error).splitlines()[0]} Nothing was written."
                 ) from error
             work.changed = True
-            if isinstance(new.spec, AlterSpec) and " SET DATA TYPE " in statement:
-                work.widened.add((ref.schema, ref.name))
         for option, value in options_of(old, made.properties).items():
             work.options.append((ref, option, value))
         work.now_defined(ref)
-
-    def _widen_first(self, work: Work, ref: TableRef, snapshot: Snapshot, made: DuckLakeDefinition) -> None:
-        """Widen columns as a commit of its own, where a commit with rows would: behind both in one transaction DuckLake knows neither the least nor
-        the greatest value of such a column, the next insert makes its own ones those of all rows, and DuckDB sorts by them (1.5.5). Raises CommitTaken
-        once it is done, UnsupportedFeature within a transaction over several tables.
-        """
-        before: DuckLakeDefinition = snapshot.own.definition
-        wider = {}
-        for name, kind in before.sql_types.items():
-            wanted = made.sql_types.get(name, kind)
-            if wanted != with_new_fields(kind, wanted) and widens(
-                kind, wanted
-            ):  # fields that are added have nothing to lose
-                wider[name] = wanted
-        if not wider:
-            return
-        if work is self.together:
-            raise UnsupportedFeature(
-                f"Table {ref}: the rows ask for wider types of {', '.join(wider)}, which DuckLake does not take with rows in one transaction: widen the "
-                "columns in a transaction before (ALTER TABLE … ALTER COLUMN … TYPE …). Nothing was written."
-            )
-        after = before
-        for name, kind in wider.items():
-            after = after.with_column(name, type=kind)
-        work.rollback()
-
-        def widen(alone: Work) -> None:
-            if alone.base == work.base:
-                for statement in changed_sql(alone.table(ref), before, after):
-                    alone.execute(statement)
-                alone.note(ref, {"mode": "alter", "reason": "types that the rows of the next commit ask for"})
-
-        self.alone(f"widen columns of table {ref}", widen, snapshot.own.epoch)
-        raise CommitTaken(f"the types of {', '.join(wider)} were widened, as a commit of its own")
 
     def commit(
         self,

@@ -43,7 +43,7 @@ class TableState:
     inlined: bool = False
     """Whether there are tables of inlined rows of it, which a flush may drop."""
     narrow: frozenset[str] = frozenset()
-    """The columns of which DuckLake knows what is not true at this snapshot: that have a wider type by now, or lost values to a rewrite."""
+    """The columns of which DuckLake may know what is not true at this snapshot: that were widened, or lost values to a rewrite."""
 
     def column(self, name: str) -> str:
         """A column in SQL. What DuckLake knows of the values of a column is of the newest snapshot, at older ones too: of another type where it was
@@ -299,7 +299,7 @@ class States:
         epoch = self._own(epoch, version)
         self.catalog.ensure(epoch)
         definition, ids = stored_definition(self.catalog, table_id, schema, name, version, at, epoch)
-        narrow = self._narrow(table_id, at) if int(str(epoch).partition(".")[0]) > at else frozenset()
+        narrow = self._narrow(table_id, at) if int(str(epoch).partition(".")[0]) else frozenset()
         if self._was_rewritten(table_id, at):
             narrow = frozenset(definition.names)
         return TableState(table_id, uuid, schema, name, begun, version, at, epoch, definition, ids, inlined, narrow)
@@ -331,11 +331,11 @@ class States:
         return bool(found and found[0][0])
 
     def _narrow(self, table_id: int, at: int) -> frozenset[str]:
-        """The columns at a snapshot whose type, or that of a field of theirs, is another one by now."""
+        """The columns at a snapshot whose type, or that of a field of theirs, is or was another one at others."""
         meta = self.catalog.meta
         rows = self.catalog.ask(
             f"SELECT DISTINCT a.column_id, a.column_name, a.parent_column, b.column_id IS NOT NULL FROM {meta('ducklake_column')} AS a LEFT JOIN "
-            f"{meta('ducklake_column')} AS b ON b.table_id = a.table_id AND b.column_id = a.column_id AND b.begin_snapshot > {at} AND b.column_type <> a.column_type "
+            f"{meta('ducklake_column')} AS b ON b.table_id = a.table_id AND b.column_id = a.column_id AND b.column_type <> a.column_type "
             f"WHERE a.table_id = {table_id} AND a.begin_snapshot <= {at} AND ((a.end_snapshot IS NULL) OR a.end_snapshot > {at})"
         )
         columns = {number: (name, parent) for number, name, parent, _ in rows}

@@ -1,0 +1,112 @@
+"""What goes ahead of a commit to a DuckLake, as a commit of its own or beside all of them: where DuckLake would else spoil the rows, of which
+each function says how (duckdb 1.5.5).
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from duckrun.errors import UnsupportedFeature
+from duckrun.formats.commits import CommitTaken
+from duckrun.formats.ducklake.ddl import changed_sql
+from duckrun.formats.ducklake.definition import DuckLakeDefinition
+from duckrun.formats.ducklake.types import widens, with_new_fields
+from duckrun.formats.ducklake.work import Work
+from duckrun.sql.names import quote_identifier, quote_literal
+from duckrun.values.snapshot import Snapshot, TableRef
+
+if TYPE_CHECKING:
+    from duckrun.formats.ducklake.commits import Commits
+
+log = logging.getLogger(__name__)
+
+_LIMIT = "data_inlining_row_limit"
+
+
+def keep_out_of_older_rows(form: Commits, work: Work, ref: TableRef, table_id: int) -> None:
+    """Have the rows of a table lie in files where those in the catalog lie in the form of older columns: that is so where columns changed while
+    ``inline_rows`` was 0. DuckLake would put new rows beside them: with more or fewer columns no commit is made, and behind a wider type
+    neither reading nor a flush works any more (duckdb 1.5.5).
+    """
+    meta = form.catalog.meta
+    found = form.catalog.ask(
+        f"SELECT (SELECT max(schema_version) FROM {meta('ducklake_inlined_data_tables')} WHERE table_id = {table_id}) < "
+        f"(SELECT max(schema_version) FROM {meta('ducklake_schema_versions')} WHERE table_id = {table_id}), "
+        f"(SELECT count(*) FROM {meta('ducklake_metadata')} WHERE scope = 'table' AND scope_id = {table_id} AND key = '{_LIMIT}' AND value = '0')"
+    )
+    older, settled = found[0]
+    if not older or (settled and work is form.together):  # which was attached since
+        return
+    if work is form.together:
+        raise UnsupportedFeature(
+            f"Table {ref}: its columns changed while inline_rows was 0, and rows of before lie in the catalog: call set_inline_rows(0, '{ref}') in front of "
+            "the transaction. Nothing was written."
+        )
+    place = f"schema => {quote_literal(ref.schema)}, table_name => {quote_literal(ref.name)}"
+    for alias in dict.fromkeys((form.catalog.alias(), work.alias)):
+        with form.catalog.errors(f"table {ref}"):  # each attachment has the options of its own beginning
+            work.cursor.cursor().execute(f"CALL {quote_identifier(alias)}.set_option('{_LIMIT}', 0, {place})")
+    if not settled:
+        log.warning("table %s: its columns changed while inline_rows was 0; its rows lie in files from now on", ref)
+
+
+def flush_first(form: Commits, work: Work, ref: TableRef, table_id: int) -> None:
+    """Write the rows of a table that lie in the catalog into files, before a column of it gets a wider type: a flush afterwards makes DuckLake
+    forget the least and greatest value of the column (see widen_first). Raises CommitTaken once there were some, UnsupportedFeature within a
+    transaction over several tables.
+    """
+    meta = form.catalog.meta
+    listed = f"SELECT table_name FROM {meta('ducklake_inlined_data_tables')} WHERE table_id = {table_id}"
+    if not any(form.catalog.ask(f"SELECT 1 FROM {meta(name)} LIMIT 1") for (name,) in form.catalog.ask(listed)):
+        return
+    if work is form.together:
+        raise UnsupportedFeature(
+            f"Table {ref}: rows of it lie in the catalog, and have to lie in files before a column gets a wider type: flush it in front of the "
+            "transaction. Nothing was written."
+        )
+    work.rollback()
+
+    def flush(alone: Work) -> None:
+        place = f"schema_name => {quote_literal(ref.schema)}, table_name => {quote_literal(ref.name)}"
+        alone.execute(f"CALL ducklake_flush_inlined_data({quote_literal(alone.alias)}, {place})")
+        alone.note(ref, {"mode": "flush"})
+
+    form.alone(f"flush table {ref}", flush)
+    raise CommitTaken("rows in the catalog were written into files, before a column gets a wider type")
+
+
+def widen_first(form: Commits, work: Work, ref: TableRef, snapshot: Snapshot, made: DuckLakeDefinition) -> None:
+    """Widen columns as a commit of its own, where a commit with rows would: behind both in one transaction DuckLake knows neither the least nor
+    the greatest value of such a column, the next insert makes its own ones those of all rows, and DuckDB sorts by them (1.5.5). Raises CommitTaken
+    once it is done, UnsupportedFeature within a transaction over several tables.
+    """
+    before: DuckLakeDefinition = snapshot.own.definition
+    wider = {}
+    for name, kind in before.sql_types.items():
+        wanted = made.sql_types.get(name, kind)
+        grown = with_new_fields(kind, wanted)  # fields that are added have nothing to lose
+        if wanted != grown and widens(kind, wanted):
+            wider[name] = wanted
+    if not wider:
+        return
+    if work is form.together:
+        raise UnsupportedFeature(
+            f"Table {ref}: the rows ask for wider types of {', '.join(wider)}, which DuckLake does not take with rows in one transaction: widen the "
+            "columns in a transaction before (ALTER TABLE … ALTER COLUMN … TYPE …). Nothing was written."
+        )
+    if snapshot.own.inlined:
+        flush_first(form, work, ref, snapshot.own.id)
+    after = before
+    for name, kind in wider.items():
+        after = after.with_column(name, type=kind)
+    work.rollback()
+
+    def widen(alone: Work) -> None:
+        if alone.base == work.base:
+            for statement in changed_sql(alone.table(ref), before, after):
+                alone.execute(statement)
+            alone.note(ref, {"mode": "alter", "reason": "types that the rows of the next commit ask for"})
+
+    form.alone(f"widen columns of table {ref}", widen, snapshot.own.epoch)
+    raise CommitTaken(f"the types of {', '.join(wider)} were widened, as a commit of its own")
