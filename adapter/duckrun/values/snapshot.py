@@ -72,6 +72,8 @@ class Snapshot:
     commit from any other."""
     opened: Any = field(default=None, repr=False, compare=False)
     """The format's own handle of this version, where a write begins from it; of no use to anybody but the format."""
+    list_beside: Callable[[Snapshot], Sequence[ScanFile]] | None = field(default=None, repr=False, compare=False)
+    """What holds rows beside the data files, to be scanned as they are; None where the format has nothing of the kind."""
     find_rounded: Callable[[Snapshot], frozenset[str]] | None = field(default=None, repr=False, compare=False)
     find_legacy: Callable[[Snapshot], frozenset[str]] | None = field(default=None, repr=False, compare=False)
     find_figures: Callable[[Snapshot], Mapping[str, ColumnFigures]] | None = field(
@@ -156,13 +158,14 @@ class Snapshot:
 
     def scan(self, spec: ReadSpec | None = None) -> Scan:
         """What to read, as a value that can go to another process."""
+        beside = () if self.list_beside is None else self.list_beside(self)
         return Scan(
             ref=self.ref,
             version=self.version,
             schema=self.schema,
             partition_columns=self.partition_columns,
             spec=spec or ReadSpec(),
-            files=tuple(self.files()),
+            files=(*self.files(), *beside),
             rounded=tuple(sorted(self.rounded())),
             legacy=tuple(sorted(self.legacy())),
         )
@@ -201,7 +204,9 @@ class Scan:
         )
 
     def split(self, parts: int) -> list[Scan]:
-        """This scan in at most ``parts`` scans of about equal bytes, which together read each file once."""
+        """This scan in at most ``parts`` scans of about equal bytes, which together read each row once. Rows that lie in the catalog of a DuckLake
+        are of one of them.
+        """
         shares: list[list[ScanFile]] = [[] for _ in range(max(1, parts))]
         sizes = [0] * len(shares)
         for file in sorted(self.files, key=lambda f: (-f.size, f.path)):

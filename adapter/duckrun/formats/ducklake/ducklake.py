@@ -25,7 +25,7 @@ from duckrun.formats.ducklake.catalog import APPLIED, Catalog
 from duckrun.formats.ducklake.commits import Commits
 from duckrun.formats.ducklake.defining import Defining
 from duckrun.formats.ducklake.figures import column_figures
-from duckrun.formats.ducklake.lake_files import Footers, LakeFiles, lake_files
+from duckrun.formats.ducklake.lake_files import IN_CATALOG, Footers, LakeFiles, lake_files
 from duckrun.formats.ducklake.macros import Macros
 from duckrun.formats.ducklake.records import Records
 from duckrun.formats.ducklake.restore import restore
@@ -140,6 +140,7 @@ class DuckLakeFormat(Commits, Defining):
             own=replace(state, at=-1) if live else state,
             shared=None if live else (self.storage.root, state.at),
             list_files=self._files,
+            list_beside=self.records.in_catalog,
             make_scan_sql=self.scan_sql,
             find_parts=self._parts,
             find_figures=partial(column_figures, self.catalog),
@@ -188,6 +189,7 @@ class DuckLakeFormat(Commits, Defining):
         if state is None:  # of a scan from another process
             found = self.snapshot(snapshot.ref, snapshot.version)
             state = found.own
+            self.records.refuse_moved(found, files or ())
         epoch = state.epoch if state.at == -1 else self.states.epoch_now(state)
         self.catalog.ensure(epoch)
         columns = [f"{state.column(name)} AS {quote_identifier(name)}" for name in state.definition.names]
@@ -198,8 +200,9 @@ class DuckLakeFormat(Commits, Defining):
         source += "" if state.at == -1 else f" AT (VERSION => {state.version})"
         where = ""
         if files is not None:
-            paths = ", ".join(quote_literal(each.path) for each in files) or "''"
-            where = f" WHERE filename IN ({paths})"
+            names = [each.path for each in files if each.path != IN_CATALOG]
+            names += self.records.names_in_catalog(state) if len(names) < len(files) else []
+            where = f" WHERE filename IN ({', '.join(map(quote_literal, names or ['']))})"
         return f"(SELECT {', '.join(columns)} FROM {source}{where})"
 
     def file_bounds(self, snapshot: Snapshot, column: str) -> pa.Table | None:

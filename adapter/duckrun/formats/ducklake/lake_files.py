@@ -25,6 +25,8 @@ SNAPSHOT_COLUMN = "_ducklake_internal_snapshot_id"
 """The column of files that were merged or flushed: the snapshot to which each row belongs."""
 SNAPSHOT_FIELD = 2147483539
 """Its field id."""
+IN_CATALOG = "ducklake:rows-in-catalog"
+"""The path, in a scan that was planned, of rows that lie in the catalog."""
 
 
 @dataclass(frozen=True)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
-from duckrun.errors import VersionNotReadable
+from duckrun.errors import StorageError, UnsupportedFeature, VersionNotReadable
 from duckrun.formats.commits import CommitRecord, FileChange
 from duckrun.formats.ducklake.applied import Applied
 from duckrun.formats.ducklake.catalog import Catalog
 from duckrun.formats.ducklake.folders import table_folder
+from duckrun.formats.ducklake.lake_files import IN_CATALOG
 from duckrun.formats.ducklake.state import DEFINITION, LAYOUT, ROWS, States, TableState, changes_in, touches
-from duckrun.sql.names import quote_literal, with_values
+from duckrun.sql.names import quote_identifier, quote_literal, with_values
 from duckrun.values.changes import CommitChange
 from duckrun.values.rows import ScanFile, counted_rows
 from duckrun.values.snapshot import Snapshot, TableRef
@@ -179,6 +180,40 @@ class Records:
         for path, size, marks in listed:
             file, count, gone = rows.get(path, (None, None, 0))
             yield ScanFile(path, size or 0, partitions.get(file, {}), count, marks is not None, int(gone))
+
+    def in_catalog(self, snapshot: Snapshot) -> list[ScanFile]:
+        """The rows of a version that lie in the catalog, as one more file; empty where there are none."""
+        state: TableState = snapshot.own
+        if state.at == -1:
+            raise UnsupportedFeature(
+                f"Table {snapshot.ref} is written within a transaction, whose rows nobody else can read yet: read it by the transaction, or plan a scan once "
+                "it is committed."
+            )
+        names = self.names_in_catalog(state)
+        if not names:
+            return []
+        source = f"{quote_identifier(self.catalog.alias(self.states.epoch_now(state)), state.schema, state.name)} AT (VERSION => {state.version})"
+        with self.catalog.errors(f"table {snapshot.ref}"):
+            listed = ", ".join(map(quote_literal, names))
+            found = (
+                self.catalog.cursor().execute(f"SELECT count(*) FROM {source} WHERE filename IN ({listed})").fetchone()
+            )
+        assert found is not None
+        return [ScanFile(IN_CATALOG, 0, rows=found[0])] if found[0] else []
+
+    def names_in_catalog(self, state: TableState) -> list[str]:
+        """The tables of the catalog in which rows of a table lie: DuckLake gives those rows their names for the names of files."""
+        meta = self.catalog.meta("ducklake_inlined_data_tables")
+        return [name for (name,) in self.catalog.ask(f"SELECT table_name FROM {meta} WHERE table_id = {state.id}")]
+
+    def refuse_moved(self, snapshot: Snapshot, files: Sequence[ScanFile]) -> None:
+        """Raise StorageError where the rows of some files of a version lie in others since, which upkeep wrote: nobody would read them."""
+        now = {file.path: file.rows for file in (*self.files(snapshot), *self.in_catalog(snapshot))}
+        if any(file.path not in now or file.rows != now[file.path] for file in files):
+            raise StorageError(
+                f"Table {snapshot.ref}: files of version {snapshot.version} were flushed, merged or rewritten since this scan of them was planned, and its "
+                "rows lie in others now: plan it again, by snapshot().scan()."
+            )
 
     def _partition_values(self, state: TableState) -> dict[int | None, dict[str, str | None]]:
         """The values of the columns by which a table is parted, by the ids of its data files."""

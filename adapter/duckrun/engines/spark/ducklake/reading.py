@@ -20,6 +20,7 @@ from duckrun.engines.spark.foreign_servers import other_implementation
 from duckrun.engines.spark.sql import quote
 from duckrun.errors import UnsupportedFeature
 from duckrun.formats.ducklake.lake_files import (
+    IN_CATALOG,
     SNAPSHOT_COLUMN,
     SNAPSHOT_FIELD,
     LakeColumn,
@@ -76,7 +77,7 @@ class _Rows:
     ) -> None:
         self.engine, self.read, self.columns = engine, read, columns
         self.files = [file for file in read.files if paths is None or file.path in paths]
-        self.inlined = read.inlined if paths is None else None
+        self.inlined = read.inlined if paths is None or IN_CATALOG in paths else None
 
     def frame(self) -> DataFrame:
         from pyspark.sql.types import StructField, StructType
