@@ -78,6 +78,8 @@ def test_statements_that_write_call_macros(lake: Session) -> None:
     lake.sql("create view seen as select twice(n) as n from t")
     lake.sql("create or replace macro twice(x) as x * 200")
     assert rows(lake, "from seen order by n") == [(8,), (32,)]  # a view has the macro as it was
+    assert rows(lake, "with twice(x) as (select 5), u as materialized (select 1) select x from twice") == [(5,)]
+    assert rows(lake, "select distinct on (n) twice(n) from t order by 1 limit 1") == [(800,)]
     lake.sql("prepare asked as select twice($1)")
     assert rows(lake, "execute asked(3)") == [(600,)]
     assert "600" in str(rows(lake, "explain select twice(3)")) or rows(lake, "explain select twice(3)")

@@ -55,10 +55,10 @@ class Macros:
         if len(parts) > 3 or (len(parts) == 1 and parts[0].lower() in COMMON):
             return None
         try:
-            lake, schema, name = place(self.lakes, parts)
+            lake, schema = _lake_of(self.lakes, parts)
         except TableNotFound:  # no lake: a column with a function of its own behind a dot
             return None
-        macro = self._of(lake).get((schema.lower(), name.lower()))
+        macro = self._of(lake).get((schema.lower(), parts[-1].lower()))
         if macro is None:
             return None
         ref = TableRef(macro.schema, macro.name, "", catalog=lake.name)
@@ -91,5 +91,11 @@ def place(lakes: Lakes, parts: Parts) -> tuple[Lake, str, str]:
     """The lake, the schema and the name of a macro. Raises TableNotFound for a lake that is not attached."""
     if len(parts) > 3:
         raise InvalidConfig(f"{'.'.join(parts)} is no macro's name; write name, schema.name or lake.schema.name.")
-    lake, schema = (lakes.lake, lakes.schema) if len(parts) == 1 else lakes.schema_of(parts[:-1])
-    return lake, lake.schema_named(schema) or schema if lake.format.transacts else schema, parts[-1]
+    lake, schema = _lake_of(lakes, parts)
+    spelled = lake.schema_named(schema) if lake.format.transacts else None
+    return lake, spelled or schema, parts[-1]
+
+
+def _lake_of(lakes: Lakes, parts: Parts) -> tuple[Lake, str]:
+    """The lake and the schema that a macro's name says."""
+    return (lakes.lake, lakes.schema) if len(parts) == 1 else lakes.schema_of(parts[:-1])

@@ -83,8 +83,8 @@ class _Call:
 def _calls(source: StatementText, find: Find) -> Iterator[_Call]:
     """The outermost calls of a statement."""
     tokens, words = source.tokens, source.words
-    in_list = [False]
-    at = 0
+    in_list, opened = [False], [False]
+    at, behind_on = 0, False
     while at < len(tokens):
         if words[at] in _LISTS:
             in_list[-1] = True
@@ -92,12 +92,17 @@ def _calls(source: StatementText, find: Find) -> Iterator[_Call]:
             in_list[-1] = False
         elif tokens[at].token_type == TokenType.L_PAREN:
             in_list.append(False)
+            opened.append(words[max(at - 2, 0) : at] == ("DISTINCT", "ON"))
         elif tokens[at].token_type == TokenType.R_PAREN and len(in_list) > 1:
             in_list.pop()
+            behind_on = opened.pop()
         last = _end_of_name(tokens, at)
         before = tokens[at - 1] if at else None
+        is_list_begun = before is not None and before.token_type == TokenType.R_PAREN and behind_on
         starts = last is not None and (
-            before is None or (before.token_type not in _NO_CALL and word_of(before) not in _NO_CALL_WORDS)
+            before is None
+            or is_list_begun
+            or (before.token_type not in _NO_CALL and word_of(before) not in _NO_CALL_WORDS)
         )
         found = find(tuple(token.text for token in tokens[at : (last or at) + 1 : 2])) if starts else None
         if found is None or last is None:
@@ -106,7 +111,16 @@ def _calls(source: StatementText, find: Find) -> Iterator[_Call]:
         reader = TokenReader(source)
         reader.at = last + 1
         arguments = tuple(part for part in reader.brackets() if part)
-        begins = before is not None and word_of(before) in ("SELECT", "DISTINCT", "ALL", ",", "RETURNING")
+        if (
+            reader.left
+            and words[reader.at] == "AS"
+            and words[reader.at + 1 : reader.at + 2] in (("(",), ("MATERIALIZED",), ("NOT",))
+        ):
+            at += 1  # a common table expression of that name, with its columns
+            continue
+        begins = (
+            is_list_begun or before is not None and word_of(before) in ("SELECT", "DISTINCT", "ALL", ",", "RETURNING")
+        )
         ends = not reader.left or words[reader.at] in (",", ")", *_END_OF_LIST)
         yield _Call(found, source, at, last, reader.at - 1, arguments, in_list[-1] and begins and ends)
         at = reader.at
