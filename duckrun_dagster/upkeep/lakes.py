@@ -94,6 +94,10 @@ def lake_maintenance(
                 f"{name}: lake {session.lake.root} is of format {session.lake.format.name}; maintenance() keeps its tables in order, and "
                 "lake_maintenance() is of a DuckLake."
             )
+        if not session.snapshots(1):  # of a run that makes all assets, it may be the first
+            session.lake.refuse_other_format()
+            context.log.info(f"{name}: nothing was written to lake {session.lake.root} yet")
+            return MaterializeResult(metadata={"dry_run": config.dry_run, "files_before": 0, "files_after": 0})
         results = [session.maintain(spec) for spec in specs(config.dry_run)]
         return MaterializeResult(metadata=_metadata(session, results, dry_run=config.dry_run))
 

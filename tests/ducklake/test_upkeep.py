@@ -328,6 +328,9 @@ def test_an_asset_keeps_the_lake_in_order(lake: Session) -> None:
     assert len(ids(lake)) == 21
     tables = maintenance(["t"])
     assert dg.materialize(list(tables.assets or ()), resources={"duckrun": resource}).success
+    fresh = DuckrunResource(root_path=f"{lake.lake.root}/fresh", format="ducklake")  # the first run of all assets
+    assert dg.materialize(list(defs.assets or ()), resources={"duckrun": fresh}).success
+    assert not Path(f"{lake.lake.root}/fresh").exists()
     with pytest.raises(InvalidConfig, match="Did you mean"):
         lake_maintenance(steps=("clean",))
     with duckrun.connect(f"{lake.lake.root}_delta") as delta:
