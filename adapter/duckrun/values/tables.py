@@ -299,8 +299,8 @@ class InStruct:
 
     Example::
 
-        change = InStruct(("address",), RenameColumn("zip", to="code"))  # address.zip, of format ducklake
-        s.execute("sales.people", AlterSpec((change,)))
+        s.sql("create table sales.people as select {'street': 'Elm', 'zip': 1} as home")  # format: ducklake
+        s.execute("sales.people", AlterSpec((InStruct(("home",), RenameColumn("zip", to="code")),)))
     """
 
     path: tuple[str, ...]
@@ -318,7 +318,7 @@ class PartitionBy:
 
     Example::
 
-        s.execute("sales.orders", AlterSpec((PartitionBy(("month(day)",)),)))  # format: ducklake
+        s.execute("sales.orders", AlterSpec((PartitionBy(("bucket(16, id)", "item")),)))  # format: ducklake
     """
 
     keys: tuple[str, ...]
