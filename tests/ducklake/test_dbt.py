@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import duckrun
 from duckrun.storage.extensions import extension_path
 from tests.dbt.conftest import Project, make_project  # noqa: F401  a fixture
+from tests.ducklake.plain import attached
 
 SEED = "id,item,price\n1,fig,2.5\n2,pear,1.5\n"
 MODELS = {
@@ -289,18 +291,60 @@ def test_one_project_has_lakes_of_both_formats(
     assert "model.shop.one: format is 'ducklake'" in result.text and "is of format delta" in result.text
 
 
+@pytest.mark.parametrize("server", [False, True])
 def test_the_catalogs_password_is_shown_nowhere(
     make_project: Callable[..., Project],  # noqa: F811
+    request: pytest.FixtureRequest,
+    server: bool,
 ) -> None:
-    dsn = "postgres:dbname=lake host=127.0.0.1 port=1 user=u password=hunter2"
+    dsn, said = "postgres:dbname=lake host=127.0.0.1 port=1 user=u password=hunter2", "cannot be reached"
+    if server:
+        running = request.getfixturevalue("postgres_server")
+        dsn, said = running.address(running.database(), "hunter2"), "lets nobody in by that user and password"
     project = make_project(GOOD, format="ducklake", catalog=dsn)
     for command in ("debug", "run"):
         result = project.dbt(command)
         assert not result.success
+        assert said in result.text and "password=***" in result.text
         assert "hunter2" not in result.text
     for file in project.root.rglob("*.log"):
         assert "hunter2" not in file.read_text()
     assert "hunter2" not in (project.root / "target" / "manifest.json").read_text()
+    assert not (project.lake / "data").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.drawn(2)
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_two_processes_that_build_one_project_at_once_both_succeed(
+    make_project: Callable[..., Project],  # noqa: F811
+    request: pytest.FixtureRequest,
+    kind: str,
+) -> None:
+    """Each of its models is as after one of them, and what appends has the rows of both."""
+    files = MODELS | {
+        "models/runs.sql": """
+            {{ config(materialized='incremental', incremental_strategy='append') }}
+            select sum(price) as price from {{ ref('orders') }}""",
+        "models/totals.sql": """
+            {{ config(materialized='incremental', unique_key='item', incremental_strategy='merge') }}
+            select item, sum(price) as price from {{ ref('orders') }} group by item""",
+    }
+    more = {"catalog": request.getfixturevalue("postgres_catalog")} if kind == "postgres" else {}
+    project = make_project(files, format="ducklake", threads=2, **more)
+    project.run("build")
+    with ThreadPoolExecutor(2) as both:
+        runs = [
+            both.submit(project.dbt, "build", "--target-path", name, env={"DUCKRUN_RUN_ID": name}, fresh=True)
+            for name in ("one", "two")
+        ]
+    for run in runs:
+        assert run.result().success, run.result().text
+    with attached(project.lake, more.get("catalog")) as plain:
+        assert plain.sql("select id, price from lake.orders order by id").fetchall() == [(1, 2.5), (2, 1.5)]
+        assert plain.sql("from lake.totals order by item").fetchall() == [("fig", 2.5), ("pear", 1.5)]
+        assert plain.sql("from lake.cheap").fetchall() == [(2, 1.5)]
+        assert plain.sql("from lake.runs").fetchall() == [(4.0,)] * 3
 
 
 def test_small_inserts_lie_in_the_catalog_and_files_are_encrypted_where_the_profile_says_so(
