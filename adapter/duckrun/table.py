@@ -26,7 +26,7 @@ from duckrun.statements.values import Delete, Update
 from duckrun.table_builder import DeltaTableBuilder
 from duckrun.values.changes import ChangeKind, OwnFunction
 from duckrun.values.options import given, names_in
-from duckrun.values.rows import Commit, ReadSpec, counted_rows
+from duckrun.values.rows import Commit, ReadSpec
 from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun.values.tables import (
     AlterSpec,
@@ -258,15 +258,15 @@ class Table:
         return plot(str(self.ref), self._sizes(limit, names_in([key], "key", "plot_history()")))
 
     def _sizes(self, limit: int, key: Sequence[str] = ()) -> list[VersionSize]:
-        """The newest versions that the log holds, oldest first. Rows are counted by the log where each file's
-        statistics say them and none is deleted, else by a query.
+        """The newest versions that the log holds, oldest first. Rows are counted by the log, or the catalog, where it knows
+        them, else by a query.
         """
         found = []
         versions = [entry["version"] for entry in reversed(self.history(limit))]
         changed = self._changed_rows(versions, key)
         for version in versions:
-            files = self.snapshot(version=version).files()
-            rows = counted_rows(files)
+            snapshot = self.snapshot(version=version)
+            files, rows = snapshot.files(), self.session.lakes.of(self.ref).format.row_count(snapshot)
             rows = self.toDF(version=version).count() if rows is None else rows
             found.append(VersionSize(version, rows, len(files), sum(file.size for file in files), changed[version]))
         return found

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pyarrow as pa
@@ -337,3 +338,14 @@ def test_an_asset_keeps_the_lake_in_order(lake: Session) -> None:
         delta.sql("create table t as select 1 as n")
     other = {"duckrun": DuckrunResource(root_path=f"{lake.lake.root}_delta")}
     assert not dg.materialize(list(defs.assets or ()), resources=other, raise_on_error=False).success
+
+
+def test_the_history_of_a_table_counts_the_rows_that_lie_in_the_catalog(tmp_path: Path) -> None:
+    with duckrun.connect(tmp_path / "lake", format="ducklake", inline_rows=10) as s:
+        s.sql("create table t as select range as id from range(3)")
+        s.sql("insert into t values (9)")
+        s.sql("insert into t select range from range(20)")
+        s.sql("delete from t where id = 9")
+        s.flush()
+        drawn: Any = s.table("t").plot_history().axes[0].lines[0]
+        assert list(drawn.get_ydata())[:4] == [3, 4, 24, 22]
