@@ -52,6 +52,7 @@ SHAPES = (
 )
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("inline_rows", [0, 100])
 @pytest.mark.parametrize(("kind", "values"), [("VARIANT", VARIANTS), ("GEOMETRY", SHAPES)])
 def test_variants_and_geometries_go_through_every_change(
@@ -210,6 +211,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
 @pytest.mark.parametrize("change", CHANGES)
 def test_columns_that_change_while_no_rows_go_into_the_catalog_spoil_no_later_row(

@@ -5,7 +5,10 @@ each function says how (duckdb 1.5.5).
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import duckdb
 
 from duckrun.errors import UnsupportedFeature
 from duckrun.formats.commits import CommitTaken
@@ -49,6 +52,37 @@ def keep_out_of_older_rows(form: Commits, work: Work, ref: TableRef, table_id: i
             work.cursor.cursor().execute(f"CALL {quote_identifier(alias)}.set_option('{_LIMIT}', 0, {place})")
     if not settled:
         log.warning("table %s: its columns changed while inline_rows was 0; its rows lie in files from now on", ref)
+
+
+_SAFE = {"boolean", "tinyint", "smallint", "integer", "bigint", "utinyint", "usmallint", "uinteger", "ubigint", "decimal", "varchar"}  # fmt: skip
+"""The types whose values a struct has again that lies in the catalog."""
+
+
+def refuse_structs_in_the_catalog(form: Commits, ref: TableRef, table_id: int | None, types: Mapping[str, str]) -> None:
+    """Raise UnsupportedFeature where rows would lie in the catalog that have a struct which does not come back from there: DuckLake keeps its
+    fields as the texts of casts (``CAST('2020-01-01' AS DATE)``), so that no row of the table can be read any more, or a BLOB is another one.
+    """
+    unsafe = [name for name, kind in types.items() if "STRUCT" in kind and _is_unsafe(duckdb.type(kind))]
+    if not unsafe:
+        return
+    found = dict(
+        form.catalog.ask(
+            f"SELECT coalesce(scope, 'lake'), max(value::BIGINT) FROM {form.catalog.meta('ducklake_metadata')} WHERE key = '{_LIMIT}' "
+            f"AND (scope IS NULL OR scope <> 'table' OR scope_id = {-1 if table_id is None else table_id}) AND (scope IS NULL OR scope <> 'schema') GROUP BY ALL"
+        )
+    )
+    if found.get("table", found.get("lake", form.catalog.inline_rows)):
+        raise UnsupportedFeature(
+            f"Table {ref}: {', '.join(unsafe)} is a struct with fields that DuckLake does not give back of rows in the catalog (dates, times, floats, BLOB, "
+            f"UUID, …): have its rows in files, by inline_rows: 0 or, once the table is created, set_inline_rows(0, '{ref}'). Nothing was written."
+        )
+
+
+def _is_unsafe(kind: Any, *, inside: bool = False) -> bool:
+    if kind.id in ("struct", "list", "map", "array"):
+        parts = [each for _, each in kind.children if hasattr(each, "id")]
+        return any(_is_unsafe(each, inside=inside or kind.id == "struct") for each in parts)
+    return inside and kind.id not in _SAFE
 
 
 def flush_first(form: Commits, work: Work, ref: TableRef, table_id: int) -> None:

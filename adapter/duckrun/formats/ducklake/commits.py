@@ -165,6 +165,11 @@ class Commits:
                 f"Table {ref}: the type of a column was widened in this transaction, behind which DuckLake loses sight of the column's least and greatest "
                 "value where rows follow, and DuckDB then reads wrong ones: widen it in a transaction before. Nothing was written."
             )
+        if new.spec is not None and new.spec.mode not in ("alter", "create", "delete"):
+            columns = new.definition or (None if snapshot is None else snapshot.own.definition)
+            ahead.refuse_structs_in_the_catalog(
+                self, ref, None if snapshot is None else snapshot.own.id, (columns.sql_types if columns else None) or {}
+            )
         if snapshot is not None and snapshot.own.inlined:
             ahead.keep_out_of_older_rows(self, work, ref, snapshot.own.id)
         if made is None or work.is_defined(ref):
