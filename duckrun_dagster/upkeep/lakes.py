@@ -48,7 +48,7 @@ def lake_maintenance(
     group_name: str = "maintenance",
     resource_key: str = "duckrun",
 ) -> Definitions:
-    """An asset that keeps the DuckLake of a DuckrunResource in order, a job over it, and its schedule where ``cron_schedule`` is given.
+    """An asset that keeps the DuckLake of a DuckrunResource in order, a job over it (``<name>_job``), and its schedule where ``cron_schedule`` is given.
 
     ``steps`` are some of flush, expire, merge, rewrite, cleanup and orphans, done in this order; expire only with ``expire_older_than``
     (``"30 days"``), and sparing what consumers of changes go on from. ``older_than`` is of cleanup and orphans: None keeps seven days.
@@ -101,7 +101,8 @@ def lake_maintenance(
         results = [session.maintain(spec) for spec in specs(config.dry_run)]
         return MaterializeResult(metadata=_metadata(session, results, dry_run=config.dry_run))
 
-    job = define_asset_job(name, AssetSelection.assets(maintain), description="Keeps the DuckLake in order.")
+    # The asset's op has its name, and Dagster loads no job beside an op of the same name.
+    job = define_asset_job(f"{name}_job", AssetSelection.assets(maintain), description="Keeps the DuckLake in order.")
     schedules = []
     if cron_schedule is not None:
         schedules.append(

@@ -321,6 +321,13 @@ def test_an_asset_keeps_the_lake_in_order(lake: Session) -> None:
         [event] = done.get_asset_materialization_events()
         return {key: value.value for key, value in event.materialization.metadata.items()}
 
+    with_lake = dg.Definitions.merge(defs, dg.Definitions(resources={"duckrun": resource}))
+    dg.Definitions.validate_loadable(with_lake)
+    assert (
+        with_lake.resolve_job_def("lake_maintenance_job")
+        .execute_in_process(run_config={"ops": {"lake_maintenance": {"config": {"dry_run": True}}}})
+        .success
+    )
     listed = run(dry_run=True)
     assert listed["snapshots_expired"] and listed["rows_flushed"] == 0 and len(lake.snapshots()) > 5
     done = run()
