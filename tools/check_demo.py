@@ -4,7 +4,7 @@
     python tools/check_demo.py year OUTPUT              # after make demo-next
     python tools/check_demo.py spark OUTPUT             # after make demo and make demo ENGINE=spark: the same rows
     python tools/check_demo.py formats OUTPUT           # after make demo and make demo FORMAT=ducklake: the same rows
-    python tools/check_demo.py ducklake OUTPUT          # after make demo FORMAT=ducklake alone: what landed is there
+    python tools/check_demo.py ducklake OUTPUT          # after make demo FORMAT=ducklake alone: what landed is there, at which snapshot
 
 OUTPUT is a file with what the command printed.
 """
@@ -77,6 +77,11 @@ def by_duckdb(lake: Path, query: str) -> pl.DataFrame:
         alone.execute("SET TimeZone = 'UTC'")  # the machine's may be another name of it, and then no moment is the same
         alone.execute(f"ATTACH 'ducklake:sqlite:{lake / 'catalog.sqlite'}' AS lake (READ_ONLY)")
         return pl.DataFrame(alone.execute(query).to_arrow_table())
+
+
+def newest_snapshot(lake: Path) -> int:
+    """The number of a DuckLake's newest snapshot."""
+    return int(by_duckdb(lake, "select max(snapshot_id) as id from ducklake_snapshots('lake')")["id"][0])
 
 
 def is_ducklake(lake: Path) -> bool:
@@ -170,7 +175,7 @@ def main() -> int:
     what, output = sys.argv[1], Path(sys.argv[2]).read_text(encoding="utf-8")
     wrong = check_output(output, others.get(what, LAKE))
     if what == "ducklake":
-        said = "the flights in the DuckLake are those that landed"
+        said = f"the flights in the DuckLake are those that landed; its newest snapshot is {newest_snapshot(DUCKLAKE)}"
         wrong += in_the_landing(DUCKLAKE)
     elif what in others:
         said = f"every table has the same rows in {others[what].relative_to(ROOT)}"

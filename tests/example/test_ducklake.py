@@ -8,14 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.example.test_counts import Example
-from tools.check_demo import by_duckdb, in_the_landing, other_rows
+from tools.check_demo import in_the_landing, newest_snapshot, other_rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1200)]
-
-
-def newest(example: Example) -> int:
-    """The newest snapshot of the lake."""
-    return int(by_duckdb(example.lake, "select max(snapshot_id) as id from ducklake_snapshots('lake')")["id"][0])
 
 
 def test_the_demo_in_a_ducklake_has_the_rows_that_it_has_in_delta_tables(tmp_path: Path) -> None:
@@ -26,9 +21,9 @@ def test_the_demo_in_a_ducklake_has_the_rows_that_it_has_in_delta_tables(tmp_pat
     assert other_rows(delta.lake, lake.lake) == []
     assert re.search(rf"^raw/flights +ducklake pyspark +spark +{lake.in_the_files()[0]:,} ", first, re.MULTILINE)
 
-    before = newest(lake)
+    before = newest_snapshot(lake.lake)
     assert "nothing to do" in lake.run("demo")
-    assert newest(lake) == before
+    assert newest_snapshot(lake.lake) == before
 
     delta.run("demo-next")
     following = lake.run("demo-next")
