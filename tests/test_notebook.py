@@ -9,6 +9,8 @@ import pytest
 
 from tools.run_notebook import NOTEBOOK, executed, outputs
 
+pytestmark = pytest.mark.formats
+
 
 @pytest.fixture
 def stored() -> Any:

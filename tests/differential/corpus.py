@@ -11,6 +11,7 @@ import duckdb
 
 import duckrun
 from duckrun.session import Session
+from duckrun.values.lake_format import FormatName
 
 TABLES = {
     "n": """
@@ -49,8 +50,8 @@ class Result:
 class Both:
     """The same rows as tables of a plain DuckDB, and in a lake."""
 
-    def __init__(self, root: Path) -> None:
-        self.session = duckrun.connect(root)
+    def __init__(self, root: Path, format: FormatName = "delta") -> None:
+        self.session = duckrun.connect(root, format=format)
         self.plain = duckdb.connect(config={"preserve_insertion_order": "false"})
         self.plain.execute("set global TimeZone = 'UTC'")
         for name, sql in TABLES.items():

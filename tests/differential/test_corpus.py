@@ -12,16 +12,19 @@ from tests.differential.corpus import Both, calls, over_all_tables, queries
 from tests.lake import rows_of
 
 
-@pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
-    both = Both(tmp_path_factory.mktemp("corpus") / "lake")
+@pytest.fixture(scope="module", params=["delta", pytest.param("ducklake", marks=pytest.mark.differential)])
+def both(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Both]:
+    both = Both(tmp_path_factory.mktemp("corpus") / "lake", request.param)
     yield both
     both.close()
 
 
 @pytest.mark.drawn(5)
 @pytest.mark.parametrize("query", queries())
-def test_a_query_gives_what_duckdb_gives(both: Both, query: str) -> None:
+def test_a_query_gives_what_duckdb_gives(both: Both, query: str, request: pytest.FixtureRequest) -> None:
+    if both.session.lake.format.name == "ducklake" and query in ("describe select * from n", "describe from n"):
+        why = "DuckLake says NULL in words for the default of a column that has none"
+        request.applymarker(pytest.mark.xfail(raises=AssertionError, reason=why, strict=True))
     expected = both.natively(query)
     assert expected.error is None, "a written query is one of DuckDB's"
     assert both.by_session(query) == expected

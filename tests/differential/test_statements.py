@@ -1,4 +1,4 @@
-"""A statement that changes rows does to a lake table what it does natively: on DuckDB's tables, and on Delta tables by Spark SQL.
+"""A statement that changes rows does to a lake table of either format what it does natively: on DuckDB's tables, and on Delta tables by Spark SQL.
 
 Hypothesis makes statements and data, from DUCKRUN_TEST_SEED; no new round starts after DUCKRUN_TEST_BUDGET seconds.
 """
@@ -22,6 +22,7 @@ from hypothesis import HealthCheck, settings, strategies as st
 import duckrun
 from duckrun import WriteSpec
 from duckrun.session import Session
+from duckrun.values.lake_format import FormatName
 from tests.differential.statements import NOT_IN_SPARK, Statement, rows, statements
 from tests.lake import rows_of
 
@@ -76,9 +77,10 @@ def on_duckdb(target: pa.Table, source: pa.Table) -> Callable[[str], pa.Table]:
     return natively
 
 
-def test_as_on_tables_of_duckdb(tmp_path: Path) -> None:
-    with duckrun.connect(tmp_path / "lake") as session:
-        assert compared(3000 if SOAK else 150, session, on_duckdb, statements) > 50
+@pytest.mark.parametrize(("format", "rounds", "inline"), [("delta", 110, 0), ("ducklake", 20, 0), ("ducklake", 20, 5)])
+def test_as_on_tables_of_duckdb(tmp_path: Path, format: FormatName, rounds: int, inline: int) -> None:
+    with duckrun.connect(tmp_path / "lake", format=format, inline_rows=inline or None) as session:
+        assert compared(rounds * (20 if SOAK else 1), session, on_duckdb, statements) > rounds / 3
 
 
 @pytest.mark.spark
