@@ -1,6 +1,6 @@
 """In which format the lakes of a test are (a pytest plugin: conftest.py names it in pytest_plugins).
 
-With ``pytestmark = pytest.mark.formats`` in a file, its tests on DuckDB run on a DuckLake too, a fifth of them each run: every
+With ``pytestmark = pytest.mark.formats`` in a file, its tests on DuckDB run on a DuckLake too, a fifth of them each run (``formats(10)``: a tenth): every
 ``connect()`` and ``attach()`` that names no format opens one, whose catalog is a SQLite file in the root. What a format lacks, or does
 otherwise, is ``@pytest.mark.lacks_format("ducklake", error, why)``: such a test fails once it can. ``@pytest.mark.only_format("delta",
 why)`` is for a test about what one format alone has, such as files of a log.
@@ -24,7 +24,7 @@ PARTS = 5
 
 def pytest_configure(config: pytest.Config) -> None:
     for line in (
-        "formats: runs on a lake of each format",
+        "formats(parts): runs on a lake of each format; of those that are not Delta, a run takes one of so many parts",
         "lacks_format(format, error, why): what a format cannot do, or does otherwise; fails once it can",
         "only_format(format, why): about what one format alone has",
     ):
@@ -33,13 +33,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Each test that is marked, on each format."""
-    if metafunc.definition.get_closest_marker("formats") is None:
+    marker = metafunc.definition.get_closest_marker("formats")
+    if marker is None:
         return
     only = metafunc.definition.get_closest_marker("only_format")
     asked = os.environ.get(FORMAT)
     names = [asked] if asked else ["delta", "ducklake"]
     names = [name for name in names if only is None or only.args[0] == name]
-    parts = [] if asked else [pytest.mark.drawn(PARTS)]
+    parts = [] if asked else [pytest.mark.drawn(marker.args[0] if marker.args else PARTS)]
     params = [name if name == "delta" else pytest.param(name, marks=parts) for name in names]
     metafunc.parametrize("lake_format", params, indirect=True)
 

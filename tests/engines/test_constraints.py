@@ -15,7 +15,7 @@ from duckrun.values.tables import AddCheck, AlterSpec, SetComment, SetNotNull
 from tests import lake
 from tests.lake import nth, rows_of
 
-pytestmark = pytest.mark.formats
+pytestmark = pytest.mark.formats(10)
 
 ROWS = pa.table({"id": [1, 2], "Amount": [10, None]})
 POSITIVE = {"positive": 'coalesce("Amount" > 0, true)'}

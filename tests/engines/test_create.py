@@ -40,7 +40,7 @@ from duckrun.values.tables import (
 from tests import lake
 from tests.lake import nth, rows_of
 
-pytestmark = pytest.mark.formats
+pytestmark = pytest.mark.formats(10)
 
 ORDERS = CreateSpec(
     (

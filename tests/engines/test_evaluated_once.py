@@ -12,7 +12,7 @@ from duckrun.values.rows import DeleteInsertSpec, MergeClause
 from tests.alphabet import VOLATILE_PREDICATES
 from tests.lake import nth
 
-pytestmark = pytest.mark.formats
+pytestmark = pytest.mark.formats(10)
 
 ROWS = 1000
 SOURCE = "select id, 5 as v from main.t where random() < 0.5"

@@ -16,7 +16,7 @@ from duckrun import MergeSpec, SchemaMismatch, Session, WriteSpec
 from duckrun.values.rows import DeleteInsertSpec
 from tests.lake import nth, rows_of
 
-pytestmark = pytest.mark.formats
+pytestmark = pytest.mark.formats(10)
 
 LIBRARIES = ("arrow", "stream", "pandas", "polars", "lazy", "relation", "sql", "native")
 

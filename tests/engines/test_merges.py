@@ -20,7 +20,7 @@ from duckrun.values.rows import (
 from tests import lake
 from tests.lake import ORDERS, OneTable, nth
 
-pytestmark = pytest.mark.formats
+pytestmark = pytest.mark.formats(10)
 
 
 def test_merge_clauses_with_conditions_in_duckdbs_dialect(orders: OneTable) -> None:

@@ -17,7 +17,7 @@ from duckrun.values.rows import (
 )
 from tests.lake import ORDERS, OneTable, nth
 
-pytestmark = pytest.mark.formats
+pytestmark = pytest.mark.formats(10)
 
 # -- exactly once
 

@@ -14,7 +14,7 @@ from duckrun import DeleteInsertSpec, DeleteSpec, MergeSpec, Session, UpdateSpec
 from tests import lake
 from tests.lake import nth, rows_of
 
-pytestmark = pytest.mark.formats
+pytestmark = pytest.mark.formats(10)
 
 FILES, EACH = 8, 10
 

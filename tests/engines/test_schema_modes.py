@@ -17,7 +17,7 @@ from duckrun.values.tables import AddCheck, AlterSpec, SetComment, SetNotNull, S
 from tests import lake
 from tests.lake import nth, rows_of
 
-pytestmark = pytest.mark.formats
+pytestmark = pytest.mark.formats(10)
 
 OLD = pa.table(
     {

@@ -12,7 +12,7 @@ from duckrun.session import Session
 from duckrun.values.rows import UPSERT, DeleteInsertSpec
 from tests.lake import rows_of
 
-pytestmark = pytest.mark.formats
+pytestmark = pytest.mark.formats(10)
 
 # The key 1 is in both days, 3 in the other one, 4 in none: its day is NULL.
 TABLE = [(1, "mon", 10), (2, "mon", 20), (1, "tue", 11), (3, "tue", 30), (4, None, 40)]

@@ -23,7 +23,7 @@ from duckrun.session import Session
 from duckrun.values.rows import DeleteInsertSpec, DeleteSpec, ReadSpec, TableConstraints, UpdateSpec
 from tests.lake import nth, rows_of
 
-pytestmark = pytest.mark.formats
+pytestmark = pytest.mark.formats(10)
 
 NAN = float("nan")
 FRUIT = pa.table({"id": [1, 2, 3], "day": ["mon", "mon", "tue"], "price": [1.5, None, NAN]})
