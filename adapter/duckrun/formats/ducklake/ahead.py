@@ -14,6 +14,7 @@ from duckrun.errors import UnsupportedFeature
 from duckrun.formats.commits import CommitTaken
 from duckrun.formats.ducklake.ddl import changed_sql
 from duckrun.formats.ducklake.definition import DuckLakeDefinition
+from duckrun.formats.ducklake.maintenance import flush_table
 from duckrun.formats.ducklake.types import widens, with_new_fields
 from duckrun.formats.ducklake.work import Work
 from duckrun.sql.names import quote_identifier, quote_literal
@@ -100,13 +101,8 @@ def flush_first(form: Commits, work: Work, ref: TableRef, table_id: int) -> None
             "transaction. Nothing was written."
         )
     work.rollback()
-
-    def flush(alone: Work) -> None:
-        place = f"schema_name => {quote_literal(ref.schema)}, table_name => {quote_literal(ref.name)}"
-        alone.execute(f"CALL ducklake_flush_inlined_data({quote_literal(alone.alias)}, {place})")
-        alone.note(ref, {"mode": "flush"})
-
-    form.alone(f"flush table {ref}", flush)
+    flush_table(form, ref)
+    form.states.forget()
     raise CommitTaken("rows in the catalog were written into files, before a column gets a wider type")
 
 

@@ -66,6 +66,11 @@ def maintain(form: DuckLakeFormat, spec: UpkeepSpec, ref: TableRef | None, neede
             form.states.forget()  # not all of it makes a snapshot
 
 
+def flush_table(form: Any, ref: TableRef) -> None:
+    """Write the rows of a table that lie in the catalog into files, as a commit of its own, under the lock that its caller has."""
+    _Upkeep(form, ref, None)._flush()
+
+
 class _Upkeep:
     def __init__(self, form: DuckLakeFormat, ref: TableRef | None, needed_from: int | None) -> None:
         self.form, self.catalog, self.ref, self.needed_from = form, form.catalog, ref, needed_from
