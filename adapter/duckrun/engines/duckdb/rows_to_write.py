@@ -121,7 +121,7 @@ def fitted(
         not_null, checks, table_order = [], {}, ()
     schema = definition.schema if definition is not None else None if snapshot is None else snapshot.schema
     inside = [] if schema is None else [(f.name, test) for f in schema for test in _inside(quote_identifier(f.name), f)]
-    checked = _checks(filled, partition_by, spec, not_null, checks, inside)
+    checked = _checks(filled, partition_by, spec, not_null, checks, inside, _own_tests(filled, definition or snapshot))
     columns = ", ".join(
         f"{checked[name]} AS {quote_identifier(name)}" if name in checked else quote_identifier(name) for name in filled
     )
