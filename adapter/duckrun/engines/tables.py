@@ -130,7 +130,7 @@ class TableJob:
         version = self.lake.snapshot(self.ref, spec.version, spec.timestamp).version
         if version == snapshot.version:
             return self.transaction.nothing(snapshot, "the table is at that version")
-        writer: WriterName = "ducklake" if self.form.transacts else "delta_rs"
+        writer: WriterName = "ducklake" if self.form.transacts else "staged"
         note = self.transaction.note(reason=f"restored to version {version}", writer=writer)
         new = self.form.restore(snapshot, version, note, self.transaction.app)
         if (

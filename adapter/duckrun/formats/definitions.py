@@ -42,6 +42,8 @@ class TableDefinition(Protocol):
 
     @property
     def sql_types(self) -> Mapping[str, str] | None: ...
+    @property
+    def variants(self) -> frozenset[str]: ...
 
     def column(self, name: str) -> dict[str, Any]:
         """A column by its name in any case. Raises SchemaMismatch."""

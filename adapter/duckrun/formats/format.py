@@ -15,6 +15,7 @@ from duckrun.formats.definitions import Alteration, TableDefinition
 from duckrun.formats.lakes import TableLogs, WholeLake
 from duckrun.formats.states import StateReader
 from duckrun.values.changes import CommitChange
+from duckrun.values.computed import ComputedColumn
 from duckrun.values.cursors import Counter
 from duckrun.values.rows import (
     AppTransaction,
@@ -26,6 +27,7 @@ from duckrun.values.rows import (
     WriteSpec,
 )
 from duckrun.values.snapshot import Snapshot, TableRef
+from duckrun.values.stored import StoredColumn
 from duckrun.values.tables import AlterSpec, ConvertSpec, CreateSpec, VacuumSpec
 
 if TYPE_CHECKING:
@@ -180,10 +182,32 @@ class Format(Protocol):
     def stored_schema(self, snapshot: Snapshot) -> pa.Schema:
         """The columns of a version by the names that they and their fields have in data files, in the table's order."""
 
+    def stored_columns(self, schema: pa.Schema) -> tuple[StoredColumn, ...]:
+        """How the columns of a table's schema are called in files that are written for it; none where they have no other names."""
+
     def row_id_columns(self, snapshot: Snapshot) -> tuple[str, str] | None:
         """The columns of data files that may hold the ids of rows, and the versions at which they came or changed; None for a table
         that does not track rows.
         """
+
+    def computing(self, schema: pa.Schema) -> Mapping[str, ComputedColumn]:
+        """The columns whose values writers compute where rows come without them, by name."""
+
+    def in_duckdb(self, expression: str, schema: pa.Schema) -> str | None:
+        """An expression of Spark's SQL over a table's columns in DuckDB's; None where it is not known that both give the same."""
+
+    def with_numbers(
+        self, snapshot: Snapshot, definition: TableDefinition | None, marks: Mapping[str, int]
+    ) -> TableDefinition:
+        """The definition to commit (None: that of the snapshot) once identity columns have given numbers up to these."""
+
+    def first_ids(self, snapshot: Snapshot, files: Sequence[ScanFile]) -> list[tuple[int, int]]:
+        """Of data files of a table that tracks its rows: the id of the first row of each and the version that added it, which hold
+        where row_id_columns() say nothing else.
+        """
+
+    def unclustered(self, snapshot: Snapshot, files: Sequence[ScanFile]) -> Iterator[ScanFile]:
+        """The data files of a clustered table whose rows no OPTIMIZE has put in order yet."""
 
     def has_feed(self, snapshot: Snapshot) -> bool:
         """True if commits on a version keep a change feed."""
@@ -297,6 +321,9 @@ class Format(Protocol):
 
     def marking_change(self, snapshot: Snapshot) -> AlterSpec | None:
         """The change after which the table asks for marks; None where it does, or no row may leave it."""
+
+    def only_own(self, snapshot: Snapshot) -> str | None:
+        """Why only commits of this format's own keep what a table is; None where another library's do too."""
 
     def marks_rows(self, snapshot: Snapshot) -> bool:
         """True if the table asks for rows that leave it to be marked in their files."""

@@ -61,6 +61,10 @@ class Snapshot:
     table_id: str
     schema: pa.Schema
     partition_columns: tuple[str, ...] = ()
+    variants: frozenset[str] = frozenset()
+    """The columns of VARIANT, where ``schema`` shows the struct of their parts."""
+    cluster_by: tuple[tuple[str, ...], ...] = ()
+    """The columns of liquid clustering, each the names on the way to it."""
     properties: dict[str, str] = field(default_factory=dict)
     reader_features: frozenset[str] = frozenset()
     writer_features: frozenset[str] = frozenset()
@@ -147,7 +151,7 @@ class Snapshot:
         """Features that the table lists and none of its columns uses: deltalake lists ``variantType`` beside others, and a table
         with a change feed ``generatedColumns``, for which its older writer version stood too.
         """
-        used = {"variantType"} if any(holds(field.type, _may_be_variant) for field in self.schema) else set()
+        used = {"variantType"} if any(holds(field.type, may_be_variant) for field in self.schema) else set()
         used |= {"generatedColumns"} if any(_GENERATED in (field.metadata or {}) for field in self.schema) else set()
         return frozenset({"variantType", "generatedColumns"} - used)
 
@@ -238,7 +242,7 @@ _GENERATED = b"delta.generationExpression"
 """What the metadata of a generated column holds. Source: Delta protocol, Generated Columns."""
 
 
-def _may_be_variant(kind: pa.DataType) -> bool:
+def may_be_variant(kind: pa.DataType) -> bool:
     """True for a type as the columns of variants have it in Arrow. Source: Delta protocol, Variant Data Type."""
     return pa.types.is_struct(kind) and {field.name for field in kind} >= {"metadata", "value"}
 

@@ -16,7 +16,6 @@ from duckrun.values.snapshot import Snapshot
 
 SORT_BY = "duckrun.sortBy"
 """The table property that holds the columns by which every write sorts, as a JSON list."""
-CLUSTERING = "liquid clustering (cluster_by) is Spark's. Run this with engine: spark"
 
 
 def sort_order(properties: Mapping[str, str]) -> tuple[str, ...]:
@@ -26,6 +25,12 @@ def sort_order(properties: Mapping[str, str]) -> tuple[str, ...]:
         return tuple(str(name) for name in found)
     except (ValueError, TypeError) as error:
         raise InvalidConfig(f"The table property {SORT_BY} is no JSON list of columns: {error}.") from error
+
+
+def order_of(snapshot: Snapshot) -> tuple[str, ...]:
+    """The columns by which the rows of each file are sorted: those that the table says, else those of its clustering."""
+    clustered = tuple(path[0] for path in snapshot.cluster_by if len(path) == 1)
+    return sort_order(snapshot.properties) or clustered
 
 
 @dataclass(frozen=True)

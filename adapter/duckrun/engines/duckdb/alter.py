@@ -10,6 +10,7 @@ from duckrun.engines.duckdb.source import Rows
 from duckrun.engines.duckdb.target import altered, rows_of
 from duckrun.engines.duckdb.writers import staged
 from duckrun.formats.definitions import Alteration
+from duckrun.formats.format import Format
 from duckrun.sql.names import transpile
 from duckrun.values.rows import StagedFile
 from duckrun.values.snapshot import Snapshot
@@ -24,8 +25,11 @@ def count_breaking(
     return counted(cursor, f"({rows})", f"({test}) IS NOT TRUE")
 
 
-def rewritten(snapshot: Snapshot, alteration: Alteration, cursor: duckdb.DuckDBPyConnection) -> tuple[StagedFile, ...]:
+def rewritten(
+    form: Format, snapshot: Snapshot, alteration: Alteration, cursor: duckdb.DuckDBPyConnection
+) -> tuple[StagedFile, ...]:
     """All rows in their new form, as files that no reader sees before they are committed."""
     target, after = altered(snapshot, alteration), alteration.after
     rows = Rows(cursor, rows_of(target, cursor), types_of(target, cursor), order=tuple(after.sort_by))
-    return staged.stage(rows, snapshot.ref, after.partition_columns, properties=after.properties)
+    stored = form.stored_columns(after.schema)
+    return staged.stage(rows, snapshot.ref, after.partition_columns, properties=after.properties, stored=stored)

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from duckrun.engines.data_files import file_properties
+from duckrun.engines.duckdb import row_ids
+from duckrun.engines.duckdb.computed import Computed
 from duckrun.engines.duckdb.feed import Images, feed_files
 from duckrun.engines.duckdb.places import Numbered, computed, numbered
 from duckrun.engines.duckdb.pruning import files_met, key_ranges
@@ -34,7 +36,7 @@ from duckrun.sql.typed import partition_literal
 from duckrun.values.partition_values import partition_key
 from duckrun.values.rows import Commit, DeleteInsertSpec, ScanFile, StagedFile, counted_rows
 from duckrun.values.snapshot import Snapshot
-from duckrun.values.tables import sort_order
+from duckrun.values.tables import order_of
 
 if TYPE_CHECKING:
     from duckrun.engines.duckdb.write import Job
@@ -115,6 +117,11 @@ def update(
 ) -> Commit:
     """Set columns to expressions where a predicate is true; with a source, over both, and with one row of it at most."""
     kinds = types_of(snapshot, cursor)
+    own = Computed.of(job.form, job.transaction.ref, snapshot, kinds)
+    if numbered_ones := sorted(set(assigned) & set(own.numbered)):
+        raise InvalidConfig(
+            f"Table {job.transaction.ref}: {', '.join(numbered_ones)} is an identity column, whose numbers stay. Nothing was updated."
+        )
     outputs = ", ".join(
         f"CAST({assigned.get(c, f'target.{quote_identifier(c)}')} AS {kinds[c]}) AS {quote_identifier(c)}"
         for c in kinds
@@ -130,8 +137,11 @@ def update(
                 _refuse_several(job, table, changes, list(kinds))
                 read = partial(joined, cursor, rows.sql, predicate or "true", computes=tuple(assigned.values()))
             names = ", ".join(quote_identifier(c) for c in kinds)
-            fitted = job.finished(Rows(cursor, f"SELECT {names} FROM {changes}", kinds), snapshot)
-            give_back(job.transaction, cursor, fitted.sql)
+            carried = row_ids.carried(job, table)
+            chosen = ", ".join([*own.anew(kinds, dict.fromkeys(assigned, "true")), *carried])
+            rows_now = Rows(cursor, f"SELECT {chosen} FROM {changes}", kinds, carried=carried)
+            fitted = job.finished(rows_now, snapshot, computed=True)
+            give_back(job.transaction, cursor, f"SELECT {names} FROM ({fitted.sql})")
             reason = "rows are updated"
             images = Images("'update_preimage'", [("update_postimage", fitted)])
             new = rewritten(job, table, changes, fitted, reason, (0, counted(cursor, changes), 0), images)
@@ -249,22 +259,25 @@ def rewritten(
         return ducklake.rewritten(job, table, changes, definition_of(snapshot), reason, counts, images)
     taken = _taken(table, changes)
     anew, marks, gone = _parted(job, table, taken)
-    names = ", ".join(quote_identifier(c) for c in snapshot.schema.names)
     inside = table.of_files(anew)
+    ids = row_ids.RowIds.of(job, table, anew, [file for file, _ in taken], added)
     selects = []
     if anew:
         same = f"kept.{table.file} = hit.{table.file} AND kept.{table.row} = hit.{table.row}"
-        selects.append(f"SELECT {names} FROM ({inside}) AS kept ANTI JOIN {changes} AS hit ON {same}")
+        selects.append(ids.kept(f"SELECT * FROM ({inside}) AS kept ANTI JOIN {changes} AS hit ON {same}"))
     if added is not None:
-        selects.append(f"SELECT {names} FROM ({added.sql})")
+        selects.append(ids.added(added))
     files: tuple[StagedFile, ...] = ()
     if selects:
         one_shot = added is not None and added.one_shot
-        order = tuple(sort_order(snapshot.properties))
-        rows = Rows(cursor, " UNION ALL ".join(selects), types_of(snapshot, cursor), one_shot, order)
+        order = order_of(snapshot)
+        rows = Rows(cursor, " UNION ALL ".join(selects), {**types_of(snapshot, cursor), **ids.types}, one_shot, order)
         properties = file_properties(job.spec, snapshot.properties)
-        files = staged.stage(rows, snapshot.ref, snapshot.partition_columns, properties=properties)
+        stored = (*job.form.stored_columns(snapshot.schema), *ids.stored)
+        files = staged.stage(rows, snapshot.ref, snapshot.partition_columns, properties=properties, stored=stored)
     inserted, updated, deleted = counts
+    if job.numbering and added is not None:
+        job.numbered(counted(cursor, f"({added.sql})"))
     if inserted is None:
         left = counted(cursor, f"({inside})") - sum(len(rows) for f, rows in taken if f in anew) if anew else 0
         written = counted_rows(files)
@@ -338,7 +351,7 @@ def _new(
     pruned: bool = False,
 ) -> NewCommit:
     """``pruned``: the log alone said which files are concerned, none was opened."""
-    definition = definition_of(snapshot)
+    definition = job.definition_of(snapshot)
     if marks:
         definition = job.form.marking(snapshot, definition)
     left = len(snapshot.files()) if pruned else None

@@ -56,7 +56,7 @@ class DuckDBEngine(Engine):
 
     name = "duckdb"
     temp_tables = True
-    column_defaults = False  # deltalake commits to no table that has the feature
+    column_defaults = True
     returns_rows = True
     subqueries_in_changes = True
 
@@ -362,7 +362,7 @@ class DuckDBEngine(Engine):
         self, snapshot: Snapshot, alteration: Alteration, transaction: Transaction
     ) -> Iterator[Sequence[StagedFile]]:
         with errors_about(f"table {snapshot.ref}, alter"):
-            yield alter.rewritten(snapshot, alteration, self.cursor())
+            yield alter.rewritten(transaction.lake.format, snapshot, alteration, self.cursor())
 
     def optimize(self, spec: OptimizeSpec | PurgeSpec, snapshot: Snapshot, transaction: Transaction) -> Commit:
         with errors_about(f"table {snapshot.ref}, {spec.mode}", self.arbiter):

@@ -65,5 +65,6 @@ def feed_files(
     folder = job.form.feed_folder
     place = replace(snapshot.ref, location=f"{snapshot.ref.location}/{folder}")
     properties = file_properties(job.spec, snapshot.properties)
-    files = staged.stage(rows, place, snapshot.partition_columns, properties=properties)
+    stored = job.form.stored_columns(snapshot.schema)
+    files = staged.stage(rows, place, snapshot.partition_columns, properties=properties, stored=stored)
     return tuple(replace(file, path=f"{folder}/{file.path}", figures={}) for file in files)

@@ -4,14 +4,16 @@ old rows away and adds the new ones. delta_rs does a merge by key alone, where t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pyarrow as pa
 
+from duckrun.engines.duckdb import row_ids
 from duckrun.engines.duckdb.change import rewritten, swap
+from duckrun.engines.duckdb.computed import Computed
 from duckrun.engines.duckdb.feed import Images
 from duckrun.engines.duckdb.places import Numbered, computed, names_of, numbered
 from duckrun.engines.duckdb.pruning import files_met, key_ranges
@@ -24,11 +26,12 @@ from duckrun.engines.duckdb.writers.reads import EVERYTHING, Read, equal, has_su
 from duckrun.engines.fit import castable_columns
 from duckrun.errors import DuplicateSourceKeys, InvalidConfig, repeated_keys
 from duckrun.formats.commits import NewCommit
+from duckrun.formats.format import Format
 from duckrun.sql.names import columns_of, fresh_name, quote_identifier, transpile
 from duckrun.values.columns import has_required_parts, holds
 from duckrun.values.rows import Commit, MergeClause, MergeSpec, SchemaMode
 from duckrun.values.snapshot import Snapshot, TableRef
-from duckrun.values.tables import sort_order
+from duckrun.values.tables import order_of
 
 if TYPE_CHECKING:
     from duckrun.engines.duckdb.write import Job
@@ -54,7 +57,8 @@ def merge(job: Job, spec: MergeSpec, snapshot: Snapshot, rows: Rows) -> Commit:
     _refuse_unsteady(spec, clauses, ref, cursor)
     snapshot = target_of(snapshot, rows, spec.schema_mode, job.form, spec.takes)
     compared = {key: job.sql(text) for key, text in spec.compared.items()}
-    clauses = [_of_source(clause, rows, snapshot) for clause in clauses]
+    computes = [name for name, column in job.form.computing(snapshot.schema).items() if column.default is None]
+    clauses = [_of_source(clause, rows, snapshot, computes) for clause in clauses]
     # What a table asks of its rows is not asked of these: they are not what is written.
     cast = castable_columns(spec, rows.types)
     aside = _types_compared(compared, snapshot, cursor)
@@ -67,7 +71,7 @@ def merge(job: Job, spec: MergeSpec, snapshot: Snapshot, rows: Rows) -> Commit:
         if spec.within is not None:
             refuse_outside(ref, source, job.sql(spec.within), spec.within)
         if spec.writer == "delta_rs":
-            delta_rs.refuse(spec, ref, _why_not_delta_rs(spec, clauses, snapshot, source))
+            delta_rs.refuse(spec, ref, _why_not_delta_rs(job.form, spec, clauses, snapshot, source))
             return _by_delta_rs(job, snapshot, job.finished(source, snapshot, mode), spec.keys, clauses)
         numbers = _Given(source, given, quote_identifier(number))
         return _decided(job, spec, clauses, snapshot, numbers)
@@ -101,13 +105,18 @@ def _translated(clause: MergeClause, dialect: str) -> MergeClause:
     return MergeClause(clause.kind, condition, clause.columns, assigned)
 
 
-def _of_source(clause: MergeClause, rows: Rows, snapshot: Snapshot) -> MergeClause:
-    """An update of every column sets those that the source has: the others stay as they are."""
-    if clause.kind != "matched_update" or clause.columns is not None or clause.set is not None:
+def _of_source(clause: MergeClause, rows: Rows, snapshot: Snapshot, computes: Collection[str]) -> MergeClause:
+    """An update of every column sets those that the source has: the others stay as they are. So does an insert, where the table
+    ``computes`` the others.
+    """
+    if clause.kind.endswith("delete") or clause.columns is not None or clause.set is not None:
         return clause
     given = {name.lower() for name in rows.types}
-    present = tuple(name for name in snapshot.schema.names if name.lower() in given)
-    return clause if len(present) == len(snapshot.schema.names) else replace(clause, columns=present)
+    absent = {name for name in snapshot.schema.names if name.lower() not in given}
+    if not absent or (clause.kind != "matched_update" and absent.isdisjoint(computes)):
+        return clause
+    gone = absent if clause.kind == "matched_update" else absent & set(computes)
+    return replace(clause, columns=tuple(name for name in snapshot.schema.names if name not in gone))
 
 
 def _refuse_unsteady(
@@ -123,7 +132,11 @@ def _refuse_unsteady(
             )
 
 
-def _why_not_delta_rs(spec: MergeSpec, clauses: Sequence[MergeClause], snapshot: Snapshot, rows: Rows) -> str | None:
+def _why_not_delta_rs(
+    form: Format, spec: MergeSpec, clauses: Sequence[MergeClause], snapshot: Snapshot, rows: Rows
+) -> str | None:
+    if (reason := form.only_own(snapshot)) is not None:
+        return reason
     if not _plain(clauses):
         return "a clause has a condition or an expression, or concerns rows that the source has not"
     if definition_of(snapshot) is not None:
@@ -136,7 +149,7 @@ def _why_not_delta_rs(spec: MergeSpec, clauses: Sequence[MergeClause], snapshot:
         return "parts of columns are NOT NULL, which is checked on the rows as they will be"
     if _is_constrained(snapshot) and not _takes_whole_rows(spec.clauses, snapshot, rows):
         return "the table's constraints are checked on the rows as they will be"
-    if sort_order(snapshot.properties):
+    if order_of(snapshot):
         return "the table has a sort order, in which delta_rs does not write"
     if any(rows.types[key].id in ("float", "double") for key in spec.keys):
         return "a key is a floating number, and delta_rs compares NaN and -0.0 in its own way"
@@ -322,8 +335,11 @@ def _decided(job: Job, spec: MergeSpec, clauses: Sequence[MergeClause], snapshot
 def _commit_of(job: Job, spec: MergeSpec, choices: _Choices, changes: str, within: str | None) -> NewCommit:
     cursor, table, action = choices.table.cursor, choices.table, choices.action
     deleting = ", ".join(str(i) for i, c in enumerate(choices.clauses) if c.kind.endswith("delete")) or "-1"
-    names = ", ".join(quote_identifier(c) for c in choices.kinds)
-    rows = Rows(cursor, f"SELECT {names} FROM {changes} WHERE {action} NOT IN ({deleting})", choices.kinds)
+    carried = row_ids.carried(job, table)
+    choices.number(changes)
+    names = ", ".join([*choices.computed.anew(choices.kinds, choices.given_where()), *carried])
+    chosen = f"SELECT {names} FROM {changes} WHERE {action} NOT IN ({deleting})"
+    rows = Rows(cursor, chosen, choices.kinds, carried=carried)
     if within is not None and spec.within is not None:
         refuse_outside(job.transaction.ref, rows, within, spec.within)
     kinds = (
@@ -333,11 +349,14 @@ def _commit_of(job: Job, spec: MergeSpec, choices: _Choices, changes: str, withi
     )
     figures = ", ".join(f"count(*) FILTER (WHERE {kind})" for kind in kinds)
     counts: tuple[int, int, int] = cursor.execute(f"SELECT {figures} FROM {changes}").fetchall()[0]
-    added = job.finished(rows, table.snapshot) if counts[0] or counts[1] else None
+    added = job.finished(rows, table.snapshot, computed=True) if counts[0] or counts[1] else None
     images = Images(
         f"CASE WHEN {action} IN ({deleting}) THEN 'delete' ELSE 'update_preimage' END",
         [
-            (kind, job.finished(replace(rows, sql=f"{rows.sql} AND {table.row} IS {test}"), table.snapshot))
+            (
+                kind,
+                job.finished(replace(rows, sql=f"{rows.sql} AND {table.row} IS {test}"), table.snapshot, computed=True),
+            )
             for kind, test in (("insert", "NULL"), ("update_postimage", "NOT NULL"))
         ],
     )
@@ -353,7 +372,9 @@ class _Choices:
         self.clauses, self.table, self.given = clauses, table, given
         self.kinds = types_of(table.snapshot, table.cursor)
         self.action = quote_identifier(fresh_name("__duckrun_action", names_of(table.snapshot) | set(given.rows.types)))
-        self._ref = job.transaction.ref
+        self._job, self._ref = job, job.transaction.ref
+        self.computed = Computed.of(job.form, self._ref, table.snapshot, self.kinds)
+        self._refuse_numbers()
 
     def matched(self, joined: str) -> str:
         """Of every row that a row of the source meets."""
@@ -375,6 +396,41 @@ class _Choices:
         chosen = f"SELECT {self._place('target')}, NULL, {self._choice('not_matched_by_source')} FROM {here}"
         return f"{chosen} ANTI JOIN {changes} AS met ON {same}" if self._of("not_matched_by_source") else None
 
+    def given_where(self) -> dict[str, str]:
+        """For each generated column, the condition on which a changed row has a value from a clause that sets it."""
+        found = {name: self._setting(name) for name in self.computed.generated}
+        return {
+            name: f"{self.action} IN ({', '.join(map(str, setting))})" for name, setting in found.items() if setting
+        }
+
+    def number(self, changes: str) -> None:
+        """Give the rows that are inserted the numbers of identity columns that their clauses do not set."""
+        cursor = self.table.cursor
+        for name, by in self.computed.numbered.items():
+            setting = ", ".join(map(str, self._setting(name))) or "-1"
+            inserted = f"SELECT rowid AS place, row_number() OVER () - 1 AS n FROM {changes} WHERE {self.table.row} IS NULL AND {self.action} NOT IN ({setting})"
+            value = f"{by.next} + {by.step} * given.n"
+            done = cursor.execute(
+                f"UPDATE {changes} SET {quote_identifier(name)} = {value} FROM ({inserted}) AS given WHERE {changes}.rowid = given.place"
+            ).fetchone()
+            rows = 0 if done is None else done[0]
+            if rows:
+                self._job.numbers = {**self._job.numbers, name: by.after(rows)}
+
+    def _setting(self, name: str) -> list[int]:
+        """The clauses that set a column."""
+        return [i for i, clause in enumerate(self.clauses) if name in _values(clause, list(self.kinds))]
+
+    def _refuse_numbers(self) -> None:
+        for name in self.computed.numbered:
+            for i in self._setting(name):
+                if self.clauses[i].kind.endswith("update"):
+                    raise InvalidConfig(
+                        f"The merge into table {self._ref} updates {name}, an identity column, whose numbers stay. Nothing was written; "
+                        "name the columns to update."
+                    )
+                self.computed.refuse_given(name)
+
     def _of(self, kind: str) -> list[int]:
         return [i for i, c in enumerate(self.clauses) if c.kind.rpartition("_")[0] == kind]
 
@@ -383,7 +439,9 @@ class _Choices:
         return ", ".join(f"NULL AS {name}" if alias is None else f"{alias}.{name}" for name in names)
 
     def _choice(self, kind: str) -> str:
-        old = {} if kind == "not_matched" else {column: f"target.{quote_identifier(column)}" for column in self.kinds}
+        old = {column: f"target.{quote_identifier(column)}" for column in self.kinds}
+        if kind == "not_matched":
+            old = dict(self.computed.defaults)
         chosen = []
         for i in self._of(kind):
             clause = self.clauses[i]

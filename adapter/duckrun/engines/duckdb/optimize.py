@@ -14,19 +14,21 @@ import duckdb
 
 from duckrun.engines.data_files import file_size
 from duckrun.engines.duckdb.change import counted, whole_files
+from duckrun.engines.duckdb.row_ids import with_ids
 from duckrun.engines.duckdb.rows_to_write import types_of
 from duckrun.engines.duckdb.source import Rows, order_by
 from duckrun.engines.duckdb.writers import staged
 from duckrun.engines.duckdb.writers.reads import NOTHING
 from duckrun.errors import InvalidConfig
 from duckrun.formats.commits import NewCommit
+from duckrun.formats.format import Format
 from duckrun.run.transaction import Transaction
 from duckrun.sql.names import fresh_name, quote_identifier, transpile
 from duckrun.values.layout import TARGET_FILE_SIZE
 from duckrun.values.partition_values import partition_key
 from duckrun.values.rows import Commit, ScanFile, StagedFile
 from duckrun.values.snapshot import Snapshot
-from duckrun.values.tables import OptimizeSpec, PurgeSpec, sort_order
+from duckrun.values.tables import OptimizeSpec, PurgeSpec, order_of
 
 _TARGET = 128 * 1024 * 1024
 _SMALL = 0.75  # a file of this share of the target is large enough
@@ -43,7 +45,8 @@ def optimize(
 
     Raises InvalidConfig for a predicate that is not over partition columns.
     """
-    transaction.lake.format.refuse_unknown_features(snapshot)
+    form = transaction.lake.format
+    form.refuse_unknown_features(snapshot)
     chosen = _chosen(spec, snapshot, cursor)
     target = file_size(snapshot.properties) or _TARGET
     z_order_by: tuple[str, ...] = ()
@@ -53,13 +56,22 @@ def optimize(
     else:
         _check_columns(spec, snapshot)
         target, z_order_by = spec.target_file_size or target, spec.z_order_by
-        worth = [file for file in chosen if z_order_by or file.size < target * _SMALL or _is_marked(file)]
-        groups = _groups(worth, snapshot, target, whole=bool(z_order_by))
+        clustered = tuple(path[0] for path in snapshot.cluster_by if len(path) == 1)
+        fresh = {file.path for file in form.unclustered(snapshot, chosen)} if clustered else set()
+        worth = [
+            file
+            for file in chosen
+            if z_order_by or file.path in fresh or file.size < target * _SMALL or _is_marked(file)
+        ]
+        if clustered and (fresh or len(worth) > 1):
+            groups, z_order_by = iter([worth]), clustered
+        else:
+            groups = _groups(worth, snapshot, target, whole=bool(z_order_by))
         none = "no two files are small enough to be written together"
     added: list[StagedFile] = []
     gone: list[ScanFile] = []
     for group in groups:
-        added += _together(group, snapshot, z_order_by, cursor, target)
+        added += _together(group, snapshot, z_order_by, cursor, target, form)
         gone += group
     if not gone:
         return transaction.nothing(snapshot, none)
@@ -83,6 +95,11 @@ def _chosen(
 
 
 def _check_columns(spec: OptimizeSpec, snapshot: Snapshot) -> None:
+    if spec.z_order_by and snapshot.cluster_by:
+        raise InvalidConfig(
+            f"optimize of table {snapshot.ref}: it is clustered by {', '.join('.'.join(path) for path in snapshot.cluster_by)}, which is how "
+            "OPTIMIZE orders its rows; z_order_by is for tables without clustering."
+        )
     for column in spec.z_order_by:
         if column not in snapshot.schema.names:
             raise InvalidConfig(
@@ -130,31 +147,38 @@ def _together(
     z_order_by: Sequence[str],
     cursor: duckdb.DuckDBPyConnection,
     target: int,
+    form: Format,
 ) -> tuple[StagedFile, ...]:
     """The rows of some files of one partition, in new ones."""
     kept = {n: k for n, k in types_of(snapshot, cursor).items() if n not in snapshot.partition_columns}
-    names = ", ".join(quote_identifier(c) for c in kept)
     source = snapshot.scan_sql(files=files)
-    rows = f"SELECT {names} FROM {source}"
-    if z_order_by:
-        ranks = [fresh_name(f"__duckrun_rank_{i}", snapshot.schema.names) for i in range(len(z_order_by))]
-        ranked = f"SELECT {names}, {_ranks(z_order_by, ranks)} FROM ({rows})"
-        rows = f"SELECT {names} FROM ({ranked}) ORDER BY {_z_value(ranks)}"
-    else:
-        rows += order_by(tuple(c for c in sort_order(snapshot.properties) if c in kept))
+    read, numbers, stored = with_ids(form, snapshot, files, list(kept))
+    read = read or f"SELECT {', '.join(map(quote_identifier, kept))} FROM {source}"
+    rows = Rows(cursor, _in_order(read, [*kept, *numbers], z_order_by, snapshot), {**kept, **numbers})
+    stored = (*form.stored_columns(snapshot.schema), *stored)
     size = sum(f.size for f in files)
     if size <= target:
         # no target: what is written together is one file, also where the rows take more room than they did
         only = {k: v for k, v in snapshot.properties.items() if k != TARGET_FILE_SIZE}
-        return staged.stage(Rows(cursor, rows, kept), snapshot.ref, properties=only, beside=files[0])
+        return staged.stage(rows, snapshot.ref, properties=only, beside=files[0], stored=stored)
     per_file = counted(cursor, source) * target // size
     return staged.stage(
-        Rows(cursor, rows, kept),
+        rows,
         snapshot.ref,
         properties={**snapshot.properties, TARGET_FILE_SIZE: str(target)},
         beside=files[0],
+        stored=stored,
         row_group_size=max(_SMALLEST_GROUP, min(_ROW_GROUP, per_file // 2048 * 2048)),
     )
+
+
+def _in_order(rows: str, columns: Sequence[str], z_order_by: Sequence[str], snapshot: Snapshot) -> str:
+    if not z_order_by:
+        return rows + order_by(tuple(c for c in order_of(snapshot) if c in columns))
+    names = ", ".join(map(quote_identifier, columns))
+    ranks = [fresh_name(f"__duckrun_rank_{i}", snapshot.schema.names) for i in range(len(z_order_by))]
+    ranked = f"SELECT {names}, {_ranks(z_order_by, ranks)} FROM ({rows})"
+    return f"SELECT {names} FROM ({ranked}) ORDER BY {_z_value(ranks)}"
 
 
 def _ranks(columns: Sequence[str], names: Sequence[str]) -> str:

@@ -9,11 +9,12 @@ from urllib.parse import quote
 import duckdb
 import pyarrow as pa
 
+from duckrun.engines.duckdb.computed import Computed
 from duckrun.engines.duckdb.lake_values import Test, lake_tests
 from duckrun.engines.duckdb.source import Rows, without_type
 from duckrun.engines.duckdb.types import Types, kind_of, store_all, whole_microseconds
 from duckrun.engines.fit import Kind, fits, text_pattern
-from duckrun.errors import InvalidConfig, RowsOutsidePartition, SchemaMismatch, UnsupportedFeature
+from duckrun.errors import InvalidConfig, RowsOutsidePartition, SchemaMismatch
 from duckrun.formats.definitions import TableDefinition
 from duckrun.formats.format import Format
 from duckrun.sql.names import quote_identifier, quote_literal, transpile
@@ -28,15 +29,11 @@ from duckrun.values.partition_values import (
 )
 from duckrun.values.rows import WriteSpec
 from duckrun.values.snapshot import Snapshot, TableRef
-from duckrun.values.tables import sort_order
+from duckrun.values.tables import order_of
 
 Filled = dict[str, tuple[str | None, str]]
 """Column of the table -> the source's column (None: NULL) and the type to cast it to."""
 
-# Delta's writer features that a write of ours keeps; constraints are checked here, in the SELECT that is written.
-_WRITER_FEATURES = {
-    "appendOnly", "invariants", "checkConstraints", "timestampNtz", "changeDataFeed", "deletionVectors",
-}  # fmt: skip
 _ROWS = "source"
 _YEARS = {
     "DATE": ("'0001-01-01'", "'9999-12-31'"),
@@ -46,21 +43,14 @@ _YEARS = {
 """Type -> the first and last value that every reader has."""
 
 
-def check_features(snapshot: Snapshot) -> None:
-    """Raise UnsupportedFeature for a table whose features a write of ours would not keep."""
-    unknown = snapshot.writer_features - _WRITER_FEATURES - snapshot.idle_features
-    if unknown:
-        raise UnsupportedFeature(
-            f"Table {snapshot.ref} uses {', '.join(sorted(unknown))}, with which the duckdb engine cannot write. "
-            "Run this with engine: spark."
-        )
-
-
 def types_of(snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection) -> dict[str, Any]:
     """The DuckDB types of a table's columns. By their names: to show DuckDB an Arrow schema takes it the import of pandas."""
     if snapshot.sql_types is not None:
         return {name: duckdb.type(kind) for name, kind in snapshot.sql_types.items()}
-    return {field.name: duckdb.type(sql_type(field.type)) for field in snapshot.schema}
+    return {
+        field.name: duckdb.type("VARIANT" if field.name in snapshot.variants else sql_type(field.type))
+        for field in snapshot.schema
+    }
 
 
 def stored_types(form: Format, types: Types) -> dict[str, str]:
@@ -102,9 +92,10 @@ def fitted(
     spec: WriteSpec | None = None,
     snapshot: Snapshot | None = None,
     definition: TableDefinition | None = None,
+    computed: Computed | None = None,
 ) -> Rows:
     """The SELECT that is written: cast, checked row by row as it streams, sorted. A ``definition`` is that of the table as
-    it will be; without one, the constraints and the sort order of the snapshot hold.
+    it will be; without one, the constraints and the sort order of the snapshot hold. Columns that the rows have not are ``computed``.
 
     The checks stand in the SELECT list: a filter that fails could be moved below a join and see other rows.
     """
@@ -113,26 +104,41 @@ def fitted(
     )
     if definition is None and snapshot is not None:
         not_null, checks = [f.name for f in snapshot.schema if not f.nullable], snapshot.checks
-        table_order = sort_order(snapshot.properties)
+        table_order = order_of(snapshot)
     elif definition is not None:
         not_null, checks = [f["name"] for f in definition.fields if not f["nullable"]], definition.checks
         table_order = definition.sort_by
     else:
         not_null, checks, table_order = [], {}, ()
     schema = definition.schema if definition is not None else None if snapshot is None else snapshot.schema
-    inside = [] if schema is None else [(f.name, test) for f in schema for test in _inside(quote_identifier(f.name), f)]
-    checked = _checks(filled, partition_by, spec, not_null, checks, inside, _own_tests(filled, definition or snapshot))
+    whole = definition or snapshot
+    variants = whole.variants if whole is not None else frozenset()
+    inside = [
+        (f.name, test) for f in schema or () if f.name not in variants for test in _inside(quote_identifier(f.name), f)
+    ]
+    checked = _checks(filled, partition_by, spec, not_null, checks, inside, computed, _own_tests(filled, whole))
     columns = ", ".join(
         f"{checked[name]} AS {quote_identifier(name)}" if name in checked else quote_identifier(name) for name in filled
     )
-    order = _sort_order(ref, filled, spec, table_order)
-    sql = f"SELECT {columns} FROM (SELECT {casts} FROM ({rows.sql})) AS {_ROWS}"
+    order = _order_of(ref, filled, spec, table_order)
+    along = "".join(f", {name}" for name in rows.carried)
+    inner = _with_computed(f"SELECT {casts}{along} FROM ({rows.sql})", filled, computed)
+    sql = f"SELECT {columns}{along} FROM ({inner}) AS {_ROWS}"
     if rows.one_shot:  # binding it must not read it
         types = {name: duckdb.type(kind) for name, (_, kind) in filled.items()}
     else:
         relation = rows.cursor.sql(sql)
-        types = dict(zip(relation.columns, relation.types, strict=True))
-    return Rows(rows.cursor, sql, types, rows.one_shot, order)
+        types = dict(list(zip(relation.columns, relation.types, strict=True))[: len(filled)])
+    return Rows(rows.cursor, sql, types, rows.one_shot, order, rows.carried)
+
+
+def _with_computed(sql: str, filled: Filled, computed: Computed | None) -> str:
+    """SELECT of rows with the values that the table computes in the columns that they have not."""
+    if computed is None:
+        return sql
+    made = {name: computed.filled(name) for name, (source, _) in filled.items() if source is None}
+    values = ", ".join(f"{text} AS {quote_identifier(name)}" for name, text in made.items() if text is not None)
+    return f"SELECT * REPLACE ({values}) FROM ({sql}) AS {_ROWS}" if values else sql
 
 
 def _cast(name: str, source: str | None, kind: str, rows: Rows) -> str:
@@ -162,7 +168,7 @@ def _exactly(tried: str, column: str, source: Kind, target: Kind) -> str:
     return f"CASE WHEN {same} THEN {tried} END"
 
 
-def _sort_order(ref: TableRef, filled: Filled, spec: WriteSpec | None, table_order: Sequence[str]) -> tuple[str, ...]:
+def _order_of(ref: TableRef, filled: Filled, spec: WriteSpec | None, table_order: Sequence[str]) -> tuple[str, ...]:
     """The columns to sort by: those of the spec, else those that the table says."""
     if spec is not None and spec.sort_by:
         unknown = [c for c in spec.sort_by if c not in filled]
@@ -225,6 +231,7 @@ def _checks(
     not_null: Sequence[str],
     checks: Mapping[str, str],
     inside: Sequence[tuple[str, tuple[str, str]]],
+    computed: Computed | None = None,
     own: Sequence[Test] = (),
 ) -> dict[str, str]:
     """Column -> expression that raises for a row that may not be written, and is the column otherwise."""
@@ -261,6 +268,13 @@ def _checks(
         # Spark takes a condition that is NULL for broken, unlike SQL's own CHECK.
         test = transpile(condition, "spark", "duckdb")
         tests.append((next(iter(filled)), f"({test}) IS TRUE", SchemaMismatch, message))
+    for name, expression in ({} if computed is None else computed.generated).items():
+        if name in filled and filled[name][0] is not None:
+            message = quote_literal(
+                f"column {name} is generated, and a row has another value than its expression gives: "
+            )
+            shown = f"{message} || coalesce(CAST({quote_identifier(name)} AS VARCHAR), 'NULL')"
+            tests.append((name, f"{quote_identifier(name)} IS NOT DISTINCT FROM {expression}", SchemaMismatch, shown))
     checked: dict[str, str] = {}
     for name, test, kind, message in tests:
         inner = checked.get(name, quote_identifier(name))

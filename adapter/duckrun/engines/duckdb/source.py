@@ -45,13 +45,16 @@ class SqlOnCursor:
 
 @dataclass
 class Rows:
-    """Rows to write: a SELECT that runs on ``cursor``. ``one_shot`` rows can be read a single time. Files hold them by ``order``."""
+    """Rows to write: a SELECT that runs on ``cursor``. ``one_shot`` rows can be read a single time. Files hold them by ``order``.
+    The columns that are ``carried`` (their names are quoted) say which row of the table each one was: they go along and are not written.
+    """
 
     cursor: duckdb.DuckDBPyConnection
     sql: str
     types: dict[str, Any]
     one_shot: bool = False
     order: tuple[str, ...] = ()
+    carried: tuple[str, ...] = ()
 
     def ordered(self, first: Sequence[str] = ()) -> str:
         """The SELECT in this order, behind that of some columns which come ``first``."""

@@ -31,7 +31,8 @@ class Target(Snapshot):
 def altered(snapshot: Snapshot, alteration: Alteration) -> Target:
     """The table of a snapshot with other columns."""
     values = {f.name: getattr(snapshot, f.name) for f in fields(Snapshot)}
-    changed = {"schema": alteration.after.schema, "sql_types": alteration.after.sql_types}
+    after = alteration.after
+    changed = {"schema": after.schema, "sql_types": after.sql_types, "variants": after.variants}
     return Target(**values | changed, alteration=alteration)
 
 

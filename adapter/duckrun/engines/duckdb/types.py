@@ -34,7 +34,7 @@ _STORED_AS = {
 }
 _REFUSED = {
     *("time", "time_ns", "time with time zone", "interval", "union", "bignum", "varint"),
-    *("variant", "geometry"),  # as DuckDB writes them no reader of Delta takes the files for the column
+    "geometry",
 }
 _NAIVE = ("timestamp", "timestamp_s", "timestamp_ms")
 
@@ -83,7 +83,7 @@ def storable(name: str, kind: Any, *, nested: bool = False, native: bool = False
             f"column {name!r} has the type {kind}, which DuckLake cannot store; cast it, for instance to VARCHAR"
         )
     if not native and (
-        kind.id in _REFUSED or (nested and kind.id == "timestamp_ns")
+        kind.id in _REFUSED or (nested and kind.id in ("timestamp_ns", "variant"))
     ):  # the values inside of others are not looked at
         raise SchemaMismatch(
             f"column {name!r} has the type {kind}, which Delta cannot store; cast it, for instance to "
@@ -198,12 +198,19 @@ def store_all(source: Types, *, native: bool = False) -> dict[str, str]:
 
 
 def fit_all(
-    source: Types, target: Types, schema_mode: SchemaMode, *, cast: Collection[str] = (), native: bool = False
+    source: Types,
+    target: Types,
+    schema_mode: SchemaMode,
+    *,
+    cast: Collection[str] = (),
+    native: bool = False,
+    optional: Sequence[str] = (),
 ) -> dict[str, tuple[str | None, str]]:
     """How each column of a table is filled, the new ones too: column -> (column of the source or None for NULL, type).
-    Those in ``cast`` need only be castable. Raises SchemaMismatch that lists the missing, the new and the differently typed columns.
+    Those in ``cast`` need only be castable; the rows may lack those that are ``optional``. Raises SchemaMismatch that lists the missing, the new and the differently typed columns.
     """
     theirs, ours = ({name: kind_of(kind) for name, kind in types.items()} for types in (source, target))
-    found, new = fit.fit_all(theirs, ours, schema_mode, cast=cast)
+    may_miss = optional if schema_mode == "fail" else None
+    found, new = fit.fit_all(theirs, ours, schema_mode, cast=cast, optional=may_miss)
     filled = {name: (column, str(target[name])) for name, column in found.items()}
     return filled | {name: (name, storable(name, source[name], native=native)) for name in new}

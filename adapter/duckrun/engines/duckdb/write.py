@@ -13,11 +13,11 @@ import pyarrow as pa
 
 from duckrun.engines.data_files import file_properties
 from duckrun.engines.duckdb import change, merge
-from duckrun.engines.duckdb.places import computed
+from duckrun.engines.duckdb.computed import Computed, numbers_of
+from duckrun.engines.duckdb.places import computed as computed_table
 from duckrun.engines.duckdb.returning import give_back
 from duckrun.engines.duckdb.rows_to_write import (
     Filled,
-    check_features,
     differs,
     fitted,
     refuse_outside,
@@ -39,9 +39,11 @@ from duckrun.errors import (
 )
 from duckrun.formats.commits import NewCommit
 from duckrun.formats.definitions import TableDefinition
+from duckrun.formats.format import Format
 from duckrun.run.transaction import Transaction
 from duckrun.sql.names import transpile
 from duckrun.values.columns import has_required_parts
+from duckrun.values.computed import NumberedBy
 from duckrun.values.layout import Layout
 from duckrun.values.names import writable_by_delta_rs
 from duckrun.values.rows import (
@@ -58,7 +60,6 @@ from duckrun.values.rows import (
     counted_rows,
 )
 from duckrun.values.snapshot import Snapshot, TableRef, schema_from_text
-from duckrun.values.tables import CLUSTERING
 
 if TYPE_CHECKING:
     from duckrun.engines.duckdb.engine import DuckDBEngine
@@ -76,6 +77,9 @@ class Job:
         self._staged: dict[tuple[str, ...], tuple[StagedFile, ...]] = {}
         self._spooled: dict[str, Rows] = {}
         self.work: Any = None
+        self.numbering: Mapping[str, NumberedBy] = {}
+        self.numbers: Mapping[str, int] = {}
+        """How far identity columns have given numbers to the rows of this attempt."""
 
     def attempt(self, rows: Rows | None, cursor: duckdb.DuckDBPyConnection, snapshot: Snapshot | None) -> Commit:
         """One try, from the snapshot that the transaction read."""
@@ -87,11 +91,12 @@ class Job:
 
     def _attempt(self, rows: Rows | None, cursor: duckdb.DuckDBPyConnection, snapshot: Snapshot | None) -> Commit:
         spec, transaction = self.spec, self.transaction
+        self.numbering, self.numbers = {}, {}
         if snapshot is not None:
-            check_features(snapshot)
+            self.form.refuse_unknown_features(snapshot)
         transaction.check_fence(snapshot, spec)
-        if isinstance(spec, Layout) and spec.cluster_by:
-            raise UnsupportedFeature(f"{spec.mode} on table {transaction.ref}: {CLUSTERING}. Nothing was written.")
+        if isinstance(spec, Layout) and spec.cluster_by is not None:
+            self._refuse_clustering(spec, snapshot)
         if isinstance(spec, DeleteSpec | UpdateSpec):
             if snapshot is None:
                 raise TableNotFound(f"There is no table {transaction.ref} to {spec.mode} rows of.")
@@ -99,12 +104,34 @@ class Job:
         assert rows is not None, "a write has a source"
         if snapshot is not None and not (isinstance(spec, WriteSpec) and spec.redefine):
             rows = taking_types(rows, types_of(snapshot, rows.cursor))
+        if (
+            rows.one_shot
+            and snapshot is not None
+            and any(c.numbered for c in self.form.computing(snapshot.schema).values())
+        ):
+            rows = self.kept(rows)  # each attempt numbers them anew
         if isinstance(spec, WriteSpec) and transaction.returning is not None:
             with self.read_once(rows) as kept:  # what is given back is what is written
                 return self._write(spec, kept, snapshot)
         if isinstance(spec, WriteSpec):
             return self._write(spec, rows, snapshot)
         return self._merge(spec, rows, snapshot)
+
+    def _refuse_clustering(self, spec: Layout, snapshot: Snapshot | None) -> None:
+        """Raise InvalidConfig for a write that only adds to a table, and asks for another clustering than it has."""
+        ref = self.transaction.ref
+        if self.form.transacts and spec.cluster_by:
+            raise UnsupportedFeature(
+                f"Table {ref}: DuckLake has no clustering (cluster_by); sort_by keeps rows that are near in the same files. Nothing was written."
+            )
+        present = () if snapshot is None else tuple(".".join(path) for path in snapshot.cluster_by)
+        asked = spec.cluster_by or ()
+        adds = snapshot is not None and not (isinstance(spec, WriteSpec) and spec.mode == "overwrite")
+        if adds and [name.lower() for name in present] != [name.lower() for name in asked]:
+            raise InvalidConfig(
+                f"Table {ref} is clustered by {', '.join(present) or 'nothing'}, not by {', '.join(asked) or 'nothing'}; mode overwrite changes "
+                "that, or ALTER TABLE … CLUSTER BY."
+            )
 
     def marks(self, snapshot: Snapshot) -> bool:
         """True if rows that leave the table are marked in its files, rather than the files written anew."""
@@ -140,7 +167,9 @@ class Job:
             return change.append(self, snapshot, rows)
         why = staged.why_not(transaction.ref, snapshot.partition_columns)
         if spec.writer == "delta_rs" or (why and spec.writer == "auto"):
-            delta_rs.refuse(spec, transaction.ref, _why_not_delta_rs(transaction.ref, rows, snapshot, whole=False))
+            delta_rs.refuse(
+                spec, transaction.ref, _why_not_delta_rs(self.form, transaction.ref, rows, snapshot, whole=False)
+            )
             return delta_rs.write(transaction, snapshot, rows, spec, why=why or "asked for")
         files = self.staged(rows, snapshot.partition_columns, snapshot)
         return self._added(files, snapshot, "rows are added")
@@ -157,28 +186,48 @@ class Job:
             raise SchemaMismatch(
                 f"Table {ref} is partitioned by {', '.join(missing)}, which the data has not; it has {', '.join(rows.types)}."
             )
+        computed = self._computed_too(spec, stored, snapshot, rows.cursor)
         schema = schema_of_types(stored, rows.cursor)
         own = self._needs_definition(spec, schema, partition_by, snapshot)
         if self.form.transacts:
             return self._overwrite_in_place(spec, rows, snapshot, stored, keys)
-        definition = self._definition(spec, schema, partition_by, snapshot) if own else None
-        filled: Filled = {name: (name, kind) for name, kind in stored.items()}
-        rows = fitted(ref, rows, filled, partition_by, spec=spec, snapshot=snapshot, definition=definition)
+        definition = self._definition(spec, schema, partition_by, snapshot, stored) if own else None
+        filled: Filled = {name: (name if name in rows.types else None, kind) for name, kind in stored.items()}
+        if computed is not None:
+            self.number(computed, filled)
+        rows = fitted(
+            ref, rows, filled, partition_by, spec=spec, snapshot=snapshot, definition=definition, computed=computed
+        )
         anew = snapshot is not None and (differs(rows, snapshot) or partition_by != snapshot.partition_columns)
         special = self.form.special_properties(spec.table_properties)
         cannot = staged.why_not(ref, partition_by) if spec.writer == "auto" else None
         if spec.writer == "delta_rs" or ((special or cannot) and not own):
             if spec.writer == "delta_rs":
                 why = "the table's definition is one that it does not write" if own else None
-                delta_rs.refuse(spec, ref, why or _why_not_delta_rs(ref, rows, snapshot, whole=True))
+                delta_rs.refuse(spec, ref, why or _why_not_delta_rs(self.form, ref, rows, snapshot, whole=True))
             if rows.one_shot:
                 rows = self.kept(rows)
             why = f"it knows what {', '.join(special)} ask of a table" if special else cannot or "asked for"
             return delta_rs.write(self.transaction, snapshot, rows, spec, partition_by=partition_by, anew=anew, why=why)
         if definition is None and (snapshot is None or anew or spec.table_properties or spec.description is not None):
-            definition = self._definition(spec, schema, partition_by, snapshot)
+            definition = self._definition(spec, schema, partition_by, snapshot, stored)
         files = self.staged(rows, partition_by, definition or snapshot)
+        self.numbered(counted_rows(files))
+        if self.numbers and snapshot is not None:
+            definition = self.form.with_numbers(snapshot, definition, self.numbers)
         return self._all(spec, files, snapshot, definition, "whole rows")
+
+    def _computed_too(
+        self, spec: WriteSpec, stored: dict[str, str], snapshot: Snapshot | None, cursor: duckdb.DuckDBPyConnection
+    ) -> Computed | None:
+        """How a table whose rows are all written anew computes values; ``stored`` gets the columns that the rows may lack for it."""
+        if snapshot is None or spec.redefine or self.form.transacts:
+            return None
+        kinds = types_of(snapshot, cursor)
+        own = Computed.of(self.form, self.transaction.ref, snapshot, kinds)
+        there = {name.lower() for name in stored}
+        stored |= {name: str(kinds[name]) for name in own.optional if name.lower() not in there}
+        return own
 
     def _overwrite_in_place(
         self, spec: WriteSpec, rows: Rows, snapshot: Snapshot | None, stored: Mapping[str, str], keys: Sequence[str]
@@ -204,7 +253,12 @@ class Job:
         """True where the definition of a table whose rows are all written anew is one that delta_rs does not write: another one,
         properties of our own, those that need a table feature, constraints, comments of columns.
         """
-        if spec.redefine or spec.constraints or any(not name.startswith("delta.") for name in spec.table_properties):
+        if (
+            spec.redefine
+            or spec.constraints
+            or spec.cluster_by is not None
+            or any(not name.startswith("delta.") for name in spec.table_properties)
+        ):
             return True
         properties = spec.table_properties
         own = not self.form.special_properties(properties) and self.form.asks_features(properties)
@@ -212,9 +266,14 @@ class Job:
         return own or _comments_anew(spec, schema.names, snapshot) or delta_rs.misspells(schema, partition_by)
 
     def _definition(
-        self, spec: WriteSpec, schema: pa.Schema, partition_by: Sequence[str], snapshot: Snapshot | None
+        self,
+        spec: WriteSpec,
+        schema: pa.Schema,
+        partition_by: Sequence[str],
+        snapshot: Snapshot | None,
+        stored: Mapping[str, str] | None = None,
     ) -> TableDefinition:
-        return self.form.overwritten(spec, self.form.fields_of(schema), partition_by, snapshot)
+        return self.form.overwritten(spec, self.form.fields_of(schema, stored), partition_by, snapshot)
 
     def _all(
         self,
@@ -233,7 +292,8 @@ class Job:
     def _added(self, files: Sequence[StagedFile], snapshot: Snapshot, reason: str) -> Commit:
         """Rows beside those that the table has."""
         rows = (counted_rows(files), 0, 0)
-        new = NewCommit(self.spec, definition_of(snapshot), files, (), rows, "staged", reason, blind=True)
+        self.numbered(rows[0])
+        new = NewCommit(self.spec, self.definition_of(snapshot), files, (), rows, "staged", reason, blind=True)
         return staged.commit(self.transaction, snapshot, new, NOTHING, fence=self.spec.read_version)
 
     # -- a stream is read once, and an attempt may have to run again
@@ -247,7 +307,12 @@ class Job:
             self._refuse_second_reading(rows)
             properties = file_properties(self.spec, {} if table is None else table.properties)
             self._staged[key] = staged.stage(
-                rows, self.transaction.ref, partition_by, properties=properties, partitions=self._partitions_of(table)
+                rows,
+                self.transaction.ref,
+                partition_by,
+                properties=properties,
+                partitions=self._partitions_of(table),
+                stored=() if table is None else self.form.stored_columns(table.schema),
             )
         return self._staged[key] if rows.one_shot else self._staged.pop(key)
 
@@ -270,7 +335,7 @@ class Job:
         if rows.one_shot:
             yield self.kept(rows)
             return
-        with computed(rows.cursor, rows.sql) as name:
+        with computed_table(rows.cursor, rows.sql) as name:
             yield Rows(rows.cursor, f"SELECT * FROM {name}", rows.types)
 
     def _refuse_second_reading(self, rows: Rows) -> None:
@@ -287,6 +352,11 @@ class Job:
         self, rows: Rows, snapshot: Snapshot | None, partition_by: Sequence[str] | None
     ) -> tuple[StagedFile, ...]:
         """Write a part of the rows of a commit to come; no reader sees it before commit_staged()."""
+        if snapshot is not None and any(c.numbered for c in self.form.computing(snapshot.schema).values()):
+            raise UnsupportedFeature(
+                f"Table {self.transaction.ref} has an identity column, whose numbers a commit gives: its files cannot be staged by "
+                "themselves. Nothing was written; append the rows."
+            )
         keys = self._partitions(partition_by, snapshot, whole=snapshot is None)
         whole = self.form.whole
         columns = keys if whole is None else ()
@@ -300,7 +370,8 @@ class Job:
             keys = keys if snapshot is None else snapshot.partition_keys
             return staged_rows.stage(rows, whole, self.transaction.ref, snapshot, keys)
         properties = file_properties(self.spec, {} if snapshot is None else snapshot.properties)
-        return staged.stage(rows, self.transaction.ref, columns, properties=properties)
+        stored = () if snapshot is None else self.form.stored_columns(snapshot.schema)
+        return staged.stage(rows, self.transaction.ref, columns, properties=properties, stored=stored)
 
     def staged_schema(self, files: Sequence[StagedFile]) -> pa.Schema:
         """The columns of files that stage() wrote. Raises InvalidConfig, SchemaMismatch for what cannot be one commit."""
@@ -330,7 +401,7 @@ class Job:
 
         def attempt(snapshot: Snapshot | None) -> Commit:
             if snapshot is not None:
-                check_features(snapshot)
+                self.form.refuse_unknown_features(snapshot)
                 if spec.mode == "error":
                     raise CommitConflict(
                         f"Table {self.transaction.ref} exists already; mode 'error' writes new tables only."
@@ -419,17 +490,40 @@ class Job:
         spec: WriteSpec | None = None,
         cast: Collection[str] = (),
         aside: Mapping[str, Any] = MappingProxyType({}),
+        computed: bool = False,
     ) -> Rows:
         """Rows fitted to an existing table, with its constraints checked as they stream; those of a source that is not what
         is written are not ``checked``. The columns in ``cast`` need only be castable to the table's; those ``aside`` have these types and are
-        not the table's.
+        not the table's. Columns that the table computes are, where the rows have not got them; ``computed``: what there was to compute is.
         """
         target = {**types_of(snapshot, rows.cursor), **aside}
-        filled = fit_all(rows.types, target, schema_mode, cast=cast, native=self.form.native_types)
+        own = Computed.of(self.form, self.transaction.ref, snapshot, target)
+        filled = fit_all(
+            rows.types, target, schema_mode, cast=cast, native=self.form.native_types, optional=own.optional
+        )
         partition_by = () if self.form.transacts else snapshot.partition_columns
         if not checked:
-            return fitted(self.transaction.ref, rows, filled, ())
-        return fitted(self.transaction.ref, rows, filled, partition_by, spec=spec, snapshot=snapshot)
+            given = {name: by for name, by in filled.items() if by[0] is not None or name not in own.optional}
+            return fitted(self.transaction.ref, rows, given, ())
+        if not computed:
+            self.number(own, filled)
+        return fitted(self.transaction.ref, rows, filled, partition_by, spec=spec, snapshot=snapshot, computed=own)
+
+    def number(self, own: Computed, filled: Filled) -> None:
+        """Have the identity columns number the rows that come without them. Raises InvalidConfig where they may not bring their own."""
+        for name in own.numbered:
+            if name in filled and filled[name][0] is not None:
+                own.refuse_given(name)
+        self.numbering = {name: by for name, by in own.numbered.items() if name in filled and filled[name][0] is None}
+
+    def numbered(self, rows: int | None) -> None:
+        """So many rows have got numbers."""
+        self.numbers = numbers_of(self.numbering, rows)
+
+    def definition_of(self, snapshot: Snapshot) -> TableDefinition | None:
+        """The definition to commit with rows that are written; None where it stays."""
+        changed = definition_of(snapshot)
+        return self.form.with_numbers(snapshot, changed, self.numbers) if self.numbers else changed
 
     def _partitions(self, asked: Sequence[str] | None, snapshot: Snapshot | None, whole: bool) -> tuple[str, ...]:
         if snapshot is None:
@@ -462,8 +556,10 @@ def _comments_anew(spec: WriteSpec, columns: Sequence[str], snapshot: Snapshot |
     return any(present.get(name.lower()) != comment for name, comment in spec.column_comments.items())
 
 
-def _why_not_delta_rs(ref: TableRef, rows: Rows, snapshot: Snapshot | None, whole: bool) -> str | None:
+def _why_not_delta_rs(form: Format, ref: TableRef, rows: Rows, snapshot: Snapshot | None, whole: bool) -> str | None:
     """Why delta_rs cannot write all rows of a table, or more of them; None where it can."""
+    if snapshot is not None and (reason := form.only_own(snapshot)) is not None:
+        return reason
     if snapshot is not None and not whole and definition_of(snapshot) is not None:
         return "columns are added, where it would let the others be NULL"
     if snapshot is not None and has_required_parts(snapshot.schema):

@@ -238,3 +238,25 @@ def _actions(raw: bytes, path: str, wanted: set[str]) -> Iterator[dict[str, Any]
 def _present(held: Any) -> Any:
     """A value of a checkpoint as a commit would have it: of a struct, the fields that are there."""
     return {key: inner for key, inner in held.items() if inner is not None} if isinstance(held, dict) else held
+
+
+def newest_checkpoint(form: DeltaFormat, snapshot: Snapshot) -> tuple[int, list[str]]:
+    """The version of the newest checkpoint that is no newer than a snapshot, and its files; -1 and none where there is none."""
+    keys = (key["path"] for key in form.storage.keys(snapshot.ref.location, LOG))
+    return _newest(keys, 0, snapshot.version)
+
+
+def checkpoint_actions(
+    form: DeltaFormat, snapshot: Snapshot, paths: Iterable[str], name: str
+) -> Iterator[dict[str, Any]]:
+    """The actions of one kind in the files of a checkpoint; none of those that may lie in sidecars, which are adds and removes."""
+    for path in paths:
+        raw = bytes(obstore.get(form.storage.store_at(snapshot.ref.location), path).bytes())
+        if path.endswith(".json"):
+            actions = (json.loads(line) for line in raw.splitlines() if line.strip())
+            yield from (action[name] for action in actions if name in action)
+            continue
+        file = pq.ParquetFile(pa.BufferReader(raw))
+        if name in file.schema_arrow.names:
+            for batch in file.iter_batches(columns=[name]):
+                yield from (row for row in batch.column(name).drop_null().to_pylist())

@@ -5,26 +5,28 @@ Engine-free. Rows are looked at by an engine, which gets from here what must hol
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
 from duckrun.formats.definitions import Alteration, refuse_known
-from duckrun.formats.delta import types
+from duckrun.formats.delta import clustering, computed, mapping, types
 from duckrun.formats.delta.definition import (
     CHECK,
     PLAIN,
+    TYPE_CHANGES,
     DeltaDefinition,
     field_of,
+    numbered,
     property_value,
     with_check,
 )
+from duckrun.formats.delta.nested import changed_inside
 from duckrun.formats.delta.protocol import asked_of
 from duckrun.formats.delta.types import DeltaType
 from duckrun.values.rows import SchemaMode
 from duckrun.values.tables import (
-    CLUSTERING,
     AddCheck,
     AddColumn,
     AlterSpec,
@@ -45,19 +47,40 @@ from duckrun.values.tables import (
     sort_order,
 )
 
-DEFAULTS = (
-    "a default comes to a Delta table when it is made (CREATE TABLE, engine: spark), not by ALTER: say the value in the INSERT; tables of format "
-    "ducklake take one at any time"
-)
+
+@dataclass(frozen=True)
+class DeltaAlteration(Alteration):
+    """An alteration of which files with names of their own for the columns see less."""
+
+    before: DeltaDefinition
+    after: DeltaDefinition
+
+    @property
+    def rewrites(self) -> bool:
+        if not self.after.is_mapped and set(self.before.names) - set(self.columns.values()):
+            return True
+        pairs = [
+            (self.before.column(old), self.after.column(new)) for new, old in self.columns.items() if old is not None
+        ]
+        return any(
+            (old["name"] != new["name"] and not self.after.is_mapped)
+            or not (self.after.is_widening or types.spelled(old["type"]) == types.spelled(new["type"]))
+            for old, new in pairs
+            if new["name"] not in self.grown
+        )
 
 
-def altered(before: DeltaDefinition, spec: AlterSpec) -> Alteration:
+def altered(before: DeltaDefinition, spec: AlterSpec) -> DeltaAlteration:
     """A definition after the changes of a spec, in their order. Raises SchemaMismatch, InvalidConfig, UnsupportedFeature."""
     after = before
     columns: dict[str, str | None] = {name: name for name in before.names}
+    inside = set()
     for change in spec.changes:
         after, columns = _apply(after, columns, change, spec.dialect)
-    return Alteration(before, after, columns)
+        after = numbered(after)
+        if isinstance(change, InStruct) and not (isinstance(change.change, ChangeType) and not after.is_widening):
+            inside.add(after.column(change.path[0])["name"])
+    return DeltaAlteration(before, after, columns, frozenset(inside))
 
 
 def _apply(
@@ -67,16 +90,22 @@ def _apply(
         case AddColumn(column):
             refuse_known(column.name, now.names)
             if column.default is not None:
-                raise UnsupportedFeature(DEFAULTS)
+                raise UnsupportedFeature(
+                    f"column {column.name!r} cannot come with a default: the rows that are there would have none (Delta protocol, Default Columns). "
+                    "Add the column, then give it a default (ALTER COLUMN … SET DEFAULT)"
+                )
             return replace(now, fields=(*now.fields, field_of(column, dialect))), {**columns, column.name: None}
         case DropColumn(name):
             return _drop(now, columns, name)
         case RenameColumn(name, to):
             old = now.column(name)
-            _refuse_used(now, old["name"], "renamed")
+            _refuse_used(now, old["name"], "renamed", {"the partitioning", "the clustering"} if now.is_mapped else ())
             refuse_known(to, [n for n in now.names if n != old["name"]])
             renamed = {(to if new == old["name"] else new): source for new, source in columns.items()}
-            return now.with_column(name, name=to), renamed
+            parts = tuple(to if each == old["name"] else each for each in now.partition_columns)
+            clustered = now.cluster_by and tuple((to, *p[1:]) if p[0] == old["name"] else p for p in now.cluster_by)
+            renaming = replace(now.with_column(name, name=to), partition_columns=parts, cluster_by=clustered)
+            return renaming, renamed
         case ChangeType(name, kind):
             return _retype(now, name, types.delta_type(kind, dialect, name)), columns
         case SetNotNull(name):
@@ -91,24 +120,23 @@ def _apply(
                 known = ", ".join(now.checks) or "none"
                 raise InvalidConfig(f"there is no constraint {name}; the constraints are: {known}")
             return _without(now, (key,)), columns
-        case ClusterBy():
-            raise UnsupportedFeature(CLUSTERING)
+        case ClusterBy(cluster_by):
+            return replace(now, cluster_by=clustering.chosen(now, cluster_by)), columns
         case PartitionBy():
             raise UnsupportedFeature(
                 "the partitions of a Delta table are those that it was written with: write it anew, CREATE OR REPLACE TABLE … PARTITIONED BY (…) AS "
                 "SELECT * FROM it; tables of format ducklake change theirs"
             )
-        case SetDefault():
-            raise UnsupportedFeature(DEFAULTS)
-        case InStruct(path):
-            raise UnsupportedFeature(
-                f"a field of column {path[0]} cannot be changed by itself in a Delta table: write the table anew, CREATE OR REPLACE TABLE … AS SELECT, or let "
-                "rows bring new fields (schema_mode append_new_columns); tables of format ducklake change theirs"
-            )
+        case SetDefault(name, default):
+            return computed.with_default(now, name, default, dialect), columns
+        case InStruct():
+            return changed_inside(now, change, dialect), columns
         case SetProperties(properties):
             features, versions, properties = asked_of(properties)
             now = replace(now, asked=now.asked | features, versions=max(versions, now.versions))
             added = {name: property_value(name, value) for name, value in properties.items()}
+            if mapping.MODE in added:
+                now = mapping.turned_on(now, added[mapping.MODE].lower())
             for column_name in sort_order(added):
                 now.column(column_name)
             return replace(now, properties={**now.properties, **added}), columns
@@ -119,6 +147,8 @@ def _apply(
                         raise InvalidConfig(f"{name} is a constraint: drop it as one")
                     if name not in PLAIN:
                         property_value(name, "")
+                    if name == mapping.MODE:
+                        mapping.turned_on(now, "none")
             missing = [name for name in names if name not in now.properties]
             if missing and not if_exists:
                 raise InvalidConfig(f"there is no table property {', '.join(missing)}")
@@ -135,8 +165,8 @@ def _without(now: DeltaDefinition, properties: Iterable[str]) -> DeltaDefinition
     return replace(now, properties={k: v for k, v in now.properties.items() if k not in set(properties)})
 
 
-def _refuse_used(now: DeltaDefinition, name: str, done: str) -> None:
-    users = now.users_of(name)
+def _refuse_used(now: DeltaDefinition, name: str, done: str, but: Collection[str] = ()) -> None:
+    users = [user for user in now.users_of(name) if user not in but]
     if users:
         raise InvalidConfig(f"column {name!r} cannot be {done}: it is used by {' and by '.join(users)}")
 
@@ -161,13 +191,16 @@ def _retype(now: DeltaDefinition, name: str, kind: DeltaType) -> DeltaDefinition
             f"column {old['name']!r} is {types.spelled(old['type'])} and cannot become {types.spelled(kind)}, which "
             f"does not hold all its values; it can become {types.widenings(old['type'])}"
         )
-    return now.with_column(name, type=kind)
+    if not now.is_widening:
+        return now.with_column(name, type=kind)
+    changed = [*old["metadata"].get(TYPE_CHANGES, ()), {"toType": kind, "fromType": old["type"]}]
+    return now.with_column(name, type=kind, metadata={**old["metadata"], TYPE_CHANGES: changed})
 
 
 # -- following the rows that are written
 
 
-def evolved(before: DeltaDefinition, source: Sequence[Mapping[str, Any]], mode: SchemaMode) -> Alteration:
+def evolved(before: DeltaDefinition, source: Sequence[Mapping[str, Any]], mode: SchemaMode) -> DeltaAlteration:
     """A definition that takes the columns of a source, given as the log would have them.
 
     ``append_new_columns`` adds the new ones, and new fields of structs; ``sync_all_columns`` also drops those that the source has not, and widens
@@ -196,4 +229,4 @@ def evolved(before: DeltaDefinition, source: Sequence[Mapping[str, Any]], mode: 
             if name not in known:
                 added = types.field(found["name"], found["type"])
                 after, columns = replace(after, fields=(*after.fields, added)), {**columns, found["name"]: None}
-    return Alteration(before, after, columns, frozenset(grown))
+    return DeltaAlteration(before, mapping.assigned(after), columns, frozenset(grown))

@@ -30,11 +30,8 @@ if TYPE_CHECKING:
     from duckrun.formats.delta.delta import DeltaFormat
 
 _AT_ONCE = 16
-_TRACKED = "delta.enableRowTracking"
 _FEED = "delta.enableChangeDataFeed"
 FEED_FOLDER = "_change_data"
-_ROW_ID = "delta.rowTracking.materializedRowIdColumnName"
-_ROW_COMMIT = "delta.rowTracking.materializedRowCommitVersionColumnName"
 
 
 def commits_between(form: DeltaFormat, ref: TableRef, after: int, to: int) -> list[CommitChange]:
@@ -171,15 +168,6 @@ def _stored_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return pa.list_(_stored_type(kind.value_type))
     return kind
-
-
-def row_id_columns(snapshot: Snapshot) -> tuple[str, str] | None:
-    """See Format. Source: Delta protocol, Row Tracking (Materialized Row IDs, Materialized Row Commit Versions)."""
-    if snapshot.properties.get(_TRACKED, "").lower() != "true":
-        return None
-    return snapshot.properties.get(_ROW_ID, "_metadata.row_id"), snapshot.properties.get(
-        _ROW_COMMIT, "_metadata.row_commit"
-    )
 
 
 def has_feed(snapshot: Snapshot) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -18,21 +18,24 @@ from obstore.exceptions import AlreadyExistsError
 
 from duckrun.errors import LostRows, UnsupportedFeature
 from duckrun.formats.commits import CommitTaken, NewCommit
+from duckrun.formats.delta import clustering, in_commit, row_tracking
 from duckrun.formats.delta.adds import adds_of
 from duckrun.formats.delta.data_paths import encoded, spelled
 from duckrun.formats.delta.definition import DeltaDefinition
 from duckrun.formats.delta.log import LOG, append_only, info_of
+from duckrun.formats.delta.mapping import stored_columns
 from duckrun.formats.delta.operations import Operation, metrics, operation_of
 from duckrun.formats.delta.protocol import WRITTEN, Protocol
 from duckrun.formats.delta.statistics import Statistics
 from duckrun.formats.delta.vectors import marked_statistics, read_vector, write_vectors
 from duckrun.values.rows import AppTransaction, StagedFile, counted_rows
 from duckrun.values.snapshot import Snapshot, TableRef
+from duckrun.values.stored import stored_names
+from duckrun.values.tables import OptimizeSpec
 
 if TYPE_CHECKING:
     from duckrun.formats.delta.delta import DeltaFormat
 
-_KNOWN = WRITTEN | {"vacuumProtocolCheck", "inCommitTimestamp", "v2Checkpoint"}
 _OF_THE_ADD = ("path", "partitionValues", "size", "tags", "deletionVector", "baseRowId", "defaultRowCommitVersion")
 """What a remove repeats of the action that added its file."""
 
@@ -57,25 +60,38 @@ def write_commit(
     marks = _marks(form, snapshot, new)
     version = 0 if snapshot is None else snapshot.version + 1
     now = int(time.time() * 1000)
-    info = _info(form, snapshot, new, now)
+    stamp = in_commit.stamp(form, snapshot, now) if in_commit.is_enabled(_properties(snapshot, new)) else None
+    info: dict[str, Any] = {} if stamp is None else {"inCommitTimestamp": stamp}
+    info |= {"timestamp": now, "isBlindAppend": new.blind and not new.removes, "engineInfo": "duckrun"}
     info["operation"], info["operationParameters"] = operation.name, dict(operation.parameters)
     info["operationMetrics"] = metrics(operation.name, new.adds, new.removes, new.rows, returns, new.marks)
     actions: list[dict[str, Any]] = [{"commitInfo": {**info, **info_of(note)}}]
-    actions += _table(form, snapshot, new)
+    protocol, definition = _table(form, snapshot, new)
+    if protocol is not None:
+        actions.append({"protocol": protocol.action()})
+    if definition is not None:
+        definition = definition if stamp is None else in_commit.enabled(definition, snapshot, version, stamp)
+        actions.append({"metaData": definition.action()})
+        before = None if snapshot is None else form.definition(snapshot).cluster_by
+        if definition.cluster_by != before:
+            actions.append(clustering.action(definition))
     if app is not None:
         # Without lastUpdated Spark forgets the entry at once where the table has a retention of them.
         actions.append({"txn": {"appId": app.app_id, "version": app.version, "lastUpdated": now}})
     if new.removes:
         assert snapshot is not None
         actions += [{"remove": action} for action in _removes(form, snapshot, new, now)]
-    for before, after in marks:
-        actions.append({"remove": _removed(before, new, now)})
-        if after is not None:
-            actions.append({"add": {**after, "dataChange": new.data_change}})
+    actions += [{"remove": _removed(before, new, now)} for before, _ in marks]
+    added = [{**after, "dataChange": new.data_change} for _, after in marks if after is not None]
     figures = _statistics(snapshot, new)
-    actions += [{"add": _add(file, now, new.data_change, figures)} for file in new.adds]
-    actions += [{"cdc": _fed(file)} for file in new.feed]
-    actions += [{"add": {**add, "modificationTime": now, "dataChange": new.data_change}} for add in returns]
+    added += [_add(file, now, new.data_change, figures) for file in new.adds]
+    added += [{**add, "modificationTime": now, "dataChange": new.data_change} for add in returns]
+    if isinstance(new.spec, OptimizeSpec) and snapshot is not None and snapshot.cluster_by:
+        added = [{**add, "clusteringProvider": clustering.PROVIDER} for add in added]
+    if row_tracking.FEATURE in _features(form, snapshot, protocol):
+        actions += _numbered(form, snapshot, new, added, version)
+    actions += [{"add": add} for add in added]
+    actions += [{"cdc": _fed(file, figures)} for file in new.feed]
     body = "\n".join(json.dumps(action, ensure_ascii=False) for action in actions)
     if form.storage.is_local:
         Path(ref.location).mkdir(parents=True, exist_ok=True)
@@ -90,7 +106,7 @@ def write_commit(
 
 def unknown_features(snapshot: Snapshot) -> frozenset[str]:
     """The features of a table that ask of a commit what this one does not do."""
-    return (snapshot.reader_features | snapshot.writer_features) - _KNOWN - snapshot.idle_features
+    return (snapshot.reader_features | snapshot.writer_features) - WRITTEN - snapshot.idle_features
 
 
 def refuse_unknown_features(snapshot: Snapshot) -> None:
@@ -98,41 +114,59 @@ def refuse_unknown_features(snapshot: Snapshot) -> None:
     unknown = unknown_features(snapshot)
     if unknown:
         raise UnsupportedFeature(
-            f"Table {snapshot.ref} uses {', '.join(sorted(unknown))}, which only Spark can alter. Run this with engine: spark."
+            f"Table {snapshot.ref} uses {', '.join(sorted(unknown))}, with which the duckdb engine cannot write. Run this with engine: spark."
         )
 
 
-def _info(form: DeltaFormat, snapshot: Snapshot | None, new: NewCommit, now: int) -> dict[str, Any]:
-    info: dict[str, Any] = {
-        "timestamp": now,
-        "isBlindAppend": new.blind and not new.removes,
-        "engineInfo": "duckrun",
-    }
-    if snapshot is not None and snapshot.properties.get("delta.enableInCommitTimestamps") == "true":
-        before = form.actions(snapshot.ref, snapshot.version)
-        info["inCommitTimestamp"] = max(now, (before.info.get("inCommitTimestamp", 0) if before else 0) + 1)
-    return info
+def _properties(snapshot: Snapshot | None, new: NewCommit) -> Mapping[str, str]:
+    """The table's properties once the commit is made."""
+    table = new.definition or snapshot
+    assert table is not None, "a new table has a definition"
+    return table.properties
 
 
-def _table(form: DeltaFormat, snapshot: Snapshot | None, new: NewCommit) -> list[dict[str, Any]]:
-    if snapshot is None:
-        assert new.definition is not None, "a new table has a definition"
-        definition = cast(DeltaDefinition, new.definition)
-        protocol = Protocol().supporting(definition.features())
-        return [{"protocol": protocol.action()}, {"metaData": definition.action()}]
-    refuse_unknown_features(snapshot)
-    if new.definition is None or new.definition == form.definition(snapshot):
-        return []
+def _features(form: DeltaFormat, snapshot: Snapshot | None, protocol: Protocol | None) -> Collection[str]:
+    """The writer features that hold once the commit is made."""
+    if protocol is not None:
+        return protocol.present()
+    return () if snapshot is None else snapshot.writer_features
+
+
+def _numbered(
+    form: DeltaFormat, snapshot: Snapshot | None, new: NewCommit, added: list[dict[str, Any]], version: int
+) -> list[dict[str, Any]]:
+    """Give the rows of files that are added their numbers, in place; the action that says how far these go. Where the table only
+    begins to track its rows, the files that it has are added once more, with numbers.
+    """
+    numbering = row_tracking.Numbering(form, snapshot, version)
+    if snapshot is not None and new.definition is not None:
+        before = row_tracking.is_tracked(snapshot.properties)
+        if row_tracking.is_tracked(new.definition.properties) and not before:
+            gone = [*new.removes, *(mark.file for mark in new.marks)]
+            added += [{**add, "dataChange": False} for add in row_tracking.unnumbered(form, snapshot, gone)]
+    added[:] = [numbering.of(add) for add in added]
+    return numbering.action()
+
+
+def _table(
+    form: DeltaFormat, snapshot: Snapshot | None, new: NewCommit
+) -> tuple[Protocol | None, DeltaDefinition | None]:
+    """The protocol and the definition that the commit gives the table; None of what stays as it is."""
     definition = cast(DeltaDefinition, new.definition)
+    if snapshot is None:
+        assert definition is not None, "a new table has a definition"
+        return Protocol().supporting(definition.features()).at_least(*definition.versions), definition
+    refuse_unknown_features(snapshot)
+    if definition is None or definition == form.definition(snapshot):
+        return None, None
     present = form.protocol(snapshot)
     needed = present.supporting(definition.features()).at_least(*definition.versions)
-    if unknown := needed.writer_features - _KNOWN - present.writer_features - snapshot.idle_features:
+    if unknown := needed.writer_features - WRITTEN - present.writer_features - snapshot.idle_features:
         raise UnsupportedFeature(
             f"Table {snapshot.ref}: with writer version 7 its log would list {', '.join(sorted(unknown))}, which its writer "
             f"version {present.writer} stands for, and the duckdb engine could not write it any more. Run this with engine: spark."
         )
-    protocols = [] if needed == present else [{"protocol": needed.action()}]
-    return [*protocols, {"metaData": definition.action()}]
+    return None if needed == present else needed, definition
 
 
 def _check_files(
@@ -186,13 +220,14 @@ def _statistics(snapshot: Snapshot | None, new: NewCommit) -> Statistics:
     """What the table wants known of its files once the commit is made."""
     table = cast(DeltaDefinition, new.definition) or snapshot
     assert table is not None, "a new table has a definition"
-    return Statistics([f for f in table.schema if f.name not in table.partition_columns], table.properties)
+    columns = [f for f in table.schema if f.name not in table.partition_columns and f.name not in table.variants]
+    return Statistics(columns, table.properties, stored_columns(table.schema))
 
 
 def _add(file: StagedFile, now: int, data_change: bool, figures: Statistics) -> dict[str, Any]:
     return {
         "path": encoded(file.path),
-        "partitionValues": dict(file.partition_values),
+        "partitionValues": figures.partition_values(file),
         "size": file.size,
         "modificationTime": now,
         "dataChange": data_change,
@@ -200,11 +235,11 @@ def _add(file: StagedFile, now: int, data_change: bool, figures: Statistics) -> 
     }
 
 
-def _fed(file: StagedFile) -> dict[str, Any]:
+def _fed(file: StagedFile, figures: Statistics) -> dict[str, Any]:
     """A file of the change feed. Source: Delta protocol, Add CDC File."""
     return {
         "path": encoded(file.path),
-        "partitionValues": dict(file.partition_values),
+        "partitionValues": figures.partition_values(file),
         "size": file.size,
         "dataChange": False,
     }
@@ -215,9 +250,11 @@ def _removes(form: DeltaFormat, snapshot: Snapshot, new: NewCommit, now: int) ->
     # A remove names its file as the add did, letter by letter, with the deletion vector and the ids of rows that it had then.
     with_ids = "rowTracking" in snapshot.writer_features
     added = adds_of(form, snapshot, {spelled(f) for f in new.removes if f.deletion_vector or with_ids})
+    names = stored_names(stored_columns(snapshot.stored_schema))
     for file in new.removes:
         path = spelled(file)
-        plain = {"path": path, "partitionValues": dict(file.partition_values), "size": file.size}
+        values = {names.get(column, column): value for column, value in file.partition_values.items()}
+        plain = {"path": path, "partitionValues": values, "size": file.size}
         yield _removed({**plain, **added.get(path, {})}, new, now)
 
 

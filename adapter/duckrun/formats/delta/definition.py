@@ -11,6 +11,7 @@ import time
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Self
 
 import pyarrow as pa
@@ -18,28 +19,36 @@ from deltalake import Schema
 
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
 from duckrun.formats.definitions import OfColumns, refuse_known
-from duckrun.formats.delta import statistics, types
+from duckrun.formats.delta import clustering, computed, in_commit, mapping, row_tracking, statistics, types
+from duckrun.formats.delta.protocol import FEATURE, WRITTEN, asked_of
 from duckrun.formats.format import SpecT
 from duckrun.sql.names import columns_of, transpile
 from duckrun.values.columns import is_required
-from duckrun.values.layout import COMPRESSION, TARGET_FILE_SIZE, codec_of
+from duckrun.values.layout import COMPRESSION, TARGET_FILE_SIZE, Layout, codec_of
 from duckrun.values.partition_values import refuse_partition_type
 from duckrun.values.rows import DeleteInsertSpec, MergeSpec, TableConstraints, WriteSpec
 from duckrun.values.snapshot import TableRef
-from duckrun.values.tables import CLUSTERING, SORT_BY, AddCheck, ColumnSpec, CreateSpec, sort_order
+from duckrun.values.tables import SORT_BY, AddCheck, ColumnSpec, CreateSpec, sort_order
 
 CHECK = "delta.constraints."
 GIVEN = "duckrun.constraints"
 """The table property that says, as JSON, which constraints a write gave the table: another one may give others."""
 VECTORS = "delta.enableDeletionVectors"
-_BOOLEAN = {
-    "delta.appendOnly": "appendOnly",
-    "delta.enableChangeDataFeed": "changeDataFeed",
-    VECTORS: "deletionVectors",
+_WIDENING, TYPE_CHANGES = "delta.enableTypeWidening", "delta.typeChanges"
+_BOOLEAN: dict[str, frozenset[str]] = {
+    "delta.appendOnly": frozenset({"appendOnly"}),
+    "delta.enableChangeDataFeed": frozenset({"changeDataFeed"}),
+    VECTORS: frozenset({"deletionVectors"}),
+    row_tracking.ENABLED: row_tracking.FEATURES,
+    in_commit.ENABLED: frozenset({in_commit.FEATURE}),
+    _WIDENING: frozenset({"typeWidening"}),
 }
-"""Property that is true or false -> the feature that it needs."""
+"""Property that is true or false -> the features that it needs."""
+_CHECKPOINTS = "delta.checkpointPolicy"
 PLAIN = {
     **dict.fromkeys(_BOOLEAN, r"true|false"),
+    mapping.MODE: r"none|name|id",
+    _CHECKPOINTS: r"classic|v2",
     "delta.enableExpiredLogCleanup": r"true|false",
     "delta.checkpoint.writeStatsAsJson": r"true|false",
     "delta.checkpoint.writeStatsAsStruct": r"true|false",
@@ -72,6 +81,8 @@ class DeltaDefinition(OfColumns):
     """Table features beside those that it needs."""
     versions: tuple[int, int] = (1, 1)
     """The least version of the protocol for readers and for writers."""
+    cluster_by: tuple[tuple[str, ...], ...] | None = None
+    """The columns of liquid clustering, each the names on the way to it; None for a table without."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -99,15 +110,40 @@ class DeltaDefinition(OfColumns):
             "createdTime": self.created_time or int(time.time() * 1000),
         }
 
+    @property
+    def variants(self) -> frozenset[str]:
+        """The columns of VARIANT. Source: Delta protocol, Variant Data Type."""
+        return frozenset(f["name"] for f in self.fields if f["type"] == "variant")
+
+    @property
+    def is_mapped(self) -> bool:
+        """True if the files have names of their own for the columns."""
+        return mapping.is_mapped(self.properties)
+
+    @property
+    def is_widening(self) -> bool:
+        """True if a column whose type gets wider leaves the files as they are. Source: Delta protocol, Type Widening."""
+        return self.properties.get(_WIDENING, "").lower() == "true"
+
     def features(self) -> set[str]:
         """The table features without which this definition would mean something else."""
-        needed = {name for key, name in _BOOLEAN.items() if self.properties.get(key, "").lower() == "true"}
+        needed = {
+            name for key, names in _BOOLEAN.items() if self.properties.get(key, "").lower() == "true" for name in names
+        }
+        if self.is_mapped:
+            needed.add("columnMapping")
+        needed |= computed.features(self.fields)
+        if self.cluster_by is not None:
+            needed |= clustering.FEATURES
+        if self.properties.get(_CHECKPOINTS, "").lower() == "v2":
+            needed.add("v2Checkpoint")
         if self.checks:
             needed.add("checkConstraints")
         if any(not f["nullable"] or types.is_required(f["type"]) for f in self.fields):
             needed.add("invariants")
-        if any(types.holds(f["type"], "timestamp_ntz") for f in self.fields):
-            needed.add("timestampNtz")
+        for kind, feature in (("timestamp_ntz", "timestampNtz"), ("variant", "variantType")):
+            if any(types.holds(f["type"], kind) for f in self.fields):
+                needed.add(feature)
         return needed | self.asked
 
     def in_place_of(self, other: DeltaDefinition, *, keep: bool) -> Self:
@@ -128,7 +164,9 @@ class DeltaDefinition(OfColumns):
     def users_of(self, name: str) -> list[str]:
         """What would not be there without a column: partitions, the sort order, constraints."""
         name = name.lower()
-        users = ["the partitioning"] if name in (c.lower() for c in self.partition_columns) else []
+        clustered = any(name == path[0].lower() for path in self.cluster_by or ())
+        users = ["the clustering"] if clustered else []
+        users += ["the partitioning"] if name in (c.lower() for c in self.partition_columns) else []
         users += ["the sort order"] if name in (c.lower() for c in self.sort_by) else []
         for check, condition in self.checks.items():
             if name in (column.lower() for _, column in columns_of(condition, "spark")):
@@ -173,17 +211,12 @@ def with_properties(spec: SpecT, table: TableRef) -> SpecT:
 
 def created(spec: CreateSpec) -> DeltaDefinition:
     """The definition that a CreateSpec asks for. Raises SchemaMismatch, InvalidConfig, UnsupportedFeature."""
-    if spec.cluster_by:
-        raise UnsupportedFeature(CLUSTERING)
     fields: list[dict[str, Any]] = []
     for column in spec.columns:
-        if column.computed:
-            raise UnsupportedFeature(
-                f"column {column.name!r} is {column.computed}, whose values only Spark computes. Run this with engine: spark"
-            )
         refuse_known(column.name, [f["name"] for f in fields])
         fields.append(field_of(column, spec.dialect))
     made, partition_by = DeltaDefinition(tuple(fields)), spec.partition_by or ()
+    made = computed.with_computed(made, spec.columns, spec.dialect)
     for what, columns in (("partition_by", partition_by), ("sort_by", spec.sort_by)):
         unknown = [c for c in columns if c not in made.names]
         if unknown:
@@ -192,25 +225,46 @@ def created(spec: CreateSpec) -> DeltaDefinition:
         refuse_partition_type(name, types.spelled(next(f["type"] for f in fields if f["name"] == name)))
     if len(set(partition_by)) == len(fields):
         raise SchemaMismatch("every column is a partition column; a table needs one that it is not partitioned by")
-    properties = {name: property_value(name, value) for name, value in spec.table_properties.items()}
+    made = _with_properties(made, spec.table_properties)
     if spec.sort_by:
-        properties[SORT_BY] = json.dumps(list(spec.sort_by), ensure_ascii=False)
-    made = replace(made, partition_columns=partition_by, properties=properties, description=spec.description)
+        made = replace(
+            made, properties={**made.properties, SORT_BY: json.dumps(list(spec.sort_by), ensure_ascii=False)}
+        )
+    made = replace(made, partition_columns=partition_by, description=spec.description)
     for name, condition in spec.checks.items():
         made = with_check(made, AddCheck(name, condition), spec.dialect)
-    return made
+    return numbered(_clustered(made, spec))
+
+
+def _clustered(made: DeltaDefinition, spec: Layout) -> DeltaDefinition:
+    return made if not spec.cluster_by else replace(made, cluster_by=clustering.chosen(made, spec.cluster_by))
+
+
+def _with_properties(made: DeltaDefinition, asked: Mapping[str, Any]) -> DeltaDefinition:
+    """A definition with the properties of a new table, and the features that some of them ask for."""
+    features, versions, rest = asked_of({name: str(value) for name, value in asked.items()})
+    properties = {name: property_value(name, asked[name]) for name in rest}
+    return replace(made, properties=properties, asked=features, versions=versions)
+
+
+def numbered(made: DeltaDefinition) -> DeltaDefinition:
+    """A definition with the names and numbers that its files are to have, where it asks for any that it lacks."""
+    return row_tracking.assigned(mapping.assigned(made))
 
 
 def overwritten(
     spec: WriteSpec, fields: Iterable[dict[str, Any]], partition_by: tuple[str, ...], before: DeltaDefinition | None
 ) -> DeltaDefinition:
     """The definition of a table whose rows are all written anew. Raises InvalidConfig, SchemaMismatch, UnsupportedFeature."""
-    properties = {name: property_value(name, value) for name, value in spec.table_properties.items()}
-    made = _commented(DeltaDefinition(tuple(fields), partition_by, properties, spec.description), spec.column_comments)
+    made = DeltaDefinition(tuple(fields), partition_by, description=spec.description)
+    made = _commented(_with_properties(made, spec.table_properties), spec.column_comments)
     if before is not None:
         made = made.in_place_of(before, keep=not spec.redefine)
         if not spec.redefine:
+            made = computed.carried(made, before)
             made = _as_before(made, before, None if spec.constraints is None else _given(before.properties))
+    made = numbered(made if before is None else mapping.carried(made, before))
+    made = _clustered_anew(made, spec, before)
     if not spec.constraints:
         return made
     for name in spec.constraints.not_null:
@@ -219,6 +273,15 @@ def overwritten(
         made = with_check(made, AddCheck(name, condition), spec.dialect)
     names = {"not_null": list(spec.constraints.not_null), "checks": list(spec.constraints.checks)}
     return replace(made, properties={**made.properties, GIVEN: json.dumps(names, ensure_ascii=False)})
+
+
+def _clustered_anew(made: DeltaDefinition, spec: WriteSpec, before: DeltaDefinition | None) -> DeltaDefinition:
+    """What a table is clustered by once it is overwritten: what the write says, else what it was."""
+    if before is None or before.cluster_by is None:
+        return _clustered(made, spec)
+    if spec.cluster_by is not None or spec.redefine or spec.partition_by:
+        return replace(made, cluster_by=clustering.chosen(made, spec.cluster_by or ()))
+    return replace(made, cluster_by=clustering.chosen(made, [".".join(path) for path in before.cluster_by]))
 
 
 def _commented(made: DeltaDefinition, comments: Mapping[str, str]) -> DeltaDefinition:
@@ -286,15 +349,19 @@ def property_value(name: str, value: Any) -> str:
 
 
 def special_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """Those that may ask for more of a table than metadata."""
+    """Those that may ask for more of a table than what a commit of ours gives it."""
+    written = {FEATURE + name for name in WRITTEN}
     return {
-        k: v for k, v in properties.items() if k.startswith("delta.") and not k.startswith(CHECK) and k not in PLAIN
+        k: v
+        for k, v in properties.items()
+        if k.startswith("delta.") and not k.startswith(CHECK) and k not in PLAIN and k not in written
     }
 
 
 def asks_features(properties: Mapping[str, Any]) -> bool:
     """True if some property of a new table needs a table feature."""
-    return bool(DeltaDefinition((), properties={k: str(v) for k, v in properties.items()}).features())
+    given = {k: str(v) for k, v in properties.items()}
+    return any(name.startswith(FEATURE) for name in given) or bool(DeltaDefinition((), properties=given).features())
 
 
 def with_check(now: DeltaDefinition, change: AddCheck, dialect: str) -> DeltaDefinition:
@@ -309,6 +376,7 @@ def with_check(now: DeltaDefinition, change: AddCheck, dialect: str) -> DeltaDef
     return replace(now, properties={**now.properties, key: condition})
 
 
-def fields_of(schema: pa.Schema) -> list[dict[str, Any]]:
-    """Arrow columns as the log would have them."""
-    return json.loads(Schema.from_arrow(schema).to_json())["fields"]
+def fields_of(schema: pa.Schema, types: Mapping[str, str] = MappingProxyType({})) -> list[dict[str, Any]]:
+    """Arrow columns as the log would have them; ``types`` are their types in DuckDB's SQL, where Arrow has none for one."""
+    fields = json.loads(Schema.from_arrow(schema).to_json())["fields"]
+    return [{**f, "type": "variant"} if types.get(f["name"]) == "VARIANT" else f for f in fields]

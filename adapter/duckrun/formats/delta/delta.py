@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import duckdb
 import pyarrow as pa
@@ -22,16 +22,20 @@ from deltalake import DeltaTable
 
 from duckrun.errors import DuckrunError, StorageError, VersionNotReadable
 from duckrun.formats.commits import CommitRecord, NewCommit
-from duckrun.formats.definitions import Alteration
+from duckrun.formats.definitions import Alteration, TableDefinition
 from duckrun.formats.delta import (
     alteration,
     applied,
     aside,
     cautions,
     changes,
+    clustering,
+    computed,
     definition,
     maintenance,
+    mapping,
     restore,
+    row_tracking,
     types,
     vacuum,
 )
@@ -44,15 +48,16 @@ from duckrun.formats.delta.log import COPY, LOG, CommitActions, parse_commit
 from duckrun.formats.delta.long_logs import LongLogs
 from duckrun.formats.delta.newest import Newest, Opened, known_of, moved
 from duckrun.formats.delta.opening import opened
-from duckrun.formats.delta.protocol import COMPUTED, Protocol, unlisted
+from duckrun.formats.delta.protocol import BY_DELTALAKE, Protocol, unlisted
 from duckrun.formats.delta.scan_sql import scan_sql
 from duckrun.formats.delta.scratch import scratch
 from duckrun.formats.delta.vacuum import log_retention
 from duckrun.formats.delta.vectors import deleted_of
+from duckrun.sql.alike import duckdb_of
 from duckrun.storage.locks import table_lock
 from duckrun.storage.storage import Storage
 from duckrun.values.rows import SchemaMode, WriteSpec, counted_rows
-from duckrun.values.snapshot import DELTA, Snapshot, TableRef
+from duckrun.values.snapshot import DELTA, Snapshot, TableRef, may_be_variant
 from duckrun.values.tables import AlterSpec, CreateSpec, SetProperties
 
 _OF_A_LOG = (".json", ".checkpoint.parquet")
@@ -84,7 +89,10 @@ class DeltaFormat:
     vector_rows = changes.vector_rows
     missing_files = changes.missing_files
     stored_schema = staticmethod(changes.stored_schema)
-    row_id_columns = staticmethod(changes.row_id_columns)
+    stored_columns = staticmethod(mapping.stored_columns)
+    row_id_columns = staticmethod(row_tracking.row_id_columns)
+    first_ids = row_tracking.first_ids
+    unclustered = clustering.unclustered
     has_feed = staticmethod(changes.has_feed)
     feed_folder = changes.FEED_FOLDER
     transacts = False
@@ -122,7 +130,7 @@ class DeltaFormat:
         raise AssertionError("a commit of Delta's says what its table is")
 
     def fields_of(self, schema: pa.Schema, types: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
-        return definition.fields_of(schema)
+        return definition.fields_of(schema, types or {})
 
     # -- snapshots
 
@@ -188,6 +196,10 @@ class DeltaFormat:
             find_figures=partial(column_figures, self),
             make_scan_sql=partial(scan_sql, deleted=partial(deleted_of, self)),
         )
+        if "variantType" in snapshot.writer_features and any(may_be_variant(field.type) for field in schema):
+            snapshot = replace(snapshot, variants=self.definition(snapshot).variants)
+        if clustering.FEATURE in snapshot.writer_features:
+            snapshot = replace(snapshot, cluster_by=self.definition(snapshot).cluster_by or ())
         asked = version if timestamp is None else table.version()
         found = self._long_logs.keep(snapshot, asked, partial(files_of, self, table=table))
         # One that is kept lists its files by this very handle, which no write may then move to another version.
@@ -236,7 +248,7 @@ class DeltaFormat:
         except ValueError as error:
             raise VersionNotReadable(f"Cannot read timestamp {timestamp!r} for table {ref}: {error}.") from error
         moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-        times = [(entry["version"], entry["timestamp"]) for entry in self.history(ref)]
+        times = [(each["version"], each.get("inCommitTimestamp") or each["timestamp"]) for each in self.history(ref)]
         before = [v for v, ms in times if ms <= moment.timestamp() * 1000]
         if not before:
             first = datetime.fromtimestamp(min(ms for _, ms in times) / 1000, UTC).isoformat()
@@ -261,6 +273,7 @@ class DeltaFormat:
             "version": snapshot.version,
             "createdAt": datetime.fromtimestamp(metadata.created_time / 1000, UTC) if metadata.created_time else None,
             "partitionColumns": list(snapshot.partition_columns),
+            "clusteringColumns": [".".join(path) for path in snapshot.cluster_by],
             "numFiles": len(files),
             "sizeInBytes": sum(file.size for file in files),
             "properties": snapshot.properties,
@@ -314,7 +327,7 @@ class DeltaFormat:
     def _definition(self, snapshot: Snapshot) -> DeltaDefinition:
         table = self.handle_of(snapshot)
         metadata = table.metadata()
-        return DeltaDefinition(
+        found = DeltaDefinition(
             fields=tuple(json.loads(table.schema().to_json())["fields"]),
             partition_columns=tuple(metadata.partition_columns),
             properties=dict(metadata.configuration),
@@ -323,6 +336,7 @@ class DeltaFormat:
             name=metadata.name,
             created_time=metadata.created_time,
         )
+        return replace(found, cluster_by=clustering.clustered_by(self, snapshot, found))
 
     def protocol(self, snapshot: Snapshot) -> Protocol:
         """What readers and writers of a table must know."""
@@ -346,7 +360,7 @@ class DeltaFormat:
         if snapshot is None:
             return made
         before = self.definition(snapshot)
-        return replace(made, id=before.id, name=before.name, created_time=before.created_time)
+        return mapping.carried(replace(made, id=before.id, name=before.name, created_time=before.created_time), before)
 
     def overwritten(
         self,
@@ -388,6 +402,10 @@ class DeltaFormat:
 
     # -- what features, properties and types allow
 
+    def only_own(self, snapshot: Snapshot) -> str | None:
+        unknown = sorted(snapshot.writer_features - BY_DELTALAKE - snapshot.idle_features)
+        return f"it does not know {', '.join(unknown)}" if unknown else None
+
     def marks_rows(self, snapshot: Snapshot) -> bool:
         return snapshot.properties.get(VECTORS, "").lower() == "true"
 
@@ -402,7 +420,17 @@ class DeltaFormat:
         return definition.constrained_anew(snapshot.properties, snapshot.schema, spec)
 
     def computed_columns(self, snapshot: Snapshot) -> set[str]:
-        return {column.name for column in snapshot.schema if COMPUTED & set(column.metadata or {})}
+        return {name for name, column in computed.computing(snapshot.schema).items() if column.default is None}
+
+    computing = staticmethod(computed.computing)
+
+    def in_duckdb(self, expression: str, schema: pa.Schema) -> str | None:
+        return duckdb_of(expression, computed.kinds_of(definition.fields_of(schema)))
+
+    def with_numbers(
+        self, snapshot: Snapshot, definition: TableDefinition | None, marks: Mapping[str, int]
+    ) -> DeltaDefinition:
+        return computed.with_marks(cast(DeltaDefinition, definition) or self.definition(snapshot), marks)
 
     def spark_type(self, text: str, dialect: str, column: str) -> str:
         return types.spelled(types.delta_type(text, dialect, column))

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from duckrun.formats.delta.adds import deleted_rows, listed
+from duckrun.formats.delta.cautions import physical
 from duckrun.formats.delta.data_paths import decoded
 from duckrun.formats.delta.log import CommitActions, partition_string
 from duckrun.values.data_files import place_of
@@ -32,7 +33,8 @@ _OF_A_FILE = ("path", "size_bytes", "num_records", "partition")
 
 class LoggedFiles(Files):
     """The files that an opening of the log listed, as Arrow has them (path, size_bytes, num_records and partition), and ``newer``
-    ones by the names that the log has for them. ``deleted`` is how many rows the vector of a file deletes, by its name.
+    ones by the names that the log has for them. ``deleted`` is how many rows the vector of a file deletes, by its name;
+    ``names`` are the partition columns by what the log calls them, where that is another name than the table's.
     """
 
     def __init__(
@@ -41,11 +43,13 @@ class LoggedFiles(Files):
         listed: pa.Table,
         deleted: Mapping[str, int],
         newer: Mapping[str, ScanFile] = MappingProxyType({}),
+        names: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._location = location
         self._listed = listed
         self._deleted = deleted
         self._newer = newer
+        self._names = names
         self._made: tuple[ScanFile, ...] | None = None
         self._at: pa.Array | None = None
 
@@ -107,11 +111,11 @@ class LoggedFiles(Files):
             for add in commit.adds:
                 if add["path"] in live:
                     return None
-                live[add["path"]] = scan_file(add)
+                live[add["path"]] = scan_file(add, self._names)
         left = [name for name, file in listed.items() if live.get(name) is not file]
         still = self._listed.filter(pc.invert(self._of_names(left))) if left else self._listed
         newer = {name: file for name, file in live.items() if listed.get(name) is not file}
-        return LoggedFiles(self._location, still, self._deleted, newer)
+        return LoggedFiles(self._location, still, self._deleted, newer, self._names)
 
     # -- from Arrow
 
@@ -177,16 +181,20 @@ def _read(form: DeltaFormat, snapshot: Snapshot, table: DeltaTable) -> LoggedFil
     paths = files.column("path").cast(pa.string()) if files.num_rows else pa.chunked_array([], pa.string())
     files = files.set_column(files.column_names.index("path"), "path", paths)
     marked = "deletionVectors" in snapshot.reader_features
-    return LoggedFiles(snapshot.ref.location, files, deleted_rows(form, snapshot) if marked else {})
+    in_log = {physical(snapshot.stored_schema.field(name)): name for name in snapshot.partition_columns}
+    deleted = deleted_rows(form, snapshot) if marked else {}
+    return LoggedFiles(snapshot.ref.location, files, deleted, names={k: v for k, v in in_log.items() if k != v})
 
 
-def scan_file(add: Mapping[str, Any]) -> ScanFile:
-    """A file as the action has it that added it. Source: Delta protocol, Add File."""
+def scan_file(add: Mapping[str, Any], names: Mapping[str, str] = MappingProxyType({})) -> ScanFile:
+    """A file as the action has it that added it; ``names`` are columns by those in the log. Source: Delta protocol, Add File."""
     vector = add.get("deletionVector")
     return ScanFile(
         path=decoded(add["path"]),
         size=add["size"],
-        partition_values={key: value or None for key, value in (add.get("partitionValues") or {}).items()},
+        partition_values={
+            names.get(key, key): value or None for key, value in (add.get("partitionValues") or {}).items()
+        },
         rows=json.loads(add.get("stats") or "{}").get("numRecords"),
         deletion_vector=vector is not None,
         deleted_rows=int(vector["cardinality"]) if vector else 0,

@@ -21,6 +21,8 @@ from duckrun.values.rows import AppTransaction
 
 NOTE_KEY = "duckrun"
 LOG = "_delta_log"
+ROW_TRACKING = "delta.rowTracking"
+"""The domain that says how far the ids of rows go: no more of the table's state than its files."""
 COPY = "rewrite-"
 """How the folder inside a table begins where an engine fills a copy of it, whose files one commit makes the table's."""
 
@@ -68,6 +70,8 @@ class CommitActions:
     """Whether it adds and removes files, and does nothing else to the state of the table."""
     feed: tuple[dict[str, Any], ...] = ()
     """The files of the change feed that say what it changed. Source: Delta protocol, Add CDC File."""
+    domains: tuple[dict[str, Any], ...] = ()
+    """What it says of the table under names of systems and users. Source: Delta protocol, Domain Metadata."""
 
     @property
     def note(self) -> dict[str, Any]:
@@ -132,7 +136,7 @@ def _change(action: Mapping[str, Any]) -> FileChange:
 def parse_commit(version: int, raw: bytes) -> CommitActions:
     """The actions of one file of the log."""
     info: dict[str, Any] = {}
-    adds, removes, transactions, feed = [], [], [], []
+    adds, removes, transactions, feed, domains = [], [], [], [], []
     changes_metadata, is_plain = False, True
     for line in raw.splitlines():
         action = json.loads(line) if line.strip() else {}
@@ -148,11 +152,14 @@ def parse_commit(version: int, raw: bytes) -> CommitActions:
             changes_metadata = True
         elif "cdc" in action:
             feed.append(action["cdc"])
+        elif "domainMetadata" in action:
+            domains.append(action["domainMetadata"])
+            is_plain = is_plain and action["domainMetadata"]["domain"] == ROW_TRACKING
         elif action:
             is_plain = False
     is_plain = is_plain and not changes_metadata
     parts = tuple(adds), tuple(removes), tuple(transactions)
-    return CommitActions(version, info, *parts, changes_metadata, is_plain, tuple(feed))
+    return CommitActions(version, info, *parts, changes_metadata, is_plain, tuple(feed), tuple(domains))
 
 
 def partition_string(value: Any) -> str | None:

@@ -7,6 +7,7 @@ import logging
 import shutil
 import uuid
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from duckrun.formats.delta import types
 from duckrun.formats.delta.data_paths import decoded
 from duckrun.formats.delta.definition import fields_of
 from duckrun.formats.delta.log import LOG, commit_properties
+from duckrun.formats.delta.log_cleanup import clean
 from duckrun.formats.delta.long_logs import last_checkpoint
 from duckrun.storage.locks import lock_path, table_lock
 from duckrun.storage.trouble import said, storage_error
@@ -65,7 +67,7 @@ def checkpoint_if_due(
             table = form.handle(ref, version) if now is None else form.handle_of(now)
             _run(now or before, "checkpoint", table.create_checkpoint)
             if before.properties.get("delta.enableExpiredLogCleanup", "true").lower() == "true":
-                table.cleanup_metadata()  # as Spark and deltalake do after a checkpoint of theirs
+                clean(form, now or before, table)  # as Spark and deltalake do after a checkpoint of theirs
     except (DuckrunError, DeltaError, ObstoreError, OSError, ValueError) as error:
         log.warning("table %s: version %s is committed, but has no checkpoint: %s", ref, version, error)
 
@@ -158,7 +160,7 @@ def rename(form: DeltaFormat, ref: TableRef, new: TableRef) -> None:
 def cleanup_log(form: DeltaFormat, snapshot: Snapshot) -> tuple[str, ...]:
     """Remove entries of the log that are older than its retention and covered by a checkpoint. Returns their paths."""
     before = _log(form, snapshot.ref)
-    _run(snapshot, "cleanup_log", form.handle(snapshot.ref, snapshot.version).cleanup_metadata)
+    _run(snapshot, "cleanup_log", partial(clean, form, snapshot, form.handle(snapshot.ref, snapshot.version)))
     return tuple(sorted(before - _log(form, snapshot.ref)))
 
 

@@ -19,6 +19,7 @@ from deltalake.exceptions import DeltaError
 from duckrun.errors import DuckrunError
 from duckrun.formats.delta.files import LoggedFiles
 from duckrun.formats.delta.log import LOG, CommitActions, parse_commit
+from duckrun.formats.delta.protocol import WRITTEN
 from duckrun.storage.storage import Storage
 from duckrun.values.snapshot import Snapshot, TableRef
 
@@ -28,11 +29,7 @@ if TYPE_CHECKING:
     from duckrun.formats.delta.definition import DeltaDefinition
     from duckrun.formats.delta.protocol import Protocol
 
-_PLAIN = {
-    "appendOnly", "invariants", "checkConstraints", "timestampNtz", "changeDataFeed", "deletionVectors",
-}  # fmt: skip
-"""Features of tables whose commits, applied one by one, give what a reader of the whole log finds."""
-_NOT_PLAIN = ("delta.setTransactionRetentionDuration", "delta.columnMapping.mode")
+_NOT_PLAIN = ("delta.setTransactionRetentionDuration",)
 _KEPT = 64
 _KEPT_OPEN = 4
 _COMMIT = re.compile(r"/(\d{20})\.json$")
@@ -54,6 +51,8 @@ class Known:
     listing: tuple[LoggedFiles, tuple[CommitActions, ...]] | None = None
     definition: DeltaDefinition | None = None
     protocol: Protocol | None = None
+    domains: Mapping[str, str] | None = None
+    """What the log says under names of systems; None where nobody has asked."""
 
     def files(self, read: Callable[[], LoggedFiles]) -> LoggedFiles:
         """The files, by ``read`` where they do not follow from what is known."""
@@ -67,7 +66,9 @@ class Known:
         """What is known once one more commit is there."""
         apps = {**self.apps, **{app.app_id: app.version for app in actions.transactions}}
         listing = None if self.listing is None else (self.listing[0], (*self.listing[1], actions))
-        return replace(self, mark=mark, under=self.mark, apps=apps, listing=listing)
+        said = {each["domain"]: each["configuration"] for each in actions.domains}
+        domains = None if self.domains is None else {**self.domains, **said}
+        return replace(self, mark=mark, under=self.mark, apps=apps, listing=listing, domains=domains)
 
 
 @dataclass(frozen=True)
@@ -239,7 +240,7 @@ def moved(handle: DeltaTable | None, version: int) -> DeltaTable | None:
 
 def _is_plain(snapshot: Snapshot) -> bool:
     features = snapshot.reader_features | snapshot.writer_features
-    return not snapshot.long_log and features <= _PLAIN and not any(name in snapshot.properties for name in _NOT_PLAIN)
+    return not snapshot.long_log and features <= WRITTEN and not any(name in snapshot.properties for name in _NOT_PLAIN)
 
 
 def _name(version: int) -> str:

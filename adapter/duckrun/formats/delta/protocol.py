@@ -21,17 +21,32 @@ _LEGACY: dict[int, set[str]] = {
     5: {"columnMapping"},
     6: {"identityColumns"},
 }
-_READ_TOO = {"timestampNtz", "deletionVectors"}
+_LISTED = {"columnMapping", "identityColumns"}
+"""Features that a table lists by name: the version that stands for one of them stands for generated columns and more besides."""
+_READ_TOO = {
+    "timestampNtz",
+    "deletionVectors",
+    "columnMapping",
+    "v2Checkpoint",
+    "vacuumProtocolCheck",
+    "typeWidening",
+    "variantType",
+}
+"""The features that readers must know too."""
 _GENERATED, _IDENTITY = b"delta.generationExpression", b"delta.identity.start"
-COMPUTED = frozenset((_GENERATED, _IDENTITY))
-"""What the metadata of a column holds that writers compute."""
 
 FEATURE = "delta.feature."
 _VERSIONS = ("delta.minReaderVersion", "delta.minWriterVersion")
 WRITTEN = frozenset({
-    "appendOnly", "invariants", "checkConstraints", "timestampNtz", "changeDataFeed", "deletionVectors",
+    "appendOnly", "invariants", "checkConstraints", "timestampNtz", "changeDataFeed", "deletionVectors", "columnMapping",
+    "inCommitTimestamp", "v2Checkpoint", "vacuumProtocolCheck", "rowTracking", "domainMetadata",
+    "generatedColumns", "identityColumns", "allowColumnDefaults", "typeWidening", "clustering", "variantType",
 })  # fmt: skip
 """The features of a table that a write of ours keeps."""
+BY_DELTALAKE = frozenset({
+    "appendOnly", "invariants", "checkConstraints", "timestampNtz", "changeDataFeed", "columnMapping", "deletionVectors",
+})  # fmt: skip
+"""Those that deltalake keeps as well."""
 
 
 def asked_of(properties: Mapping[str, str]) -> tuple[frozenset[str], tuple[int, int], dict[str, str]]:
@@ -47,6 +62,7 @@ def asked_of(properties: Mapping[str, str]) -> tuple[frozenset[str], tuple[int, 
             f"{', '.join(sorted(WRITTEN))}. Run this with engine: spark"
         )
     reader, writer = (int(properties.get(key, 1)) for key in _VERSIONS)
+    features |= {"domainMetadata"} if features & {"rowTracking", "clustering"} else set()
     return features, (reader, writer), rest
 
 
@@ -100,17 +116,17 @@ class Protocol:
         if not missing:
             return self
         level = {name: version for version, names in _LEGACY.items() for name in names}
-        if self.writer < 7 and missing <= set(level):
+        if self.writer < 7 and missing <= set(level) - _LISTED:
             return replace(self, writer=max(level[name] for name in missing))
         writer_features = self.present() | missing
-        reader_features = set(self.reader_features)
-        if self.reader == 2:
-            reader_features.add("columnMapping")
-        reader = self.reader
-        if missing & _READ_TOO or reader == 3:
-            reader, reader_features = 3, reader_features | (missing & _READ_TOO)
+        read = writer_features & _READ_TOO
+        # A reader of version 2 knows column mapping and nothing else.
+        reader = max(self.reader, 3 if read - {"columnMapping"} else 2 if read else 1)
         return Protocol(
-            reader, 7, frozenset(reader_features) if reader == 3 else frozenset(), frozenset(writer_features)
+            reader,
+            7,
+            frozenset(self.reader_features | read) if reader == 3 else frozenset(),
+            frozenset(writer_features),
         )
 
     def at_least(self, reader: int, writer: int) -> Protocol:
@@ -121,7 +137,7 @@ class Protocol:
         if writer < 7:
             return replace(self, reader=reader, writer=writer)
         features = frozenset(self.present())
-        readers = self.reader_features | (features & {*_READ_TOO, "columnMapping"})
+        readers = self.reader_features | (features & _READ_TOO)
         return Protocol(reader, writer, readers if reader == 3 else frozenset(), features)
 
     def action(self) -> dict[str, Any]:

@@ -1,21 +1,20 @@
-"""An older version made the newest again: by deltalake, or by a commit of our own for tables whose paths it would spell in another way.
+"""An older version made the newest again by a commit of ours: deltalake's spells paths in another way, and knows fewer features.
 
 Source: Delta protocol, Add File and Remove File.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deltalake.exceptions import CommitFailedError, DeltaError
-
-from duckrun.errors import UnsupportedFeature, VersionNotReadable
-from duckrun.formats.commits import CommitTaken, NewCommit
+from duckrun.errors import VersionNotReadable
+from duckrun.formats.commits import NewCommit
+from duckrun.formats.delta import computed, mapping
 from duckrun.formats.delta.adds import adds_of
 from duckrun.formats.delta.commit import write_commit
-from duckrun.formats.delta.data_paths import respelled, spelled
-from duckrun.formats.delta.log import commit_properties
+from duckrun.formats.delta.data_paths import spelled
 from duckrun.formats.delta.operations import restore as operation
 from duckrun.values.data_files import is_absolute, place
 from duckrun.values.rows import AppTransaction, ScanFile
@@ -23,47 +22,32 @@ from duckrun.values.snapshot import Snapshot
 from duckrun.values.tables import RestoreSpec
 
 if TYPE_CHECKING:
+    from duckrun.formats.delta.definition import DeltaDefinition
     from duckrun.formats.delta.delta import DeltaFormat
 
 
-def restore(
-    form: DeltaFormat, snapshot: Snapshot, version: int, note: dict[str, Any], app: AppTransaction | None
-) -> int:
+def restore(form: DeltaFormat, now: Snapshot, version: int, note: dict[str, Any], app: AppTransaction | None) -> int:
     """The version committed. Raises VersionNotReadable where a file is gone, UnsupportedFeature, CommitTaken."""
-    then = form.snapshot(snapshot.ref, version)
-    if respelled([*snapshot.files(), *then.files()]):
-        return _by_own_commit(form, snapshot, then, note, app)
-    table = form.take_handle(snapshot)
-    try:
-        table.restore(version, protocol_downgrade_allowed=False, commit_properties=commit_properties(app, note))
-    except CommitFailedError as error:
-        if "Unsupported table features" in str(error):
-            raise UnsupportedFeature(
-                f"Table {snapshot.ref} cannot be restored here: {str(error).rstrip('.')}. Spark's own statement does it: "
-                f"RESTORE TABLE delta.`{snapshot.ref.location}` TO VERSION AS OF {version}"
-            ) from error
-        raise CommitTaken(str(error)) from error
-    except DeltaError as error:
-        raise VersionNotReadable(
-            f"Cannot restore table {snapshot.ref} to version {version}: {str(error).rstrip(chr(46))}. "
-            "Files that vacuum removed cannot come back; choose a newer version."
-        ) from error
-    return table.version()
-
-
-def _by_own_commit(
-    form: DeltaFormat, now: Snapshot, then: Snapshot, note: dict[str, Any], app: AppTransaction | None
-) -> int:
-    """The version committed, for a table whose paths deltalake would spell in another way."""
+    then = form.snapshot(now.ref, version)
     held, wanted = _named(form, now), _named(form, then)
     removes = [file for key, file in held.items() if key not in wanted]
     missing = [file for key, file in wanted.items() if key not in held]
     _refuse_gone(form, now, then, missing)
     added = adds_of(form, then, {spelled(file) for file in missing})
     spec = RestoreSpec(then.version)
-    new = NewCommit(spec, form.definition(then), removes=removes, rows=(None, None, None), writer="delta_rs")
+    before = form.definition(now)
+    definition = computed.never_back(_with_marks(form.definition(then), before), before)
+    new = NewCommit(spec, definition, removes=removes, rows=(None, None, None), writer="staged")
     returns = [added[spelled(file)] for file in missing]
     return write_commit(form, now.ref, now, new, note, app, operation=operation(then.version), returns=returns)
+
+
+def _with_marks(then: DeltaDefinition, now: DeltaDefinition) -> DeltaDefinition:
+    """A definition in which the highest number that a column ever had does not go back."""
+    numbers = [int(each.properties[mapping.MAX_ID]) for each in (then, now) if mapping.MAX_ID in each.properties]
+    if not then.is_mapped or not numbers:
+        return then
+    return replace(then, properties={**then.properties, mapping.MAX_ID: str(max(numbers))})
 
 
 def _named(form: DeltaFormat, snapshot: Snapshot) -> dict[tuple[str, str], ScanFile]:

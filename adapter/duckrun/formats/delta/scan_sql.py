@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from duckrun.errors import StorageError, UnsupportedFeature
 from duckrun.formats.delta.cautions import OURS, physical
+from duckrun.formats.delta.mapping import MODE
 from duckrun.formats.format import Attach
 from duckrun.sql.names import fresh_name, quote_identifier, quote_literal
 from duckrun.sql.raising import raising
@@ -95,7 +96,11 @@ def are_plain(snapshot: Snapshot, files: Sequence[ScanFile], *, marked: bool = T
     instants = any(pa.types.is_timestamp(kind) and kind.tz is not None for kind in kinds)  # INT96, of older writers
     writers = OURS if instants else _SPARKS
     return (
-        not is_mapped(schema)
+        (
+            not is_mapped(schema)
+            or snapshot.properties.get(MODE) != "id"
+            or all(OURS.search(file.path) for file in files)
+        )
         and all(any(fits(kind) for fits in _PLAIN) for kind in kinds)
         and not any(_WIDENED in (field.metadata or {}) for field in stored)
         and not any("." in name or name.lower() == _NUMBER for name in schema.names)
@@ -111,7 +116,7 @@ def _read(
     """The rows of plain files, in the table's columns, with the place of each; those that no file has, and the partitions, are NULL.
     ``deleted`` are the rows that are none of the table's any more, by the file's path.
     """
-    columns = [f"CAST(NULL AS {sql_type(f.type)}) AS {quote_identifier(f.name)}" for f in snapshot.stored_schema]
+    columns = [f"CAST(NULL AS {sql_type(f.type)}) AS {quote_identifier(physical(f))}" for f in snapshot.stored_schema]
     columns.append(f"CAST(NULL AS VARCHAR) AS {quote_identifier(place)}")
     columns += [f"CAST(NULL AS BIGINT) AS {_NUMBER}"] * numbered
     reads = [f"SELECT {', '.join(columns)} WHERE false"]
@@ -133,9 +138,8 @@ def _read(
             f"ON held.{quote_identifier(place)} = gone.place AND held.{_NUMBER} = gone.row"
         )
     own = [
-        f"CAST({name} AS {sql_type(f.type)}) AS {name}"
+        f"CAST({quote_identifier(physical(f))} AS {sql_type(f.type)}) AS {quote_identifier(f.name)}"
         for f in snapshot.stored_schema
-        for name in [quote_identifier(f.name)]
     ]
     own += [quote_identifier(place), *([_NUMBER] * numbered)]
     return f"(SELECT {', '.join(own)} FROM ({' UNION ALL BY NAME '.join(reads)}))"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache, cached_property
@@ -19,8 +19,9 @@ import pyarrow as pa
 
 from duckrun.sql.names import quote_identifier
 from duckrun.values.columns import leaves
-from duckrun.values.rows import StagedFile
+from duckrun.values.rows import ScanFile, StagedFile
 from duckrun.values.snapshot import schema_from_text
+from duckrun.values.stored import StoredColumn, stored_names, stored_paths
 
 COUNT, COLUMNS = "delta.dataSkippingNumIndexedCols", "delta.dataSkippingStatsColumns"
 _COUNT = 32
@@ -37,6 +38,8 @@ class Statistics:
 
     columns: Iterable[pa.Field]
     properties: Mapping[str, str]
+    stored: Sequence[StoredColumn] = ()
+    """How the columns are called in the files, which is how the log calls them."""
 
     @cached_property
     def wanted(self) -> list[tuple[str, ...]]:
@@ -51,6 +54,18 @@ class Statistics:
             return [path for path in found if any(_lower(path[: i + 1]) in asked for i in range(len(path)))]
         count = int(self.properties.get(COUNT, _COUNT))
         return found if count < 0 else found[:count]
+
+    @cached_property
+    def _in_files(self) -> dict[tuple[str, ...], tuple[str, ...]]:
+        return dict(stored_paths(self.stored))
+
+    @cached_property
+    def _names(self) -> dict[str, str]:
+        return stored_names(self.stored)
+
+    def partition_values(self, file: ScanFile) -> dict[str, str | None]:
+        """The partition values of a file as the log has them."""
+        return {self._names.get(column, column): value for column, value in file.partition_values.items()}
 
     @cached_property
     def _kinds(self) -> Callable[[str], dict[tuple[str, ...], pa.DataType]]:
@@ -69,14 +84,15 @@ class Statistics:
             kind, figures = kinds.get(path), file.figures.get(".".join(map(quote_identifier, path)))
             if kind is None or figures is None:
                 continue
+            held = self._in_files.get(path, path)
             if figures.nulls is not None:
-                _put(nulls, path, figures.nulls)
+                _put(nulls, held, figures.nulls)
             if figures.low is not None and figures.high is not None and not figures.nan:
                 bounds = _bounds(kind, figures.low, figures.high)
                 if bounds is not None:
-                    _put(low, path, bounds[0])
+                    _put(low, held, bounds[0])
                     if bounds[1] is not None:
-                        _put(high, path, bounds[1])
+                        _put(high, held, bounds[1])
         found = {"numRecords": file.rows, "minValues": low, "maxValues": high, "nullCount": nulls}
         return json.dumps(found, ensure_ascii=False)
 

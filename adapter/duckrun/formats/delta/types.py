@@ -29,6 +29,7 @@ _PRIMITIVES = {
     "binary": (_T.VARBINARY, _T.BINARY, _T.BLOB),
     "date": (_T.DATE,),
     "timestamp": (_T.TIMESTAMPTZ, _T.TIMESTAMPLTZ),
+    "variant": (_T.VARIANT,),
     "timestamp_ntz": (_T.TIMESTAMP, _T.TIMESTAMPNTZ, _T.TIMESTAMP_S, _T.TIMESTAMP_MS, _T.DATETIME),
 }
 _DELTA = {kind: name for name, kinds in _PRIMITIVES.items() for kind in kinds}

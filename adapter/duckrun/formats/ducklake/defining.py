@@ -147,6 +147,9 @@ class Defining:
     def marking_change(self, snapshot: Snapshot) -> AlterSpec | None:
         return None  # DuckLake marks rows in delete files by itself
 
+    def only_own(self, snapshot: Snapshot) -> str | None:
+        return None
+
     def marks_rows(self, snapshot: Snapshot) -> bool:
         return True
 

@@ -38,6 +38,11 @@ class DuckLakeDefinition(OfColumns):
         return tuple(key.column for key in self.partition_by if key.transform == "identity")
 
     @property
+    def variants(self) -> frozenset[str]:
+        """``sql_types`` say them."""
+        return frozenset()
+
+    @property
     def sql_types(self) -> dict[str, str]:
         return {f["name"]: f["type"] for f in self.fields}
 

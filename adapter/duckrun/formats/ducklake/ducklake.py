@@ -5,7 +5,7 @@ A table's version is the last snapshot that changed it, and any snapshot of the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -38,11 +38,13 @@ from duckrun.formats.format import Attach
 from duckrun.sql.names import quote_identifier, quote_literal
 from duckrun.storage.storage import Storage
 from duckrun.values.changes import CommitChange
+from duckrun.values.computed import ComputedColumn
 from duckrun.values.cursors import Counter
 from duckrun.values.files import Files, GivenFiles
 from duckrun.values.lake_format import DUCKLAKE, LakeFormat
 from duckrun.values.rows import AppTransaction, Commit, ScanFile
 from duckrun.values.snapshot import Snapshot, TableRef
+from duckrun.values.stored import StoredColumn
 
 
 class DuckLakeFormat(Commits, Defining):
@@ -284,6 +286,24 @@ class DuckLakeFormat(Commits, Defining):
 
     def stored_schema(self, snapshot: Snapshot) -> pa.Schema:
         return snapshot.schema
+
+    def stored_columns(self, schema: pa.Schema) -> tuple[StoredColumn, ...]:
+        return ()  # DuckLake writes its files
+
+    def computing(self, schema: pa.Schema) -> dict[str, ComputedColumn]:
+        return {}  # a default is filled in by DuckLake
+
+    def in_duckdb(self, expression: str, schema: pa.Schema) -> str | None:
+        return None
+
+    def with_numbers(self, snapshot: Snapshot, definition: Any, marks: Mapping[str, int]) -> NoReturn:
+        raise AssertionError("a table of DuckLake has no identity column")
+
+    def first_ids(self, snapshot: Snapshot, files: Sequence[ScanFile]) -> NoReturn:
+        raise AssertionError("DuckLake itself keeps the ids of rows")
+
+    def unclustered(self, snapshot: Snapshot, files: Sequence[ScanFile]) -> Iterator[ScanFile]:
+        return iter(())
 
     def row_id_columns(self, snapshot: Snapshot) -> tuple[str, str] | None:
         return ("rowid", "snapshot_id")

@@ -18,6 +18,7 @@ from duckrun.display.units import readable_bytes
 from duckrun.engines.data_files import file_size
 from duckrun.engines.duckdb.source import Rows, schema_of_types
 from duckrun.engines.duckdb.writers.reads import Read, may_go_on_top
+from duckrun.engines.duckdb.writers.stored_names import as_stored, field_ids
 from duckrun.errors import StorageError, UnsupportedFeature
 from duckrun.formats.commits import CommitRecord, NewCommit
 from duckrun.run.memory import parse_bytes
@@ -29,6 +30,7 @@ from duckrun.values.data_files import is_absolute
 from duckrun.values.layout import CODECS, codec_of
 from duckrun.values.rows import ColumnFigures, Commit, ScanFile, StagedFile
 from duckrun.values.snapshot import Snapshot, TableRef, schema_to_text
+from duckrun.values.stored import StoredColumn, stored_names, stored_paths
 
 _OPEN = 100
 """Files of partitions that DuckDB keeps open (partitioned_write_max_open_files)."""
@@ -58,12 +60,14 @@ def stage(
     row_group_size: int | None = None,
     beside: ScanFile | None = None,
     partitions: int = 0,
+    stored: Sequence[StoredColumn] = (),
 ) -> tuple[StagedFile, ...]:
     """Write rows as Parquet files into a table's folder. No reader sees them before they are committed.
 
     Values of partition columns come as the log writes them; file names are unique, so that processes never collide.
     The ``properties``, of the table as a rule, say how the files are compressed, and how large they are. DuckDB begins another file
     between row groups only, so ``row_group_size`` (rows) bounds how close it keeps to that size. ``beside``: the rows are of that file's partition, without its columns, and go into the same folder.
+    ``stored`` says how the columns are called in the files, where those have names of their own.
     Rows of many partitions, as many as the table's ``partitions`` where the rows cannot tell, are sorted by them first.
     If it fails, as on a full disk, the files of this call on a local path go, and the folder if it was made for them.
     """
@@ -83,8 +87,11 @@ def stage(
     options.append(f"ROW_GROUP_SIZE_BYTES {_row_group_bytes(rows.cursor)}")
     if row_group_size:
         options.append(f"ROW_GROUP_SIZE {int(row_group_size)}")
+    in_files = stored_names(stored)
+    if ids := field_ids(stored, columns):
+        options.append(ids)
     if partition_by:
-        names = ", ".join(quote_identifier(c) for c in partition_by)
+        names = ", ".join(quote_identifier(in_files.get(c, c)) for c in partition_by)
         options += [f"PARTITION_BY ({names})", "WRITE_PARTITION_COLUMNS false", "OVERWRITE_OR_IGNORE true"]
         options.append(f"FILENAME_PATTERN 'part-{token}-{{uuid}}-c000.{codec}'")
         values = ", ".join(f"{_log_value(c, rows.types[c])} AS {quote_identifier(c)}" for c in partition_by)
@@ -104,10 +111,12 @@ def stage(
         else:
             target = f"{folder}/part-{token}-{uuid.uuid4()}-c000.{codec}.parquet"
         query = rows.ordered()
+    query = as_stored(query, rows.types, stored)
     copy = f"COPY ({query}) TO {quote_literal(target)} ({', '.join(options)})"
     with _whole(ref, token):
         written = rows.cursor.execute(copy).fetchall()
     staged = []
+    by_column = {name: column for column, name in in_files.items()}
     for file, count, size, _footer, found, keys in written:
         path = _relative(str(file), ref.location)
         if count:
@@ -115,10 +124,12 @@ def stage(
                 StagedFile(
                     path=path,
                     size=size,
-                    partition_values=dict(beside.partition_values if beside else keys or {}),
+                    partition_values=dict(
+                        beside.partition_values if beside else {by_column.get(k, k): v for k, v in (keys or {}).items()}
+                    ),
                     rows=count,
                     schema=text,
-                    figures=figures(found or {}, schema),
+                    figures=figures(found or {}, schema, stored),
                 )
             )
         elif "://" not in ref.location:
@@ -172,16 +183,20 @@ def _is_trimmed(ref: TableRef) -> bool:
     return not ref.location[-1].isascii()
 
 
-def figures(found: Mapping[str, Mapping[str, str]], schema: pa.Schema) -> dict[str, ColumnFigures]:
-    """What RETURN_STATS says (quoted path -> figures, all of them texts) of the columns that hold values. Of a list or a map it
-    counts the NULLs within, empty ones too: none of them means that none is NULL.
+def figures(
+    found: Mapping[str, Mapping[str, str]], schema: pa.Schema, stored: Sequence[StoredColumn] = ()
+) -> dict[str, ColumnFigures]:
+    """What RETURN_STATS says (quoted path in the file -> figures, all of them texts) of the columns that hold values, by their quoted
+    paths in the table. Of a list or a map it counts the NULLs within, empty ones too: none of them means that none is NULL.
     """
     figures = {}
+    in_files = dict(stored_paths(stored))
     for names, kind in leaves(schema):
         path = ".".join(map(quote_identifier, names))
-        each = found.get(path)
+        held = ".".join(map(quote_identifier, in_files.get(names, names)))
+        each = found.get(held)
         if pa.types.is_nested(kind):
-            if any(inner.startswith(path + '."') and of.get("null_count") == "0" for inner, of in found.items()):
+            if any(inner.startswith(held + '."') and of.get("null_count") == "0" for inner, of in found.items()):
                 figures[path] = ColumnFigures(nulls=0)
         elif each is not None:
             figures[path] = ColumnFigures(

@@ -1,0 +1,69 @@
+"""SQL of rows as the files of a table have them, where columns have other names there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from duckrun.sql.names import quote_identifier, quote_literal
+from duckrun.values.stored import StoredColumn
+
+
+def as_stored(sql: str, columns: Mapping[str, Any], stored: Sequence[StoredColumn]) -> str:
+    """SELECT of some columns of a query (name -> DuckDB type), by the names and in the form that the files have; the query itself where
+    these are those of the table.
+    """
+    known = {column.name: column for column in stored}
+    variants = {name for name, kind in columns.items() if str(kind) == "VARIANT"}
+    if not known and not variants:
+        return sql
+    names = []
+    for name in columns:
+        value, column = quote_identifier(name), known.get(name)
+        if name in variants:  # a plain COPY shreds it, which the table would have to say; NULL would be a variant
+            value = f"CASE WHEN {value} IS NOT NULL THEN variant_to_parquet_variant({value}) END"
+        elif column is not None:
+            value = _value(column, value)
+        names.append(f"{value} AS {quote_identifier(name if column is None else column.stored)}")
+    return f"SELECT {', '.join(names)} FROM ({sql})"
+
+
+def _value(column: StoredColumn, value: str, depth: int = 0) -> str:
+    """A value of a column as the files have it: a struct is built anew, since a cast finds its fields by their names."""
+    if not column.is_renamed:
+        return value
+    if column.kind == "struct":
+        inner = ", ".join(
+            f"{quote_identifier(part.stored)} := {_value(part, f'struct_extract({value}, {quote_literal(part.name)})', depth)}"
+            for part in column.parts
+        )
+        return f"CASE WHEN {value} IS NOT NULL THEN struct_pack({inner}) END"
+    item = f"stored{depth}"
+    if column.kind == "list":
+        return f"list_transform({value}, lambda {item}: {_value(column.parts[0], item, depth + 1)})"
+    key, held = (
+        _value(part, f"struct_extract({item}, '{of}')", depth + 1)
+        for part, of in zip(column.parts, ("key", "value"), strict=True)
+    )
+    entries = f"list_transform(map_entries({value}), lambda {item}: struct_pack(k := {key}, v := {held}))"
+    return f"CASE WHEN {value} IS NOT NULL THEN map_from_entries({entries}) END"
+
+
+def field_ids(stored: Iterable[StoredColumn], columns: Iterable[str]) -> str | None:
+    """COPY's FIELD_IDS for some columns; None where they have no numbers."""
+    written = set(columns)
+    found = _entries(column for column in stored if column.name in written)
+    return f"FIELD_IDS {{{found}}}" if found else None
+
+
+def _entries(columns: Iterable[StoredColumn]) -> str:
+    said = ((column.stored, _entry(column)) for column in columns)
+    return ", ".join(f"{quote_literal(name)}: {entry}" for name, entry in said if entry)
+
+
+def _entry(column: StoredColumn) -> str:
+    inner = _entries(column.parts)
+    if not inner:
+        return "" if column.id is None else str(column.id)
+    own = "" if column.id is None else f"__duckdb_field_id: {column.id}, "
+    return f"{{{own}{inner}}}"

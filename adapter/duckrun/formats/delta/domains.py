@@ -1,0 +1,54 @@
+"""What the log says of a table under the names of systems and users, beside its metadata.
+
+Source: Delta protocol, Domain Metadata.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from duckrun.formats.delta.adds import checkpoint_actions, newest_checkpoint
+from duckrun.formats.delta.newest import known_of
+from duckrun.values.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from duckrun.formats.delta.delta import DeltaFormat
+
+FEATURE = "domainMetadata"
+
+
+def domains_of(form: DeltaFormat, snapshot: Snapshot) -> dict[str, str]:
+    """The configuration of each domain of a version; those that were removed are left out."""
+    if FEATURE not in snapshot.writer_features:
+        return {}
+    known = known_of(snapshot)
+    if known is None:
+        return _read(form, snapshot)
+    if known.domains is None:
+        known.domains = _read(form, snapshot)
+    return dict(known.domains)
+
+
+def _read(form: DeltaFormat, snapshot: Snapshot) -> dict[str, str]:
+    found: dict[str, str | None] = {}
+    for action in _actions(form, snapshot):
+        found.setdefault(action["domain"], None if action.get("removed") else action["configuration"])
+    return {domain: held for domain, held in found.items() if held is not None}
+
+
+def _actions(form: DeltaFormat, snapshot: Snapshot) -> Iterator[Mapping[str, Any]]:
+    """The actions of domains, newest first: from the commits since the newest checkpoint, and from that one."""
+    held, paths = newest_checkpoint(form, snapshot)
+    for commit in form.actions_back(snapshot.ref, snapshot.version):
+        if commit.version <= held:
+            break
+        yield from reversed(commit.domains)
+    yield from checkpoint_actions(form, snapshot, paths, "domainMetadata")
+
+
+def action_of(domain: str, configuration: Mapping[str, Any] | str, *, removed: bool = False) -> dict[str, Any]:
+    """The action that gives a domain its configuration."""
+    text = configuration if isinstance(configuration, str) else json.dumps(configuration, separators=(",", ":"))
+    return {"domainMetadata": {"domain": domain, "configuration": text, "removed": removed}}

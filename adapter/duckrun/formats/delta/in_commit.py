@@ -1,0 +1,49 @@
+"""In-commit timestamps: the moment of a commit, which never goes back, in the commit itself.
+
+Source: Delta protocol, In-Commit Timestamps.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from duckrun.values.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from duckrun.formats.delta.definition import DeltaDefinition
+    from duckrun.formats.delta.delta import DeltaFormat
+
+log = logging.getLogger(__name__)
+
+ENABLED = "delta.enableInCommitTimestamps"
+FEATURE = "inCommitTimestamp"
+VERSION, TIMESTAMP = "delta.inCommitTimestampEnablementVersion", "delta.inCommitTimestampEnablementTimestamp"
+
+
+def is_enabled(properties: Mapping[str, str]) -> bool:
+    """True if each commit of a table says when it was made."""
+    return properties.get(ENABLED, "").lower() == "true"
+
+
+def stamp(form: DeltaFormat, snapshot: Snapshot | None, now: int) -> int:
+    """Milliseconds since 1970 for the commit after a version: now, or one more than the version's where that is ahead."""
+    before = None if snapshot is None else form.actions(snapshot.ref, snapshot.version)
+    if before is None:
+        return now
+    last = int(before.info.get("inCommitTimestamp") or before.info.get("timestamp") or 0)
+    if last > now:
+        log.warning(
+            "table %s: the in-commit timestamp of version %s is %.1f s ahead of this clock; the next one goes on from it",
+            before.version if snapshot is None else snapshot.ref, before.version, (last - now) / 1000,
+        )  # fmt: skip
+    return max(now, last + 1)
+
+
+def enabled(now: DeltaDefinition, before: Snapshot | None, version: int, moment: int) -> DeltaDefinition:
+    """A definition that says since when commits have timestamps, where this one turns them on for a table that exists."""
+    if before is None or not is_enabled(now.properties) or is_enabled(before.properties):
+        return now
+    return replace(now, properties={**now.properties, VERSION: str(version), TIMESTAMP: str(moment)})

@@ -1,0 +1,103 @@
+"""Row tracking: a number of its own for each row, which stays with the row when it moves to another file, and the version at which it
+came or changed.
+
+Each file has a base number: a row's is that plus its place in the file, unless a column of the file says otherwise. The table's mark
+is the highest number that was ever given. Source: Delta protocol, Row Tracking.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from duckrun.errors import StorageError
+from duckrun.formats.delta.adds import adds_of
+from duckrun.formats.delta.data_paths import spelled
+from duckrun.formats.delta.domains import FEATURE as DOMAINS, action_of, domains_of
+from duckrun.formats.delta.log import ROW_TRACKING
+from duckrun.values.rows import ScanFile
+from duckrun.values.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from duckrun.formats.delta.definition import DeltaDefinition
+    from duckrun.formats.delta.delta import DeltaFormat
+
+ENABLED = "delta.enableRowTracking"
+ROW_ID = "delta.rowTracking.materializedRowIdColumnName"
+ROW_COMMIT = "delta.rowTracking.materializedRowCommitVersionColumnName"
+FEATURE = "rowTracking"
+FEATURES = frozenset({FEATURE, DOMAINS})
+_MARK = "rowIdHighWaterMark"
+
+
+def is_tracked(properties: Mapping[str, str]) -> bool:
+    """True if the rows of a table keep their numbers."""
+    return properties.get(ENABLED, "").lower() == "true"
+
+
+def assigned(now: DeltaDefinition) -> DeltaDefinition:
+    """A definition in which a table that tracks its rows has names for the columns of its files that say their numbers."""
+    if not is_tracked(now.properties) or (ROW_ID in now.properties and ROW_COMMIT in now.properties):
+        return now
+    names = {ROW_ID: f"_row-id-col-{uuid.uuid4()}", ROW_COMMIT: f"_row-commit-version-col-{uuid.uuid4()}"}
+    return replace(now, properties={**names, **now.properties})
+
+
+def row_id_columns(snapshot: Snapshot) -> tuple[str, str] | None:
+    """See Format. Source: Delta protocol, Row Tracking (Materialized Row IDs, Materialized Row Commit Versions)."""
+    if not is_tracked(snapshot.properties):
+        return None
+    return (
+        snapshot.properties.get(ROW_ID, "_metadata.row_id"),
+        snapshot.properties.get(ROW_COMMIT, "_metadata.row_commit"),
+    )
+
+
+def first_ids(form: DeltaFormat, snapshot: Snapshot, files: Sequence[ScanFile]) -> list[tuple[int, int]]:
+    """See Format. Raises StorageError for a file that has none, which is against the protocol."""
+    adds = adds_of(form, snapshot, {spelled(file) for file in files})
+    found = []
+    for file in files:
+        add = adds[spelled(file)]
+        if add.get("baseRowId") is None or add.get("defaultRowCommitVersion") is None:
+            raise StorageError(
+                f"Table {snapshot.ref} tracks its rows, and its log has no baseRowId of the file {file.path}, with which every file "
+                "of such a table is added (Delta protocol, Row Tracking). Nothing was written. Take the writer to account that added it."
+            )
+        found.append((int(add["baseRowId"]), int(add["defaultRowCommitVersion"])))
+    return found
+
+
+class Numbering:
+    """Numbers for the rows of the files that one commit adds, above all that the table has given."""
+
+    def __init__(self, form: DeltaFormat, snapshot: Snapshot | None, version: int) -> None:
+        self._version = version
+        said = {} if snapshot is None else domains_of(form, snapshot)
+        self._before = self._mark = int(json.loads(said.get(ROW_TRACKING, "{}")).get(_MARK, -1))
+
+    def of(self, add: Mapping[str, Any]) -> dict[str, Any]:
+        """An action that adds a file, with the first number of its rows where it has none yet."""
+        if add.get("baseRowId") is not None:
+            self._mark = max(self._mark, int(add["baseRowId"]) + _rows_of(add) - 1)
+            return {"defaultRowCommitVersion": self._version, **add}
+        first = self._mark + 1
+        self._mark += _rows_of(add)
+        return {**add, "baseRowId": first, "defaultRowCommitVersion": self._version}
+
+    def action(self) -> list[dict[str, Any]]:
+        """The action that moves the table's mark; none where it stays."""
+        return [] if self._mark == self._before else [action_of(ROW_TRACKING, {_MARK: self._mark})]
+
+
+def _rows_of(add: Mapping[str, Any]) -> int:
+    return int(json.loads(add.get("stats") or "{}")["numRecords"])
+
+
+def unnumbered(form: DeltaFormat, snapshot: Snapshot, gone: Iterable[ScanFile]) -> list[dict[str, Any]]:
+    """The actions that added the live files of a table, those that go aside, which have no numbers yet: the table begins to track."""
+    left = {spelled(file) for file in snapshot.files()} - {spelled(file) for file in gone}
+    return [add for add in adds_of(form, snapshot, left).values() if add.get("baseRowId") is None] if left else []
