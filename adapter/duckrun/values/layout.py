@@ -24,7 +24,7 @@ TARGET_FILE_SIZE = "delta.targetFileSize"
 class Layout:
     """The partitions, order, clustering, properties, file size (bytes) and compression of a table that a write makes or overwrites.
 
-    ``partition_by`` and ``cluster_by`` (liquid clustering, Spark only) exclude each other; with None a table that exists
+    ``partition_by`` and ``cluster_by`` (liquid clustering) exclude each other; with None a table that exists
     stays as it is, and an empty tuple ends them. ``sort_by`` orders the rows of each file. ``compression`` holds for the files of the
     write, and becomes the property of a table that it makes or overwrites; with None they are compressed as the table says.
 

@@ -39,7 +39,7 @@ class IdentityGenerator:
 
     Example::
 
-        table = DeltaTable.create(s).tableName("sales.items")  # engine: spark
+        table = DeltaTable.create(s).tableName("sales.items")
         table.addColumn("id", "BIGINT", generatedAlwaysAs=IdentityGenerator(start=100)).execute()
     """
 
@@ -54,7 +54,7 @@ class Identity(IdentityGenerator):
     Example::
 
         numbered = ColumnSpec("id", "BIGINT", identity=Identity(start=100))
-        s.execute("sales.items", CreateSpec((numbered,)))  # engine: spark
+        s.execute("sales.items", CreateSpec((numbered,)))
     """
 
     always: bool = True
@@ -69,7 +69,7 @@ class ColumnSpec:
     """A column of a table to make. ``type`` is SQL in the dialect of the spec that holds it.
 
     ``generated`` is the expression over other columns, in the same dialect, from which writers compute its values; with
-    ``identity`` they number the rows; ``default`` is what an INSERT fills it with that does not name it. All are Spark's, and come
+    ``identity`` they number the rows; ``default`` is what an INSERT fills it with that does not name it. The first two come
     with a table, not by ALTER.
 
     Example::
@@ -265,7 +265,7 @@ class ClusterBy:
 
     Example::
 
-        s.execute("sales.orders", AlterSpec((ClusterBy(("item",)),)))  # engine: spark
+        s.execute("sales.orders", AlterSpec((ClusterBy(("item",)),)))
     """
 
     columns: tuple[str, ...]
@@ -286,11 +286,11 @@ class SetComment:
 
 @dataclass(frozen=True)
 class SetDefault:
-    """What an INSERT fills a column with that does not name it, from now on: SQL in the spec's dialect; None ends it. Of format ducklake.
+    """What an INSERT fills a column with that does not name it, from now on: SQL in the spec's dialect; None ends it.
 
     Example::
 
-        s.execute("sales.orders", AlterSpec((SetDefault("item", "'none'"),)))  # format: ducklake
+        s.execute("sales.orders", AlterSpec((SetDefault("item", "'none'"),)))
     """
 
     name: str
@@ -299,7 +299,7 @@ class SetDefault:
 
 @dataclass(frozen=True)
 class InStruct:
-    """A change of a field of a struct, of format ducklake. ``path`` names the column and the fields around it, the element of a list by
+    """A change of a field of a struct; in a Delta table a field goes or gets another name where columns are mapped. ``path`` names the column and the fields around it, the element of a list by
     ``element`` and the sides of a map by ``key`` and ``value``.
 
     Example::
