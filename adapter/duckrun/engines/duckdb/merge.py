@@ -4,15 +4,15 @@ old rows away and adds the new ones. delta_rs does a merge by key alone, where t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import duckdb
-import pyarrow as pa
 
-from duckrun.engines.duckdb import row_ids
+from duckrun.engines.duckdb import by_delta_rs, row_ids
 from duckrun.engines.duckdb.change import rewritten, swap
+from duckrun.engines.duckdb.clauses import assigned_by, choice, of_source, translated, values_of
 from duckrun.engines.duckdb.computed import Computed
 from duckrun.engines.duckdb.feed import Images
 from duckrun.engines.duckdb.places import Numbered, computed, names_of, numbered
@@ -20,18 +20,15 @@ from duckrun.engines.duckdb.pruning import files_met, key_ranges
 from duckrun.engines.duckdb.rows_to_write import refuse_outside, types_of
 from duckrun.engines.duckdb.source import Rows
 from duckrun.engines.duckdb.steady import is_steady
-from duckrun.engines.duckdb.target import definition_of, target_of
+from duckrun.engines.duckdb.target import target_of
 from duckrun.engines.duckdb.writers import delta_rs
-from duckrun.engines.duckdb.writers.reads import EVERYTHING, Read, equal, has_subquery, joined
+from duckrun.engines.duckdb.writers.reads import EVERYTHING, Read, equal, joined
 from duckrun.engines.fit import castable_columns
 from duckrun.errors import DuplicateSourceKeys, InvalidConfig, repeated_keys
 from duckrun.formats.commits import NewCommit
-from duckrun.formats.format import Format
-from duckrun.sql.names import columns_of, fresh_name, quote_identifier, transpile
-from duckrun.values.columns import has_required_parts, holds
+from duckrun.sql.names import fresh_name, quote_identifier, transpile
 from duckrun.values.rows import Commit, MergeClause, MergeSpec, SchemaMode
 from duckrun.values.snapshot import Snapshot, TableRef
-from duckrun.values.tables import order_of
 
 if TYPE_CHECKING:
     from duckrun.engines.duckdb.write import Job
@@ -53,12 +50,12 @@ def refuse_duplicate_keys(ref: TableRef, rows: Rows, keys: Sequence[str]) -> Non
 def merge(job: Job, spec: MergeSpec, snapshot: Snapshot, rows: Rows) -> Commit:
     """Merge rows, which are read once, into a table. Raises DuplicateSourceKeys, InvalidConfig, RowsOutsidePartition, SchemaMismatch."""
     cursor, ref = rows.cursor, job.transaction.ref
-    clauses = [_translated(clause, spec.dialect) for clause in spec.clauses]
+    clauses = [translated(clause, spec.dialect) for clause in spec.clauses]
     _refuse_unsteady(spec, clauses, ref, cursor)
     snapshot = target_of(snapshot, rows, spec.schema_mode, job.form, spec.takes)
     compared = {key: job.sql(text) for key, text in spec.compared.items()}
     computes = [name for name, column in job.form.computing(snapshot.schema).items() if column.default is None]
-    clauses = [_of_source(clause, rows, snapshot, computes) for clause in clauses]
+    clauses = [of_source(clause, rows, snapshot, computes) for clause in clauses]
     # What a table asks of its rows is not asked of these: they are not what is written.
     cast = castable_columns(spec, rows.types)
     aside = _types_compared(compared, snapshot, cursor)
@@ -71,8 +68,8 @@ def merge(job: Job, spec: MergeSpec, snapshot: Snapshot, rows: Rows) -> Commit:
         if spec.within is not None:
             refuse_outside(ref, source, job.sql(spec.within), spec.within)
         if spec.writer == "delta_rs":
-            delta_rs.refuse(spec, ref, _why_not_delta_rs(job.form, spec, clauses, snapshot, source))
-            return _by_delta_rs(job, snapshot, job.finished(source, snapshot, mode), spec.keys, clauses)
+            delta_rs.refuse(spec, ref, by_delta_rs.why_not_merge(job.form, spec, clauses, snapshot, source))
+            return by_delta_rs.merge(job, snapshot, job.finished(source, snapshot, mode), spec.keys, clauses)
         numbers = _Given(source, given, quote_identifier(number))
         return _decided(job, spec, clauses, snapshot, numbers)
 
@@ -99,26 +96,6 @@ def _types_compared(
     return dict(zip(compared, relation.types, strict=True))
 
 
-def _translated(clause: MergeClause, dialect: str) -> MergeClause:
-    condition = None if clause.condition is None else transpile(clause.condition, dialect, "duckdb")
-    assigned = None if clause.set is None else {c: transpile(v, dialect, "duckdb") for c, v in clause.set.items()}
-    return MergeClause(clause.kind, condition, clause.columns, assigned)
-
-
-def _of_source(clause: MergeClause, rows: Rows, snapshot: Snapshot, computes: Collection[str]) -> MergeClause:
-    """An update of every column sets those that the source has: the others stay as they are. So does an insert, where the table
-    ``computes`` the others.
-    """
-    if clause.kind.endswith("delete") or clause.columns is not None or clause.set is not None:
-        return clause
-    given = {name.lower() for name in rows.types}
-    absent = {name for name in snapshot.schema.names if name.lower() not in given}
-    if not absent or (clause.kind != "matched_update" and absent.isdisjoint(computes)):
-        return clause
-    gone = absent if clause.kind == "matched_update" else absent & set(computes)
-    return replace(clause, columns=tuple(name for name in snapshot.schema.names if name not in gone))
-
-
 def _refuse_unsteady(
     spec: MergeSpec, clauses: Sequence[MergeClause], ref: TableRef, cursor: duckdb.DuckDBPyConnection
 ) -> None:
@@ -132,74 +109,6 @@ def _refuse_unsteady(
             )
 
 
-def _why_not_delta_rs(
-    form: Format, spec: MergeSpec, clauses: Sequence[MergeClause], snapshot: Snapshot, rows: Rows
-) -> str | None:
-    if (reason := form.only_own(snapshot)) is not None:
-        return reason
-    if not _plain(clauses):
-        return "a clause has a condition or an expression, or concerns rows that the source has not"
-    if definition_of(snapshot) is not None:
-        return "columns are added, go or change their type, and delta_rs would not keep the rest of the definition"
-    if spec.on is not None or spec.compared:
-        return "the condition is more than key equality"
-    if not _within_by_keys(spec):
-        return "only the rows of a part of the table may match, and the keys do not say which"
-    if has_required_parts(snapshot.schema):
-        return "parts of columns are NOT NULL, which is checked on the rows as they will be"
-    if _is_constrained(snapshot) and not _takes_whole_rows(spec.clauses, snapshot, rows):
-        return "the table's constraints are checked on the rows as they will be"
-    if order_of(snapshot):
-        return "the table has a sort order, in which delta_rs does not write"
-    if any(rows.types[key].id in ("float", "double") for key in spec.keys):
-        return "a key is a floating number, and delta_rs compares NaN and -0.0 in its own way"
-    if any(rows.types[key].id in ("list", "struct", "map", "blob") for key in spec.keys):
-        return "a key is nested or binary"
-    if any(holds(field.type, _is_instant) for field in snapshot.schema):
-        # Spark writes instants as INT96, which delta_rs reads as nanoseconds in 64 bits: years before 1678 and after 2261 become
-        # others, and a merge writes those down.
-        return "delta_rs would change instants of far years in files of Spark"
-    if delta_rs.misspells(snapshot.schema, snapshot.partition_columns):
-        return delta_rs.MISSPELT
-    files = snapshot.files()
-    if spec.merge_mode == "deletion_vectors" or any(f.deletion_vector for f in files):
-        return "it writes no deletion vectors"
-    return delta_rs.why_not_these(files)
-
-
-def _is_instant(kind: pa.DataType) -> bool:
-    return pa.types.is_timestamp(kind) and kind.tz is not None
-
-
-def _within_by_keys(spec: MergeSpec) -> bool:
-    """True where a row that has the keys of a source row lies within what is written too, and stays there."""
-    if spec.within is None:
-        return True
-    used = {name.lower() for _, name in columns_of(spec.within, spec.dialect)}
-    return used <= {key.lower() for key in spec.keys} and all(
-        c.kind.endswith("delete") or (c.set is None and used <= {n.lower() for n in c.columns or used})
-        for c in spec.clauses
-    )
-
-
-def _is_constrained(snapshot: Snapshot) -> bool:
-    """True for a table that does not take every row of its types; a partition of text is none of ''."""
-    texts = (snapshot.schema.field(c).type for c in snapshot.partition_columns)
-    return (
-        any(not field.nullable for field in snapshot.schema)
-        or bool(snapshot.checks)
-        or any(pa.types.is_string(kind) or pa.types.is_large_string(kind) for kind in texts)
-    )
-
-
-def _takes_whole_rows(clauses: Sequence[MergeClause], snapshot: Snapshot, rows: Rows) -> bool:
-    """True for a merge that writes each row of its source as it comes, whether it is in the table or not."""
-    whole = set(snapshot.schema.names)
-    return {c.kind for c in clauses} == {"matched_update", "not_matched_insert"} and all(
-        c.condition is None and c.set is None and set(c.columns or rows.types) >= whole for c in clauses
-    )
-
-
 def _merge_schema_mode(spec: MergeSpec) -> SchemaMode:
     """A merge that names its columns needs only those of the source."""
     if spec.schema_mode != "fail":
@@ -208,95 +117,16 @@ def _merge_schema_mode(spec: MergeSpec) -> SchemaMode:
     return "append_new_columns" if named else "fail"
 
 
-def _plain(clauses: Sequence[MergeClause]) -> bool:
-    """True for one update and one insert at most, of columns as they come, with no condition on either."""
-    kinds = [c.kind for c in clauses]
-    return (
-        len(set(kinds)) == len(kinds)
-        and not any(kind.startswith("not_matched_by_source") for kind in kinds)
-        and all(c.condition is None and c.set is None for c in clauses)
-        and not ("matched_update" in kinds and "matched_delete" in kinds)
-    )
-
-
-def _values(clause: MergeClause, columns: Sequence[str]) -> dict[str, str]:
-    """Target column -> SQL over the aliases source and target; nothing for a delete."""
-    if clause.set is not None or clause.kind.endswith("delete"):
-        return dict(clause.set or {})
-    return {c: f"source.{quote_identifier(c)}" for c in (clause.columns or columns)}
-
-
-def _assigned(clause: MergeClause, columns: Sequence[str], ref: TableRef) -> dict[str, str]:
-    """The values of a clause for a table with these columns. Raises InvalidConfig for any other."""
-    chosen = _values(clause, columns)
-    unknown = [c for c in chosen if c not in columns]
-    if unknown:
-        raise InvalidConfig(
-            f"Table {ref} has no column {', '.join(unknown)}, which the merge sets; it has {', '.join(columns)}."
-        )
-    return chosen
-
-
-def _by_delta_rs(
-    job: Job, snapshot: Snapshot, rows: Rows, keys: Sequence[str], clauses: Sequence[MergeClause]
-) -> Commit:
-    """Merge finished rows by keys; the clauses take columns as they come."""
-    columns = [name for name in snapshot.schema.names if name in rows.types]
-    finished = [
-        clause
-        if clause.kind.endswith("delete")
-        else replace(clause, columns=tuple(_assigned(clause, columns, snapshot.ref)), set=None)
-        for clause in clauses
-    ]
-    reason = "asked for: key equality and finished columns"
-    with job.engine.arbiter.merge(job.engine.duckdb_limit) as job.shares:
-        version = delta_rs.merge(
-            job.transaction,
-            snapshot,
-            rows,
-            job.spec,
-            keys=keys,
-            clauses=finished,
-            shares=job.shares,
-            writer="delta_rs",
-            reason=reason,
-        )
-    if version == snapshot.version:
-        return job.transaction.nothing(snapshot, "no row matched and none was to be inserted")
-    return job.transaction.committed(version, writer="delta_rs", reason=reason)
-
-
-def _choice(
-    action: str, clauses: Sequence[tuple[int, str, Mapping[str, str]]], kinds: Mapping[str, Any]
-) -> tuple[str, str]:
-    """SQL of the number of the clause that applies to a row, as ``action`` (NULL: none does), and of the row's new values.
-
-    ``clauses`` are (number, the condition on which it applies, column -> value); ``kinds`` the types of all columns, None of one
-    that has the type of its values. A column that a clause gives no value is NULL.
-    """
-    chosen = f"CASE {' '.join(f'WHEN {test} THEN {index}' for index, test, _ in clauses)} END"
-    # DuckDB refuses the alias of another column where that or this one has a subquery.
-    asks = has_subquery(*(test for _, test, _ in clauses if "(" in test))
-    outputs = []
-    for column, kind in kinds.items():
-        branches = " ".join(f"WHEN {index} THEN {values[column]}" for index, _, values in clauses if column in values)
-        bracketed = [values[column] for _, _, values in clauses if "(" in values.get(column, "")]
-        said = f"({chosen})" if asks or has_subquery(*bracketed) else action
-        value = f"CASE {said} {branches} END" if branches else "NULL"
-        outputs.append(f"{value if kind is None else f'CAST({value} AS {kind})'} AS {quote_identifier(column)}")
-    return f"{chosen} AS {action}", ", ".join(outputs)
-
-
 def inserted_alone(spec: MergeSpec, rows: Rows) -> str:
     """What a merge into an empty table inserts, as SQL."""
-    clauses = [_translated(c, spec.dialect) for c in spec.clauses if c.kind == "not_matched_insert"]
+    clauses = [translated(c, spec.dialect) for c in spec.clauses if c.kind == "not_matched_insert"]
     if not clauses:
         return f"SELECT * FROM ({rows.sql}) LIMIT 0"
     given = [name for name in rows.types if spec.takes(name)]
-    chosen = [(i, c.condition or "true", _values(c, given)) for i, c in enumerate(clauses)]
+    chosen = [(i, c.condition or "true", values_of(c, given)) for i, c in enumerate(clauses)]
     names = dict.fromkeys([*given, *(column for _, _, values in chosen for column in values)])
     action = quote_identifier(fresh_name("__duckrun_action", rows.types))
-    number, outputs = _choice(action, chosen, {name: rows.types.get(name) for name in names})
+    number, outputs = choice(action, chosen, {name: rows.types.get(name) for name in names})
     inner = f"SELECT *, {number} FROM ({rows.sql}) AS source"
     return f"SELECT {outputs} FROM ({inner}) AS source WHERE {action} IS NOT NULL"
 
@@ -419,7 +249,7 @@ class _Choices:
 
     def _setting(self, name: str) -> list[int]:
         """The clauses that set a column."""
-        return [i for i, clause in enumerate(self.clauses) if name in _values(clause, list(self.kinds))]
+        return [i for i, clause in enumerate(self.clauses) if name in values_of(clause, list(self.kinds))]
 
     def _refuse_numbers(self) -> None:
         for name in self.computed.numbered:
@@ -445,11 +275,11 @@ class _Choices:
         chosen = []
         for i in self._of(kind):
             clause = self.clauses[i]
-            values = {} if clause.kind.endswith("delete") else old | _assigned(clause, list(self.kinds), self._ref)
+            values = {} if clause.kind.endswith("delete") else old | assigned_by(clause, list(self.kinds), self._ref)
             chosen.append((i, clause.condition or "true", values))
         if not chosen:  # what meets is of no concern, but that it does
             nothing = ", ".join(
                 f"CAST(NULL AS {kind}) AS {quote_identifier(name)}" for name, kind in self.kinds.items()
             )
             return f"CAST(NULL AS INTEGER) AS {self.action}, {nothing}"
-        return ", ".join(_choice(self.action, chosen, self.kinds))
+        return ", ".join(choice(self.action, chosen, self.kinds))

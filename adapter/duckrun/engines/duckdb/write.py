@@ -12,7 +12,7 @@ import duckdb
 import pyarrow as pa
 
 from duckrun.engines.data_files import file_properties
-from duckrun.engines.duckdb import change, merge
+from duckrun.engines.duckdb import by_delta_rs, change, merge
 from duckrun.engines.duckdb.computed import Computed, numbers_of
 from duckrun.engines.duckdb.places import computed as computed_table
 from duckrun.engines.duckdb.returning import give_back
@@ -39,13 +39,10 @@ from duckrun.errors import (
 )
 from duckrun.formats.commits import NewCommit
 from duckrun.formats.definitions import TableDefinition
-from duckrun.formats.format import Format
 from duckrun.run.transaction import Transaction
 from duckrun.sql.names import transpile
-from duckrun.values.columns import has_required_parts
 from duckrun.values.computed import NumberedBy
 from duckrun.values.layout import Layout
-from duckrun.values.names import writable_by_delta_rs
 from duckrun.values.rows import (
     Commit,
     DeleteInsertSpec,
@@ -168,7 +165,9 @@ class Job:
         why = staged.why_not(transaction.ref, snapshot.partition_columns)
         if spec.writer == "delta_rs" or (why and spec.writer == "auto"):
             delta_rs.refuse(
-                spec, transaction.ref, _why_not_delta_rs(self.form, transaction.ref, rows, snapshot, whole=False)
+                spec,
+                transaction.ref,
+                by_delta_rs.why_not_write(self.form, transaction.ref, rows, snapshot, whole=False),
             )
             return delta_rs.write(transaction, snapshot, rows, spec, why=why or "asked for")
         files = self.staged(rows, snapshot.partition_columns, snapshot)
@@ -204,7 +203,7 @@ class Job:
         if spec.writer == "delta_rs" or ((special or cannot) and not own):
             if spec.writer == "delta_rs":
                 why = "the table's definition is one that it does not write" if own else None
-                delta_rs.refuse(spec, ref, why or _why_not_delta_rs(self.form, ref, rows, snapshot, whole=True))
+                delta_rs.refuse(spec, ref, why or by_delta_rs.why_not_write(self.form, ref, rows, snapshot, whole=True))
             if rows.one_shot:
                 rows = self.kept(rows)
             why = f"it knows what {', '.join(special)} ask of a table" if special else cannot or "asked for"
@@ -554,22 +553,3 @@ def _comments_anew(spec: WriteSpec, columns: Sequence[str], snapshot: Snapshot |
         return bool(spec.column_comments)
     present = {f.name.lower(): (f.metadata or {}).get(b"comment", b"").decode() for f in snapshot.schema}
     return any(present.get(name.lower()) != comment for name, comment in spec.column_comments.items())
-
-
-def _why_not_delta_rs(form: Format, ref: TableRef, rows: Rows, snapshot: Snapshot | None, whole: bool) -> str | None:
-    """Why delta_rs cannot write all rows of a table, or more of them; None where it can."""
-    if snapshot is not None and (reason := form.only_own(snapshot)) is not None:
-        return reason
-    if snapshot is not None and not whole and definition_of(snapshot) is not None:
-        return "columns are added, where it would let the others be NULL"
-    if snapshot is not None and has_required_parts(snapshot.schema):
-        return "parts of columns are NOT NULL, which it does not check"
-    if rows.one_shot and not whole:
-        return "the source is a stream, which can be read once, and an attempt may have to run again"
-    if snapshot is not None and delta_rs.misspells(snapshot.schema, snapshot.partition_columns):
-        return delta_rs.MISSPELT
-    if snapshot is not None and whole and (reason := delta_rs.why_not_these(snapshot.files())) is not None:
-        return reason
-    if not writable_by_delta_rs(ref.location):
-        return "it writes no rows below a folder with one of [ ] ^ |"
-    return None
