@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+import pyarrow as pa
+
+_NAME = b"duckrun.stored"
+
 
 @dataclass(frozen=True)
 class StoredColumn:
@@ -39,3 +43,16 @@ def stored_paths(
             yield from stored_paths(column.parts, path, stored)
         else:
             yield path, stored
+
+
+def with_stored_names(schema: pa.Schema, columns: Iterable[StoredColumn]) -> pa.Schema:
+    """The schema of rows as it goes along with their files: it says what these call the columns."""
+    names = stored_names(columns)
+    return pa.schema([f.with_metadata({_NAME: names[f.name].encode()}) if f.name in names else f for f in schema])
+
+
+def other_names(staged: pa.Schema, table: pa.Schema, columns: Iterable[StoredColumn]) -> list[str]:
+    """The columns of a table that staged files call otherwise than the table has its files call them."""
+    names, own = stored_names(columns), set(table.names)
+    held = {f.name: (f.metadata or {}).get(_NAME, f.name.encode()).decode() for f in staged if f.name in own}
+    return [name for name, stored in held.items() if stored != names.get(name, name)]

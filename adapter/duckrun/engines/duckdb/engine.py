@@ -16,7 +16,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from duckrun.display.notebook import is_interactive
-from duckrun.engines.duckdb import alter, optimize, write
+from duckrun.engines.duckdb import alter, optimize, staging, write
 from duckrun.engines.duckdb.advice import advise
 from duckrun.engines.duckdb.frame import DuckDBFrame
 from duckrun.engines.duckdb.instance import has_ended, load_extensions, open_connection
@@ -381,12 +381,12 @@ class DuckDBEngine(Engine):
             errors_about(f"table {transaction.ref}, staging", self.arbiter),
             rows_of(source, self.cursor(), self._scratch.name) as rows,
         ):
-            return job.stage(rows, snapshot, partition_by)
+            return staging.stage(job, rows, snapshot, partition_by)
 
     def commit_staged(self, files: Sequence[StagedFile], spec: WriteSpec, transaction: Transaction) -> Commit:
         """Commit staged files of any number of processes at once."""
         with errors_about(f"table {transaction.ref}, {spec.mode}", self.arbiter):
-            return write.Job(self, spec, transaction).commit_staged(files)
+            return staging.commit_staged(write.Job(self, spec, transaction), files)
 
     def close(self) -> None:
         """Close the connection, if this engine opened it, and remove scratch files."""

@@ -28,7 +28,7 @@ from duckrun.engines.duckdb.rows_to_write import (
 from duckrun.engines.duckdb.source import Rows, schema_of_types, select, spool
 from duckrun.engines.duckdb.target import definition_of, target_of, written_anew
 from duckrun.engines.duckdb.types import fit_all
-from duckrun.engines.duckdb.writers import delta_rs, ducklake, staged, staged_rows
+from duckrun.engines.duckdb.writers import delta_rs, ducklake, staged
 from duckrun.engines.duckdb.writers.reads import EVERYTHING, NOTHING
 from duckrun.errors import (
     CommitConflict,
@@ -56,7 +56,7 @@ from duckrun.values.rows import (
     WriteSpec,
     counted_rows,
 )
-from duckrun.values.snapshot import Snapshot, TableRef, schema_from_text
+from duckrun.values.snapshot import Snapshot, TableRef
 
 if TYPE_CHECKING:
     from duckrun.engines.duckdb.engine import DuckDBEngine
@@ -151,7 +151,7 @@ class Job:
             )
         if snapshot is None or mode == "overwrite":
             return self._overwrite(spec, rows, snapshot)
-        self._partitions(spec.partition_by, snapshot, whole=False)
+        self.partitions(spec.partition_by, snapshot, whole=False)
         snapshot = target_of(snapshot, rows, spec.schema_mode, self.form)
         rows = self.finished(rows, snapshot, spec.schema_mode, spec=spec)
         if mode == "replace":
@@ -171,12 +171,12 @@ class Job:
             )
             return delta_rs.write(transaction, snapshot, rows, spec, why=why or "asked for")
         files = self.staged(rows, snapshot.partition_columns, snapshot)
-        return self._added(files, snapshot, "rows are added")
+        return self.added(files, snapshot, "rows are added")
 
     def _overwrite(self, spec: WriteSpec, rows: Rows, snapshot: Snapshot | None) -> Commit:
         """All rows of a table, in place of those before."""
         ref = self.transaction.ref
-        partition_by = self._partitions(spec.partition_by, snapshot, whole=True)
+        partition_by = self.partitions(spec.partition_by, snapshot, whole=True)
         stored = stored_types(self.form, rows.types)
         keys = partition_by
         partition_by = () if self.form.transacts else partition_by
@@ -190,7 +190,7 @@ class Job:
         own = self._needs_definition(spec, schema, partition_by, snapshot)
         if self.form.transacts:
             return self._overwrite_in_place(spec, rows, snapshot, stored, keys)
-        definition = self._definition(spec, schema, partition_by, snapshot, stored) if own else None
+        definition = self.definition(spec, schema, partition_by, snapshot, stored) if own else None
         filled: Filled = {name: (name if name in rows.types else None, kind) for name, kind in stored.items()}
         if computed is not None:
             self.number(computed, filled)
@@ -209,12 +209,12 @@ class Job:
             why = f"it knows what {', '.join(special)} ask of a table" if special else cannot or "asked for"
             return delta_rs.write(self.transaction, snapshot, rows, spec, partition_by=partition_by, anew=anew, why=why)
         if definition is None and (snapshot is None or anew or spec.table_properties or spec.description is not None):
-            definition = self._definition(spec, schema, partition_by, snapshot, stored)
+            definition = self.definition(spec, schema, partition_by, snapshot, stored)
         files = self.staged(rows, partition_by, definition or snapshot)
         self.numbered(counted_rows(files))
         if self.numbers and snapshot is not None:
             definition = self.form.with_numbers(snapshot, definition, self.numbers)
-        return self._all(spec, files, snapshot, definition, "whole rows")
+        return self.all_rows(spec, files, snapshot, definition, "whole rows")
 
     def _computed_too(
         self, spec: WriteSpec, stored: dict[str, str], snapshot: Snapshot | None, cursor: duckdb.DuckDBPyConnection
@@ -264,7 +264,7 @@ class Job:
         own = own or (snapshot is not None and self.form.constrained_anew(snapshot, spec))
         return own or _comments_anew(spec, schema.names, snapshot) or delta_rs.misspells(schema, partition_by)
 
-    def _definition(
+    def definition(
         self,
         spec: WriteSpec,
         schema: pa.Schema,
@@ -274,7 +274,7 @@ class Job:
     ) -> TableDefinition:
         return self.form.overwritten(spec, self.form.fields_of(schema, stored), partition_by, snapshot)
 
-    def _all(
+    def all_rows(
         self,
         spec: WriteSpec,
         files: Sequence[StagedFile],
@@ -288,7 +288,7 @@ class Job:
         new = NewCommit(spec, definition, files, gone, rows, "staged", reason, anew=anew)
         return staged.commit(self.transaction, snapshot, new, EVERYTHING)
 
-    def _added(self, files: Sequence[StagedFile], snapshot: Snapshot, reason: str) -> Commit:
+    def added(self, files: Sequence[StagedFile], snapshot: Snapshot, reason: str) -> Commit:
         """Rows beside those that the table has."""
         rows = (counted_rows(files), 0, 0)
         self.numbered(rows[0])
@@ -344,81 +344,6 @@ class Job:
                 "columns, partitions or constraints now, and the source is a stream that has been read. Nothing was "
                 "written; read again and repeat."
             )
-
-    # -- files staged by N processes, committed by one
-
-    def stage(
-        self, rows: Rows, snapshot: Snapshot | None, partition_by: Sequence[str] | None
-    ) -> tuple[StagedFile, ...]:
-        """Write a part of the rows of a commit to come; no reader sees it before commit_staged()."""
-        if snapshot is not None and any(c.numbered for c in self.form.computing(snapshot.schema).values()):
-            raise UnsupportedFeature(
-                f"Table {self.transaction.ref} has an identity column, whose numbers a commit gives: its files cannot be staged by "
-                "themselves. Nothing was written; append the rows."
-            )
-        keys = self._partitions(partition_by, snapshot, whole=snapshot is None)
-        whole = self.form.whole
-        columns = keys if whole is None else ()
-        if snapshot is not None:
-            rows = self.finished(taking_types(rows, types_of(snapshot, rows.cursor)), snapshot)
-        else:
-            rows = fitted(
-                self.transaction.ref, rows, {n: (n, k) for n, k in stored_types(self.form, rows.types).items()}, columns
-            )
-        if whole is not None:
-            keys = keys if snapshot is None else snapshot.partition_keys
-            return staged_rows.stage(rows, whole, self.transaction.ref, snapshot, keys)
-        properties = file_properties(self.spec, {} if snapshot is None else snapshot.properties)
-        stored = () if snapshot is None else self.form.stored_columns(snapshot.schema)
-        return staged.stage(rows, self.transaction.ref, columns, properties=properties, stored=stored)
-
-    def staged_schema(self, files: Sequence[StagedFile]) -> pa.Schema:
-        """The columns of files that stage() wrote. Raises InvalidConfig, SchemaMismatch for what cannot be one commit."""
-        spec = self.spec
-        if not isinstance(spec, WriteSpec) or spec.mode not in ("append", "overwrite", "error"):
-            raise InvalidConfig(f"Staged files are committed by append, overwrite or error, not by {spec.mode}.")
-        if spec.constraints:
-            raise InvalidConfig(
-                f"Table {self.transaction.ref}: constraints are checked as rows are written, not of files."
-            )
-        schemas = {file.schema for file in files}
-        if len(schemas) != 1:
-            raise SchemaMismatch(
-                f"Table {self.transaction.ref}: the staged files have {len(schemas)} different schemas."
-            )
-        return schema_from_text(schemas.pop())
-
-    def commit_staged(self, files: Sequence[StagedFile]) -> Commit:
-        """Commit the files that stage() wrote, here or in other processes, as one append or overwrite."""
-        schema, spec = self.staged_schema(files), self.spec
-        assert isinstance(spec, WriteSpec)
-        partition_by = tuple(files[0].partition_values)
-        if self.form.whole is not None:
-            self.spec = self.form.with_properties(replace(spec, partition_by=partition_by), self.transaction.ref)
-            return staged_rows.commit(self, files)
-        reason = "files staged beforehand"
-
-        def attempt(snapshot: Snapshot | None) -> Commit:
-            if snapshot is not None:
-                self.form.refuse_unknown_features(snapshot)
-                if spec.mode == "error":
-                    raise CommitConflict(
-                        f"Table {self.transaction.ref} exists already; mode 'error' writes new tables only."
-                    )
-                if set(partition_by) != set(snapshot.partition_columns):
-                    raise SchemaMismatch(
-                        f"Table {self.transaction.ref} is partitioned by {snapshot.partition_columns}, not {partition_by}."
-                    )
-                if spec.mode == "append" and set(schema.names) != set(snapshot.schema.names):
-                    raise SchemaMismatch(
-                        f"Table {self.transaction.ref} has the columns {snapshot.schema.names}, not {schema.names}."
-                    )
-            if snapshot is not None and spec.mode == "append":
-                return self._added(files, snapshot, reason)
-            definition = self._definition(spec, schema, partition_by, snapshot)
-            return self._all(spec, files, snapshot, definition, reason)
-
-        return self.transaction.run(attempt, mode=spec.mode, engine="duckdb")
 
     # -- merges and changes
 
@@ -524,7 +449,7 @@ class Job:
         changed = definition_of(snapshot)
         return self.form.with_numbers(snapshot, changed, self.numbers) if self.numbers else changed
 
-    def _partitions(self, asked: Sequence[str] | None, snapshot: Snapshot | None, whole: bool) -> tuple[str, ...]:
+    def partitions(self, asked: Sequence[str] | None, snapshot: Snapshot | None, whole: bool) -> tuple[str, ...]:
         if snapshot is None:
             return tuple(asked or ())
         if asked is None or tuple(asked) == snapshot.partition_columns:

@@ -29,8 +29,8 @@ from duckrun.formats.delta.protocol import WRITTEN, Protocol
 from duckrun.formats.delta.statistics import Statistics
 from duckrun.formats.delta.vectors import marked_statistics, read_vector, write_vectors
 from duckrun.values.rows import AppTransaction, StagedFile, counted_rows
-from duckrun.values.snapshot import Snapshot, TableRef
-from duckrun.values.stored import stored_names
+from duckrun.values.snapshot import Snapshot, TableRef, schema_from_text
+from duckrun.values.stored import other_names, stored_names
 from duckrun.values.tables import OptimizeSpec
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ def write_commit(
     operation = operation or operation_of(new, snapshot)
     _check_files(ref, snapshot, new, operation, returns)
     _check_rows(ref, new, operation)
+    _check_names(ref, snapshot, new, operation)
     marks = _marks(form, snapshot, new)
     version = 0 if snapshot is None else snapshot.version + 1
     now = int(time.time() * 1000)
@@ -214,6 +215,19 @@ def _check_rows(ref: TableRef, new: NewCommit, operation: Operation) -> None:
         f"statistics; with {deleted} rows deleted and {inserted} inserted {before - deleted + inserted} would be left, and it wrote "
         f"{after}. The table is as it was. Run this with engine: spark; if that finds {before} rows in those files too, report it."
     )
+
+
+def _check_names(ref: TableRef, snapshot: Snapshot | None, new: NewCommit, operation: Operation) -> None:
+    """Raise LostRows for files that call a column otherwise than the table will have its files call it: readers would see NULL."""
+    table = new.definition or snapshot
+    assert table is not None, "a new table has a definition"
+    columns = stored_columns(table.schema)
+    for text in {file.schema for file in new.adds if file.schema}:
+        if others := other_names(schema_from_text(text), table.schema, columns):
+            raise LostRows(
+                f"Table {ref}: {operation.name} was not committed: its files call the column {', '.join(others)} otherwise than the table has "
+                "it (delta.columnMapping.mode). The table is as it was; run this again, with engine: spark, and report it."
+            )
 
 
 def _statistics(snapshot: Snapshot | None, new: NewCommit) -> Statistics:

@@ -30,7 +30,7 @@ from duckrun.values.data_files import is_absolute
 from duckrun.values.layout import CODECS, codec_of
 from duckrun.values.rows import ColumnFigures, Commit, ScanFile, StagedFile
 from duckrun.values.snapshot import Snapshot, TableRef, schema_to_text
-from duckrun.values.stored import StoredColumn, stored_names, stored_paths
+from duckrun.values.stored import StoredColumn, stored_names, stored_paths, with_stored_names
 
 _OPEN = 100
 """Files of partitions that DuckDB keeps open (partitioned_write_max_open_files)."""
@@ -80,7 +80,7 @@ def stage(
         )
     token = uuid.uuid4().hex[:12]
     schema = schema_of_types(rows.types, rows.cursor)
-    text = schema_to_text(schema)
+    text = schema_to_text(with_stored_names(schema, stored))
     codec = codec_of(properties) or CODECS[0]
     target_file_size = file_size(properties)
     options = ["FORMAT parquet", "RETURN_STATS", f"COMPRESSION {codec}"]
