@@ -83,6 +83,8 @@ class Job:
         if not self.form.transacts:
             return self._attempt(rows, cursor, snapshot)
         refuse_words(self.spec, self.transaction.ref)
+        if rows is not None and (not isinstance(self.spec, WriteSpec) or self.spec.schema_mode == "sync_all_columns"):
+            rows = self.kept(rows)  # out of the transaction: what is on disk of a stream does not go with it
         with self.form.transaction(cursor, snapshot) as self.work:
             return self._attempt(rows, cursor, snapshot)
 
@@ -198,7 +200,7 @@ class Job:
             ref, rows, filled, partition_by, spec=spec, snapshot=snapshot, definition=definition, computed=computed
         )
         anew = snapshot is not None and (differs(rows, snapshot) or partition_by != snapshot.partition_columns)
-        special = self.form.special_properties(spec.table_properties)
+        special = self.form.unwritten_properties(spec.table_properties)
         cannot = staged.why_not(ref, partition_by) if spec.writer == "auto" else None
         if spec.writer == "delta_rs" or ((special or cannot) and not own):
             if spec.writer == "delta_rs":
@@ -260,7 +262,7 @@ class Job:
         ):
             return True
         properties = spec.table_properties
-        own = not self.form.special_properties(properties) and self.form.asks_features(properties)
+        own = not self.form.unwritten_properties(properties) and self.form.asks_features(properties)
         own = own or (snapshot is not None and self.form.constrained_anew(snapshot, spec))
         return own or _comments_anew(spec, schema.names, snapshot) or delta_rs.misspells(schema, partition_by)
 

@@ -334,6 +334,7 @@ class SparkEngine(Engine):
         self, snapshot: Snapshot, alteration: Alteration, transaction: Transaction
     ) -> Iterator[Sequence[StagedFile]]:
         """All rows as they are after an alteration, in files to be committed."""
+        transaction.lake.format.refuse_copies(snapshot)
         with (
             errors_about("alter", str(snapshot.ref), analysis=SchemaMismatch),
             scratch(self, transaction.lake, snapshot, alteration) as copy,

@@ -194,7 +194,7 @@ class Attempt(SparkCommit):
         become the table's in one commit."""
         assert self.snapshot is not None and not isinstance(self.spec, DeleteSpec | UpdateSpec)
         lake, snapshot = self.transaction.lake, self.snapshot
-        self.form.refuse_unknown_features(snapshot)
+        self.form.refuse_copies(snapshot)
         # The files of the copy become those of the table without marks.
         spec: RowSpec = replace(self.spec, schema_mode="fail", app=None, merge_mode="copy_on_write")
         if isinstance(spec, WriteSpec):
@@ -238,7 +238,7 @@ class Attempt(SparkCommit):
         location, so Spark writes the rows beside it, and one commit adds them with the definition."""
         lake, partition_by = self.transaction.lake, tuple(spec.partition_by or ())
         if snapshot is not None:
-            self.form.refuse_unknown_features(snapshot)
+            self.form.refuse_copies(snapshot)
             if spec.partition_by is None and not spec.redefine:
                 partition_by = snapshot.partition_columns
         check_new_table(frame.schema, partition_by)

@@ -25,7 +25,7 @@ from duckrun.formats.delta.definition import DeltaDefinition
 from duckrun.formats.delta.log import LOG, append_only, info_of
 from duckrun.formats.delta.mapping import stored_columns
 from duckrun.formats.delta.operations import Operation, metrics, operation_of
-from duckrun.formats.delta.protocol import WRITTEN, Protocol
+from duckrun.formats.delta.protocol import OF_ROWS, WRITTEN, Protocol
 from duckrun.formats.delta.statistics import Statistics
 from duckrun.formats.delta.vectors import marked_statistics, read_vector, write_vectors
 from duckrun.values.rows import AppTransaction, StagedFile, counted_rows
@@ -105,17 +105,26 @@ def write_commit(
     return version
 
 
-def unknown_features(snapshot: Snapshot) -> frozenset[str]:
-    """The features of a table that ask of a commit what this one does not do."""
-    return (snapshot.reader_features | snapshot.writer_features) - WRITTEN - snapshot.idle_features
+def features_of_files(snapshot: Snapshot) -> frozenset[str]:
+    """The features of a table by which its files are more than rows in columns, so that whoever fills a copy of it does not fill it."""
+    return (snapshot.reader_features | snapshot.writer_features) - OF_ROWS - snapshot.idle_features
 
 
 def refuse_unknown_features(snapshot: Snapshot) -> None:
-    """Raise UnsupportedFeature for a table with unknown_features()."""
-    unknown = unknown_features(snapshot)
+    """Raise UnsupportedFeature for a table whose features ask of a commit what this one does not do."""
+    unknown = (snapshot.reader_features | snapshot.writer_features) - WRITTEN - snapshot.idle_features
     if unknown:
         raise UnsupportedFeature(
             f"Table {snapshot.ref} uses {', '.join(sorted(unknown))}, with which the duckdb engine cannot write. Run this with engine: spark."
+        )
+
+
+def refuse_copies(snapshot: Snapshot) -> None:
+    """Raise UnsupportedFeature for a table whose files another engine's cannot become, as where Spark fills a copy of it."""
+    if strange := features_of_files(snapshot):
+        raise UnsupportedFeature(
+            f"Table {snapshot.ref} uses {', '.join(sorted(strange))}, and this writes it anew from a copy, which Spark's own statements "
+            "do not. Run this with engine: duckdb, which keeps them."
         )
 
 

@@ -45,10 +45,15 @@ _BOOLEAN: dict[str, frozenset[str]] = {
 }
 """Property that is true or false -> the features that it needs."""
 _CHECKPOINTS = "delta.checkpointPolicy"
-PLAIN = {
-    **dict.fromkeys(_BOOLEAN, r"true|false"),
+_SPECIAL = {
     mapping.MODE: r"none|name|id",
     _CHECKPOINTS: r"classic|v2",
+    **dict.fromkeys((row_tracking.ENABLED, in_commit.ENABLED, _WIDENING), r"true|false"),
+}
+"""Those that say how files and commits are written: in Spark's own statements Spark gives them to a table."""
+PLAIN = {
+    **dict.fromkeys(_BOOLEAN, r"true|false"),
+    **_SPECIAL,
     "delta.enableExpiredLogCleanup": r"true|false",
     "delta.checkpoint.writeStatsAsJson": r"true|false",
     "delta.checkpoint.writeStatsAsStruct": r"true|false",
@@ -349,13 +354,17 @@ def property_value(name: str, value: Any) -> str:
 
 
 def special_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """Those that may ask for more of a table than what a commit of ours gives it."""
-    written = {FEATURE + name for name in WRITTEN}
+    """Those that ask for more of a table than metadata."""
+    metadata = PLAIN.keys() - _SPECIAL.keys()
     return {
-        k: v
-        for k, v in properties.items()
-        if k.startswith("delta.") and not k.startswith(CHECK) and k not in PLAIN and k not in written
+        k: v for k, v in properties.items() if k.startswith("delta.") and not k.startswith(CHECK) and k not in metadata
     }
+
+
+def unwritten_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """Those that may ask for more of a table than a commit of ours gives it."""
+    written = PLAIN.keys() | {FEATURE + name for name in WRITTEN}
+    return {k: v for k, v in special_properties(properties).items() if k not in written}
 
 
 def asks_features(properties: Mapping[str, Any]) -> bool:

@@ -40,7 +40,7 @@ from duckrun.formats.delta import (
     vacuum,
 )
 from duckrun.formats.delta.bounds import column_figures, file_bounds
-from duckrun.formats.delta.commit import refuse_unknown_features, unknown_features, write_commit
+from duckrun.formats.delta.commit import features_of_files, refuse_copies, refuse_unknown_features, write_commit
 from duckrun.formats.delta.dataset import arrow_dataset
 from duckrun.formats.delta.definition import VECTORS, DeltaDefinition
 from duckrun.formats.delta.files import files_of
@@ -101,8 +101,10 @@ class DeltaFormat:
     state_reader = None
     extensions = ("delta",)
     refuse_unknown_features = staticmethod(refuse_unknown_features)
+    refuse_copies = staticmethod(refuse_copies)
     with_properties = staticmethod(definition.with_properties)
     special_properties = staticmethod(definition.special_properties)
+    unwritten_properties = staticmethod(definition.unwritten_properties)
     asks_features = staticmethod(definition.asks_features)
     spelled = staticmethod(types.spelled)
 
@@ -410,7 +412,7 @@ class DeltaFormat:
         return snapshot.properties.get(VECTORS, "").lower() == "true"
 
     def only_spark(self, snapshot: Snapshot) -> bool:
-        return bool(unknown_features(snapshot))
+        return bool(features_of_files(snapshot))
 
     def lacks_feature(self, snapshot: Snapshot, fields: Sequence[Mapping[str, Any]]) -> bool:
         naive = any(types.holds(field["type"], "timestamp_ntz") for field in fields)

@@ -43,6 +43,11 @@ WRITTEN = frozenset({
     "generatedColumns", "identityColumns", "allowColumnDefaults", "typeWidening", "clustering", "variantType",
 })  # fmt: skip
 """The features of a table that a write of ours keeps."""
+OF_ROWS = frozenset({
+    "appendOnly", "invariants", "checkConstraints", "timestampNtz", "changeDataFeed", "deletionVectors",
+    "inCommitTimestamp", "v2Checkpoint", "vacuumProtocolCheck",
+})  # fmt: skip
+"""Those with which the files of a table are rows in columns and no more."""
 BY_DELTALAKE = frozenset({
     "appendOnly", "invariants", "checkConstraints", "timestampNtz", "changeDataFeed", "columnMapping", "deletionVectors",
 })  # fmt: skip
