@@ -5,6 +5,7 @@ from __future__ import annotations
 import duckdb
 
 from duckrun.engines.duckdb.change import counted
+from duckrun.engines.duckdb.row_ids import with_ids
 from duckrun.engines.duckdb.rows_to_write import types_of
 from duckrun.engines.duckdb.source import Rows
 from duckrun.engines.duckdb.target import altered, rows_of
@@ -30,6 +31,8 @@ def rewritten(
 ) -> tuple[StagedFile, ...]:
     """All rows in their new form, as files that no reader sees before they are committed."""
     target, after = altered(snapshot, alteration), alteration.after
-    rows = Rows(cursor, rows_of(target, cursor), types_of(target, cursor), order=tuple(after.sort_by))
-    stored = form.stored_columns(after.schema)
+    kinds = types_of(target, cursor)
+    read, numbers, ids = with_ids(form, target, list(snapshot.files()), list(kinds), cursor)
+    rows = Rows(cursor, read or rows_of(target, cursor), {**kinds, **numbers}, order=tuple(after.sort_by))
+    stored = (*form.stored_columns(after.schema), *ids)
     return staged.stage(rows, snapshot.ref, after.partition_columns, properties=after.properties, stored=stored)

@@ -152,7 +152,7 @@ def _together(
     """The rows of some files of one partition, in new ones."""
     kept = {n: k for n, k in types_of(snapshot, cursor).items() if n not in snapshot.partition_columns}
     source = snapshot.scan_sql(files=files)
-    read, numbers, stored = with_ids(form, snapshot, files, list(kept))
+    read, numbers, stored = with_ids(form, snapshot, files, list(kept), cursor)
     read = read or f"SELECT {', '.join(map(quote_identifier, kept))} FROM {source}"
     rows = Rows(cursor, _in_order(read, [*kept, *numbers], z_order_by, snapshot), {**kept, **numbers})
     stored = (*form.stored_columns(snapshot.schema), *stored)

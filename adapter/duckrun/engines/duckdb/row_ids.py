@@ -13,6 +13,7 @@ import duckdb
 
 from duckrun.engines.duckdb.places import Numbered, names_of
 from duckrun.engines.duckdb.source import Rows
+from duckrun.engines.duckdb.target import rows_of
 from duckrun.errors import UnsupportedFeature
 from duckrun.formats.format import Format
 from duckrun.sql.names import fresh_name, quote_identifier, quote_literal
@@ -94,19 +95,24 @@ class RowIds:
 
 
 def with_ids(
-    form: Format, snapshot: Snapshot, files: Sequence[ScanFile], columns: Sequence[str]
+    form: Format,
+    snapshot: Snapshot,
+    files: Sequence[ScanFile],
+    columns: Sequence[str],
+    cursor: duckdb.DuckDBPyConnection,
 ) -> tuple[str, dict[str, Any], tuple[StoredColumn, ...]]:
     """SELECT of some columns of the rows of some files, and of their ids; the types of these, and how files have them. Nothing of
     each where the table does not track its rows.
     """
     in_files = form.row_id_columns(snapshot)
-    if in_files is None:
+    if in_files is None or not files:
         return "", {}, ()
     refuse_unnumbered(snapshot)
     ids, taken = _names(snapshot), names_of(snapshot)
     file, row = fresh_name("__duckrun_file", taken), fresh_name("__duckrun_row", taken)
     at = quote_identifier(file), quote_identifier(row)
-    source, known = snapshot.scan_sql(files=files, file=file, row=row), known_ids(form, snapshot, files, at, ids)
+    source = f"({rows_of(snapshot, cursor, files=files, file=file, row=row)})"
+    known = known_ids(form, snapshot, files, at, ids)
     same = " AND ".join(f"rows.{name} = known.{name}" for name in at)
     chosen = ", ".join(
         [*(f"rows.{quote_identifier(c)}" for c in columns), *(f"known.{quote_identifier(c)}" for c in ids)]
