@@ -199,9 +199,9 @@ class DeltaFormat:
             make_scan_sql=partial(scan_sql, deleted=partial(deleted_of, self)),
         )
         if "variantType" in snapshot.writer_features and any(may_be_variant(field.type) for field in schema):
-            snapshot = replace(snapshot, variants=self.definition(snapshot).variants)
+            snapshot = replace(snapshot, variants=self._definition(snapshot, table).variants)
         if clustering.FEATURE in snapshot.writer_features:
-            snapshot = replace(snapshot, cluster_by=self.definition(snapshot).cluster_by or ())
+            snapshot = replace(snapshot, cluster_by=self._definition(snapshot, table).cluster_by or ())
         asked = version if timestamp is None else table.version()
         found = self._long_logs.keep(snapshot, asked, partial(files_of, self, table=table))
         # One that is kept lists its files by this very handle, which no write may then move to another version.
@@ -326,8 +326,8 @@ class DeltaFormat:
         known.definition = known.definition or self._definition(snapshot)
         return known.definition
 
-    def _definition(self, snapshot: Snapshot) -> DeltaDefinition:
-        table = self.handle_of(snapshot)
+    def _definition(self, snapshot: Snapshot, table: DeltaTable | None = None) -> DeltaDefinition:
+        table = table or self.handle_of(snapshot)
         metadata = table.metadata()
         found = DeltaDefinition(
             fields=tuple(json.loads(table.schema().to_json())["fields"]),
