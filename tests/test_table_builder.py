@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import time
 from pathlib import Path
 from typing import Any
 
@@ -158,21 +159,29 @@ def test_spark_types_and_computed_columns(session: Session) -> None:
 
 
 @once
+@pytest.mark.lacks_format("ducklake", UnsupportedFeature, "it has no generated and no identity columns")
 @pytest.mark.parametrize(
-    "column",
+    ("column", "x"),
     [
-        {"generatedAlwaysAs": "id * 2"},
-        {"generatedAlwaysAs": IdentityGenerator()},
-        {"generatedByDefaultAs": IdentityGenerator()},
+        ({"generatedAlwaysAs": "id * 2"}, 14),
+        ({"generatedAlwaysAs": IdentityGenerator()}, 1),
+        ({"generatedByDefaultAs": IdentityGenerator(start=5, step=-1)}, 5),
     ],
 )
-def test_computed_columns_are_refused_by_name_on_duckdb(session: Session, column: dict[str, Any]) -> None:
+def test_computed_columns_fill_themselves_on_duckdb(session: Session, column: dict[str, Any], x: int) -> None:
     builder = (
         DeltaTable.create(session).tableName("main.t").addColumn("id", "BIGINT").addColumn("x", "BIGINT", **column)
     )
-    with pytest.raises(
-        UnsupportedFeature, match=r"main\.t.*'?x'? is an? (generated|identity) column.*(engine: spark|DuckLake)"
-    ):
+    table = builder.execute()
+    session.sql("insert into main.t (id) values (7)")
+    assert rows_of(table.toDF()) == [(7, x)]
+
+
+@once
+def test_a_computed_column_that_cannot_be_is_refused_by_name(session: Session) -> None:
+    builder = DeltaTable.create(session).tableName("main.t").addColumn("id", "BIGINT")
+    builder = builder.addColumn("x", "BIGINT", generatedAlwaysAs="hash(id)")
+    with pytest.raises(UnsupportedFeature, match=r"main\.t.*'?x'? is .*(hash\(id\).*engine: spark|DuckLake)"):
         builder.execute()
     assert not session.lake.exists(session.ref("main.t"))
 
@@ -220,10 +229,27 @@ def test_not_null_inside_a_type_is_refused_by_name(session: Session, kind: Any) 
     assert session.tables() == []
 
 
+@pytest.mark.lacks_format("ducklake", pytest.fail.Exception, "it has times of day")
 @once
-def test_what_else_cannot_be(session: Session, root: Path) -> None:
+def test_a_type_that_delta_has_not_is_refused(session: Session) -> None:
     with pytest.raises(SchemaMismatch, match="TIME"):
         DeltaTable.create(session).addColumn("a", pa.time64("us"))
+
+
+@pytest.mark.only_format("ducklake", "Delta has none of these")
+def test_arrow_types_of_a_ducklake_alone(session: Session) -> None:
+    schema = pa.schema(
+        [("t", pa.time64("us")), ("s", pa.struct([("a b", pa.time64("us"))])), ("u", pa.list_(pa.uint16()))]
+    )
+    table = DeltaTable.create(session).tableName("main.t").addColumns(schema).execute()
+    session.execute(
+        "main.t", WriteSpec("append"), pa.table([[time(9)], [{"a b": time(8)}], [[65535]]], names=schema.names)
+    )
+    assert rows_of(table.toDF()) == [(time(9), {"a b": time(8)}, [65535])]
+
+
+@once
+def test_what_else_cannot_be(session: Session, root: Path) -> None:
     with pytest.raises(InvalidConfig, match="not by ALTER TABLE"):
         AddColumn(ColumnSpec("a", "INT", generated="1"))
     with duckrun.connect(root, read_only=True) as reading, pytest.raises(ReadOnlyLake):

@@ -67,7 +67,7 @@ class DeltaTableBuilder:
         """A column, last. Its type is SQL, a type of pyarrow or one of PySpark.
 
         ``generatedAlwaysAs`` is an expression over other columns, or an IdentityGenerator, with which rows never bring a value;
-        with ``generatedByDefaultAs`` they may. Both are Spark's. Raises InvalidConfig, SchemaMismatch, UnsupportedFeature.
+        with ``generatedByDefaultAs`` they may. Raises InvalidConfig, SchemaMismatch, UnsupportedFeature.
         """
         name = given(colName, str, "colName", "addColumn()")
         what = f"addColumn({name!r})"
@@ -100,7 +100,7 @@ class DeltaTableBuilder:
         return self
 
     def clusterBy(self, *cols: str | Sequence[str]) -> Self:
-        """The columns of liquid clustering, on Spark only."""
+        """The columns of liquid clustering."""
         self._cluster_by = names_in(cols, "cols", "clusterBy()")
         return self
 

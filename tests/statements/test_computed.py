@@ -1,10 +1,10 @@
-"""Generated and identity columns of a CREATE TABLE: made by Spark, refused by name on DuckDB."""
+"""Generated and identity columns of a CREATE TABLE: filled by both engines, or refused by name."""
 
 from __future__ import annotations
 
 import pytest
 
-from duckrun import InvalidConfig, UnsupportedFeature
+from duckrun import InvalidConfig, SchemaMismatch, UnsupportedFeature
 from duckrun.session import Session
 from tests.lake import nth, rows_of
 
@@ -16,8 +16,7 @@ COLUMNS = (
 )
 
 
-@pytest.mark.spark
-@pytest.mark.parametrize("engine", ["spark"])
+@pytest.mark.lacks_format("ducklake", UnsupportedFeature, "it has no generated and no identity columns")
 def test_generated_and_identity_columns_fill_themselves(session: Session) -> None:
     session.sql(f"create table t ({COLUMNS})")
     session.sql("insert into t (at, v) values (timestamptz '2024-05-01 10:00:00+00', 4)")
@@ -28,18 +27,29 @@ def test_generated_and_identity_columns_fill_themselves(session: Session) -> Non
     assert rows_of(session.sql("from s")) == [(1, 2, 6)]
 
 
+@pytest.mark.only_format("delta", "it has computed columns")
+def test_a_value_of_their_own_is_refused_where_it_is_another(duck: Session) -> None:
+    duck.sql("create table t (id bigint, n bigint generated always as identity, x bigint generated always as (id * 2))")
+    duck.sql("insert into t (id, x) values (1, 2)")
+    with pytest.raises(SchemaMismatch, match=r"main\.t.*x"):
+        duck.sql("insert into t (id, x) values (2, 5)")
+    with pytest.raises(InvalidConfig, match=r"main\.t.*n is GENERATED ALWAYS AS IDENTITY"):
+        duck.sql("insert into t (id, n) values (2, 5)")
+    assert rows_of(duck.sql("from t")) == [(1, 1, 2)]
+
+
 @pytest.mark.parametrize(
     ("column", "said"),
     [
-        ("x bigint generated always as (id * 2)", "'?x'? is a generated column.*(engine: spark|DuckLake)"),
-        ("x bigint generated always as identity", "'?x'? is an identity column.*(engine: spark|DuckLake)"),
+        ("x bigint generated always as (hash(id))", "'?x'? is .*(computed by hash.*engine: spark|DuckLake)"),
         ("x bigint as (id * 2)", "GENERATED"),
     ],
 )
-def test_on_duckdb_they_are_refused_by_name(duck: Session, column: str, said: str) -> None:
-    with pytest.raises(UnsupportedFeature, match=said):
+def test_what_duckdb_computes_in_a_way_of_its_own_is_refused_by_name(duck: Session, column: str, said: str) -> None:
+    with pytest.raises(UnsupportedFeature, match=f"(?i){said}"):
         duck.sql(f"create table t (id bigint, {column})")
     duck.sql("create table t (id bigint)")
-    with pytest.raises((UnsupportedFeature, InvalidConfig), match="(?i)generated|identity|AS"):
-        duck.sql(f"alter table t add column {column}")
+    for each in (column, "x bigint generated always as (id * 2)", "x bigint generated always as identity"):
+        with pytest.raises((UnsupportedFeature, InvalidConfig), match="(?i)generated|identity|AS"):
+            duck.sql(f"alter table t add column {each}")
     assert duck.table("t").snapshot().version == nth(0)

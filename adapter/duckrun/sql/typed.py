@@ -27,7 +27,8 @@ def sql_type(kind: pa.DataType) -> str:
 _TYPES = {
     "int8": "TINYINT", "int16": "SMALLINT", "int32": "INTEGER", "int64": "BIGINT", "float": "FLOAT", "double": "DOUBLE",
     "bool": "BOOLEAN", "string": "VARCHAR", "large_string": "VARCHAR", "binary": "BLOB", "large_binary": "BLOB",
-    "date32[day]": "DATE",
+    "date32[day]": "DATE", "time64[us]": "TIME", "month_day_nano_interval": "INTERVAL",
+    "uint8": "UTINYINT", "uint16": "USMALLINT", "uint32": "UINTEGER", "uint64": "UBIGINT",
 }  # fmt: skip
 
 

@@ -9,7 +9,6 @@ from typing import Any, NoReturn
 
 import duckdb
 import pyarrow as pa
-from sqlglot import exp
 
 from duckrun.errors import (
     DuckrunError,
@@ -22,7 +21,7 @@ from duckrun.formats.ducklake import definition as definitions
 from duckrun.formats.ducklake.alteration import DuckLakeAlteration, altered, evolved
 from duckrun.formats.ducklake.definition import DuckLakeDefinition
 from duckrun.formats.ducklake.partitions import partitions
-from duckrun.formats.ducklake.types import refuse_type, type_in
+from duckrun.formats.ducklake.types import in_spark, refuse_type, type_in
 from duckrun.formats.format import SpecT
 from duckrun.sql.typed import sql_type
 from duckrun.values.layout import COMPRESSION, TARGET_FILE_SIZE, Layout
@@ -199,10 +198,10 @@ class Defining:
         return {f["name"] for f in snapshot.own.definition.fields if f.get("default") is not None}
 
     def spark_type(self, text: str, dialect: str, column: str) -> str:
-        return exp.DataType.build(type_in(text, dialect, column), dialect="duckdb").sql(dialect="spark")
+        return in_spark(type_in(text, dialect, column))
 
     def spelled(self, kind: Any) -> str:
-        return exp.DataType.build(str(kind), dialect="duckdb").sql(dialect="spark")
+        return in_spark(kind)
 
     def scratch(self, owner: TableRef, definition: Any) -> NoReturn:
         raise UnsupportedFeature(f"Table {owner} is a DuckLake table, of which there are no scratch copies.")

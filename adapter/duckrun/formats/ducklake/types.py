@@ -33,6 +33,12 @@ _INSTEAD = {
 """Type that a DuckLake cannot store -> what to use. Its files hold whole numbers of 128 bits as DOUBLE, so that their last digits are lost, and a
 time with a zone as one in UTC; at one in nanoseconds DuckDB 1.5.5 ends with an internal error.
 """
+_SIGNED = {
+    exp.DataType.Type.UTINYINT: "SMALLINT",
+    exp.DataType.Type.USMALLINT: "INT",
+    exp.DataType.Type.UINT: "BIGINT",
+    exp.DataType.Type.UBIGINT: "DECIMAL(20, 0)",
+}
 _OUTER = {
     "variant": "DuckDB writes it as a column of its own alone",
     "interval": "DuckLake's files hold it to the millisecond, which is looked at in columns of their own alone",
@@ -75,6 +81,21 @@ def type_in(text: str, dialect: str, column: str) -> str:
         raise InvalidConfig(f"column {column!r}: {text!r} is no type: {str(error).splitlines()[0]}") from error
     refuse_type(column, kind)
     return str(kind)
+
+
+def in_spark(kind: Any) -> str:
+    """A DuckDB type in Spark's SQL, as text that type_in() reads: whole numbers without a sign as ones with it that hold them all, since Spark
+    has none; the others by the names that sqlglot reads there.
+    """
+
+    def spelled(node: exp.Expr) -> exp.Expr:
+        if not isinstance(node, exp.DataType):
+            return node
+        if node.this == exp.DataType.Type.TIME:  # which sqlglot takes for a TIMESTAMP
+            return exp.DataType(this=exp.DataType.Type.USERDEFINED, kind="TIME")
+        return exp.DataType.build(_SIGNED[node.this]) if node.this in _SIGNED else node
+
+    return exp.DataType.build(str(kind), dialect="duckdb").transform(spelled).sql(dialect="spark")
 
 
 def refuse_type(column: str, kind: Any, *, inside: bool = False) -> None:
