@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 import pytest
 
 import duckrun
-from duckrun import SQL, InvalidConfig, MergeSpec, SchemaMismatch, Session, UnsupportedFeature, WriteSpec
+from duckrun import (
+    SQL,
+    CommitConflict,
+    DuplicateSourceKeys,
+    InvalidConfig,
+    MergeSpec,
+    SchemaMismatch,
+    Session,
+    UnsupportedFeature,
+    WriteSpec,
+)
 from tests.ducklake import plain
 
 
@@ -201,6 +213,52 @@ def test_rows_that_ask_for_wider_types_change_no_value(root: Path, lake: Session
         together.sql("insert into w values (70000)")
         together.execute("w", WriteSpec("append", schema_mode="sync_all_columns"), SQL("select 1::bigint as n"))
     assert lake.tables() == ["main.t"]
+
+
+STREAM = pa.table({"id": pa.array([2, 7], pa.int64()), "v": pa.array([5000000000, 1], pa.int64())})
+REFUSED_ROWS = {
+    "a NULL": (WriteSpec("append"), "select null::bigint as id, 5::bigint as v", SchemaMismatch),
+    "a NULL in a merge": (MergeSpec(("id",)), "select null::bigint as id, 5::bigint as v", SchemaMismatch),
+    "two of a key": (MergeSpec(("id",)), "select 1::bigint as id, 5::bigint as v from range(2)", DuplicateSourceKeys),
+    "an error of the query": (WriteSpec("append"), "select id, 5::bigint as v from (select 9 as id where error('no')::int is null)", duckdb.InvalidInputException),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("inline_rows", [0, 10])
+def test_rows_that_are_refused_widen_no_column(root: Path, inline_rows: int) -> None:
+    with duckrun.connect(root, format="ducklake", inline_rows=inline_rows) as lake:
+        lake.sql("create table t (id bigint not null, v int)")
+        lake.sql("insert into t values (1, 70000), (2, 2)")
+        before = lake.snapshots(1)
+        for spec, source, error in REFUSED_ROWS.values():
+            with pytest.raises(error):
+                lake.execute("t", replace(spec, schema_mode="sync_all_columns"), SQL(source))
+        with pytest.raises(CommitConflict, match="the table is at version"):
+            behind = WriteSpec("append", schema_mode="sync_all_columns", read_version=1)
+            lake.execute("t", behind, SQL("select 3 as id, 3::bigint as v"))
+        assert (lake.snapshots(1), lake.table("t").snapshot().own.definition.sql_types["v"]) == (before, "INTEGER")
+        assert lake.orphans(older_than="0 seconds", dry_run=True).removed == ()
+        assert rows(lake, "from t order by id") == [(1, 70000), (2, 2)]
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        (WriteSpec("append"), [(1, 70000), (2, 2), (2, 5000000000), (7, 1)]),
+        (MergeSpec(("id",)), [(1, 70000), (2, 5000000000), (7, 1)]),
+    ],
+    ids=["append", "merge"],
+)
+def test_a_stream_that_asks_for_wider_types_is_read_once(
+    root: Path, lake: Session, spec: WriteSpec | MergeSpec, expected: list[tuple[object, ...]]
+) -> None:
+    """A type that is widened ahead makes the write begin again; its fence and its stream are those of the first time."""
+    lake.sql("create table t (id bigint not null, v int)")
+    lake.sql("insert into t values (1, 70000), (2, 2)")
+    fenced = replace(spec, schema_mode="sync_all_columns", read_version=lake.table("t").snapshot().version)
+    lake.execute("t", fenced, STREAM.to_reader())
+    with plain.attached(root) as other:
+        assert other.execute("from lake.t order by id, v").fetchall() == expected
 
 
 CHANGES = {

@@ -34,6 +34,7 @@ from duckrun.cli import main
 from duckrun.formats.ducklake.scratch import scratch
 from duckrun.values.cursors import CursorTransaction
 from duckrun_dagster import DuckrunResource, lake_maintenance, maintenance
+from tests.ducklake import plain
 
 pytestmark = pytest.mark.drawn(5)  # a commit of a DuckLake is a tenth of a second, and these make hundreds
 NOW = timedelta()
@@ -90,6 +91,34 @@ def test_rewriting_leaves_deleted_rows_behind(lake: Session) -> None:
     assert not any(file.deletion_vector for file in lake.table("t").snapshot().files())
     with pytest.raises(InvalidConfig, match="from 0 to 1"):
         lake.rewrite_files("t", delete_threshold=2)
+
+
+@pytest.mark.parametrize("inline_rows", [0, 5])
+def test_a_table_is_kept_in_order_whose_sorted_column_has_another_type(tmp_path: Path, inline_rows: int) -> None:
+    """DuckLake's flush, merge and rewrite sort rows by a column as it is now, and end in an internal error of DuckDB's where it was another one (1.5.5)."""
+    with duckrun.connect(tmp_path / "lake", format="ducklake", inline_rows=inline_rows) as lake:
+        lake.execute("t", WriteSpec("overwrite", sort_by=("id",)), SQL("select range::int as id from range(10, 30)"))
+        lake.sql("insert into t select range from range(30, 50)")
+        lake.sql("insert into t values (0)")
+        lake.sql("alter table t alter column id type bigint")
+        lake.sql("insert into t values (5000000000)")
+        then = lake.table("t").snapshot().version
+        was = [0, *range(10, 50), 5000000000]
+        lake.flush()
+        merged = lake.table("t").merge_files()
+        assert (merged.files_before - merged.files_after, ids(lake)) == (2, was)
+        lake.sql("delete from t where id in (11, 12)")
+        lake.table("t").rewrite_files(delete_threshold=0)
+        lake.merge_files()
+        made = lake.snapshots(1)
+        lake.merge_files()
+        assert (lake.snapshots(1), ids(lake), ids(lake, then)) == (made, [n for n in was if n not in (11, 12)], was)
+        assert lake.table("t").snapshot().own.definition.sort_by == ("id",)
+    with plain.attached(tmp_path / "lake") as other:
+        assert other.execute("select count(*), min(id), max(id) from lake.t").fetchall() == [(40, 0, 5000000000)]
+        assert other.execute(f"select count(*), max(id) from lake.t at (version => {then})").fetchall() == [
+            (42, 5000000000)
+        ]
 
 
 def test_expired_snapshots_are_gone_and_cleanup_removes_what_only_they_read(lake: Session) -> None:

@@ -26,6 +26,14 @@ class Behind(CommitTaken):
     """What a commit was to begin from was not the newest version; nothing was computed from it yet."""
 
 
+class WentAhead(CommitTaken):
+    """A commit that this one needs before it was made by itself, as ``version``, and this one is to begin again from there."""
+
+    def __init__(self, what: str, version: int) -> None:
+        super().__init__(what)
+        self.version = version
+
+
 @dataclass(frozen=True)
 class Marked:
     """Rows of one data file that a commit deletes and leaves in the file: their numbers in it, from 0, as NumPy's uint64."""

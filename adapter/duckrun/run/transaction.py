@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from duckrun.errors import CommitConflict, SourceOutdated, TableNotFound, VersionNotReadable
-from duckrun.formats.commits import WORDS, Behind, CommitRecord, CommitTaken, NewCommit, RowCounts
+from duckrun.formats.commits import WORDS, Behind, CommitRecord, CommitTaken, NewCommit, RowCounts, WentAhead
 from duckrun.lake.lake import Lake
 from duckrun.run.consumers import warn_of_left_behind
 from duckrun.run.memory import PeakSampler
@@ -67,6 +67,8 @@ class Transaction:
         self.returning: Returning | None = None
         self.mode = "unknown"
         self.engine = "unknown"
+        self._ahead: int | None = None
+        """The version of a commit that this one needed before itself."""
         self.written_for: tuple[str, str] | None = None
         """The engine that was asked for, and why, where another one carries this out for it."""
 
@@ -90,8 +92,7 @@ class Transaction:
                     with self.locked():
                         snapshot, commit = self._begin(over_files)
                         if commit is None:
-                            with self._nothing_left(snapshot):
-                                commit = attempt(snapshot)
+                            snapshot, commit = self._attempted(attempt, snapshot)
                             if snapshot is None or commit.version > snapshot.version:
                                 self.log.committed(self.ref.location, commit.version)
                                 now = self.lake.format.committed(snapshot, self.ref, commit.version)
@@ -114,6 +115,20 @@ class Transaction:
         by = f"{commit.writer}{', replayed' if commit.replayed else ''}"
         log.info("%s %s: version %s by %s in %.2f s", commit.mode, self.ref, commit.version, by, commit.seconds)
         return commit
+
+    def _attempted(
+        self, attempt: Callable[[Snapshot | None], Commit], snapshot: Snapshot | None
+    ) -> tuple[Snapshot | None, Commit]:
+        """The snapshot that an attempt began from, and its commit. What it has to have ahead of itself is made under the same lock."""
+        while True:
+            try:
+                with self._nothing_left(snapshot):
+                    return snapshot, attempt(snapshot)
+            except WentAhead as ahead:
+                log.info("%s %s: %s, version %s", self.mode, self.ref, ahead, ahead.version)
+                self.log.committed(self.ref.location, ahead.version)
+                self._ahead = ahead.version
+                snapshot = self.lake.format.begin(self.ref)
 
     def _begin(self, over_files: bool) -> tuple[Snapshot | None, Commit | None]:
         """The newest snapshot, and the commit that this application transaction made before, as replayed."""
@@ -330,7 +345,7 @@ class Transaction:
             )
         read_version = spec.read_version
         newest = NO_TABLE if snapshot is None else snapshot.version
-        if read_version is not None and newest != read_version:
+        if read_version is not None and newest != (read_version if self._ahead is None else self._ahead):
             then = "when there was no such table" if read_version == NO_TABLE else f"from version {read_version}"
             now = "there is none" if newest == NO_TABLE else f"the table is at version {newest}"
             raise CommitConflict(

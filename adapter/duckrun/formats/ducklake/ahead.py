@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from duckrun.errors import UnsupportedFeature
-from duckrun.formats.commits import CommitTaken
+from duckrun.formats.commits import CommitTaken, WentAhead
 from duckrun.formats.ducklake.ddl import changed_sql
 from duckrun.formats.ducklake.definition import DuckLakeDefinition
 from duckrun.formats.ducklake.maintenance import flush_table
@@ -88,12 +88,10 @@ def _is_unsafe(kind: Any, *, inside: bool = False) -> bool:
 
 def flush_first(form: Commits, work: Work, ref: TableRef, table_id: int) -> None:
     """Write the rows of a table that lie in the catalog into files, before a column of it gets a wider type: a flush afterwards makes DuckLake
-    forget the least and greatest value of the column (see widen_first). Raises CommitTaken once there were some, UnsupportedFeature within a
+    forget the least and greatest value of the column (see widen_first). Raises WentAhead once there were some, UnsupportedFeature within a
     transaction over several tables.
     """
-    meta = form.catalog.meta
-    listed = f"SELECT table_name FROM {meta('ducklake_inlined_data_tables')} WHERE table_id = {table_id}"
-    if not any(form.catalog.ask(f"SELECT 1 FROM {meta(name)} LIMIT 1") for (name,) in form.catalog.ask(listed)):
+    if not _lie_in_catalog(form, table_id):
         return
     if work is form.together:
         raise UnsupportedFeature(
@@ -101,15 +99,25 @@ def flush_first(form: Commits, work: Work, ref: TableRef, table_id: int) -> None
             "transaction. Nothing was written."
         )
     work.rollback()
-    flush_table(form, ref)
+    made = flush_table(form, ref)
     form.states.forget()
-    raise CommitTaken("rows in the catalog were written into files, before a column gets a wider type")
+    if made is None:
+        raise CommitTaken("another program has written the rows in the catalog into files")
+    raise WentAhead("rows in the catalog were written into files, before a column gets a wider type", made)
+
+
+def _lie_in_catalog(form: Commits, table_id: int) -> bool:
+    """Whether rows of a table lie in the catalog."""
+    meta = form.catalog.meta
+    listed = f"SELECT table_name FROM {meta('ducklake_inlined_data_tables')} WHERE table_id = {table_id}"
+    return any(form.catalog.ask(f"SELECT 1 FROM {meta(name)} LIMIT 1") for (name,) in form.catalog.ask(listed))
 
 
 def widen_first(form: Commits, work: Work, ref: TableRef, snapshot: Snapshot, made: DuckLakeDefinition) -> None:
-    """Widen columns as a commit of its own, where a commit with rows would: behind both in one transaction DuckLake knows neither the least nor
-    the greatest value of such a column, the next insert makes its own ones those of all rows, and DuckDB sorts by them (1.5.5). Raises CommitTaken
-    once it is done, UnsupportedFeature within a transaction over several tables.
+    """Have columns widened by a commit of its own, where a commit with rows would: behind both in one transaction DuckLake knows neither the least
+    nor the greatest value of such a column, the next insert makes its own ones those of all rows, and DuckDB sorts by them (1.5.5). That is done
+    in the place of the transaction's COMMIT, so that rows which are refused widen nothing. Raises UnsupportedFeature within a transaction over
+    several tables.
     """
     before: DuckLakeDefinition = snapshot.own.definition
     wider = {}
@@ -125,18 +133,26 @@ def widen_first(form: Commits, work: Work, ref: TableRef, snapshot: Snapshot, ma
             f"Table {ref}: the rows ask for wider types of {', '.join(wider)}, which DuckLake does not take with rows in one transaction: widen the "
             "columns in a transaction before (ALTER TABLE … ALTER COLUMN … TYPE …). Nothing was written."
         )
-    if snapshot.own.inlined:
-        flush_first(form, work, ref, snapshot.own.id)
     after = before
     for name, kind in wider.items():
         after = after.with_column(name, type=kind)
-    work.rollback()
 
-    def widen(alone: Work) -> None:
-        if alone.base == work.base:
+    def widen() -> None:
+        """Raises WentAhead once it is done."""
+        work.rollback()
+        base = work.base
+        if snapshot.own.inlined and _lie_in_catalog(form, snapshot.own.id):
+            base = flush_table(form, ref) or base
+
+        def change(alone: Work) -> None:
+            if alone.base != base:
+                raise CommitTaken(f"snapshot {alone.base} of the lake came meanwhile")
             for statement in changed_sql(alone.table(ref), before, after):
                 alone.execute(statement)
             alone.note(ref, {"mode": "alter", "reason": "types that the rows of the next commit ask for"})
 
-    form.alone(f"widen columns of table {ref}", widen, snapshot.own.epoch)
-    raise CommitTaken(f"the types of {', '.join(wider)} were widened, as a commit of its own")
+        version = form.once(change, snapshot.own.epoch)
+        form.states.forget()
+        raise WentAhead(f"the types of {', '.join(wider)} were widened", version)
+
+    work.instead = widen

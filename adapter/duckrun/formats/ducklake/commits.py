@@ -305,10 +305,7 @@ class Commits:
         """
         for attempt in range(ATTEMPTS):
             try:
-                with self._transaction(self.catalog.cursor(create=True), epoch) as work:
-                    change(work)
-                    if work is not self.together:
-                        work.commit()
+                self.once(change, epoch)
                 break
             except CommitTaken as error:
                 if attempt + 1 == ATTEMPTS:
@@ -317,6 +314,13 @@ class Commits:
                     ) from error
             time.sleep(random.uniform(0, min(0.05 * 2**attempt, 2.0)))
         self.states.forget()
+
+    def once(self, change: Callable[[Work], None], epoch: int | str = 0) -> int:
+        """The snapshot that a change makes, tried once, or the one that it began from where it changes nothing. Raises CommitTaken."""
+        with self._transaction(self.catalog.cursor(create=True), epoch) as work:
+            change(work)
+            made = None if work is self.together else work.commit()
+            return work.base if made is None else made
 
     def run_alone(self, *statements: str) -> None:
         """Run statements over ``{lake}`` as one transaction; names without a catalog are this lake's."""

@@ -66,9 +66,11 @@ def maintain(form: DuckLakeFormat, spec: UpkeepSpec, ref: TableRef | None, neede
             form.states.forget()  # not all of it makes a snapshot
 
 
-def flush_table(form: Any, ref: TableRef) -> None:
-    """Write the rows of a table that lie in the catalog into files, as a commit of its own, under the lock that its caller has."""
-    _Upkeep(form, ref, None)._flush()
+def flush_table(form: Any, ref: TableRef) -> int | None:
+    """Write the rows of a table that lie in the catalog into files, under the lock that its caller has; the snapshot that it made, if any."""
+    upkeep = _Upkeep(form, ref, None)
+    upkeep._flush()
+    return upkeep.kept.version
 
 
 class _Upkeep:
@@ -85,13 +87,15 @@ class _Upkeep:
                 self._flush()
             case MergeFilesSpec():
                 self._flush()
-                self._in_snapshot("ducklake_merge_adjacent_files", "optimize", self._place())
+                with self._unsorted(self._in_files(deletes=False)):
+                    self._in_snapshot("ducklake_merge_adjacent_files", "optimize", self._place())
             case RewriteSpec():
                 self._flush()
                 share = (
                     [] if spec.delete_threshold is None else [f"delete_threshold => {float(spec.delete_threshold)!r}"]
                 )
-                self._in_snapshot("ducklake_rewrite_data_files", spec.mode, [*self._place(), *share])
+                with self._unsorted(self._in_files(deletes=True)):
+                    self._in_snapshot("ducklake_rewrite_data_files", spec.mode, [*self._place(), *share])
             case ExpireSpec():
                 self._expire(spec)
             case RemovalSpec():
@@ -120,12 +124,69 @@ class _Upkeep:
             row[2] for row in self._in_snapshot("ducklake_flush_inlined_data", "flush", place)
         )
 
+    def _changed(self, rows: str) -> dict[TableRef, str]:
+        """The tables that are sorted, and a column of which got another type after the first snapshot of ``rows``, with what they are sorted by."""
+        meta = self.catalog.meta
+        of_table = "true" if self.ref is None else "s.schema_name = ? AND t.table_name = ?"
+        found = self.catalog.ask(
+            "SELECT s.schema_name, t.table_name, string_agg(concat_ws(' ', e.expression, e.sort_direction, replace(e.null_order, '_', ' ')), ', ' "
+            f"ORDER BY e.sort_key_index) FROM {meta('ducklake_table')} AS t JOIN {meta('ducklake_schema')} AS s USING (schema_id) "
+            f"JOIN {meta('ducklake_sort_info')} AS i USING (table_id) JOIN {meta('ducklake_sort_expression')} AS e USING (sort_id) "
+            f"WHERE t.end_snapshot IS NULL AND s.end_snapshot IS NULL AND i.end_snapshot IS NULL AND {of_table} "
+            f"AND EXISTS (SELECT 1 FROM {meta('ducklake_column')} AS o JOIN {meta('ducklake_column')} AS n ON n.table_id = o.table_id AND n.column_type <> o.column_type "
+            "AND (n.column_id = o.column_id OR n.column_name = o.column_name) WHERE n.table_id = t.table_id AND n.end_snapshot IS NULL "
+            f"AND o.end_snapshot > ({rows})) GROUP BY ALL",
+            [] if self.ref is None else [self.ref.schema, self.ref.name],
+        )
+        return {TableRef(schema, name, ""): keys for schema, name, keys in found}
+
+    def _in_files(self, *, deletes: bool) -> dict[TableRef, str]:
+        """Such tables, of which several files without ``deletes``, or one with them, are of before."""
+        meta = self.catalog.meta
+        marked = f"EXISTS (FROM {meta('ducklake_delete_file')} AS d WHERE d.data_file_id = f.data_file_id AND d.end_snapshot IS NULL)"
+        return self._changed(
+            f"SELECT begin_snapshot FROM {meta('ducklake_data_file')} AS f WHERE f.table_id = t.table_id AND f.end_snapshot IS NULL "
+            f"AND {marked if deletes else f'NOT {marked}'} ORDER BY 1 LIMIT 1 OFFSET {0 if deletes else 1}"
+        )
+
+    @contextmanager
+    def _unsorted(self, tables: dict[TableRef, str]) -> Iterator[None]:
+        """Have tables lie unsorted meanwhile: to sort rows by a column whose type is another one by now ends in an internal error of DuckDB's (1.5.5).
+        These are commits of their own: DuckLake merges no files of a table that its transaction alters.
+        """
+        if tables:
+            self._order(dict.fromkeys(tables, "RESET SORTED BY"))
+        try:
+            yield
+        finally:
+            if tables:
+                self._order({ref: f"SET SORTED BY ({keys})" for ref, keys in tables.items()})
+
+    def _order(self, changes: dict[TableRef, str]) -> None:
+        def change(work: Work) -> None:
+            for ref, clause in changes.items():
+                work.execute(f"ALTER TABLE {work.table(ref)} {clause}")
+                work.note(ref, {"mode": "alter", "reason": "rows of another type are not sorted"})
+
+        self.form.alone("maintenance", change)
+
     def _in_snapshot(self, function: str, mode: str, arguments: Sequence[str]) -> list[tuple[Any, ...]]:
         """The rows that one of DuckLake's functions gives, (schema, table, count, ...), carried out in a transaction of its own."""
+        meta = self.catalog.meta
         for tried in range(1, _ATTEMPTS + 1):
+            unsorted = {}
+            if mode == "flush":
+                unsorted = self._changed(
+                    f"SELECT min(v.begin_snapshot) FROM {meta('ducklake_inlined_data_tables')} AS d JOIN {meta('ducklake_schema_versions')} AS v "
+                    "USING (table_id, schema_version) WHERE d.table_id = t.table_id"
+                )
             with self._fresh() as work:
                 try:
+                    for ref in unsorted:
+                        self._rows(work, f"ALTER TABLE {work.table(ref)} RESET SORTED BY")
                     found = self._rows(work, f"CALL {function}({', '.join([quote_literal(work.alias), *arguments])})")
+                    for ref, keys in unsorted.items():
+                        self._rows(work, f"ALTER TABLE {work.table(ref)} SET SORTED BY ({keys})")
                     # What a table's rows say of a flush leaves out those of which only deletes lay in the catalog.
                     work.notes.append({"table": ALL, "mode": mode, "engine": "duckdb", "writer": "ducklake"})
                     made = work.commit()

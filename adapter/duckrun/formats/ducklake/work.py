@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -52,6 +52,8 @@ class Work:
         self._open = False
         self.failure: BaseException | None = None
         """The first statement that failed: what the transaction holds is not all that was asked for."""
+        self.instead: Callable[[], None] | None = None
+        """What is done in the place of a COMMIT, once all of it was carried out: it raises."""
         self.base = -1
         self.made: int | None = None
         """The snapshot that was committed."""
@@ -130,8 +132,8 @@ class Work:
         self.notes.append({"table": f"{ref.schema}.{ref.name}", **note})
 
     def commit(self) -> int | None:
-        """The snapshot that was made; None where nothing was changed. Raises CommitTaken where another writer came first, CommitConflict after a
-        statement that failed: DuckDB's COMMIT would then succeed, with nothing or with a part.
+        """The snapshot that was made; None where nothing was changed. Raises CommitTaken where another writer came first, WentAhead where another
+        commit is needed before, CommitConflict after a statement that failed: DuckDB's COMMIT would then succeed, with nothing or with a part.
         """
         if self.failure is not None:
             self.rollback()
@@ -139,6 +141,8 @@ class Work:
                 f"A statement of this transaction of lake {self.catalog.storage.root} failed ({self.catalog.redacted(self.failure).splitlines()[0]}): nothing of it was "
                 "written. Run all of it again."
             ) from self.failure
+        if self.instead is not None:
+            self.instead()
         committing = False
         try:
             if not self.notes:
