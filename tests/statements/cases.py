@@ -180,7 +180,6 @@ def _creating() -> Iterator[Case]:
         "create table made cluster by (item) as select * from orders",
         (("kiwi",),),
         "select item from made where item = 'kiwi'",
-        refused={"duckdb": "engine: spark"},
     )
     yield Case(
         s,
@@ -189,7 +188,6 @@ def _creating() -> Iterator[Case]:
         "insert into made (v) values (4)",
         ((1, 4, 8),),
         new,
-        refused={"duckdb": "engine: spark"},
     )
     yield Case(
         s,
@@ -217,7 +215,6 @@ def _creating() -> Iterator[Case]:
         "update made set id = default, item = default where qty = 2",
         ((3, "it's", 1), (3, "it's", 2), (3, "it's", None), (4, "it's", None), (5, "it's", None)),
         "select * from made",
-        refused={"duckdb": "engine: spark"},
         daily=True,
     )
     yield Case(s, "CREATE TABLE LIKE", "create table made like orders", refused="LIKE")
@@ -753,7 +750,6 @@ def _altering() -> Iterator[Case]:
         "CLUSTER BY (…), CLUSTER BY NONE",
         "alter table orders cluster by (item, qty); alter table if exists orders cluster by none",
         ALL,
-        refused={"duckdb": "engine: spark"},
     )
     yield Case(
         s,

@@ -178,7 +178,8 @@ class Job:
     def _overwrite(self, spec: WriteSpec, rows: Rows, snapshot: Snapshot | None) -> Commit:
         """All rows of a table, in place of those before."""
         ref = self.transaction.ref
-        partition_by = self.partitions(spec.partition_by, snapshot, whole=True)
+        clusters = bool(spec.cluster_by) and spec.partition_by is None  # in place of partitions
+        partition_by = () if clusters else self.partitions(spec.partition_by, snapshot, whole=True)
         stored = stored_types(self.form, rows.types)
         keys = partition_by
         partition_by = () if self.form.transacts else partition_by
@@ -264,6 +265,8 @@ class Job:
         properties = spec.table_properties
         own = not self.form.unwritten_properties(properties) and self.form.asks_features(properties)
         own = own or (snapshot is not None and self.form.constrained_anew(snapshot, spec))
+        clustered = () if snapshot is None else (path[0].lower() for path in snapshot.cluster_by)
+        own = own or not set(clustered) <= {name.lower() for name in schema.names}
         return own or _comments_anew(spec, schema.names, snapshot) or delta_rs.misspells(schema, partition_by)
 
     def definition(
