@@ -140,3 +140,17 @@ def test_a_moment_ahead_of_this_clock_goes_on_from_there(lake: Path, caplog: pyt
     assert stamps[2:] == [ahead, ahead + 1, ahead + 2]
     assert stamps == sorted(set(stamps))
     assert [commit["version"] for commit in told] == [4, 3, 2, 1, 0]
+
+
+def test_rows_that_nobody_counted_get_no_ids(lake: Path) -> None:
+    """By a writer that left no statistics."""
+    _table(lake)
+    added = _actions(lake, "add")[-1]
+    _by_hand(lake, {"remove": {"path": added["path"], "dataChange": False}})
+    _by_hand(lake, {"add": {key: value for key, value in added.items() if key != "stats"}})
+    before = _files(lake)
+    with duckrun.connect(lake) as session:
+        with pytest.raises(UnsupportedFeature, match=r"main\.t.*rowTracking.*how many rows the file .* has"):
+            session.execute("t", AlterSpec((SetProperties({"delta.enableRowTracking": "true"}),)))
+        assert _files(lake) == before
+        assert session.table("t").toDF().count() == 4

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from duckrun.errors import StorageError
+from duckrun.errors import StorageError, UnsupportedFeature
 from duckrun.formats.delta.adds import adds_of
 from duckrun.formats.delta.data_paths import spelled
 from duckrun.formats.delta.domains import FEATURE as DOMAINS, action_of, domains_of
@@ -94,7 +94,14 @@ class Numbering:
 
 
 def _rows_of(add: Mapping[str, Any]) -> int:
-    return int(json.loads(add.get("stats") or "{}")["numRecords"])
+    """Raises UnsupportedFeature for a file of which the log does not say how many rows it has: the next one's numbers begin after them."""
+    rows = json.loads(add.get("stats") or "{}").get("numRecords")
+    if rows is None:
+        raise UnsupportedFeature(
+            f"rowTracking: the log does not say how many rows the file {add['path']} has, by which their ids are given. Nothing was written. "
+            "Run this with engine: spark, or write the table anew first (OPTIMIZE)."
+        )
+    return int(rows)
 
 
 def unnumbered(form: DeltaFormat, snapshot: Snapshot, gone: Iterable[ScanFile]) -> list[dict[str, Any]]:
