@@ -130,12 +130,14 @@ class Format(Protocol):
         row: str | None = None,
         attach: Attach | None = None,
         named: bool = False,
+        also: Sequence[str] = (),
     ) -> str:
         """DuckDB's SQL behind FROM for the rows of a snapshot, or of some of its files: the table's columns, and no other.
 
         ``file`` and ``row`` are the names of two more columns: the file of each row, and its number in it. No column of the
         table has these names. ``attach`` is that of the instance which may read the rows more than once. ``named``: the text says of which table and
-        version the rows are, also where their files could be read without it. Raises UnsupportedFeature
+        version the rows are, also where their files could be read without it. ``also``, with ``file`` and ``row``, are columns of numbers
+        that files may hold beside the table's, NULL where one has none. Raises UnsupportedFeature
         for a table that DuckDB cannot read.
         """
 

@@ -17,7 +17,12 @@ _RAISED = re.compile(rf"{MARK}(\w+)!(.*?)!duckrun", re.DOTALL)
 
 def raising(kind: type[DuckrunError], message: str) -> str:
     """SQL (DuckDB's dialect) that fails with one of our errors when it is evaluated. ``message`` is SQL of a string."""
-    return f"error({quote_literal(f'{MARK}{kind.__name__}!')} || {message} || '!duckrun')"
+    return f"error({text_of(kind, message)})"
+
+
+def text_of(kind: type[DuckrunError], message: str) -> str:
+    """SQL (DuckDB's dialect) of the text by which one of our errors is known again in that of an engine's. ``message`` is SQL of a string."""
+    return f"{quote_literal(f'{MARK}{kind.__name__}!')} || {message} || '!duckrun'"
 
 
 def raising_tree(kind: type[DuckrunError], message: exp.Expr, engine: str) -> exp.Expr:

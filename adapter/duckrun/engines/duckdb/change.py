@@ -263,8 +263,7 @@ def rewritten(
     ids = row_ids.RowIds.of(job, table, anew, [file for file, _ in taken], added)
     selects = []
     if anew:
-        same = f"kept.{table.file} = hit.{table.file} AND kept.{table.row} = hit.{table.row}"
-        selects.append(ids.kept(f"SELECT * FROM ({inside}) AS kept ANTI JOIN {changes} AS hit ON {same}"))
+        selects.append(ids.kept(changes))
     if added is not None:
         selects.append(ids.added(added))
     files: tuple[StagedFile, ...] = ()

@@ -47,14 +47,16 @@ class Numbered:
             with suppress(duckdb.Error):  # where a query failed, its transaction is to be ended first
                 self.cursor.execute("PRAGMA disable_profiling")
 
-    def of_files(self, files: Sequence[ScanFile] | None) -> str:
-        """The same of the rows of some files (None: of all), which alone are opened where the rows of files can be read so."""
-        if files is None or len(files) == len(self.snapshot.files()):
+    def of_files(self, files: Sequence[ScanFile] | None, also: Sequence[str] = ()) -> str:
+        """The same of the rows of some files (None: of all), which alone are opened where the rows of files can be read so. ``also`` are
+        columns of these files that are none of the table's.
+        """
+        if not also and (files is None or len(files) == len(self.snapshot.files())):
             return self.sql
-        if not self.in_file:
+        if not self.in_file and files is not None:
             places = ", ".join(quote_literal(place(self.snapshot.ref, f)) for f in files)
             return f"SELECT * FROM ({self.sql}) WHERE {self.file} IN ({places})"
-        return rows_of(self.snapshot, self.cursor, files=files, file=self.file[1:-1], row=self.row[1:-1])
+        return rows_of(self.snapshot, self.cursor, files=files, file=self.file[1:-1], row=self.row[1:-1], also=also)
 
     def _opened(self, operator: Mapping[str, Any]) -> int:
         """The files of this table that a query has opened, by DuckDB's own figures of it."""

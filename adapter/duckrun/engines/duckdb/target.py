@@ -67,9 +67,10 @@ def rows_of(
     files: Sequence[ScanFile] | None = None,
     file: str | None = None,
     row: str | None = None,
+    also: Sequence[str] = (),
 ) -> str:
     """SELECT of every row, or of those of some ``files``, in the table's new schema; ``file`` and ``row`` are names of columns that
-    say which row it is.
+    say which row it is, ``also`` columns of the files that are none of the table's.
     """
     names = [quote_identifier(c) for c in snapshot.schema.names]
     if isinstance(snapshot, Target):
@@ -78,5 +79,6 @@ def rows_of(
             f"CAST({'NULL' if old is None else quote_identifier(old)} AS {kinds[new]}) AS {quote_identifier(new)}"
             for new, old in snapshot.alteration.columns.items()
         ]
-    names += [quote_identifier(name) for name in (file, row) if name is not None]
-    return f"SELECT {', '.join(names)} FROM {snapshot.scan_sql(files=files, file=file, row=row)}"
+    names += [quote_identifier(name) for name in (file, row, *also) if name is not None]
+    more = {"also": also} if also else {}
+    return f"SELECT {', '.join(names)} FROM {snapshot.scan_sql(files=files, file=file, row=row, **more)}"

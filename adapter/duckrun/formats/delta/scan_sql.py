@@ -13,6 +13,7 @@ from duckrun.errors import StorageError, UnsupportedFeature
 from duckrun.formats.delta.cautions import OURS, physical
 from duckrun.formats.delta.mapping import MODE
 from duckrun.formats.format import Attach
+from duckrun.sql.by_file import with_values
 from duckrun.sql.names import fresh_name, quote_identifier, quote_literal
 from duckrun.sql.raising import raising
 from duckrun.sql.typed import partition_literal, sql_type
@@ -22,6 +23,9 @@ from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot
 
 _NUMBER = "file_row_number"
+_FILENAME = "filename"
+_FEW = 200
+"""Files of a table with partitions that are read by their names."""
 _WIDENED = b"delta.typeChanges"
 _PLAIN = (
     pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean, pa.types.is_string, pa.types.is_binary,
@@ -42,6 +46,7 @@ def scan_sql(
     row: str | None = None,
     attach: Attach | None = None,
     named: bool = False,
+    also: Sequence[str] = (),
     deleted: Deleted | None = None,
 ) -> str:
     """See Format.scan_sql(). With ``row`` the table has no column that is called file_row_number.
@@ -54,13 +59,20 @@ def scan_sql(
     if place is None and (moved or legacy or files is not None):
         place = fresh_name("filename", schema.names)
     numbered = row is not None or bool(legacy)
-    alone = files is not None and not named and are_plain(snapshot, files, marked=deleted is not None)
+    some = _in_parts(snapshot) if files is None and moved else files
+    alone = (
+        some is not None and not named and are_plain(snapshot, some, marked=files is not None and deleted is not None)
+    )
     source = None
-    if alone:
-        marked = [f for f in files or () if f.deletion_vector]
+    if alone and some is not None:
+        marked = [f for f in some if f.deletion_vector]
         gone = deleted(snapshot, marked) if deleted is not None and marked else {}
-        source = _read(snapshot, files or (), str(place), gone, numbered=numbered)
-        moved = bool(snapshot.partition_columns)
+        pruned = bool(snapshot.partition_columns and some) and not (numbered or also or gone) and _is_free(snapshot)
+        if pruned:
+            source, moved = _read_parts(snapshot, some, str(place)), False
+        else:
+            source = _read(snapshot, some, str(place), gone, numbered=numbered, also=also)
+            moved = bool(snapshot.partition_columns)
     elif attach is not None and snapshot.long_log and place is None and not numbered:
         source = attach(snapshot.ref.location, snapshot.version, snapshot.long_log)
     if source is None:
@@ -78,11 +90,14 @@ def scan_sql(
         source = _with_partitions(source, snapshot, snapshot.files() if files is None else files, str(place))
     if legacy:
         source = _with_lists(source, snapshot, snapshot.files() if files is None else files, str(place))
+    if also and not alone:
+        source = _with_more(source, snapshot, snapshot.files() if files is None else files, str(place), also)
     names = ", ".join(
         _unseen(name) if name in rounded or "." in name else quote_identifier(name) for name in schema.names
     )
     names += "" if file is None else f", {quote_identifier(file)}"
     names += "" if row is None else f", {_NUMBER} AS {quote_identifier(row)}"
+    names += "".join(f", {quote_identifier(name)}" for name in also)
     return f"(SELECT {names} FROM {source})"
 
 
@@ -110,8 +125,41 @@ def are_plain(snapshot: Snapshot, files: Sequence[ScanFile], *, marked: bool = T
     )
 
 
+def _in_parts(snapshot: Snapshot) -> Sequence[ScanFile] | None:
+    """The files of a table with partitions; None where these are so many that to ask each for its columns costs more than delta_scan()."""
+    files = snapshot.files()
+    return files if len(files) <= _FEW else None
+
+
+def _is_free(snapshot: Snapshot) -> bool:
+    """True if no column of the files has the name by which DuckDB calls the file of a row."""
+    return _FILENAME not in {physical(f).lower() for f in snapshot.stored_schema}
+
+
+def _read_parts(snapshot: Snapshot, files: Sequence[ScanFile], place: str) -> str:
+    """The rows of plain files of a table with partitions, in its columns, with the place of each. A filter on partitions is asked before
+    files are opened: so the values lie right on the scan, where DuckDB calls the file by its own name, and the columns are as the log
+    has them.
+    """
+    schema, parts = snapshot.stored_schema, snapshot.partition_columns
+    said = [(quote_literal(physical(f)), quote_literal(sql_type(f.type))) for f in schema if f.name not in parts]
+    columns = ", ".join(f"{name}: {{name: {name}, type: {kind}, default_value: NULL}}" for name, kind in said)
+    options = f"schema => MAP {{{columns}}}, hive_partitioning => false, filename => true"
+    read = _parquet([literally(place_in(snapshot.ref, f)) for f in files], options)
+    own = [f"{quote_identifier(physical(f))} AS {quote_identifier(f.name)}" for f in schema]
+    named = {c: quote_identifier(physical(schema.field(c))) for c in parts}
+    valued = _valued(read, snapshot, files, _FILENAME, named)
+    return f"(SELECT {', '.join(own)}, {_FILENAME} AS {quote_identifier(place)} FROM ({valued}))"
+
+
 def _read(
-    snapshot: Snapshot, files: Sequence[ScanFile], place: str, deleted: Mapping[str, Any], *, numbered: bool
+    snapshot: Snapshot,
+    files: Sequence[ScanFile],
+    place: str,
+    deleted: Mapping[str, Any],
+    *,
+    numbered: bool,
+    also: Sequence[str],
 ) -> str:
     """The rows of plain files, in the table's columns, with the place of each; those that no file has, and the partitions, are NULL.
     ``deleted`` are the rows that are none of the table's any more, by the file's path.
@@ -119,6 +167,7 @@ def _read(
     columns = [f"CAST(NULL AS {sql_type(f.type)}) AS {quote_identifier(physical(f))}" for f in snapshot.stored_schema]
     columns.append(f"CAST(NULL AS VARCHAR) AS {quote_identifier(place)}")
     columns += [f"CAST(NULL AS BIGINT) AS {_NUMBER}"] * numbered
+    columns += [f"CAST(NULL AS BIGINT) AS {quote_identifier(name)}" for name in also]
     reads = [f"SELECT {', '.join(columns)} WHERE false"]
     options = f"union_by_name => true, hive_partitioning => false, filename => {quote_literal(place)}"
     whole = [literally(place_in(snapshot.ref, f)) for f in files if f.path not in deleted]
@@ -141,7 +190,11 @@ def _read(
         f"CAST({quote_identifier(physical(f))} AS {sql_type(f.type)}) AS {quote_identifier(f.name)}"
         for f in snapshot.stored_schema
     ]
-    own += [quote_identifier(place), *([_NUMBER] * numbered)]
+    own += [
+        quote_identifier(place),
+        *([_NUMBER] * numbered),
+        *map(quote_identifier, also),
+    ]
     return f"(SELECT {', '.join(own)} FROM ({' UNION ALL BY NAME '.join(reads)}))"
 
 
@@ -170,18 +223,43 @@ def _with_partitions(source: str, snapshot: Snapshot, files: Sequence[ScanFile],
     delta_scan() looks by the names of the table for where they go among columns that have those of the files: it gives NULL, or
     the value of another column. https://github.com/duckdb/duckdb-delta/issues/343
     """
-    columns = snapshot.partition_columns
-    key = quote_identifier(fresh_name("file", snapshot.stored_schema.names))
-    kinds = [sql_type(snapshot.stored_schema.field(c).type) for c in columns]
-    rows = [
-        [quote_literal(place_in(snapshot.ref, f))]
-        + [partition_literal(f.partition_values.get(c), kind) for c, kind in zip(columns, kinds, strict=True)]
+    named = {c: quote_identifier(c) for c in snapshot.partition_columns}
+    return f"({_valued(source, snapshot, files, place, named, there=True)})"
+
+
+def _valued(
+    source: str,
+    snapshot: Snapshot,
+    files: Sequence[ScanFile],
+    place: str,
+    named: Mapping[str, str],
+    *,
+    there: bool = False,
+) -> str:
+    """SELECT of rows with the partition values of their files, in columns that are ``named`` so."""
+    kinds = {c: sql_type(snapshot.stored_schema.field(c).type) for c in named}
+    values = {
+        place_in(snapshot.ref, f): [partition_literal(f.partition_values.get(c), kind) for c, kind in kinds.items()]
         for f in files
-    ] or [["NULL", *(partition_literal(None, kind) for kind in kinds)]]
-    values = ", ".join(f"({', '.join(row)})" for row in rows)
-    names = ", ".join([key, *(quote_identifier(c) for c in columns)])
-    found = {c: f"found.{quote_identifier(c)}" for c in columns}
-    return _joined(source, snapshot, found, f"(VALUES {values}) AS found({names})", place, f"found.{key}")
+    }
+    lost = f"table {snapshot.ref} is read from a file that its log does not have: "
+    return with_values(
+        source, quote_identifier(place), values, {named[c]: kind for c, kind in kinds.items()}, lost, there=there
+    )
+
+
+def _with_more(source: str, snapshot: Snapshot, files: Sequence[ScanFile], place: str, names: Sequence[str]) -> str:
+    """Numbered rows with more columns of their files, which are none of the table's."""
+    key = quote_identifier(fresh_name(_FILENAME, names))
+    columns = ", ".join(f"CAST(NULL AS BIGINT) AS {quote_identifier(name)}" for name in names)
+    places = [literally(place_in(snapshot.ref, f)) for f in files]
+    options = (
+        f"union_by_name => true, hive_partitioning => false, {_NUMBER} => true, filename => {quote_literal(key[1:-1])}"
+    )
+    read = f"SELECT {columns} WHERE false UNION ALL BY NAME SELECT * FROM {_parquet(places, options)}"
+    same = f"here.{quote_identifier(place)} = held.{key} AND here.{_NUMBER} = held.{_NUMBER}"
+    taken = ", ".join(f"held.{quote_identifier(name)}" for name in names)
+    return f"(SELECT here.*, {taken} FROM {source} AS here LEFT JOIN ({read}) AS held ON {same})"
 
 
 def _with_lists(source: str, snapshot: Snapshot, files: Sequence[ScanFile], place: str) -> str:

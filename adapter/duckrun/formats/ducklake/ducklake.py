@@ -186,7 +186,9 @@ class DuckLakeFormat(Commits, Defining):
         row: str | None = None,
         attach: Attach | None = None,
         named: bool = False,
+        also: Sequence[str] = (),
     ) -> str:
+        assert not also, "what tells rows apart in the files of a DuckLake is its catalog's alone"
         state = snapshot.own
         if state is None:  # of a scan from another process
             found = self.snapshot(snapshot.ref, snapshot.version)
