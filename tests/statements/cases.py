@@ -471,7 +471,7 @@ def _changes() -> Iterator[Case]:
         s,
         "MERGE … SET … = DEFAULT",
         "merge into orders t using news s on t.id = s.id when matched then update set qty = default",
-        refused="DEFAULT",
+        (FIG, (2, "kiwi", None), NUT),
     )
     yield Case(s, "DELETE … WHERE", "delete from orders where id > 1", (FIG,))
     yield Case(s, "DELETE of all rows", "delete from orders", ())
@@ -783,7 +783,12 @@ def _altering() -> Iterator[Case]:
         s, "RENAME TO", "alter table news rename to sales", ((2, "lime", 22), (4, "plum", 44)), "select * from sales"
     )
     yield Case(s, "RENAME a TO b", "alter table orders rename item to what", refused="RENAME COLUMN")
-    yield Case(s, "SET DEFAULT", "alter table orders alter column qty set default 3", refused="DEFAULT")
+    yield Case(
+        s,
+        "SET DEFAULT",
+        "alter table orders alter column qty set default 3; insert into orders (id) values (5)",
+        (*ALL, (5, None, 3)),
+    )
     yield Case(s, "ADD PRIMARY KEY", "alter table orders add primary key (id)", refused="PRIMARY KEY")
     yield Case(s, "ADD CHECK without a name", "alter table orders add check (qty > 1)", refused="add check")
 

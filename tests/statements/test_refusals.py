@@ -10,7 +10,6 @@ from tests.lake import rows_of
 
 pytestmark = pytest.mark.formats
 
-DEFAULTS = pytest.mark.only_format("delta", "a DuckLake has defaults")
 
 KEYS = "enforces keys: write by MERGE or INSERT … ON CONFLICT"
 
@@ -28,14 +27,8 @@ KEYS = "enforces keys: write by MERGE or INSERT … ON CONFLICT"
             *("create or replace macro f(x) as x + 1", "CREATE MACRO", "TEMP VIEW.*dbt macro"),
             marks=pytest.mark.only_format("delta", "a DuckLake keeps macros"),
         ),
-        pytest.param(*("create table made (id int default 3)", "DEFAULT", "not filled is NULL"), marks=DEFAULTS),
         ("create temp table made (id int default 3)", "with constraints", "docs/sql.md"),
-        pytest.param(
-            *("alter table orders add column n int default 3", "ADD COLUMN with DEFAULT", "not filled is NULL"),
-            marks=DEFAULTS,
-        ),
         ("insert into orders (id) default values", "DEFAULT VALUES with a list", "docs/sql.md"),
-        pytest.param(*("alter table orders alter id set default 3", "DEFAULT", "not filled is NULL"), marks=DEFAULTS),
         ("alter table orders set sorted by (id desc)", "SORTED BY of anything but names of columns", "docs/sql.md"),
         ("alter table orders foo bar", "alter table orders foo bar", "docs/sql.md"),
         ("create table made sorted by auto as select 1 as n", "SORTED BY AUTO .name the columns", "docs"),

@@ -15,7 +15,6 @@ from duckrun.statements.temporary import is_change, is_temporary
 from duckrun.statements.values import (
     CreateMacro,
     CreateSchema,
-    CreateTable,
     CreateTemporary,
     Delete,
     Drop,
@@ -23,14 +22,12 @@ from duckrun.statements.values import (
     DropSchema,
     Insert,
     OfLake,
-    OnTable,
     Reads,
     Statement,
     Transact,
     Update,
     Use,
 )
-from duckrun.values.tables import AddColumn, AlterSpec, SetDefault
 
 
 class Checks:
@@ -73,12 +70,6 @@ class Checks:
             lake, schema = self.lakes.schema_of(statement.target)
             lake.ensure_writable(lake.schema_ref(schema))
             return None
-        word = _default_in(statement)
-        if word is not None and not locate(self.lakes, statement.target).lake.format.transacts:
-            if not isinstance(statement, CreateTable):
-                raise unsupported(f"On a lake of format delta, {word}")
-            if not self.engine.column_defaults:
-                raise unsupported(f"On {self.engine.name} (engine: spark has it), {word}")
         if is_information(statement.target):
             raise InvalidConfig(
                 f"{'.'.join(statement.target)}: what is in {INFORMATION} is computed, and is not written."
@@ -115,16 +106,3 @@ class Checks:
             if self.is_first:  # else a statement before may make it
                 raise
             self.lakes = self.lakes.using(*self.lakes.schema_of(statement.target))
-
-
-def _default_in(statement: Statement) -> str | None:
-    """What a statement says of the default of a column, in words; None where it says nothing."""
-    if isinstance(statement, CreateTable):
-        return "CREATE TABLE with DEFAULT" if any(c.default is not None for c in statement.spec.columns) else None
-    if isinstance(statement, OnTable) and isinstance(statement.spec, AlterSpec):
-        for change in statement.spec.changes:
-            if isinstance(change, SetDefault):
-                return "ALTER COLUMN … DEFAULT"
-            if isinstance(change, AddColumn) and change.column.default is not None:
-                return "ADD COLUMN with DEFAULT"
-    return None

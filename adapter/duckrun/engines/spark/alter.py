@@ -107,6 +107,7 @@ def instead(
         needs_spark = any(
             isinstance(c, tables.ClusterBy)
             or (isinstance(c, tables.SetProperties) and form.special_properties(c.properties))
+            or (isinstance(c, tables.SetDefault) and "allowColumnDefaults" in snapshot.writer_features)
             for c in spec.changes
         )
         if needs_spark or form.only_spark(snapshot):
@@ -187,6 +188,9 @@ def _change(form: Format, change: Change, dialect: str, columns: Sequence[str]) 
             return f"RENAME COLUMN {quote(name)} TO {quote(to)}"
         case tables.ChangeType(name, kind):
             return f"ALTER COLUMN {quote(name)} TYPE {form.spark_type(kind, dialect, name)}"
+        case tables.SetDefault(name, default):
+            done = "DROP DEFAULT" if default is None else f"SET DEFAULT {to_spark(default, dialect)}"
+            return f"ALTER COLUMN {quote(name)} {done}"
         case tables.DropNotNull(name):
             return f"ALTER COLUMN {quote(name)} DROP NOT NULL"
         case tables.AddCheck(name, expression):

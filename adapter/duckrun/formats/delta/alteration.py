@@ -186,6 +186,8 @@ def _retype(now: DeltaDefinition, name: str, kind: DeltaType) -> DeltaDefinition
     old = now.column(name)
     if old["type"] == kind:
         return now
+    if readers := now.generated_from(old["name"]):
+        raise InvalidConfig(f"column {old['name']!r} cannot get another type: it is used by {' and by '.join(readers)}")
     if not types.widens(old["type"], kind):
         raise SchemaMismatch(
             f"column {old['name']!r} is {types.spelled(old['type'])} and cannot become {types.spelled(kind)}, which "
@@ -213,6 +215,8 @@ def evolved(before: DeltaDefinition, source: Sequence[Mapping[str, Any]], mode: 
     if mode == "sync_all_columns":
         for name in before.names:
             found = incoming.get(name.lower())
+            if found is None and computed.fills(before.column(name)):
+                continue
             if found is None:
                 after, columns = _drop(after, columns, name)
             elif types.widens(before.column(name)["type"], found["type"]):

@@ -51,6 +51,8 @@ _SPECIAL = {
     **dict.fromkeys((row_tracking.ENABLED, in_commit.ENABLED, _WIDENING), r"true|false"),
 }
 """Those that say how files and commits are written: in Spark's own statements Spark gives them to a table."""
+_KEPT = frozenset({mapping.MAX_ID, row_tracking.ROW_ID, row_tracking.ROW_COMMIT, in_commit.VERSION, in_commit.TIMESTAMP})
+"""Those that say what a table's commits did: wrong ones give columns one number, or rows one id."""
 PLAIN = {
     **dict.fromkeys(_BOOLEAN, r"true|false"),
     **_SPECIAL,
@@ -176,7 +178,16 @@ class DeltaDefinition(OfColumns):
         for check, condition in self.checks.items():
             if name in (column.lower() for _, column in columns_of(condition, "spark")):
                 users.append(f"the constraint {check} ({condition})")
-        return users
+        return users + self.generated_from(name)
+
+    def generated_from(self, name: str) -> list[str]:
+        """The generated columns whose values are computed from a column, each with its expression."""
+        return [
+            f"the generated column {field['name']} ({expression})"
+            for field in self.fields
+            if (expression := field["metadata"].get(computed.GENERATED)) is not None
+            and name.lower() in computed.columns_read(expression)
+        ]
 
 
 def checks_of(properties: Mapping[str, str]) -> dict[str, str]:
@@ -338,6 +349,8 @@ def property_value(name: str, value: Any) -> str:
         raise InvalidConfig(f"{name} is a constraint: add it as one, so that the rows are checked.")
     if name == GIVEN:
         raise InvalidConfig(f"{name} is kept by the writes that give a table constraints; it is not set by hand.")
+    if name in _KEPT:
+        raise InvalidConfig(f"{name} is kept by the commits that need it (Delta protocol); it is not set by hand.")
     if name == SORT_BY:
         sort_order({SORT_BY: text})
     if name == COMPRESSION:

@@ -24,6 +24,10 @@ def changed_inside(now: DeltaDefinition, asked: InStruct, dialect: str) -> Delta
     column = now.column(asked.path[0])
     where = ".".join(asked.path)
     change = asked.change
+    if not isinstance(change, AddColumn) and (readers := now.generated_from(column["name"])):
+        raise InvalidConfig(
+            f"{where}.{change.name} cannot change: {column['name']} is used by {' and by '.join(readers)}"
+        )
     if isinstance(change, DropColumn | RenameColumn) and not now.is_mapped:
         raise UnsupportedFeature(
             f"{where}.{change.name} cannot go or get another name: the files of the table know fields by their names. Let it map them first "

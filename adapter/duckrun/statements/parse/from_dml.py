@@ -200,7 +200,7 @@ def assignments(text: StatementText, alias: str, *, defaults: bool = False) -> t
             column = _column(name, alias)
             is_default = value.words == (DEFAULT,)
             if is_default and not defaults:
-                raise unsupported("SET … = DEFAULT in a MERGE, or behind ON CONFLICT,")
+                raise unsupported("SET … = DEFAULT behind ON CONFLICT")
             if column.lower() in {known.lower() for known, _ in found}:
                 raise InvalidConfig(f"The column {column} is set twice.")
             found.append((column, exp.var(DEFAULT) if is_default else value.parse()))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from duckrun.errors import InvalidConfig
-from duckrun.statements.parse.from_dml import after_with, assignments
+from duckrun.statements.parse.from_dml import DEFAULT, after_with, assignments
 from duckrun.statements.parse.parts import from_items, target_of, unsupported
 from duckrun.statements.parse.tokens import StatementText, TokenReader, step_of
 from duckrun.statements.values import Merge, When
@@ -72,7 +72,7 @@ def _action(text: StatementText, kind: str, alias: str) -> When:
         return When(f"{kind}_delete")  # type: ignore[arg-type]
     if reader.accept("UPDATE") and kind != "not_matched":
         if reader.accept("SET") and words[2:] != ("*",):
-            return When(f"{kind}_update", assigned=assignments(reader.until(), alias))  # type: ignore[arg-type]
+            return When(f"{kind}_update", assigned=assignments(reader.until(), alias, defaults=True))  # type: ignore[arg-type]
         if kind == "not_matched_by_source":
             raise InvalidConfig(f"{said}: there is no source row to take the columns from; name them with SET.")
         return _of_source("matched_update", reader, said)
@@ -106,7 +106,7 @@ def _values(reader: TokenReader) -> When:
         reader.expect("VALUES")
     parts = [reader.source.with_(part) for part in reader.brackets()]
     reader.end()
-    given = tuple(exp.null() if part.words == ("DEFAULT",) else part.parse() for part in parts)
+    given = tuple(exp.var(DEFAULT) if part.words == (DEFAULT,) else part.parse() for part in parts)
     if names is None:
         return When("not_matched_insert", positional=given)
     if len(names) != len(given):

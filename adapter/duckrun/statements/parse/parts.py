@@ -27,7 +27,6 @@ _INSTEAD = {
     r"\b(PRIMARY KEY|UNIQUE)\b": "no table format here enforces keys: write by MERGE or INSERT … ON CONFLICT (keys), in dbt by unique_key, "
     "and have a dbt test or an asset check find duplicates.",
     r"\b(REFERENCES?|FOREIGN KEY)\b": "no table format here enforces them: have a dbt relationships test or an asset check find what is lost.",
-    r"(with|…) DEFAULT$": "a column that is not filled is NULL: say the value in the INSERT, or coalesce(…) in the query that reads it.",
     r"(?i)^(create|alter|drop) sequence\b": "write uuid() as the key, or (select max(id) from t) + row_number() over ().",
     r"(?i)^(create|drop) (macro|function)\b": "lakes of format ducklake keep macros, made in DuckDB's dialect; elsewhere put the expression into a CREATE TEMP VIEW, or into a dbt macro.",
     r"(?i)^(begin|start|commit|rollback|abort|end|savepoint|release)\b": "each statement is one commit of one table; what belongs "

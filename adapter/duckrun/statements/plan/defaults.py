@@ -11,6 +11,8 @@ from duckrun.sql.dialects import tree_in
 from duckrun.statements.parse.from_dml import DEFAULT
 from duckrun.values.snapshot import Snapshot
 
+GENERATED, IDENTITY = b"delta.generationExpression", b"delta.identity.start"
+
 
 def defaults_of(snapshot: Snapshot, engine: Engine) -> dict[str, str]:
     """The columns of a table that have a default, with it in Spark SQL. An engine that has none does not write such a table."""
@@ -26,12 +28,41 @@ def default_of(name: str, defaults: Mapping[str, str]) -> exp.Expr:
     return exp.null() if found is None else tree_in(found, "spark")
 
 
+def computed_of(snapshot: Snapshot) -> dict[str, exp.Expr | None]:
+    """The columns that a table computes, in small letters: the expression of a generated one, None for an identity column."""
+    found: dict[str, exp.Expr | None] = {}
+    for field in snapshot.schema:
+        said = field.metadata or {}
+        if GENERATED in said:
+            found[field.name.lower()] = tree_in(said[GENERATED].decode(), "spark")
+        elif IDENTITY in said:
+            found[field.name.lower()] = None
+    return found
+
+
 def with_defaults(
-    assigned: Sequence[tuple[str, exp.Expr]], snapshot: Snapshot, engine: Engine
+    assigned: Sequence[tuple[str, exp.Expr]], snapshot: Snapshot, engine: Engine, *, inserts: bool = False
 ) -> list[tuple[str, exp.Expr]]:
-    """Values of SET, with a column's default for the word."""
-    defaults = defaults_of(snapshot, engine)
-    return [
-        (name, default_of(name, defaults) if isinstance(value, exp.Var) and value.name == DEFAULT else value)
-        for name, value in assigned
-    ]
+    """Values of SET, or of the rows that a merge inserts, with a column's default for the word. What the table computes is left to it."""
+    defaults, computed = defaults_of(snapshot, engine), computed_of(snapshot)
+    found = []
+    for name, value in assigned:
+        if not is_default(value):
+            found.append((name, value))
+        elif name.lower() not in computed:
+            found.append((name, default_of(name, defaults)))
+        elif not inserts and computed[name.lower()] is None:
+            found.append((name, exp.null()))  # the engine says why numbers stay
+    if not found:  # something must be said, and this changes nothing
+        own = [(name, computed[name.lower()]) for name, _ in assigned if name.lower() in computed]
+        first = next((each for each in snapshot.schema.names if each.lower() not in computed), None)
+        if not inserts:
+            found = [(name, value) for name, value in own if value is not None]
+        elif first is not None:
+            found = [(first, default_of(first, defaults))]
+    return found
+
+
+def is_default(value: exp.Expr) -> bool:
+    """True for the word DEFAULT in the place of a value."""
+    return isinstance(value, exp.Var) and value.name == DEFAULT

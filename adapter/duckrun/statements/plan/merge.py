@@ -15,6 +15,7 @@ from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
 from duckrun.sql.names import fresh_name
 from duckrun.sql.raising import raising_tree
 from duckrun.statements.parse.parts import with_ctes
+from duckrun.statements.plan.defaults import is_default, with_defaults
 from duckrun.statements.plan.rows import Asked, Work, source_items
 from duckrun.statements.plan.sides import (
     SOURCE,
@@ -207,6 +208,10 @@ class _Merge:
                         f"keys what the table does; rename {', '.join(changed)} in a subquery."
                     )
                 when = replace(when, assigned=self._all_by_name())
+            if when.assigned is not None and any(is_default(value) for _, value in when.assigned):
+                inserts = when.kind.endswith("insert")
+                said = with_defaults(when.assigned, self.snapshot, self.reading.engine, inserts=inserts)
+                when = replace(when, assigned=tuple(said))
             found.append(when)
         return found
 

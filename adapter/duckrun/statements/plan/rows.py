@@ -19,7 +19,7 @@ from duckrun.sql.dialects import text_in
 from duckrun.sql.names import fresh_name
 from duckrun.statements.parse.from_ddl import renamed
 from duckrun.statements.parse.parts import with_ctes
-from duckrun.statements.plan.defaults import default_of, defaults_of, with_defaults
+from duckrun.statements.plan.defaults import computed_of, default_of, defaults_of, with_defaults
 from duckrun.statements.plan.sides import (
     SOURCE,
     TARGET,
@@ -104,9 +104,9 @@ def fitted(statement: Insert, snapshot: Snapshot, reading: Reading, schema_mode:
     for name, _ in statement.partition:
         if _spelled(name, spelled, snapshot) not in snapshot.partition_columns:
             raise InvalidConfig(f"Table {snapshot.ref}: {name} is no partition column; PARTITION names those only.")
-    named = statement.columns or types
+    named, computed = statement.columns or types, computed_of(snapshot)
     if statement.defaults:  # one value, of the first column: the others have theirs too
-        named = tuple(types)[:1]
+        named = tuple(name for name in types if name.lower() not in computed)[:1]
     listed = [_spelled(name, spelled, snapshot) for name in named]
     if len(set(listed)) < len(listed):
         raise InvalidConfig(f"INSERT into table {snapshot.ref} names a column twice.")
@@ -114,7 +114,7 @@ def fitted(statement: Insert, snapshot: Snapshot, reading: Reading, schema_mode:
     given_rows = statement.query
     defaults = defaults_of(snapshot, reading.engine)
     if not statement.by_name:
-        given_rows = with_types(given_rows, wanted, types, reading.engine.name, defaults)
+        given_rows, wanted = with_types(given_rows, wanted, types, reading.engine.name, defaults, computed)
     found = reading.frame(given_rows).columns
     new: list[str] = []
     if statement.by_name:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TypeVar
 
 from sqlglot import Token, exp
@@ -44,35 +44,58 @@ def under(with_: exp.With | None, tree: Tree) -> Tree:
 
 
 def with_types(
-    query: exp.Query, columns: Sequence[str], types: Mapping[str, str], engine: str, defaults: Mapping[str, str]
-) -> exp.Query:
-    """The rows of VALUES, each value cast to the column that it goes into: two rows may differ. Any other query as it is.
+    query: exp.Query,
+    columns: Sequence[str],
+    types: Mapping[str, str],
+    engine: str,
+    defaults: Mapping[str, str],
+    computed: Collection[str] = (),
+) -> tuple[exp.Query, list[str]]:
+    """The rows of VALUES, each value cast to the column that it goes into: two rows may differ. Any other query as it is. And the
+    columns that they fill: one of those that the table has ``computed`` (in small letters) is left out where all rows say DEFAULT.
 
     ``types`` are in the engine's SQL, ``defaults`` what DEFAULT means, where it is not NULL, in Spark's.
     """
     values = query.find(exp.Values)
     text = None if values is None else written(values)
-    if values is None or text is None or (len(values.expressions) < 2 and not defaults):
-        return query
+    if values is None or text is None or (len(values.expressions) < 2 and not defaults and not computed):
+        return query, list(columns)
     dialect = dialect_of(values) or "duckdb"
-    added = list[_Edit]()
+    rows = []
     for row in parted(StatementText(text, dialect, tuple(tokens_of(text, dialect)[1:])), ","):
-        inside = row.with_(row.tokens[1:-1])
-        parts = parted(inside, ",")
+        parts = parted(row.with_(row.tokens[1:-1]), ",")
         if len(parts) != len(columns) or not all(part.tokens for part in parts):
-            return query
-        for value, column in zip(parts, columns, strict=True):
-            start, end = value.tokens[0].start, value.tokens[-1].end + 1
-            given = text[start:end]
+            return query, list(columns)
+        rows.append(parts)
+    left = [_left_out(name, [row[at].words for row in rows], computed) for at, name in enumerate(columns)]
+    added = list[_Edit]()
+    for parts in rows:
+        cast = []
+        for value, column, is_left in zip(parts, columns, left, strict=True):
+            given = text[value.tokens[0].start : value.tokens[-1].end + 1]
             if value.words == (DEFAULT,):
                 given = transpile(defaults.get(column, "NULL"), "spark", dialect)
             kind = exp.DataType.build(types[column], dialect=engine).sql(dialect=dialect)
-            added.append((start, end, f"CAST({given} AS {kind})"))
+            if not is_left or all(left):
+                cast.append(f"CAST({given} AS {kind})")
+        added.append((parts[0].tokens[0].start, parts[-1].tokens[-1].end + 1, ", ".join(cast)))
     new = query.copy()
     found = new.find(exp.Values)
     assert found is not None
     found.replace(_read(_spliced(text, added), dialect))
-    return new
+    return new, [name for name, is_left in zip(columns, left, strict=True) if not is_left or all(left)]
+
+
+def _left_out(name: str, said: Sequence[tuple[str, ...]], computed: Collection[str]) -> bool:
+    """True for a column that the table is to compute. Raises UnsupportedFeature where some rows say so and others bring a value."""
+    if name.lower() not in computed or (DEFAULT,) not in said:
+        return False
+    if set(said) != {(DEFAULT,)}:
+        raise UnsupportedFeature(
+            f"INSERT: {name} is computed by its table, and some rows say DEFAULT for it where others bring a value. Insert them by two "
+            "statements."
+        )
+    return True
 
 
 def _closing(tokens: Sequence[Token], opening: int) -> int:
