@@ -79,6 +79,24 @@ def in_place_of(
     _make(attempt, rows, layout, description, replaces=True)
 
 
+def rows_alone(attempt: Attempt, frame: DataFrame, partition_by: Sequence[str], snapshot: Snapshot) -> dict[str, str]:
+    """The options by which an overwrite replaces all rows and leaves the definition alone: any other one by Spark makes columns that are
+    generated, numbered or filled with a default into plain ones. Raises UnsupportedFeature where the definition would change.
+    """
+    form = attempt.transaction.lake.format
+    given = {name.lower() for name in frame.columns}
+    target = [
+        f for f in attempt.target_schema() if f.name.lower() in given or f.name not in form.computed_columns(snapshot)
+    ]
+    if tuple(partition_by) != tuple(snapshot.partition_columns) or not _same_columns(frame, target):
+        raise UnsupportedFeature(
+            f"Table {snapshot.ref} computes the column {', '.join(form.computing(snapshot.schema))}, and an overwrite by Spark that brings other "
+            "columns, types or partitions would make it a plain one. Nothing was written. Bring the same columns, or run this with engine: "
+            "duckdb, which keeps it."
+        )
+    return {"replaceWhere": "true"}
+
+
 def clustering_after(spec: WriteSpec, clustered: Sequence[str]) -> Sequence[str]:
     """What a table is clustered by once it is overwritten: what the write says, else what it was."""
     if spec.cluster_by is not None or spec.redefine or spec.partition_by:

@@ -225,6 +225,8 @@ class Attempt(SparkCommit):
             return self._defined(frame, spec, self.snapshot)
         keep = self.snapshot.partition_columns if spec.partition_by is None else spec.partition_by
         check_new_table(frame.schema, keep)
+        if self.form.computing(self.snapshot.schema):
+            return self.save(frame, "overwrite", create.rows_alone(self, frame, keep, self.snapshot), keep, spec)
         return self.save(self._commented(frame, spec), "overwrite", {"overwriteSchema": "true"}, keep, spec)
 
     def _changed_properties(self, spec: WriteSpec) -> dict[str, str]:
