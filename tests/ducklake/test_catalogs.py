@@ -14,7 +14,7 @@ import duckdb
 import pytest
 
 import duckrun
-from duckrun import SQL, InvalidConfig, StorageError, TableNotFound, UnsupportedFeature, WriteSpec
+from duckrun import SQL, AppTransaction, InvalidConfig, StorageError, TableNotFound, UnsupportedFeature, WriteSpec
 from duckrun.storage.extensions import extension_path
 from duckrun.values.lake_format import CatalogAddress, LakeFormat
 from tests.ducklake.plain import attached, connection
@@ -62,6 +62,40 @@ def test_each_catalog_keeps_tables_that_plain_duckdb_reads(tmp_path: Path, catal
         assert plain.sql("from lake.other").fetchall() == [(2,)]
     with duckrun.connect(root, format="ducklake", catalog=catalog, read_only=True) as session:
         assert rows(session, "from other") == [(2,)]
+
+
+def test_a_write_is_made_once_wherever_the_row_lies_that_says_so(tmp_path: Path, catalog: str) -> None:
+    """Those rows stay in the catalog, where they are read directly, unless another program flushes them into files."""
+    root, spec = tmp_path / "lake", WriteSpec("append", app=AppTransaction("nightly's é", 3))
+    later = WriteSpec("append", app=AppTransaction("nightly's é", 4))
+
+    def flush() -> None:
+        with attached(root, catalog) as plain:
+            plain.execute("CALL ducklake_flush_inlined_data('lake')")
+
+    def files() -> int:
+        with attached(root, catalog) as plain:
+            return len(plain.sql("from ducklake_list_files('lake', 'applied', schema => '_duckrun')").fetchall())
+
+    with duckrun.connect(root, format="ducklake", catalog=catalog, inline_rows=5) as session:
+        session.sql("create table t (n int)")
+        made = session.execute("t", spec, SQL("select 1 as n"))
+        session.flush()
+        session.expire(older_than="0 seconds")
+        again = session.execute("t", spec, SQL("select 1 as n"))
+        assert (again.replayed, again.version, again.rows_inserted) == (True, made.version, 1)
+        if not catalog.startswith("duckdb:"):  # which is this session's alone
+            assert files() == 0
+            flush()
+            assert session.execute("t", spec, SQL("select 1 as n")).replayed
+    flush()
+    assert files() == 1
+    with duckrun.connect(root, format="ducklake", catalog=catalog) as session:
+        assert session.execute("t", spec, SQL("select 1 as n")).version == made.version
+        assert not session.execute("t", later, SQL("select 2 as n")).replayed
+        assert session.execute("t", later, SQL("select 2 as n")).replayed
+        assert "followed by later ones" not in session.execute("t", spec, SQL("select 1 as n")).reason
+        assert rows(session, "from t order by n") == [(1,), (2,)]
 
 
 def test_another_path_than_the_catalogs_is_refused(tmp_path: Path, catalog: str) -> None:

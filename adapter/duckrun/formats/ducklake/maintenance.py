@@ -114,15 +114,13 @@ class _Upkeep:
         return [quote_literal(self.ref.name), f"schema => {quote_literal(self.ref.schema)}"]
 
     def _flush(self) -> None:
-        place = []
         if self.ref is not None:
-            place = [
-                f"schema_name => {quote_literal(self.ref.schema)}",
-                f"table_name => {quote_literal(self.ref.name)}",
-            ]
-        self.kept.rows_flushed += sum(
-            row[2] for row in self._in_snapshot("ducklake_flush_inlined_data", "flush", place)
-        )
+            table = f"table_name => {quote_literal(self.ref.name)}"
+            places = [[f"schema_name => {quote_literal(self.ref.schema)}", table]]
+        else:  # the rows of our own table stay in the catalog, where they are found in no time
+            places = [[f"schema_name => {quote_literal(schema)}"] for schema in self.form.states.schemas()]
+        found = self._in_snapshot("ducklake_flush_inlined_data", "flush", *places)
+        self.kept.rows_flushed += sum(row[2] for row in found)
 
     def _changed(self, rows: str) -> dict[TableRef, str]:
         """The tables that are sorted, and a column of which got another type after the first snapshot of ``rows``, with what they are sorted by."""
@@ -170,8 +168,8 @@ class _Upkeep:
 
         self.form.alone("maintenance", change)
 
-    def _in_snapshot(self, function: str, mode: str, arguments: Sequence[str]) -> list[tuple[Any, ...]]:
-        """The rows that one of DuckLake's functions gives, (schema, table, count, ...), carried out in a transaction of its own."""
+    def _in_snapshot(self, function: str, mode: str, *places: Sequence[str]) -> list[tuple[Any, ...]]:
+        """The rows that one of DuckLake's functions gives, (schema, table, count, ...), called with each of the ``places`` in a transaction of its own."""
         meta = self.catalog.meta
         for tried in range(1, _ATTEMPTS + 1):
             unsorted = {}
@@ -184,7 +182,10 @@ class _Upkeep:
                 try:
                     for ref in unsorted:
                         self._rows(work, f"ALTER TABLE {work.table(ref)} RESET SORTED BY")
-                    found = self._rows(work, f"CALL {function}({', '.join([quote_literal(work.alias), *arguments])})")
+                    found = []
+                    for arguments in places:
+                        call = f"CALL {function}({', '.join([quote_literal(work.alias), *arguments])})"
+                        found += self._rows(work, call)
                     for ref, keys in unsorted.items():
                         self._rows(work, f"ALTER TABLE {work.table(ref)} SET SORTED BY ({keys})")
                     # What a table's rows say of a flush leaves out those of which only deletes lay in the catalog.
