@@ -343,10 +343,10 @@ def test_a_table_with_a_feature_we_cannot_write_is_left_alone(root: Path, duck: 
     write_deltalake(location, ROWS)
     log = root / "main" / "t" / "_delta_log" / f"{1:020d}.json"
     log.write_text(
-        '{"protocol":{"minReaderVersion":1,"minWriterVersion":7,"writerFeatures":["rowTracking","domainMetadata"]}}\n'
+        '{"protocol":{"minReaderVersion":1,"minWriterVersion":7,"writerFeatures":["quantumLeap","domainMetadata"]}}\n'
     )
     assert DeltaTable(location).version() == 1
-    with pytest.raises(UnsupportedFeature, match=r"main\.t uses .*rowTracking.*engine: spark"):
+    with pytest.raises(UnsupportedFeature, match=r"main\.t uses .*quantumLeap.*"):
         duck.execute("t", APPEND, rows())
     assert state(root)[0] == [0, 1]
 

@@ -13,6 +13,7 @@ from duckrun import InvalidConfig, WriteSpec
 from duckrun.display.notebook import is_interactive
 from duckrun.display.units import readable_bytes
 from duckrun.session import Session
+from tests.lake import nth
 
 # What does not depend on the engine: Spark takes seconds for each of its commits.
 once = pytest.mark.parametrize("engine", ["duckdb"])
@@ -54,17 +55,17 @@ def test_history_is_measured_and_drawn(session: Session) -> None:
     session.table("main.t").delete("id <= 2")
     table = session.table("main.t")
     measured = table._sizes(50)
-    assert [(v.version, v.rows) for v in measured] == [(0, 3), (1, 4), (2, 2)]
-    assert [v.files for v in measured] == [len(table.snapshot(version=v).files()) for v in (0, 1, 2)]
+    assert [(v.version, v.rows) for v in measured] == [(nth(0), 3), (nth(1), 4), (nth(2), 2)]
+    assert [v.files for v in measured] == [len(table.snapshot(version=nth(v)).files()) for v in range(3)]
     assert measured[1].files > measured[0].files
     assert all(v.bytes > 0 for v in measured)
     figure = table.plot_history()
     assert [axis.get_ylabel() for axis in figure.axes] == ["rows", "files", "MiB", "changed rows"]
     assert [v.changes for v in measured] == [{"insert": 3}, {"insert": 1}, {"delete": 2}]
     drawn: Any = figure.axes[0].lines[0]
-    assert list(drawn.get_xdata()) == [0, 1, 2] and list(drawn.get_ydata()) == [3, 4, 2]
+    assert list(drawn.get_xdata()) == [nth(0), nth(1), nth(2)] and list(drawn.get_ydata()) == [3, 4, 2]
     assert figure._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]
-    assert [v.version for v in table._sizes(1)] == [2]
+    assert [v.version for v in table._sizes(1)] == [nth(2)]
     session.sql("update main.t set id = id where id > 3")
     session.sql(
         "merge into main.t using (select 3 as id union all select 9) s on main.t.id = s.id when not matched then insert *"

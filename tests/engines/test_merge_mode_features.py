@@ -1,4 +1,4 @@
-"""merge_mode deletion_vectors on Spark's tables with features: done, or refused by name before anything is written."""
+"""merge_mode deletion_vectors on Spark's tables with features, by both engines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import duckrun
-from duckrun import DeleteSpec, MergeSpec, Session, UnsupportedFeature, UpdateSpec
+from duckrun import DeleteSpec, MergeSpec, Session, UpdateSpec
 from tests.lake import rows_of
 
 pytestmark = pytest.mark.spark
@@ -39,18 +39,14 @@ def made(spark: Any, session: Session, name: str, definition: str) -> str:
 
 
 @pytest.mark.parametrize("feature", FEATURES)
-def test_duckdb_refuses_by_name_and_spark_marks(both: tuple[Session, Session], spark: Any, feature: str) -> None:
+def test_both_engines_mark(both: tuple[Session, Session], spark: Any, feature: str) -> None:
     duck, other = both
     name = f"main.{feature.lower()}"
     made(spark, duck, name, FEATURES[feature])
     before = duck.snapshot(name).version
     source = pa.table({"id": [3], "v": ["new"]})
-    specs = [(DeleteSpec("id = 1", **MARKS), None), (UpdateSpec({"v": "'u'"}, "id = 2", **MARKS), None)]
-    for spec, rows in [*specs, (MergeSpec(("id",), **MARKS), source)]:
-        with pytest.raises(UnsupportedFeature, match=rf"(?i){name} uses .*{feature}.*engine: spark"):
-            duck.execute(name, spec, rows)
-    assert duck.snapshot(name).version == before
-    commits = [other.execute(name, spec) for spec, _ in specs]
+    specs = [DeleteSpec("id = 1", **MARKS), UpdateSpec({"v": "'u'"}, "id = 2", **MARKS)]
+    commits = [other.execute(name, spec) for spec in specs]
     assert [commit.files_marked for commit in commits] == [1, 1]
     assert f"version {before + 1} turned deletion vectors on" in commits[0].reason and "turned" not in commits[1].reason
     assert duck.snapshot(name).properties["delta.enableDeletionVectors"] == "true"
@@ -59,6 +55,14 @@ def test_duckdb_refuses_by_name_and_spark_marks(both: tuple[Session, Session], s
             (999, 0, 499499)
         ]
         assert rows_of(session.sql(f"select id from {name} where v = 'u'")) == [(2,)]
+    merged = duck.execute(name, MergeSpec(("id",), **MARKS), source)
+    deleted = duck.execute(name, DeleteSpec("id = 4", **MARKS))
+    assert (merged.files_marked, deleted.files_marked) == (1, 1)
+    for session in both:
+        assert rows_of(session.sql(f"select count(*) as n, min(id) as a, sum(id) as s from {name}")) == [
+            (998, 0, 499495)
+        ]
+        assert rows_of(session.sql(f"select id from {name} where v = 'new'")) == [(3,)]
 
 
 @pytest.mark.parametrize("engine", ["duckdb", "spark"])
