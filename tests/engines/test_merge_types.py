@@ -124,3 +124,19 @@ def test_each_key_alone_meets_its_row_at_the_ends_of_its_type_and_in_any_time_zo
         assert (commit.rows_updated, commit.rows_inserted) == (1, 0), keys[at]
     commit = duck.execute("t", MergeSpec(("id",)), pa.table({"id": keys, "n": [0] * len(keys)}))
     assert (commit.rows_updated, commit.rows_inserted) == (len(keys), 0)
+
+
+@pytest.mark.only_format("delta", "it is about the engine's own merge")
+def test_json_in_the_source_of_a_merge_is_a_variant_and_no_text(duck: Session) -> None:
+    duck.sql("create table t (id bigint, x variant) using delta", dialect="spark")
+    duck.sql("insert into t select 1, parse_json('5')", dialect="spark")
+    source = "select 1 as sid, cast(null as variant) as sx union all select 2, parse_json('78')"
+    duck.sql(
+        f"merge into t using ({source}) as s on t.id = s.sid when matched then update set x = s.sx "
+        "when not matched then insert (id, x) values (s.sid, s.sx)",
+        dialect="spark",
+    )
+    assert rows_of(duck.sql("select id, cast(x as bigint), variant_typeof(x) from t")) == [
+        (1, None, "VARIANT_NULL"),
+        (2, 78, "INT64"),
+    ]

@@ -58,7 +58,7 @@ def merge(job: Job, spec: MergeSpec, snapshot: Snapshot, rows: Rows) -> Commit:
     clauses = [of_source(clause, rows, snapshot, computes) for clause in clauses]
     # What a table asks of its rows is not asked of these: they are not what is written.
     cast = castable_columns(spec, rows.types)
-    aside = _types_compared(compared, snapshot, cursor)
+    aside = _texts_of_values(rows, snapshot) | _types_compared(compared, snapshot, cursor)
     mode = _merge_schema_mode(spec)
     fitted = job.finished(rows, snapshot, mode, checked=False, cast=cast, aside=aside)
     number = fresh_name("__duckrun_number", names_of(snapshot) | set(rows.types))
@@ -81,6 +81,12 @@ class _Given:
     rows: Rows
     table: str
     number: str
+
+
+def _texts_of_values(rows: Rows, snapshot: Snapshot) -> dict[str, Any]:
+    """The types of the source's columns of JSON that are none of the table's: as texts they would become VARIANTs of a text, and NULL the text null."""
+    there = {name.lower() for name in snapshot.schema.names}
+    return {name: kind for name, kind in rows.types.items() if str(kind) == "JSON" and name.lower() not in there}
 
 
 def _types_compared(
