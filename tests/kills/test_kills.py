@@ -32,13 +32,15 @@ from duckrun.lake.lake import ViewDefinition
 from duckrun.storage.locks import lock_path
 from duckrun.values.rows import WriteSpec
 from tests.kills.chains import Row, apply, chain_of
+from tests.tracked import FEATURES, check_numbers
 
 pytestmark = pytest.mark.kills
 
 SEED = int(os.environ.get("DUCKRUN_TEST_SEED") or random.SystemRandom().randrange(2**31))
 BUDGET = float(os.environ.get("DUCKRUN_TEST_BUDGET") or 240)
 SOAK = bool(os.environ.get("DUCKRUN_SOAK"))
-CHAIN_KILLS = 40  # at least; those of definitions and drops come on top
+CHAIN_KILLS = 30  # at least; those of definitions and drops come on top
+FEATURED_KILLS = 10  # of chains on a table with features
 OTHER_KILLS = 10
 ROOT = Path(__file__).parents[2]
 
@@ -123,17 +125,24 @@ def reader() -> duckdb.DuckDBPyConnection:
     return connection
 
 
+@pytest.mark.parametrize("features", [{}, FEATURES], ids=["plain", "tracked"])
 def test_chains_of_writes_that_are_killed_commit_every_step_exactly_once(
-    tmp_path: Path, writers: Writers, reader: duckdb.DuckDBPyConnection, figures: Callable[[str], None]
+    tmp_path: Path,
+    writers: Writers,
+    reader: duckdb.DuckDBPyConnection,
+    figures: Callable[[str], None],
+    features: dict[str, str],
 ) -> None:
     lake, rng = tmp_path / "lake", random.Random(SEED)
+    wanted = FEATURED_KILLS if features else CHAIN_KILLS
     (tmp_path / "scratch").mkdir()
     with duckrun.connect(lake) as session:
         start = pa.table({"id": [0], "chain": [-1], "step": [0], "v": ["start"]})
-        session.execute("t", WriteSpec("append", table_properties={"delta.checkpointInterval": "5"}), start)
+        properties = {"delta.checkpointInterval": "5", **features}
+        session.execute("t", WriteSpec("append", table_properties=properties), start)
     model: list[Row] = [(0, -1, 0, "start")]
     kills, chain, started, full = 0, 0, time.monotonic(), 1.5
-    while kills < CHAIN_KILLS or (SOAK and time.monotonic() - started < BUDGET):
+    while kills < wanted or (SOAK and time.monotonic() - started < BUDGET):
         job = {"work": "chain", "lake": str(lake), "scratch": str(tmp_path / "scratch"), "seed": SEED, "chain": chain}
         for _ in range(3):
             if not writers.run(job, kill_after=rng.uniform(0, full), whole_group=rng.random() < 0.7):
@@ -151,7 +160,9 @@ def test_chains_of_writes_that_are_killed_commit_every_step_exactly_once(
                 changed.append(number)
         check_after(lake, reader, model, chain, changed)
         chain += 1
-    assert list((lake / "main" / "t").glob("deletion_vector_*.bin")), "no row left the table by a vector"
+    if features:
+        check_numbers(str(lake / "main" / "t"))
+    assert features or list((lake / "main" / "t").glob("deletion_vector_*.bin")), "no row left the table by a vector"
     figures(f"{kills} kills in {chain} chains, seed {SEED}, {time.monotonic() - started:.0f} s")
 
 
