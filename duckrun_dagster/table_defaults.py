@@ -34,7 +34,7 @@ class TableDefaults(BaseModel):
     partition_by: Any = Field(default=None, description="The columns that new tables are partitioned by.")
     schema_mode: str | None = Field(default=None, description="fail, append_new_columns or sync_all_columns.")
     sort_by: Any = Field(default=None, description="The columns that the rows of a file are sorted by.")
-    cluster_by: Any = Field(default=None, description="The columns of liquid clustering, on Spark only.")
+    cluster_by: Any = Field(default=None, description="The columns of liquid clustering.")
     table_properties: dict[str, Any] = Field(default_factory=dict, description="Delta's properties of new tables.")
     target_file_size: Any = Field(default=None, description="How large data files are to be, such as 128MB.")
     compression: str | None = Field(default=None, description="snappy or zstd: how data files are compressed.")

@@ -75,7 +75,7 @@ class DataFrameWriter:
         return self
 
     def clusterBy(self, *cols: str | Sequence[str]) -> Self:
-        """The columns of liquid clustering that a new or overwritten table gets, on Spark only."""
+        """The columns of liquid clustering that a new or overwritten table gets."""
         self._cluster_by = names_in(cols, "cols", "clusterBy()")
         return self
 
