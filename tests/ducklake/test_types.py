@@ -299,6 +299,20 @@ def test_columns_that_change_while_no_rows_go_into_the_catalog_spoil_no_later_ro
         assert other.execute("from lake.t order by id").fetchall() == expected
 
 
+def test_columns_that_change_while_no_rows_go_into_the_catalog_stop_no_other_program(root: Path) -> None:
+    """An UPDATE of plain DuckDB puts rows into the catalog where it is not told otherwise: beside those of the older columns no commit is made."""
+    with duckrun.connect(root, format="ducklake", inline_rows=10) as lake:
+        lake.sql("create table t (id int, v int)")
+        lake.sql("insert into t values (1, 11)")
+    with duckrun.connect(root, format="ducklake") as lake:
+        lake.sql("alter table t drop column v")
+    with plain.connection() as other:
+        place = f"ducklake:sqlite:{root}/catalog.sqlite"
+        other.execute(f"ATTACH '{place}' AS lake (DATA_INLINING_ROW_LIMIT 10, META_JOURNAL_MODE 'WAL')")
+        other.execute("update lake.t set id = 7")
+        assert other.execute("from lake.t").fetchall() == [(7,)]
+
+
 def test_rows_in_the_catalog_are_flushed_before_a_column_gets_a_wider_type(root: Path) -> None:
     """A flush behind it makes DuckLake forget the least and greatest value of the column, and the next rows give 30000000011 for 11 (duckdb 1.5.5)."""
     with duckrun.connect(root, format="ducklake", inline_rows=10) as lake:

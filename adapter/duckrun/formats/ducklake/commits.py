@@ -179,6 +179,8 @@ class Commits:
         if snapshot is not None and not isinstance(new.spec, AlterSpec) and not emptied and not _empties(new):
             ahead.widen_first(self, work, ref, snapshot, made)
         work.redefined = True
+        if snapshot is not None and snapshot.own.inlined and not new.anew:
+            work.altered[ref] = snapshot.own.id
         table = work.table(ref)
         statements: list[str] = []
         empty = _empties(new) if emptied is None else emptied
@@ -278,6 +280,8 @@ class Commits:
 
     def _afterwards(self, work: Work) -> None:
         """What DuckLake does not take within the transaction that is committed: options of tables, and NOT NULL of a table with changes."""
+        for ref, number in work.altered.items():  # other programs' writes need it too
+            ahead.keep_out_of_older_rows(self, work, ref, number)
         for where, option, value in work.options:
             self.set_option(where, option, value)
         for statement in work.later:

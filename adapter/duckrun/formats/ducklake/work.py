@@ -46,6 +46,8 @@ class Work:
         self.touched: dict[tuple[str, str], Any] = {}
         self.written: dict[TableRef, None] = {}
         self._defined: set[tuple[str, str]] = set()
+        self.altered: dict[TableRef, int] = {}
+        """The tables, by id, whose columns were changed while rows of them may lie in the catalog."""
         self.widened: set[tuple[str, str]] = set()
         """The tables of which columns got a wider type."""
         self.notes: list[dict[str, Any]] = []
