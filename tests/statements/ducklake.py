@@ -31,7 +31,6 @@ ON_DUCKLAKE: Mapping[str, str | None] = {
     "History and maintenance: CONVERT TO DELTA parquet.`folder`": None,
     "History and maintenance: delta.`folder` as a table": "nothing is at",
     "ALTER TABLE, COMMENT ON: SET PARTITIONED BY (…), RESET PARTITIONED BY": None,
-    "ALTER TABLE, COMMENT ON: a field of a struct": None,
     "ALTER TABLE, COMMENT ON: SET DEFAULT": None,
     "Others: CREATE MACRO": None,
     "Others: BEGIN": None,
