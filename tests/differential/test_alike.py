@@ -203,7 +203,7 @@ def differences(spark: Any, kind: str | None, texts: Sequence[str]) -> list[str]
     return told
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_part_gives_the_same_for_the_values_of(kind: str, spark: Any) -> None:
     assert differences(spark, kind, list(expressions(kind))) == []
