@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from duckrun import Session, UnsupportedFeature, WriteSpec
-from duckrun.values.tables import ColumnSpec, CreateSpec
+from duckrun.values.tables import ColumnSpec, CreateSpec, Identity
 from tests.lake import rows_of
 
 MADE = CreateSpec((ColumnSpec("id", "BIGINT"), ColumnSpec("v", "VARCHAR", default="'q'")))
@@ -27,3 +27,16 @@ def test_spark_refuses_an_overwrite_that_would_lose_a_default(session: Session) 
     with pytest.raises(UnsupportedFeature, match=r"main\.t computes the column v.*engine: duckdb"):
         session.execute("t", WriteSpec("overwrite"), pa.table({"id": [1], "v": ["a"], "more": [1]}))
     assert rows_of(session.scan("t")) == [(1, "a")]
+
+
+@pytest.mark.parametrize("predicate", [None, "p = 'a'"])
+def test_rows_that_replace_a_partition_get_numbers_that_none_gets_again(duck: Session, predicate: str | None) -> None:
+    columns = (
+        ColumnSpec("id", "BIGINT"),
+        ColumnSpec("p", "VARCHAR"),
+        ColumnSpec("k", "BIGINT", identity=Identity(10, 3)),
+    )
+    duck.execute("t", CreateSpec(columns, partition_by=("p",)))
+    duck.execute("t", WriteSpec("replace", predicate=predicate), pa.table({"id": [1, 2], "p": ["a", "a"]}))
+    duck.sql("insert into t (id, p) values (3, 'b')")
+    assert [k for _, _, k in rows_of(duck.scan("t"))] == [10, 13, 16]

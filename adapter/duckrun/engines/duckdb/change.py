@@ -176,6 +176,7 @@ def replace(job: Job, snapshot: Snapshot, rows: Rows, predicate: str | None) -> 
                 new = rewritten(job, table, changes, kept, reason, (None, 0, None), Images(new=[("insert", kept)]))
             return swap(job, snapshot, new, lambda: EVERYTHING)
         files = job.staged(rows, columns, snapshot)
+        job.numbered(counted_rows(files))
         present = {partition_key(f.partition_values, snapshot.schema, columns) for f in files}
         gone = [f for f in snapshot.files() if partition_key(f.partition_values, snapshot.schema, columns) in present]
         new = _new(job, snapshot, files, gone, reason, (counted_rows(files), 0, counted_rows(gone)), pruned=True)
@@ -189,6 +190,7 @@ def replace(job: Job, snapshot: Snapshot, rows: Rows, predicate: str | None) -> 
     read = partial(matching, cursor, predicate)
     if whole is not None:
         files = job.staged(rows, columns, snapshot)
+        job.numbered(counted_rows(files))
         new = _new(job, snapshot, files, whole, reason, (counted_rows(files), 0, counted_rows(whole)), pruned=True)
         return swap(job, snapshot, new, read)
     with numbered(snapshot, cursor) as table:
