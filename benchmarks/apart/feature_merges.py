@@ -76,21 +76,23 @@ def main() -> int:
                 source = session.sql(merged(rows, turn, keys)).toArrow()
                 sides = {side: merging(session, name, source) for side, name in TABLES.items()}
                 laps.turn(f"merge, {keys} keys", turn, sides)
+            laps.report(f"merge, {keys} keys", FEATURED, PLAIN)
         compare(session, TABLES)
         for turn in range(arguments.turns):
             sides = {side: updating(session, name, turn) for side, name in TABLES.items()}
             laps.turn("update, files written anew", turn, sides)
+        laps.report("update, files written anew", FEATURED, PLAIN)
         for turn in range(arguments.turns):
             for name in TABLES.values():
                 session.execute(name, WriteSpec("append"), session.sql(rows_of((20 + turn) * rows, rows // 20)))
             laps.turn("optimize", turn, {side: optimizing(session, name) for side, name in TABLES.items()})
+        laps.report("optimize", FEATURED, PLAIN)
         compare(session, TABLES)
         for label, query in READS.items():
             for turn in range(3 * arguments.turns):
                 sides = {side: reading(session, query.format(name)) for side, name in PARTITIONED.items()}
                 laps.turn(label, turn, sides)
-    for label in dict.fromkeys(label for label, _ in laps.of):
-        laps.report(label, FEATURED, PLAIN)
+            laps.report(label, FEATURED, PLAIN)
     ratios = [
         median(f[0] / p[0] for f, p in zip(laps.of[label, FEATURED], laps.of[label, PLAIN], strict=True))
         for label in ("merge, clustered keys", "merge, random keys")
