@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from duckrun.values.tables import ColumnSpec, CreateSpec, Identity
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "features.md"
 ENGINES = ("duckdb", "spark")
-STEPS = ("read", "append", "merge", "update, delete", "optimize")
+STEPS = ("read", "append", "merge", "update, delete", "optimize", "alter", "restore")
 
 YES = "yes"
 OTHER = "Spark"
@@ -20,18 +21,45 @@ APPENDS_ONLY = "append-only"
 
 
 @dataclass(frozen=True)
+class Extra:
+    """A column beside id and v. ``value`` is SQL of its value in the row ``{id}``, None where rows come without it; ``holds`` is what is true of every
+    row: both in Spark's SQL, or a pair in DuckDB's and in Spark's.
+    """
+
+    name: str = "x"
+    value: str | tuple[str, str] | None = None
+    holds: str | tuple[str, str] = "true"
+    differ: bool = False
+    """True if no two rows have the same."""
+
+    @property
+    def quoted(self) -> str:
+        return "`" + self.name.replace("`", "``") + "`"
+
+    def called(self, name: str) -> Extra:
+        """The same column of another name."""
+        holds = (self.holds,) if isinstance(self.holds, str) else self.holds
+        renamed = tuple(re.sub(r"\bx\b", name, text) for text in holds)
+        return replace(self, name=name, holds=renamed[0] if len(renamed) == 1 else renamed)
+
+
+def for_engine(text: str | tuple[str, str], engine: str) -> tuple[str, str]:
+    """SQL and its dialect."""
+    return (text, "spark") if isinstance(text, str) else (text[ENGINES.index(engine)], engine)
+
+
+@dataclass(frozen=True)
 class Feature:
     """A table feature. ``made`` are statements of Spark's that make the table and its rows (1, a), (2, b), (3, c).
 
-    ``spec`` is how the library is asked for it, where it can be. ``x`` is SQL of a third column's value; None where rows come
-    without it. ``broken`` is SQL of a row that the table has to refuse. ``says`` is what a refusal calls the feature, as a
-    pattern, where that is not its name without blanks. Values of a column that is not ``arrow`` have no form in it: on DuckDB they are written as NULL.
+    ``spec`` is how the library is asked for it. ``broken`` is SQL of a row that the table has to refuse. ``says`` is what a refusal calls the feature, as a
+    pattern, where that is not its name without blanks. Values of a column that is not ``arrow`` have no form in it.
     """
 
     name: str
     made: tuple[str, ...]
-    spec: CreateSpec | None = None
-    x: str | None = None
+    spec: CreateSpec
+    extras: tuple[Extra, ...] = ()
     broken: str | None = None
     says: str = ""
     appends_only: bool = False
@@ -40,6 +68,7 @@ class Feature:
 
 
 TWO = (ColumnSpec("id", "BIGINT"), ColumnSpec("v", "VARCHAR"))
+ODD = "it's a `col` with spaces, " + "and long " * 12 + "é"
 ROWS = "INSERT INTO {t} (id, v) VALUES (1, 'a'), (2, 'b'), (3, 'c')"
 
 
@@ -87,7 +116,7 @@ FEATURES = (
         "timestamp_ntz",
         ("CREATE TABLE {t} (id BIGINT, v STRING, x TIMESTAMP_NTZ) USING DELTA", ROWS),
         CreateSpec((*TWO, ColumnSpec("x", "TIMESTAMP"))),
-        x="cast('2020-01-01 12:00:00.000001' as timestamp_ntz)",
+        (Extra("x", "cast('2020-01-01 12:00:00.000001' as timestamp_ntz)", "x is null or x = cast('2020-01-01 12:00:00.000001' as timestamp_ntz)"),),
     ),
     Feature(
         "check constraint",
@@ -105,6 +134,7 @@ FEATURES = (
         "generated column",
         "id BIGINT, v STRING, x BIGINT GENERATED ALWAYS AS (id * 2)",
         spec=CreateSpec((*TWO, ColumnSpec("x", "BIGINT", generated="id * 2"))),
+        extras=(Extra(holds="x = id * 2"),),
         says="generated",
         broken="select cast(9 as bigint) as id, 'x' as v, cast(9 as bigint) as x",
         note="rows may come without it",
@@ -113,6 +143,7 @@ FEATURES = (
         "identity column",
         "id BIGINT, v STRING, x BIGINT GENERATED ALWAYS AS IDENTITY",
         spec=CreateSpec((*TWO, ColumnSpec("x", "BIGINT", identity=Identity()))),
+        extras=(Extra(holds="x is not null", differ=True),),
         says="identity",
         note="rows come without it",
     ),
@@ -122,7 +153,7 @@ FEATURES = (
         "TBLPROPERTIES ('delta.feature.allowColumnDefaults' = 'supported')",
         spec=CreateSpec((TWO[0], ColumnSpec("v", "VARCHAR", default="'q'"))),
         says="[dD]efault",
-        note="an INSERT that does not name the column fills it on Spark",
+        note="an INSERT that does not name the column fills it",
     ),
     Feature(
         "append-only",
@@ -146,12 +177,86 @@ FEATURES = (
     _of_columns(
         "variant",
         "id BIGINT, v STRING, x VARIANT",
-        x="parse_json('{\"n\": 1}')",
+        spec=CreateSpec((*TWO, ColumnSpec("x", "VARIANT"))),
+        extras=(
+            Extra(
+                value=("""CAST(CAST('{"n": {id}}' AS JSON) AS VARIANT)""", """parse_json('{"n": {id}}')"""),
+                holds=("x IS NULL OR CAST(x.n AS BIGINT) = id", "x is null or variant_get(x, '$.n', 'bigint') = id"),
+            ),
+        ),
         arrow=False,
         note="a column that is read as it is has no Arrow form: cast it in SQL, keep it in a PySpark DataFrame, or leave it out",
     ),
     _of_property("vacuum protocol check", "delta.feature.vacuumProtocolCheck", "supported"),
+    _of_columns(
+        "partitioned",
+        "id BIGINT, v STRING, x STRING",
+        "PARTITIONED BY (x)",
+        spec=CreateSpec((*TWO, ColumnSpec("x", "VARCHAR")), partition_by=("x",)),
+        extras=(Extra("x", "concat('é ', {id} % 2)", "x is null or x = concat('é ', id % 2)"),),
+    ),
+    _of_columns(
+        "nested columns",
+        "id BIGINT, v STRING, x STRUCT<a: STRING, b: ARRAY<STRUCT<c: BIGINT>>>",
+        spec=CreateSpec((*TWO, ColumnSpec("x", "STRUCT(a VARCHAR, b STRUCT(c BIGINT)[])"))),
+        extras=(
+            Extra(
+                "x",
+                "named_struct('a', 'n{id}', 'b', array(named_struct('c', cast({id} as bigint))))",
+                ("x IS NULL OR (x.a = 'n' || id AND x.b[1].c = id)", "x is null or (x.a = concat('n', id) and x.b[0].c = id)"),
+            ),
+        ),
+    ),
+    _of_columns(
+        "long and quoted names",
+        f"id BIGINT, v STRING, `{ODD.replace('`', '``')}` BIGINT",
+        "TBLPROPERTIES ('delta.columnMapping.mode' = 'name')",
+        spec=CreateSpec((*TWO, ColumnSpec(ODD, "BIGINT")), table_properties={"delta.columnMapping.mode": "name"}),
+        extras=(Extra(ODD, "cast({id} * 3 as bigint)", f"`{ODD.replace('`', '``')}` is null or `{ODD.replace('`', '``')}` = id * 3"),),
+        note="which Delta has by column mapping",
+    ),
 )  # fmt: skip
+
+
+def together(features: Sequence[Feature]) -> Feature:
+    """A table that has all of some features; it is made by a spec."""
+    specs = [feature.spec for feature in features]
+    columns = [next((spec.columns[i] for spec in specs if spec.columns[i] != two), two) for i, two in enumerate(TWO)]
+    extras: list[Extra] = []
+    partition_by: tuple[str, ...] = ()
+    for feature in features:
+        for column, extra in zip(feature.spec.columns[2:], feature.extras, strict=True):
+            own = extra.called(f"x{len(extras)}") if extra.name == "x" else extra
+            columns.append(replace(column, name=own.name))
+            extras.append(own)
+            partition_by += (own.name,) if feature.spec.partition_by else ()
+    spec = CreateSpec(
+        tuple(columns),
+        partition_by=partition_by,
+        cluster_by=tuple(name for each in specs for name in each.cluster_by or ()),
+        table_properties={key: value for each in specs for key, value in each.table_properties.items()},
+        checks={name: text for each in specs for name, text in each.checks.items()},
+    )
+    return Feature(
+        " + ".join(feature.name for feature in features),
+        (),
+        spec,
+        tuple(extras),
+        appends_only=any(feature.appends_only for feature in features),
+        arrow=all(feature.arrow for feature in features),
+    )
+
+
+def may_go_together(features: Sequence[Feature]) -> bool:
+    """False for what the protocol forbids: two modes of column mapping, clusters with partitions."""
+    modes = {
+        each.spec.table_properties["delta.columnMapping.mode"]
+        for each in features
+        if "delta.columnMapping.mode" in each.spec.table_properties
+    }
+    return len(modes) < 2 and not (
+        any(each.spec.partition_by for each in features) and any(each.spec.cluster_by for each in features)
+    )
 
 
 OPENING = """\
@@ -166,10 +271,10 @@ s.sql(
 s.sql("insert into orders values (1, 10), (2, 20)")
 s.sql("delete from orders where id = 2")
 assert "deletionVectors" in s.table("orders").snapshot().writer_features
-try:
-    s.sql("create table wide (id int) using delta tblproperties ('delta.columnMapping.mode' = 'name')", dialect="spark")
-except duckrun.UnsupportedFeature as error:
-    print(error)  # names the feature, and says engine: spark
+s.sql("create table wide (id int, old int) using delta tblproperties ('delta.columnMapping.mode' = 'name')", dialect="spark")
+s.sql("insert into wide values (1, 2)")
+s.sql("alter table wide rename column old to new")  # metadata alone: no file is written anew
+assert s.sql("select new from wide").collect()[0]["new"] == 2
 ```
 
 <!-- rows: orders -->
@@ -186,11 +291,12 @@ def page(found: Mapping[tuple[str, str, str], str]) -> str:
     head = f"""# Delta's features, on both engines
 
 {OPENING}Written by `tests/engines/test_features.py`, which does each of these to a table with the feature and reads its rows after every step with both engines: they are the same, or the
-step was refused and left the table as it was. The tables are made by Spark's SQL, and again by the embedded engine where it can, and are then used by both.
+step was refused and left the table as it was. The tables are made by Spark's SQL, and again by the library, and are then used by both. Pairs of features, and
+all of them in one table, go through the same steps, each by one engine or the other.
 
 - **{YES}**: done, and both engines read the same rows.
 - **{OTHER}**: refused on DuckDB (`UnsupportedFeature`); the message names the feature and says to run this with `engine: spark`.
-- **SQL**: made by a statement of Spark's SQL; `CreateSpec` and `table_properties` have no word for it.
+- **{APPENDS_ONLY}**: refused on both engines, since rows of such a table stay.
 
 | feature | DuckDB: create | {" | ".join(STEPS)} | Spark: create | {" | ".join(STEPS)} |
 """

@@ -5,12 +5,14 @@ A run of the suite `matrix` draws a part of it. The whole fills docs/features.md
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -20,9 +22,24 @@ from deltalake import write_deltalake
 import duckrun
 from duckrun import DuckrunError, MergeSpec, SchemaMismatch, Session, UnsupportedFeature, WriteSpec
 from duckrun.errors import InvalidConfig
+from duckrun.sql.names import quote_identifier, transpile
 from duckrun.values.rows import DeleteSpec, UpdateSpec
-from duckrun.values.tables import OptimizeSpec
-from tests.engines.feature_cases import APPENDS_ONLY, ENGINES, FEATURES, OTHER, PAGE, STEPS, YES, Feature, page
+from duckrun.values.tables import AddColumn, AlterSpec, ColumnSpec, OptimizeSpec, RenameColumn, RestoreSpec
+from tests import drawing
+from tests.engines.feature_cases import (
+    APPENDS_ONLY,
+    ENGINES,
+    FEATURES,
+    OTHER,
+    PAGE,
+    STEPS,
+    YES,
+    Feature,
+    for_engine,
+    may_go_together,
+    page,
+    together,
+)
 from tests.lake import rows_of
 from tests.pages import wrapped
 
@@ -63,11 +80,18 @@ class Bench:
         return self.both[self.engine]
 
     def source(self, *ids: int) -> duckrun.SQL:
-        x = "null" if self.engine == "duckdb" and not self.feature.arrow else self.feature.x
-        more = "" if x is None else f", {x} as x"
-        return duckrun.SQL(
-            " union all ".join(f"select cast({i} as bigint) as id, 'n{i}' as v{more}" for i in ids), "spark"
-        )
+        """Rows, with a value of each column that takes one."""
+        given = [extra for extra in self.feature.extras if extra.value is not None]
+        values = [for_engine(extra.value or "", self.engine) for extra in given]
+        dialect = "duckdb" if ("duckdb" in (said for _, said in values)) else "spark"
+        columns = []
+        for extra, (text, said) in zip(given, values, strict=True):
+            name = extra.quoted if dialect == "spark" else quote_identifier(extra.name)
+            columns.append(
+                f"{text if said == dialect else transpile(text.replace('{id}', '1729'), said, dialect).replace('1729', '{id}')} as {name}"
+            )
+        row = ", ".join(["select cast({id} as bigint) as id", "'n{id}' as v", *columns])
+        return duckrun.SQL(" union all ".join(row.replace("{id}", str(i)) for i in ids), dialect)
 
     def step(self, step: str) -> str:
         """Do one thing to the table, if it can be done; then both engines read what they should."""
@@ -88,8 +112,15 @@ class Bench:
         return outcome
 
     def check(self) -> None:
-        for session in self.both.values():
+        for engine, session in self.both.items():
             assert rows_of(session.sql(f"select id, v from {self.name}")) == sorted(self.rows.items())
+            for extra in self.feature.extras:
+                holds, dialect = for_engine(extra.holds, engine)
+                others = session.sql(f"select id from {self.name} where not ({holds})", dialect=dialect)
+                assert rows_of(others) == [], (engine, extra.name)
+                if extra.differ:
+                    counted = session.sql(f"select count(distinct {extra.quoted}) from {self.name}", dialect="spark")
+                    assert rows_of(counted) == [(len(self.rows),)]
 
     def check_refusal(self, error: UnsupportedFeature) -> None:
         """It names the table and the feature, and says where to go."""
@@ -128,13 +159,33 @@ class Bench:
         self.session.execute(self.name, OptimizeSpec())
         assert self.session.snapshot(self.name).version > before, "there were files to write together"
 
+    def do_alter(self) -> None:
+        self.unaltered = self.session.snapshot(self.name).version
+        self.session.execute(self.name, AlterSpec((AddColumn(ColumnSpec("more", "BIGINT")),)))
+        self.check()
+        if self.feature.appends_only and not self.is_mapped:
+            return  # a new name is one of new files
+        name = "one ` more" if self.is_mapped else "one_more"
+        self.session.execute(self.name, AlterSpec((RenameColumn("more", name),)))
+
+    @property
+    def is_mapped(self) -> bool:
+        return "delta.columnMapping.mode" in self.session.snapshot(self.name).properties
+
+    def do_restore(self) -> None:
+        """As it was before its columns were altered, with a row that has gone since."""
+        if not self.feature.appends_only:
+            self.session.execute(self.name, DeleteSpec("id = 3"))
+        self.session.execute(self.name, RestoreSpec(self.unaltered))
+        self.check()
+        self.session.execute(self.name, WriteSpec("append"), self.source(8))
+        self.rows[8] = "n8"
+
 
 def created(both: dict[str, Session], feature: Feature, engine: str) -> tuple[str, str]:
     """A table that the library makes by itself, with its rows if it could; and what came of it."""
     name = f"main.{engine}_{FEATURES.index(feature)}_own"
     bench = Bench(both, feature, engine, name)
-    if feature.spec is None:
-        return name, "SQL"
     try:
         both[engine].execute(name, feature.spec)
     except UnsupportedFeature as error:
@@ -167,7 +218,40 @@ def test_a_table_with_a_feature(
     other.rows = {i: f"n{i}" for i in (1, 2, 3)}
     for step in ("append", "merge", "update, delete"):
         outcome = other.step(step)
-        assert outcome == YES or feature.appends_only or other.engine == "duckdb"
+        assert outcome == YES or feature.appends_only
+
+
+ABLE = [feature for feature in FEATURES if feature.name != "none"]
+PAIRS = [pair for pair in itertools.combinations(ABLE, 2) if may_go_together(pair)]
+
+
+def in_turns(both: dict[str, Session], feature: Feature, name: str) -> None:
+    """A table made, and changed step by step, by one engine or the other."""
+    random = Random(f"{drawing.seed()} {feature.name}")
+    engine = random.choice(ENGINES)
+    both[engine].execute(name, feature.spec)
+    bench = Bench(both, feature, engine, name)
+    both[engine].execute(name, WriteSpec("append"), bench.source(1, 2, 3))
+    bench.rows = {i: f"n{i}" for i in (1, 2, 3)}
+    bench.check()
+    for step in STEPS[1:]:
+        bench.engine = random.choice(ENGINES)
+        assert bench.step(step) == YES or feature.appends_only, (step, bench.engine)
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("number", range(4))
+def test_two_features_in_one_table(both: dict[str, Session], number: int) -> None:
+    pairs = Random(drawing.seed()).sample(PAIRS, 4)
+    in_turns(both, together(pairs[number]), f"main.pair_{number}")
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("layout", ["partitioned", "liquid clustering"])
+def test_all_features_in_one_table(both: dict[str, Session], layout: str) -> None:
+    but = {"append-only", "column mapping by id", {"partitioned": "liquid clustering"}.get(layout, "partitioned")}
+    everything = together([feature for feature in ABLE if feature.name not in but])
+    in_turns(both, everything, f"main.all_{layout[:4]}")
 
 
 @pytest.mark.slow
@@ -185,13 +269,13 @@ def test_features_of_a_protocol_that_lists_none_are_known_by_the_columns(both: d
             schema["fields"][1]["metadata"] = {"delta.generationExpression": "id * 2"}
             action["metaData"]["schemaString"] = json.dumps(schema)
     log.write_text("\n".join(map(json.dumps, actions)))
-    with pytest.raises(UnsupportedFeature, match=r"main\.legacy uses generatedColumns.*engine: spark"):
-        both["duckdb"].execute(name, WriteSpec("append"), pa.table({"id": [2], "x": [5]}))
-    with pytest.raises(DuckrunError, match=name):
-        both["spark"].execute(name, WriteSpec("append"), pa.table({"id": [2], "x": [5]}))
-    both["spark"].execute(name, WriteSpec("append"), pa.table({"id": [2]}))
     for session in both.values():
-        assert rows_of(session.scan(name)) == [(1, 2), (2, 4)]
+        with pytest.raises(DuckrunError, match=name):
+            session.execute(name, WriteSpec("append"), pa.table({"id": [2], "x": [5]}))
+    both["spark"].execute(name, WriteSpec("append"), pa.table({"id": [2]}))
+    both["duckdb"].execute(name, WriteSpec("append"), pa.table({"id": [3]}))
+    for session in both.values():
+        assert rows_of(session.scan(name)) == [(1, 2), (2, 4), (3, 6)]
 
 
 @pytest.mark.matrix
