@@ -68,7 +68,7 @@ class Feature:
 
 
 TWO = (ColumnSpec("id", "BIGINT"), ColumnSpec("v", "VARCHAR"))
-ODD = "it's a \"col\" with spaces, " + "and long " * 12 + "é"
+ODD = 'it\'s a "col" with spaces, ' + "and long " * 12 + "é"
 ROWS = "INSERT INTO {t} (id, v) VALUES (1, 'a'), (2, 'b'), (3, 'c')"
 
 

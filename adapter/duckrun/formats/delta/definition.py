@@ -51,7 +51,9 @@ _SPECIAL = {
     **dict.fromkeys((row_tracking.ENABLED, in_commit.ENABLED, _WIDENING), r"true|false"),
 }
 """Those that say how files and commits are written: in Spark's own statements Spark gives them to a table."""
-_KEPT = frozenset({mapping.MAX_ID, row_tracking.ROW_ID, row_tracking.ROW_COMMIT, in_commit.VERSION, in_commit.TIMESTAMP})
+_KEPT = frozenset(
+    {mapping.MAX_ID, row_tracking.ROW_ID, row_tracking.ROW_COMMIT, in_commit.VERSION, in_commit.TIMESTAMP}
+)
 """Those that say what a table's commits did: wrong ones give columns one number, or rows one id."""
 PLAIN = {
     **dict.fromkeys(_BOOLEAN, r"true|false"),
