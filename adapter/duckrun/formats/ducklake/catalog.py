@@ -47,6 +47,8 @@ class Catalog:
         self._lent: list[duckdb.DuckDBPyConnection] = []
         self._epochs: dict[int | str, None] = {0: None}
         self._attached: dict[int, tuple[duckdb.DuckDBPyConnection, set[str]]] = {}
+        self._halves: list[tuple[duckdb.DuckDBPyConnection, str]] = []
+        """Attachments that could not be taken away while the server was gone."""
         self._spoiled = 0
         self.seen = False
         """Whether the catalog was there when this object looked."""
@@ -150,6 +152,7 @@ class Catalog:
         """
         with self._lock:
             self._lent = [each for each in self._lent if _is_open(each)]
+            self._halves = [half for half in self._halves if not self._taken_away(*half)]
             self.refuse_gone()
             if self._lent:
                 connection = self._lent[0]
@@ -228,13 +231,17 @@ class Catalog:
         if self.address.kind == "duckdb":
             self._spoiled += spoiled
             return
-        for attempt in range(3):  # a server that is lost meanwhile leaves a half of it, on which every listing fails
-            try:
-                connection.cursor().execute(f"DETACH DATABASE IF EXISTS {quote_identifier(alias)}")
-                return
-            except duckdb.Error as error:
-                if attempt == 2:
-                    log.warning("lake %s: %s stays attached: %s", self.storage.root, alias, self.redacted(error))
+        if not any(self._taken_away(connection, alias) for _ in range(3)):
+            self._halves.append((connection, alias))
+
+    def _taken_away(self, connection: duckdb.DuckDBPyConnection, alias: str) -> bool:
+        """True once an attachment is gone. A server that is lost meanwhile leaves a half of one, on which every listing fails."""
+        try:
+            connection.cursor().execute(f"DETACH DATABASE IF EXISTS {quote_identifier(alias)}")
+        except duckdb.Error as error:
+            log.warning("lake %s: %s stays attached: %s", self.storage.root, alias, self.redacted(error))
+            return isinstance(error, duckdb.ConnectionException | duckdb.FatalException)  # the instance itself is gone
+        return True
 
     def _names_on(self, connection: duckdb.DuckDBPyConnection) -> set[str]:
         """What this object has attached in an instance."""
@@ -283,7 +290,12 @@ class Catalog:
         place = self.address.place if self.address.kind == "duckdb" else f"{self.address.kind}:{self.address.dsn}"
         statement = f"ATTACH {quote_literal(f'ducklake:{place}')} AS {quote_identifier(name)} ({', '.join(options)}{self._by_secret('META_SECRET')})"
         with self.errors("attach"):
-            cursor.execute(statement)
+            try:
+                cursor.execute(statement)
+            except duckdb.Error as error:
+                if "already exists" not in str(error):  # a server that is lost meanwhile leaves a half of it
+                    self._taken_away(cursor, name)
+                raise
 
     @property
     def _secret(self) -> str:
