@@ -64,6 +64,11 @@ def trouble(text: str, what: str) -> DuckrunError | None:
     store = _missing_store(text)
     if store is not None:
         return InvalidConfig(f"{what}: this Spark has no jars for {store}. Nothing was written.")
+    if "Task not serializable" in text and "delta" in text:
+        return InvalidConfig(
+            f"{what}: Spark cannot send the plan of its own statement to its workers (Task not serializable), a fault of Spark or Delta. Nothing was "
+            "written. Run this with engine: duckdb, or in smaller statements."
+        )
     missing = " ".join(_MISSING_CLASS.findall(text))
     if (
         "DATA_SOURCE_NOT_FOUND" in text
