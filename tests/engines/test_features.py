@@ -202,7 +202,7 @@ def created(both: dict[str, Session], feature: Feature, engine: str) -> tuple[st
 
 
 @pytest.mark.matrix
-@pytest.mark.drawn(5)  # odd, so that each part has both engines
+@pytest.mark.drawn(11)  # odd, so that each part has both engines
 @pytest.mark.parametrize(("feature", "engine"), CASES)
 def test_a_table_with_a_feature(
     both: dict[str, Session], found: Found, feature: Feature, engine: str, spark: Any
@@ -243,6 +243,7 @@ def in_turns(both: dict[str, Session], feature: Feature, name: str) -> None:
 
 
 @pytest.mark.matrix
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("number", range(4))
 def test_two_features_in_one_table(both: dict[str, Session], number: int) -> None:
     pairs = Random(drawing.seed()).sample(PAIRS, 4)
@@ -250,6 +251,7 @@ def test_two_features_in_one_table(both: dict[str, Session], number: int) -> Non
 
 
 @pytest.mark.matrix
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("layout", ["partitioned", "liquid clustering"])
 def test_all_features_in_one_table(both: dict[str, Session], layout: str) -> None:
     but = {"append-only", "column mapping by id", {"partitioned": "liquid clustering"}.get(layout, "partitioned")}
