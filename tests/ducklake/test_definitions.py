@@ -14,17 +14,6 @@ from tests.ducklake.plain import attached
 pytestmark = pytest.mark.drawn(3)  # most of them make several commits of a DuckLake, a tenth of a second each
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "lake"
-
-
-@pytest.fixture
-def lake(root: Path) -> Iterator[Session]:
-    with duckrun.connect(root, format="ducklake") as session:
-        yield session
-
-
 def rows(session: Session, query: str, dialect: str = "duckdb") -> list[tuple[object, ...]]:
     return [tuple(row.values()) for row in session.sql(query, dialect=dialect).collect()]
 
@@ -293,8 +282,7 @@ def test_what_no_table_can_be_is_refused_before_anything_is_written(
         ("alter table t set partitioned by (id)", "CREATE OR REPLACE TABLE … PARTITIONED BY"),
         ("alter table t reset partitioned by", "CREATE OR REPLACE TABLE"),
         ("alter table t drop column s.a", r"'delta\.columnMapping\.mode'"),
-        ("alter table t add column n int default 3", "say the value in the INSERT"),
-        ("alter table t alter column id set default 3", "say the value in the INSERT"),
+        ("alter table t add column n int default 3", r"Add the column, then give it a default \(ALTER COLUMN"),
     ],
 )
 def test_words_of_ducklake_are_refused_on_a_delta_lake(tmp_path: Path, statement: str, said: str) -> None:

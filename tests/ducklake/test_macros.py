@@ -16,11 +16,6 @@ pytestmark = pytest.mark.drawn(3)  # most of them make several commits of a Duck
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "lake"
-
-
-@pytest.fixture
 def lake(root: Path) -> Iterator[Session]:
     with duckrun.connect(root, format="ducklake") as session:
         session.sql("create table sales.orders as select range as id, range * 10 as price from range(5)")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,17 +22,6 @@ from duckrun import (
     WriteSpec,
 )
 from tests.ducklake import plain
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "lake"
-
-
-@pytest.fixture
-def lake(root: Path) -> Iterator[Session]:
-    with duckrun.connect(root, format="ducklake") as session:
-        yield session
 
 
 def rows(session: Session, query: str) -> list[tuple[object, ...]]:

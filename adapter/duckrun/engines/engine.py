@@ -35,8 +35,6 @@ class Engine(Protocol):
     """What the rows under the names were computed from that register(), keep() or a frame's createOrReplaceTempView() gave."""
     temp_tables: bool
     """Whether keep() is there."""
-    column_defaults: bool
-    """Whether a table may have defaults of columns."""
     returns_rows: bool
     """Whether a write fills what RETURNING asks for."""
     subqueries_in_changes: bool

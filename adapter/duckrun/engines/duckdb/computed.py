@@ -106,6 +106,11 @@ def _sql(
     return f"CAST({text} AS {kinds[column.name]})"
 
 
+def gives_numbers(form: Format, snapshot: Snapshot) -> bool:
+    """True for a table with an identity column."""
+    return any(column.numbered for column in form.computing(snapshot.schema).values())
+
+
 def numbers_of(marks: Mapping[str, NumberedBy], rows: int | None) -> dict[str, int]:
     """The marks of identity columns once so many rows have got numbers."""
     return {name: by.after(rows) for name, by in marks.items()} if rows else {}

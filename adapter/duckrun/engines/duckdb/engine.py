@@ -56,7 +56,6 @@ class DuckDBEngine(Engine):
 
     name = "duckdb"
     temp_tables = True
-    column_defaults = True
     returns_rows = True
     subqueries_in_changes = True
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from duckrun.engines.data_files import file_properties
+from duckrun.engines.duckdb.computed import gives_numbers
 from duckrun.engines.duckdb.rows_to_write import fitted, stored_types, taking_types, types_of
 from duckrun.engines.duckdb.source import Rows
 from duckrun.engines.duckdb.writers import staged, staged_rows
@@ -26,7 +27,7 @@ def stage(
 ) -> tuple[StagedFile, ...]:
     """Write a part of the rows of a commit to come; no reader sees it before commit_staged()."""
     ref, form = job.transaction.ref, job.form
-    if snapshot is not None and any(c.numbered for c in form.computing(snapshot.schema).values()):
+    if snapshot is not None and gives_numbers(form, snapshot):
         raise UnsupportedFeature(
             f"Table {ref} has an identity column, whose numbers a commit gives: its files cannot be staged by "
             "themselves. Nothing was written; append the rows."

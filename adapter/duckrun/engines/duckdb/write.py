@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from duckrun.engines.data_files import file_properties
 from duckrun.engines.duckdb import by_delta_rs, change, merge
-from duckrun.engines.duckdb.computed import Computed, numbers_of
+from duckrun.engines.duckdb.computed import Computed, gives_numbers, numbers_of
 from duckrun.engines.duckdb.places import computed as computed_table
 from duckrun.engines.duckdb.returning import give_back
 from duckrun.engines.duckdb.rows_to_write import (
@@ -103,11 +103,7 @@ class Job:
         assert rows is not None, "a write has a source"
         if snapshot is not None and not (isinstance(spec, WriteSpec) and spec.redefine):
             rows = taking_types(rows, types_of(snapshot, rows.cursor))
-        if (
-            rows.one_shot
-            and snapshot is not None
-            and any(c.numbered for c in self.form.computing(snapshot.schema).values())
-        ):
+        if rows.one_shot and snapshot is not None and gives_numbers(self.form, snapshot):
             rows = self.kept(rows)  # each attempt numbers them anew
         if isinstance(spec, WriteSpec) and transaction.returning is not None:
             with self.read_once(rows) as kept:  # what is given back is what is written

@@ -80,7 +80,6 @@ class SparkEngine(Engine):
 
     name = "spark"
     temp_tables = False
-    column_defaults = True
     returns_rows = False  # its DML gives counts
     subqueries_in_changes = False  # DELTA_UNSUPPORTED_SUBQUERY
 

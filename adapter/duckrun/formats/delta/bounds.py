@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from duckrun.formats.delta.adds import listed
-from duckrun.formats.delta.cautions import physical
+from duckrun.formats.delta.mapping import physical
 from duckrun.values.rows import ColumnFigures
 from duckrun.values.snapshot import Snapshot
 

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from duckrun.errors import StorageError
 from duckrun.formats.delta.adds import listed
 from duckrun.formats.delta.dataset import filesystem
+from duckrun.formats.delta.mapping import physical
 from duckrun.formats.delta.statistics import EXACT_DIGITS
 from duckrun.values.columns import holds
 from duckrun.values.data_files import is_absolute, place
@@ -26,7 +27,6 @@ from duckrun.values.snapshot import Snapshot
 if TYPE_CHECKING:
     from duckrun.formats.delta.delta import DeltaFormat
 
-_PHYSICAL = b"delta.columnMapping.physicalName"
 _CHANGES = b"delta.typeChanges"
 OURS = re.compile(
     r"(?:^|/)part-(?:[0-9a-f]{12}-)?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?:_\d+)?-c000[^/]*\.parquet$"
@@ -73,11 +73,6 @@ def _once(what: str, snapshot: Snapshot, look: Callable[[], frozenset[str]]) -> 
             _known.clear()
         _known[key] = look()
     return _known[key]
-
-
-def physical(field: pa.Field) -> str:
-    """The name of a column in the files."""
-    return (field.metadata or {}).get(_PHYSICAL, field.name.encode()).decode()
 
 
 def _is_long(kind: pa.DataType) -> bool:

@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from duckrun.errors import VersionNotReadable
 from duckrun.formats.delta.adds import adds_of
-from duckrun.formats.delta.cautions import physical
 from duckrun.formats.delta.data_paths import decoded
 from duckrun.formats.delta.log import CommitActions
+from duckrun.formats.delta.mapping import physical
 from duckrun.formats.delta.vectors import read_vector
 from duckrun.values.changes import CommitChange, Counted
 from duckrun.values.data_files import is_absolute, place

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from duckrun.formats.delta.adds import deleted_rows, listed
-from duckrun.formats.delta.cautions import physical
 from duckrun.formats.delta.data_paths import decoded
 from duckrun.formats.delta.log import CommitActions, partition_string
+from duckrun.formats.delta.mapping import physical
 from duckrun.values.data_files import place_of
 from duckrun.values.files import Files
 from duckrun.values.rows import ScanFile

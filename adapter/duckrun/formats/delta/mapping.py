@@ -40,9 +40,8 @@ def stored_columns(schema: pa.Schema) -> tuple[StoredColumn, ...]:
 def _stored(field: pa.Field) -> StoredColumn:
     said = field.metadata or {}
     number = said.get(ID.encode())
-    name = said.get(PHYSICAL.encode(), field.name.encode()).decode()
     kind, parts = _parts(field.type)
-    return StoredColumn(field.name, name, None if number is None else int(number), parts, kind)
+    return StoredColumn(field.name, physical(field), None if number is None else int(number), parts, kind)
 
 
 def _parts(kind: pa.DataType) -> tuple[str, tuple[StoredColumn, ...]]:
@@ -59,6 +58,11 @@ def _parts(kind: pa.DataType) -> tuple[str, tuple[StoredColumn, ...]]:
 def _inner(name: str, kind: pa.DataType) -> StoredColumn:
     inner, parts = _parts(kind)
     return StoredColumn(name, name, None, parts, inner)
+
+
+def physical(field: pa.Field) -> str:
+    """The name of a column in the files."""
+    return (field.metadata or {}).get(PHYSICAL.encode(), field.name.encode()).decode()
 
 
 def physical_of(field: Mapping[str, Any]) -> str:
@@ -83,14 +87,14 @@ def turned_on(before: DeltaDefinition, mode: str) -> DeltaDefinition:
             f"{MODE} cannot become id on a table that exists: its files have no numbers of columns (Delta protocol, Column "
             "Mapping). Use name, or make the table with it"
         )
-    return assigned(replace(before, properties={**before.properties, MODE: mode}), physical=lambda name: name)
+    return assigned(replace(before, properties={**before.properties, MODE: mode}), named=lambda name: name)
 
 
-def assigned(now: DeltaDefinition, physical: Callable[[str], str] | None = None) -> DeltaDefinition:
+def assigned(now: DeltaDefinition, named: Callable[[str], str] | None = None) -> DeltaDefinition:
     """A definition in which every column of a mapped table has a name and a number of its own; the same where none lacks them."""
     if not is_mapped(now.properties):
         return now
-    new_name = physical or (lambda name: f"col-{uuid.uuid4()}")
+    new_name = named or (lambda name: f"col-{uuid.uuid4()}")
     highest = max([int(now.properties.get(MAX_ID, 0)), *_numbers(now.fields)])
 
     def of_field(field: dict[str, Any]) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from duckrun.errors import StorageError, UnsupportedFeature
-from duckrun.formats.delta.cautions import OURS, physical
-from duckrun.formats.delta.mapping import MODE
+from duckrun.formats.delta.cautions import OURS
+from duckrun.formats.delta.mapping import MODE, physical
 from duckrun.formats.format import Attach
 from duckrun.sql.by_file import with_values
 from duckrun.sql.names import fresh_name, quote_identifier, quote_literal

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from sqlglot import exp
 
-from duckrun.engines.engine import Engine
 from duckrun.sql.dialects import tree_in
 from duckrun.statements.parse.from_dml import DEFAULT
 from duckrun.values.snapshot import Snapshot
@@ -14,10 +13,8 @@ from duckrun.values.snapshot import Snapshot
 GENERATED, IDENTITY = b"delta.generationExpression", b"delta.identity.start"
 
 
-def defaults_of(snapshot: Snapshot, engine: Engine) -> dict[str, str]:
-    """The columns of a table that have a default, with it in Spark SQL. An engine that has none does not write such a table."""
-    if not engine.column_defaults and snapshot.sql_types is None:
-        return {}
+def defaults_of(snapshot: Snapshot) -> dict[str, str]:
+    """The columns of a table that have a default, with it in Spark SQL."""
     said = {field.name: (field.metadata or {}).get(b"CURRENT_DEFAULT") for field in snapshot.schema}
     return {name: text.decode() for name, text in said.items() if text is not None}
 
@@ -41,10 +38,10 @@ def computed_of(snapshot: Snapshot) -> dict[str, exp.Expr | None]:
 
 
 def with_defaults(
-    assigned: Sequence[tuple[str, exp.Expr]], snapshot: Snapshot, engine: Engine, *, inserts: bool = False
+    assigned: Sequence[tuple[str, exp.Expr]], snapshot: Snapshot, *, inserts: bool = False
 ) -> list[tuple[str, exp.Expr]]:
     """Values of SET, or of the rows that a merge inserts, with a column's default for the word. What the table computes is left to it."""
-    defaults, computed = defaults_of(snapshot, engine), computed_of(snapshot)
+    defaults, computed = defaults_of(snapshot), computed_of(snapshot)
     found = []
     for name, value in assigned:
         if not is_default(value):

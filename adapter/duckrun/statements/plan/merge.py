@@ -210,7 +210,7 @@ class _Merge:
                 when = replace(when, assigned=self._all_by_name())
             if when.assigned is not None and any(is_default(value) for _, value in when.assigned):
                 inserts = when.kind.endswith("insert")
-                said = with_defaults(when.assigned, self.snapshot, self.reading.engine, inserts=inserts)
+                said = with_defaults(when.assigned, self.snapshot, inserts=inserts)
                 when = replace(when, assigned=tuple(said))
             found.append(when)
         return found

@@ -112,7 +112,7 @@ def fitted(statement: Insert, snapshot: Snapshot, reading: Reading, schema_mode:
         raise InvalidConfig(f"INSERT into table {snapshot.ref} names a column twice.")
     wanted = [name for name in listed if name not in fixed]
     given_rows = statement.query
-    defaults = defaults_of(snapshot, reading.engine)
+    defaults = defaults_of(snapshot)
     if not statement.by_name:
         given_rows, wanted = with_types(given_rows, wanted, types, reading.engine.name, defaults, computed)
     found = reading.frame(given_rows).columns
@@ -190,7 +190,7 @@ def _own_columns(where: exp.Expr, snapshot: Snapshot, reading: Reading) -> str:
 def update(statement: Update, ref: TableRef, reading: Reading, asked: Asked) -> Work:
     """New values for some rows; with FROM, out of the one row of the source that meets the condition."""
     snapshot = reading.snapshot(ref)
-    change = _Change(statement, with_defaults(statement.assigned, snapshot, reading.engine), snapshot, reading)
+    change = _Change(statement, with_defaults(statement.assigned, snapshot), snapshot, reading)
     texts = dict(zip(change.columns, change.values, strict=True))
     spec = UpdateSpec(texts, change.predicate, app=asked.app, dialect=reading.engine.name)
     return Work(spec, change.source, reading.reads)
