@@ -25,11 +25,12 @@ DIFFERENCE = f"""
     )
     select item, sum(sign * cents) as cents, sum(sign) as n from d group by 1
 """
+# A group that came and went within the range weighs nothing, and is no row.
 MERGE = """
     merge into mart t using difference d on t.item = d.item
     when matched and t.n + d.n = 0 then delete
     when matched then update set cents = t.cents + d.cents, n = t.n + d.n
-    when not matched then insert (item, cents, n) values (d.item, d.cents, d.n)
+    when not matched and d.n > 0 then insert (item, cents, n) values (d.item, d.cents, d.n)
 """
 
 
