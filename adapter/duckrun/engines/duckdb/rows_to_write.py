@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
@@ -46,9 +47,9 @@ _YEARS = {
 def types_of(snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection) -> dict[str, Any]:
     """The DuckDB types of a table's columns. By their names: to show DuckDB an Arrow schema takes it the import of pandas."""
     if snapshot.sql_types is not None:
-        return {name: duckdb.type(kind) for name, kind in snapshot.sql_types.items()}
+        return {name: _type(kind) for name, kind in snapshot.sql_types.items()}
     return {
-        field.name: duckdb.type("VARIANT" if field.name in snapshot.variants else sql_type(field.type))
+        field.name: _type("VARIANT" if field.name in snapshot.variants else sql_type(field.type))
         for field in snapshot.schema
     }
 
@@ -124,12 +125,14 @@ def fitted(
     along = "".join(f", {name}" for name in rows.carried)
     inner = _with_computed(f"SELECT {casts}{along} FROM ({rows.sql})", filled, computed)
     sql = f"SELECT {columns}{along} FROM ({inner}) AS {_ROWS}"
-    if rows.one_shot:  # binding it must not read it
-        types = {name: duckdb.type(kind) for name, (_, kind) in filled.items()}
-    else:
-        relation = rows.cursor.sql(sql)
-        types = dict(list(zip(relation.columns, relation.types, strict=True))[: len(filled)])
+    types = {name: _type(kind) for name, (_, kind) in filled.items()}
     return Rows(rows.cursor, sql, types, rows.one_shot, order, rows.carried)
+
+
+@functools.cache
+def _type(kind: str) -> Any:
+    """DuckDB's type of a name; parsing it takes as long as a small query."""
+    return duckdb.type(kind)
 
 
 def _with_computed(sql: str, filled: Filled, computed: Computed | None) -> str:
@@ -151,7 +154,7 @@ def _cast(name: str, source: str | None, kind: str, rows: Rows) -> str:
     tried = f"TRY_CAST({column} AS {kind})"
     if rows.types[source].id == "timestamp_ns":
         tried = f"CASE WHEN {whole_microseconds(column)} THEN {tried} END"
-    tried = _exactly(tried, column, kind_of(rows.types[source]), kind_of(duckdb.type(kind)))
+    tried = _exactly(tried, column, kind_of(rows.types[source]), kind_of(_type(kind)))
     value = f"left(CAST({column} AS VARCHAR), 100)"
     message = f"{quote_literal(f'column {name} cannot hold the value ')} || {value} || {quote_literal(f' as {kind}')}"
     return f"CASE WHEN {column} IS NULL OR {tried} IS NOT NULL THEN {tried} ELSE CAST({raising(SchemaMismatch, message)} AS {kind}) END"
