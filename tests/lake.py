@@ -28,6 +28,11 @@ def nth(number: int) -> int:
     return number + (2 if FORMAT == "ducklake" else 0)
 
 
+def folder_of(root: Path, table: str) -> Path:
+    """The folder of the files of a table that is named ``schema.table``."""
+    return root / ("data" if FORMAT == "ducklake" else "") / table.replace(".", "/")
+
+
 def rows_of(value: LazyRows | pa.Table, *columns: str) -> list[tuple[Any, ...]]:
     """The rows as sorted tuples; NaN becomes a string, so that it equals itself."""
     table = value.toArrow() if isinstance(value, LazyRows) else value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,10 @@ from duckrun import (
     WriteSpec,
 )
 from duckrun.values.rows import AppTransaction, DeleteInsertSpec, DeleteSpec, UpdateSpec
+from tests import lake
+from tests.ducklake import plain
+
+pytestmark = pytest.mark.formats(10)
 
 
 @pytest.fixture
@@ -53,10 +57,22 @@ def rows(**changes: Any) -> pa.Table:
 
 
 def state(root: Path) -> tuple[list[int], set[str]]:
-    """The versions of main.t, and everything in the lake that looks like a table."""
+    """The versions of main.t, the first being 0, and everything in the lake that looks like a table."""
+    if lake.FORMAT == "ducklake":
+        return catalog_state(root)
     log = root / "main" / "t" / "_delta_log"
     versions = sorted(int(file.stem) for file in log.glob("*.json"))
     return versions, {str(path.parent.relative_to(root)) for path in root.rglob("_delta_log")}
+
+
+def catalog_state(root: Path) -> tuple[list[int], set[str]]:
+    """The same of a DuckLake whose commits are all of main.t, as its catalog has it."""
+    if not (root / "catalog.sqlite").exists():
+        return [], set()
+    with plain.attached(root) as own:
+        versions = own.sql("SELECT snapshot_id FROM ducklake_snapshots('lake') ORDER BY 1").fetchall()
+        tables = own.sql("SELECT schema_name || '/' || table_name FROM duckdb_tables() WHERE database_name = 'lake' AND schema_name <> '_duckrun'").fetchall()  # fmt: skip
+    return [number - lake.nth(0) for (number,) in versions if number >= lake.nth(0)], {name for (name,) in tables}
 
 
 # -- roots
@@ -98,12 +114,14 @@ def test_a_root_without_permission_is_refused_by_name(tmp_path: Path) -> None:
     assert list((tmp_path / "closed").iterdir()) == []
 
 
-def test_a_schema_that_is_a_file_is_refused_by_name(root: Path, duck: Session) -> None:
+def test_a_file_where_tables_would_lie_is_refused_by_name(root: Path, duck: Session, lake_format: str) -> None:
+    """The folder of a schema, and that of all data of a DuckLake."""
     root.mkdir()
-    (root / "main").write_text("in the way")
-    with pytest.raises(StorageError, match=r"main\.t cannot be written"):
+    place = root / {"delta": "main", "ducklake": "data"}[lake_format]
+    place.write_text("in the way")
+    with pytest.raises(StorageError, match={"delta": r"main\.t cannot be written", "ducklake": r"data"}[lake_format]):
         duck.execute("t", APPEND, ROWS)
-    assert (root / "main").read_text() == "in the way"
+    assert place.read_text() == "in the way"
 
 
 def test_an_unknown_engine_is_refused_with_the_known_ones(root: Path) -> None:
@@ -156,6 +174,7 @@ def test_a_table_that_is_not_there_is_named_with_the_nearest(session: Session) -
         session.sql("SELECT * FROM main.tt")
 
 
+@pytest.mark.only_format("delta", "a folder is a table")
 def test_a_folder_without_a_log_is_no_table(root: Path, duck: Session) -> None:
     (root / "main" / "raw").mkdir(parents=True)
     (root / "main" / "raw" / "part.parquet").write_bytes(b"PAR1")
@@ -165,6 +184,7 @@ def test_a_folder_without_a_log_is_no_table(root: Path, duck: Session) -> None:
     assert sorted(path.name for path in (root / "main" / "raw").iterdir()) == ["part.parquet"]
 
 
+@pytest.mark.only_format("delta", "a folder is a table; of data/ tests/ducklake/test_catalogs.py asks the same")
 @pytest.mark.parametrize("name", ["part.parquet", "data.csv", "_SUCCESS", "sub/part-of-a-book.txt"])
 def test_a_table_is_not_made_among_files_of_somebody_else(root: Path, name: str, engine: str, request) -> None:
     other = root / "main" / "raw" / name
@@ -185,11 +205,18 @@ def test_what_a_killed_first_write_left_is_no_hindrance(root: Path, duck: Sessio
     assert duck.scan("raw").collect() == [{"id": 2, "day": "tue"}]
 
 
-def test_a_version_that_is_not_there_is_named_with_those_that_are(session: Session, root: Path) -> None:
-    with pytest.raises(VersionNotReadable, match=r"Version 7 of table main\.t .*versions 0 to 0"):
+def test_a_version_that_is_not_there_is_named_with_those_that_are(
+    session: Session, root: Path, lake_format: str
+) -> None:
+    there = {
+        "delta": r"Version 7 of table main\.t .*versions 0 to 0",
+        "ducklake": r"Table main\.t has no version 7: the newest snapshot of its lake is 2",
+    }
+    with pytest.raises(VersionNotReadable, match=there[lake_format]):
         session.scan("t", ReadSpec(version=7)).collect()
-    with pytest.raises(VersionNotReadable, match=r"Version 7 of table main\.t"):
+    with pytest.raises(VersionNotReadable, match=r"[Vv]ersion 7") as raised:
         session.table("t").restoreToVersion(7)
+    assert "main.t" in str(raised.value)
     with pytest.raises(VersionNotReadable, match=r"main\.t has no version at 1999"):
         session.scan("t", ReadSpec(timestamp="1999-01-01")).collect()
     assert state(root) == ([0], {"main/t"})
@@ -210,6 +237,7 @@ CASES: dict[str, Case] = {
     "no columns": (APPEND, pa.table({}), SchemaMismatch, r"column"),
     "no columns, overwrite": (WriteSpec("overwrite"), pa.table({}), SchemaMismatch, r"column"),
     "type that Delta has not": (WriteSpec("overwrite"), SQL("SELECT TIME '12:00' AS t"), SchemaMismatch, r"'t'.*TIME.*cast it"),
+    "type that a DuckLake has not": (WriteSpec("overwrite"), SQL("SELECT TIMETZ '12:00+01' AS t"), SchemaMismatch, r"'t'.*TIME WITH TIME ZONE.*cannot store; use TIME"),
     "names that differ in case": (WriteSpec("overwrite"), SQL('SELECT 1 AS a, 2 AS "A"'), SchemaMismatch, r"differ in case only"),
     "value too large": (APPEND, SQL("SELECT 9223372036854775808 AS id, 'a' AS p, 'v' AS v"), SchemaMismatch, r"id cannot hold the value 9223372036854775808|value does not fit"),
     "partition column missing": (WriteSpec("overwrite", partition_by=("p",)), rows(p=None), SchemaMismatch, r"partitioned by p, which the data has not"),
@@ -218,8 +246,8 @@ CASES: dict[str, Case] = {
     "rows outside a predicate": (WriteSpec("replace", predicate="p = 'a'"), rows(), RowsOutsidePartition, r"outside the part being replaced \(p = 'a'\): id = 5, p = b"),
     "predicate on an unknown column": (WriteSpec("replace", predicate="q = 1"), rows(), InvalidConfig, r"q"),
     "predicate that is no SQL": (DeleteSpec("id = = 1"), None, InvalidConfig, r"delete|id = = 1"),
-    "table exists": (WriteSpec("error"), rows(), CommitConflict, r"exists already, at version 0"),
-    "stale read": (WriteSpec("safeappend", read_version=5), rows(), CommitConflict, r"version 5.*version\s0"),
+    "table exists": (WriteSpec("error"), rows(), CommitConflict, r"exists already, at version FIRST"),
+    "stale read": (WriteSpec("safeappend", read_version=5), rows(), CommitConflict, r"version 5.*version FIRST"),
     "unknown sort column": (WriteSpec("append", sort_by=("w",)), rows(), InvalidConfig, r"sort_by names w"),
     "duplicate keys": (MergeSpec(("id",)), rows(id=[9, 9]), DuplicateSourceKeys, r"id = 9 \(2 times\).*Remove the duplicates"),
     "key not in the data": (MergeSpec(("id",)), rows(id=None), InvalidConfig, r"key id is not a column of the data"),
@@ -232,11 +260,25 @@ CASES: dict[str, Case] = {
     "not a table": (APPEND, object(), InvalidConfig, r"object cannot be written as a table"),
 }  # fmt: skip
 
+ONLY = {
+    "type that Delta has not": ("delta", "a DuckLake has it"),
+    "type that a DuckLake has not": ("ducklake", "on Delta no TIME at all"),
+    "partition value of no text": ("delta", "a DuckLake keeps it"),
+}
 
-@pytest.mark.parametrize("case", CASES)
+
+def each(names: Iterable[str]) -> pytest.MarkDecorator:
+    """Some of the cases, each on the formats that refuse it."""
+    marked = [
+        pytest.param(name, marks=[pytest.mark.only_format(*ONLY[name])] if name in ONLY else []) for name in names
+    ]
+    return pytest.mark.parametrize("case", marked)
+
+
+@each(CASES)
 def test_rows_that_do_not_fit_leave_the_table_as_it_was(session: Session, root: Path, case: str) -> None:
     spec, source, kind, message = CASES[case]
-    with pytest.raises(kind, match=message) as caught:
+    with pytest.raises(kind, match=message.replace("FIRST", str(lake.nth(0)))) as caught:
         session.execute("t", spec, source)
     assert "main.t" in str(caught.value)
     assert state(root) == ([0], {"main/t"})
@@ -245,11 +287,11 @@ def test_rows_that_do_not_fit_leave_the_table_as_it_was(session: Session, root: 
 
 NEW = {
     case: CASES[case]
-    for case in ("no columns", "type that Delta has not", "names that differ in case", "not a table", "duplicate keys", "key not in the data")
+    for case in ("no columns", "type that Delta has not", "type that a DuckLake has not", "names that differ in case", "not a table", "duplicate keys", "key not in the data")
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", NEW)
+@each(NEW)
 def test_rows_that_do_not_fit_do_not_begin_a_table(duck: Session, root: Path, case: str) -> None:
     spec, source, kind, _ = NEW[case]
     with pytest.raises(kind, match=r"main\.new"):
@@ -275,7 +317,7 @@ def test_a_source_that_fails_half_way_leaves_the_table_as_it_was(session: Sessio
         with pytest.raises(Exception, match="the source broke down"):
             session.execute(name, spec, pa.RecordBatchReader.from_batches(ROWS.schema, failing()))
     assert state(root) == ([0], {"main/t"})
-    assert session.execute("t", APPEND, rows()).version == 1
+    assert session.execute("t", APPEND, rows()).version == lake.nth(1)
 
 
 # -- specs that cannot work, before any table is looked at
@@ -338,6 +380,7 @@ def test_staged_files_that_do_not_belong_together_are_refused(root: Path, sessio
     assert session.tables() == ["main.t"]
 
 
+@pytest.mark.only_format("delta", "its protocol has features")
 def test_a_table_with_a_feature_we_cannot_write_is_left_alone(root: Path, duck: Session) -> None:
     location = str(root / "main" / "t")
     write_deltalake(location, ROWS)
@@ -351,6 +394,7 @@ def test_a_table_with_a_feature_we_cannot_write_is_left_alone(root: Path, duck: 
     assert state(root)[0] == [0, 1]
 
 
+@pytest.mark.only_format("delta", "its protocol has features")
 @pytest.mark.parametrize(
     ("protocol", "words"),
     [

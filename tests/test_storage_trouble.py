@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -15,15 +14,23 @@ from typing import Any
 import boto3
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
 
 import duckrun
 from duckrun import InvalidConfig, StorageError, WriteSpec
 from duckrun.session import Session
 from duckrun.storage.storage import Storage
 from duckrun.storage.trouble import said, storage_error
+from tests.lake import by_another, folder_of
+
+pytestmark = pytest.mark.formats
 
 SECRET = "s3cr3tv4lue"
+
+
+@pytest.fixture
+def beside(lake_format: str, tmp_path: Path) -> dict[str, str]:
+    """What a lake in an object store needs beside it: a DuckLake its catalog."""
+    return {"catalog": f"sqlite:{tmp_path}/catalog.sqlite"} if lake_format == "ducklake" else {}
 
 
 def damage(kind: str, file: Path) -> None:
@@ -34,16 +41,18 @@ def damage(kind: str, file: Path) -> None:
         file.write_bytes({"garbage": os.urandom(size), "empty": b"", "cut": file.read_bytes()[: size - 20]}[kind])
 
 
-def test_a_data_file_that_is_gone_or_damaged_is_named_and_nothing_is_written(session: Session, root: Path) -> None:
+def test_a_data_file_that_is_gone_or_damaged_is_named_and_nothing_is_written(
+    session: Session, root: Path, lake_format: str
+) -> None:
     for kind, problem in (
-        ("missing", "gone|does not see"),
+        ("missing", "is gone|does not see"),
         ("garbage", "damaged"),
         ("empty", "damaged"),
         ("cut", "damaged"),
     ):
         session.sql(f"create table {kind} as select 1 as id, 'a' as p")
-        table = root / "main" / kind
-        file = next(table.glob("*.parquet"))
+        version = session.table(kind).snapshot().version
+        file = next(folder_of(root, f"main.{kind}").glob("*.parquet"))
         session.sql(f"create table whole_{kind} as select * from {kind}")
         damage(kind, file)
         for use in (
@@ -58,11 +67,14 @@ def test_a_data_file_that_is_gone_or_damaged_is_named_and_nothing_is_written(ses
             with pytest.raises(StorageError, match=problem) as raised:
                 use()
             assert file.name in str(raised.value) and f"main/{kind}" in str(raised.value)
-        assert [p.name for p in (table / "_delta_log").glob("*.json")] == ["00000000000000000000.json"]
-        assert not (root / "main" / f"copy_{kind}").exists()
+        assert session.table(kind).snapshot().version == version
+        assert f"main.copy_{kind}" not in session.tables()
+        begun = folder_of(root, f"main.copy_{kind}")  # of a DuckLake an empty folder may stay
+        assert not begun.exists() or lake_format == "ducklake" and not any(begun.iterdir())
         assert session.sql(f"select * from whole_{kind}").collect() == [{"id": 1, "p": "a"}]
 
 
+@pytest.mark.only_format("delta", "a folder is a table; of data/ tests/test_bad_input.py asks the same")
 def test_a_file_where_a_folder_would_be_is_named(session: Session, root: Path) -> None:
     (root / "main" / "logged").mkdir(parents=True)
     (root / "main" / "file").write_text("x")
@@ -84,17 +96,24 @@ def test_a_file_where_a_folder_would_be_is_named(session: Session, root: Path) -
     assert session.tables() == []
 
 
-def test_a_bucket_that_is_not_there_is_named(engine: str, s3_options: dict[str, str], request: Any) -> None:
+def test_a_bucket_that_is_not_there_is_named(
+    engine: Any, s3_options: dict[str, str], request: Any, beside: dict[str, str], lake_format: str
+) -> None:
     spark = request.getfixturevalue("spark") if engine == "spark" else None
-    with duckrun.connect("s3://not-there/lake", storage_options=s3_options, engine=engine, spark=spark) as session:  # type: ignore[arg-type]
-        for use in (
+    with duckrun.connect(
+        "s3://not-there/lake", storage_options=s3_options, engine=engine, spark=spark, **beside
+    ) as session:
+        writes: list[Callable[[], Any]] = [
+            lambda: session.sql("create table t as select 1 as id"),
+            lambda: session.execute("t", WriteSpec("append"), pa.table({"id": [1]})),
+        ]
+        looks: list[Callable[[], Any]] = [  # of which a DuckLake's catalog knows
             session.tables,
             lambda: session.sql("select * from t"),
-            lambda: session.sql("create table t as select 1 as id"),
             lambda: session.sql("create view v as select 1 as id"),
-            lambda: session.execute("t", WriteSpec("append"), pa.table({"id": [1]})),
             lambda: session.read.format("delta").load("s3://not-there/lake/main/t"),
-        ):
+        ]
+        for use in writes + (looks if lake_format == "delta" else []):
             with pytest.raises(StorageError, match="s3://not-there/lake.*bucket or container is not there") as raised:
                 use()
             assert "\n" not in str(raised.value) and "Debug" not in str(raised.value)
@@ -103,7 +122,7 @@ def test_a_bucket_that_is_not_there_is_named(engine: str, s3_options: dict[str, 
 FULL = """
 import resource, sys
 import duckrun, pyarrow as pa
-s = duckrun.connect(sys.argv[1])
+s = duckrun.connect(sys.argv[1], format=sys.argv[4])
 rows = pa.table({"id": range(300_000), "t": [str(n * 7919 % 1_000_003) * 3 for n in range(300_000)], "p": [n % 3 for n in range(300_000)]})
 source = rows.to_reader() if sys.argv[2] == "stream" else rows
 partitions = ("p",) if sys.argv[3] == "partitioned" else None
@@ -129,15 +148,18 @@ print(s.sql("select count(*) as n from kept").collect())
 @pytest.mark.drawn(2)
 @pytest.mark.parametrize("source", ["stream", "table"])
 @pytest.mark.parametrize("layout", ["partitioned", "flat"])
-def test_a_full_disk_leaves_nothing_of_the_write_that_met_it(source: str, layout: str, root: Path) -> None:
+def test_a_full_disk_leaves_nothing_of_the_write_that_met_it(
+    source: str, layout: str, root: Path, lake_format: str
+) -> None:
     with duckrun.connect(root) as session:
         partitions = ("p",) if layout == "partitioned" else None
         session.execute(
             "kept", WriteSpec("append", partition_by=partitions), pa.table({"id": [1], "t": ["a"], "p": [0]})
         )
-    before = sorted(str(p) for p in (root / "main" / "kept").rglob("*") if p.is_file())
+    kept, new = folder_of(root, "main.kept"), folder_of(root, "main.new")
+    before = sorted(str(p) for p in kept.rglob("*") if p.is_file())
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(FULL), str(root), source, layout],
+        [sys.executable, "-c", textwrap.dedent(FULL), str(root), source, layout, lake_format],
         capture_output=True,
         text=True,
         timeout=300,
@@ -148,11 +170,17 @@ def test_a_full_disk_leaves_nothing_of_the_write_that_met_it(source: str, layout
     assert all("the disk is full" in line and f"main.{line.split()[0]}" in line for line in lines[:5]), done.stdout
     said = r"(?:200\.0 KB of this write's files were there and it needs more, )?[0-9.]+ [KMGT]B are free"
     assert all(re.search(said, line) for line in lines[:5]), done.stdout
-    assert ("needs more" in done.stdout) == (layout == "partitioned"), "of a single file DuckDB leaves nothing"
-    after = sorted(str(p) for p in (root / "main" / "kept").rglob("*") if p.is_file())
-    assert set(before) <= set(after) and len(after) == len(before) + 2, "one more file, and its commit"
-    assert not (root / "main" / "new").exists()
-    assert DeltaTable(root / "main" / "kept").to_pyarrow_table().num_rows == 2
+    after = sorted(str(p) for p in kept.rglob("*") if p.is_file())
+    assert set(before) <= set(after)
+    if lake_format == "delta":
+        assert ("needs more" in done.stdout) == (layout == "partitioned"), "of a single file DuckDB leaves nothing"
+        assert len(after) == len(before) + 2, "one more file, and its commit"
+        assert not new.exists()
+    else:
+        assert len(after) == len(before) + 1, "one more file"
+        assert not any(path.is_file() for path in new.rglob("*"))
+    with duckrun.connect(root) as session:
+        assert by_another(session, "main.kept").num_rows == 2 and session.tables() == ["main.kept"]
 
 
 @pytest.mark.parametrize(
@@ -204,9 +232,12 @@ def test_a_root_that_holds_credentials_is_refused_without_them(root: str) -> Non
         "AWS_SECRET_ACCESS_KEY",
     ],
 )
-def test_a_wrong_option_is_told_without_its_value(option: str, s3_options: dict[str, str]) -> None:
-    with duckrun.connect("s3://not-there/lake", storage_options={**s3_options, option: SECRET}) as session:
-        for use in (session.tables, lambda: session.sql("select 1 as x from t")):
+def test_a_wrong_option_is_told_without_its_value(
+    option: str, s3_options: dict[str, str], beside: dict[str, str], lake_format: str
+) -> None:
+    with duckrun.connect("s3://not-there/lake", storage_options={**s3_options, option: SECRET}, **beside) as session:
+        asked = [session.tables, lambda: session.sql("select 1 as x from t")]
+        for use in asked if lake_format == "delta" else [lambda: session.sql("create table t as select 1 as x")]:
             with pytest.raises(StorageError) as raised:
                 use()
             error: BaseException | None = raised.value
@@ -239,6 +270,7 @@ def test_options_that_are_no_mapping_are_refused_without_their_text(root: Path) 
 
 def test_a_closed_session_refuses_everything(session: Session, root: Path, tmp_path: Path) -> None:
     session.sql("create table t as select 1 as id")
+    version = session.table("t").snapshot().version
     frame, lazy, table = session.sql("select * from t"), session.table("t").toDF(), session.table("t")
     session.close()
     session.close()
@@ -273,10 +305,11 @@ def test_a_closed_session_refuses_everything(session: Session, root: Path, tmp_p
             use()
             pytest.fail(f"use {number} was answered")
     assert "closed" in repr(frame)
-    assert json.loads((root / "main" / "t" / "_delta_log" / f"{0:020d}.json").read_text().splitlines()[0])
-    assert DeltaTable(root / "main" / "t").version() == 0
+    with duckrun.connect(root) as later:
+        assert later.table("t").snapshot().version == version
 
 
+@pytest.mark.only_format("delta", "tables are found by listing; a DuckLake's are in its catalog")
 def test_an_object_that_is_no_path_is_named_with_the_way_out(
     s3_bucket: Callable[[str], str], s3_options: dict[str, str], s3_endpoint: str
 ) -> None:

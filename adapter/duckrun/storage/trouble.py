@@ -5,7 +5,10 @@ errors with the way out.
 from __future__ import annotations
 
 import re
+import shutil
+from pathlib import Path
 
+from duckrun.display.units import readable_bytes
 from duckrun.errors import StorageError
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m|↳")
@@ -30,7 +33,7 @@ _MISSING = re.compile(
 )
 _DAMAGED = re.compile(
     r"No magic bytes|too small to be a Parquet file|Corrupt footer|Invalid Parquet file|not a Parquet file|CANNOT_READ_FILE_FOOTER"
-    r"|Could not read footer|expected magic number|TProtocolException|Requested range was invalid|FAILED_READ_FILE|decompress"
+    r"|Could not read footer|Could not read enough bytes|Prefetch registered for bytes outside file|expected magic number|TProtocolException|Requested range was invalid|FAILED_READ_FILE|decompress"
 )
 
 _LOST = re.compile(
@@ -64,12 +67,20 @@ def is_full(error: object) -> bool:
     return _FULL.search(str(error)) is not None
 
 
+def _free(text: str) -> str:
+    """What is free on the disk of the local file that an error names, to follow a clause; empty where it names none."""
+    found = _FILE.search(text)
+    path = Path((found[1] or found[2]) if found else "")
+    folder = next((f for f in path.parents if f.is_dir()), None) if path.is_absolute() else None
+    return "" if folder is None else f": {readable_bytes(shutil.disk_usage(folder).free, decimal=True)} are free now"
+
+
 def storage_error(error: object, what: str) -> StorageError | None:
     """A library's error as ours, which begins with ``what`` was done; None where it is not about the storage."""
     text = str(error)
     if is_full(error):
         return StorageError(
-            f"{what}: the disk is full, or a limit on its use is reached ({said(error)}). Nothing was committed; make room and run this "
+            f"{what}: the disk is full, or a limit on its use is reached{_free(text)} ({said(error)}). Nothing was committed; make room and run this "
             "again."
         )
     if _BUCKET.search(text):
@@ -109,9 +120,9 @@ def storage_error(error: object, what: str) -> StorageError | None:
             f"{what}: {name or 'a data file'} is damaged, or is no Parquet file ({said(error)}). {way_out}"
         )
     if (
-        name is not None and name.rpartition("/")[2].startswith("part-") and _MISSING.search(text)
-    ):  # as Delta's writers name files
+        name is not None and name.rpartition("/")[2].startswith(("part-", "ducklake-")) and _MISSING.search(text)
+    ):  # as Delta's writers and DuckLake name files
         return StorageError(
-            f"{what}: {name}, a data file that the log of its table names, is gone ({said(error)}). {way_out}"
+            f"{what}: {name}, a data file that {'the catalog' if '/ducklake-' in name else 'the log of its table'} names, is gone ({said(error)}). {way_out}"
         )
     return None
