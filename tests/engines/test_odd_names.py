@@ -56,6 +56,18 @@ def test_columns_with_odd_names_are_written_by_sql_frames_and_merges(session: Se
     assert session.table("t").toDF().collect() == [{"id": 4, **values}]
 
 
+def test_a_field_with_a_dot_in_its_name_is_looked_for_by_it(session: Session) -> None:
+    session.sql(
+        "create table t as select id, {'a.b': id, 'c': [{'d.e': id}]} as s from unnest([1, 2, 3]) as _(id)",
+        dialect="duckdb",
+    )
+    assert session.sql('select id from t where s."a.b" = 2', dialect="duckdb").collect() == [{"id": 2}]
+    session.sql("""update t set id = 20 where s."a.b" = 2 and s.c[1]."d.e" = 2""", dialect="duckdb")
+    session.sql("""delete from t where s."a.b" >= 3""", dialect="duckdb")
+    found = session.sql('select id from t where s."a.b" > 1 or s is null', dialect="duckdb")
+    assert found.collect() == [{"id": 20}]
+
+
 @pytest.mark.spark
 def test_spark_adds_no_column_with_a_space_to_a_table_and_says_so(root, spark):
     import duckrun

@@ -17,6 +17,7 @@ from duckrun.sql.by_file import with_values
 from duckrun.sql.names import fresh_name, quote_identifier, quote_literal
 from duckrun.sql.raising import raising
 from duckrun.sql.typed import partition_literal, sql_type
+from duckrun.values.columns import holds
 from duckrun.values.data_files import literally, place as place_in
 from duckrun.values.names import url_of
 from duckrun.values.rows import ScanFile
@@ -93,7 +94,7 @@ def scan_sql(
     if also and not alone:
         source = _with_more(source, snapshot, snapshot.files() if files is None else files, str(place), also)
     names = ", ".join(
-        _unseen(name) if name in rounded or "." in name else quote_identifier(name) for name in schema.names
+        _unseen(f.name) if f.name in rounded or _is_dotted(f) else quote_identifier(f.name) for f in schema
     )
     names += "" if file is None else f", {quote_identifier(file)}"
     names += "" if row is None else f", {_NUMBER} AS {quote_identifier(row)}"
@@ -205,6 +206,15 @@ def _parquet(places: Sequence[str], options: str) -> str:
 def is_mapped(schema: pa.Schema) -> bool:
     """True if a column has another name in the files than in the table."""
     return any(physical(field) != field.name for field in schema)
+
+
+def _is_dotted(field: pa.Field) -> bool:
+    """True if a dot is in the name of a column or of a field in it."""
+    return "." in field.name or holds(field.type, _has_dots)
+
+
+def _has_dots(kind: pa.DataType) -> bool:
+    return pa.types.is_struct(kind) and any("." in kind.field(i).name for i in range(kind.num_fields))
 
 
 def _unseen(name: str) -> str:
