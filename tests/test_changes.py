@@ -346,6 +346,43 @@ def test_row_ids_are_those_that_spark_reads(root: Path, spark: Any, properties: 
             duck.table("main.plain").toDF(row_ids=True)
 
 
+@pytest.mark.spark
+def test_rows_with_variants_have_ids_and_cannot_be_compared(root: Path, spark: Any) -> None:
+    json = """'{"b": [1, null, 2.50], "a": "x"}'::json::variant"""
+    with duckrun.connect(root, engine="spark", spark=spark) as on_spark, duckrun.connect(root) as duck:
+        duck.sql("create table main.v (id bigint, v variant) tblproperties ('delta.enableRowTracking' = 'true')")
+        for session in (duck, on_spark):
+            assert session.table("main.v").toDF(row_ids=True).count() == 0
+        for session in (duck, on_spark):
+            # DuckDB's JSON is what it says in a VARIANT, on either engine, and its null is NULL.
+            number = session.table("main.v").snapshot().version * 10
+            session.sql(f"insert into main.v select {number} as id, {json} as v")
+            session.sql(
+                f"insert into main.v values ({number + 1}, 'null'::json::variant), ({number + 2}, 'x'::variant)"
+            )
+        duck.sql("update main.v set id = -id")
+        location = duck.table("main.v").ref.location
+        ids = "_metadata.row_id as _row_id", "_metadata.row_commit_version as _row_commit_version"
+        texts = "id", "left(schema_of_variant(v), 6) as kind", "to_json(v) as v"
+        plain = spark.read.format("delta").load(location).selectExpr(*texts, *ids)
+        theirs = sorted(tuple(row) for row in plain.collect())
+        assert [row[1:3] for row in theirs] == [
+            *[("STRING", '"x"'), (None, None), ("OBJECT", '{"a":"x","b":[1,null,2.5]}')]
+        ] * 2
+        on_spark.table("main.v").toDF(row_ids=True).createOrReplaceTempView("with_ids")
+        found = on_spark.sql(f"select {', '.join(texts)}, _row_id, _row_commit_version from with_ids", dialect="spark")
+        assert sorted(tuple(row.values()) for row in found.collect()) == theirs
+        duck.table("main.v").toDF(row_ids=True).createOrReplaceTempView("with_ids")
+        found = duck.sql("select id, v::json::varchar as v, _row_id, _row_commit_version from with_ids")
+        assert [
+            (r["id"], r["_row_id"], r["_row_commit_version"]) for r in sorted(found.collect(), key=lambda r: r["id"])
+        ] == [(row[0], *row[3:]) for row in theirs]
+        for session in (duck, on_spark):
+            with pytest.raises(UnsupportedFeature, match="column v is a VARIANT, whose values cannot be compared"):
+                session.table("main.v").changes("min_delta", 0).collect()
+            assert session.table("main.v").changes("min_delta", 0, columns=["id"]).count() == 6
+
+
 def test_a_restore_and_an_overwrite_count_by_their_states(session: Session) -> None:
     example(session, {})
     table = session.table("main.fruits")

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import duckrun
+from duckrun.sql.names import quote_identifier, transpile
 from duckrun.values.tables import ColumnSpec, CreateSpec, Identity
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "features.md"
@@ -185,7 +187,7 @@ FEATURES = (
             ),
         ),
         arrow=False,
-        note="a column that is read as it is has no Arrow form: cast it in SQL, keep it in a PySpark DataFrame, or leave it out",
+        note="a column that is read as it is has no Arrow form: cast it in SQL, keep it in a PySpark DataFrame, or leave it out. Its values cannot be compared, so that change queries name their columns without it. JSON is cast (`::JSON::VARIANT`): without the cast DuckDB stores what it says, and Spark its text",
     ),
     _of_property("vacuum protocol check", "delta.feature.vacuumProtocolCheck", "supported"),
     _of_columns(
@@ -245,6 +247,23 @@ def together(features: Sequence[Feature]) -> Feature:
         appends_only=any(feature.appends_only for feature in features),
         arrow=all(feature.arrow for feature in features),
     )
+
+
+def source(feature: Feature, engine: str, *ids: int, v: str = "n") -> duckrun.SQL:
+    """Rows of some ids, in an engine's dialect where they need it, with a value of each column that takes one; in the column v stand the letter and
+    the id.
+    """
+    given = [extra for extra in feature.extras if extra.value is not None]
+    values = [for_engine(extra.value or "", engine) for extra in given]
+    dialect = "duckdb" if ("duckdb" in (said for _, said in values)) else "spark"
+    columns = []
+    for extra, (text, said) in zip(given, values, strict=True):
+        name = extra.quoted if dialect == "spark" else quote_identifier(extra.name)
+        columns.append(
+            f"{text if said == dialect else transpile(text.replace('{id}', '1729'), said, dialect).replace('1729', '{id}')} as {name}"
+        )
+    row = ", ".join(["select cast({id} as bigint) as id", f"'{v}{{id}}' as v", *columns])
+    return duckrun.SQL(" union all ".join(row.replace("{id}", str(i)) for i in ids), dialect)
 
 
 def may_go_together(features: Sequence[Feature]) -> bool:

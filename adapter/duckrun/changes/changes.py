@@ -433,6 +433,11 @@ class Changes:
         maps = [f.name for f in schema if holds(f.type, pa.types.is_map)]
         same = {name: fresh_name(f"__duckrun_same_{i}", taken) for i, name in enumerate(maps)}
         fed = fresh_name("__duckrun_fed", taken) if self._spec.kind == "feed" else None
+        if variants := [name for name in schema.names if name in self.to.variants]:
+            raise UnsupportedFeature(
+                f"changes of table {self._ref}: column {variants[0]} is a VARIANT, whose values cannot be compared. Name the columns to read, "
+                "without it."
+            )
         if unfit := [name for name in self.key if name in same]:
             raise UnsupportedFeature(
                 f"changes of table {self._ref}: the key column {unfit[0]} holds maps, which are no key."
@@ -507,6 +512,7 @@ def with_row_ids(form: Format, snapshot: Snapshot, engine: Engine) -> LazyRows:
         stored_row_id=in_files[0],
         row_commit=ROW_COMMIT,
         stored_row_commit=in_files[1],
+        variants=snapshot.variants,
     )
     if reader is not None:
         states = [reader.whole(snapshot)]

@@ -190,10 +190,31 @@ def _name_of_day(node: Any) -> exp.Expr:
 
 
 def _json(node: Any) -> exp.Expr:
-    """``'…'::json``: JSON is text in a Delta table, as DuckDB stores it. Spark has no TIME."""
+    """``'…'::json``: JSON is text in a Delta table, as DuckDB stores it, and what it says in a VARIANT. Spark has no TIME."""
     if node.to.this in (exp.DataType.Type.TIME, exp.DataType.Type.TIMETZ):
         raise untranslated("The type TIME")
-    return exp.cast(node.this, "text") if node.to.this == exp.DataType.Type.JSON else node
+    if node.to.this == exp.DataType.Type.JSON:
+        text = exp.cast(node.this, "text")
+        text.meta[_IS_JSON] = True
+        return text
+    inner = node.this.unnest()
+    if node.to.this == exp.DataType.Type.VARIANT and (inner.meta.get(_IS_JSON) or _makes_json(inner)):
+        parsed = call("try_parse_json" if isinstance(node, exp.TryCast) else "parse_json", exp.cast(inner, "text"))
+        # JSON's null is NULL to DuckDB.
+        return call("if", call("is_variant_null", parsed), exp.null(), parsed.copy())
+    return node
+
+
+_IS_JSON = "duckrun is JSON"
+_JSON_FUNCTIONS = re.compile(
+    "json_(object|array|quote|merge_patch|transform|group_array|group_object)|(to|array_to|row_to)_json", re.IGNORECASE
+)
+
+
+def _makes_json(node: exp.Expr) -> bool:
+    """Whether DuckDB's type of an expression is JSON. Source: DuckDB, JSON Creation Functions and JSON Extraction Functions."""
+    name = node.name if isinstance(node, exp.Anonymous) else node.sql_name() if isinstance(node, exp.Func) else ""
+    return isinstance(node, exp.ParseJSON | exp.JSONExtract) or _JSON_FUNCTIONS.fullmatch(name) is not None
 
 
 def _array_agg(node: Any) -> exp.Expr:

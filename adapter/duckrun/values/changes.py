@@ -142,7 +142,7 @@ class WeighedRead:
     ``stored`` is ``schema`` by the names that columns and fields have in the files, in the same order; ``fed`` names one more
     column with what the change feed says of a row, NULL for rows that are not of it; ``row_id`` one with the id of each row, and ``stored_row_id`` the column of files that may hold it;
     ``row_commit`` and ``stored_row_commit`` are the same for the version at which the row came or changed. ``same`` names, for a column whose
-    equal values may be spelled in several ways (maps), another column in one spelling.
+    equal values may be spelled in several ways (maps), another column in one spelling; ``variants`` are the columns of VARIANT, which are structs in ``schema``.
 
     Of a format that reads its rows itself, ``states`` are what is to be read, in the place of ``steps``; ``sql`` is the same as DuckDB's
     SQL behind FROM, with all columns but those of ``same`` and ``fed``.
@@ -163,3 +163,4 @@ class WeighedRead:
     states: Sequence[StateRows] = ()
     sql: str | None = None
     same: Mapping[str, str] = field(default_factory=dict)
+    variants: frozenset[str] = frozenset()

@@ -58,7 +58,7 @@ class _Parts:
     def nothing(self) -> str:
         """No row, with all columns."""
         read = self._read
-        columns = [f"CAST(NULL AS {sql_type(f.type)}) AS {quote_identifier(f.name)}" for f in read.schema]
+        columns = [f"CAST(NULL AS {self._type(f)}) AS {quote_identifier(f.name)}" for f in read.schema]
         columns += [f"NULL AS {quote_identifier(name)}" for name in read.same.values()]
         columns += [] if read.fed is None else [f"CAST(NULL AS VARCHAR) AS {quote_identifier(read.fed)}"]
         ids = (name for name in (read.row_id, read.row_commit) if name is not None)
@@ -137,7 +137,9 @@ class _Parts:
             if field.name in read.partition_columns:
                 value = f"f.p{i}"
             elif (there := stored.name if stored.name in found else lowered.get(stored.name.lower())) is None:
-                value = f"CAST(NULL AS {sql_type(field.type)})"
+                value = f"CAST(NULL AS {self._type(field)})"
+            elif field.name in read.variants:
+                value = _variant(f"r.{quote_identifier(there)}", found[there])
             else:
                 value = _converted(f"r.{quote_identifier(there)}", found[there], stored.type, field.type)
             yield f"{value} AS {name}"
@@ -156,6 +158,9 @@ class _Parts:
             if read.stored_row_commit in found:
                 commit = f"coalesce(r.{quote_identifier(read.stored_row_commit)}, {commit})"
             yield f"{commit} AS {quote_identifier(read.row_commit)}"
+
+    def _type(self, field: pa.Field) -> str:
+        return "VARIANT" if field.name in self._read.variants else sql_type(field.type)
 
     def _listed(self, found: Sequence[tuple[Step, Any, int, Weighed | None]]) -> str:
         """A Parquet file that lists data files by their places, with the step, the weight and the partition values of each."""
@@ -266,6 +271,20 @@ def _converted(value: str, found: Any, stored: pa.DataType, wanted: pa.DataType,
     if kind == "TIMESTAMP WITH TIME ZONE":
         return f"timezone('UTC', CAST({value} AS TIMESTAMP))"
     return f"CAST({value} AS {kind})"
+
+
+def _variant(value: str, found: Any) -> str:
+    """A variant as it lies in a file. Source: Delta protocol, Variant Data Type; Parquet's Variant Binary Encoding, in which metadata says
+    where it ends.
+    """
+    if found.id == "variant":
+        return value
+    if found.id != "struct" or {name for name, _ in found.children} != {"metadata", "value"}:
+        raise UnsupportedFeature(
+            f"column {value.removeprefix('r.')} lies in some data file as a shredded VARIANT, which cannot be read there. Write the table anew first."
+        )
+    whole = f"{_field(value, 'metadata')} || {_field(value, 'value')}"
+    return f"CASE WHEN {value} IS NOT NULL THEN variant_bytes_to_variant({whole}) END"
 
 
 def _field(value: str, name: str) -> str:

@@ -7,7 +7,7 @@ partition values that the log has.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -68,7 +68,7 @@ class _Parts:
         ]
         fields += [] if read.fed is None else [pa.field(read.fed, pa.string())]
         fields += [pa.field(name, pa.int64()) for name in (read.row_id, read.row_commit) if name is not None]
-        frame = self._engine.local(pa.schema(fields).empty_table()).native
+        frame = self._engine.spark.createDataFrame([], self._types(fields))
         kinds = {field.name: field.type for field in read.schema}
         same = [f"{_one_spelling(quote(name), kinds[name])} AS {quote(other)}" for name, other in read.same.items()]
         return frame.selectExpr("*", *same)
@@ -133,12 +133,10 @@ class _Parts:
         )
 
     def _schema(self, feed: bool) -> StructType:
-        from pyspark.sql.pandas.types import from_arrow_schema
         from pyspark.sql.types import LongType, StringType
 
         read = self._read
-        stored = [field for i, field in enumerate(read.stored) if i not in self._partitions]
-        schema = from_arrow_schema(pa.schema(stored), prefer_timestamp_ntz=True)
+        schema = self._types(read.stored, but=self._partitions)
         if feed:
             schema = schema.add(_CHANGE_TYPE, StringType())
         else:
@@ -146,15 +144,25 @@ class _Parts:
                 schema = schema.add(name, LongType())
         return schema
 
+    def _types(self, fields: Iterable[pa.Field], but: Sequence[int] = ()) -> StructType:
+        """Spark's schema of columns that begin with those of the table, without some of these."""
+        from pyspark.sql.pandas.types import from_arrow_schema
+        from pyspark.sql.types import VariantType
+
+        schema = from_arrow_schema(pa.schema(fields), prefer_timestamp_ntz=True)
+        for at, field in enumerate(self._read.schema):
+            if field.name in self._read.variants:
+                schema.fields[at].dataType = VariantType()
+        return type(schema)([field for at, field in enumerate(schema.fields) if at not in but])
+
     def _place(self, file: ScanFile) -> str:
         return re.sub(r"^file:/+", "/", self._engine.location_of(place(self._read.ref, file)))
 
     def _selected(self, frame: DataFrame, weight: str) -> DataFrame:
         from pyspark.sql import functions as F
-        from pyspark.sql.pandas.types import from_arrow_schema
 
         read = self._read
-        wanted = from_arrow_schema(read.schema, prefer_timestamp_ntz=True)
+        wanted = self._types(read.schema)
         columns, there = [], set(frame.columns)
         for i, (field, stored) in enumerate(zip(read.schema, read.stored, strict=True)):
             value = quote(f"{self._name['f_file']}_{i}") if i in self._partitions else quote(stored.name)
