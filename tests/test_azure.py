@@ -14,6 +14,7 @@ from duckrun.storage.storage import Storage
 from duckrun.values.rows import DeleteSpec, UpdateSpec
 from tests.fixtures_azure import Container
 from tests.lake import rows_of
+from tests.store_features import lives_through
 
 ROWS = pa.table({"id": [1, 2], "day": ["mon", "o'x/y %"]})
 NAMED = {"AZURE_STORAGE_ACCOUNT_NAME": "me"}
@@ -47,6 +48,12 @@ def test_every_verb_works_and_a_fresh_session_sees_it(
         assert rows_of(fresh.scan("main.t")) == rows_of(ROWS)
         fresh.lake.drop_table(fresh.lake.parse("main.t"))
         assert fresh.lake.tables("main") == []
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("azure")
+def test_a_table_of_features_lives_there(azure_container: Container, azure_options: dict[str, str]) -> None:
+    lives_through(azure_container("features", "az") + "/root", azure_options)
 
 
 @pytest.mark.parametrize(

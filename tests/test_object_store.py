@@ -14,6 +14,7 @@ from duckrun import AppTransaction, Lake, MergeClause, MergeSpec, WriteSpec
 from duckrun.lake.lake import ViewDefinition
 from duckrun.values.rows import DeleteSpec, UpdateSpec
 from tests.lake import rows_of
+from tests.store_features import lives_through
 
 pytestmark = pytest.mark.s3
 
@@ -46,21 +47,7 @@ def test_every_verb_works_and_a_fresh_process_sees_it(bucket: str, s3_options: d
 
 
 def test_a_table_of_features_keeps_what_it_says_of_its_rows(bucket: str, s3_options: dict[str, str]) -> None:
-    mapped = {"delta.columnMapping.mode": "name", "delta.enableRowTracking": "true"}
-    features = {**mapped, "delta.enableDeletionVectors": "true", "delta.enableInCommitTimestamps": "true"}
-    with duckrun.connect(bucket, storage_options=s3_options) as s:
-        s.execute("main.t", WriteSpec("error", partition_by=("day",), table_properties=features), ROWS)
-        s.execute("main.t", MergeSpec(("id",)), pa.table({"id": [2, 3], "day": ["tue", "mon"]}))
-        s.sql("alter table t rename column day to weekday")
-        s.execute("main.t", UpdateSpec({"id": "id * 10"}, "weekday = 'mon'", merge_mode="copy_on_write"))
-        s.table("main.t").optimize().executeCompaction()
-    with duckrun.connect(bucket, storage_options=s3_options) as fresh:
-        assert sorted(rows_of(fresh.scan("main.t"))) == [(2, "tue"), (10, "mon"), (30, "mon")]
-        assert fresh.sql("select id from t where weekday = 'tue'").collect() == [{"id": 2}]
-        found = fresh.table("main.t").changes("min_delta", 0, fresh.snapshot("main.t").version).toArrow().to_pylist()
-        kinds = sorted((row["_change_type"], row["id"]) for row in found)
-        pre, post = "update_preimage", "update_postimage"
-        assert kinds == [("insert", 30), (post, 2), (post, 10), (pre, 1), (pre, 2)]
+    lives_through(bucket, s3_options)
 
 
 def test_a_table_of_a_store_is_not_renamed(bucket: str, s3_options: dict[str, str]) -> None:
