@@ -16,6 +16,7 @@ from deltalake import DeltaTable, QueryBuilder
 
 import duckrun
 from duckrun import SQL, AlterSpec, ReadSpec, SetProperties, WriteSpec
+from duckrun.formats.delta.statistics import names_in
 from duckrun.session import Session
 
 NAN = float("nan")
@@ -163,6 +164,37 @@ def test_the_same_rows_have_the_figures_that_spark_gives_them(duck: Session, spa
                 session.execute(name, WriteSpec("append"), many_types(100, 5))
             ours, theirs = figures_of(duck, f"main.d{i}"), figures_of(on_spark, f"main.s{i}")
             assert [comparable(stats) for stats in ours] == [comparable(stats) for stats in theirs], properties
+
+
+@pytest.mark.spark
+def test_the_list_of_columns_with_figures_follows_names_as_it_does_by_spark(duck: Session, spark: Any) -> None:
+    named = {"delta.columnMapping.mode": "name", "delta.dataSkippingStatsColumns": "id, s.`a.b`, s.c, xy"}
+    rows = "select 1 as id, {'a.b': 2, 'c': 3} as s, 4 as xy"
+    changes = [
+        "rename column id to key",
+        "rename column s.`a.b` to d",
+        "rename column s to t",
+        "drop column t.c",
+        "drop column xy",
+    ]
+    for name in ("main.duckdb", "main.spark"):
+        duck.execute(name, WriteSpec("error", table_properties=named), SQL(rows))
+    for change in changes:
+        duck.sql(f"alter table main.duckdb {change}", dialect="spark")
+        spark.sql(f"alter table delta.`{duck.ref('main.spark').location}` {change}")
+    ours, theirs = (duck.snapshot(f"main.{each}").properties for each in ("duckdb", "spark"))
+    assert (
+        list(names_in(ours["delta.dataSkippingStatsColumns"]))
+        == list(names_in(theirs["delta.dataSkippingStatsColumns"]))
+        == [("key",), ("t", "d")]
+    )
+    duck.execute("main.duckdb", WriteSpec("append"), SQL("select 5 as key, {'d': 6} as t"))
+    newest = [
+        json.loads(json.loads(line)["add"]["stats"])
+        for line in _log(Path(duck.ref("main.duckdb").location), duck.snapshot("main.duckdb").version)
+        if '{"add"' in line
+    ]
+    assert [len(list(flat(stats["minValues"]))) for stats in newest] == [2]
 
 
 def leaves_with(stats: dict[str, Any], part: str) -> set[str]:

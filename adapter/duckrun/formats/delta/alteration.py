@@ -11,7 +11,7 @@ from typing import Any
 
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
 from duckrun.formats.definitions import Alteration, refuse_known
-from duckrun.formats.delta import clustering, computed, mapping, types
+from duckrun.formats.delta import clustering, computed, mapping, statistics, types
 from duckrun.formats.delta.definition import (
     CHECK,
     PLAIN,
@@ -77,10 +77,22 @@ def altered(before: DeltaDefinition, spec: AlterSpec) -> DeltaAlteration:
     inside = set()
     for change in spec.changes:
         after, columns = _apply(after, columns, change, spec.dialect)
-        after = numbered(after)
+        after = _with_statistics(numbered(after), change)
         if isinstance(change, InStruct) and not (isinstance(change.change, ChangeType) and not after.is_widening):
             inside.add(after.column(change.path[0])["name"])
     return DeltaAlteration(before, after, columns, frozenset(inside))
+
+
+def _with_statistics(now: DeltaDefinition, change: Change) -> DeltaDefinition:
+    """The list of columns with statistics follows a column or field that is renamed or dropped, as Spark has it do."""
+    path: tuple[str, ...] = change.path if isinstance(change, InStruct) else ()
+    inner = change.change if isinstance(change, InStruct) else change
+    named = now.properties.get(statistics.COLUMNS)
+    if named is None or not isinstance(inner, RenameColumn | DropColumn):
+        return now
+    new = inner.to if isinstance(inner, RenameColumn) else None
+    listed = statistics.names_after(named, (*path, inner.name), new)
+    return replace(now, properties={**now.properties, statistics.COLUMNS: listed})
 
 
 def _apply(

@@ -50,7 +50,7 @@ class Statistics:
         found = [path for path, _ in leaves(self.columns)]
         named = self.properties.get(COLUMNS)
         if named is not None:
-            asked = set(names_in(named))
+            asked = set(map(_lower, names_in(named)))
             return [path for path in found if any(_lower(path[: i + 1]) in asked for i in range(len(path)))]
         count = int(self.properties.get(COUNT, _COUNT))
         return found if count < 0 else found[:count]
@@ -98,10 +98,10 @@ class Statistics:
 
 
 def names_in(text: str) -> Iterator[tuple[str, ...]]:
-    """The columns in a list of them with commas, each the names on the way to it, in lower case.
+    """The columns in a list of them with commas, each the names on the way to it.
 
     >>> list(names_in("id, place.City, `a.b`.`c,``d`"))
-    [('id',), ('place', 'city'), ('a.b', 'c,`d')]
+    [('id',), ('place', 'City'), ('a.b', 'c,`d')]
     """
     path: list[str] = []
     for quoted, plain, end in _NAME.findall(text):
@@ -109,8 +109,29 @@ def names_in(text: str) -> Iterator[tuple[str, ...]]:
         if name:
             path.append(name)
         if end != "." and path:
-            yield _lower(path)
+            yield tuple(path)
             path = []
+
+
+def names_after(text: str, column: Sequence[str], renamed: str | None) -> str:
+    """Such a list after a column, or a field of one, was renamed, or (None) dropped.
+
+    >>> names_after("id, place.City, `a.b`", ["PLACE"], "at, home")
+    'id,`at, home`.City,`a.b`'
+    >>> names_after("id, place.City, `a.b`", ["place", "city"], None)
+    'id,`a.b`'
+    """
+    wanted, depth = _lower(column), len(column)
+    paths = [path for path in names_in(text) if renamed is not None or _lower(path[:depth]) != wanted]
+    if renamed is not None:
+        paths = [
+            (*path[: depth - 1], renamed, *path[depth:]) if _lower(path[:depth]) == wanted else path for path in paths
+        ]
+    return ",".join(".".join(map(_quoted, path)) for path in paths)
+
+
+def _quoted(name: str) -> str:
+    return name if re.fullmatch(r"\w+", name) else "`" + name.replace("`", "``") + "`"
 
 
 def _lower(path: Iterable[str]) -> tuple[str, ...]:
