@@ -36,7 +36,7 @@ from duckrun.values.rows import AppTransaction, DeleteInsertSpec, DeleteSpec, Up
 from tests import lake
 from tests.ducklake import plain
 
-pytestmark = pytest.mark.formats(10)
+pytestmark = pytest.mark.formats(20)
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from duckrun.storage.storage import Storage
 from duckrun.storage.trouble import said, storage_error
 from tests.lake import by_another, folder_of
 
-pytestmark = pytest.mark.formats
+pytestmark = pytest.mark.formats(10)
 
 SECRET = "s3cr3tv4lue"
 

@@ -148,6 +148,15 @@ def test_replace_takes_the_partitions_of_the_source(lake: Session) -> None:
     ]
 
 
+def test_rows_of_many_partitions_in_no_order_become_a_file_for_each(lake: Session, tmp_path: Path) -> None:
+    """DuckDB keeps a hundred files open: behind more it would begin another one each time that it comes back to a partition."""
+    scattered = lake.sql("select range as id, hash(range) % 400 as day from range(200000)").toArrow()
+    lake.execute("t", WriteSpec("overwrite", partition_by=("day",)), scattered)
+    lake.execute("t", WriteSpec("append"), scattered)
+    assert len(list((tmp_path / "lake" / "data" / "main" / "t").rglob("*.parquet"))) == 2 * 400
+    assert rows(lake, "select count(*), count(distinct day) from t") == [(400_000, 400)]
+
+
 def test_partitions_by_transforms_and_the_order_stand_in_the_catalog(lake: Session) -> None:
     spec = WriteSpec("overwrite", partition_by=("month(at)", "bucket(4, id)"), sort_by=("id",), compression="zstd")
     lake.execute(

@@ -83,10 +83,20 @@ class Job:
         if not self.form.transacts:
             return self._attempt(rows, cursor, snapshot)
         refuse_words(self.spec, self.transaction.ref)
-        if rows is not None and (not isinstance(self.spec, WriteSpec) or self.spec.schema_mode == "sync_all_columns"):
+        if rows is not None and self._reads_again():
             rows = self.kept(rows)  # out of the transaction: what is on disk of a stream does not go with it
         with self.form.transaction(cursor, snapshot) as self.work:
             return self._attempt(rows, cursor, snapshot)
+
+    def _reads_again(self) -> bool:
+        """True for a spec whose rows are read more than once, or by more than one attempt."""
+        if not isinstance(self.spec, WriteSpec):
+            return True
+        return (
+            self.spec.mode == "replace"
+            or self.spec.schema_mode == "sync_all_columns"
+            or self.transaction.returning is not None
+        )
 
     def _attempt(self, rows: Rows | None, cursor: duckdb.DuckDBPyConnection, snapshot: Snapshot | None) -> Commit:
         spec, transaction = self.spec, self.transaction
@@ -311,12 +321,12 @@ class Job:
                 self.transaction.ref,
                 partition_by,
                 properties=properties,
-                partitions=self._partitions_of(table),
+                partitions=self.partitions_of(table),
                 stored=() if table is None else self.form.stored_columns(table.schema),
             )
         return self._staged[key] if rows.one_shot else self._staged.pop(key)
 
-    def _partitions_of(self, table: TableDefinition | Snapshot | None) -> int:
+    def partitions_of(self, table: TableDefinition | Snapshot | None) -> int:
         """How many partitions a table has, at most."""
         return len(table.files()) if isinstance(table, Snapshot) and table.partition_columns else 0
 
@@ -340,9 +350,13 @@ class Job:
 
     def _refuse_second_reading(self, rows: Rows) -> None:
         if rows.one_shot and (self._staged or self._spooled):
+            what = (
+                "Another program committed to the lake of table {} while this {} ran"
+                if self.form.transacts
+                else "Table {} was changed by another writer while this {} ran: it has other columns, partitions or constraints now"
+            )
             raise CommitConflict(
-                f"Table {self.transaction.ref} was changed by another writer while this {self.spec.mode} ran: it has other "
-                "columns, partitions or constraints now, and the source is a stream that has been read. Nothing was "
+                f"{what.format(self.transaction.ref, self.spec.mode)}, and the source is a stream that has been read. Nothing was "
                 "written; read again and repeat."
             )
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import duckdb
@@ -17,6 +18,7 @@ import duckdb
 from duckrun.engines.duckdb.feed import Images
 from duckrun.engines.duckdb.places import Numbered, computed
 from duckrun.engines.duckdb.source import Rows
+from duckrun.engines.duckdb.writers.staged import is_scattered
 from duckrun.errors import SchemaMismatch
 from duckrun.formats.commits import NewCommit, RowCounts
 from duckrun.formats.definitions import TableDefinition
@@ -45,7 +47,7 @@ def overwrite(
         if snapshot is not None and not new.anew:
             gone = _run(job, f"DELETE FROM {job.work.table(job.transaction.ref)}")
         job.form.define(job.work, job.transaction.ref, snapshot, new)
-        came = _insert(job, apart)
+        came = _insert(job, apart, snapshot, definition)
     return _commit(job, snapshot, new, (came, 0, gone))
 
 
@@ -54,7 +56,7 @@ def append(job: Job, snapshot: Snapshot, rows: Rows, definition: TableDefinition
     new = NewCommit(job.spec, definition, writer="ducklake", reason=reason, work=job.work)
     with _apart(job, rows, changes=definition is not None) as apart:
         job.form.define(job.work, job.transaction.ref, snapshot, new)
-        came = _insert(job, apart)
+        came = _insert(job, apart, snapshot, definition)
     return _commit(job, snapshot, new, (came, 0, 0))
 
 
@@ -110,7 +112,7 @@ def _rewritten(
         deleted = _run(job, f"DELETE FROM {target} WHERE rowid IN ({ids})")
     for kind, rows in images.new:
         if kind == "insert":
-            inserted += _insert(job, rows)
+            inserted += _insert(job, rows, snapshot, definition)
     said = tuple(
         found if given is None else given for given, found in zip(counts, (inserted, updated, deleted), strict=True)
     )
@@ -163,9 +165,13 @@ def nothing_happened(job: Job, new: NewCommit) -> bool:
     return new.definition is None and not any(new.rows) and job.spec.app is None and not job.work.changed
 
 
-def _insert(job: Job, rows: Rows) -> int:
+def _insert(job: Job, rows: Rows, snapshot: Snapshot | None, definition: TableDefinition | None) -> int:
+    """The rows that came, sorted by their partitions where these are many."""
+    parted = definition or snapshot
+    keys = parted.partition_columns if parted is not None else ()
+    first = keys if keys and is_scattered(rows, keys, partial(job.partitions_of, snapshot)) else ()
     names = ", ".join(quote_identifier(name) for name in rows.types)
-    return _run(job, f"INSERT INTO {job.work.table(job.transaction.ref)} ({names}) {rows.ordered()}")
+    return _run(job, f"INSERT INTO {job.work.table(job.transaction.ref)} ({names}) {rows.ordered(first)}")
 
 
 def _run(job: Job, sql: str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
@@ -95,7 +95,7 @@ def stage(
         options += [f"PARTITION_BY ({names})", "WRITE_PARTITION_COLUMNS false", "OVERWRITE_OR_IGNORE true"]
         options.append(f"FILENAME_PATTERN 'part-{token}-{{uuid}}-c000.{codec}'")
         values = ", ".join(f"{_log_value(c, rows.types[c])} AS {quote_identifier(c)}" for c in partition_by)
-        first = partition_by if rows.order or _is_scattered(rows, partition_by, partitions) else ()
+        first = partition_by if rows.order or is_scattered(rows, partition_by, lambda: partitions) else ()
         query, target = f"SELECT * REPLACE ({values}) FROM ({rows.ordered(first)})", ref.location
         target += "/." * _is_trimmed(ref)
     else:
@@ -145,12 +145,12 @@ def _row_group_bytes(cursor: duckdb.DuckDBPyConnection) -> int:
     return min(max(each, _LEAST_GROUP), _MOST_GROUP)
 
 
-def _is_scattered(rows: Rows, partition_by: Sequence[str], partitions: int) -> bool:
+def is_scattered(rows: Rows, partition_by: Sequence[str], partitions: Callable[[], int]) -> bool:
     """True for rows of more partitions than DuckDB keeps files open for: in no order they become a file for each time that it comes
     back to one of them (20,000 files, for 12 million rows in 1,000 partitions), and take more memory than a sort.
     """
     if rows.one_shot or not _streams(rows):
-        return partitions > _OPEN
+        return partitions() > _OPEN
     names = ", ".join(quote_identifier(c) for c in partition_by)
     seen = f"SELECT DISTINCT {names} FROM (SELECT {names} FROM ({rows.sql}) LIMIT {_PEEKED}) LIMIT {_OPEN + 1}"
     return len(rows.cursor.execute(seen).fetchall()) > _OPEN
