@@ -148,6 +148,7 @@ def test_replace_takes_the_partitions_of_the_source(lake: Session) -> None:
     ]
 
 
+@pytest.mark.drawn(4)
 def test_rows_of_many_partitions_in_no_order_become_a_file_for_each(lake: Session, tmp_path: Path) -> None:
     """DuckDB keeps a hundred files open: behind more it would begin another one each time that it comes back to a partition."""
     scattered = lake.sql("select range as id, hash(range) % 400 as day from range(200000)").toArrow()
