@@ -206,10 +206,23 @@ def test_a_checkpoint_is_written_every_so_many_commits_of_any_kind(small: Sessio
 def test_a_commit_stands_where_no_checkpoint_can_be_written(duck: Session, caplog: pytest.LogCaptureFixture) -> None:
     spec = WriteSpec("append", table_properties={"delta.checkpointInterval": "1"})
     duck.execute("main.t", spec, rows("a", 1))
-    Path(duck.lake.root, "main", "t", "_delta_log", "_last_checkpoint").write_text("{")
+    Path(duck.lake.root, "main", "t", "_delta_log", f"{1:020d}.checkpoint.parquet").mkdir()
     assert duck.execute("main.t", AlterSpec((SetProperties({"turn": "1"}),))).version == 1
     assert "main.t: version 1 is committed, but has no checkpoint" in caplog.text
     assert rows_of(duck.scan("main.t"), "id") == [(1,)]
+
+
+def test_a_hint_at_checkpoints_that_is_damaged_is_written_anew(duck: Session, caplog: pytest.LogCaptureFixture) -> None:
+    """As golden `corrupted-last-checkpoint-kernel` has it: its commits had no checkpoint for good."""
+    spec = WriteSpec("append", table_properties={"delta.checkpointInterval": "2"})
+    for number in range(2):
+        duck.execute("main.t", spec, rows("a", number))
+    log = Path(duck.lake.root, "main", "t", "_delta_log")
+    (log / "_last_checkpoint").write_text("{")
+    duck.execute("main.t", WriteSpec("append"), rows("a", 2))
+    assert json.loads((log / "_last_checkpoint").read_text())["version"] == 2
+    assert not caplog.text
+    assert rows_of(duck.scan("main.t"), "id") == [(0,), (1,), (2,)]
 
 
 @pytest.mark.spark

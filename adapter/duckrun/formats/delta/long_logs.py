@@ -27,14 +27,16 @@ _KEPT = 16
 
 
 def last_checkpoint(storage: Storage, location: str) -> int:
-    """The version of the newest checkpoint by the log's own hint; -1 where there is none. Raises ValueError for one that
-    cannot be read.
+    """The version of the newest checkpoint by the log's own hint; -1 where there is none, or one that cannot be read: whoever
+    writes the next checkpoint writes the hint anew.
+
+    Source: Delta protocol, Last Checkpoint File (the hint is optional).
     """
     hint = storage.read_at(location, f"{LOG}/_last_checkpoint")
     try:
         return -1 if hint is None else int(json.loads(hint)["version"])
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"{LOG}/_last_checkpoint names no version") from error
+    except (KeyError, TypeError, ValueError):
+        return -1
 
 
 class LongLogs:
@@ -57,7 +59,7 @@ class LongLogs:
     def keep(self, snapshot: Snapshot, asked: int | None, list_files: ListFiles) -> Snapshot:
         """The snapshot; where its log is long it is marked, lists its files by ``list_files``, and is kept."""
         version, location = snapshot.version, snapshot.ref.location
-        if version < LONG or version - self._last_checkpoint(location) < LONG:
+        if version < LONG or version - last_checkpoint(self._storage, location) < LONG:
             return snapshot
         mark = _mark(self._storage, snapshot.ref, version)
         if mark is None:
@@ -67,12 +69,6 @@ class LongLogs:
             self._kept.clear()
         self._kept[snapshot.ref, asked] = marked
         return marked
-
-    def _last_checkpoint(self, location: str) -> int:
-        try:
-            return last_checkpoint(self._storage, location)
-        except ValueError:  # readers of the log go on without it, too
-            return -1
 
 
 def _mark(storage: Storage, ref: TableRef, version: int) -> str | None:

@@ -1,0 +1,145 @@
+"""The golden tables of the Delta project, written by the embedded engine in every way: plain Spark and we read the rows of a model in
+Python, at every version; or the write was refused by the name of what stands against it, and nothing was written.
+
+The order of the steps is that of the seed.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import duckrun
+from duckrun import DeleteSpec, ReadSpec, Session, VacuumSpec
+from duckrun.errors import InvalidConfig, UnsupportedFeature
+from tests.drawing import everything, seed
+from tests.golden.test_golden import (
+    COMPARED,
+    tables as tables,  # a fixture
+)
+from tests.golden.written import STEPS, State, Written, multiset, state_of
+
+pytestmark = [pytest.mark.differential, pytest.mark.spark]
+MOST = 1_000
+"""Rows of the model in Python, which is compared at every version."""
+NOT_WRITTEN = {
+    "collations-preview-table": "uses collations-preview,",
+    "collations-table": "uses collations,",
+    "table-with-icebegCompatV2Enabled": "uses icebergCompatV2,",
+    "type-widening": "uses typeWidening-preview,",
+    "type-widening-nested": "uses typeWidening-preview,",
+}
+"""Tables with a feature that no write of the embedded engine keeps, and what it says."""
+REFUSED_STEPS = {
+    "rename_column": r"cannot be renamed: it is used by the (partitioning|clustering)",
+    "cluster": r"rows cannot be clustered by \w+, (whose type has no bounds in the log|which has no statistics)",
+}
+"""What is in the nature of a step, and what the embedded engine says."""
+
+
+@pytest.fixture(scope="module")
+def duck(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+    """A session of the embedded engine."""
+    with duckrun.connect(tmp_path_factory.mktemp("written") / "lake") as session:
+        yield session
+
+
+@pytest.fixture(scope="module")
+def plain(spark: Any) -> Iterator[Any]:
+    """The one Spark session, which reads small tables at hundreds of versions: it compiles no query."""
+    quick = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN", "spark.sql.adaptive.enabled": "false",
+        "spark.databricks.delta.snapshotPartitions": "1"}  # fmt: skip
+    before = {key: spark.conf.get(key, None) for key in quick}
+    for key, value in quick.items():
+        spark.conf.set(key, value)
+    yield spark
+    for key, was in before.items():
+        spark.conf.unset(key) if was is None else spark.conf.set(key, was)
+
+
+@pytest.mark.drawn(33)
+@pytest.mark.parametrize("vectors", [False, True], ids=["files", "vectors"])
+@pytest.mark.parametrize("name", COMPARED)
+def test_every_write_leaves_the_rows_of_the_model(
+    duck: Session, plain: Any, tables: Path, tmp_path: Path, name: str, vectors: bool
+) -> None:
+    table, rng = tmp_path / name, random.Random(f"{seed()} {name} {vectors}")
+    shutil.copytree(tables / name, table)
+    written = _begun(duck, plain, table, rng, vectors)
+    for step in rng.sample(STEPS, len(STEPS)):
+        before, files = written.version, _files(table)
+        try:
+            written.take(step)
+        except (UnsupportedFeature, InvalidConfig) as error:
+            assert re.search(_refusal(name, step.__name__), str(error)), (step.__name__, error)
+            assert name in str(error)
+            assert (written.version, _files(table)) == (before, files), "nothing was written"
+            continue
+        assert name not in NOT_WRITTEN or written.version == before, step.__name__
+        _compare(duck.read.format("delta").load(str(table)).toArrow(), written.now, f"{step.__name__}, as we read it")
+    versions = sorted(written.history)
+    by_spark = (
+        versions
+        if os.environ.get("DUCKRUN_SOAK")
+        else rng.sample(versions, min(8 if everything() else 3, len(versions)))
+    )
+    for version in versions:
+        what, state = written.history[version]
+        _compare(
+            duck.scan(written.ref, ReadSpec(version=version)).toArrow(), state, f"{what}, as we read version {version}"
+        )
+        if version in by_spark:
+            _compare_types(_plain(plain, table, version), state, f"{what}, as Spark reads version {version}")
+    _compare_types(_plain(plain, table), written.now, "all of it, as Spark reads it")
+    if name not in NOT_WRITTEN:
+        duck.execute(written.ref, VacuumSpec(retention_hours=0, enforce_retention=False))
+        _compare(duck.read.format("delta").load(str(table)).toArrow(), written.now, "vacuum, as we read it")
+        _compare_types(_plain(plain, table), written.now, "vacuum, as Spark reads it")
+
+
+def _begun(duck: Session, spark: Any, table: Path, rng: random.Random, vectors: bool) -> Written:
+    """The table as Spark reads it; of a large one a DELETE leaves the first `MOST` rows."""
+    ref, found = duck.lakes.at(str(table)).ref, _plain(spark, table)
+    frame = duck.read.format("delta").load(str(table))
+    types = dict(zip(frame.native.columns, map(str, frame.native.types), strict=True))
+    how = {"merge_mode": "deletion_vectors" if vectors else "copy_on_write"}
+    if found.num_rows > MOST:
+        first = sorted(found.column("id").to_pylist())[:MOST]
+        found = found.filter(pc.less_equal(found.column("id"), first[-1]))
+        duck.execute(ref, DeleteSpec(f"id > {first[-1]}", **how))
+    return Written(duck, ref, rng, state_of(found, types, duck.snapshot(ref).partition_columns), how)
+
+
+def _refusal(name: str, step: str) -> str:
+    """What an error has to say where a step is refused."""
+    return NOT_WRITTEN.get(name) or REFUSED_STEPS.get(step, "no refusal is expected")
+
+
+def _compare(found: pa.Table, state: State, what: str) -> None:
+    assert found.schema.names == state.schema.names, what
+    assert multiset(found) == state.multiset(), what
+
+
+def _compare_types(found: pa.Table, state: State, what: str) -> None:
+    types = [str(kind).replace(" not null", "") for kind in found.schema.types]
+    assert types == [str(kind).replace(" not null", "") for kind in state.schema.types], what
+    _compare(found, state, what)
+
+
+def _plain(spark: Any, table: Path, version: int | None = None) -> pa.Table:
+    """The rows as Spark reads them without our code."""
+    reader = spark.read.format("delta")
+    return (reader if version is None else reader.option("versionAsOf", version)).load(str(table)).toArrow()
+
+
+def _files(table: Path) -> set[str]:
+    return {str(path.relative_to(table)) for path in table.rglob("*") if path.is_file()}
