@@ -121,6 +121,14 @@ def lake_metadata(lake: Lake, snapshot: Snapshot) -> Metadata:
     }
 
 
+def _column_type(snapshot: Snapshot, field: pa.Field) -> str:
+    """A column's type in Delta's words; VARIANT and GEOMETRY by their names, whatever Arrow has for them."""
+    own = (snapshot.sql_types or {}).get(field.name, "").lower()
+    if field.name in snapshot.variants:
+        return "variant"
+    return own if own in ("variant", "geometry") else type_name(field.type)
+
+
 def column_schema(snapshot: Snapshot, descriptions: Mapping[str, str] | None = None) -> TableSchema:
     """The columns with Delta's type, comment and whether they may be NULL; partition columns and CHECK constraints are said too."""
     checks = {
@@ -130,7 +138,7 @@ def column_schema(snapshot: Snapshot, descriptions: Mapping[str, str] | None = N
         columns=[
             TableColumn(
                 name=field.name,
-                type=type_name(field.type),
+                type=_column_type(snapshot, field),
                 description=(field.metadata or {}).get(b"comment", b"").decode()
                 or (descriptions or {}).get(field.name),
                 constraints=TableColumnConstraints(

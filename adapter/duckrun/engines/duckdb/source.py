@@ -264,7 +264,10 @@ def _polars(value: Any, cursor: duckdb.DuckDBPyConnection, name: str, file: Path
         from pyarrow.dataset import dataset  # it imports pandas, for whoever writes anything
 
         return _of_arrow(cursor, name, dataset(file))
-    return Rows(cursor, f"SELECT * FROM read_parquet({quote_literal(file.as_posix())})", types)
+    shapes = [quote_identifier(column) for column, kind in types.items() if str(kind).startswith("GEOMETRY")]
+    made = ", ".join(f"ST_GeomFromWKB({column}) AS {column}" for column in shapes)  # polars' files hold bytes alone
+    chosen = f"* REPLACE ({made})" if shapes else "*"
+    return Rows(cursor, f"SELECT {chosen} FROM read_parquet({quote_literal(file.as_posix())})", types)
 
 
 def schema_of_types(types: Mapping[str, Any], cursor: duckdb.DuckDBPyConnection) -> pa.Schema:

@@ -133,11 +133,16 @@ def kind_of(kind: Any) -> Kind:
 
 def holds_untyped(kind: Any) -> bool:
     """True for the type of nothing but NULL, and one that holds it."""
-    if kind.typeName() == "void":
+    return holds(kind, "void")
+
+
+def holds(kind: Any, name: str) -> bool:
+    """True for a Spark type of that name, and one that holds it."""
+    if kind.typeName() == name:
         return True
     inner = [field.dataType for field in getattr(kind, "fields", ())]
     inner += [getattr(kind, part) for part in ("elementType", "keyType", "valueType") if hasattr(kind, part)]
-    return any(map(holds_untyped, inner))
+    return any(holds(each, name) for each in inner)
 
 
 def taking_types(frame: Any, target: Any) -> Any:

@@ -15,6 +15,7 @@ from duckrun.engines.spark.types import (
     cast_to,
     check_new_table,
     fit_all,
+    holds,
     holds_untyped,
     storable_arrow,
     taking_types,
@@ -22,6 +23,7 @@ from duckrun.engines.spark.types import (
 from duckrun.errors import InvalidConfig, SchemaMismatch
 from duckrun.formats.ducklake.definition import DuckLakeDefinition
 from duckrun.formats.ducklake.partitions import Partition
+from duckrun.formats.ducklake.types import refuse_type
 from duckrun.sql.typed import sql_type
 from duckrun.values.columns import refuse_twins
 from duckrun.values.rows import SchemaMode, WriteSpec
@@ -115,9 +117,17 @@ def spark_schema(definition: DuckLakeDefinition) -> Any:
 
 
 def _fields(form: DuckLakeFormat, frame: DataFrame) -> list[dict[str, Any]]:
-    schema = arrow_schema(frame)
+    """The columns of a frame as a definition has them. Raises SchemaMismatch for a type that DuckLake cannot store."""
+    from pyspark.sql.types import VariantType
+
+    schema, variants = arrow_schema(frame), set()
+    for field in frame.schema.fields:
+        if isinstance(field.dataType, VariantType):
+            variants.add(field.name)
+        elif holds(field.dataType, "variant"):
+            refuse_type(field.name, duckdb.type("VARIANT"), inside=True)
     try:
-        types = {field.name: sql_type(field.type) for field in schema}
+        types = {field.name: "VARIANT" if field.name in variants else sql_type(field.type) for field in schema}
     except KeyError as error:
         raise SchemaMismatch(f"a column has the type {error.args[0]}, which DuckLake does not have; cast it") from error
     return form.fields_of(schema, types)
