@@ -193,6 +193,26 @@ def test_a_checkpoint_and_a_clean_log_read_the_same(small: Session) -> None:
     assert rows_of(small.scan("main.t")) == before
 
 
+def test_the_checkpoint_that_the_oldest_commit_is_read_from_stays_beside_half_a_later_one(duck: Session) -> None:
+    for number in range(5):
+        duck.execute("main.t", WriteSpec("append"), rows("a", number))
+        if number == 2:
+            duck.table("main.t").checkpoint()
+    log = Path(duck.lake.root, "main", "t", "_delta_log")
+    needed = log / f"{2:020d}.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.parquet"
+    (log / f"{2:020d}.checkpoint.parquet").rename(needed)
+    half = log / f"{3:020d}.checkpoint.{1:010d}.{2:010d}.parquet"  # of a writer that was killed
+    half.write_bytes(needed.read_bytes())
+    for number in range(3):
+        (log / f"{number:020d}.json").unlink()
+    for path in log.iterdir():
+        os.utime(path, (time.time() - 10 * WEEK, time.time() - 10 * WEEK))
+    with connect(duck.lake.root) as fresh:
+        fresh.table("main.t").cleanup_log()
+        assert needed.exists()
+        assert rows_of(fresh.scan("main.t", ReadSpec(version=3)), "id") == [(n,) for n in range(4)]
+
+
 def test_a_checkpoint_is_written_every_so_many_commits_of_any_kind(small: Session) -> None:
     log = Path(small.lake.root, "main", "t", "_delta_log")
     small.execute("main.t", AlterSpec((SetProperties({"delta.checkpointInterval": "3"}),)))

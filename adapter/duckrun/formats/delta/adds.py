@@ -45,7 +45,9 @@ def adds_of(form: DeltaFormat, snapshot: Snapshot, wanted: set[str]) -> dict[str
     oldest, held = snapshot.version + 1, -1
     for commit in form.actions_back(snapshot.ref, snapshot.version):
         if oldest == snapshot.version + 1 - _UNLISTED:  # one listing tells where the rest can be read at once
-            held, _ = _newest((key["path"] for key in form.storage.keys(snapshot.ref.location, LOG)), 0, oldest - 1)
+            held, _ = newest_whole(
+                (key["path"] for key in form.storage.keys(snapshot.ref.location, LOG)), 0, oldest - 1
+            )
         if commit.version <= held:
             break
         oldest = commit.version
@@ -75,7 +77,9 @@ def deleted_rows(form: DeltaFormat, snapshot: Snapshot) -> dict[str, int]:
     oldest, held = snapshot.version + 1, -1
     for commit in form.actions_back(snapshot.ref, snapshot.version):
         if oldest == snapshot.version + 1 - _UNLISTED:
-            held, _ = _newest((key["path"] for key in form.storage.keys(snapshot.ref.location, LOG)), 0, oldest - 1)
+            held, _ = newest_whole(
+                (key["path"] for key in form.storage.keys(snapshot.ref.location, LOG)), 0, oldest - 1
+            )
         if commit.version <= held:
             break
         oldest = commit.version
@@ -98,7 +102,7 @@ def removes_since(form: DeltaFormat, snapshot: Snapshot, moment: float) -> Itera
     A checkpoint may drop removes that are older than the table's retention. (Delta protocol, Action Reconciliation.)
     """
     keys = {key["path"]: key["modified"] * 1000 for key in form.storage.keys(snapshot.ref.location, LOG)}
-    held, paths = _newest(keys, 0, snapshot.version)
+    held, paths = newest_whole(keys, 0, snapshot.version)
     for commit in form.actions_back(snapshot.ref, snapshot.version):
         if commit.version <= held and keys.get(f"{LOG}/{commit.version:020d}.json", 0) < moment - _SKEW:
             break
@@ -138,7 +142,7 @@ def _kept(batch: pa.RecordBatch, moment: float) -> list[dict[str, Any]]:
     return batch.filter(keep).to_pylist()
 
 
-def _newest(paths: Iterable[str], least: int, most: int) -> tuple[int, list[str]]:
+def newest_whole(paths: Iterable[str], least: int, most: int) -> tuple[int, list[str]]:
     """The newest whole checkpoint between two versions, and its files; -1 and none where there is no such checkpoint."""
     versions: dict[int, list[re.Match[str]]] = {}
     for path in paths:
@@ -162,7 +166,7 @@ def _checkpoint(form: DeltaFormat, snapshot: Snapshot, least: int, wanted: set[s
     """Some adds of the newest checkpoint that is no older than ``least`` and no newer than the snapshot."""
     store = form.storage.store_at(snapshot.ref.location)
     keys = (key["path"] for key in form.storage.keys(snapshot.ref.location, LOG))
-    for path in _newest(keys, least, snapshot.version)[1]:
+    for path in newest_whole(keys, least, snapshot.version)[1]:
         raw = bytes(obstore.get(store, path).bytes())
         for action in _actions(raw, path, wanted):
             if action.get("add"):
@@ -176,9 +180,9 @@ def _checkpoint(form: DeltaFormat, snapshot: Snapshot, least: int, wanted: set[s
 def _marked_in_checkpoint(form: DeltaFormat, snapshot: Snapshot, least: int) -> Iterator[tuple[str, int]]:
     """The files with deletion vectors of the newest checkpoint that is no older than ``least``, and how many rows these delete."""
     store = form.storage.store_at(snapshot.ref.location)
-    waiting = _newest((key["path"] for key in form.storage.keys(snapshot.ref.location, LOG)), least, snapshot.version)[
-        1
-    ]
+    waiting = newest_whole(
+        (key["path"] for key in form.storage.keys(snapshot.ref.location, LOG)), least, snapshot.version
+    )[1]
     for path in waiting:
         raw = bytes(obstore.get(store, path).bytes())
         if path.endswith(".json"):
@@ -243,7 +247,7 @@ def _present(held: Any) -> Any:
 def newest_checkpoint(form: DeltaFormat, snapshot: Snapshot) -> tuple[int, list[str]]:
     """The version of the newest checkpoint that is no newer than a snapshot, and its files; -1 and none where there is none."""
     keys = (key["path"] for key in form.storage.keys(snapshot.ref.location, LOG))
-    return _newest(keys, 0, snapshot.version)
+    return newest_whole(keys, 0, snapshot.version)
 
 
 def checkpoint_actions(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import obstore
 
-from duckrun.formats.delta.adds import checkpoint_actions
+from duckrun.formats.delta.adds import checkpoint_actions, newest_whole
 from duckrun.formats.delta.log import LOG
 from duckrun.formats.delta.vacuum import log_retention
 from duckrun.values.snapshot import Snapshot
@@ -38,8 +38,7 @@ def clean(form: DeltaFormat, snapshot: Snapshot, table: DeltaTable) -> None:
     oldest = min(versions, default=0)
     young = time.time() * 1000 - log_retention(snapshot)
     checkpoints = {path: int(found[1]) for path in keys if (found := _CHECKPOINT.search(path))}
-    # The oldest commit is read from the newest checkpoint before it.
-    base = max((version for version in checkpoints.values() if version <= oldest), default=-1)
+    base, _ = newest_whole(keys, 0, oldest)  # from which the oldest commit is read
     doomed = [path for path, version in checkpoints.items() if version < base and _OF_UUID.search(path)]
     doomed += [path for path in keys if (found := _CHECKSUM.search(path)) and int(found[1]) < oldest]
     kept = [path for path in checkpoints if path not in doomed]
