@@ -108,8 +108,10 @@ def name_metadata(ref: TableRef) -> Metadata:
     }
 
 
-def lake_metadata(lake: Lake, snapshot: Snapshot) -> Metadata:
-    """What only a lake with a catalog has: the number of its snapshot, which is the table's version, and where both lie."""
+def lake_metadata(lake: Lake, snapshot: Snapshot, commit: Commit | None = None) -> Metadata:
+    """What only a lake with a catalog has: the number of its snapshot, which is the table's version, and where both lie; and what the ``commit`` that
+    made it did to the table's files, which the catalog is not asked for by the commit itself.
+    """
     if not lake.format.transacts:
         return {}
     rows = lake.format.row_count(snapshot)  # those that lie in the catalog too
@@ -118,6 +120,21 @@ def lake_metadata(lake: Lake, snapshot: Snapshot) -> Metadata:
         "catalog": lake.address,
         "location": MetadataValue.path(f"{lake.root}/data"),
         **({} if rows is None else {"dagster/row_count": rows}),
+        **({} if commit is None else _commit_files(lake, snapshot, commit)),
+    }
+
+
+def _commit_files(lake: Lake, snapshot: Snapshot, commit: Commit) -> Metadata:
+    if lake.format.whole is None or commit.writer == "none":
+        return {}
+    files = lake.format.whole.commit_files(snapshot, commit.version)
+    if files is None:
+        return {}
+    return {
+        "files_added": files.added,
+        "files_removed": files.removed,
+        "files_marked": files.marked,
+        "bytes_added": files.bytes_added,
     }
 
 

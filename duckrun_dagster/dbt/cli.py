@@ -222,7 +222,7 @@ class DuckrunDbtCliInvocation(DbtCliInvocation):
                 lake, ref = _written(commit, props, lakes)
                 snapshot = lake.snapshot(ref, commit.version)
                 values |= meta.table_metadata(snapshot, _descriptions(props, snapshot.schema.names))
-                values |= meta.lake_metadata(lake, snapshot)
+                values |= meta.lake_metadata(lake, snapshot, commit)
                 self._set_data_version(unique_id, data_version(lake, snapshot, commit=commit))
                 self._count_partitions(unique_id, snapshot)
                 values = self._with_lineage(values, props, lakes)

@@ -230,7 +230,7 @@ class DeltaIOManager(TableDefaults, ConfigurableIOManager):
         values = {
             **meta.commit_metadata(commit),
             **meta.table_metadata(snapshot, meta.declared_descriptions(context.definition_metadata or {})),
-            **meta.lake_metadata(lake, snapshot),
+            **meta.lake_metadata(lake, snapshot, commit),
         }
         if partitions is not None:
             counts = meta.partition_row_counts(snapshot, partitions, config.partition_column())

@@ -27,6 +27,16 @@ class Kept:
     removed: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class CommitFiles:
+    """Data files that came with one commit and their bytes, those that went with all of their rows, and those of which some rows went."""
+
+    added: int
+    removed: int
+    marked: int
+    bytes_added: int
+
+
 class WholeLake(Protocol):
     """A lake whose tables share one catalog, and so one order of snapshots."""
 
@@ -55,6 +65,9 @@ class WholeLake(Protocol):
 
     def figures(self, ref: TableRef | None) -> tuple[int, int]:
         """How many data files a table, or (None) the lake, has now, and their bytes."""
+
+    def commit_files(self, snapshot: Snapshot, version: int) -> CommitFiles | None:
+        """What the commit of a version did to the files of a snapshot's table: one query. None of a transaction that is open."""
 
     def staging_folder(self, ref: TableRef, snapshot: Snapshot | None) -> str:
         """The folder in which files of a table's rows lie until the commit that takes them. Raises UnsupportedFeature where rows may not lie in files as

@@ -15,6 +15,7 @@ from duckrun.formats.ducklake.catalog import Catalog
 from duckrun.formats.ducklake.folders import table_folder
 from duckrun.formats.ducklake.lake_files import IN_CATALOG
 from duckrun.formats.ducklake.state import DEFINITION, LAYOUT, ROWS, States, TableState, changes_in, touches
+from duckrun.formats.lakes import CommitFiles
 from duckrun.sql.names import quote_identifier, quote_literal, with_values
 from duckrun.values.changes import CommitChange
 from duckrun.values.rows import ScanFile, counted_rows
@@ -252,6 +253,19 @@ class Records:
             f"SELECT count(*), coalesce(sum(file_size_bytes), 0) FROM {self.catalog.meta('ducklake_data_file')} WHERE end_snapshot IS NULL{of}"
         )
         return (int(found[0][0]), int(found[0][1])) if found else (0, 0)
+
+    def commit_files(self, state: TableState, at: int) -> CommitFiles | None:
+        """What the commit of a version did to a table's files, as far as the catalog still knows them. None of one that is not made yet."""
+        if state.at < 0:
+            return None
+        meta = self.catalog.meta
+        of = f"WHERE table_id = {state.id} AND"
+        [(added, size, removed, marked)] = self.catalog.ask(
+            f"SELECT count(*) FILTER (begin_snapshot = {at}), coalesce(sum(file_size_bytes) FILTER (begin_snapshot = {at}), 0), count(*) FILTER (end_snapshot = {at}), "
+            f"(SELECT count(*) FROM {meta('ducklake_delete_file')} {of} begin_snapshot = {at}) "
+            f"FROM {meta('ducklake_data_file')} {of} (begin_snapshot = {at} OR end_snapshot = {at})"
+        )
+        return CommitFiles(int(added), int(removed), int(marked), int(size))
 
     def commits_between(self, ref: TableRef, state: TableState, after: int, to: int) -> list[CommitChange]:
         oldest = self.oldest()

@@ -14,7 +14,7 @@ from duckrun.formats.ducklake.folders import folder_for
 from duckrun.formats.ducklake.maintenance import maintain
 from duckrun.formats.ducklake.restore import restore_lake
 from duckrun.formats.ducklake.work import Work
-from duckrun.formats.lakes import Kept
+from duckrun.formats.lakes import CommitFiles, Kept
 from duckrun.sql.names import quote_identifier, quote_literal
 from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun.values.upkeep import UpkeepSpec
@@ -71,6 +71,9 @@ class DuckLakeAsWhole:
 
     def figures(self, ref: TableRef | None) -> tuple[int, int]:
         return self._form.records.figures(None if ref is None else self._form.snapshot(ref).own)
+
+    def commit_files(self, snapshot: Snapshot, version: int) -> CommitFiles | None:
+        return self._form.records.commit_files(snapshot.own, version)
 
     def set_inline_rows(self, rows: int, ref: TableRef | None) -> None:
         """Up to how many rows of an insert lie in the catalog, for a table or the lake. Raises InvalidConfig within a transaction."""
