@@ -9,6 +9,7 @@ from duckrun.errors import (
     DuplicateSourceKeys,
     InvalidConfig,
 )
+from duckrun.session import Session
 from duckrun.values.rows import (
     DeleteInsertSpec,
     DeleteSpec,
@@ -18,7 +19,7 @@ from duckrun.values.rows import (
     WriteSpec,
 )
 from tests import lake
-from tests.lake import ORDERS, OneTable, nth
+from tests.lake import ORDERS, OneTable, nth, rows_of
 
 pytestmark = pytest.mark.formats(10)
 
@@ -120,3 +121,20 @@ def test_delete_and_update_by_predicate(orders: OneTable) -> None:
     assert orders.rows() == [(1, "A", 20.0)]
     orders.run(DeleteSpec())
     assert orders.rows() == []
+
+
+def test_a_default_fills_what_an_insert_does_not_name(session: Session, lake_format: str) -> None:
+    made = "create table t (id int, d int default 7)"
+    if lake_format == "delta":
+        made += " using delta tblproperties ('delta.feature.allowColumnDefaults' = 'supported')"
+    session.sql(made, dialect="spark")
+    session.sql("insert into t values (0, 1)")
+    alone = pa.table({"id": pa.array([0, 2], pa.int32())})
+    by_name = MergeClause("not_matched_insert", condition="source.id = 1", columns=("id",))
+    by_value = MergeClause("not_matched_insert", set={"id": "source.id + 1"})
+    session.execute("t", MergeSpec(("id",), (by_name, by_value)), pa.table({"id": pa.array([1, 4], pa.int32())}))
+    session.execute("t", MergeSpec(("id",), schema_mode="append_new_columns"), alone)
+    session.sql(
+        "merge into t using (select 3 as id) as s on t.id = s.id when not matched then insert (id) values (s.id)"
+    )
+    assert rows_of(session.sql("select id, d from t")) == [(0, 1), *((number, 7) for number in (1, 2, 3, 5))]

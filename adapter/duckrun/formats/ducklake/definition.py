@@ -71,8 +71,17 @@ class DuckLakeDefinition(OfColumns):
 def _metadata(f: Mapping[str, Any]) -> dict[str, str]:
     """A column's comment, and its default in Spark's SQL, as the fields of any table have them."""
     default = f.get("default")
-    said = {} if default is None else {"CURRENT_DEFAULT": transpile(default, "duckdb", "spark")}
+    said = {} if default is None else {_DEFAULT: transpile(default, "duckdb", "spark")}
     return {**f["metadata"], **said}
+
+
+_DEFAULT = "CURRENT_DEFAULT"
+
+
+def defaults_in(schema: pa.Schema) -> dict[str, str]:
+    """The columns with a default, which is in Spark's SQL."""
+    said = {field.name: (field.metadata or {}).get(_DEFAULT.encode()) for field in schema}
+    return {name: text.decode() for name, text in said.items() if text is not None}
 
 
 def refuse_names(names: Iterable[str]) -> None:

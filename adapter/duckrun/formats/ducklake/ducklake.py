@@ -24,6 +24,7 @@ from duckrun.formats.ducklake.applied import Applied
 from duckrun.formats.ducklake.catalog import APPLIED, Catalog
 from duckrun.formats.ducklake.commits import Commits
 from duckrun.formats.ducklake.defining import Defining
+from duckrun.formats.ducklake.definition import defaults_in
 from duckrun.formats.ducklake.figures import column_figures
 from duckrun.formats.ducklake.lake_files import IN_CATALOG, Footers, LakeFiles, lake_files
 from duckrun.formats.ducklake.macros import Macros
@@ -35,7 +36,7 @@ from duckrun.formats.ducklake.views import Views
 from duckrun.formats.ducklake.whole import DuckLakeAsWhole
 from duckrun.formats.ducklake.work import Work
 from duckrun.formats.format import Attach
-from duckrun.sql.names import quote_identifier, quote_literal
+from duckrun.sql.names import quote_identifier, quote_literal, transpile
 from duckrun.storage.storage import Storage
 from duckrun.values.changes import CommitChange
 from duckrun.values.computed import ComputedColumn
@@ -293,10 +294,11 @@ class DuckLakeFormat(Commits, Defining):
         return ()  # DuckLake writes its files
 
     def computing(self, schema: pa.Schema) -> dict[str, ComputedColumn]:
-        return {}  # a default is filled in by DuckLake
+        """See Format. DuckLake fills a default in where an INSERT does not name the column; the rows of a merge have them before."""
+        return {name: ComputedColumn(name, default=default) for name, default in defaults_in(schema).items()}
 
     def in_duckdb(self, expression: str, schema: pa.Schema) -> str | None:
-        return None
+        return transpile(expression, "spark", "duckdb")
 
     def with_numbers(self, snapshot: Snapshot, definition: Any, marks: Mapping[str, int]) -> NoReturn:
         raise AssertionError("a table of DuckLake has no identity column")
