@@ -266,6 +266,8 @@ class DeltaFormat:
         snapshot = self.snapshot(ref)
         table = self.handle(ref)
         files, protocol, metadata = snapshot.files(), table.protocol(), table.metadata()
+        versions = (protocol.min_reader_version, protocol.min_writer_version)
+        known = Protocol(*versions, snapshot.reader_features, snapshot.writer_features)
         return {
             "format": "delta",
             "id": snapshot.table_id,
@@ -279,9 +281,9 @@ class DeltaFormat:
             "numFiles": len(files),
             "sizeInBytes": sum(file.size for file in files),
             "properties": snapshot.properties,
-            "minReaderVersion": protocol.min_reader_version,
-            "minWriterVersion": protocol.min_writer_version,
-            "tableFeatures": sorted(snapshot.reader_features | snapshot.writer_features),
+            "minReaderVersion": versions[0],
+            "minWriterVersion": versions[1],
+            "tableFeatures": sorted(snapshot.reader_features | known.present()),
         }
 
     def actions(self, ref: TableRef, version: int) -> CommitActions | None:
