@@ -22,7 +22,6 @@ from deltalake import write_deltalake
 import duckrun
 from duckrun import DuckrunError, MergeSpec, SchemaMismatch, Session, UnsupportedFeature, WriteSpec
 from duckrun.errors import InvalidConfig
-from duckrun.sql.names import quote_identifier, transpile
 from duckrun.values.rows import DeleteSpec, UpdateSpec
 from duckrun.values.tables import AddColumn, AlterSpec, ColumnSpec, OptimizeSpec, RenameColumn, RestoreSpec
 from tests import drawing
@@ -38,6 +37,7 @@ from tests.engines.feature_cases import (
     for_engine,
     may_go_together,
     page,
+    source,
     together,
 )
 from tests.lake import rows_of
@@ -80,18 +80,7 @@ class Bench:
         return self.both[self.engine]
 
     def source(self, *ids: int) -> duckrun.SQL:
-        """Rows, with a value of each column that takes one."""
-        given = [extra for extra in self.feature.extras if extra.value is not None]
-        values = [for_engine(extra.value or "", self.engine) for extra in given]
-        dialect = "duckdb" if ("duckdb" in (said for _, said in values)) else "spark"
-        columns = []
-        for extra, (text, said) in zip(given, values, strict=True):
-            name = extra.quoted if dialect == "spark" else quote_identifier(extra.name)
-            columns.append(
-                f"{text if said == dialect else transpile(text.replace('{id}', '1729'), said, dialect).replace('1729', '{id}')} as {name}"
-            )
-        row = ", ".join(["select cast({id} as bigint) as id", "'n{id}' as v", *columns])
-        return duckrun.SQL(" union all ".join(row.replace("{id}", str(i)) for i in ids), dialect)
+        return source(self.feature, self.engine, *ids)
 
     def step(self, step: str) -> str:
         """Do one thing to the table, if it can be done; then both engines read what they should."""
