@@ -31,7 +31,9 @@ pytestmark = pytest.mark.changes
 
 SEED = int(os.environ.get("DUCKRUN_TEST_SEED") or random.SystemRandom().randrange(2**31))
 SOAK = bool(os.environ.get("DUCKRUN_SOAK"))
-COUNT, BUDGET = (int(os.environ.get("DUCKRUN_TEST_COUNT") or 300), 10**6) if SOAK else (100, 15)
+COUNT, BUDGET, BUDGET_ON_SPARK = (
+    (int(os.environ.get("DUCKRUN_TEST_COUNT") or 300), 10**6, 600) if SOAK else (100, 15, 10)
+)
 PREDICATES: dict[str, Callable[[dict[str, Any]], bool]] = {
     "id > 5": lambda row: row["id"] is not None and row["id"] > 5,
     "id % 3 = 1": lambda row: row["id"] is not None and row["id"] % 3 == 1,
@@ -361,8 +363,8 @@ def _by_columns(rows: oracle.State) -> oracle.State:
     return found
 
 
-def history(lake: Path, number: int) -> int:
-    """One random past, then questions about it. How many were compared."""
+def history(lake: Path, number: int, spark: Any = None) -> int:
+    """One random past, then questions about it, of engine Spark where that is given. How many were compared."""
     rng = random.Random(SEED * 1_000_003 + number)
     past = Past(lake)
     try:
@@ -375,7 +377,10 @@ def history(lake: Path, number: int) -> int:
                 step(session, rng, past)
                 past.take()
                 past.log[-1] += f" -> {max(past.rows)}"
-            return compare(session, past, rng, 4)
+            if spark is None:
+                return compare(session, past, rng, 4)
+        with duckrun.connect(lake, format="ducklake", engine="spark", spark=spark) as asked:
+            return compare(asked, past, rng, 2)
     except BaseException as error:
         error.add_note(f"seed {SEED}, history {number}\n" + "\n".join(past.log))
         raise
@@ -384,12 +389,24 @@ def history(lake: Path, number: int) -> int:
 def test_change_queries_say_what_the_states_of_a_ducklake_table_say(
     tmp_path: Path, figures: Callable[[str], None]
 ) -> None:
+    asked_of_many(tmp_path, figures, range(COUNT), BUDGET)
+
+
+@pytest.mark.spark
+def test_they_say_the_same_on_spark(tmp_path: Path, spark: Any, figures: Callable[[str], None]) -> None:
+    """Of other histories than those of DuckDB."""
+    asked_of_many(tmp_path, figures, range(COUNT, 2 * COUNT), BUDGET_ON_SPARK, spark)
+
+
+def asked_of_many(
+    folder: Path, figures: Callable[[str], None], numbers: range, budget: float, spark: Any = None
+) -> None:
     only = os.environ.get("DUCKRUN_TEST_ONLY")
     began, histories, comparisons = time.monotonic(), 0, 0
-    for number in [int(only)] if only else range(COUNT):
-        comparisons += history(tmp_path / f"lake{number}", number)
+    for number in [int(only)] if only else numbers:
+        comparisons += history(folder / f"lake{number}", number, spark)
         histories += 1
-        if time.monotonic() - began > BUDGET:
+        if time.monotonic() - began > budget:
             break
     figures(f"{histories} histories, {comparisons} comparisons, seed {SEED}, {time.monotonic() - began:.0f} s")
-    assert histories and comparisons, f"{histories} histories in {BUDGET} s"
+    assert histories and comparisons, f"{histories} histories in {budget} s"
