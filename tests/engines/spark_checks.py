@@ -70,16 +70,18 @@ def read(spark: Any, path: Path, columns: str = "id, v", *, anew: bool = False) 
     return sorted((tuple(row) for row in spark.sql(f"select {columns} from delta.`{path}`").collect()), key=repr)
 
 
-def check_skipping(spark: Any, path: Path, conditions: Sequence[str], key: str = "id") -> None:
+def check_skipping(spark: Any, path: Path, conditions: Sequence[str], *, marked: bool = False) -> None:
     """Each condition finds, with the files skipped that statistics say may be, the rows of which it is true.
 
-    These are told by a query that computes the conditions, and filters by none, with skipping off.
+    These are told by a query that computes the conditions, and filters by none, with skipping off; but not of files with deletion
+    vectors (``marked``), which delta-spark does not read then.
     """
+    key = "id"
     table = f"delta.`{path}`"
     computed = ", ".join(f"({condition}) as c{n}" for n, condition in enumerate(conditions))
     wanted: dict[int, list[Any]] = {n: [] for n in range(len(conditions))}
     rows: dict[int, list[Any]] = {n: [] for n in range(len(conditions))}
-    with set_to(spark, {"stats.skipping": "false"}):
+    with set_to(spark, {"stats.skipping": str(marked).lower()}):
         for found, *holds in spark.sql(f"select {key}, {computed} from {table}").collect():
             for n, held in enumerate(holds):
                 wanted[n] += [found] if held else []

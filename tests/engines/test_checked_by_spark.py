@@ -310,7 +310,7 @@ def _literal(value: Any) -> str:
     return f"timestamp_ntz'{value.isoformat(' ')}'" if isinstance(value, datetime) else repr(value)
 
 
-@pytest.mark.drawn(14)
+@pytest.mark.drawn(27)
 @pytest.mark.parametrize("feature", CASES, ids=lambda feature: feature.name)
 def test_spark_finds_nothing_wrong_and_works_on(both: dict[str, Session], spark: Any, feature: Feature) -> None:
     duck = both["duckdb"]

@@ -26,6 +26,7 @@ from duckrun.engines.spark.process.checks import check_workers_see
 from duckrun.engines.spark.process.session import apply_storage, spark_session
 from duckrun.engines.spark.scratch import scratch
 from duckrun.engines.spark.sql import quote, to_spark
+from duckrun.engines.spark.structs import type_text
 from duckrun.engines.spark.types import storable_table
 from duckrun.engines.spark.weights import weighed_rows
 from duckrun.engines.spark.write import Attempt
@@ -237,7 +238,7 @@ class SparkEngine(Engine):
             schema = self._of_ducklake(snapshot).schema
         else:
             schema = self.read_at(snapshot.ref.location, snapshot.version).schema
-        return {field.name: field.dataType.simpleString() for field in schema.fields}
+        return {field.name: type_text(field.dataType) for field in schema.fields}
 
     def register(self, name: str, value: Any, reads: Reads = NOTHING) -> None:
         """Give a Frame or a local table a name that later queries can read, as a temp view."""

@@ -2,8 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
+
+from duckrun.engines.spark.sql import quote
+
+_PLAIN = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+
+
+def type_text(kind: Any) -> str:
+    """A Spark type in SQL. ``simpleString()`` says the names of fields as they are, which is no SQL where one has a blank in it."""
+    match kind.typeName():
+        case "struct":
+            names = [f.name if _PLAIN.fullmatch(f.name) else quote(f.name) for f in kind.fields]
+            fields = [f"{name}:{type_text(f.dataType)}" for name, f in zip(names, kind.fields, strict=True)]
+            return f"struct<{','.join(fields)}>"
+        case "array":
+            return f"array<{type_text(kind.elementType)}>"
+        case "map":
+            return f"map<{type_text(kind.keyType)},{type_text(kind.valueType)}>"
+    return str(kind.simpleString())
 
 
 def loosened(kind: Any) -> Any:
