@@ -187,7 +187,7 @@ FEATURES = (
             ),
         ),
         arrow=False,
-        note="a column that is read as it is has no Arrow form: cast it in SQL, keep it in a PySpark DataFrame, or leave it out. Its values cannot be compared, so that change queries name their columns without it. JSON is cast (`::JSON::VARIANT`): without the cast DuckDB stores what it says, and Spark its text",
+        note="a column that is read as it is has no Arrow form: cast it in SQL, keep it in a PySpark DataFrame, or leave it out. Its values cannot be compared, so that change queries name their columns without it. JSON is cast (`::JSON::VARIANT`): without the cast DuckDB stores what it says, and Spark its text. Inside of a list, a map or a struct DuckDB reads it, and writes no file: that is refused by name, marking rows as deleted and altering the table are not",
     ),
     _of_property("vacuum protocol check", "delta.feature.vacuumProtocolCheck", "supported"),
     _of_columns(

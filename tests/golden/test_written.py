@@ -11,6 +11,7 @@ import random
 import re
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,24 @@ import pyarrow.compute as pc
 import pytest
 
 import duckrun
-from duckrun import DeleteSpec, ReadSpec, Session, VacuumSpec
+from duckrun import (
+    AddColumn,
+    AlterSpec,
+    CheckpointSpec,
+    ColumnSpec,
+    DeleteInsertSpec,
+    DeleteSpec,
+    DropColumn,
+    MergeSpec,
+    OptimizeSpec,
+    ReadSpec,
+    RenameColumn,
+    RestoreSpec,
+    Session,
+    UpdateSpec,
+    VacuumSpec,
+    WriteSpec,
+)
 from duckrun.errors import InvalidConfig, UnsupportedFeature
 from tests.drawing import everything, seed
 from tests.golden.test_golden import (
@@ -35,8 +53,6 @@ NOT_WRITTEN = {
     "collations-preview-table": "uses collations-preview,",
     "collations-table": "uses collations,",
     "table-with-icebegCompatV2Enabled": "uses icebergCompatV2,",
-    "type-widening": "uses typeWidening-preview,",
-    "type-widening-nested": "uses typeWidening-preview,",
 }
 """Tables with a feature that no write of the embedded engine keeps, and what it says."""
 REFUSED_STEPS = {
@@ -104,6 +120,53 @@ def test_every_write_leaves_the_rows_of_the_model(
         duck.execute(written.ref, VacuumSpec(retention_hours=0, enforce_retention=False))
         _compare(duck.read.format("delta").load(str(table)).toArrow(), written.now, "vacuum, as we read it")
         _compare_types(_plain(plain, table), written.now, "vacuum, as Spark reads it")
+
+
+@pytest.mark.drawn(4)
+@pytest.mark.parametrize("vectors", [False, True], ids=["files", "vectors"])
+def test_variants_inside_of_other_columns_stay_as_they_are(
+    duck: Session, plain: Any, tables: Path, tmp_path: Path, vectors: bool
+) -> None:
+    """DuckDB writes none: rows are marked as deleted, the definition is altered, and what would make a file is refused by name."""
+    table = tmp_path / "spark-variant-checkpoint"
+    shutil.copytree(tables / table.name, table)
+    ref = duck.lakes.at(str(table)).ref
+    how: dict[str, Any] = {"merge_mode": "deletion_vectors" if vectors else "copy_on_write"}
+    source = duck.sql(f"select * from delta.`{tables / table.name}` where id = 7", dialect="spark")
+    before, files = _variants(duck, plain, table), _files(table)
+    of_rows = (
+        WriteSpec("append"), WriteSpec("overwrite"), WriteSpec("replace", predicate="id = 7"), MergeSpec(("id",)),
+        DeleteInsertSpec(("id",)), UpdateSpec({"id": "700"}, "id = 7"), *((DeleteSpec("id = 7"),) if not vectors else ()),
+    )  # fmt: skip
+    whole = (
+        OptimizeSpec(),
+        OptimizeSpec(z_order_by=("id",)),
+        AlterSpec((DropColumn("id"),)),
+        AlterSpec((RenameColumn("id", "n"),)),
+    )
+    for spec in (*(replace(spec, **how) for spec in of_rows), *whole):
+        with pytest.raises(UnsupportedFeature, match=f"{table.name} has VARIANT inside of array_of_struct_of_variants"):
+            duck.execute(ref, spec, source if isinstance(spec, WriteSpec | MergeSpec | DeleteInsertSpec) else None)
+        assert (_files(table), _variants(duck, plain, table)) == (files, before), spec
+    if vectors:
+        assert duck.execute(ref, DeleteSpec("id = 7", **how)).version == 3
+        assert _variants(duck, plain, table) == [[row for row in rows if row["id"] != 7] for rows in before]
+    duck.execute(ref, AlterSpec((AddColumn(ColumnSpec("added_since", "BIGINT")),)))
+    duck.execute(ref, CheckpointSpec())
+    duck.execute(ref, RestoreSpec(version=2))
+    duck.execute(ref, VacuumSpec(retention_hours=0, enforce_retention=False))
+    assert _variants(duck, plain, table) == before
+
+
+def _variants(duck: Session, spark: Any, table: Path) -> list[list[dict[str, Any]]]:
+    """The rows as both readers have them, variants as JSON: Spark leaves out what is NULL."""
+    ours, theirs = duck.read.format("delta").load(str(table)).native, spark.read.format("delta").load(str(table))
+    names = [name for name in ours.columns if name not in ("id", "added_since")]
+    rows = [
+        ours.project(", ".join(["id", *(f"{name}::JSON::VARCHAR AS {name}" for name in names)])).to_arrow_table(),
+        theirs.selectExpr("id", *(f"to_json({name}) AS {name}" for name in names)).toArrow(),
+    ]
+    return [sorted(found.to_pylist(), key=repr) for found in rows]
 
 
 def _begun(duck: Session, spark: Any, table: Path, rng: random.Random, vectors: bool) -> Written:

@@ -63,6 +63,8 @@ class Snapshot:
     partition_columns: tuple[str, ...] = ()
     variants: frozenset[str] = frozenset()
     """The columns of VARIANT, where ``schema`` shows the struct of their parts."""
+    variants_inside: frozenset[str] = frozenset()
+    """The columns that have VARIANT inside of a list, a map or a struct."""
     cluster_by: tuple[tuple[str, ...], ...] = ()
     """The columns of liquid clustering, each the names on the way to it."""
     properties: dict[str, str] = field(default_factory=dict)

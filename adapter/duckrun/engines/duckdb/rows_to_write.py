@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
@@ -36,6 +37,8 @@ Filled = dict[str, tuple[str | None, str]]
 """Column of the table -> the source's column (None: NULL) and the type to cast it to."""
 
 _ROWS = "source"
+_PARTS_OF_VARIANT = re.compile(r'STRUCT\("(?:metadata" BLOB, "value|value" BLOB, "metadata)" BLOB\)')
+"""What a variant is in Arrow. Source: Delta protocol, Variant Data Type."""
 _YEARS = {
     "DATE": ("'0001-01-01'", "'9999-12-31'"),
     "TIMESTAMP": ("'0001-01-01'", "'9999-12-31 23:59:59.999999'"),
@@ -48,10 +51,14 @@ def types_of(snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection) -> dict[str,
     """The DuckDB types of a table's columns. By their names: to show DuckDB an Arrow schema takes it the import of pandas."""
     if snapshot.sql_types is not None:
         return {name: _type(kind) for name, kind in snapshot.sql_types.items()}
-    return {
-        field.name: _type("VARIANT" if field.name in snapshot.variants else sql_type(field.type))
-        for field in snapshot.schema
-    }
+    return {field.name: _type(_kind_of(snapshot, field)) for field in snapshot.schema}
+
+
+def _kind_of(snapshot: Snapshot, field: pa.Field) -> str:
+    if field.name in snapshot.variants:
+        return "VARIANT"
+    text = sql_type(field.type)
+    return _PARTS_OF_VARIANT.sub("VARIANT", text) if field.name in snapshot.variants_inside else text
 
 
 def stored_types(form: Format, types: Types) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,11 +11,12 @@ import pyarrow as pa
 
 from duckrun.engines import fit
 from duckrun.engines.fit import Kind
-from duckrun.errors import InvalidConfig, SchemaMismatch, without_type
+from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature, without_type
 from duckrun.sql.names import quote_identifier, quote_literal
 from duckrun.sql.raising import raising
 from duckrun.values.columns import refuse_twins
 from duckrun.values.rows import SchemaMode
+from duckrun.values.snapshot import TableRef
 
 # Delta has no unsigned, 128-bit, nanosecond or textual-only types (Delta protocol, Primitive Types).
 _STORED_AS = {
@@ -72,6 +73,21 @@ def arrow_types_spelled() -> Iterator[Callable[[pa.Schema], list[str]]]:
     """What DuckDB shows for the types of an Arrow schema, by an instance of its own: to open one takes longer than to ask it."""
     with duckdb.connect() as alone:
         yield lambda schema: [str(kind) for kind in alone.from_arrow(schema.empty_table()).types]
+
+
+def refuse_variants_inside(ref: TableRef, columns: Iterable[str]) -> None:
+    """Raise UnsupportedFeature for a table that has VARIANT inside of some columns, which DuckDB 1.5 reads and does not write as Parquet."""
+    if named := ", ".join(sorted(columns)):
+        raise UnsupportedFeature(
+            f"Table {ref} has VARIANT inside of {named}, and DuckDB writes a VARIANT as a column of its own only. Nothing was written. Run "
+            "this with engine: spark."
+        )
+
+
+def has_variant_inside(kind: Any) -> bool:
+    """True for a list, a map or a struct with VARIANT in it."""
+    inner = [part for _, part in kind.children] if kind.id in ("list", "array", "map", "struct") else []
+    return any(hasattr(part, "id") and (part.id == "variant" or has_variant_inside(part)) for part in inner)
 
 
 def storable(name: str, kind: Any, *, nested: bool = False, native: bool = False) -> str:

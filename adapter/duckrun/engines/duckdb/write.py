@@ -27,7 +27,7 @@ from duckrun.engines.duckdb.rows_to_write import (
 )
 from duckrun.engines.duckdb.source import Rows, schema_of_types, select, spool
 from duckrun.engines.duckdb.target import definition_of, target_of, written_anew
-from duckrun.engines.duckdb.types import fit_all
+from duckrun.engines.duckdb.types import fit_all, refuse_variants_inside
 from duckrun.engines.duckdb.writers import delta_rs, ducklake, staged
 from duckrun.engines.duckdb.writers.reads import EVERYTHING, NOTHING
 from duckrun.errors import (
@@ -103,6 +103,8 @@ class Job:
         self.numbering, self.numbers = {}, {}
         if snapshot is not None:
             self.form.refuse_unknown_features(snapshot)
+            if rows is not None and getattr(spec, "schema_mode", "fail") != "sync_all_columns":
+                refuse_variants_inside(snapshot.ref, snapshot.variants_inside)
         transaction.check_fence(snapshot, spec)
         if isinstance(spec, Layout) and spec.cluster_by is not None:
             self._refuse_clustering(spec, snapshot)

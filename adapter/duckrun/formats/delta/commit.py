@@ -25,7 +25,7 @@ from duckrun.formats.delta.definition import DeltaDefinition
 from duckrun.formats.delta.log import LOG, append_only, info_of
 from duckrun.formats.delta.mapping import stored_columns
 from duckrun.formats.delta.operations import Operation, metrics, operation_of
-from duckrun.formats.delta.protocol import OF_ROWS, WRITTEN, Protocol
+from duckrun.formats.delta.protocol import OF_ROWS, PREVIEWS, WRITTEN, Protocol
 from duckrun.formats.delta.statistics import Statistics
 from duckrun.formats.delta.vectors import marked_statistics, read_vector, write_vectors
 from duckrun.values.rows import AppTransaction, StagedFile, counted_rows
@@ -112,7 +112,7 @@ def features_of_files(snapshot: Snapshot) -> frozenset[str]:
 
 def refuse_unknown_features(snapshot: Snapshot) -> None:
     """Raise UnsupportedFeature for a table whose features ask of a commit what this one does not do."""
-    unknown = (snapshot.reader_features | snapshot.writer_features) - WRITTEN - snapshot.idle_features
+    unknown = (snapshot.reader_features | snapshot.writer_features) - WRITTEN - PREVIEWS - snapshot.idle_features
     if unknown:
         raise UnsupportedFeature(
             f"Table {snapshot.ref} uses {', '.join(sorted(unknown))}, with which the duckdb engine cannot write. Run this with engine: spark."

@@ -125,6 +125,11 @@ class DeltaDefinition(OfColumns):
         return frozenset(f["name"] for f in self.fields if f["type"] == "variant")
 
     @property
+    def variants_inside(self) -> frozenset[str]:
+        """The columns that have VARIANT inside of a list, a map or a struct."""
+        return frozenset(f["name"] for f in self.fields if types.holds(f["type"], "variant")) - self.variants
+
+    @property
     def is_mapped(self) -> bool:
         """True if the files have names of their own for the columns."""
         return mapping.is_mapped(self.properties)

@@ -56,6 +56,7 @@ from duckrun.formats.delta.vectors import deleted_of
 from duckrun.sql.alike import duckdb_of
 from duckrun.storage.locks import table_lock
 from duckrun.storage.storage import Storage
+from duckrun.values.columns import holds
 from duckrun.values.rows import SchemaMode, WriteSpec, counted_rows
 from duckrun.values.snapshot import DELTA, Snapshot, TableRef, may_be_variant
 from duckrun.values.tables import AlterSpec, CreateSpec, SetProperties
@@ -198,8 +199,10 @@ class DeltaFormat:
             find_figures=partial(column_figures, self),
             make_scan_sql=partial(scan_sql, deleted=partial(deleted_of, self)),
         )
-        if "variantType" in snapshot.writer_features and any(may_be_variant(field.type) for field in schema):
-            snapshot = replace(snapshot, variants=self._definition(snapshot, table).variants)
+        listed = {"variantType", "variantType-preview"} & snapshot.writer_features
+        if listed and any(holds(field.type, may_be_variant) for field in schema):
+            known = self._definition(snapshot, table)
+            snapshot = replace(snapshot, variants=known.variants, variants_inside=known.variants_inside)
         if clustering.FEATURE in snapshot.writer_features:
             snapshot = replace(snapshot, cluster_by=self._definition(snapshot, table).cluster_by or ())
         asked = version if timestamp is None else table.version()

@@ -43,6 +43,8 @@ WRITTEN = frozenset({
     "generatedColumns", "identityColumns", "allowColumnDefaults", "typeWidening", "clustering", "variantType",
 })  # fmt: skip
 """The features of a table that a write of ours keeps."""
+PREVIEWS = frozenset({"typeWidening-preview", "variantType-preview"})
+"""Two of these under the names that they had at first, which a write keeps too: the table gets no other name beside, and no new table gets these."""
 OF_ROWS = frozenset({
     "appendOnly", "invariants", "checkConstraints", "timestampNtz", "changeDataFeed", "deletionVectors",
     "inCommitTimestamp", "v2Checkpoint", "vacuumProtocolCheck",
@@ -117,13 +119,14 @@ class Protocol:
 
     def supporting(self, features: set[str]) -> Protocol:
         """This protocol with some features: the same object where it has them, a legacy version where one will do."""
-        missing = features - self.present()
+        present = self.present()
+        missing = {name for name in features - present if f"{name}-preview" not in present}
         if not missing:
             return self
         level = {name: version for version, names in _LEGACY.items() for name in names}
         if self.writer < 7 and missing <= set(level) - _LISTED:
             return replace(self, writer=max(level[name] for name in missing))
-        writer_features = self.present() | missing
+        writer_features = present | missing
         read = writer_features & _READ_TOO
         # A reader of version 2 knows column mapping and nothing else.
         reader = max(self.reader, 3 if read - {"columnMapping"} else 2 if read else 1)

@@ -17,6 +17,7 @@ import pyarrow as pa
 from duckrun.display.units import readable_bytes
 from duckrun.engines.data_files import file_size
 from duckrun.engines.duckdb.source import Rows, schema_of_types
+from duckrun.engines.duckdb.types import has_variant_inside, refuse_variants_inside
 from duckrun.engines.duckdb.writers.reads import Read, may_go_on_top
 from duckrun.engines.duckdb.writers.stored_names import as_stored, field_ids
 from duckrun.errors import StorageError, UnsupportedFeature
@@ -78,6 +79,7 @@ def stage(
         raise UnsupportedFeature(
             f"Table {ref} cannot be written this way: {why}. Nothing was written. Run this with engine: spark."
         )
+    refuse_variants_inside(ref, [name for name, kind in rows.types.items() if has_variant_inside(kind)])
     token = uuid.uuid4().hex[:12]
     schema = schema_of_types(rows.types, rows.cursor)
     text = schema_to_text(with_stored_names(schema, stored))
