@@ -79,20 +79,23 @@ def in_place_of(
     _make(attempt, rows, layout, description, replaces=True)
 
 
-def rows_alone(attempt: Attempt, frame: DataFrame, partition_by: Sequence[str], snapshot: Snapshot) -> dict[str, str]:
+def rows_alone(
+    attempt: Attempt, frame: DataFrame, partition_by: Sequence[str], snapshot: Snapshot, *, stays: bool
+) -> dict[str, str]:
     """The options by which an overwrite replaces all rows and leaves the definition alone: any other one by Spark makes columns that are
-    generated, numbered or filled with a default into plain ones. Raises UnsupportedFeature where the definition would change.
+    generated, numbered or filled with a default into plain ones. ``stays``: the write names no other clustering, properties or
+    description. Raises UnsupportedFeature where the definition would change.
     """
     form = attempt.transaction.lake.format
     given = {name.lower() for name in frame.columns}
     target = [
         f for f in attempt.target_schema() if f.name.lower() in given or f.name not in form.computed_columns(snapshot)
     ]
-    if tuple(partition_by) != tuple(snapshot.partition_columns) or not _same_columns(frame, target):
+    if not stays or tuple(partition_by) != tuple(snapshot.partition_columns) or not _same_columns(frame, target):
         raise UnsupportedFeature(
             f"Table {snapshot.ref} computes the column {', '.join(form.computing(snapshot.schema))}, and an overwrite by Spark that brings other "
-            "columns, types or partitions would make it a plain one. Nothing was written. Bring the same columns, or run this with engine: "
-            "duckdb, which keeps it."
+            "columns, types, partitions, clustering or properties would make it a plain one. Nothing was written. Bring the same columns, or run "
+            "this with engine: duckdb, which keeps it."
         )
     return {"replaceWhere": "true"}
 

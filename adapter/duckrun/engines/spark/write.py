@@ -214,8 +214,12 @@ class Attempt(SparkCommit):
         changed = self._changed_properties(spec)
         by_spark = self.form.only_spark(self.snapshot) or self.form.special_properties(changed)
         redefined = spec.redefine or changed or spec.description not in (None, self.snapshot.description)
+        stays = create.same_names(cluster_by, clustered) and not redefined
+        keep = self.snapshot.partition_columns if spec.partition_by is None else spec.partition_by
+        if self.form.computing(self.snapshot.schema) and not spec.redefine:
+            options = create.rows_alone(self, frame, keep, self.snapshot, stays=stays)
+            return self.save(frame, "overwrite", options, keep, spec)
         if cluster_by or (redefined and by_spark):
-            stays = create.same_names(cluster_by, clustered) and not redefined
             create.in_place_of(self, self._commented(frame, spec), spec, self.snapshot, cluster_by, stays=stays)
             return None  # the commit is looked up
         own = self.form.constrained_anew(self.snapshot, spec) and not self.form.only_spark(self.snapshot)
@@ -223,10 +227,7 @@ class Attempt(SparkCommit):
         own = own or oddly_named(frame.columns, {**self.snapshot.properties, **spec.table_properties})
         if own or redefined or spec.constraints:
             return self._defined(frame, spec, self.snapshot)
-        keep = self.snapshot.partition_columns if spec.partition_by is None else spec.partition_by
         check_new_table(frame.schema, keep)
-        if self.form.computing(self.snapshot.schema):
-            return self.save(frame, "overwrite", create.rows_alone(self, frame, keep, self.snapshot), keep, spec)
         return self.save(self._commented(frame, spec), "overwrite", {"overwriteSchema": "true"}, keep, spec)
 
     def _changed_properties(self, spec: WriteSpec) -> dict[str, str]:
