@@ -32,6 +32,26 @@ def test_a_table_that_another_writer_made_meanwhile_is_a_conflict(root: Any, spa
 
 
 @pytest.mark.spark
+def test_a_table_that_tracks_rows_needs_statistics(root: Any, spark: Any) -> None:
+    with duckrun.connect(root, engine="spark", spark=spark) as s:
+        s.sql(
+            "create table main.t (id int) using delta tblproperties ('delta.enableRowTracking' = 'true')",
+            dialect="spark",
+        )
+        spark.conf.set("spark.databricks.delta.stats.collect", "false")
+        try:
+            for statement in (
+                "insert into main.t values (1)",
+                "merge into main.t using (select 1 as id) s on t.id = s.id when not matched then insert *",
+            ):
+                with pytest.raises(InvalidConfig, match=r"main\.t: it tracks its rows.*stats\.collect"):
+                    s.sql(statement)
+        finally:
+            spark.conf.unset("spark.databricks.delta.stats.collect")
+        assert s.snapshot("main.t").version == 0
+
+
+@pytest.mark.spark
 def test_a_python_function_that_raises_gives_its_own_traceback_and_no_java(root: Any, spark: Any) -> None:
     from pyspark.sql import functions as F
 

@@ -62,6 +62,7 @@ _UNCASTABLE = ("CAST_OVERFLOW", "CAST_INVALID_INPUT", "NUMERIC_VALUE_OUT_OF_RANG
 _NAMES = "DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES"
 _FEATURE = "DELTA_UNSUPPORTED_FEATURES_IN_CONFIG"
 _STRANGE = "DELTA_UNSUPPORTED_FEATURES_FOR_WRITE"
+_UNCOUNTED = "DELTA_ROW_ID_ASSIGNMENT_WITHOUT_STATS"
 _CONDITIONS = (
     *_CONCURRENT,
     *_CONSTRAINT,
@@ -74,6 +75,7 @@ _CONDITIONS = (
     *_UNCASTABLE,
     _FEATURE,
     _STRANGE,
+    _UNCOUNTED,
     _NAMES,
 )
 
@@ -112,6 +114,11 @@ def _translated(error: Exception, mode: str, table: str, analysis: type[DuckrunE
             return UnsupportedFeature(
                 f"{what}: {found[found.index(strange) - 1 :].rstrip('.')}. Nothing was written. Write it with the engine that made it, or let "
                 "that one take the feature out (ALTER TABLE … DROP FEATURE …)."
+            )
+        case uncounted if uncounted == _UNCOUNTED:
+            return InvalidConfig(
+                f"{what}: it tracks its rows, whose ids need the count of rows of each file, and this Spark session takes no statistics. Nothing was "
+                "written. Set spark.databricks.delta.stats.collect to true."
             )
         case names if names == _NAMES:
             return SchemaMismatch(
