@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import duckdb
 import pyarrow as pa
@@ -31,6 +32,9 @@ SPARK_TYPES = {"VARCHAR": "STRING", "TIMESTAMP": "TIMESTAMP_NTZ", "TIMESTAMPTZ":
 KINDS = tuple(dict.fromkeys(value.kind for value in VALUES))
 REFUSED_TEXTS = ("", "NULL", "__HIVE_DEFAULT_PARTITION__")
 """Texts that some reader of a partition takes for NULL: a write may refuse them, and says so."""
+
+LONGEST = 250
+"""Letters of a value that a folder's name holds behind that of its column."""
 
 PROPERTIES: dict[str, dict[str, str]] = {
     "none": {},
@@ -97,6 +101,7 @@ class Case:
         if self.engine == "duckdb" and self.feature in EMBEDDED_REFUSES:
             return True
         odd = self.kind == "BLOB" or any(value in REFUSED_TEXTS for value in self.values)
+        odd = odd or any(isinstance(value, str) and len(quote(value, safe="")) > LONGEST for value in self.values)
         years = any(isinstance(value, datetime) and value.year in (1, 9999) for value in self.values)
         return self.partitioned and (odd or years)
 
