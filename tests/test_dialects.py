@@ -26,6 +26,8 @@ def on_spark(sql: str, dialect: str = "duckdb") -> str:
         ("date_part('dow', d)", "(DAYOFWEEK(d) - 1)"),
         ("dayname(d)", "DATE_FORMAT(d, 'EEEE')"),
         ("week(d)", "WEEKOFYEAR(d)"),
+        ("concat(s, '-', n)", "CONCAT(COALESCE(CONCAT(s, ''), ''), '-', COALESCE(CONCAT(n, ''), ''))"),
+        ("concat_ws('-', s, n)", "CONCAT_WS('-', s, n)"),
         ("date_diff('month', a, b)", "TIMESTAMPDIFF(MONTH, DATE_TRUNC('MONTH', a), DATE_TRUNC('MONTH', b))"),
         ("date_add(a, interval (1) day)", "(COALESCE(a, CAST(NULL AS TIMESTAMP_NTZ)) + INTERVAL '1' DAY)"),
         ("a::timestamp + interval (n) month", "CAST(a AS TIMESTAMP_NTZ) + MAKE_YM_INTERVAL(0, n)"),
@@ -93,6 +95,12 @@ def test_a_series_gives_rows():
 def test_what_cannot_keep_its_meaning_is_refused(sql, words):
     with pytest.raises(UnsupportedFeature, match=words):
         on_spark(sql)
+
+
+def test_a_concat_leaves_null_out_of_whatever_type(session):
+    rows = "(VALUES (1, DATE '2024-02-29', 'a', true), (NULL, NULL, NULL, NULL)) AS t(n, d, s, b)"
+    found = session.sql(f"SELECT concat(n, '-', d, s, b) AS x FROM {rows} ORDER BY n").collect()
+    assert found == [{"x": "1-2024-02-29atrue"}, {"x": "-"}]
 
 
 def test_a_list_keeps_its_order_and_its_nulls(session):

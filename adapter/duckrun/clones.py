@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from duckrun.errors import UnsupportedFeature
+from duckrun.values.columns import defaults_in
 from duckrun.values.rows import TableConstraints, WriteSpec
 from duckrun.values.snapshot import Snapshot
 
@@ -46,7 +47,7 @@ def clone_spec(source: Snapshot, properties: Mapping[str, str], *, replace: bool
 
 def _refuse_lost(source: Snapshot) -> None:
     features = {words for feature, words in _OF_SPARK.items() if feature in source.writer_features}
-    if any(b"CURRENT_DEFAULT" in (f.metadata or {}) for f in source.schema):  # of a DuckLake, where they are no feature
+    if defaults_in(source.schema):  # of a DuckLake, where they are no feature
         features.add(_OF_SPARK["allowColumnDefaults"])
     lost = sorted(features)
     lost += [f"NOT NULL inside of {f.name}" for f in source.schema if _strict_inside(f.type)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import reduce
 from typing import Any
 
@@ -24,8 +25,9 @@ _COMPARISONS: dict[type[exp.Expr], str] = {
 _TURNED = {"less": "greater", "less_equal": "greater_equal", "greater": "less", "greater_equal": "less_equal"}
 
 
-def arrow_predicate(sql: str, schema: pa.Schema) -> pc.Expression:
-    """The rows for which ``sql`` (DuckDB's) is true, for a Dataset of that schema.
+def arrow_predicate(sql: str, schema: pa.Schema, rounded: Collection[str] = ()) -> pc.Expression:
+    """The rows for which ``sql`` (DuckDB's) is true, for a Dataset of that schema. Columns that are ``rounded`` may have values outside
+    the bounds of their files.
 
     Raises InvalidConfig for text that is no SQL, UnsupportedFeature for what has no exact form in pyarrow.
     """
@@ -33,13 +35,14 @@ def arrow_predicate(sql: str, schema: pa.Schema) -> pc.Expression:
         tree = parse_one(sql, dialect="duckdb")
     except ParseError as error:
         raise InvalidConfig(f"predicate {sql!r} is no SQL: {error}") from error
-    return _Translation(sql, schema).of(tree)
+    return _Translation(sql, schema, rounded).of(tree)
 
 
 class _Translation:
-    def __init__(self, sql: str, schema: pa.Schema) -> None:
+    def __init__(self, sql: str, schema: pa.Schema, rounded: Collection[str]) -> None:
         self.sql = sql
         self.schema = schema
+        self.rounded = rounded
 
     def of(self, node: exp.Expr) -> pc.Expression:
         match node:
@@ -78,11 +81,19 @@ class _Translation:
             raise self._unsupported(column)
         name, field = self._column(column)
         value = self._constant(constant, field)
-        floating = pa.types.is_floating(field.type)
-        if floating and operator in ("greater", "greater_equal", "not_equal"):
-            # In SQL, NaN is the greatest value; in Arrow it compares with nothing.
-            return getattr(pc, operator)(name, value) | pc.is_nan(name)
-        return getattr(pc, operator)(name, value)
+        compared = getattr(pc, operator)(name, value)
+        if not pa.types.is_floating(field.type):
+            return compared
+        if field.name in self.rounded:
+            raise UnsupportedFeature(
+                f"a pyarrow.dataset.Dataset cannot be filtered by column {field.name!r} of predicate {self.sql!r}: some files are of "
+                "another writer, and may hold NaN, which the bounds of a file leave out and pyarrow goes by. Load a pyarrow.RecordBatchReader or a "
+                "polars.LazyFrame, which take any predicate."
+            )
+        # In SQL, NaN is the greatest value; in Arrow it compares with nothing.
+        if operator in ("greater", "greater_equal", "not_equal"):
+            return compared | pc.is_nan(name)
+        return compared & ~pc.is_nan(name)
 
     def _column(self, node: exp.Column) -> tuple[pc.Expression, pa.Field]:
         alike = [field for field in self.schema if field.name.lower() == node.name.lower()]

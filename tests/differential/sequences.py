@@ -265,8 +265,13 @@ class Model:
     def reset(self, partition_by: Sequence[str]) -> None:
         self.partition_by, self.versions, self.tables = partition_by, {}, {}
         self.connection.execute("DROP TABLE IF EXISTS model")
-        self.connection.register("source_rows", SCHEMA.empty_table())
+        self.given(SCHEMA.empty_table())
         self.connection.execute("CREATE TABLE model AS FROM source_rows")
+
+    def given(self, rows: pa.Table) -> None:
+        """Rows as a table of DuckDB's own: of Arrow data its filters leave NaN out."""
+        self.connection.register("arrow_rows", rows)
+        self.connection.execute("CREATE OR REPLACE TABLE source_rows AS FROM arrow_rows")
 
     def rows(self) -> pa.Table:
         return self.connection.execute("FROM model").to_arrow_table()
@@ -280,7 +285,8 @@ class Model:
     def breaks_merge(self, op: Operation) -> bool:
         """True where the source holds a key more than once."""
         assert isinstance(op.spec, MergeSpec)
-        self.connection.register("source_rows", op.rows)
+        assert op.rows is not None
+        self.given(op.rows)
         keys = ", ".join(op.spec.keys)
         present = " AND ".join(f"{k} IS NOT NULL" for k in op.spec.keys)
         found = self.connection.execute(
@@ -290,9 +296,9 @@ class Model:
 
     def apply(self, op: Operation) -> None:
         run, spec = self.connection.execute, op.spec
-        self.connection.register("source_rows", op.rows if op.rows is not None else SCHEMA.empty_table())
+        self.given(op.rows if op.rows is not None else SCHEMA.empty_table())
         if op.kind == "restore":
-            self.connection.register("source_rows", self.tables[sorted(self.tables)[op.version]])
+            self.given(self.tables[sorted(self.tables)[op.version]])
             run("DELETE FROM model")
         elif op.kind == "delete":
             assert isinstance(spec, DeleteSpec)

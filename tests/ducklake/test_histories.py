@@ -175,6 +175,13 @@ class History:
     def at(self, version: int) -> Rows:
         return self.held[max(each for each in self.held if each <= version)]
 
+    def in_catalog(self) -> bool:
+        """Whether rows may lie in the catalog, which no file has."""
+        catalog = self.session.lake.format.catalog
+        return bool(
+            catalog.ask(f"SELECT count(*) FROM {catalog.meta('ducklake_inlined_data_tables')} WHERE table_id > 2")[0][0]
+        )
+
     def check(self) -> None:
         plain = duckdb.connect(config={"allow_unsigned_extensions": "true"})
         for name in ("ducklake", "sqlite_scanner"):
@@ -184,6 +191,10 @@ class History:
             expected, said = multiset(self.at(version)), f"version {version} after {', '.join(self.done)}"
             found = self.session.table("t").toDF(version=version).toArrow().to_pylist()
             assert multiset(found) == expected, said
+            snapshot = self.session.table("t").snapshot(version=version)
+            assert self.session.lake.format.row_count(snapshot) == len(found), f"row_count, {said}"
+            if None not in (counts := [file.live_rows for file in snapshot.files()]) and not self.in_catalog():
+                assert sum(map(int, counts)) == len(found), f"live rows, {said}"
             alone = plain.execute(f"FROM lake.main.t AT (VERSION => {version})").to_arrow_table().to_pylist()
             assert multiset(alone) == expected, f"DuckDB alone, {said}"
         found = self.session.table("t").toDF().toArrow().to_pylist()

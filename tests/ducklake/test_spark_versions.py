@@ -131,6 +131,32 @@ def test_a_version_before_a_type_was_widened_is_read_out_of_files_that_were_merg
     ]
 
 
+def test_deletes_of_rows_that_were_in_the_catalog_count_from_their_snapshots_on(tmp_path: Path, spark: Any) -> None:
+    """DuckLake makes one file of them, with the snapshot of each, and its catalog says of that file that it has none."""
+    options: dict[str, Any] = {"format": "ducklake", "inline_rows": 4}
+    held: dict[int, list[int]] = {}
+    with duckrun.connect(tmp_path / "lake", **options) as session:
+        session.sql("create table t (id integer)")
+        for statement, ids in (
+            ("insert into t values (1), (2)", [1, 2]),
+            ("insert into t values (3)", [1, 2, 3]),
+            ("delete from t where id = 1", [2, 3]),
+            ("insert into t values (4)", [2, 3, 4]),
+            ("delete from t", []),
+            ("insert into t values (5)", [5]),
+        ):
+            session.sql(statement)
+            held[session.table("t").snapshot().version] = ids
+        session.flush("t")
+        with duckrun.connect(tmp_path / "lake", **options, engine="spark", spark=spark) as other:
+            for version, ids in held.items():
+                for each in (session, other):
+                    found = each.table("t").toDF(version=version).toArrow()["id"].to_pylist()
+                    assert sorted(found) == ids, version
+                snapshot = session.table("t").snapshot(version=version)
+                assert session.lake.format.row_count(snapshot) == len(ids)
+
+
 @pytest.mark.slow
 @pytest.mark.drawn(20)
 @pytest.mark.parametrize("number", range(40))

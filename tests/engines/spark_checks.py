@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -42,15 +42,27 @@ WITHIN_RETENTION = {
     "retentionDurationCheck.enabled": "false",
 }
 """Versions of any age may be read, and files of any age go."""
+QUICK = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.databricks.delta.snapshotPartitions": "1",
+}
+"""For hundreds of statements on a few rows: no query is compiled."""
+
+
+def set_to(spark: Any, values: dict[str, str]) -> AbstractContextManager[None]:
+    """Settings below spark.databricks.delta for a while."""
+    return configured(spark, {f"spark.databricks.delta.{key}": value for key, value in values.items()})
 
 
 @contextmanager
-def set_to(spark: Any, values: dict[str, str]) -> Iterator[None]:
-    """Settings below spark.databricks.delta for a while."""
-    keys = {f"spark.databricks.delta.{key}": value for key, value in values.items()}
-    before = {key: spark.conf.get(key, None) for key in keys}
+def configured(spark: Any, values: dict[str, str]) -> Iterator[None]:
+    """Settings by their whole names for a while."""
+    before = {key: spark.conf.get(key, None) for key in values}
     try:
-        for key, value in keys.items():
+        for key, value in values.items():
             spark.conf.set(key, value)
         yield
     finally:

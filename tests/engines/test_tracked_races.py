@@ -13,7 +13,7 @@ import duckrun
 from duckrun import MergeSpec, UpdateSpec, WriteSpec
 from tests.tracked import FEATURES, check_numbers
 
-pytestmark = [pytest.mark.differential, pytest.mark.spark]
+pytestmark = [pytest.mark.turns, pytest.mark.spark]
 
 APPENDS = 100
 """Of each of two processes; every tenth write is a merge that updates a row of its own and inserts one."""

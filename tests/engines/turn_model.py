@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import random
+import traceback
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from duckrun import Session
+import duckrun
+from tests.engines.turn_types import DRAWN, FOR_PARTITIONS, KINDS, as_arrow
 
 TABLE = "main.t"
 NEW = "a number that the table gives"
@@ -21,7 +24,10 @@ TRACKED, MAPPED, FEED = "delta.enableRowTracking", "delta.columnMapping.mode", "
 WIDENED, VECTORS, TIMED = "delta.enableTypeWidening", "delta.enableDeletionVectors", "delta.enableInCommitTimestamps"
 LATER = {MAPPED: "name", TRACKED: "true", VECTORS: "true", WIDENED: "true", FEED: "true", TIMED: "true"}
 STATISTICS = "spark.databricks.delta.stats.collect"
-ARROW = {"BIGINT": pa.int64(), "INT": pa.int32(), "STRING": pa.string()}
+PLAIN = "plain Spark"
+"""The name of Spark without our code, which writes too."""
+OF_ARROW = ("append_arrow", "delete_insert", "overwrite", "overwrite_columns", "replace", "staged_over", "raced")
+OF_SESSIONS = (*OF_ARROW, "optimize_full", "restart")
 DEFAULT = "it's d\u00e9f"
 
 Row = dict[str, Any]
@@ -47,26 +53,24 @@ class State:
     tokens: dict[int, object]
     """For each row a thing that stays the same as long as it is the same row."""
     row_ids: dict[int, tuple[int, int]] = field(default_factory=dict)
+    tracked: bool = False
+
+    def copy(self) -> State:
+        """With the same tokens."""
+        return State(deepcopy(self.columns), deepcopy(self.rows), dict(self.tokens), dict(self.row_ids), self.tracked)
 
 
 class Modelled:
-    """One table from its first step to its last. ``sessions`` are by the engine's name."""
+    """One table from its first step to its last; close() is for its sessions."""
 
-    def __init__(
-        self,
-        rng: random.Random,
-        sessions: Mapping[str, Session],
-        spark: Any,
-        *,
-        few: float = 0.35,
-        few_reads: bool = False,
-        light: bool = False,
-    ) -> None:
-        self.few_reads, self.light = few_reads, light
-        self.rng, self.sessions, self.spark = rng, dict(sessions), spark
+    def __init__(self, called: str, root: Path, spark: Any, *, few: float = 0.35, few_reads: bool = False) -> None:
+        self.called, self.rng, self.few_reads = called, random.Random(called), few_reads
+        self.root, self.spark = root, spark
+        self.open()
         self.location = Path(self.sessions["duckdb"].ref(TABLE).location)
         self.log: list[str] = []
-        self.refused: list[str] = []
+        self.taken: Counter[str] = Counter()
+        self.refused: Counter[str] = Counter()
         self.history: dict[int, State] = {}
         self.numbers: set[int] = set()
         self.next_id, self.engine = 1, "duckdb"
@@ -76,6 +80,22 @@ class Modelled:
         self.exact: dict[str, Counter[str]] | None = None
         self.fed = False
         self._draw(few)
+
+    def open(self) -> None:
+        """A session of each engine, by its name."""
+        self.sessions = {
+            "duckdb": duckrun.connect(self.root),
+            "spark": duckrun.connect(self.root, engine="spark", spark=self.spark),
+        }
+
+    def close(self) -> None:
+        for session in self.sessions.values():
+            session.close()
+
+    def told(self, error: Exception) -> str:
+        """What went wrong, and all steps until then."""
+        where = [] if isinstance(error, AssertionError) else traceback.format_exception(error)
+        return "\n".join([f"sequence {self.called}: {type(error).__name__}: {error}", *self.log, *where])
 
     # -- the table
 
@@ -114,13 +134,16 @@ class Modelled:
             )
         if has():
             columns.append(Column("x", "x", "VARIANT"))
+        drawn = self.rng.sample(sorted(DRAWN), self.rng.choice([0, 1, 2, 3]))
+        columns += [Column(f"t{at}", f"t {at}" if mapped else f"t{at}", kind) for at, kind in enumerate(drawn)]
+        parts = [c for c in columns if c.type in FOR_PARTITIONS and has()][:1]
         columns.append(Column("p", "p q" if mapped else "p", "STRING"))
         layout = self.rng.choice(["plain", "plain", "clustered", "partitioned", "partitioned"])
         self.partitioned = layout == "partitioned"
         self.layout = {
             "plain": "",
             "clustered": "CLUSTER BY (id)",
-            "partitioned": f"PARTITIONED BY ({quoted(columns[-1].name)})",
+            "partitioned": f"PARTITIONED BY ({', '.join(quoted(c.name) for c in (columns[-1], *parts))})",
         }[layout]
         if self.rng.random() < 0.5:
             self.rng.shuffle(columns)
@@ -140,14 +163,14 @@ class Modelled:
         return quoted(self._name(role))
 
     def _can(self, step: str) -> bool:
-        """True if a step has something to do on the table as it is."""
-        if step in ("append_arrow", "delete_insert", "overwrite", "overwrite_columns", "replace", "staged_over"):
-            arrow = not self._has("x")  # a variant has no form in Arrow
-            return arrow and (bool(self.now.rows) or step not in ("delete_insert", "staged_over"))
+        """True if a step has something to do on the table as it is, and its engine has words for it."""
+        if self.engine == PLAIN and step in OF_SESSIONS:
+            return False
+        if step in OF_ARROW and self._has("x"):  # a variant has no form in Arrow
+            return False
+        if step in ("update", "delete", "merge", "delete_insert", "staged_over", "raced"):
+            return bool(self.now.rows)
         return {
-            "update": lambda: bool(self.now.rows),
-            "delete": lambda: bool(self.now.rows),
-            "merge": lambda: bool(self.now.rows),
             "add_column": lambda: not self._has("e"),
             "drop_column": lambda: any(map(self._has, "esn")),
             "widen": lambda: self._has("n") and self._column("n").type == "INT",
@@ -155,6 +178,9 @@ class Modelled:
             "restore": lambda: bool(self.history),
             "overwrite_sql": lambda: not self._has("k"),
         }.get(step, lambda: True)()
+
+    def _typed(self) -> list[str]:
+        return [c.role for c in self.now.columns if c.type in DRAWN]
 
     def _off(self) -> list[str]:
         now = self._properties()
@@ -166,6 +192,8 @@ class Modelled:
             return None
         if role == "s":
             return (rng.choice([1, None, -7]), rng.choice(["q", "", None]))
+        if self._column(role).type in DRAWN:
+            return rng.choice(DRAWN[self._column(role).type].values)
         if role in ("m", "x"):
             return rng.randint(-5, 99)
         if role == "n":
@@ -244,9 +272,7 @@ class Modelled:
             first = "CAST(NULL AS INT)" if value[0] is None else str(value[0])
             second = "CAST(NULL AS STRING)" if value[1] is None else f"'{value[1]}'"
             return f"named_struct('{self.field_name}', {first}, 'c.d', {second})"
-        if kind == "STRING":
-            return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
-        return f"CAST({value} AS {kind})"
+        return KINDS[kind].said(value)
 
     def _selects(self, rows: Sequence[Row], roles: Sequence[str]) -> str:
         return " UNION ALL ".join("SELECT " + ", ".join(self._lit(r, row[r]) for r in roles) for row in rows)
@@ -260,9 +286,9 @@ class Modelled:
             if column.role == "s":
                 kind = pa.struct([(self.field_name, pa.int32()), ("c.d", pa.string())])
                 values = [None if v is None else {self.field_name: v[0], "c.d": v[1]} for v in values]
+                found[column.name] = pa.array(values, kind)
             else:
-                kind = ARROW[column.type]
-            found[column.name] = pa.array(values, kind)
+                found[column.name] = as_arrow(column.type, values)
         return pa.table(found)
 
 

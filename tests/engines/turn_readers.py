@@ -1,16 +1,17 @@
-"""What each reader has of the table of a model: the rows, their ids, the numbers that it gave, and its change feed."""
+"""What each reader has of the table of a model: the rows, their ids, the numbers that it gave, and its change feed; and a fresh Spark at the end."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from copy import deepcopy
 from typing import Any
 
 from duckrun import Session
 from duckrun.sql.names import quote_identifier
+from tests.engines.fresh_spark import IDS, Asked
 from tests.engines.turn_model import FEED, NEW, START, STEP, TABLE, TRACKED, Column, Modelled, Row, State, quoted
+from tests.engines.turn_types import as_model
 
 
 class Compared(Modelled):
@@ -18,27 +19,26 @@ class Compared(Modelled):
 
     def _settle(self, before: dict[int, Row], *, compare_ids: bool, since: int | None = None) -> None:
         """Compare what each reader has with the model, and learn the numbers that the table gave."""
-        version = self.version
-        tracked = self._is("true", TRACKED)
-        own = self._by(self.sessions["duckdb"], "duckdb")
-        ours = self.light and not (tracked and self._has("x"))  # ids are not read beside a variant
-        plain, ids = (own, self._ids_of_our_own()) if ours else self._plain(tracked)
+        version, tracked = self.version, self._is("true", TRACKED)
+        plain, ids = self._plain(tracked)
         self._learn(plain)
         wanted = _multiset(self.now.rows.values())
-        _same(plain, wanted, "duckdb" if ours else "Spark without our code")
-        _same(own, wanted, "duckdb")
-        if not self.light and (not self.few_reads or self.rng.random() < 0.3):
-            _same(self._by(self.sessions["spark"], "spark"), wanted, "spark")
+        _same(plain, wanted, "Spark without our code")
+        engines = ["duckdb", *(["spark"] if not self.few_reads or self.rng.random() < 0.3 else [])]
+        for engine in engines:
+            _same(self._by(self.sessions[engine], engine), wanted, engine)
+        self.now.tracked = tracked
         if tracked:
             self._compare_ids(ids, compare_ids, since)
+            for engine in engines:
+                found = self._ids_by(self.sessions[engine])
+                assert found == ids, f"the ids are {ids}, and {engine} reads {found}"
         else:
             self.now.row_ids = {}
-        if self.fed and not self.light and since is not None and version > since and self._is("true", FEED):
+        if self.fed and since is not None and version > since and self._is("true", FEED):
             self._compare_feed(before, since + 1, version)
         if self.rng.random() < 0.9:
-            self.history[version] = State(
-                deepcopy(self.now.columns), deepcopy(self.now.rows), dict(self.now.tokens), dict(self.now.row_ids)
-            )
+            self.history[version] = self.now.copy()
 
     def _learn(self, rows: list[Row]) -> None:
         for row in rows:
@@ -51,20 +51,35 @@ class Compared(Modelled):
             self.numbers.add(number)
             held["k"] = number
 
-    def finish(self) -> None:
-        """Read the table once more, as Spark does."""
-        wanted, tracked = _multiset(self.now.rows.values()), self._is("true", TRACKED)
-        plain, ids = self._plain(tracked)
-        _same(plain, wanted, "Spark without our code")
-        assert not tracked or ids == self.now.row_ids, f"ids are {ids} for Spark, {self.now.row_ids} for DuckDB"
-        _same(self._by(self.sessions["spark"], "spark"), wanted, "spark")
+    # -- a process without our code, at the end
 
-    def _ids_of_our_own(self) -> dict[int, tuple[int, int]]:
-        if not self._is("true", TRACKED):
-            return {}
-        found = self.sessions["duckdb"].table(TABLE).toDF(row_ids=True).toArrow()
-        names = ("id", "_row_id", "_row_commit_version")
-        return {key: (row, at) for key, row, at in zip(*(found[name].to_pylist() for name in names), strict=True)}
+    def questions(self, most: int) -> list[Asked]:
+        """What a fresh Spark is to read: the table, and as many of the versions that it still has."""
+        versions = self.rng.sample(sorted(self.history), min(most, len(self.history)))
+        self.asked: list[tuple[int | None, State]] = [(None, self.now), *((v, self.history[v]) for v in versions)]
+        return [
+            Asked(
+                str(self.location), version, [_read(c) for c in state.columns], [c.name for c in state.columns], state.tracked
+            )
+            for version, state in self.asked
+        ]  # fmt: skip
+
+    def compare_fresh(self, answers: Sequence[list[tuple[Any, ...]]]) -> None:
+        for (version, state), rows in zip(self.asked, answers, strict=True):
+            who = f"a fresh Spark, of {'the table' if version is None else f'version {version}'},"
+            count = len(state.columns)
+            found = [_row_of(row[:count], state.columns) for row in rows]
+            _same(found, _multiset(state.rows.values()), who)
+            if state.tracked:
+                ids = {row["id"]: all_of[count:] for row, all_of in zip(found, rows, strict=True)}
+                assert ids == state.row_ids, f"{who} has the ids {ids}, not {state.row_ids}"
+
+    # -- readers
+
+    def _ids_by(self, session: Session) -> dict[int, tuple[int, int]]:
+        session.table(TABLE).toDF(row_ids=True).createOrReplaceTempView("numbered")
+        found = session.sql("SELECT id, _row_id, _row_commit_version FROM numbered").toArrow()
+        return {key: (row, at) for key, row, at in zip(*(column.to_pylist() for column in found.columns), strict=True)}
 
     def _plain(self, tracked: bool) -> tuple[list[Row], dict[int, tuple[int, int]]]:
         """The rows, and the id and the version of each."""
@@ -72,31 +87,16 @@ class Compared(Modelled):
         names = {c.name for c in self.now.columns}
         found = [f.name for f in frame.schema]
         assert set(found) == names, f"Spark reads the columns {found}, not {sorted(names)}"
-        of_rows = ("_metadata.row_id", "_metadata.row_commit_version") if tracked else ("0", "0")
-        read = [tuple(row) for row in frame.selectExpr(*map(self._read, self.now.columns), *of_rows).collect()]
-        rows = [self._row_of(values[:-2]) for values in read]
+        of_rows = IDS if tracked else ("0", "0")
+        read = [tuple(row) for row in frame.selectExpr(*map(_read, self.now.columns), *of_rows).collect()]
+        rows = [_row_of(values[:-2], self.now.columns) for values in read]
         return rows, {row["id"]: values[-2:] for row, values in zip(rows, read, strict=True)}
 
-    def _read(self, column: Column) -> str:
-        return f"CAST({quoted(column.name)} AS BIGINT)" if column.type == "VARIANT" else quoted(column.name)
-
-    def _row_of(self, values: Sequence[Any]) -> Row:
-        return {
-            c.role: tuple(v.values() if isinstance(v, dict) else v) if c.role == "s" and v is not None else v
-            for c, v in zip(self.now.columns, values, strict=True)
-        }
-
     def _by(self, session: Session, engine: str) -> list[Row]:
-        if engine == "spark":
-            texts = [self._read(c) for c in self.now.columns]
-        else:
-            texts = [
-                f"CAST({quote_identifier(c.name)} AS BIGINT)" if c.type == "VARIANT" else quote_identifier(c.name)
-                for c in self.now.columns
-            ]
-        chosen = ", ".join(f"{text} AS c{at}" for at, text in enumerate(texts))
+        read = _read if engine == "spark" else _read_by_duckdb
+        chosen = ", ".join(f"{read(column)} AS c{at}" for at, column in enumerate(self.now.columns))
         return [
-            self._row_of(tuple(row.values()))
+            _row_of(tuple(row.values()), self.now.columns)
             for row in session.sql(f"SELECT {chosen} FROM {TABLE}", dialect=engine).toArrow().to_pylist()
         ]
 
@@ -141,11 +141,11 @@ class Compared(Modelled):
             .option("endingVersion", last)
             .load(str(self.location))
         )
-        columns = [*map(self._read, self.now.columns), "_change_type"]
+        columns = [*map(_read, self.now.columns), "_change_type"]
         net: Counter[str] = Counter()
         kinds: dict[str, Counter[str]] = {}
         for *values, kind in map(tuple, frame.selectExpr(*columns).collect()):
-            row = self._row_of(values)
+            row = _row_of(values, self.now.columns)
             net[_text(row)] += 1 if kind in ("insert", "update_postimage") else -1
             kinds.setdefault(kind, Counter())[str(row["id"])] += 1
         wanted = Counter(map(_text, self.now.rows.values()))
@@ -154,6 +154,24 @@ class Compared(Modelled):
         assert net == wanted, f"the feed of {first} to {last} says {net}, the rows differ by {wanted}"
         if self.exact is not None:
             assert kinds == self.exact, f"the feed of {first} to {last} has {kinds}, not {self.exact}"
+
+
+def _read(column: Column) -> str:
+    """A column in Spark's SQL, as Python gets it whole: a time without this machine's time zone, a variant as a number."""
+    kind = {"VARIANT": "BIGINT", "TIMESTAMP": "TIMESTAMP_NTZ"}.get(column.type)
+    return f"CAST({quoted(column.name)} AS {kind})" if kind else quoted(column.name)
+
+
+def _read_by_duckdb(column: Column) -> str:
+    name = quote_identifier(column.name)
+    return f"CAST({name} AS BIGINT)" if column.type == "VARIANT" else name
+
+
+def _row_of(values: Sequence[Any], columns: Sequence[Column]) -> Row:
+    return {
+        c.role: tuple(v.values() if isinstance(v, dict) else v) if c.role == "s" and v is not None else as_model(v)
+        for c, v in zip(columns, values, strict=True)
+    }
 
 
 def _text(row: Row) -> str:

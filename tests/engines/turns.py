@@ -8,16 +8,19 @@ difference.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from copy import deepcopy
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from duckrun import CommitConflict, InvalidConfig, UnsupportedFeature, WriteSpec
+import pyarrow as pa
+
+from duckrun import CommitConflict, MergeSpec, WriteSpec
 from duckrun.sql.names import quote_identifier, quote_literal
 from duckrun.values.rows import DeleteInsertSpec
 from duckrun.values.tables import VacuumSpec
-from tests.engines.turn_model import FEED, LATER, STATISTICS, TABLE, TRACKED, Column, Row, State, listed, quoted
+from tests.engines.spark_checks import WITHIN_RETENTION, set_to
+from tests.engines.turn_model import FEED, LATER, PLAIN, STATISTICS, TABLE, TRACKED, Column, Row, listed, quoted
 from tests.engines.turn_readers import Compared
+from tests.engines.turn_refusals import refusal_of
 
 
 class Turns(Compared):
@@ -34,6 +37,8 @@ class Turns(Compared):
 
     def _sql(self, engine: str, text: str) -> Any:
         self.log.append(f"{engine}: {text}")
+        if engine == PLAIN:
+            return self.spark.sql(text.replace(TABLE, f"delta.`{self.location}`")).collect()
         return self.sessions[engine].sql(text, dialect="spark")
 
     # -- steps
@@ -41,31 +46,32 @@ class Turns(Compared):
     def step(self, engine: str) -> None:
         """One step, drawn at random, by an engine; then everything is compared."""
         self.engine = engine
-        before, version = deepcopy(self.now.rows), self.version
-        state = State(deepcopy(self.now.columns), dict(self.now.rows), dict(self.now.tokens), dict(self.now.row_ids))
+        version, state = self.version, self.now.copy()
         self.touched, self.exact, self.fed = set(), None, self._is("true", FEED)
         self.same_versions, compare = True, True
         tracked = self._is("true", TRACKED)
         name = self.rng.choice([name for name, weight in STEPS.items() for _ in range(weight) if self._can(name)])
-        bare = engine == "spark" and self.rng.random() < 0.15
+        bare = (
+            engine != "duckdb" and self.rng.random() < 0.15 and name != "raced"
+        )  # there the other has committed by then
         self.log.append(f"-- {engine}: {name}{', without statistics' if bare else ''}")
+        self.taken[engine] += 1
         try:
             if bare:
                 self.spark.conf.set(STATISTICS, "false")
             compare = getattr(self, name)() is not False
-        except (UnsupportedFeature, InvalidConfig) as error:
-            of_spark = ("[DELTA_UNSUPPORTED", "Task not serializable", "delta.stats.collect")
-            if isinstance(error, InvalidConfig) and not (engine == "spark" and any(s in str(error) for s in of_spark)):
+        except Exception as error:
+            refusal = refusal_of(engine, name, error)
+            if refusal is None:
                 raise
             assert self.version == version, f"refused, and written: {error}"
-            self.refused.append(f"{engine} {name}: {error}")
+            self.refused[f"{engine}: {refusal.why}"] += 1
             self.log.append(f"   refused: {error}")
-            self.now, self.fed, self.exact = state, False, None
-            self.now.rows = before
+            self.now, self.fed, self.exact = state.copy(), False, None
         finally:
             if bare:
                 self.spark.conf.unset(STATISTICS)
-        self._settle(before, compare_ids=compare and tracked, since=version)
+        self._settle(state.rows, compare_ids=compare and tracked, since=version)
 
     def append(self) -> None:
         rows = self._rows(self.rng.randint(1, 4))
@@ -84,7 +90,7 @@ class Turns(Compared):
 
     def update(self) -> None:
         found = self._some()
-        role = self.rng.choice([r for r in ("v", "m", "m", "s", "d", "x", "n", "p") if self._has(r)])
+        role = self.rng.choice([*(r for r in ("v", "m", "m", "s", "d", "x", "n", "p") if self._has(r)), *self._typed()])
         value = self._value(role)
         text = f"UPDATE {TABLE} SET {self._n(role)} = {self._lit(role, value)}"
         self._sql(self.engine, f"{text} WHERE id IN ({listed(found)})")
@@ -103,7 +109,12 @@ class Turns(Compared):
         old = self._some()
         gone = old[: len(old) // 3]
         source = [*rows, *({**self._row(), "id": key} for key in old)]
-        roles = ["id", "v", "m", *(r for r in ("n", "s", "d", "x", "p") if self._has(r) and self.rng.random() < 0.5)]
+        roles = [
+            "id",
+            "v",
+            "m",
+            *(r for r in ("n", "s", "d", "x", "p", *self._typed()) if self._has(r) and self.rng.random() < 0.5),
+        ]
         drop = {row["id"]: row["id"] in gone for row in source}
         selects = " UNION ALL ".join(
             "SELECT "
@@ -177,13 +188,12 @@ class Turns(Compared):
 
     def restore(self) -> bool:
         version = self.rng.choice(sorted(self.history))
-        then = self.history[version]
+        then = self.history[version].copy()
         self._sql(self.engine, f"RESTORE TABLE {TABLE} TO VERSION AS OF {version}")
-        ids = then.row_ids
-        self.now = State(deepcopy(then.columns), deepcopy(then.rows), dict(then.tokens), dict(ids))
+        self.now = then
         self.fed = self.same_versions = False
         self.tokens_of_ids = dict(then.tokens)
-        return bool(ids) or not then.rows
+        return bool(then.row_ids) or not then.rows
 
     def rename(self) -> None:
         column = self._column(self.rng.choice([r for r in ("v", "d", "s", "x", "n", "e") if self._has(r)]))
@@ -220,12 +230,26 @@ class Turns(Compared):
         self.fed = False
 
     def checkpoint(self) -> None:
-        self.sessions["duckdb"].table(TABLE).checkpoint()
+        if self.engine == PLAIN:
+            log = self.spark._jvm.org.apache.spark.sql.delta.DeltaLog
+            log.forTable(self.spark._jsparkSession, str(self.location)).checkpoint()
+        else:
+            self.sessions[self.engine].table(TABLE).checkpoint()
         self.exact = {}
 
     def vacuum(self) -> None:
-        self.sessions["duckdb"].execute(TABLE, VacuumSpec(retention_hours=0, enforce_retention=False))
+        if self.engine == PLAIN:
+            with set_to(self.spark, WITHIN_RETENTION):
+                self._sql(PLAIN, f"VACUUM {TABLE} RETAIN 0 HOURS")
+        else:
+            self.sessions[self.engine].execute(TABLE, VacuumSpec(retention_hours=0, enforce_retention=False))
         self.history = {}
+
+    def restart(self) -> None:
+        """Sessions that have read nothing of the table."""
+        self.close()
+        self.open()
+        self.exact = {}
 
     def staged_over(self) -> None:
         """Files of DuckDB that are staged, and committed on top of what the step's engine did meanwhile."""
@@ -242,6 +266,34 @@ class Turns(Compared):
         else:
             self._come(rows)
 
+    def raced(self) -> None:
+        """A merge by a session, while Spark without our code commits: it counts as if it came after that, or not at all."""
+        rows = [*self._rows(1), *({**self._row(), "id": key} for key in self._some())]
+        source, engine, let_in = self._arrow(rows), self.engine, []
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            self.engine = PLAIN
+            let_in.append(self.rng.choice([self.append, self.update, self.delete, self.optimize]))
+            let_in[0]()
+            yield from source.to_batches()
+
+        self.log.append(f"{engine}: {MergeSpec(('id',))} <- {rows}, which lets in:")
+        try:
+            stream = pa.RecordBatchReader.from_batches(source.schema, batches())
+            self.sessions[engine].execute(TABLE, MergeSpec(("id",)), stream)
+        except CommitConflict as error:
+            self.log.append(f"   {error}")
+        else:
+            for row in rows:
+                if row["id"] in self.now.rows:
+                    self._changed(row["id"], {r: v for r, v in row.items() if r not in ("id", "g", "k")})
+                else:
+                    self._come([row])
+        finally:
+            self.engine = engine
+        assert let_in, "nothing came in between"
+        self.exact = None
+
     def _insert(self, rows: list[Row], roles: Sequence[str]) -> None:
         names = ", ".join(map(self._n, roles))
         self._sql(self.engine, f"INSERT INTO {TABLE} ({names}) {self._selects(rows, roles)}")
@@ -257,6 +309,7 @@ STEPS = {
     "append": 3, "append_fewer": 3, "append_arrow": 1, "update": 4, "delete": 3, "merge": 5, "delete_insert": 1, "overwrite": 1,
     "overwrite_sql": 1, "overwrite_columns": 1, "replace": 2, "optimize": 2, "optimize_full": 1, "restore": 3, "rename": 2,
     "add_column": 2, "drop_column": 2, "widen": 2, "turn_on": 4, "checkpoint": 2, "vacuum": 1, "staged_over": 2,
+    "raced": 2, "restart": 1,
 }  # fmt: skip
 """How often each is drawn."""
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 
 import duckrun
 from duckrun import DeleteSpec, MergeSpec, Session, UpdateSpec, WriteSpec
-from duckrun.errors import UnsupportedFeature
+from duckrun.errors import StorageError, UnsupportedFeature
 from duckrun.formats.delta.delta import DeltaFormat
 from duckrun.formats.delta.domains import domains_of
 from duckrun.values.rows import DeleteInsertSpec
@@ -142,15 +143,22 @@ def test_a_moment_ahead_of_this_clock_goes_on_from_there(lake: Path, caplog: pyt
     assert [commit["version"] for commit in told] == [4, 3, 2, 1, 0]
 
 
-def test_rows_that_nobody_counted_get_no_ids(lake: Path) -> None:
-    """By a writer that left no statistics."""
+def test_rows_that_nobody_counted_are_counted_by_their_file(lake: Path) -> None:
+    """That of a writer that left no statistics; one that is gone gets no ids."""
     _table(lake)
     added = _actions(lake, "add")[-1]
     _by_hand(lake, {"remove": {"path": added["path"], "dataChange": False}})
     _by_hand(lake, {"add": {key: value for key, value in added.items() if key != "stats"}})
+    turned_on = AlterSpec((SetProperties({"delta.enableRowTracking": "true"}),))
+    file = lake / "main" / "t" / str(added["path"])
+    aside = file.rename(lake / "aside")
     before = _files(lake)
     with duckrun.connect(lake) as session:
-        with pytest.raises(UnsupportedFeature, match=r"main\.t.*rowTracking.*how many rows the file .* has"):
-            session.execute("t", AlterSpec((SetProperties({"delta.enableRowTracking": "true"}),)))
+        with pytest.raises(StorageError, match=rf"main\.t.*{re.escape(file.name)} cannot be opened"):
+            session.execute("t", turned_on)
         assert _files(lake) == before
-        assert session.table("t").toDF().count() == 4
+        aside.rename(file)
+        session.execute("t", turned_on)
+        ids = session.table("t").toDF(row_ids=True).toArrow().column("_row_id").to_pylist()
+        assert sorted(ids) == [0, 1, 2, 3]
+    assert all(json.loads(str(add["stats"]))["numRecords"] for add in _actions(lake, "add")[-2:])

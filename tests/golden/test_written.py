@@ -40,6 +40,7 @@ from duckrun import (
 )
 from duckrun.errors import InvalidConfig, UnsupportedFeature
 from tests.drawing import everything, seed
+from tests.engines.spark_checks import QUICK, configured
 from tests.golden.test_golden import (
     COMPARED,
     tables as tables,  # a fixture
@@ -72,14 +73,8 @@ def duck(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
 @pytest.fixture(scope="module")
 def plain(spark: Any) -> Iterator[Any]:
     """The one Spark session, which reads small tables at hundreds of versions: it compiles no query."""
-    quick = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN", "spark.sql.adaptive.enabled": "false",
-        "spark.databricks.delta.snapshotPartitions": "1"}  # fmt: skip
-    before = {key: spark.conf.get(key, None) for key in quick}
-    for key, value in quick.items():
-        spark.conf.set(key, value)
-    yield spark
-    for key, was in before.items():
-        spark.conf.unset(key) if was is None else spark.conf.set(key, was)
+    with configured(spark, QUICK):
+        yield spark
 
 
 @pytest.mark.drawn(33)

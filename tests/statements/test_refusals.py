@@ -22,6 +22,8 @@ KEYS = "enforces keys: write by MERGE or INSERT … ON CONFLICT"
         ("create table made (id int unique)", "UNIQUE", KEYS),
         ("alter table orders add constraint u unique (id)", "ADD UNIQUE", KEYS),
         ("create table made (id int references orders (id))", "REFERENCES", "relationships test"),
+        ("create table made (s varchar collate nocase)", "COLLATE", r"leave it out.*lower\("),
+        ("create table made (id int) location '/tmp/made'", "LOCATION", "leave it out.*attach"),
         ("create sequence numbers", "CREATE SEQUENCE", r"uuid\(\).*row_number\(\)"),
         pytest.param(
             *("create or replace macro f(x) as x + 1", "CREATE MACRO", "TEMP VIEW.*dbt macro"),

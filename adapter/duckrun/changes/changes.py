@@ -32,6 +32,7 @@ from duckrun.sql.names import columns_of, fresh_name, quote_identifier, transpil
 from duckrun.values.changes import KINDS, Between, ChangeKind, CommitChange, Identity, Source, Step, WeighedRead
 from duckrun.values.columns import holds
 from duckrun.values.snapshot import Snapshot, TableRef
+from duckrun.values.stored import schema_of_files
 
 
 @dataclass(frozen=True)
@@ -208,14 +209,14 @@ class Changes:
 
     def _refuse_other_types(self) -> None:
         """A column that had another type within the range, from which not every value is one of the type that it has now."""
-        stored = self._form.stored_schema(self.to)
+        stored = _in_files(self._form, self.to)
         now = {
             old.name: field
             for old, field in zip(stored, self.to.schema, strict=True)
             if field.name in self._read_columns
         }
         for snapshot in self._definitions:
-            then = self._form.stored_schema(snapshot)
+            then = _in_files(self._form, snapshot)
             for field in then:
                 known = now.get(field.name)
                 if known is not None and not _widens(field.type, stored.field(field.name).type):
@@ -420,7 +421,7 @@ class Changes:
         schema = pa.schema([f for f in self.to.schema if f.name in self._read_columns])
         stored = [
             s
-            for s, f in zip(self._form.stored_schema(self.to), self.to.schema, strict=True)
+            for s, f in zip(_in_files(self._form, self.to), self.to.schema, strict=True)
             if f.name in self._read_columns
         ]
         steps: Sequence[Step] = () if self._reader is not None else self.steps
@@ -501,7 +502,7 @@ def with_row_ids(form: Format, snapshot: Snapshot, engine: Engine) -> LazyRows:
     read = WeighedRead(
         ref=ref,
         schema=snapshot.schema,
-        stored=form.stored_schema(snapshot),
+        stored=_in_files(form, snapshot),
         partition_columns=snapshot.partition_columns,
         steps=()
         if reader is not None
@@ -526,6 +527,11 @@ ROW_ID, ROW_COMMIT = "_row_id", "_row_commit_version"
 _FEW = 32
 """So many versions are tried one after the other."""
 _INTEGERS = ("int8", "int16", "int32", "int64")
+
+
+def _in_files(form: Format, snapshot: Snapshot) -> pa.Schema:
+    """The columns of a version as its files have them."""
+    return schema_of_files(snapshot.schema, form.stored_columns(snapshot.schema))
 
 
 def _widens(old: pa.DataType, new: pa.DataType) -> bool:

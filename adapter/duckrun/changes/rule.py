@@ -172,7 +172,11 @@ class _Answer:
         )
 
     def _repeated(self) -> str:
-        """How many keys are those of several rows, and three of them as text. Always one row."""
+        """How many keys are those of several rows, and three of them as text. Always one row.
+
+        They are counted in a way that no user's query is. Spark takes a count of no rows for any other one, of the answer's too: a plan that
+        holds itself then, over which it fails (StackOverflowError in SparkPlanInfo, PySpark 4.1).
+        """
         named = " || ', ' || ".join(
             f"{quote_literal(f'{name} = ')} || coalesce(CAST({key} AS VARCHAR), 'NULL')"
             for name, key in zip(self._asked.identity, self._keys, strict=True)
@@ -180,7 +184,7 @@ class _Answer:
         where = f"{self._plus} > 1 OR {self._minus} > 1"
         shown = f"SELECT DISTINCT {named} AS shown FROM compared WHERE {where} ORDER BY shown LIMIT 3"
         return (
-            f"SELECT (SELECT count(*) FROM compared WHERE {where}) AS keys, "
+            f"SELECT (SELECT coalesce(sum(CASE WHEN {where} THEN 1 END), 0) FROM compared) AS keys, "
             f"(SELECT string_agg(shown, '; ') FROM ({shown}) AS few) AS shown"
         )
 

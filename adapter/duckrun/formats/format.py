@@ -181,9 +181,6 @@ class Format(Protocol):
     def missing_files(self, ref: TableRef, files: Sequence[ScanFile]) -> list[ScanFile]:
         """Those of some files that are not there (any more)."""
 
-    def stored_schema(self, snapshot: Snapshot) -> pa.Schema:
-        """The columns of a version by the names that they and their fields have in data files, in the table's order."""
-
     def stored_columns(self, schema: pa.Schema) -> tuple[StoredColumn, ...]:
         """How the columns of a table's schema are called in files that are written for it; none where they have no other names."""
 

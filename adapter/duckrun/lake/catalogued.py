@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Set
 from typing import Any, NoReturn
 
-from duckrun.errors import InvalidConfig, StorageError, UnsupportedFeature
+from duckrun.errors import InvalidConfig, StorageError, TableNotFound, UnsupportedFeature
 from duckrun.formats.ducklake.catalog import refuse_delta
 from duckrun.formats.ducklake.ducklake import DuckLakeFormat
 from duckrun.lake.lake import Lake, LocationDefinition, NameDefinition, ViewDefinition
@@ -14,7 +14,7 @@ from duckrun.sql.names import dotted_names, quote_identifier
 from duckrun.values.lake_format import DELTA_LAKE, DUCKLAKE, TABLES, LakeFormat
 from duckrun.values.macros import Macro
 from duckrun.values.names import folder_of
-from duckrun.values.snapshot import TableRef
+from duckrun.values.snapshot import Snapshot, TableRef
 
 
 def open_lake(
@@ -66,6 +66,16 @@ class CatalogLake(Lake):
     def known(self, schema: str, name: str) -> TableRef | None:
         ref = self._ref(schema, name, None)
         return ref if self.format.states.is_known(ref) else None
+
+    def newest(self, schema: str, name: str) -> Snapshot | None:
+        self.check_name(schema)
+        self.check_name(name)
+        if self.format.together is not None:
+            return None
+        try:
+            return self.format.snapshot(self._ref(schema, name, None))
+        except TableNotFound:
+            return None
 
     def at(self, location: str | os.PathLike[str], *, schema: str | None = None, name: str | None = None) -> NoReturn:
         raise UnsupportedFeature(

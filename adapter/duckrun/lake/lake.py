@@ -114,6 +114,10 @@ class Lake:
         """The table of a name that was there when this lake last looked, where looking again costs more than it is worth."""
         return None
 
+    def newest(self, schema: str, name: str) -> Snapshot | None:
+        """The newest snapshot of a table, where reading it costs no more than to look the name up; None where that has to be done."""
+        return None
+
     def parse(self, dotted: str) -> TableRef:
         """The table of ``name`` (in the default schema) or ``schema.name``."""
         parts = dotted.split(".")

@@ -38,6 +38,8 @@ class Located:
     lake: Lake
     ref: TableRef
     definition: NameDefinition | None = None
+    newest: Snapshot | None = None
+    """The newest snapshot of the table, where looking up its name has read it."""
 
     @property
     def view(self) -> ViewDefinition | None:
@@ -229,6 +231,9 @@ def _spelled(lake: Lake, schema: str, name: str) -> Located:
     """What a name stands for, in the case in which the lake has it. The lists of names are read only where the name as it is given
     has nothing.
     """
+    newest = lake.newest(schema, name)
+    if newest is not None:
+        return Located(lake, newest.ref, newest=newest)
     ref, definition = lake.find(schema, name)
     if definition is None and not lake.exists(ref):
         same = lake.named_like(schema, name)

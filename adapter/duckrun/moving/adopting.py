@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import compress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import duckdb
@@ -19,7 +20,7 @@ from duckrun.errors import InvalidConfig, SchemaMismatch, StorageError, Unsuppor
 from duckrun.formats.lakes import TableLogs, WholeLake
 from duckrun.lake.lake import Lake
 from duckrun.moving.delta import TableToMove
-from duckrun.sql.names import quote_identifier, quote_literal
+from duckrun.sql.names import fresh_name, quote_identifier, quote_literal
 from duckrun.values.data_files import is_absolute
 from duckrun.values.snapshot import Snapshot, TableRef
 
@@ -63,7 +64,7 @@ def _is_hive(path: str, snapshot: Snapshot, values: Mapping[str, str | None]) ->
 
 def refuse_files(session: Session, target: Lake, ref: TableRef, paths: Sequence[str]) -> None:
     """Raise InvalidConfig for files that a table of the lake has already, or that are given twice; SchemaMismatch for ones whose times are
-    INT96, or that have a NULL where the table may have none.
+    INT96, or whose bounds leave out a NaN.
     """
     if not paths:
         return
@@ -87,6 +88,44 @@ def refuse_files(session: Session, target: Lake, ref: TableRef, paths: Sequence[
             f"Table {ref}: column {old[1]} of the file {old[0]} has times as INT96, which Parquet has given up; write it anew with "
             "TIMESTAMP_MICROS, or move by copy. Nothing was adopted."
         )
+    _refuse_nan(cursor, ref, listed)
+
+
+def _refuse_nan(cursor: duckdb.DuckDBPyConnection, ref: TableRef, listed: str) -> None:
+    """Raise SchemaMismatch for a file with a NaN in a column that it has bounds of: Parquet's leave NaN out, and DuckLake, to which NaN is above
+    every number, would not find its row by ``x > 1``.
+    """
+    options = "union_by_name => true, hive_partitioning => false"
+    try:
+        rows = cursor.sql(f"SELECT * FROM read_parquet([{listed}], {options})")
+        floats = [path for name, kind in zip(rows.columns, rows.types, strict=True) for path in _floats(kind, (name,))]
+        if not floats:
+            return
+        place = fresh_name("filename", rows.columns)
+        held = ", ".join(f"coalesce(bool_or(isnan({quote_identifier(*path)})), false)" for path in floats)
+        found = cursor.execute(
+            f"SELECT {quote_identifier(place)}, {held} FROM read_parquet([{listed}], {options}, filename => {quote_literal(place)}) GROUP BY 1"
+        ).fetchall()
+    except duckdb.Error as error:
+        raise SchemaMismatch(f"Table {ref}: {str(error).splitlines()[0]} Nothing was adopted.") from error
+    bounds = "SELECT count(*) FROM parquet_metadata(?) WHERE path_in_schema = ? AND stats_max_value IS NOT NULL"
+    for file, *has in found:
+        for path in compress(floats, has):
+            known = cursor.execute(bounds, [file, ", ".join(path)]).fetchone()
+            if known is not None and known[0]:
+                raise SchemaMismatch(
+                    f"Table {ref}: column {'.'.join(path)} of the file {file} holds NaN, which the file's bounds leave out as Parquet has it; "
+                    "DuckLake would not find it. Move by copy (without adopt). Nothing was adopted."
+                )
+
+
+def _floats(kind: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """The columns of floats, and those inside of structs, by their names on the way."""
+    if kind.id in ("float", "double"):
+        yield path
+    elif kind.id == "struct":
+        for name, inner in kind.children:
+            yield from _floats(inner, (*path, name))
 
 
 def refuse_nulls(session: Session, ref: TableRef, paths: Sequence[str], strict: Sequence[str]) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from duckrun.errors import CommitConflict, DuckrunError, UnsupportedFeature
 from duckrun.moving.kinds import fitting
+from duckrun.values.columns import defaults_in
 from duckrun.values.layout import codec_of
 from duckrun.values.moved import Moved
 from duckrun.values.rows import TableConstraints, WriteSpec
@@ -89,8 +90,7 @@ def _spec(snapshot: Snapshot, *, first: bool) -> WriteSpec:
 
 def _lost(snapshot: Snapshot) -> list[str]:
     keys = [key for key in snapshot.partition_keys if key not in snapshot.partition_columns]
-    defaults = [f.name for f in snapshot.schema if b"CURRENT_DEFAULT" in (f.metadata or {})]
     return [
         *(f"partition key {key}" for key in keys),
-        *(f"column {name} has a default" for name in defaults),
+        *(f"column {name} has a default" for name in defaults_in(snapshot.schema)),
     ]

@@ -87,6 +87,17 @@ _OF_UNITS = {
 } | {"to_centuries": "century"}
 
 
+def _concat(node: Any) -> exp.Expr:
+    """``concat(x, …)`` leaves NULL out, for which sqlglot writes ``coalesce(x, '')``: Spark would have that in the type of x, which '' is not for a number
+    or a date. A text is made of it by a concat of Spark's own, which, unlike a cast, fails for a list.
+    """
+    if isinstance(node, exp.ConcatWs) or any(isinstance(each, exp.Array) for each in node.expressions):
+        return node
+    texts = [each if each.is_string else call("concat", each, exp.Literal.string("")) for each in node.expressions]
+    node.set("expressions", texts)
+    return node
+
+
 def _regexp_replace(node: Any) -> exp.Expr:
     """DuckDB replaces the first match unless told ``'g'``, and refers to groups by ``\\1``; Spark all, by ``$1``."""
     flags = node.args.get("modifiers")
@@ -316,6 +327,7 @@ _RULES: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
     exp.ArrayAgg: _array_agg,
     exp.Bracket: _bracket,
     exp.Cast: _json,
+    exp.Concat: _concat,
     exp.Count: _refused("count(table.*)", _counts_table),
     exp.DayOfWeek: lambda node: day_of_week(node.this),
     exp.Extract: extract,

@@ -18,6 +18,7 @@ from duckrun.errors import InvalidConfig, TableNotFound
 from duckrun.lake.lake import INFORMATION, Lake
 from duckrun.lake.lakes import OWN_CATALOGS
 from duckrun.sql.constants import constant_rows
+from duckrun.values.columns import defaults_in
 from duckrun.values.nearest import did_you_mean
 from duckrun.values.snapshot import Snapshot
 
@@ -151,8 +152,9 @@ def _columns(of: _Lake) -> Iterator[Row]:
             columns = definition.columns or of.of_query(of.catalog, schema, name)
             described: list[_Column] = [(column, kind, True, comments.get(column), None) for column, kind in columns]
         elif (snapshot := of.snapshot(schema, name)) is not None:
+            defaults = defaults_in(snapshot.schema)
             described = [
-                (field.name, str(kind), field.nullable, _said(field, b"comment"), _said(field, b"CURRENT_DEFAULT"))
+                (field.name, str(kind), field.nullable, _comment(field), defaults.get(field.name))
                 for field, kind in zip(snapshot.schema, of.types(snapshot), strict=True)
             ]
         else:
@@ -160,8 +162,8 @@ def _columns(of: _Lake) -> Iterator[Row]:
         yield from _described(place, described)
 
 
-def _said(field: Any, key: bytes) -> str | None:
-    return (field.metadata or {}).get(key, b"").decode() or None
+def _comment(field: Any) -> str | None:
+    return (field.metadata or {}).get(b"comment", b"").decode() or None
 
 
 def _described(place: Row, columns: Sequence[_Column]) -> Iterator[Row]:

@@ -59,9 +59,13 @@ class Reading:
         """A query or expression as the engine's own SQL, pinned."""
         return text_in(self.pinned(tree), self.engine.name)
 
-    def snapshot(self, ref: TableRef) -> Snapshot:
-        """The version of a table that this statement reads."""
-        return self.pins.snapshot(ref, self.lakes.snapshot)
+    def snapshot(self, ref: TableRef, newest: Snapshot | None = None) -> Snapshot:
+        """The version of a table that this statement reads; ``newest`` is that of now, where it has been read already."""
+
+        def load(ref: TableRef, version: int | None = None) -> Snapshot:
+            return newest if version is None and newest is not None else self.lakes.snapshot(ref, version)
+
+        return self.pins.snapshot(ref, load)
 
     def _resolve(self, table: exp.Table) -> exp.Expr | None:
         name = dotted(table)
@@ -85,7 +89,7 @@ class Reading:
             query = parse_query(sql, view.dialect)
             return self._expanded(str(ref), qualified_view(query, ref, view.catalog))
         if version is None and timestamp is None:
-            snapshot = self.snapshot(ref)
+            snapshot = self.snapshot(ref, found.newest)
             self.note(snapshot)
         else:
             snapshot = self.lakes.snapshot(ref, version, timestamp)
@@ -108,12 +112,12 @@ class Reading:
         if isinstance(spec, ChangeSpec) and spec.kind == "feed" and own.format.state_reader is not None:
             spec = own_query(spec)
         if isinstance(spec, OwnQuery):
-            self.note(self.snapshot(found.ref))
+            self.note(self.snapshot(found.ref, found.newest))
             self.engine.reach(own)
             return self.engine.inlined(own_rows(own.format, found.ref, spec, self.engine))
         newest = None
         if spec.to_version is None:
-            newest = self.snapshot(found.ref)
+            newest = self.snapshot(found.ref, found.newest)
             self.note(newest)
         self.engine.reach(self.lakes.of(found.ref))
         changes = Changes(self.lakes.of(found.ref).format, found.ref, spec, newest)

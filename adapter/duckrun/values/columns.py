@@ -8,6 +8,15 @@ import pyarrow as pa
 
 from duckrun.errors import SchemaMismatch
 
+DEFAULT = "CURRENT_DEFAULT"
+"""The key of a field's metadata that has the column's default, in Spark's SQL. Source: the Delta protocol, Default Columns."""
+
+
+def defaults_in(schema: pa.Schema) -> dict[str, str]:
+    """The columns with a default, which is in Spark's SQL."""
+    said = {field.name: (field.metadata or {}).get(DEFAULT.encode()) for field in schema}
+    return {name: text.decode() for name, text in said.items() if text is not None}
+
 
 def refuse_twins(names: Iterable[str]) -> None:
     """Raise SchemaMismatch if two columns of some rows have one name, or names that differ in case only."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import overload
 
 from duckrun.values.data_files import place_of
@@ -15,6 +16,14 @@ class Files(Sequence[ScanFile]):
     """The data files of one version, in no order that means anything."""
 
     @abstractmethod
+    def weight(self) -> tuple[int, int]:
+        """How many there are, and their bytes; none is made into an object."""
+
+    @abstractmethod
+    def paths(self) -> Iterator[str]:
+        """The path of each, relative to the table where it lies within it; none is made into an object."""
+
+    @abstractmethod
     def named(self, names: Collection[str]) -> dict[str, ScanFile]:
         """Those of some names, as the log spells them, by these; without those that are not there."""
 
@@ -23,9 +32,8 @@ class Files(Sequence[ScanFile]):
         """Those that lie at some places, as DuckDB's ``filename`` says them, by these; without those that are not there."""
 
 
-@dataclass(frozen=True)
-class GivenFiles(Files):
-    """Files that somebody has named, as those of a scan, of a table at ``location``."""
+class _Listed(Files):
+    """Files as objects, of a table at ``location``."""
 
     location: str
     files: tuple[ScanFile, ...]
@@ -45,6 +53,12 @@ class GivenFiles(Files):
     def __getitem__(self, index: int | slice) -> ScanFile | tuple[ScanFile, ...]:
         return self.files[index]
 
+    def weight(self) -> tuple[int, int]:
+        return len(self.files), sum(file.size for file in self.files)
+
+    def paths(self) -> Iterator[str]:
+        return (file.path for file in self.files)
+
     def named(self, names: Collection[str]) -> dict[str, ScanFile]:
         wanted = set(names)
         return {file.spelled: file for file in self.files if file.spelled in wanted}
@@ -53,3 +67,28 @@ class GivenFiles(Files):
         wanted = set(places)
         found = ((place_of(self.location, file), file) for file in self.files)
         return {place: file for place, file in found if place in wanted}
+
+
+@dataclass(frozen=True)
+class GivenFiles(_Listed):
+    """Files that somebody has named, as those of a scan, of a table at ``location``."""
+
+    location: str
+    files: tuple[ScanFile, ...]
+
+
+class AskedFiles(_Listed):
+    """Files of a table at ``location`` that are listed, and weighed, by questions, each when it is first needed."""
+
+    def __init__(
+        self, location: str, listed: Callable[[], Iterable[ScanFile]], weight: Callable[[], tuple[int, int]]
+    ) -> None:
+        self.location = location
+        self._listed, self._weight = listed, weight
+
+    @cached_property
+    def files(self) -> tuple[ScanFile, ...]:  # type: ignore[override]
+        return tuple(self._listed())
+
+    def weight(self) -> tuple[int, int]:
+        return self._weight()

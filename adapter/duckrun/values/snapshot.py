@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from duckrun.errors import InvalidConfig
 from duckrun.values.columns import holds
+from duckrun.values.computed import ComputedColumn
 from duckrun.values.files import Files, GivenFiles
 from duckrun.values.names import url_of
 from duckrun.values.rows import ColumnFigures, ReadSpec, ScanFile
@@ -85,6 +86,9 @@ class Snapshot:
     find_figures: Callable[[Snapshot], Mapping[str, ColumnFigures]] | None = field(
         default=None, repr=False, compare=False
     )
+    find_computed: Callable[[pa.Schema], Mapping[str, ComputedColumn]] | None = field(
+        default=None, repr=False, compare=False
+    )
     make_scan_sql: Callable[..., str] | None = field(default=None, repr=False, compare=False)
     find_parts: Callable[[Snapshot], Any] | None = field(default=None, repr=False, compare=False)
     sql_types: Mapping[str, str] | None = field(default=None, repr=False, compare=False)
@@ -137,6 +141,10 @@ class Snapshot:
     def column_figures(self) -> Mapping[str, ColumnFigures]:
         """What the format knows of the values of each column without opening a data file, as bounds: no value is outside them."""
         return {} if self.find_figures is None else self.find_figures(self)
+
+    def computed(self) -> Mapping[str, ComputedColumn]:
+        """The columns whose values writers compute where rows come without them, by name: generated, identity, and with a default."""
+        return {} if self.find_computed is None else self.find_computed(self.schema)
 
     def scan_sql(self, **options: Any) -> str:
         """DuckDB's SQL behind FROM for the rows of this version; the options are those of Format.scan_sql()."""

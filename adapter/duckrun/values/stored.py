@@ -51,6 +51,32 @@ def with_stored_names(schema: pa.Schema, columns: Iterable[StoredColumn]) -> pa.
     return pa.schema([f.with_metadata({_NAME: names[f.name].encode()}) if f.name in names else f for f in schema])
 
 
+def schema_of_files(schema: pa.Schema, columns: Iterable[StoredColumn]) -> pa.Schema:
+    """The columns of a table by the names that they and their fields have in its files, in the table's order: names and types alone."""
+    return pa.schema(_fields_of_files(schema, columns))
+
+
+def _fields_of_files(fields: Iterable[pa.Field], columns: Iterable[StoredColumn]) -> list[pa.Field]:
+    known = {column.name: column for column in columns}
+    return [
+        pa.field(field.name if column is None else column.stored, _type_in_files(field.type, column))
+        for field, column in ((field, known.get(field.name)) for field in fields)
+    ]
+
+
+def _type_in_files(kind: pa.DataType, column: StoredColumn | None) -> pa.DataType:
+    parts = () if column is None else column.parts
+    if pa.types.is_struct(kind):
+        return pa.struct(_fields_of_files(kind, parts))
+    if pa.types.is_map(kind):
+        key, value = parts or (None, None)
+        return pa.map_(_type_in_files(kind.key_type, key), _type_in_files(kind.item_type, value))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        (element,) = parts or (None,)
+        return pa.list_(_type_in_files(kind.value_type, element))
+    return kind
+
+
 def other_names(staged: pa.Schema, table: pa.Schema, columns: Iterable[StoredColumn]) -> list[str]:
     """The columns of a table that staged files call otherwise than the table has its files call them."""
     names, own = stored_names(columns), set(table.names)

@@ -64,7 +64,7 @@ def _dataset(scan: TableScan) -> ds.Dataset:
     scan.session.reading(snapshot, scan.spec)
     dataset = scan.session.lakes.of(scan.ref).format.arrow_dataset(snapshot)
     if scan.spec.predicate is not None:
-        dataset = dataset.filter(arrow_predicate(scan.spec.predicate, dataset.schema))
+        dataset = dataset.filter(arrow_predicate(scan.spec.predicate, dataset.schema, snapshot.rounded()))
     if scan.spec.columns is None:
         return dataset
     raise InvalidConfig(

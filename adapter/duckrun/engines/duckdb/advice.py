@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 import shutil
 import threading
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from duckrun.display.units import readable_bytes
-from duckrun.values.rows import ScanFile
+from duckrun.values.files import Files
 from duckrun.values.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
@@ -41,10 +40,9 @@ class Estimate:
         return self.needed > self.memory + self.disk
 
 
-def estimate(files: Iterable[ScanFile], memory: int, scratch: str) -> Estimate:
+def estimate(files: Files, memory: int, scratch: str) -> Estimate:
     """The size of a read by the log's own figures; ``scratch`` is the folder that DuckDB spills to."""
-    sizes = [file.size for file in files]
-    return Estimate(len(sizes), sum(sizes), memory, shutil.disk_usage(scratch).free)
+    return Estimate(*files.weight(), memory, shutil.disk_usage(scratch).free)
 
 
 def advise(snapshot: Snapshot, memory: int, scratch: str) -> None:

@@ -106,9 +106,9 @@ def _sql(
     return f"CAST({text} AS {kinds[column.name]})"
 
 
-def gives_numbers(form: Format, snapshot: Snapshot) -> bool:
+def gives_numbers(snapshot: Snapshot) -> bool:
     """True for a table with an identity column."""
-    return any(column.numbered for column in form.computing(snapshot.schema).values())
+    return any(column.numbered for column in snapshot.computed().values())
 
 
 def numbers_of(marks: Mapping[str, NumberedBy], rows: int | None) -> dict[str, int]:

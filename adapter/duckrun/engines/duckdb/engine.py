@@ -18,11 +18,12 @@ from sqlglot import exp
 from duckrun.display.notebook import is_interactive
 from duckrun.engines.duckdb import alter, optimize, staging, write
 from duckrun.engines.duckdb.advice import advise
+from duckrun.engines.duckdb.arrow import register, register_view, with_nested_structs_whole
 from duckrun.engines.duckdb.frame import DuckDBFrame
 from duckrun.engines.duckdb.instance import has_ended, load_extensions, open_connection
 from duckrun.engines.duckdb.places import one_moment
 from duckrun.engines.duckdb.rows_to_write import stored_types, types_of
-from duckrun.engines.duckdb.source import rows_of, schema_of_types, with_nested_structs_whole
+from duckrun.engines.duckdb.source import rows_of, schema_of_types
 from duckrun.engines.duckdb.sql import attach_again, attached, errors_about, files_sql, scans_in, select_sql
 from duckrun.engines.duckdb.weights import weighed_sql
 from duckrun.engines.engine import Engine
@@ -237,8 +238,7 @@ class DuckDBEngine(Engine):
 
     def local(self, rows: pa.Table) -> LazyRows:
         cursor, name = self.cursor(), f"__duckrun_local_{uuid.uuid4().hex}"
-        cursor.register(name, with_nested_structs_whole(rows))
-        return LazyRows(DuckDBFrame(self, cursor, f"SELECT * FROM {quote_identifier(name)}"), self.name)
+        return LazyRows(DuckDBFrame(self, cursor, register(cursor, name, rows)[0]), self.name)
 
     def column_types(self, snapshot: Snapshot) -> dict[str, str]:
         return {name: str(kind) for name, kind in types_of(snapshot, self.cursor()).items()}
@@ -250,7 +250,7 @@ class DuckDBEngine(Engine):
     def _cursor_with_values(self) -> duckdb.DuckDBPyConnection:
         cursor = self.cursor()
         for name, value in self._registered.items():
-            cursor.register(name, value)
+            register_view(cursor, name, value)
         return cursor
 
     def register(self, name: str, value: Any, reads: Reads = NOTHING) -> None:

@@ -36,7 +36,8 @@ class DuckDBFrame:
     def reader(self) -> pa.RecordBatchReader:
         self._check_types()
         with self._errors():
-            found = self.cursor.sql(self.sql).to_arrow_reader(batch_size=100_000)
+            # Not by a relation, which binds the query once more: a bind reads the log, or the catalog.
+            found = self.cursor.execute(self.sql).to_arrow_reader(batch_size=100_000)
         return pa.RecordBatchReader.from_batches(found.schema, self._batches(found))
 
     def _batches(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:

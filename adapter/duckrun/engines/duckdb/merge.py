@@ -54,7 +54,7 @@ def merge(job: Job, spec: MergeSpec, snapshot: Snapshot, rows: Rows) -> Commit:
     _refuse_unsteady(spec, clauses, ref, cursor)
     snapshot = target_of(snapshot, rows, spec.schema_mode, job.form, spec.takes)
     compared = {key: job.sql(text) for key, text in spec.compared.items()}
-    clauses = [of_source(clause, rows, snapshot, job.form.computing(snapshot.schema)) for clause in clauses]
+    clauses = [of_source(clause, rows, snapshot, snapshot.computed()) for clause in clauses]
     # What a table asks of its rows is not asked of these: they are not what is written.
     cast = castable_columns(spec, rows.types)
     aside = _texts_of_values(rows, snapshot) | _types_compared(compared, snapshot, cursor)

@@ -12,6 +12,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from duckrun.engines.duckdb.arrow import register
 from duckrun.engines.duckdb.types import untyped
 from duckrun.engines.frame import LazyRows, without_arrow_form
 from duckrun.engines.tabular.values import arrow_table, is_dataset
@@ -19,7 +20,7 @@ from duckrun.errors import InvalidConfig, SchemaMismatch
 from duckrun.sql.names import quote_identifier, quote_literal
 from duckrun.sql.raising import marked
 from duckrun.sql.typed import in_arrow
-from duckrun.values.columns import holds, refuse_twins
+from duckrun.values.columns import refuse_twins
 
 
 @dataclass(frozen=True)
@@ -122,8 +123,10 @@ def _rows_of(value: Any, cursor: duckdb.DuckDBPyConnection, name: str, file: Pat
 
 def _of_arrow(cursor: duckdb.DuckDBPyConnection, name: str, given: Any) -> Rows:
     """The rows of an Arrow table, stream or dataset; of the latter DuckDB reads the files itself, as often as it needs."""
-    registered = _register(cursor, name, given)
-    rows = select(cursor, f"SELECT * FROM {quote_identifier(name)}", isinstance(registered, pa.RecordBatchReader))
+    if not given.schema.names:
+        raise SchemaMismatch("the rows have no columns; a table has at least one")
+    refuse_twins(given.schema.names)  # DuckDB would call the second X_1
+    rows = select(cursor, *register(cursor, name, _instants_in_microseconds(given)))
     for field in given.schema:
         rows.types[field.name] = untyped(rows.types[field.name], field.type)
     return rows
@@ -140,61 +143,6 @@ def _without_type(relation: duckdb.DuckDBPyRelation) -> dict[str, Any]:
     assert found is not None, "a left join has a row"
     kinds = dict(zip(relation.columns, found[1:], strict=True))
     return {name: duckdb.type(kind) for name, kind in kinds.items() if '"NULL"' in kind}
-
-
-def _register(cursor: duckdb.DuckDBPyConnection, name: str, rows: Any) -> Any:
-    """Make rows known by a name; what was registered, which may be a stream of them.
-
-    A stream goes by Arrow's C interface: DuckDB would wrap a RecordBatchReader in a pyarrow Scanner, which reads ahead of
-    the query without a bound (measured: all of 200 batches when the first row comes), so that it may hold all of them.
-    """
-    if not rows.schema.names:
-        raise SchemaMismatch("the rows have no columns; a table has at least one")
-    refuse_twins(rows.schema.names)  # DuckDB would call the second X_1
-    rows = with_nested_structs_whole(_instants_in_microseconds(rows))
-    try:
-        cursor.register(name, rows.__arrow_c_stream__() if isinstance(rows, pa.RecordBatchReader) else rows)
-    except duckdb.NotImplementedException as error:
-        raise _unreadable(cursor, rows.schema) from error
-    return rows
-
-
-def with_nested_structs_whole(rows: Any) -> Any:
-    """The same rows, in which no struct inside of a list, a map or another struct begins in the middle of an Arrow array, as it
-    does in a slice.
-
-    DuckDB 1.5.5 reads such a struct from the array's beginning: other rows' values, and no error.
-    """
-    if not any(_may_begin_within(field.type) for field in rows.schema):
-        return rows
-    if isinstance(rows, pa.Table):
-        return pa.Table.from_batches([_whole(batch) for batch in rows.to_batches()], rows.schema)
-    stream = rows if isinstance(rows, pa.RecordBatchReader) else rows.scanner().to_reader()
-    return pa.RecordBatchReader.from_batches(stream.schema, map(_whole, stream))
-
-
-def _may_begin_within(kind: pa.DataType) -> bool:
-    return pa.types.is_nested(kind) and any(
-        holds(kind.field(i).type, pa.types.is_struct) for i in range(kind.num_fields)
-    )
-
-
-def _whole(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch whose columns with such structs are copied."""
-    every = pa.array(range(batch.num_rows), pa.int64())
-    columns = [column.take(every) if _begins_within(column) else column for column in batch.columns]
-    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
-
-
-def _begins_within(array: pa.Array, *, inside: bool = False) -> bool:
-    if not pa.types.is_nested(array.type) or not (inside or _may_begin_within(array.type)):
-        return False
-    if pa.types.is_struct(array.type):
-        if inside and array.offset:
-            return True
-        return any(_begins_within(array.field(i), inside=True) for i in range(array.type.num_fields))
-    values = getattr(array, "values", None)
-    return isinstance(values, pa.Array) and _begins_within(values, inside=True)
 
 
 def _instants_in_microseconds(rows: Any) -> Any:
@@ -232,19 +180,6 @@ def _exact(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         except pa.ArrowInvalid as error:
             raise SchemaMismatch(f"column {field.name!r} has a value that Delta cannot store: {error}") from error
     return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def _unreadable(cursor: duckdb.DuckDBPyConnection, schema: pa.Schema) -> SchemaMismatch:
-    """The error about an Arrow type that DuckDB does not have, which names the column."""
-    for field in schema:
-        try:
-            cursor.from_arrow(pa.schema([field]).empty_table())
-        except duckdb.NotImplementedException:
-            return SchemaMismatch(
-                f"column {field.name!r} has the type {field.type}, which DuckDB cannot read; cast it, for instance to "
-                "a float, a decimal of 38 digits or a string"
-            )
-    return SchemaMismatch(f"DuckDB cannot read the types of these columns: {', '.join(map(str, schema.types))}")
 
 
 def _polars(value: Any, cursor: duckdb.DuckDBPyConnection, name: str, file: Path) -> Rows:

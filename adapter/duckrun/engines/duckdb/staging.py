@@ -27,7 +27,7 @@ def stage(
 ) -> tuple[StagedFile, ...]:
     """Write a part of the rows of a commit to come; no reader sees it before commit_staged()."""
     ref, form = job.transaction.ref, job.form
-    if snapshot is not None and gives_numbers(form, snapshot):
+    if snapshot is not None and gives_numbers(snapshot):
         raise UnsupportedFeature(
             f"Table {ref} has an identity column, whose numbers a commit gives: its files cannot be staged by "
             "themselves. Nothing was written; append the rows."

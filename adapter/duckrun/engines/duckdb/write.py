@@ -115,7 +115,7 @@ class Job:
         assert rows is not None, "a write has a source"
         if snapshot is not None and not (isinstance(spec, WriteSpec) and spec.redefine):
             rows = taking_types(rows, types_of(snapshot, rows.cursor))
-        if rows.one_shot and snapshot is not None and gives_numbers(self.form, snapshot):
+        if rows.one_shot and snapshot is not None and gives_numbers(snapshot):
             rows = self.kept(rows)  # each attempt numbers them anew
         if isinstance(spec, WriteSpec) and transaction.returning is not None:
             with self.read_once(rows) as kept:  # what is given back is what is written

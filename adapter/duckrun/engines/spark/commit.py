@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from duckrun.engines.data_files import file_properties
 from duckrun.engines.spark.errors import errors_about
-from duckrun.engines.spark.sql import table_at
+from duckrun.engines.spark.sql import quote, table_at
 from duckrun.errors import CommitConflict, InvalidConfig
 from duckrun.formats.commits import WORDS, CommitTaken
 from duckrun.run.transaction import Transaction
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_SKIPPING = "spark.databricks.delta.stats.skipping"
+_SKIPPING = ("spark.databricks.delta.stats.skipping", "spark.sql.parquet.filterPushdown")
 _APP_ID = "spark.databricks.delta.write.txnAppId"
 _APP_VERSION = "spark.databricks.delta.write.txnVersion"
 _ARBITRARY = "spark.databricks.delta.allowArbitraryProperties.enabled"
@@ -61,14 +61,12 @@ class SparkCommit:
 
     def statement(self, text: str) -> Commit | None:
         log.debug("%s on %s: %s", self.mode, self.ref, text)
-        with self.engine.settings(self.statement_settings()):
+        with self.engine.settings(self.statement_settings() | self.asking_all(text)):
             self.spark.sql(text)
         return None
 
     def statement_settings(self) -> dict[str, str]:
         settings = {_USER_METADATA: self.note()}
-        if self.snapshot is not None and self.snapshot.rounded():  # or Spark does not find the rows that are to change
-            settings[_SKIPPING] = "false"
         if codec := codec_of(self.properties):
             settings[_CODEC] = codec
         if self._arbitrary:  # the open Delta does not know that property, and refuses it in a definition
@@ -76,6 +74,14 @@ class SparkCommit:
         if self.transaction.app is not None:
             settings |= {_APP_ID: self.transaction.app.app_id, _APP_VERSION: str(self.transaction.app.version)}
         return settings
+
+    def asking_all(self, text: str) -> dict[str, str]:
+        """The settings under which Spark leaves out no file, where a text may name a column with values outside its bounds: it would not
+        find the rows that are to change.
+        """
+        names = frozenset[str]() if self.snapshot is None else self.snapshot.rounded()
+        found = any(quote(name)[1:-1].lower() in text.lower() for name in names)
+        return dict.fromkeys(_SKIPPING, "false") if found else {}
 
     def note(self) -> str:
         note = self.transaction.note(writer="spark", reason=self.reason, token=self.token)

@@ -216,7 +216,7 @@ class Attempt(SparkCommit):
         redefined = spec.redefine or changed or spec.description not in (None, self.snapshot.description)
         stays = create.same_names(cluster_by, clustered) and not redefined
         keep = self.snapshot.partition_columns if spec.partition_by is None else spec.partition_by
-        if self.form.computing(self.snapshot.schema) and not spec.redefine:
+        if self.snapshot.computed() and not spec.redefine:
             options = create.rows_alone(self, frame, keep, self.snapshot, stays=stays)
             return self.save(frame, "overwrite", options, keep, spec)
         if cluster_by or (redefined and by_spark):
@@ -315,7 +315,8 @@ class Attempt(SparkCommit):
         if app is not None and size is None and "replaceWhere" not in options:
             writer.save(self.location)
         else:
-            with self.engine.settings(self._marking() | ({} if size is None else {_FILE_SIZE: f"{size}b"})):
+            own = self._marking() | (self.asking_all(options["replaceWhere"]) if "replaceWhere" in options else {})
+            with self.engine.settings(own | ({} if size is None else {_FILE_SIZE: f"{size}b"})):
                 writer.save(self.location)
         return None  # the commit is looked up
 

@@ -7,6 +7,7 @@ Source: Delta protocol, Action Reconciliation, Checkpoints.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -170,11 +171,11 @@ def _checkpoint(form: DeltaFormat, snapshot: Snapshot, least: int, wanted: set[s
         raw = bytes(obstore.get(store, path).bytes())
         for action in _actions(raw, path, wanted):
             if action.get("add"):
-                yield action["add"]
+                yield _as_committed(action["add"])
             elif action.get("sidecar"):
                 name = action["sidecar"]["path"]
                 inner = bytes(obstore.get(store, f"{LOG}/_sidecars/{name}").bytes())
-                yield from (held["add"] for held in _actions(inner, name, wanted) if held.get("add"))
+                yield from (_as_committed(held["add"]) for held in _actions(inner, name, wanted) if held.get("add"))
 
 
 def _marked_in_checkpoint(form: DeltaFormat, snapshot: Snapshot, least: int) -> Iterator[tuple[str, int]]:
@@ -242,6 +243,27 @@ def _actions(raw: bytes, path: str, wanted: set[str]) -> Iterator[dict[str, Any]
 def _present(held: Any) -> Any:
     """A value of a checkpoint as a commit would have it: of a struct, the fields that are there."""
     return {key: inner for key, inner in held.items() if inner is not None} if isinstance(held, dict) else held
+
+
+def _as_committed(add: Mapping[str, Any]) -> dict[str, Any]:
+    """An action of a checkpoint as a commit has it: without the columns that only a checkpoint has. Statistics that are in these
+    alone become text, but for bounds whose type is not JSON's (dates, times, decimals): none is right for every file.
+
+    Source: Delta protocol, Checkpoint Schema (stats_parsed, partitionValues_parsed).
+    """
+    found = {key: held for key, held in add.items() if key not in ("stats_parsed", "partitionValues_parsed")}
+    if found.get("stats") is None and add.get("stats_parsed") is not None:
+        found["stats"] = json.dumps(_in_json(add["stats_parsed"]), ensure_ascii=False)
+    return found
+
+
+def _in_json(held: Mapping[str, Any]) -> dict[str, Any]:
+    inner = {key: _in_json(value) if isinstance(value, Mapping) else value for key, value in held.items()}
+    return {
+        key: value
+        for key, value in inner.items()
+        if isinstance(value, str | int | Mapping) or isinstance(value, float) and math.isfinite(value)
+    }
 
 
 def newest_checkpoint(form: DeltaFormat, snapshot: Snapshot) -> tuple[int, list[str]]:

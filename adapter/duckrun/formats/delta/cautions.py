@@ -12,14 +12,13 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from duckrun.errors import StorageError
 from duckrun.formats.delta.adds import listed
-from duckrun.formats.delta.dataset import filesystem
+from duckrun.formats.delta.dataset import filesystem, footer
 from duckrun.formats.delta.mapping import physical
+from duckrun.formats.delta.newest import known_of
 from duckrun.formats.delta.statistics import EXACT_DIGITS
-from duckrun.values.columns import holds
+from duckrun.values.columns import holds, leaves
 from duckrun.values.data_files import is_absolute, place
 from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot
@@ -27,33 +26,49 @@ from duckrun.values.snapshot import Snapshot
 if TYPE_CHECKING:
     from duckrun.formats.delta.delta import DeltaFormat
 
+Paths = tuple[str, ...]
+"""The ways to the values in a Parquet file, each with dots between its parts."""
+
 _CHANGES = b"delta.typeChanges"
 OURS = re.compile(
     r"(?:^|/)part-(?:[0-9a-f]{12}-)?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?:_\d+)?-c000[^/]*\.parquet$"
 )
-"""Files of our own writer, whose log entries have no bounds of long decimals, and whose lists are laid out as Parquet says."""
+"""Files of our own writer, which have no bounds of long decimals nor of floats where one is NaN, and whose lists are laid out as Parquet
+says."""
 
-_known: dict[tuple[str, str, str, int], frozenset[str]] = {}
-_laid_out: dict[str, frozenset[str]] = {}
+_known: dict[tuple[str, str, int, str], frozenset[str]] = {}
+_layouts: dict[tuple[str, int], Paths] = {}
+"""How each data file is laid out, by its place and its size; files of one layout share it (``_same``)."""
+_same: dict[Paths, Paths] = {}
 _AT_ONCE, _KEPT = 16, 100_000
 
 
 def rounded(form: DeltaFormat, snapshot: Snapshot) -> frozenset[str]:
-    """The columns that may have values outside the bounds that the log has of them.
+    """The columns that may have values outside the bounds that the log, or a file, has of them.
 
     A writer that takes a number for a double (deltalake) rounds it, and cuts it off where it takes it for an integer of
     64 bits. A reader that gets no bound does not say whether the log has one in a form that it cannot read.
+
+    The bounds of Parquet leave NaN out, which is above every number to DuckDB and Spark: of columns of floats those of our own files
+    alone are asked, which have none where there is NaN, and of a float inside of a struct not those either.
     """
-    long = [f for f in snapshot.stored_schema if f.name not in snapshot.partition_columns and holds(f.type, _is_long)]
-    widened = frozenset(f.name for f in snapshot.stored_schema if _was_float(f))
-    if not long:
-        return widened
+    fields = [f for f in snapshot.stored_schema if f.name not in snapshot.partition_columns]
+    long = [f for f in fields if holds(f.type, _is_long)]
+    floats = [f.name for f in fields if pa.types.is_floating(f.type)]
+    always = frozenset(f.name for f in fields if _was_float(f) or _has_float(f.type))
+    if not long and not floats:
+        return always
 
     def look() -> frozenset[str]:
-        adds = listed(form.handle_of(snapshot))
-        return frozenset(f.name for f in long if _is_rounded(f, adds))
+        found = set[str]()
+        if long:
+            adds = listed(form.handle_of(snapshot))
+            found.update(f.name for f in long if _is_rounded(f, adds))
+        if floats and not all(map(OURS.search, snapshot.files().paths())):
+            found.update(floats)
+        return frozenset(found)
 
-    return widened | _once("rounded", snapshot, look)
+    return always | _once("rounded", form, snapshot, look)
 
 
 def legacy(form: DeltaFormat, snapshot: Snapshot) -> frozenset[str]:
@@ -63,20 +78,33 @@ def legacy(form: DeltaFormat, snapshot: Snapshot) -> frozenset[str]:
     Source: Parquet's LogicalTypes.md, Lists, Backward-compatibility rules.
     """
     lists = [f for f in snapshot.stored_schema if holds(f.type, _is_list)]
-    return _once("legacy", snapshot, lambda: _legacy(form, snapshot, lists)) if lists else frozenset()
+    return _once("legacy", form, snapshot, lambda: _legacy(form, snapshot, lists)) if lists else frozenset()
 
 
-def _once(what: str, snapshot: Snapshot, look: Callable[[], frozenset[str]]) -> frozenset[str]:
-    key = (what, snapshot.ref.location, snapshot.table_id, snapshot.version)
-    if key not in _known:
+def _once(what: str, form: DeltaFormat, snapshot: Snapshot, look: Callable[[], frozenset[str]]) -> frozenset[str]:
+    """What was found of a version, kept under what tells its commit from any other: a copy of the table with as many versions may
+    have come to its place. Looked for each time where the log no longer has that commit.
+    """
+    known = known_of(snapshot)
+    mark = known.mark if known else snapshot.long_log or form.fingerprint(snapshot.ref, snapshot.version)
+    if mark is None:
+        return look()
+    key = (what, snapshot.ref.location, snapshot.version, mark)
+    found = _known.get(key)
+    if found is None:
         if len(_known) > 1000:
             _known.clear()
-        _known[key] = look()
-    return _known[key]
+        found = _known[key] = look()
+    return found
 
 
 def _is_long(kind: pa.DataType) -> bool:
     return pa.types.is_decimal(kind) and kind.precision > EXACT_DIGITS
+
+
+def _has_float(kind: pa.DataType) -> bool:
+    """True for a struct with a float in it, or in a struct of it. Elements of lists have no bounds that a filter could ask for."""
+    return pa.types.is_struct(kind) and any(pa.types.is_floating(leaf) for _, leaf in leaves(kind))
 
 
 def _is_list(kind: pa.DataType) -> bool:
@@ -149,53 +177,39 @@ def _is_exact(bound: Decimal, scale: int) -> bool:
 
 
 def _legacy(form: DeltaFormat, snapshot: Snapshot, columns: Sequence[pa.Field]) -> frozenset[str]:
-    known = {physical(field): field for field in columns}
-    patterns = {name: re.compile(f"(?:{'|'.join(_paths(field))})\\Z") for name, field in known.items()}
-    found: set[str] = set()
-    for strange in _strange(form, snapshot, patterns):
-        found |= strange
-    return frozenset(known[name].name for name in found)
-
-
-def _strange(form: DeltaFormat, snapshot: Snapshot, patterns: dict[str, re.Pattern[str]]) -> Iterator[frozenset[str]]:
+    """Those of some columns with lists. In a file that lies elsewhere, as in a shallow clone, all are taken for such."""
     files = [f for f in snapshot.files() if not OURS.search(f.path)]
-    where = {place(snapshot.ref, f): f for f in files}
-    if len(_laid_out) > _KEPT:
-        _laid_out.clear()
-    missing = [place for place in where if place not in _laid_out]
+    if any(is_absolute(file.path) for file in files):
+        return frozenset(field.name for field in columns)
+    layouts = _layouts_of(form, snapshot, files)
+    return frozenset(field.name for field in columns if any(_is_strange(field, layout) for layout in layouts))
+
+
+def _layouts_of(form: DeltaFormat, snapshot: Snapshot, files: Sequence[ScanFile]) -> set[Paths]:
+    """How files are laid out: each is opened once, whatever columns the versions that have it know of."""
+    where = {(place(snapshot.ref, file), file.size): file for file in files}
+    found = {key: layout for key in where if (layout := _layouts.get(key)) is not None}
+    missing = [key for key in where if key not in found]
     if missing:
         opened = filesystem(form, snapshot.ref, snapshot.files())
-
-        def look(place: str) -> frozenset[str]:
-            return _strange_columns(opened, where[place], snapshot, patterns)
-
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            _laid_out.update(zip(missing, pool.map(look, missing), strict=True))
-    return (_laid_out[place] for place in where)
+            found |= zip(missing, pool.map(lambda key: _layout(opened, where[key], snapshot), missing), strict=True)
+        if len(_layouts) > _KEPT:
+            _layouts.clear()
+            _same.clear()
+        _layouts.update((key, _same.setdefault(found[key], found[key])) for key in missing)
+    return set(found.values())
 
 
-def _strange_columns(
-    opened: Any, file: ScanFile, snapshot: Snapshot, patterns: dict[str, re.Pattern[str]]
-) -> frozenset[str]:
-    """The columns of one file whose lists are not laid out as Parquet says. Those of a file that lies elsewhere, as in a
-    shallow clone, are taken for such.
-    """
-    if is_absolute(file.path):
-        return frozenset(patterns)
-    try:
-        with opened.open_input_file(file.path) as raw:
-            layout = pq.read_metadata(raw).schema
-    except (OSError, pa.ArrowException) as error:
-        raise StorageError(
-            f"Table {snapshot.ref}: its data file {file.path} cannot be opened: {error}. If it was removed, RESTORE the table to a version "
-            "that has all of its files."
-        ) from error
-    paths = [layout.column(i).path for i in range(len(layout))]
-    return frozenset(
-        name
-        for name, pattern in patterns.items()
-        if any((p == name or p.startswith(name + ".")) and not pattern.match(p) for p in paths)
-    )
+def _layout(opened: Any, file: ScanFile, snapshot: Snapshot) -> Paths:
+    schema = footer(opened, snapshot.ref, file).schema
+    return tuple(schema.column(i).path for i in range(len(schema)))
+
+
+def _is_strange(field: pa.Field, layout: Paths) -> bool:
+    """True if a column's values do not lie in a file as Parquet says."""
+    name, pattern = physical(field), re.compile(f"(?:{'|'.join(_paths(field))})\\Z")
+    return any((p == name or p.startswith(name + ".")) and not pattern.match(p) for p in layout)
 
 
 def _paths(field: pa.Field) -> Iterator[str]:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import obstore
-import pyarrow as pa
 
 from duckrun.errors import VersionNotReadable
 from duckrun.formats.delta.adds import adds_of
@@ -149,25 +148,6 @@ def missing_files(form: DeltaFormat, ref: TableRef, files: Sequence[ScanFile]) -
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return [file for file, is_gone in zip(files, pool.map(gone, files), strict=True) if is_gone]
-
-
-def stored_schema(snapshot: Snapshot) -> pa.Schema:
-    """See Format. Source: Delta protocol, Column Mapping."""
-    return pa.schema([_stored(field) for field in snapshot.stored_schema])
-
-
-def _stored(field: pa.Field) -> pa.Field:
-    return pa.field(physical(field), _stored_type(field.type))
-
-
-def _stored_type(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_struct(kind):
-        return pa.struct([_stored(child) for child in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(_stored_type(kind.key_type), _stored_type(kind.item_type))
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return pa.list_(_stored_type(kind.value_type))
-    return kind
 
 
 def has_feed(snapshot: Snapshot) -> bool:

@@ -90,7 +90,7 @@ def write_commit(
     if isinstance(new.spec, OptimizeSpec) and snapshot is not None and snapshot.cluster_by:
         added = [{**add, "clusteringProvider": clustering.PROVIDER} for add in added]
     if row_tracking.FEATURE in _features(form, snapshot, protocol):
-        actions += _numbered(form, snapshot, new, added, version)
+        actions += _numbered(form, ref, snapshot, new, added, version)
     actions += [{"add": add} for add in added]
     actions += [{"cdc": _fed(file, figures)} for file in new.feed]
     body = "\n".join(json.dumps(action, ensure_ascii=False) for action in actions)
@@ -143,7 +143,12 @@ def _features(form: DeltaFormat, snapshot: Snapshot | None, protocol: Protocol |
 
 
 def _numbered(
-    form: DeltaFormat, snapshot: Snapshot | None, new: NewCommit, added: list[dict[str, Any]], version: int
+    form: DeltaFormat,
+    ref: TableRef,
+    snapshot: Snapshot | None,
+    new: NewCommit,
+    added: list[dict[str, Any]],
+    version: int,
 ) -> list[dict[str, Any]]:
     """Give the rows of files that are added their numbers, in place; the action that says how far these go. Where the table only
     begins to track its rows, the files that it has are added once more, with numbers.
@@ -154,7 +159,7 @@ def _numbered(
         if row_tracking.is_tracked(new.definition.properties) and not before:
             gone = [*new.removes, *(mark.file for mark in new.marks)]
             added += [{**add, "dataChange": False} for add in row_tracking.unnumbered(form, snapshot, gone)]
-    added[:] = [numbering.of(add) for add in added]
+    added[:] = [numbering.of(add) for add in row_tracking.counted(form, ref, added)]
     return numbering.action()
 
 

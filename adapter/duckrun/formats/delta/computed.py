@@ -20,13 +20,14 @@ from duckrun.formats.delta.types import spelled
 from duckrun.sql.alike import becomes, depends_on_time, duckdb_of, kind_of
 from duckrun.sql.dialects import tree_in
 from duckrun.sql.names import columns_of, transpile
+from duckrun.values.columns import DEFAULT
 from duckrun.values.computed import ComputedColumn, NumberedBy
 from duckrun.values.tables import ColumnSpec
 
 if TYPE_CHECKING:
     from duckrun.formats.delta.definition import DeltaDefinition
 
-GENERATED, DEFAULT = "delta.generationExpression", "CURRENT_DEFAULT"
+GENERATED = "delta.generationExpression"
 START, STEP, EXPLICIT, MARK = (
     f"delta.identity.{name}" for name in ("start", "step", "allowExplicitInsert", "highWaterMark")
 )

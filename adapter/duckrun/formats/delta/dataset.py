@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.fs as fs
+import pyarrow.parquet as pq
 from deltalake.fs import DeltaStorageHandler
 
-from duckrun.errors import UnsupportedFeature
+from duckrun.errors import StorageError, UnsupportedFeature
 from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot, TableRef
 
@@ -56,6 +57,18 @@ def filesystem(format: DeltaFormat, ref: TableRef, files: Sequence[ScanFile]) ->
         return fs.SubTreeFileSystem(ref.location, fs.LocalFileSystem())
     sizes = {file.path: file.size for file in files}
     return fs.PyFileSystem(DeltaStorageHandler(ref.url, format.storage.delta_options(), sizes))
+
+
+def footer(opened: fs.FileSystem, ref: TableRef, file: ScanFile) -> pq.FileMetaData:
+    """What a data file says of itself, out of the folder of its table. Raises StorageError for one that cannot be opened."""
+    try:
+        with opened.open_input_file(file.path) as raw:
+            return pq.read_metadata(raw)
+    except (OSError, pa.ArrowException) as error:
+        raise StorageError(
+            f"Table {ref}: its data file {file.path} cannot be opened: {error}. If it was removed, RESTORE the table to a version "
+            "that has all of its files."
+        ) from error
 
 
 def refuse_features(snapshot: Snapshot, files: Sequence[ScanFile]) -> None:

@@ -89,7 +89,6 @@ class DeltaFormat:
     state_change = changes.state_change
     vector_rows = changes.vector_rows
     missing_files = changes.missing_files
-    stored_schema = staticmethod(changes.stored_schema)
     stored_columns = staticmethod(mapping.stored_columns)
     row_id_columns = staticmethod(row_tracking.row_id_columns)
     first_ids = row_tracking.first_ids
@@ -197,6 +196,7 @@ class DeltaFormat:
             find_rounded=partial(cautions.rounded, self),
             find_legacy=partial(cautions.legacy, self),
             find_figures=partial(column_figures, self),
+            find_computed=computed.computing,
             make_scan_sql=partial(scan_sql, deleted=partial(deleted_of, self)),
         )
         listed = {"variantType", "variantType-preview"} & snapshot.writer_features
@@ -427,7 +427,7 @@ class DeltaFormat:
         return definition.constrained_anew(snapshot.properties, snapshot.schema, spec)
 
     def computed_columns(self, snapshot: Snapshot) -> set[str]:
-        return {name for name, column in computed.computing(snapshot.schema).items() if column.default is None}
+        return {name for name, column in snapshot.computed().items() if column.default is None}
 
     computing = staticmethod(computed.computing)
 

@@ -79,6 +79,15 @@ class LoggedFiles(Files):
     def __repr__(self) -> str:
         return f"<{len(self)} files of {self._location}>"
 
+    def weight(self) -> tuple[int, int]:
+        newer = sum(file.size for file in self._newer.values())
+        return len(self), newer + (pc.sum(self._listed["size_bytes"]).as_py() or 0)
+
+    def paths(self) -> Iterator[str]:
+        yield from (file.path for file in self._newer.values())
+        for batch in self._listed.select(["path"]).to_batches(max_chunksize=_FEW):
+            yield from map(decoded, batch.column(0).to_pylist())
+
     def named(self, names: Collection[str]) -> dict[str, ScanFile]:
         found = {name: self._newer[name] for name in names if name in self._newer}
         return {**self._in_list(names), **found}

@@ -10,16 +10,19 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from duckrun.errors import StorageError, UnsupportedFeature
 from duckrun.formats.delta.adds import adds_of
-from duckrun.formats.delta.data_paths import spelled
+from duckrun.formats.delta.data_paths import decoded, spelled
+from duckrun.formats.delta.dataset import filesystem, footer
 from duckrun.formats.delta.domains import FEATURE as DOMAINS, action_of, domains_of
 from duckrun.formats.delta.log import ROW_TRACKING
+from duckrun.values.data_files import is_absolute
 from duckrun.values.rows import ScanFile
-from duckrun.values.snapshot import Snapshot
+from duckrun.values.snapshot import Snapshot, TableRef
 
 if TYPE_CHECKING:
     from duckrun.formats.delta.definition import DeltaDefinition
@@ -31,6 +34,8 @@ ROW_COMMIT = "delta.rowTracking.materializedRowCommitVersionColumnName"
 FEATURE = "rowTracking"
 FEATURES = frozenset({FEATURE, DOMAINS})
 _MARK = "rowIdHighWaterMark"
+_AT_ONCE = 16
+"""Files that are opened at a time."""
 
 
 def is_tracked(properties: Mapping[str, str]) -> bool:
@@ -94,14 +99,42 @@ class Numbering:
 
 
 def _rows_of(add: Mapping[str, Any]) -> int:
-    """Raises UnsupportedFeature for a file of which the log does not say how many rows it has: the next one's numbers begin after them."""
-    rows = json.loads(add.get("stats") or "{}").get("numRecords")
-    if rows is None:
-        raise UnsupportedFeature(
-            f"rowTracking: the log does not say how many rows the file {add['path']} has, by which their ids are given. Nothing was written. "
-            "Run this with engine: spark, or write the table anew first (OPTIMIZE)."
-        )
-    return int(rows)
+    return int(json.loads(add["stats"])["numRecords"])
+
+
+def counted(form: DeltaFormat, ref: TableRef, adds: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Files that a commit adds, each with its count of rows, after which the numbers of the next one begin: where the log does not have
+    it, as of files that Spark wrote without statistics, the file's own footer has.
+
+    Raises UnsupportedFeature for such a file that lies outside of the table's folder, StorageError for one that cannot be opened.
+    """
+    waiting = [add for add in adds if "numRecords" not in json.loads(add.get("stats") or "{}")]
+    if not waiting:
+        return list(adds)
+    files = {add["path"]: ScanFile(decoded(add["path"]), add["size"]) for add in waiting}
+    opened = filesystem(form, ref, list(files.values()))
+
+    def count(file: ScanFile) -> int:
+        if is_absolute(file.path):
+            raise UnsupportedFeature(
+                f"Table {ref} cannot give its rows ids: the log does not say how many rows the file {file.path} has, which lies elsewhere. "
+                "Nothing was written. Write the table anew first (OPTIMIZE)."
+            )
+        return int(footer(opened, ref, file).num_rows)
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        counts = dict(zip(files, pool.map(count, files.values()), strict=True))
+    return [
+        {
+            **add,
+            "stats": json.dumps(
+                {"numRecords": counts[add["path"]], **json.loads(add.get("stats") or "{}")}, ensure_ascii=False
+            ),
+        }
+        if add["path"] in counts
+        else add
+        for add in adds
+    ]
 
 
 def unnumbered(form: DeltaFormat, snapshot: Snapshot, gone: Iterable[ScanFile]) -> list[dict[str, Any]]:

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from duckrun.formats.ducklake.columns import Columns
-from duckrun.formats.ducklake.state import ROWS, TableState, touches
+from duckrun.formats.ducklake.state import TableState, touches
+from duckrun.formats.ducklake.stored import ROWS
 from duckrun.values.changes import Between, FileRows, StateRows
 from duckrun.values.snapshot import Snapshot
 

@@ -13,6 +13,7 @@ from duckrun.formats.definitions import OfColumns
 from duckrun.formats.ducklake.partitions import Partition
 from duckrun.formats.ducklake.types import arrow_types, type_in
 from duckrun.sql.names import transpile
+from duckrun.values.columns import DEFAULT
 from duckrun.values.layout import CHANGE_FEED, COMPRESSION, TARGET_FILE_SIZE, codec_of
 from duckrun.values.nearest import did_you_mean
 from duckrun.values.tables import SORT_BY, ColumnSpec
@@ -71,17 +72,8 @@ class DuckLakeDefinition(OfColumns):
 def _metadata(f: Mapping[str, Any]) -> dict[str, str]:
     """A column's comment, and its default in Spark's SQL, as the fields of any table have them."""
     default = f.get("default")
-    said = {} if default is None else {_DEFAULT: transpile(default, "duckdb", "spark")}
+    said = {} if default is None else {DEFAULT: transpile(default, "duckdb", "spark")}
     return {**f["metadata"], **said}
-
-
-_DEFAULT = "CURRENT_DEFAULT"
-
-
-def defaults_in(schema: pa.Schema) -> dict[str, str]:
-    """The columns with a default, which is in Spark's SQL."""
-    said = {field.name: (field.metadata or {}).get(_DEFAULT.encode()) for field in schema}
-    return {name: text.decode() for name, text in said.items() if text is not None}
 
 
 def refuse_names(names: Iterable[str]) -> None:

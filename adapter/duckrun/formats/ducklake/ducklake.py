@@ -24,7 +24,6 @@ from duckrun.formats.ducklake.applied import Applied
 from duckrun.formats.ducklake.catalog import APPLIED, Catalog
 from duckrun.formats.ducklake.commits import Commits
 from duckrun.formats.ducklake.defining import Defining
-from duckrun.formats.ducklake.definition import defaults_in
 from duckrun.formats.ducklake.figures import column_figures
 from duckrun.formats.ducklake.lake_files import IN_CATALOG, Footers, LakeFiles, lake_files
 from duckrun.formats.ducklake.macros import Macros
@@ -39,9 +38,10 @@ from duckrun.formats.format import Attach
 from duckrun.sql.names import quote_identifier, quote_literal, transpile
 from duckrun.storage.storage import Storage
 from duckrun.values.changes import CommitChange
+from duckrun.values.columns import defaults_in
 from duckrun.values.computed import ComputedColumn
 from duckrun.values.cursors import Counter
-from duckrun.values.files import Files, GivenFiles
+from duckrun.values.files import AskedFiles, Files
 from duckrun.values.lake_format import DUCKLAKE, LakeFormat
 from duckrun.values.rows import AppTransaction, Commit, ScanFile
 from duckrun.values.snapshot import Snapshot, TableRef
@@ -147,6 +147,7 @@ class DuckLakeFormat(Commits, Defining):
             make_scan_sql=self.scan_sql,
             find_parts=self._parts,
             find_figures=partial(column_figures, self.catalog),
+            find_computed=self.computing,
         )
 
     def _live(self, ref: TableRef) -> Snapshot | None:
@@ -214,7 +215,9 @@ class DuckLakeFormat(Commits, Defining):
         return None  # DuckLake prunes its files itself
 
     def _files(self, snapshot: Snapshot) -> Files:
-        return GivenFiles(snapshot.ref.location, tuple(self.records.files(snapshot)))
+        return AskedFiles(
+            snapshot.ref.location, lambda: self.records.files(snapshot), lambda: self.records.weight(snapshot.own)
+        )
 
     def _parts(self, snapshot: Snapshot) -> LakeFiles:
         return lake_files(self.catalog, self.footers, snapshot)
@@ -286,9 +289,6 @@ class DuckLakeFormat(Commits, Defining):
 
     def missing_files(self, ref: TableRef, files: Sequence[ScanFile]) -> list[ScanFile]:
         return []
-
-    def stored_schema(self, snapshot: Snapshot) -> pa.Schema:
-        return snapshot.schema
 
     def stored_columns(self, schema: pa.Schema) -> tuple[StoredColumn, ...]:
         return ()  # DuckLake writes its files

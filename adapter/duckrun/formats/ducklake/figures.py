@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
+from duckrun.formats.ducklake.state import TableState, there
 from duckrun.sql.names import quote_identifier, quote_literal
 from duckrun.values.rows import ColumnFigures
 from duckrun.values.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from duckrun.formats.ducklake.catalog import Catalog
-    from duckrun.formats.ducklake.state import TableState
 
 _PLAIN = {
     *("tinyint", "smallint", "integer", "bigint", "utinyint", "usmallint", "uinteger", "ubigint", "float", "double", "decimal"),
@@ -48,11 +48,7 @@ _Part = dict[str, tuple[Any, Any, int | None]]
 
 
 def _of_files(catalog: Catalog, state: TableState, names: list[str], kinds: dict[str, Any]) -> _Part:
-    meta, at = catalog.meta, state.version
-
-    def there(entry: str) -> str:
-        return f"{entry}.table_id = {state.id} AND {entry}.begin_snapshot <= {at} AND (({entry}.end_snapshot IS NULL) OR {entry}.end_snapshot > {at})"
-
+    meta = catalog.meta
     asked = ["(SELECT count(*) FROM files)"]
     for name in names:
         own, kind = f"FILTER (column_id = {state.column_ids[name]}", kinds[name]
@@ -62,10 +58,10 @@ def _of_files(catalog: Catalog, state: TableState, names: list[str], kinds: dict
         lacks = f"({low} IS NULL OR {high} IS NULL) AND null_count IS DISTINCT FROM record_count"
         asked += [f"count(*) {own} AND NOT ({lacks}))", f"count(null_count) {own})", f"sum(null_count) {own})"]
     [row] = catalog.ask(
-        f"WITH files AS (SELECT data_file_id, record_count FROM {meta('ducklake_data_file')} AS f WHERE {there('f')} AND record_count > 0) "
+        f"WITH files AS (SELECT data_file_id, record_count FROM {meta('ducklake_data_file')} AS f WHERE {_own('f', state)} AND record_count > 0) "
         f"SELECT {', '.join(asked)} FROM files JOIN {meta('ducklake_file_column_stats')} AS s USING (data_file_id)"
     )
-    count, whole = int(row[0]), _counts_whole(catalog, state, there)
+    count, whole = int(row[0]), counts_whole(catalog, state)
     found: _Part = {}
     for place, name in enumerate(names):
         low, high, bounded, counted, nulls = row[5 * place + 1 : 5 * place + 6]
@@ -78,12 +74,16 @@ def _of_files(catalog: Catalog, state: TableState, names: list[str], kinds: dict
     return found
 
 
-def _counts_whole(catalog: Catalog, state: TableState, there: Any) -> bool:
+def _own(entry: str, state: TableState) -> str:
+    return f"{entry}.table_id = {state.id} AND {there(entry, state.version)}"
+
+
+def counts_whole(catalog: Catalog, state: TableState) -> bool:
     """Whether all rows of all files count: none is deleted, and none belongs to a later snapshot."""
     meta = catalog.meta
     [(partial, marked)] = catalog.ask(
-        f"SELECT (SELECT count(*) FROM {meta('ducklake_data_file')} AS f WHERE {there('f')} AND partial_max > {state.version}), "
-        f"(SELECT count(*) FROM {meta('ducklake_delete_file')} AS d WHERE {there('d')})"
+        f"SELECT (SELECT count(*) FROM {meta('ducklake_data_file')} AS f WHERE {_own('f', state)} AND partial_max > {state.version}), "
+        f"(SELECT count(*) FROM {meta('ducklake_delete_file')} AS d WHERE {_own('d', state)})"
     )
     if partial or marked:
         return False

@@ -63,11 +63,11 @@ class NamedColumn:
 
 @dataclass(frozen=True)
 class DeleteFile:
-    """Positions that are deleted, in a Parquet file with the column ``pos``. ``bound``: only those whose snapshot is not later count.
-    It holds ``count`` of them."""
+    """``count`` positions that are deleted, in a Parquet file with the column ``pos``. Where it has the snapshot of each, only those count whose snapshot
+    is not later than the version: the catalog says of some such files that they have none (duckdb 1.5.5).
+    """
 
     path: str
-    bound: bool
     count: int
 
 
@@ -269,18 +269,17 @@ class _Reading:
 
     def _deletes(self, folder: str) -> dict[int, list[DeleteFile]]:
         rows = self._ask(
-            f"SELECT data_file_id, path, path_is_relative, format, partial_max, delete_count FROM {self._meta('ducklake_delete_file')} "
+            f"SELECT data_file_id, path, path_is_relative, format, delete_count FROM {self._meta('ducklake_delete_file')} "
             f"WHERE table_id = {self.state.id} AND {self.now}"
         )
         found: dict[int, list[DeleteFile]] = defaultdict(list)
-        for number, path, relative, kind, partial, count in rows:
+        for number, path, relative, kind, count in rows:
             if kind != "parquet":
                 raise UnsupportedFeature(
                     f"Table {self.snapshot.ref} has deletion vectors (of format {kind}), which Spark does not read: rewrite its files "
                     "(duckrun rewrite, or Table.rewrite()), or read it with engine: duckdb."
                 )
-            bound = partial is not None and partial > self.version
-            found[number].append(DeleteFile(f"{folder}{path}" if relative else path, bound, int(count)))
+            found[number].append(DeleteFile(f"{folder}{path}" if relative else path, int(count)))
         return found
 
     def _deleted(self) -> dict[int, list[int]]:

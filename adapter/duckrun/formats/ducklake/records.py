@@ -12,9 +12,11 @@ from duckrun.errors import StorageError, UnsupportedFeature, VersionNotReadable
 from duckrun.formats.commits import CommitRecord, FileChange
 from duckrun.formats.ducklake.applied import Applied
 from duckrun.formats.ducklake.catalog import Catalog
+from duckrun.formats.ducklake.figures import counts_whole
 from duckrun.formats.ducklake.folders import table_folder
 from duckrun.formats.ducklake.lake_files import IN_CATALOG
-from duckrun.formats.ducklake.state import DEFINITION, LAYOUT, ROWS, States, TableState, changes_in, touches
+from duckrun.formats.ducklake.state import States, TableState, changes_in, there, touches
+from duckrun.formats.ducklake.stored import DEFINITION, LAYOUT, ROWS
 from duckrun.formats.lakes import CommitFiles
 from duckrun.sql.names import quote_identifier, quote_literal, with_values
 from duckrun.values.changes import CommitChange
@@ -170,17 +172,26 @@ class Records:
             )
         meta = self.catalog.meta
         at = state.version
+        # Of a file with rows, or deletes, of several snapshots it is not known how many count at an older one.
+        newest = f"(SELECT max(snapshot_id) FROM {meta('ducklake_snapshot')})"
+        several = f"f.partial_max > {state.at} OR bool_or(coalesce(d.partial_max, {newest}) > {state.at} AND d.data_file_id IS NOT NULL)"
         counts = self.catalog.ask(
             f"SELECT CASE WHEN f.path_is_relative THEN {quote_literal(table_folder(self.catalog, state.id))} || f.path ELSE f.path END, f.data_file_id, "
-            f"f.record_count, coalesce(sum(d.delete_count), 0) FROM {meta('ducklake_data_file')} AS f LEFT JOIN "
-            f"(SELECT * FROM {meta('ducklake_delete_file')} WHERE begin_snapshot <= {at} AND ((end_snapshot IS NULL) OR end_snapshot > {at})) AS d "
-            f"ON d.data_file_id = f.data_file_id WHERE f.table_id = {state.id} AND f.begin_snapshot <= {at} AND ((f.end_snapshot IS NULL) OR f.end_snapshot > {at}) GROUP BY ALL"
+            f"CASE WHEN {several} THEN NULL ELSE f.record_count END, coalesce(sum(d.delete_count), 0) FROM {meta('ducklake_data_file')} AS f LEFT JOIN "
+            f"(SELECT * FROM {meta('ducklake_delete_file')} AS d WHERE {there('d', at)}) AS d "
+            f"ON d.data_file_id = f.data_file_id WHERE f.table_id = {state.id} AND {there('f', at)} GROUP BY f.data_file_id, f.path, f.path_is_relative, f.record_count, f.partial_max"
         )
         rows = {path: found for path, *found in counts}  # Spark gives the files of several partitions one name
         partitions = self._partition_values(state)
         for path, size, marks in listed:
             file, count, gone = rows.get(path, (None, None, 0))
             yield ScanFile(path, size or 0, partitions.get(file, {}), count, marks is not None, int(gone))
+
+    def weight(self, state: TableState) -> tuple[int, int]:
+        """How many data files a version has, and their bytes."""
+        if state.at == -1:
+            return 0, 0
+        return self._weighed(f"{there('f', state.version)} AND f.table_id = {state.id}")
 
     def in_catalog(self, snapshot: Snapshot) -> list[ScanFile]:
         """The rows of a version that lie in the catalog, as one more file; empty where there are none."""
@@ -210,7 +221,8 @@ class Records:
     def refuse_moved(self, snapshot: Snapshot, files: Sequence[ScanFile]) -> None:
         """Raise StorageError where the rows of some files of a version lie in others since, which upkeep wrote: nobody would read them."""
         now = {file.path: file.rows for file in (*self.files(snapshot), *self.in_catalog(snapshot))}
-        if any(file.path not in now or file.rows != now[file.path] for file in files):
+        known = {file.path: file.rows for file in files if file.rows is not None and now.get(file.path) is not None}
+        if any(file.path not in now for file in files) or any(rows != now[path] for path, rows in known.items()):
             raise StorageError(
                 f"Table {snapshot.ref}: files of version {snapshot.version} were flushed, merged or rewritten since this scan of them was planned, and its "
                 "rows lie in others now: plan it again, by snapshot().scan()."
@@ -240,7 +252,7 @@ class Records:
         inlined = self.catalog.ask(
             f"SELECT count(*) FROM {self.catalog.meta('ducklake_inlined_data_tables')} WHERE table_id = {state.id}"
         )
-        if not inlined or not inlined[0][0]:
+        if (not inlined or not inlined[0][0]) and counts_whole(self.catalog, state):
             return counted_rows(snapshot.files())
         with self.catalog.errors(f"table {snapshot.ref}"):
             found = self.catalog.cursor().execute(f"SELECT count(*) FROM {snapshot.scan_sql()}").fetchone()
@@ -248,9 +260,13 @@ class Records:
 
     def figures(self, state: TableState | None) -> tuple[int, int]:
         """How many data files a table, or (None) the lake, has now, and their bytes."""
-        of = "" if state is None else f" AND table_id = {state.id}"
+        of = "" if state is None else f" AND f.table_id = {state.id}"
+        return self._weighed(f"{there('f', None)}{of}")
+
+    def _weighed(self, where: str) -> tuple[int, int]:
+        files = self.catalog.meta("ducklake_data_file")
         found = self.catalog.ask(
-            f"SELECT count(*), coalesce(sum(file_size_bytes), 0) FROM {self.catalog.meta('ducklake_data_file')} WHERE end_snapshot IS NULL{of}"
+            f"SELECT count(*), coalesce(sum(f.file_size_bytes), 0) FROM {files} AS f WHERE {where}"
         )
         return (int(found[0][0]), int(found[0][1])) if found else (0, 0)
 

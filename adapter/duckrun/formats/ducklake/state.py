@@ -10,16 +10,11 @@ from typing import Any
 from duckrun.errors import TableNotFound, VersionNotReadable
 from duckrun.formats.ducklake.catalog import Catalog
 from duckrun.formats.ducklake.definition import DuckLakeDefinition
-from duckrun.formats.ducklake.stored import stored_definition
+from duckrun.formats.ducklake.stored import DEFINITION, LAYOUT, ROWS, Stored, types_in
 from duckrun.sql.names import quote_identifier
 from duckrun.values.snapshot import TableRef
 
 _CHANGE = re.compile(r'([a-z_]+):("(?:[^"]|"")*"(?:\."(?:[^"]|"")*")?|\d+)')
-ROWS = ("inserted_into_table", "deleted_from_table", "inlined_insert", "inlined_delete")
-"""What changes_made says of rows. Source: the DuckLake specification 1.0, ducklake_snapshot_changes."""
-DEFINITION = ("altered_table",)
-LAYOUT = ("merge_adjacent", "rewrite_delete", "inline_flush")
-"""What it says where the same rows lie in other files."""
 HIDDEN = "_duckrun"
 
 
@@ -126,8 +121,8 @@ class States:
         )
         if not found or found[0][0] is None:
             raise TableNotFound(f"There is no table {ref}: its lake has no catalog yet.")
-        oldest, newest, there = found[0]
-        if there:
+        oldest, newest, is_there = found[0]
+        if is_there:
             return
         if snapshot > newest:
             raise VersionNotReadable(
@@ -199,8 +194,7 @@ class States:
         kept = self._newest.get(key)
         found = None if kept is None else self._advanced(kept)
         if found is None:
-            newest = self.newest()
-            found = None if newest is None else self._load(ref, newest)
+            found = self._load(ref, None)
         if found is None:
             self._newest.pop(key, None)
         else:
@@ -244,16 +238,11 @@ class States:
         return bool(self.catalog.ask(same, [state.name]))
 
     def _row(self, ref: TableRef, at: int | None) -> tuple[Any, ...] | None:
+        """Id, UUID, schema and name of a table, and the newest snapshot of its lake."""
         tables, schemas = self.catalog.meta("ducklake_table"), self.catalog.meta("ducklake_schema")
-        now = " AND ".join(
-            f"{e}.end_snapshot IS NULL"
-            if at is None
-            else f"{e}.begin_snapshot <= {at} AND (({e}.end_snapshot IS NULL) OR {e}.end_snapshot > {at})"
-            for e in ("t", "s")
-        )
         found = self.catalog.ask(
-            f"SELECT t.table_id, CAST(t.table_uuid AS VARCHAR), s.schema_name, t.table_name FROM {tables} AS t JOIN {schemas} AS s USING (schema_id) "
-            f"WHERE s.schema_name = ? AND t.table_name = ? AND {now}",
+            f"SELECT t.table_id, CAST(t.table_uuid AS VARCHAR), s.schema_name, t.table_name, (SELECT max(snapshot_id) FROM {self.catalog.meta('ducklake_snapshot')}) "
+            f"FROM {tables} AS t JOIN {schemas} AS s USING (schema_id) WHERE s.schema_name = ? AND t.table_name = ? AND {there('t', at)} AND {there('s', at)}",
             [ref.schema, ref.name],
         )
         return found[0] if found else None
@@ -270,14 +259,14 @@ class States:
             f"SELECT s.schema_name, t.table_name, greatest(t.begin_snapshot, s.begin_snapshot) FROM {meta('ducklake_table')} AS t "
             f"JOIN {meta('ducklake_schema')} AS s USING (schema_id) WHERE t.table_id = {state.id} ORDER BY 3"
         )
-        return Places(names, self._epoch(state.id)[0], self._own)
+        return Places(names, self._epoch_now(state.id), self._own)
 
     def at(self, snapshot: int | None) -> list[tuple[int, str, str]]:
         """The tables at a snapshot, or now, as (id, schema, name)."""
         tables, schemas = self.catalog.meta("ducklake_table"), self.catalog.meta("ducklake_schema")
         found = self.catalog.ask(
             f"SELECT t.table_id, s.schema_name, t.table_name FROM {tables} AS t JOIN {schemas} AS s USING (schema_id) "
-            f"WHERE {_there('t', snapshot)} AND {_there('s', snapshot)} AND s.schema_name <> ? ORDER BY 1",
+            f"WHERE {there('t', snapshot)} AND {there('s', snapshot)} AND s.schema_name <> ? ORDER BY 1",
             [HIDDEN],
         )
         return [(int(number), schema, name) for number, schema, name in found]
@@ -285,88 +274,43 @@ class States:
     def schemas_at(self, snapshot: int) -> list[str]:
         """The schemas at a snapshot."""
         schemas = self.catalog.meta("ducklake_schema")
-        found = self.catalog.ask(f"SELECT schema_name FROM {schemas} AS s WHERE {_there('s', snapshot)} ORDER BY 1")
+        found = self.catalog.ask(f"SELECT schema_name FROM {schemas} AS s WHERE {there('s', snapshot)} ORDER BY 1")
         return [name for (name,) in found if name != HIDDEN]
 
-    def _load(self, ref: TableRef, at: int) -> TableState | None:
+    def _load(self, ref: TableRef, at: int | None) -> TableState | None:
         row = self._row(ref, at)
-        return None if row is None else self._of_row(row, at)
+        return None if row is None else self._of_row(row[:4], int(row[4]) if at is None else at)
 
     def _of_row(self, row: tuple[Any, ...], at: int) -> TableState:
         table_id, uuid, schema, name = row
-        version, begun = self._last_change(table_id, at)
-        epoch, inlined = self._epoch(table_id)
-        epoch = self._own(epoch, version)
+        stored = Stored(self.catalog, table_id, at)
+        version = stored.version
+        epoch = self._own(_epoch(table_id, stored), version)
         self.catalog.ensure(epoch)
-        definition, ids = stored_definition(self.catalog, table_id, schema, name, version, at, epoch)
-        narrow = self._narrow(table_id, at) if int(str(epoch).partition(".")[0]) else frozenset()
-        if self._was_rewritten(table_id, at):
-            narrow = frozenset(definition.names)
-        return TableState(table_id, uuid, schema, name, begun, version, at, epoch, definition, ids, inlined, narrow)
-
-    def _last_change(self, table_id: int, at: int) -> tuple[int, int]:
-        """The last snapshot up to ``at`` that changed a table, and the first that had it."""
-        meta = self.catalog.meta
-        marks = "|".join((*ROWS, *DEFINITION, *LAYOUT))
-        sql = f"""
-            SELECT max(v), (SELECT min(snapshot_id) FROM {meta("ducklake_snapshot")}), (SELECT min(b) FROM (SELECT min(begin_snapshot) AS b FROM {meta("ducklake_table")} WHERE table_id = {table_id}
-                UNION ALL SELECT min(begin_snapshot) FROM {meta("ducklake_column")} WHERE table_id = {table_id}))
-            FROM (
-                SELECT begin_snapshot AS v FROM {meta("ducklake_table")} WHERE table_id = {table_id} AND begin_snapshot <= {at}
-                UNION ALL SELECT begin_snapshot FROM {meta("ducklake_column")} WHERE table_id = {table_id} AND begin_snapshot <= {at}
-                UNION ALL SELECT end_snapshot FROM {meta("ducklake_column")} WHERE table_id = {table_id} AND end_snapshot <= {at}
-                UNION ALL SELECT snapshot_id FROM {meta("ducklake_snapshot_changes")} WHERE snapshot_id <= {at}
-                    AND regexp_matches(changes_made, '(^|,)({marks}):{table_id}(,|$)')
-            )
-        """
-        last, oldest, begun = self.catalog.ask(sql)[0]
-        return max(int(last), int(oldest)), int(begun)
-
-    def _was_rewritten(self, table_id: int, after: int) -> bool:
-        """Whether files were written anew since a snapshot: the bounds that DuckLake has of columns are those of the rows that were left then."""
-        found = self.catalog.ask(
-            f"SELECT count(*) FROM {self.catalog.meta('ducklake_snapshot_changes')} WHERE snapshot_id > {after} "
-            f"AND regexp_matches(changes_made, '(^|,)rewrite_delete:{table_id}(,|$)')"
+        definition = stored.definition(types_in(self.catalog, epoch, schema, name, version))
+        return TableState(
+            table_id,
+            uuid,
+            schema,
+            name,
+            stored.begun,
+            version,
+            at,
+            epoch,
+            definition,
+            stored.column_ids(),
+            stored.inlined is not None,
+            frozenset(definition.names) if stored.rewritten else stored.narrow,
         )
-        return bool(found and found[0][0])
-
-    def _narrow(self, table_id: int, at: int) -> frozenset[str]:
-        """The columns at a snapshot whose type, or that of a field of theirs, is or was another one at others."""
-        meta = self.catalog.meta
-        rows = self.catalog.ask(
-            f"SELECT DISTINCT a.column_id, a.column_name, a.parent_column, b.column_id IS NOT NULL FROM {meta('ducklake_column')} AS a LEFT JOIN "
-            f"{meta('ducklake_column')} AS b ON b.table_id = a.table_id AND b.column_id = a.column_id AND b.column_type <> a.column_type "
-            f"WHERE a.table_id = {table_id} AND a.begin_snapshot <= {at} AND ((a.end_snapshot IS NULL) OR a.end_snapshot > {at})"
-        )
-        columns = {number: (name, parent) for number, name, parent, _ in rows}
-        found = set()
-        for number, *_, widened in rows:
-            while widened and columns[number][1] is not None:
-                number = columns[number][1]
-            if widened:
-                found.add(columns[number][0])
-        return frozenset(found)
-
-    def _epoch(self, table_id: int) -> tuple[int | str, bool]:
-        """What tells the attachments apart through which a table is read, and whether it has tables of inlined rows. One that has seen two types
-        of a column while they were the newest fails, also for versions before, and so does one that knows a table of inlined rows which a flush has dropped since: that of an older schema.
-        """
-        meta = self.catalog.meta
-        columns = meta("ducklake_column")
-        found = self.catalog.ask(
-            f"SELECT max(b.begin_snapshot), (SELECT min(schema_version) FROM {meta('ducklake_inlined_data_tables')} WHERE table_id = {table_id}), "
-            f"(SELECT min(schema_version) FROM {meta('ducklake_schema_versions')} WHERE table_id = {table_id}) "
-            f"FROM {columns} AS a JOIN {columns} AS b ON a.column_id = b.column_id AND a.end_snapshot = b.begin_snapshot "
-            f"AND a.column_type <> b.column_type WHERE a.table_id = {table_id} AND b.table_id = {table_id}"
-        )
-        widened, inlined, first = found[0]
-        if inlined is None or inlined == first:
-            return int(widened or 0), inlined is not None
-        return f"{int(widened or 0)}.{table_id}.{inlined}", True
 
     def epoch_now(self, state: TableState) -> int | str:
         """The attachment through which a state is read now: a flush may have dropped what the one that it was found by knows."""
-        return self._own(self._epoch(state.id)[0], state.version) if state.inlined else state.epoch
+        if not state.inlined:
+            return state.epoch
+        return self._own(self._epoch_now(state.id), state.version)
+
+    def _epoch_now(self, table_id: int) -> int | str:
+        return _epoch(table_id, Stored(self.catalog, table_id, -1, ("column", "inlined", "schema")))
 
     def _own(self, epoch: int | str, snapshot: int) -> int | str:
         """The attachment for a snapshot: one of its own where the catalog does not list the schema of it, as that with which an altered
@@ -382,7 +326,16 @@ class States:
         return f"{epoch}{own}" if own else epoch
 
 
-def _there(entry: str, snapshot: int | None) -> str:
+def _epoch(table_id: int, stored: Stored) -> int | str:
+    """What tells the attachments apart through which a table is read. One that has seen two types of a column while they were the newest fails,
+    also for versions before, and so does one that knows a table of inlined rows which a flush has dropped since: that of an older schema.
+    """
+    if stored.inlined is None or stored.inlined == stored.first_schema:
+        return stored.widened
+    return f"{stored.widened}.{table_id}.{stored.inlined}"
+
+
+def there(entry: str, snapshot: int | None) -> str:
     """The condition for what the catalog has at a snapshot, or now."""
     if snapshot is None:
         return f"{entry}.end_snapshot IS NULL"

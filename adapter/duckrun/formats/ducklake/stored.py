@@ -1,8 +1,14 @@
-"""What the catalog says that a table is apart from its rows: its definition as it is stored."""
+"""What the catalog has of one table, at all snapshots, by one question: each costs milliseconds, however little it asks.
+
+Source: the DuckLake specification 1.0, Tables.
+"""
 
 from __future__ import annotations
 
 import json
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, fields
 from typing import Any
 
 from duckrun.formats.ducklake.catalog import Catalog
@@ -11,53 +17,201 @@ from duckrun.formats.ducklake.partitions import Partition
 from duckrun.sql.names import quote_identifier
 from duckrun.values.tables import SORT_BY
 
+ROWS = ("inserted_into_table", "deleted_from_table", "inlined_insert", "inlined_delete")
+"""What changes_made says of rows. Source: the DuckLake specification 1.0, ducklake_snapshot_changes."""
+DEFINITION = ("altered_table",)
+LAYOUT = ("merge_adjacent", "rewrite_delete", "inline_flush")
+"""What it says where the same rows lie in other files."""
+_TYPES = {"int": "BIGINT", "bool": "BOOLEAN", "str": "VARCHAR"}
+_MARKS = "|".join((*ROWS, *DEFINITION, *LAYOUT))
 
-def stored_definition(
-    catalog: Catalog, table_id: int, schema: str, name: str, version: int, at: int, epoch: int | str
-) -> tuple[DuckLakeDefinition, dict[str, int]]:
-    """A table's definition at a snapshot, and the ids of its columns."""
-    meta = catalog.meta
+
+@dataclass(frozen=True)
+class Entry:
+    """A row of the catalog: since and until which snapshot it holds, the column that it is of, and what it says of it."""
+
+    begun: int | None = None
+    ended: int | None = None
+    column: int | None = None
+    number: int | None = None
+    flag: bool | None = None
+    name: str | None = None
+    value: str | None = None
+    more: str | None = None
+    kind: str | None = None
+
+    def is_there(self, snapshot: int) -> bool:
+        """True for what the catalog has at a snapshot."""
+        return (self.begun is None or self.begun <= snapshot) and (self.ended is None or self.ended > snapshot)
+
+
+class Stored:
+    """What the catalog has of a table, seen from a snapshot of the lake; with ``of`` no other entries than these are read."""
+
+    def __init__(self, catalog: Catalog, table_id: int, at: int, of: Collection[str] = ()) -> None:
+        self._at = at
+        self._entries: defaultdict[str, list[Entry]] = defaultdict(list)
+        for what, *row in catalog.ask(_question(catalog, table_id, at, of)):
+            self._entries[what].append(Entry(*row))
+
+    def _one(self, what: str) -> Entry:
+        return self._entries[what][0]
+
+    def _there(self, what: str) -> list[Entry]:
+        """The entries at the snapshot; partition keys and sort keys in their order."""
+        there = [entry for entry in self._entries[what] if entry.is_there(self._at)]
+        return there if what == "column" else sorted(there, key=lambda entry: entry.number or 0)
+
+    # -- which snapshots changed it
+
+    @property
+    def version(self) -> int:
+        """The last snapshot that changed the table, or the oldest that is left where that has expired."""
+        columns, tables = self._entries["column"], self._entries["table"]
+        seen = [e.begun for e in (*tables, *columns)] + [e.ended for e in columns] + [self._one("changed").begun]
+        return max(self._one("oldest").begun or 0, *(at for at in seen if at is not None and at <= self._at))
+
+    @property
+    def begun(self) -> int:
+        """The first snapshot that had the table."""
+        return min(e.begun for what in ("table", "column") for e in self._entries[what] if e.begun is not None)
+
+    @property
+    def rewritten(self) -> bool:
+        """Whether files were written anew since: the bounds that DuckLake has of columns are those of the rows that were left then."""
+        return bool(self._one("changed").flag)
+
+    # -- its columns
+
+    @property
+    def widened(self) -> int:
+        """The snapshot at which a column last got another type; 0 for none."""
+        columns = self._entries["column"]
+        before = {(e.column, e.ended): e.kind for e in columns}
+        found = (e.begun for e in columns if before.get((e.column, e.begun), e.kind) != e.kind and e.begun)
+        return max(found, default=0)
+
+    @property
+    def narrow(self) -> frozenset[str]:
+        """The columns whose type, or that of a field of theirs, is or was another one at other snapshots."""
+        kinds: defaultdict[int | None, set[str | None]] = defaultdict(set)
+        for entry in self._entries["column"]:
+            kinds[entry.column].add(entry.kind)
+        there = {entry.column: entry for entry in self._there("column")}
+        found = set()
+        for entry in there.values():
+            if len(kinds[entry.column]) > 1:
+                while entry.number is not None:
+                    entry = there[entry.number]
+                found.add(str(entry.name))
+        return frozenset(found)
+
+    @property
+    def inlined(self) -> int | None:
+        """The schema of the oldest table of inlined rows that is left; None where there is none."""
+        return self._one("inlined").begun
+
+    @property
+    def first_schema(self) -> int | None:
+        """The schema with which the table began."""
+        return self._one("schema").begun
+
+    # -- what it is apart from its rows
+
+    def column_ids(self) -> dict[str, int]:
+        return {str(e.name): int(e.column or 0) for e in self._there("column") if e.number is None}
+
+    def definition(self, types: Mapping[str, str]) -> DuckLakeDefinition:
+        """The definition of the table, whose columns have some types, in this order."""
+        return DuckLakeDefinition(
+            tuple(self._fields(types)),
+            tuple(self._partitions()),
+            self._properties(types),
+            next((e.value for e in self._there("comment")), None),
+        )
+
+    def _fields(self, types: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+        said = {e.name: e for e in self._there("column") if e.number is None}
+        comments = {e.column: e.value for e in self._there("column comment")}
+        for name, kind in types.items():
+            entry = said[name]
+            literal = None if entry.value in (None, "NULL") else entry.value
+            if literal is not None and entry.more == "literal":
+                literal = "'" + literal.replace("'", "''") + "'"
+            comment = comments.get(entry.column)
+            metadata = {} if comment is None else {"comment": comment}
+            yield {
+                "name": name,
+                "type": kind,
+                "nullable": bool(entry.flag),
+                "metadata": metadata,
+                "default": literal,
+            }
+
+    def _partitions(self) -> Iterator[Partition]:
+        names = {e.column: str(e.name) for e in self._there("column")}
+        return (Partition.stored(str(e.value), names[e.column]) for e in self._there("partition"))
+
+    def _properties(self, types: Mapping[str, str]) -> dict[str, str]:
+        names = {name.lower(): name for name in types}
+        order = [names.get(str(e.value).strip('"').lower(), e.value) for e in self._there("sort")]
+        options = {str(e.name): str(e.value) for e in self._there("option")}
+        return {**properties_of(options), **({SORT_BY: json.dumps(order)} if order else {})}
+
+
+def _question(catalog: Catalog, table_id: int, at: int, of: Collection[str]) -> str:
+    meta, own = catalog.meta, f"WHERE table_id = {table_id}"
+    held = {"begun": "begin_snapshot", "ended": "end_snapshot"}
+    columns = {"column": "column_id", "number": "parent_column", "flag": "nulls_allowed", "name": "column_name",
+               "value": "default_value", "more": "default_value_type", "kind": "column_type"}  # fmt: skip
+    marks, rewritten = (
+        f"regexp_matches(changes_made, '(^|,)({kinds}):{table_id}(,|$)')" for kinds in (_MARKS, "rewrite_delete")
+    )
+    changed = {
+        "begun": f"max(snapshot_id) FILTER (WHERE snapshot_id <= {at})",
+        "flag": f"coalesce(bool_or(snapshot_id > {at} AND {rewritten}), false)",
+    }
+    comment = "AND key = 'comment'"
+
+    def keys(kind: str, key: str) -> str:
+        info, each = meta(f"ducklake_{kind}_info"), meta(f"ducklake_{kind}_{key}")
+        return f"(SELECT {kind}_id, begin_snapshot, end_snapshot FROM {info} {own}) JOIN {each} USING ({kind}_id)"
+
+    sources: dict[str, tuple[Mapping[str, str], str]] = {
+        "table": (held, f"{meta('ducklake_table')} {own}"),
+        "column": (held | columns, f"{meta('ducklake_column')} {own}"),
+        "changed": (changed, f"{meta('ducklake_snapshot_changes')} WHERE {marks}"),
+        "oldest": ({"begun": "min(snapshot_id)"}, meta("ducklake_snapshot")),
+        "inlined": ({"begun": "min(schema_version)"}, f"{meta('ducklake_inlined_data_tables')} {own}"),
+        "schema": ({"begun": "min(schema_version)"}, f"{meta('ducklake_schema_versions')} {own}"),
+        "column comment": (
+            held | {"column": "column_id", "value": "value"},
+            f"{meta('ducklake_column_tag')} {own} {comment}",
+        ),
+        "comment": (held | {"value": "value"}, f"{meta('ducklake_tag')} WHERE object_id = {table_id} {comment}"),
+        "option": (
+            {"name": "key", "value": "value"},
+            f"{meta('ducklake_metadata')} WHERE scope = 'table' AND scope_id = {table_id}",
+        ),
+        "partition": (
+            held | {"column": "column_id", "number": "partition_key_index", "value": "transform"},
+            keys("partition", "column"),
+        ),
+        "sort": (held | {"number": "sort_key_index", "value": "expression"}, keys("sort", "expression")),
+    }
+    return " UNION ALL ".join(_entries(what, *found) for what, found in sources.items() if not of or what in of)
+
+
+def _entries(what: str, said: Mapping[str, str], source: str) -> str:
+    values = (
+        f"CAST({said.get(each.name, 'NULL')} AS {_TYPES[str(each.type).partition(' ')[0]]})" for each in fields(Entry)
+    )
+    return f"SELECT '{what}', {', '.join(values)} FROM {source}"
+
+
+def types_in(catalog: Catalog, epoch: int | str, schema: str, name: str, version: int) -> dict[str, str]:
+    """The columns of a table at a version, with their types in DuckDB's SQL."""
     source = f"{quote_identifier(catalog.alias(epoch), schema, name)} AT (VERSION => {version})"
     with catalog.errors(f"table {schema}.{name}"):
         relation = catalog.cursor().sql(f"SELECT * FROM {source}")
-        types = dict(zip(relation.columns, map(str, relation.types), strict=True))
-    there = f"begin_snapshot <= {at} AND ((end_snapshot IS NULL) OR end_snapshot > {at})"
-    columns = catalog.ask(
-        f"SELECT c.column_id, c.column_name, c.nulls_allowed, c.default_value, c.default_value_type, t.value FROM {meta('ducklake_column')} AS c "
-        f"LEFT JOIN (SELECT * FROM {meta('ducklake_column_tag')} WHERE {there} AND key = 'comment') AS t ON t.table_id = c.table_id AND t.column_id = c.column_id "
-        f"WHERE c.table_id = {table_id} AND c.parent_column IS NULL AND c.begin_snapshot <= {at} AND ((c.end_snapshot IS NULL) OR c.end_snapshot > {at})"
-    )
-    said = {row[1]: row for row in columns}
-    fields = []
-    for column, kind in types.items():
-        _, _, nulls, default, how, comment = said[column]
-        literal = None if default in (None, "NULL") else default
-        if literal is not None and how == "literal":
-            literal = "'" + literal.replace("'", "''") + "'"
-        metadata = {} if comment is None else {"comment": comment}
-        fields.append({"name": column, "type": kind, "nullable": bool(nulls), "metadata": metadata, "default": literal})
-    return _layout(catalog, table_id, there, tuple(fields)), {row[1]: int(row[0]) for row in columns}
-
-
-def _layout(catalog: Catalog, table_id: int, there: str, fields: tuple[dict[str, Any], ...]) -> DuckLakeDefinition:
-    meta = catalog.meta
-    sql = f"""
-        SELECT 'comment', CAST(value AS VARCHAR), NULL, 0 FROM {meta("ducklake_tag")} WHERE object_id = {table_id} AND key = 'comment' AND {there}
-        UNION ALL SELECT 'option ' || key, CAST(value AS VARCHAR), NULL, 0 FROM {meta("ducklake_metadata")} WHERE scope = 'table' AND scope_id = {table_id}
-        UNION ALL SELECT 'partition', CAST(p.transform AS VARCHAR), CAST(c.column_name AS VARCHAR), p.partition_key_index
-            FROM {meta("ducklake_partition_column")} AS p JOIN (SELECT partition_id FROM {meta("ducklake_partition_info")} WHERE table_id = {table_id} AND {there}) USING (partition_id)
-            JOIN (SELECT column_id, column_name FROM {meta("ducklake_column")} WHERE table_id = {table_id} AND {there}) AS c ON c.column_id = p.column_id
-        UNION ALL SELECT 'sort', CAST(e.expression AS VARCHAR), NULL, e.sort_key_index
-            FROM {meta("ducklake_sort_expression")} AS e JOIN (SELECT sort_id FROM {meta("ducklake_sort_info")} WHERE table_id = {table_id} AND {there}) USING (sort_id)
-    """
-    rows = sorted(catalog.ask(sql), key=lambda row: (row[0], row[3]))
-    names = {f["name"].lower(): f["name"] for f in fields}
-    order = [names.get(row[1].strip('"').lower(), row[1]) for row in rows if row[0] == "sort"]
-    options = {row[0].removeprefix("option "): row[1] for row in rows if row[0].startswith("option ")}
-    properties = {**properties_of(options), **({SORT_BY: json.dumps(order)} if order else {})}
-    return DuckLakeDefinition(
-        fields,
-        tuple(Partition.stored(row[1], row[2]) for row in rows if row[0] == "partition"),
-        properties,
-        next((row[1] for row in rows if row[0] == "comment"), None),
-    )
+        return dict(zip(relation.columns, map(str, relation.types), strict=True))

@@ -27,6 +27,8 @@ _INSTEAD = {
     r"\b(PRIMARY KEY|UNIQUE)\b": "no table format here enforces keys: write by MERGE or INSERT … ON CONFLICT (keys), in dbt by unique_key, "
     "and have a dbt test or an asset check find duplicates.",
     r"\b(REFERENCES?|FOREIGN KEY)\b": "no table format here enforces them: have a dbt relationships test or an asset check find what is lost.",
+    r"\bCOLLATE\b": "no table format here keeps a collation: leave it out, and compare and sort by lower(…) or upper(…).",
+    r"\bLOCATION\b": "a table lies in its lake, by schema and name: leave it out, or connect to, or attach, a lake with the root that it is to lie in.",
     r"(?i)^(create|alter|drop) sequence\b": "write uuid() as the key, or (select max(id) from t) + row_number() over ().",
     r"(?i)^(create|drop) (macro|function)\b": "lakes of format ducklake keep macros, made in DuckDB's dialect; elsewhere put the expression into a CREATE TEMP VIEW, or into a dbt macro.",
     r"(?i)^(begin|start|commit|rollback|abort|end|savepoint|release)\b": "each statement is one commit of one table; what belongs "

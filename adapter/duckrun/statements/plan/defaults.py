@@ -10,13 +10,10 @@ from duckrun.sql.dialects import tree_in
 from duckrun.statements.parse.from_dml import DEFAULT
 from duckrun.values.snapshot import Snapshot
 
-GENERATED, IDENTITY = b"delta.generationExpression", b"delta.identity.start"
-
 
 def defaults_of(snapshot: Snapshot) -> dict[str, str]:
     """The columns of a table that have a default, with it in Spark SQL."""
-    said = {field.name: (field.metadata or {}).get(b"CURRENT_DEFAULT") for field in snapshot.schema}
-    return {name: text.decode() for name, text in said.items() if text is not None}
+    return {name: column.default for name, column in snapshot.computed().items() if column.default is not None}
 
 
 def default_of(name: str, defaults: Mapping[str, str]) -> exp.Expr:
@@ -27,14 +24,11 @@ def default_of(name: str, defaults: Mapping[str, str]) -> exp.Expr:
 
 def computed_of(snapshot: Snapshot) -> dict[str, exp.Expr | None]:
     """The columns that a table computes, in small letters: the expression of a generated one, None for an identity column."""
-    found: dict[str, exp.Expr | None] = {}
-    for field in snapshot.schema:
-        said = field.metadata or {}
-        if GENERATED in said:
-            found[field.name.lower()] = tree_in(said[GENERATED].decode(), "spark")
-        elif IDENTITY in said:
-            found[field.name.lower()] = None
-    return found
+    return {
+        name.lower(): None if column.generated is None else tree_in(column.generated, "spark")
+        for name, column in snapshot.computed().items()
+        if column.default is None
+    }
 
 
 def with_defaults(

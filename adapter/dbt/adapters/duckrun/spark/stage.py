@@ -162,8 +162,8 @@ class _NotedReading(Reading):
 
     versions: dict[str, int] = field(default_factory=dict)
 
-    def snapshot(self, ref: TableRef) -> Snapshot:
-        found = super().snapshot(ref)
+    def snapshot(self, ref: TableRef, newest: Snapshot | None = None) -> Snapshot:
+        found = super().snapshot(ref, newest)
         self.versions[str(ref)] = found.version
         return found
 

@@ -169,11 +169,10 @@ class _Rows:
                 {
                     "place_": pa.array([self._key(delete.path) for _, delete in marked], pa.string()),
                     _FILE: pa.array([self._key(file.path) for file, _ in marked], pa.string()),
-                    "bound": pa.array([delete.bound for _, delete in marked], pa.bool_()),
                 }
             )
             rows = rows.join(F.broadcast(of), F.col("place") == F.col("place_"))
-            rows = rows.where(~F.col("bound") | (F.col(_SNAPSHOT) <= self.read.version))
+            rows = rows.where(F.col(_SNAPSHOT).isNull() | (F.col(_SNAPSHOT) <= self.read.version))
             found.append(rows.select(_FILE, _ROW))
         return _all(found)
 

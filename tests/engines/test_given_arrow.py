@@ -1,0 +1,86 @@
+"""A query of given Arrow data finds the rows that a native table of DuckDB has: its filters are not Arrow's."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+
+import duckrun
+from duckrun import MergeClause, MergeSpec, Session, WriteSpec
+
+NAN = math.nan
+INSTANT = dt.datetime(2024, 3, 1, 12)
+VALUES: dict[str, pa.Array] = {
+    "double": pa.array([1.0, NAN, None, -1.0]),
+    "float": pa.array([0.1, NAN, None, -1.0], pa.float32()),
+    "double in a struct": pa.array([{"y": 1.0}, {"y": NAN}, None, {"y": -1.0}]),
+    "double of a dictionary": pa.array([1.0, NAN, None, -1.0]).dictionary_encode(),
+    "string": pa.array(["a", "b", None, ""]),
+    "string view": pa.array(["a", "b", None, ""], pa.string_view()),
+    "string view in a struct": pa.array([{"y": "a"}, {"y": "b"}, None, {"y": ""}], pa.struct([("y", pa.string_view())])),
+    "string of a dictionary": pa.array(["a", "b", None, ""]).dictionary_encode(),
+    "string of run ends": pa.RunEndEncodedArray.from_arrays([1, 2, 3, 4], pa.array(["a", "b", None, ""])),
+    "binary view": pa.array([b"a", b"b", None, b""], pa.binary_view()),
+    "uuid": pa.array([b"1" * 16, b"2" * 16, None, b"0" * 16], pa.uuid()),
+    "json": pa.array(["1", "2", None, "0"], pa.json_()),
+    "bool": pa.array([True, True, None, False]),
+    "bool of a byte": pa.array([1, 1, None, 0], pa.bool8()),
+    "time": pa.array([dt.time(1), dt.time(2), None, dt.time(0)], pa.time64("ns")),
+    "decimal": pa.array([Decimal("1.10"), Decimal("2.20"), None, Decimal("-1.10")]),
+    "instant": pa.array([INSTANT, INSTANT + dt.timedelta(1), None, INSTANT - dt.timedelta(1)], pa.timestamp("s", "UTC")),
+    "unsigned": pa.array([2**63, 2**63 + 1, None, 0], pa.uint64()),
+}  # fmt: skip
+GIVEN: dict[str, Callable[[pa.Table], Any]] = {
+    "table": lambda rows: rows,
+    "stream": lambda rows: rows.to_reader(max_chunksize=2),
+    "dataset": ds.dataset,
+}
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    with duckrun.connect(tmp_path_factory.mktemp("lake")) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("operator", ["=", "<>", "<", ">=", "is distinct from", "is not distinct from"])
+@pytest.mark.parametrize("name", VALUES)
+def test_a_query_of_registered_values_finds_what_a_native_table_has(session: Session, name: str, operator: str) -> None:
+    rows = pa.table({"i": range(4), "v": VALUES[name]})
+    session.register("given", rows)
+    with duckdb.connect() as plain:
+        plain.register("arrow", rows)
+        plain.execute("SET TimeZone = 'UTC'; CREATE TABLE given AS FROM arrow")
+        value = "v.y" if "struct" in name else "v"
+        kind, low = plain.execute(f"SELECT typeof({value}), {value}::VARCHAR FROM given WHERE i = 0").fetchone()  # type: ignore[misc]
+        constant, computed = f"CAST('{low}' AS {kind})", f"(SELECT {value} FROM given WHERE i = 0)"
+        for other in (constant, computed):
+            query = f"SELECT i FROM given WHERE {value} {operator} {other} ORDER BY i"
+            expected = [i for (i,) in plain.execute(query).fetchall()]
+            assert session.sql(query).toArrow()["i"].to_pylist() == expected, query
+            assert expected or "<" in operator
+
+
+@pytest.mark.parametrize("form", GIVEN)
+def test_a_condition_of_a_merge_takes_nan_for_the_highest_number(tmp_path: Path, form: str) -> None:
+    rows = pa.table({"x": [1.0, NAN, -1.0], "n": [10, 20, 30]})
+    with duckrun.connect(tmp_path / "lake") as session:
+        session.execute("t", WriteSpec("error"), pa.table({"x": [1.0, NAN, -1.0], "n": [1, 2, 3]}))
+        spec = MergeSpec(("x",), (MergeClause("matched_update"),), on="target.x >= 0 and source.x > 0")
+        session.execute("t", spec, GIVEN[form](rows))
+        assert sorted(session.sql("select n from t").toArrow()["n"].to_pylist()) == [3, 10, 20]
+
+
+def test_a_type_that_duckdb_does_not_have_names_its_column(session: Session) -> None:
+    session.register("halves", pa.table({"v": pa.nulls(1, pa.float16())}))
+    with pytest.raises(duckrun.SchemaMismatch, match="column 'v' has the type halffloat"):
+        session.sql("from halves").collect()
