@@ -30,6 +30,7 @@ def add_files(catalog: Catalog, work: Work, ref: TableRef, paths: Sequence[str],
         raise SchemaMismatch(
             f"Table {ref}: {catalog.redacted(error).splitlines()[0].removeprefix('Invalid Input Error: ')}. Nothing was adopted."
         ) from error
+    work.began[ref] = None
     work.note(ref, {"mode": "adopt", "engine": "duckdb", "writer": "ducklake", "files": len(paths)})
     work.changed = True
 

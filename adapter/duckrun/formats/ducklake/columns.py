@@ -5,14 +5,15 @@ Source: the DuckLake specification 1.0, ducklake_column.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
 import duckdb
 
+from duckrun.formats.ducklake.bounds import bounds_sql
 from duckrun.formats.ducklake.catalog import Catalog
-from duckrun.formats.ducklake.state import TableState
+from duckrun.formats.ducklake.state import TableState, hide
 from duckrun.sql.names import quote_identifier, quote_literal
 from duckrun.values.snapshot import Snapshot
 
@@ -38,8 +39,8 @@ class Column:
 class Columns:
     """The columns of one table at all snapshots that the catalog knows of."""
 
-    def __init__(self, rows: Sequence[tuple[Any, ...]]) -> None:
-        self._rows = rows
+    def __init__(self, rows: Sequence[tuple[Any, ...]], untrue: Collection[int]) -> None:
+        self._rows, self._untrue = rows, untrue
 
     @classmethod
     def of(cls, catalog: Catalog, state: TableState) -> Self:
@@ -47,7 +48,11 @@ class Columns:
             catalog.ask(
                 f"SELECT column_id, column_name, column_type, initial_default, parent_column, begin_snapshot, end_snapshot "
                 f"FROM {catalog.meta('ducklake_column')} WHERE table_id = {state.id} ORDER BY column_order"
-            )
+            ),
+            {
+                row[0]
+                for row in catalog.ask(f"SELECT column_id FROM {bounds_sql(catalog, None, state.id)} WHERE untrue")
+            },
         )
 
     def at(self, snapshot: int) -> tuple[Column, ...]:
@@ -62,7 +67,8 @@ class Columns:
             for number, name, kind, default, above, *_ in there:
                 if above == parent:
                     fields = tuple(below(number))
-                    narrow = kind == "float32" or widened(number, kind) or any(each.narrow for each in fields)
+                    untrue = kind == "float32" or widened(number, kind) or number in self._untrue
+                    narrow = untrue or any(each.narrow for each in fields)
                     yield Column(int(number), name, kind, default, fields, narrow)
 
         return tuple(below(None))
@@ -81,7 +87,7 @@ def _value(old: Column | None, new: Column, kind: str) -> str:
         return _default(new, kind)
     value = quote_identifier(old.name)
     if old.narrow:  # see TableState.column
-        value = f"CASE WHEN rowid IS NOT NULL THEN {value} END"
+        value = hide(value)
     return _converted(value, old, new, duckdb.type(kind))
 
 

@@ -16,6 +16,7 @@ from duckrun.errors import CommitConflict, InvalidConfig, UnsupportedFeature
 from duckrun.formats.commits import Behind, CommitTaken, NewCommit
 from duckrun.formats.ducklake import ahead
 from duckrun.formats.ducklake.alteration import altered
+from duckrun.formats.ducklake.bounds import mend
 from duckrun.formats.ducklake.catalog import APPLIED, Catalog
 from duckrun.formats.ducklake.ddl import changed_sql, created_sql, one_part, requires_added
 from duckrun.formats.ducklake.definition import DuckLakeDefinition, options_of
@@ -266,6 +267,8 @@ class Commits:
         if work is self.together and snapshot is not None and same:
             return snapshot.version
         work.note(ref, note)
+        if snapshot is None or work.is_defined(ref) or snapshot.own.fresh:
+            work.began[ref] = None
         if work is self.together:
             work.remember(ref, snapshot, new)
             return work.base + 1
@@ -279,7 +282,11 @@ class Commits:
         return made
 
     def _afterwards(self, work: Work) -> None:
-        """What DuckLake does not take within the transaction that is committed: options of tables, and NOT NULL of a table with changes."""
+        """What DuckLake does not take within the transaction that is committed: bounds, options of tables, and NOT NULL of a table with changes."""
+        for ref in work.began:
+            number = self.states.number(ref)
+            if number is not None and mend(self.catalog, number):
+                self.states.doubt(number)
         for ref, number in work.altered.items():  # other programs' writes need it too
             ahead.keep_out_of_older_rows(self, work, ref, number)
         for where, option, value in work.options:

@@ -18,6 +18,7 @@ import duckdb
 
 from duckrun.errors import CommitConflict, InvalidConfig, StorageError, TableNotFound
 from duckrun.formats.commits import CommitTaken
+from duckrun.formats.ducklake.bounds import mend
 from duckrun.formats.ducklake.catalog import refuse_delta
 from duckrun.formats.ducklake.records import ALL
 from duckrun.formats.ducklake.scratch import remove_left
@@ -171,6 +172,7 @@ class _Upkeep:
     def _in_snapshot(self, function: str, mode: str, *places: Sequence[str]) -> list[tuple[Any, ...]]:
         """The rows that one of DuckLake's functions gives, (schema, table, count, ...), called with each of the ``places`` in a transaction of its own."""
         meta = self.catalog.meta
+        mend(self.catalog)  # rows that are sorted by bounds which are not true become others
         for tried in range(1, _ATTEMPTS + 1):
             unsorted = {}
             if mode == "flush":

@@ -14,6 +14,7 @@ from duckrun.errors import VersionNotReadable
 from duckrun.formats.commits import NewCommit
 from duckrun.formats.ducklake.applied import RESTORED
 from duckrun.formats.ducklake.definition import DuckLakeDefinition
+from duckrun.formats.ducklake.state import hide
 from duckrun.formats.ducklake.types import widens
 from duckrun.formats.ducklake.work import Work
 from duckrun.sql.names import quote_identifier
@@ -73,17 +74,21 @@ def _put_back(work: Work, snapshot: Snapshot, then: Snapshot, old: str) -> tuple
     names = [quote_identifier(name) for name in then.schema.names]
     listed = ", ".join(names)
     deleted = work.execute(f"DELETE FROM {table} WHERE rowid NOT IN (SELECT {_ROW} FROM {old})")
+    # Of the values that a table has DuckDB knows what is not always true (see TableState.column), and the transaction has columns of either snapshot.
+    now = f"SELECT rowid AS {_ROW}, {', '.join(f'{hide(name)} AS {name}' for name in names)} FROM {table}"
     differs = " OR ".join(f"t.{name} IS DISTINCT FROM o.{name}" for name in names)
-    assigned = ", ".join(f"{name} = o.{name}" for name in names)
-    updated = work.execute(
-        f"UPDATE {table} AS t SET {assigned} FROM {old} AS o WHERE t.rowid = o.{_ROW} AND ({differs})"
+    changed = quote_identifier(f"__duckrun_{uuid.uuid4().hex}")
+    work.cursor.execute(
+        f"CREATE TEMP TABLE {changed} AS SELECT o.* FROM {old} AS o JOIN ({now}) AS t USING ({_ROW}) WHERE {differs}"
     )
+    assigned = ", ".join(f"{name} = o.{name}" for name in names)
+    updated = work.execute(f"UPDATE {table} AS t SET {assigned} FROM {changed} AS o WHERE t.rowid = o.{_ROW}")
     missing = f"SELECT {listed} FROM {old} AS o WHERE NOT EXISTS (SELECT 1 FROM {table} AS t WHERE t.rowid = o.{_ROW})"
     kept = quote_identifier(f"__duckrun_{uuid.uuid4().hex}")
     work.cursor.execute(f"CREATE TEMP TABLE {kept} AS {missing}")
     inserted = work.execute(f"INSERT INTO {table} ({listed}) SELECT * FROM {kept}")
-    work.cursor.execute(f"DROP TABLE {old}")
-    work.cursor.execute(f"DROP TABLE {kept}")
+    for each in (old, changed, kept):
+        work.cursor.execute(f"DROP TABLE {each}")
     work.changed = True
     return inserted, updated, deleted
 

@@ -38,17 +38,27 @@ class TableState:
     inlined: bool = False
     """Whether there are tables of inlined rows of it, which a flush may drop."""
     narrow: frozenset[str] = frozenset()
-    """The columns of which DuckLake may know what is not true at this snapshot: that were widened, or lost values to a rewrite."""
+    """The columns of which DuckLake may know what is not true at this snapshot: that were widened, lost values to a rewrite, or their bounds to a commit."""
+    fresh: bool = False
+    """Whether a column has had neither a value nor a NULL yet."""
 
     def column(self, name: str) -> str:
         """A column in SQL. What DuckLake knows of the values of a column is of the newest snapshot, at older ones too: of another type where it was
-        widened, upon which DuckDB's filters fail (an internal error), and of fewer values after a rewrite, upon which an ORDER BY gives 267 for 11
-        (duckdb 1.5.5). Behind a CASE it knows nothing of them. Nor may it of FLOAT, whose bounds it keeps as their shortest texts and compares as DOUBLE: a
+        widened, upon which DuckDB's filters fail (an internal error), and of fewer values after a rewrite, upon which an ORDER BY gives 267 for 11,
+        or where a commit has lost its bounds (bounds.py; duckdb 1.5.5). Behind a CASE it knows nothing of them. Nor may it of FLOAT, whose bounds it keeps as their shortest texts and compares as DOUBLE: a
         filter, and a join, loses files whose bound another number of that text is.
         """
         quoted = quote_identifier(name)
-        hidden = name in self.narrow or self.definition.sql_types[name] == "FLOAT"
-        return f"CASE WHEN rowid IS NOT NULL THEN {quoted} END" if hidden else quoted
+        return hide(quoted) if self.is_hidden(name) else quoted
+
+    def is_hidden(self, name: str) -> bool:
+        """True for a column of whose values DuckDB is to know nothing."""
+        return name in self.narrow or self.definition.sql_types[name] == "FLOAT"
+
+
+def hide(column: str) -> str:
+    """A column of a DuckLake table in SQL, of whose values DuckDB knows nothing: neither a filter nor bounds pass a CASE."""
+    return f"CASE WHEN rowid IS NOT NULL THEN {column} END"
 
 
 @dataclass(frozen=True)
@@ -82,12 +92,18 @@ class States:
         self.catalog = catalog
         self._newest: dict[tuple[str, str], TableState] = {}
         self._unlisted: dict[int, str] = {}
+        self._doubted: set[int] = set()
+        """The tables whose bounds of columns are looked at behind each commit."""
         self._committed, self._alone = -1, False
         """The last snapshot that was made here, and whether others seem to make none meanwhile."""
 
     def forget(self) -> None:
         """Know nothing more: the catalog has changed in a way that no snapshot tells."""
         self._newest.clear()
+
+    def doubt(self, table_id: int) -> None:
+        """Bounds of columns of a table were lost: what is known of it is asked again."""
+        self._doubted.add(table_id)
 
     # -- the lake
 
@@ -177,14 +193,19 @@ class States:
     def advance(self, ref: TableRef, base: int, made: int) -> None:
         """A commit from one snapshot made another, which changed the rows of one table and nothing else."""
         for key, kept in list(self._newest.items()):
-            if kept.at == base:
+            if kept.at == base and kept.id not in self._doubted and not kept.fresh:
                 own = key == (ref.schema, ref.name)
                 self._newest[key] = replace(kept, at=made, version=made if own else kept.version)
         self._alone = self._alone or self._committed == base
         self._committed = made
 
     def exists(self, ref: TableRef) -> bool:
-        return self._row(ref, None) is not None
+        return self.number(ref) is not None
+
+    def number(self, ref: TableRef) -> int | None:
+        """The id of a table, now; None where there is none of that name."""
+        row = self._row(ref, None)
+        return None if row is None else int(row[0])
 
     def find(self, ref: TableRef, at: int | None = None) -> TableState | None:
         """A table at a snapshot of the lake, or now; None where it has none of that name."""
@@ -230,7 +251,10 @@ class States:
             at = number
         if created and not self._keeps_name(kept):  # DuckLake notes a table that was renamed as one that was made
             return None
-        return kept if at == kept.at else replace(kept, at=at, version=version)
+        if version == kept.version:
+            return kept if at == kept.at else replace(kept, at=at)
+        stored = Stored(self.catalog, kept.id, at, ("column", "bounds"))
+        return replace(kept, at=at, version=version, narrow=stored.narrow, fresh=stored.fresh)
 
     def _keeps_name(self, state: TableState) -> bool:
         tables = self.catalog.meta("ducklake_table")
@@ -301,6 +325,7 @@ class States:
             stored.column_ids(),
             stored.inlined is not None,
             frozenset(definition.names) if stored.rewritten else stored.narrow,
+            stored.fresh,
         )
 
     def epoch_now(self, state: TableState) -> int | str:

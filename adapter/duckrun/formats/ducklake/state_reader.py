@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from duckrun.errors import StorageError, VersionNotReadable
 from duckrun.formats.ducklake.changes import state_rows
-from duckrun.formats.ducklake.state import TableState
+from duckrun.formats.ducklake.state import TableState, hide
 from duckrun.sql.names import quote_identifier, quote_literal
 from duckrun.sql.raising import raising
 from duckrun.values.changes import Between, FileRows, OwnFunction, StateRows
@@ -153,16 +153,10 @@ class DuckLakeStates:
         return f"SELECT {nothing} FROM ({found}) AS guard WHERE said <> 'fine'"
 
 
-def _unseen(column: str) -> str:
-    """A column, so that DuckDB pushes no filter on it into the reading, and takes no bounds of it for true: those are of the newest snapshot (see
-    TableState.column), and a filter on deleted rows finds none, or ends in an internal error (duckdb 1.5.5).
-    """
-    return f"CASE WHEN rowid IS NOT NULL THEN {column} END"
-
-
 def _select(rows: StateRows, source: str, weight: str, step: str, row_id: str | None, row_commit: str | None) -> str:
-    hide = _unseen if any(each.file is not None for each in rows.counts) else str
-    columns = [f"{hide(value)} AS {quote_identifier(name)}" for name, value in rows.columns.items()]
+    # A filter on deleted rows finds none, or ends in an internal error (duckdb 1.5.5).
+    unseen = hide if any(each.file is not None for each in rows.counts) else str
+    columns = [f"{unseen(value)} AS {quote_identifier(name)}" for name, value in rows.columns.items()]
     columns += [f"rowid AS {quote_identifier(row_id)}"] if row_id is not None else []
     columns += [f"snapshot_id AS {quote_identifier(row_commit)}"] if row_commit is not None else []
     named = f"{quote_identifier(weight)}, {{}} AS {quote_identifier(step)}"
@@ -179,7 +173,7 @@ def _select(rows: StateRows, source: str, weight: str, step: str, row_id: str | 
         f"{_EVER if each.until is None else each.until})"
         for each in rows.counts
     )
-    hidden = f"{_unseen('filename')} AS __duckrun_file, {_unseen('snapshot_id')} AS __duckrun_came"
+    hidden = f"{hide('filename')} AS __duckrun_file, {hide('snapshot_id')} AS __duckrun_came"
     inner = f"SELECT {', '.join(columns)}, {hidden} FROM {source}{where}"
     own = f"l.__duckrun_weight AS {named.format('l.__duckrun_step')}"
     names = [quote_identifier(name) for name in (*rows.columns, *(n for n in (row_id, row_commit) if n is not None))]

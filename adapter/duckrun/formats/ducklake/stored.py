@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from duckrun.formats.ducklake.bounds import bounds_sql
 from duckrun.formats.ducklake.catalog import Catalog
 from duckrun.formats.ducklake.definition import DuckLakeDefinition, properties_of
 from duckrun.formats.ducklake.partitions import Partition
@@ -93,18 +94,26 @@ class Stored:
 
     @property
     def narrow(self) -> frozenset[str]:
-        """The columns whose type, or that of a field of theirs, is or was another one at other snapshots."""
+        """The columns whose type, or that of a field of theirs, is or was another one at other snapshots, or whose bounds are not true."""
         kinds: defaultdict[int | None, set[str | None]] = defaultdict(set)
         for entry in self._entries["column"]:
             kinds[entry.column].add(entry.kind)
+        untrue = {entry.column for entry in self._entries["bounds"] if entry.flag}
         there = {entry.column: entry for entry in self._there("column")}
         found = set()
         for entry in there.values():
-            if len(kinds[entry.column]) > 1:
+            if len(kinds[entry.column]) > 1 or entry.column in untrue:
                 while entry.number is not None:
                     entry = there[entry.number]
                 found.add(str(entry.name))
         return frozenset(found)
+
+    @property
+    def fresh(self) -> bool:
+        """Whether a column has had no value yet, nor a NULL: the commit that brings the first may lose the bounds of it."""
+        columns = self._there("column")
+        had = {e.column for e in self._entries["bounds"]} | {e.number for e in columns}
+        return any(e.column not in had for e in columns)
 
     @property
     def inlined(self) -> int | None:
@@ -181,6 +190,7 @@ def _question(catalog: Catalog, table_id: int, at: int, of: Collection[str]) -> 
         "table": (held, f"{meta('ducklake_table')} {own}"),
         "column": (held | columns, f"{meta('ducklake_column')} {own}"),
         "changed": (changed, f"{meta('ducklake_snapshot_changes')} WHERE {marks}"),
+        "bounds": ({"column": "column_id", "flag": "untrue"}, bounds_sql(catalog, at, table_id)),
         "oldest": ({"begun": "min(snapshot_id)"}, meta("ducklake_snapshot")),
         "inlined": ({"begun": "min(schema_version)"}, f"{meta('ducklake_inlined_data_tables')} {own}"),
         "schema": ({"begun": "min(schema_version)"}, f"{meta('ducklake_schema_versions')} {own}"),

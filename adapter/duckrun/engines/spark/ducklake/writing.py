@@ -213,7 +213,8 @@ class _Write:
         )
         gone = 0
         if snapshot is not None and not new.anew and (whole or spec.mode == "replace"):
-            gone = work.execute(f"DELETE FROM {work.table(self.ref)}{'' if whole else self._replaced(found, snapshot)}")
+            where = "" if whole else f" WHERE {self._replaced(found, snapshot)}"
+            gone = work.execute(f"DELETE FROM {work.table(self.ref)}{where}")
         self.form.define(work, self.ref, snapshot, new)
         came = self._add(work, made, found)
         work.changed = work.changed or bool(gone or came)
@@ -244,12 +245,20 @@ class _Write:
             raise SchemaMismatch(
                 f"{self.spec.mode} on table {self.ref}: {self.form.catalog.redacted(error).splitlines()[0]}. Nothing was written."
             ) from error
+        work.began[self.ref] = None
         return sum(int(count) for _, count in counted)
 
     def _replaced(self, found: Written, snapshot: Snapshot) -> str:
-        """The condition, in DuckDB's SQL, of the rows that the new ones replace."""
+        """The condition, in DuckDB's SQL, of the rows that the new ones replace, which are looked for as any other reader does (see TableState.column)."""
+        condition = self._condition(found, snapshot)
+        if not any(snapshot.own.is_hidden(name) for name in snapshot.schema.names):
+            return condition
+        row = fresh_name("__duckrun_row", snapshot.schema.names)
+        return f"rowid IN (SELECT {row} FROM {snapshot.scan_sql(row=row)} WHERE {condition})"
+
+    def _condition(self, found: Written, snapshot: Snapshot) -> str:
         if self.spec.predicate is not None:
-            return f" WHERE ({transpile(self.spec.predicate, self.spec.dialect, 'duckdb')}\n)"
+            return f"({transpile(self.spec.predicate, self.spec.dialect, 'duckdb')}\n)"
         columns = snapshot.partition_columns
         types = snapshot.own.definition.sql_types
         values = ", ".join(
@@ -257,13 +266,13 @@ class _Write:
             for row in found.values(columns)
         )
         if not values:
-            return " WHERE false"
+            return "false"
         names, given = [f"c{at}" for at in range(len(columns))], fresh_name("__duckrun_given", snapshot.schema.names)
         same = " AND ".join(
             f"{quote_identifier(column)} IS NOT DISTINCT FROM CAST({given}.{name} AS {types[column]})"
             for column, name in zip(columns, names, strict=True)
         )
-        return f" WHERE EXISTS (SELECT 1 FROM (VALUES {values}) AS {given}({', '.join(names)}) WHERE {same})"
+        return f"EXISTS (SELECT 1 FROM (VALUES {values}) AS {given}({', '.join(names)}) WHERE {same})"
 
 
 # -- what DuckDB applies

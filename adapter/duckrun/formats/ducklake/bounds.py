@@ -1,0 +1,108 @@
+"""The least and greatest values that a DuckLake keeps of each column, of the whole table and of each file, where those of the table are not true.
+
+DuckDB plans by the bounds of the table: it looks for nothing beyond them, reads min() and max() off them, and packs what it sorts, groups or joins into
+the bytes that they leave. duckdb 1.5.5 loses them where the first file that has a column has nothing but NULL of it while the next one of the same
+commit has values, and where a file comes without bounds. The commit after that takes its own for those of all rows: rows beyond are not found, and a
+merge of sorted files writes other values. The bounds of files stay true, and show it.
+
+Source: the DuckLake specification 1.0, ducklake_table_column_stats, ducklake_file_column_stats; upstream issues 1397 and 1411.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import duckdb
+
+from duckrun.formats.ducklake.catalog import Catalog
+from duckrun.sql.names import quote_literal
+
+log = logging.getLogger(__name__)
+
+_NUMBERS = {
+    "int8": "TINYINT",
+    "int16": "SMALLINT",
+    "int32": "INTEGER",
+    "int64": "BIGINT",
+    "uint8": "UTINYINT",
+    "uint16": "USMALLINT",
+    "uint32": "UINTEGER",
+    "uint64": "UBIGINT",
+    "float32": "FLOAT",
+    "float64": "DOUBLE",
+}
+_INSTANTS = {
+    "date": "DATE",
+    "timestamp": "TIMESTAMP",
+    "timestamp_s": "TIMESTAMP_S",
+    "timestamp_ms": "TIMESTAMP_MS",
+    "timestamp_ns": "TIMESTAMP_NS",
+    "timestamptz": "TIMESTAMPTZ",
+}
+"""The catalog's names of types whose bounds are not compared as texts -> DuckDB's. Source: the DuckLake specification 1.0, Data Types."""
+
+
+def bounds_sql(catalog: Catalog, at: int | None, table_id: int | None = None) -> str:
+    """The columns, or fields of columns, of which a table has had a value or a NULL, in SQL behind FROM: ``table_id``, ``column_id``, ``kind``, and ``untrue``
+    where what is kept of the table is not true of the files that are there at a snapshot (None: of all that the catalog has), or where the next commit
+    could make it so.
+    """
+    meta, own = catalog.meta, "" if table_id is None else f"WHERE table_id = {table_id}"
+    files = ""
+    if at is not None:
+        there = f"begin_snapshot <= {at} AND (end_snapshot IS NULL OR end_snapshot > {at})"
+        live = f"FROM {meta('ducklake_data_file')} {own}{' AND' if own else 'WHERE'} {there}"
+        files = f"{' AND' if own else 'WHERE'} data_file_id IN (SELECT data_file_id {live})"
+    untrue = (
+        "CASE WHEN coalesce(contains_nan, false) THEN false "  # of these DuckDB asks no bounds
+        "WHEN least IS NULL AND most IS NULL THEN lowest IS NOT NULL OR valid AND kind NOT IN ('variant', 'geometry') "
+        "WHEN least IS NULL OR most IS NULL THEN false "
+        "WHEN lowest IS NULL THEN valid "
+        f"ELSE {_below('lowest', 'least')} OR {_below('most', 'highest')} END"
+    )
+    return (
+        f"(SELECT table_id, column_id, any_value(kind) AS kind, coalesce(bool_or({untrue}), false) AS untrue FROM "
+        f"(SELECT table_id, column_id, contains_nan, min_value AS least, max_value AS most FROM {meta('ducklake_table_column_stats')} {own}) LEFT JOIN "
+        f"(SELECT table_id, column_id, column_type AS kind FROM {meta('ducklake_column')} WHERE end_snapshot IS NULL) USING (table_id, column_id) LEFT JOIN "
+        "(SELECT table_id, column_id, min_value AS lowest, max_value AS highest, coalesce(value_count > 0, true) AS valid "
+        f"FROM {meta('ducklake_file_column_stats')} {own}{files}) USING (table_id, column_id) GROUP BY table_id, column_id)"
+    )
+
+
+def _below(one: str, other: str) -> str:
+    """Whether a bound may be below another one of the same column: true where that is not certain."""
+    number = f"TRY_CAST({one} AS DOUBLE) <= TRY_CAST({other} AS DOUBLE) AND {one} <> {other}"
+    four_digits = "'^[0-9]{4}-'"
+    years = f"regexp_matches({one}, {four_digits}) AND regexp_matches({other}, {four_digits})"
+    instant = f"CASE WHEN {years} THEN {one} < {other} ELSE {one} <> {other} END"
+    return (
+        f"coalesce(CASE WHEN kind LIKE 'decimal%' OR kind IN ({', '.join(map(quote_literal, _NUMBERS))}) THEN {number} "
+        f"WHEN kind IN ({', '.join(map(quote_literal, _INSTANTS))}) THEN {instant} ELSE {one} < {other} END, true)"
+    )
+
+
+def mend(catalog: Catalog, table_id: int | None = None) -> bool:
+    """Give a table, or all (None), the bounds of its files where those that are kept of it are not true; whether there were any. To be called under
+    the lock. Bounds that nobody knows, of rows in the catalog or in a file without, are none.
+    """
+    found = catalog.ask(f"SELECT table_id, column_id, kind FROM {bounds_sql(catalog, None, table_id)} WHERE untrue")
+    for table, column, kind in found:
+        place = f"WHERE table_id = {table} AND column_id = {column}"
+        least, most, unknown = catalog.ask(
+            f"SELECT min_by(min_value, {_value('min_value', kind)}), max_by(max_value, {_value('max_value', kind)}), "
+            f"bool_or(min_value IS NULL AND coalesce(value_count > 0, true)) OR EXISTS (FROM {catalog.meta('ducklake_inlined_data_tables')} WHERE table_id = {table}) "
+            f"FROM {catalog.meta('ducklake_file_column_stats')} {place}"
+        )[0]
+        bounds = ("NULL", "NULL") if unknown or least is None else (quote_literal(least), quote_literal(most))
+        try:
+            catalog.cursor().execute(
+                f"UPDATE {catalog.meta('ducklake_table_column_stats')} SET min_value = {bounds[0]}, max_value = {bounds[1]} {place}"
+            )
+        except duckdb.Error as error:
+            log.warning("lake %s: bounds of a column stay lost: %s", catalog.storage.root, catalog.redacted(error))
+    return bool(found)
+
+
+def _value(bound: str, kind: str | None) -> str:
+    named = kind.upper() if kind and kind.startswith("decimal") else {**_NUMBERS, **_INSTANTS}.get(str(kind), "VARCHAR")
+    return f"CAST({bound} AS {named})"
