@@ -1,9 +1,9 @@
 """The least and greatest values that a DuckLake keeps of each column, of the whole table and of each file, where those of the table are not true.
 
 DuckDB plans by the bounds of the table: it looks for nothing beyond them, reads min() and max() off them, and packs what it sorts, groups or joins into
-the bytes that they leave. duckdb 1.5.5 loses them where the first file that has a column has nothing but NULL of it while the next one of the same
-commit has values, and where a file comes without bounds. The commit after that takes its own for those of all rows: rows beyond are not found, and a
-merge of sorted files writes other values. The bounds of files stay true, and show it.
+the bytes that they leave. duckdb 1.5.5 loses them where a table's first commit is of several files, the first of which has nothing but NULL of a column
+while the next has values, and where a file comes without bounds. The commit after that takes its own for those of all rows: rows beyond are not found,
+and a merge of sorted files writes other values. The bounds of files stay true, and show it.
 
 Source: the DuckLake specification 1.0, ducklake_table_column_stats, ducklake_file_column_stats; upstream issues 1397 and 1411.
 """
@@ -43,7 +43,7 @@ _INSTANTS = {
 
 
 def bounds_sql(catalog: Catalog, at: int | None, table_id: int | None = None) -> str:
-    """The columns, or fields of columns, of which a table has had a value or a NULL, in SQL behind FROM: ``table_id``, ``column_id``, ``kind``, and ``untrue``
+    """The columns, or fields of columns, that a table had when its first rows came, in SQL behind FROM: ``table_id``, ``column_id``, ``kind``, and ``untrue``
     where what is kept of the table is not true of the files that are there at a snapshot (None: of all that the catalog has), or where the next commit
     could make it so.
     """

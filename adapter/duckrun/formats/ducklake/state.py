@@ -40,7 +40,7 @@ class TableState:
     narrow: frozenset[str] = frozenset()
     """The columns of which DuckLake may know what is not true at this snapshot: that were widened, lost values to a rewrite, or their bounds to a commit."""
     fresh: bool = False
-    """Whether a column has had neither a value nor a NULL yet."""
+    """Whether it has had no row yet."""
 
     def column(self, name: str) -> str:
         """A column in SQL. What DuckLake knows of the values of a column is of the newest snapshot, at older ones too: of another type where it was

@@ -110,10 +110,8 @@ class Stored:
 
     @property
     def fresh(self) -> bool:
-        """Whether a column has had no value yet, nor a NULL: the commit that brings the first may lose the bounds of it."""
-        columns = self._there("column")
-        had = {e.column for e in self._entries["bounds"]} | {e.number for e in columns}
-        return any(e.column not in had for e in columns)
+        """Whether the table has had no row yet: the commit that brings the first may lose bounds of its columns. One that is added later has none."""
+        return not self._entries["bounds"]
 
     @property
     def inlined(self) -> int | None:

@@ -49,7 +49,7 @@ class Work:
         self.altered: dict[TableRef, int] = {}
         """The tables, by id, whose columns were changed while rows of them may lie in the catalog."""
         self.began: dict[TableRef, None] = {}
-        """The tables of which columns may have lost their bounds: that have their first values, or files of other writers (bounds.py)."""
+        """The tables of which columns may have lost their bounds: that have their first rows, or files of other writers (bounds.py)."""
         self.widened: set[tuple[str, str]] = set()
         """The tables of which columns got a wider type."""
         self.notes: list[dict[str, Any]] = []
