@@ -282,6 +282,11 @@ class Model:
             self.tables[version] = self.rows()
             self.versions[version] = multiset(self.tables[version])
 
+    def asked(self, query: str, version: int) -> Counter[str]:
+        """The answer to a question() of the table as it was at a version."""
+        self.given(self.tables[version])
+        return answer(self.connection.execute(query.replace("{}", "source_rows")).to_arrow_table())
+
     def breaks_merge(self, op: Operation) -> bool:
         """True where the source holds a key more than once."""
         assert isinstance(op.spec, MergeSpec)
@@ -347,11 +352,32 @@ def merge_sql(spec: MergeSpec) -> str:
     return "\n".join(parts)
 
 
+def question(rng: random.Random) -> str:
+    """A query of a table, ``{}``, whose answer a reader could leave rows out of, by what it takes for true of values."""
+    pool = [*ROW_PREDICATES, *(each for own in PARTITION_PREDICATES.values() for each in own)]
+    column, where = rng.choice(COLUMNS), rng.choice(pool)
+    return rng.choice(
+        [
+            f"SELECT * FROM {{}} WHERE {where}",
+            f"SELECT * FROM {{}} WHERE {where}",
+            f"SELECT {', '.join(f'min({c}), max({c}), count({c})' for c in COLUMNS)} FROM {{}}",
+            f"SELECT {column}, count(*) FROM {{}} WHERE {where} GROUP BY {column}",
+            f"SELECT * FROM {{}} ORDER BY {column} LIMIT 1000",
+            f"SELECT a.id, b.id, b.s FROM {{}} AS a JOIN {{}} AS b ON a.{column} = b.{column}",
+        ]
+    )
+
+
+def answer(table: pa.Table) -> Counter[str]:
+    """The rows of a query, as multiset() has those of a table."""
+    columns = [[v + 0.0 if isinstance(v, float) else v for v in column.to_pylist()] for column in table.columns]
+    return Counter(map(repr, zip(*columns, strict=True)))
+
+
 def multiset(table: pa.Table) -> Counter[str]:
     """Rows with how often each occurs. repr() takes NaN for equal to itself.
 
     -0.0 counts as 0.0: they are equal in SQL, and DuckDB keeps the sign neither in its own tables nor in Parquet (seen
     with 1.5.5: ``COPY (FROM (VALUES (0.0::DOUBLE), (2.0), (-0.0)) t(x))`` reads back as 0.0, 2.0, 0.0).
     """
-    columns = [[v + 0.0 if isinstance(v, float) else v for v in table.column(c).to_pylist()] for c in COLUMNS]
-    return Counter(map(repr, zip(*columns, strict=True)))
+    return answer(table.select(COLUMNS))

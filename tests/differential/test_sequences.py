@@ -27,8 +27,10 @@ from tests.differential.sequences import (
     TRANSFORMED,
     Model,
     Operation,
+    answer,
     multiset,
     operation,
+    question,
     some_rows,
 )
 from tests.ducklake.plain import attached
@@ -101,6 +103,10 @@ def run_sequence(session: Session, format: str, model: Model, rng: random.Random
             if version == newest:
                 check(multiset(rows), model.versions[newest], f"no commit, but other rows, at step {step}")
             model.at(version)
+            for asked in {version, rng.choice(sorted(model.versions))}:
+                query = question(rng)
+                found = session.sql(query.replace("{}", f"main.{table} AT (VERSION => {asked})")).toArrow()
+                check(answer(found), model.asked(query, asked), f"version {asked} after step {step}: {query}")
             if ducklake and step == 0:
                 inline = rng.choice(INLINE_ROWS)
                 log.append(f"inline_rows={inline}")
