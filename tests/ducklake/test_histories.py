@@ -182,6 +182,23 @@ class History:
             catalog.ask(f"SELECT count(*) FROM {catalog.meta('ducklake_inlined_data_tables')} WHERE table_id > 2")[0][0]
         )
 
+    def questions(self, whole: pa.Table) -> list[str]:
+        """Queries whose answers a reader could leave rows out of, by what it takes for true of the values of a column."""
+        column = self.random.choice(whole.column_names)
+        text = whole.schema.field(column).type == pa.string()
+        value = "'b'" if text else self.random.choice([*whole.column(column).to_pylist(), 500]) or 0
+        return [
+            f"SELECT * FROM {{}} WHERE {column} {self.random.choice(('=', '<', '>=', 'IS DISTINCT FROM'))} {value}",
+            f"SELECT {', '.join(f'min({c}) AS least_{c}, max({c}) AS most_{c}, count({c}) AS held_{c}' for c in whole.column_names)} FROM {{}}",
+            self.random.choice(
+                (
+                    f"SELECT {column}, count(*) AS count FROM {{}} GROUP BY {column}",
+                    f"SELECT * FROM {{}} ORDER BY {column}, id",
+                    f"SELECT a.id, b.{column} FROM {{}} AS a JOIN {{}} AS b ON a.{column} = b.{column}",
+                )
+            ),
+        ]
+
     def check(self) -> None:
         plain = duckdb.connect(config={"allow_unsigned_extensions": "true"})
         for name in ("ducklake", "sqlite_scanner"):
@@ -189,8 +206,16 @@ class History:
         plain.execute(f"ATTACH 'ducklake:sqlite:{self.session.lake.root}/catalog.sqlite' AS lake (READ_ONLY)")
         for version in self.left():
             expected, said = multiset(self.at(version)), f"version {version} after {', '.join(self.done)}"
-            found = self.session.table("t").toDF(version=version).toArrow().to_pylist()
+            whole = self.session.table("t").toDF(version=version).toArrow()
+            found = whole.to_pylist()
             assert multiset(found) == expected, said
+            native = duckdb.connect()
+            native.execute("CREATE TABLE whole AS FROM whole")
+            for query in self.questions(whole):
+                answer = self.session.sql(query.replace("{}", f"t AT (VERSION => {version})")).toArrow().to_pylist()
+                right = native.execute(query.replace("{}", "whole")).to_arrow_table().to_pylist()
+                assert multiset(answer) == multiset(right), f"{query}, {said}"
+            native.close()
             snapshot = self.session.table("t").snapshot(version=version)
             assert self.session.lake.format.row_count(snapshot) == len(found), f"row_count, {said}"
             if None not in (counts := [file.live_rows for file in snapshot.files()]) and not self.in_catalog():
