@@ -50,10 +50,10 @@ VALUES = {
 """Type -> two values that lie beyond the bounds that are left, and two within."""
 
 
-def lose(root: Path, kind: str) -> None:
+def lose(root: Path, kind: str, catalog: str | None = None) -> None:
     """A table whose first commit has lost the bounds of v, and whose second made others of its own, by plain DuckDB."""
     low, high, one, other = VALUES[kind]
-    with attached(root) as plain:
+    with attached(root, catalog) as plain:
         plain.execute(f"CREATE TABLE lake.t (id INTEGER, p INTEGER, v {kind})")
         plain.execute("ALTER TABLE lake.t SET PARTITIONED BY (p)")
         plain.execute(f"INSERT INTO lake.t VALUES (1, 1, NULL), (2, 2, {low}), (3, 2, {high})")
@@ -236,6 +236,34 @@ def test_files_without_bounds_are_adopted_and_read(root: Path, tmp_path: Path) -
             )
         for query in questions("INTEGER"):
             assert rows(session, query) == expected(native("INTEGER"), query), query
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb", "postgres"])
+def test_they_are_given_back_in_each_catalog(root: Path, kind: str, request: pytest.FixtureRequest) -> None:
+    postgres = kind == "postgres"
+    catalog = request.getfixturevalue("postgres_catalog") if postgres else f"{kind}:{root}/catalog.{kind}"
+    low, high, one, other = VALUES["INTEGER"]
+    with duckrun.connect(root, format="ducklake", catalog=catalog) as session:
+        first = f"SELECT * FROM (VALUES (1, 1, NULL::INTEGER), (2, 2, {low}), (3, 2, {high})) AS r(id, p, v)"
+        session.execute("t", WriteSpec("append", partition_by=("p",)), SQL(first))
+        session.execute("t", WriteSpec("append"), SQL(f"FROM (VALUES (4, 1, {one}), (5, 1, {other})) AS r(id, p, v)"))
+        for query in questions("INTEGER"):
+            assert rows(session, query) == expected(native("INTEGER"), query), query
+    with attached(root, catalog) as plain:
+        for query in questions("INTEGER"):
+            assert expected(plain, of(query, "lake.t")) == expected(native("INTEGER"), query), query
+        plain.execute("DROP TABLE lake.t")
+    lose(root, "INTEGER", catalog)
+    with duckrun.connect(root, format="ducklake", catalog=catalog) as session:
+        for query in questions("INTEGER"):
+            assert rows(session, query) == expected(native("INTEGER"), query), query
+        session.sql("ALTER TABLE t SET SORTED BY (v)")
+        session.merge_files("t")
+        for query in questions("INTEGER"):
+            assert rows(session, query) == expected(native("INTEGER"), query), query
+    with attached(root, catalog) as plain:
+        for query in questions("INTEGER"):
+            assert expected(plain, of(query, "lake.t")) == expected(native("INTEGER"), query), query
 
 
 @pytest.mark.spark
