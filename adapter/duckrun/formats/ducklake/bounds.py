@@ -63,7 +63,7 @@ def bounds_sql(catalog: Catalog, at: int | None, table_id: int | None = None) ->
     return (
         f"(SELECT table_id, column_id, any_value(kind) AS kind, coalesce(bool_or({untrue}), false) AS untrue FROM "
         f"(SELECT table_id, column_id, contains_nan, min_value AS least, max_value AS most FROM {meta('ducklake_table_column_stats')} {own}) LEFT JOIN "
-        f"(SELECT table_id, column_id, column_type AS kind FROM {meta('ducklake_column')} WHERE end_snapshot IS NULL) USING (table_id, column_id) LEFT JOIN "
+        f"(SELECT table_id, column_id, max_by(column_type, begin_snapshot) AS kind FROM {meta('ducklake_column')} {own} GROUP BY ALL) USING (table_id, column_id) LEFT JOIN "
         "(SELECT table_id, column_id, min_value AS lowest, max_value AS highest, coalesce(value_count > 0, true) AS valid "
         f"FROM {meta('ducklake_file_column_stats')} {own}{files}) USING (table_id, column_id) GROUP BY table_id, column_id)"
     )
