@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from duckrun import Session
@@ -12,6 +13,10 @@ from duckrun.sql.names import quote_identifier
 from tests.engines.fresh_spark import IDS, Asked
 from tests.engines.turn_model import FEED, NEW, START, STEP, TABLE, TRACKED, Column, Modelled, Row, State, quoted
 from tests.engines.turn_types import as_model
+
+PLAIN_VIEW = "read_plainly"
+COMPARED = ("INT", "BIGINT", "STRING", "DATE", "TIMESTAMP", "TIMESTAMP_NTZ", "DECIMAL(20, 2)", "DOUBLE", "BOOLEAN")
+IN_DUCKDB = {"STRING": "VARCHAR", "TIMESTAMP": "TIMESTAMPTZ", "TIMESTAMP_NTZ": "TIMESTAMP"}
 
 
 class Compared(Modelled):
@@ -27,6 +32,8 @@ class Compared(Modelled):
         engines = ["duckdb", *(["spark"] if not self.few_reads or self.rng.random() < 0.3 else [])]
         for engine in engines:
             _same(self._by(self.sessions[engine], engine), wanted, engine)
+            self._compare_filter(engine, partial(self._answers, engine))
+        self._compare_filter("spark", lambda query: [tuple(row) for row in self.spark.sql(query).collect()], PLAIN_VIEW)
         self.now.tracked = tracked
         if tracked:
             self._compare_ids(ids, compare_ids, since)
@@ -50,6 +57,29 @@ class Compared(Modelled):
             assert number >= START and (number - START) % STEP == 0, f"{number} is no number of this column"
             self.numbers.add(number)
             held["k"] = number
+
+    def _compare_filter(self, engine: str, ask: Callable[[str], list[tuple[Any, ...]]], table: str = TABLE) -> None:
+        """A reader finds the rows of a filter that it finds without leaving files out: a comparison is made of every row, and asked for."""
+        column = self.rng.choice([c for c in self.now.columns if c.type in COMPARED])
+        name = (quoted if engine == "spark" else quote_identifier)(column.name)
+        kind = IN_DUCKDB.get(column.type, column.type) if engine == "duckdb" else column.type
+        held = [
+            text for (text,) in ask(f"SELECT DISTINCT CAST({name} AS STRING) FROM {table} WHERE {name} IS NOT NULL")
+        ]
+        if held and self.rng.random() < 0.9:
+            text = self.rng.choice(sorted(held)).replace("'", "''" if engine == "duckdb" else "\\'")
+            condition = f"{name} {self.rng.choice(('=', '=', '<', '>='))} CAST('{text}' AS {kind})"
+        else:
+            condition = f"{name} IS NULL"
+        rows = ask(f"SELECT id, {condition} FROM {table}")
+        found = sorted(key for (key,) in ask(f"SELECT id FROM {table} WHERE {condition}"))
+        wanted = sorted(key for key, holds in rows if holds)
+        who = "Spark without our code" if table == PLAIN_VIEW else engine
+        assert found == wanted, f"where {condition}, {who} finds the rows {found}, and there are {wanted}"
+
+    def _answers(self, engine: str, query: str) -> list[tuple[Any, ...]]:
+        found = self.sessions[engine].sql(query, dialect=engine).toArrow()
+        return list(zip(*(column.to_pylist() for column in found.columns), strict=True))
 
     # -- a process without our code, at the end
 
@@ -84,6 +114,7 @@ class Compared(Modelled):
     def _plain(self, tracked: bool) -> tuple[list[Row], dict[int, tuple[int, int]]]:
         """The rows, and the id and the version of each."""
         frame = self.spark.read.format("delta").load(str(self.location))
+        frame.createOrReplaceTempView(PLAIN_VIEW)
         names = {c.name for c in self.now.columns}
         found = [f.name for f in frame.schema]
         assert set(found) == names, f"Spark reads the columns {found}, not {sorted(names)}"

@@ -44,9 +44,10 @@ class TableState:
 
     def column(self, name: str) -> str:
         """A column in SQL. What DuckLake knows of the values of a column is of the newest snapshot, at older ones too: of another type where it was
-        widened, upon which DuckDB's filters fail (an internal error), and of fewer values after a rewrite, upon which an ORDER BY gives 267 for 11,
-        or where a commit has lost its bounds (bounds.py; duckdb 1.5.5). Behind a CASE it knows nothing of them. Nor may it of FLOAT, whose bounds it keeps as their shortest texts and compares as DOUBLE: a
-        filter, and a join, loses files whose bound another number of that text is.
+        widened, upon which DuckDB's filters fail (an internal error), of fewer values after a rewrite, upon which an ORDER BY gives 267 for 11, and
+        of those of later commits where the first lost its bounds (bounds.py; duckdb 1.5.5). Behind a CASE it knows nothing of them. Nor may it of
+        FLOAT, whose bounds it keeps as their shortest texts and compares as DOUBLE: a filter, and a join, loses files whose bound another number of
+        that text is.
         """
         quoted = quote_identifier(name)
         return hide(quoted) if self.is_hidden(name) else quoted
