@@ -52,6 +52,25 @@ def test_a_table_that_tracks_rows_needs_statistics(root: Any, spark: Any) -> Non
 
 
 @pytest.mark.spark
+def test_rows_of_files_without_statistics_are_numbered_by_the_embedded_engine(root: Any, spark: Any) -> None:
+    turned_on = "alter table main.t set tblproperties ('delta.enableRowTracking' = 'true')"
+    with duckrun.connect(root, engine="spark", spark=spark) as s:
+        s.sql("create table main.t (id int) using delta", dialect="spark")
+        spark.conf.set("spark.databricks.delta.stats.collect", "false")
+        try:
+            s.sql("insert into main.t values (1), (2)")
+        finally:
+            spark.conf.unset("spark.databricks.delta.stats.collect")
+        with pytest.raises(InvalidConfig, match=r"main\.t: it is to track its rows.*engine: duckdb"):
+            s.sql(turned_on, dialect="spark")
+        assert s.snapshot("main.t").version == 1
+        with duckrun.connect(root) as duck:
+            duck.sql(turned_on)
+        s.sql("insert into main.t values (3)")
+        assert sorted(row["_row_id"] for row in s.table("main.t").toDF(row_ids=True).collect()) == [0, 1, 2]
+
+
+@pytest.mark.spark
 def test_a_python_function_that_raises_gives_its_own_traceback_and_no_java(root: Any, spark: Any) -> None:
     from pyspark.sql import functions as F
 

@@ -31,7 +31,7 @@ REFUSALS = (
         "Spark writes no file anew for a type: it widens columns of tables with type widening",
     ),
     Refusal(
-        BY_SPARK, ".*", r"DELTA_ROW_ID_ASSIGNMENT_WITHOUT_STATS|it tracks its rows, whose ids need the count of rows of each file",
+        BY_SPARK, ".*", r"DELTA_ROW_ID_ASSIGNMENT_WITHOUT_STATS|it (tracks|is to track) its rows, whose ids need the count of rows of each file",
         "a Spark session without statistics counts no rows, and row ids need the count",
     ),
     Refusal(

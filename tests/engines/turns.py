@@ -64,7 +64,8 @@ class Turns(Compared):
             refusal = refusal_of(engine, name, error)
             if refusal is None:
                 raise
-            assert self.version == version, f"refused, and written: {error}"
+            # Spark alone upgrades a table before it finds that it cannot number its rows.
+            assert self.version == version or (engine, name) == (PLAIN, "turn_on"), f"refused, and written: {error}"
             self.refused[f"{engine}: {refusal.why}"] += 1
             self.log.append(f"   refused: {error}")
             self.now, self.fed, self.exact = state.copy(), False, None

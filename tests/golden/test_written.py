@@ -97,6 +97,7 @@ def test_every_write_leaves_the_rows_of_the_model(
             continue
         assert name not in NOT_WRITTEN or written.version == before, step.__name__
         _compare(duck.read.format("delta").load(str(table)).toArrow(), written.now, f"{step.__name__}, as we read it")
+        _compare_filter(duck, table, rng, f"{step.__name__} on {name}")
     versions = sorted(written.history)
     by_spark = (
         versions
@@ -185,6 +186,33 @@ def _refusal(name: str, step: str) -> str:
 def _compare(found: pa.Table, state: State, what: str) -> None:
     assert found.schema.names == state.schema.names, what
     assert multiset(found) == state.multiset(), what
+
+
+def _compare_filter(duck: Session, table: Path, rng: random.Random, what: str) -> None:
+    """A filter finds as many rows as fulfil it, where each is asked and no file is left out."""
+    frame = duck.read.format("delta").load(str(table))
+    kinds = dict(zip(frame.native.columns, map(str, frame.native.types), strict=True))
+    simple = [
+        name
+        for name, kind in kinds.items()
+        if not re.search(r"[\[(]|STRUCT|MAP|VARIANT|JSON", kind) or kind.startswith("DECIMAL(")
+    ]
+    if not simple:
+        return
+    name = rng.choice(simple)
+    column = '"' + name.replace('"', '""') + '"'
+    frame.createOrReplaceTempView("written_now")
+    held = duck.sql(
+        f"SELECT DISTINCT CAST({column} AS VARCHAR) AS v FROM written_now WHERE {column} IS NOT NULL ORDER BY 1"
+    )
+    texts = held.toArrow().column(0).to_pylist()
+    condition = f"{column} IS NULL"
+    if texts:
+        text = rng.choice(texts).replace("'", "''")
+        condition = f"{column} {rng.choice(('=', '=', '<', '>='))} CAST('{text}' AS {kinds[name]})"
+    hits = duck.sql(f"SELECT {condition} AS hit FROM written_now").toArrow().column(0).to_pylist()
+    found = duck.sql(f"SELECT 1 FROM written_now WHERE {condition}").toArrow().num_rows
+    assert found == sum(hit is True for hit in hits), f"{what}: {condition} finds {found} rows"
 
 
 def _compare_types(found: pa.Table, state: State, what: str) -> None:

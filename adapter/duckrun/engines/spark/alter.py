@@ -24,6 +24,7 @@ from duckrun.values.tables import AlterSpec, Change, ColumnSpec, CreateSpec, Opt
 if TYPE_CHECKING:
     from duckrun.engines.spark.engine import SparkEngine
 
+_TRACKING = "delta.enablerowtracking"
 _OWN = "Spark's own statement, since only Spark knows all features of this table"
 
 
@@ -178,8 +179,20 @@ def _alter(engine: SparkEngine, spec: AlterSpec, snapshot: Snapshot, transaction
                 "a field gets another type here by writing the table anew, which Spark does to no table with features that only its own statements "
                 "keep. Let types widen first (ALTER TABLE … SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')), or run this with engine: duckdb"
             )
+    if isinstance(asked, tables.SetProperties):
+        _refuse_uncounted(asked, snapshot)
     change = _change(transaction.lake.format, asked, spec.dialect, snapshot.schema.names)
     return _statement(engine, spec, snapshot, transaction, lambda table: f"ALTER TABLE {table} {change}", _OWN)
+
+
+def _refuse_uncounted(asked: tables.SetProperties, snapshot: Snapshot) -> None:
+    """Raise InvalidConfig where Spark is to give rows ids whose files do not say how many they have: it upgrades the table first, and fails then."""
+    on = any(name.lower() == _TRACKING and str(value).lower() == "true" for name, value in asked.properties.items())
+    if on and any(file.rows is None for file in snapshot.files()):
+        raise InvalidConfig(
+            f"alter on table {snapshot.ref}: it is to track its rows, whose ids need the count of rows of each file, and files that were written without "
+            "statistics have none. Nothing was written. Run this with engine: duckdb, which opens them to count."
+        )
 
 
 def _change(form: Format, change: Change, dialect: str, columns: Sequence[str], path: tuple[str, ...] = ()) -> str:
