@@ -34,8 +34,8 @@ pytest_plugins = [
 # The markers of the long suites (LONG in the Makefile).
 LONG = ("kills", "conformance", "differential", "turns", "changes", "cluster", "ui", "slow", "matrix")
 # Of how many parts a run takes one, of tests that do not say it themselves. The other suites have budgets or matrices of their own.
-PARTS = {"slow": 7, "cluster": 3}
-# Half a second for each statement on Spark adds up: every day so few, and in the suite on_spark twice as many others.
+PARTS = {"slow": 9, "cluster": 3}
+# Half a second for each statement on Spark adds up: every day so few, and in the suite on_spark some more, others.
 PARTS_ON_SPARK = int(os.environ.get("DUCKRUN_TEST_SPARK_PARTS", "22"))
 EVERY_OTHER = ("tests/dagster/", "tests/ducklake/", "tests/test_concurrency.py")  # of whose cases a run takes half
 PARTS_OF_DBT = 3  # every day: two seconds for each build; dbt's own suite (conformance) runs beside it

@@ -87,7 +87,7 @@ SUITES = (
     Suite("cluster", 300),
     Suite("ui", 200),
     Suite("matrix", 370, workers=2, dist="loadgroup"),
-    Suite("on_spark", 330, env=(("DUCKRUN_TEST_TURN", "7"), ("DUCKRUN_TEST_SPARK_PARTS", "11")), everywhere=True),
+    Suite("on_spark", 330, env=(("DUCKRUN_TEST_TURN", "7"), ("DUCKRUN_TEST_SPARK_PARTS", "14")), everywhere=True),
     Suite("slow", 420, workers=2, dist="loadgroup"),
 )
 

@@ -101,7 +101,7 @@ def test_as_by_spark_sql_on_delta_tables(tmp_path: Path, spark: Any) -> None:
 
     allowed = statements.filter(lambda statement: statement.kind not in NOT_IN_SPARK)
     with duckrun.connect(tmp_path / "lake", engine="spark", spark=spark) as session:
-        assert compared(300 if SOAK else 15, session, native, allowed, dialect="spark") > 5
+        assert compared(300 if SOAK else 10, session, native, allowed, dialect="spark") > 5
 
 
 @pytest.mark.spark
@@ -109,4 +109,4 @@ def test_spark_does_to_the_lake_what_duckdb_does_to_its_tables(tmp_path: Path, s
     """The statements that Spark SQL does not have: UPDATE … FROM, DELETE … USING, subqueries."""
     allowed = statements.filter(lambda statement: statement.kind in NOT_IN_SPARK)
     with duckrun.connect(tmp_path / "lake", engine="spark", spark=spark) as session:
-        assert compared(300 if SOAK else 10, session, on_duckdb, allowed) > 5
+        assert compared(300 if SOAK else 8, session, on_duckdb, allowed) > 5

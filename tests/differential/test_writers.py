@@ -26,7 +26,7 @@ from tests.drawing import seed
 pytestmark = [pytest.mark.differential, pytest.mark.spark, pytest.mark.timeout(3600)]
 BUDGET = float(os.environ.get("DUCKRUN_TEST_BUDGET") or 300) / 4
 SOAK = bool(os.environ.get("DUCKRUN_SOAK"))
-AT_LEAST = 20
+AT_LEAST = 12
 ONLY = os.environ.get("DUCKRUN_TEST_ONLY")
 
 

@@ -21,6 +21,8 @@ import duckrun
 from duckrun import SQL, DeleteSpec, MergeFilesSpec, MergeSpec, RestoreSpec, RewriteSpec, Session, WriteSpec
 from tests.ducklake.plain import attached
 
+pytestmark = pytest.mark.drawn(4)
+
 VALUES = {
     "INTEGER": ("9", "12000", "20", "21"),
     "BIGINT": ("9007199254740992", "9007199254740999", "9007199254740993", "9007199254740994"),
