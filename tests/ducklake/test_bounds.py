@@ -7,6 +7,7 @@ itself is said here too, so that a release without the fault is noticed.
 from __future__ import annotations
 
 import re
+import sqlite3
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,17 @@ import pyarrow.parquet as pq
 import pytest
 
 import duckrun
-from duckrun import SQL, DeleteSpec, MergeFilesSpec, MergeSpec, RestoreSpec, RewriteSpec, Session, WriteSpec
+from duckrun import (
+    SQL,
+    DeleteSpec,
+    MergeFilesSpec,
+    MergeSpec,
+    RestoreSpec,
+    RewriteSpec,
+    Session,
+    StorageError,
+    WriteSpec,
+)
 from tests.ducklake.plain import attached
 
 pytestmark = pytest.mark.drawn(4)
@@ -146,7 +157,7 @@ def test_a_merge_finds_rows_beyond_bounds_that_others_lost(begun: Path, kind: st
     model.execute(f"DELETE FROM t WHERE v IN ({low}, {one})")
     model.execute(f"INSERT INTO t {source}")
     with duckrun.connect(begun, format="ducklake") as session:
-        done = session.execute("t", MergeSpec(keys=["v"]), SQL(source))
+        done = session.execute("t", MergeSpec(keys=("v",)), SQL(source))
         assert (done.rows_inserted, done.rows_updated) == (0, 2)
         for query in questions(kind):
             assert rows(session, query) == expected(model, query), query
@@ -235,6 +246,28 @@ def test_maintenance_keeps_values_beyond_bounds_that_others_lost(
             assert expected(plain, of(query, "lake.t")) == expected(model, query), query
 
 
+def test_a_catalog_that_takes_no_bounds_stops_maintenance_and_no_write(
+    begun: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lose(begun, "INTEGER")
+    with attached(begun) as plain:
+        plain.execute("ALTER TABLE lake.t SET SORTED BY (v)")
+    with sqlite3.connect(begun / "catalog.sqlite") as catalog:
+        refusal = "BEFORE UPDATE ON ducklake_table_column_stats BEGIN SELECT RAISE(ABORT, 'not now'); END"
+        catalog.execute(f"CREATE TRIGGER refuse {refusal}")
+    with duckrun.connect(begun, format="ducklake") as session:
+        before = session.snapshots(1)
+        with pytest.raises(StorageError, match="not now"):
+            session.merge_files("t")
+        assert session.snapshots(1) == before
+        first = f"SELECT * FROM (VALUES (1, NULL::INTEGER), (2, {VALUES['INTEGER'][0]})) AS r(p, v)"
+        session.execute("u", WriteSpec("append", partition_by=("p",)), SQL(first))
+        assert "stay lost" in caplog.text
+        assert rows(session, "FROM u WHERE v = 9") == Counter({"(2, 9)": 1})
+        for query in questions("INTEGER"):
+            assert rows(session, query) == expected(native("INTEGER"), query), query
+
+
 def test_files_without_bounds_are_adopted_and_read(root: Path, tmp_path: Path) -> None:
     folder = tmp_path / "given"
     folder.mkdir()
@@ -283,10 +316,10 @@ def test_they_are_given_back_in_each_catalog(root: Path, kind: str, request: pyt
 
 @pytest.mark.spark
 @pytest.mark.parametrize("kind", ["INTEGER", "TIMESTAMP"])
-def test_spark_replaces_rows_beyond_bounds_that_others_lost(begun: Path, kind: str) -> None:
+def test_spark_replaces_rows_beyond_bounds_that_others_lost(begun: Path, kind: str, spark: Any) -> None:
     lose(begun, kind)
     low = VALUES[kind][0]
-    with duckrun.connect(begun, engine="spark", format="ducklake") as session:
+    with duckrun.connect(begun, engine="spark", spark=spark, format="ducklake") as session:
         frame: Any = session.sql("SELECT id, p, v FROM t WHERE id = 2").native
         done = session.execute("t", WriteSpec("replace", predicate=f"v = {low}"), frame)
         assert (done.rows_inserted, done.rows_deleted) == (1, 1)

@@ -10,36 +10,13 @@ Source: the DuckLake specification 1.0, ducklake_table_column_stats, ducklake_fi
 
 from __future__ import annotations
 
-import logging
-
-import duckdb
-
-from duckrun.formats.ducklake.catalog import Catalog
+from duckrun.formats.ducklake.catalog import Catalog, there
 from duckrun.sql.names import quote_literal
 
-log = logging.getLogger(__name__)
-
-_NUMBERS = {
-    "int8": "TINYINT",
-    "int16": "SMALLINT",
-    "int32": "INTEGER",
-    "int64": "BIGINT",
-    "uint8": "UTINYINT",
-    "uint16": "USMALLINT",
-    "uint32": "UINTEGER",
-    "uint64": "UBIGINT",
-    "float32": "FLOAT",
-    "float64": "DOUBLE",
-}
-_INSTANTS = {
-    "date": "DATE",
-    "timestamp": "TIMESTAMP",
-    "timestamp_s": "TIMESTAMP_S",
-    "timestamp_ms": "TIMESTAMP_MS",
-    "timestamp_ns": "TIMESTAMP_NS",
-    "timestamptz": "TIMESTAMPTZ",
-}
-"""The catalog's names of types whose bounds are not compared as texts -> DuckDB's. Source: the DuckLake specification 1.0, Data Types."""
+_NUMBER = "regexp_matches(kind, '^(u?int|float|decimal)')"
+_INSTANT = "regexp_matches(kind, '^(date|timestamp)')"
+_OTHERWISE = {"float32": "FLOAT", "float64": "DOUBLE"}
+"""The catalog's names of types that DuckDB's SQL does not know. Source: the DuckLake specification 1.0, Data Types."""
 
 
 def bounds_sql(catalog: Catalog, at: int | None, table_id: int | None = None) -> str:
@@ -50,8 +27,7 @@ def bounds_sql(catalog: Catalog, at: int | None, table_id: int | None = None) ->
     meta, own = catalog.meta, "" if table_id is None else f"WHERE table_id = {table_id}"
     files = ""
     if at is not None:
-        there = f"begin_snapshot <= {at} AND (end_snapshot IS NULL OR end_snapshot > {at})"
-        live = f"FROM {meta('ducklake_data_file')} {own}{' AND' if own else 'WHERE'} {there}"
+        live = f"FROM {meta('ducklake_data_file')} AS f {own}{' AND' if own else 'WHERE'} {there('f', at)}"
         files = f"{' AND' if own else 'WHERE'} data_file_id IN (SELECT data_file_id {live})"
     untrue = (
         "CASE WHEN coalesce(contains_nan, false) THEN false "  # of these DuckDB asks no bounds
@@ -75,34 +51,26 @@ def _below(one: str, other: str) -> str:
     four_digits = "'^[0-9]{4}-'"
     years = f"regexp_matches({one}, {four_digits}) AND regexp_matches({other}, {four_digits})"
     instant = f"CASE WHEN {years} THEN {one} < {other} ELSE {one} <> {other} END"
-    return (
-        f"coalesce(CASE WHEN kind LIKE 'decimal%' OR kind IN ({', '.join(map(quote_literal, _NUMBERS))}) THEN {number} "
-        f"WHEN kind IN ({', '.join(map(quote_literal, _INSTANTS))}) THEN {instant} ELSE {one} < {other} END, true)"
-    )
+    return f"coalesce(CASE WHEN {_NUMBER} THEN {number} WHEN {_INSTANT} THEN {instant} ELSE {one} < {other} END, true)"
 
 
 def mend(catalog: Catalog, table_id: int | None = None) -> bool:
     """Give a table, or all (None), the bounds of its files where those that are kept of it are not true; whether there were any. To be called under
-    the lock. Bounds that nobody knows, of rows in the catalog or in a file without, are none.
+    the lock. Bounds that nobody knows, of rows in the catalog or in a file without, are none. Raises StorageError.
     """
-    found = catalog.ask(f"SELECT table_id, column_id, kind FROM {bounds_sql(catalog, None, table_id)} WHERE untrue")
-    for table, column, kind in found:
+    columns = f"SELECT table_id, column_id, kind, {_NUMBER} OR {_INSTANT} AS ordered FROM {bounds_sql(catalog, None, table_id)} WHERE untrue"
+    found = catalog.ask(columns)
+    for table, column, kind, ordered in found:
         place = f"WHERE table_id = {table} AND column_id = {column}"
+        order = _OTHERWISE.get(kind, kind) if ordered else "VARCHAR"
         least, most, unknown = catalog.ask(
-            f"SELECT min_by(min_value, {_value('min_value', kind)}), max_by(max_value, {_value('max_value', kind)}), "
+            f"SELECT min_by(min_value, CAST(min_value AS {order})), max_by(max_value, CAST(max_value AS {order})), "
             f"bool_or(min_value IS NULL AND coalesce(value_count > 0, true)) OR EXISTS (FROM {catalog.meta('ducklake_inlined_data_tables')} WHERE table_id = {table}) "
             f"FROM {catalog.meta('ducklake_file_column_stats')} {place}"
         )[0]
         bounds = ("NULL", "NULL") if unknown or least is None else (quote_literal(least), quote_literal(most))
-        try:
+        with catalog.errors("bounds of columns"):
             catalog.cursor().execute(
                 f"UPDATE {catalog.meta('ducklake_table_column_stats')} SET min_value = {bounds[0]}, max_value = {bounds[1]} {place}"
             )
-        except duckdb.Error as error:
-            log.warning("lake %s: bounds of a column stay lost: %s", catalog.storage.root, catalog.redacted(error))
     return bool(found)
-
-
-def _value(bound: str, kind: str | None) -> str:
-    named = kind.upper() if kind and kind.startswith("decimal") else {**_NUMBERS, **_INSTANTS}.get(str(kind), "VARCHAR")
-    return f"CAST({bound} AS {named})"

@@ -409,6 +409,13 @@ def refuse_delta(storage: Storage) -> None:
         )
 
 
+def there(entry: str, snapshot: int | None) -> str:
+    """The condition for what the catalog has at a snapshot, or now."""
+    if snapshot is None:
+        return f"{entry}.end_snapshot IS NULL"
+    return f"{entry}.begin_snapshot <= {snapshot} AND (({entry}.end_snapshot IS NULL) OR {entry}.end_snapshot > {snapshot})"
+
+
 def _delta_table_in(storage: Storage) -> str | None:
     """The first Delta table of a root, by its place below that, "" for the root itself; None where there is none."""
     if storage.list_names("_delta_log") != ([], []):

@@ -5,7 +5,7 @@ Source: the DuckLake specification 1.0, ducklake_column.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -39,20 +39,17 @@ class Column:
 class Columns:
     """The columns of one table at all snapshots that the catalog knows of."""
 
-    def __init__(self, rows: Sequence[tuple[Any, ...]], untrue: Collection[int]) -> None:
-        self._rows, self._untrue = rows, untrue
+    def __init__(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        self._rows = rows
 
     @classmethod
     def of(cls, catalog: Catalog, state: TableState) -> Self:
         return cls(
             catalog.ask(
-                f"SELECT column_id, column_name, column_type, initial_default, parent_column, begin_snapshot, end_snapshot "
-                f"FROM {catalog.meta('ducklake_column')} WHERE table_id = {state.id} ORDER BY column_order"
-            ),
-            {
-                row[0]
-                for row in catalog.ask(f"SELECT column_id FROM {bounds_sql(catalog, None, state.id)} WHERE untrue")
-            },
+                "SELECT column_id, column_name, column_type, initial_default, parent_column, begin_snapshot, end_snapshot, coalesce(untrue, false) "
+                f"FROM (FROM {catalog.meta('ducklake_column')} WHERE table_id = {state.id}) LEFT JOIN {bounds_sql(catalog, None, state.id)} "
+                "USING (table_id, column_id) ORDER BY column_order"
+            )
         )
 
     def at(self, snapshot: int) -> tuple[Column, ...]:
@@ -64,11 +61,11 @@ class Columns:
             return any(other == number and another != kind for other, another in later)
 
         def below(parent: int | None) -> Iterator[Column]:
-            for number, name, kind, default, above, *_ in there:
+            for number, name, kind, default, above, *_, untrue in there:
                 if above == parent:
                     fields = tuple(below(number))
-                    untrue = kind == "float32" or widened(number, kind) or number in self._untrue
-                    narrow = untrue or any(each.narrow for each in fields)
+                    own = untrue or kind == "float32" or widened(number, kind)
+                    narrow = own or any(each.narrow for each in fields)
                     yield Column(int(number), name, kind, default, fields, narrow)
 
         return tuple(below(None))

@@ -12,7 +12,7 @@ from typing import Any
 
 import duckdb
 
-from duckrun.errors import CommitConflict, InvalidConfig, UnsupportedFeature
+from duckrun.errors import CommitConflict, InvalidConfig, StorageError, UnsupportedFeature
 from duckrun.formats.commits import Behind, CommitTaken, NewCommit
 from duckrun.formats.ducklake import ahead
 from duckrun.formats.ducklake.alteration import altered
@@ -285,7 +285,14 @@ class Commits:
         """What DuckLake does not take within the transaction that is committed: bounds, options of tables, and NOT NULL of a table with changes."""
         for ref in work.began:
             number = self.states.number(ref)
-            if number is not None and mend(self.catalog, number):
+            if number is None:  # dropped again in the same transaction
+                continue
+            try:
+                lost = mend(self.catalog, number)
+            except StorageError as error:  # the commit is made, and this library reads without bounds
+                lost = True
+                log.warning("lake %s: bounds of columns of table %s stay lost: %s", self.storage.root, ref, error)
+            if lost:
                 self.states.doubt(number)
         for ref, number in work.altered.items():  # other programs' writes need it too
             ahead.keep_out_of_older_rows(self, work, ref, number)

@@ -5,17 +5,15 @@ Source: the DuckLake specification 1.0, ducklake_file_column_stats; and what is 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import duckdb
 
-from duckrun.formats.ducklake.state import TableState, there
+from duckrun.formats.ducklake.catalog import Catalog, there
+from duckrun.formats.ducklake.state import TableState
 from duckrun.sql.names import quote_identifier, quote_literal
 from duckrun.values.rows import ColumnFigures
 from duckrun.values.snapshot import Snapshot
-
-if TYPE_CHECKING:
-    from duckrun.formats.ducklake.catalog import Catalog
 
 _PLAIN = {
     *("tinyint", "smallint", "integer", "bigint", "utinyint", "usmallint", "uinteger", "ubigint", "float", "double", "decimal"),

@@ -172,7 +172,8 @@ class _Upkeep:
     def _in_snapshot(self, function: str, mode: str, *places: Sequence[str]) -> list[tuple[Any, ...]]:
         """The rows that one of DuckLake's functions gives, (schema, table, count, ...), called with each of the ``places`` in a transaction of its own."""
         meta = self.catalog.meta
-        mend(self.catalog)  # rows that are sorted by bounds which are not true become others
+        # Rows that are sorted by bounds which are not true become others: where these cannot be mended, nothing is done.
+        mend(self.catalog, None if self.ref is None else self.form.states.number(self.ref))
         for tried in range(1, _ATTEMPTS + 1):
             unsorted = {}
             if mode == "flush":

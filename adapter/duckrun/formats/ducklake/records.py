@@ -11,11 +11,11 @@ from typing import Any
 from duckrun.errors import StorageError, UnsupportedFeature, VersionNotReadable
 from duckrun.formats.commits import CommitRecord, FileChange
 from duckrun.formats.ducklake.applied import Applied
-from duckrun.formats.ducklake.catalog import Catalog
+from duckrun.formats.ducklake.catalog import Catalog, there
 from duckrun.formats.ducklake.figures import counts_whole
 from duckrun.formats.ducklake.folders import table_folder
 from duckrun.formats.ducklake.lake_files import IN_CATALOG
-from duckrun.formats.ducklake.state import States, TableState, changes_in, there, touches
+from duckrun.formats.ducklake.state import States, TableState, changes_in, touches
 from duckrun.formats.ducklake.stored import DEFINITION, LAYOUT, ROWS
 from duckrun.formats.lakes import CommitFiles
 from duckrun.sql.names import quote_identifier, quote_literal, with_values

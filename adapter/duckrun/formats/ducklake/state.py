@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from duckrun.errors import TableNotFound, VersionNotReadable
-from duckrun.formats.ducklake.catalog import Catalog
+from duckrun.formats.ducklake.catalog import Catalog, there
 from duckrun.formats.ducklake.definition import DuckLakeDefinition
 from duckrun.formats.ducklake.stored import DEFINITION, LAYOUT, ROWS, Stored, types_in
 from duckrun.sql.names import quote_identifier
@@ -359,10 +359,3 @@ def _epoch(table_id: int, stored: Stored) -> int | str:
     if stored.inlined is None or stored.inlined == stored.first_schema:
         return stored.widened
     return f"{stored.widened}.{table_id}.{stored.inlined}"
-
-
-def there(entry: str, snapshot: int | None) -> str:
-    """The condition for what the catalog has at a snapshot, or now."""
-    if snapshot is None:
-        return f"{entry}.end_snapshot IS NULL"
-    return f"{entry}.begin_snapshot <= {snapshot} AND (({entry}.end_snapshot IS NULL) OR {entry}.end_snapshot > {snapshot})"
