@@ -14,10 +14,10 @@ from duckrun.values.tables import Identity
 def expressions_of(source: StatementText) -> Iterator[str]:
     """The expressions of the generated columns of a CREATE TABLE, as written, in their order."""
     reader = TokenReader(source)
-    while reader.left:
+    while reader.next is not None:
         if not reader.accept("GENERATED"):
             reader.at += 1
-        elif reader.accept("ALWAYS") and reader.accept("AS") and reader.left and reader.left[0].text == "(":
+        elif reader.accept("ALWAYS") and reader.accept("AS") and reader.next is not None and reader.next.text == "(":
             start = reader.at
             reader.brackets()
             yield source.with_(source.tokens[start + 1 : reader.at - 1]).written

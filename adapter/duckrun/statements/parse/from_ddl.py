@@ -201,8 +201,8 @@ def checks_of(source: StatementText) -> list[str]:
     """The conditions of the CHECKs of a statement, as written, in their order."""
     found: list[str] = []
     reader = TokenReader(source)
-    while reader.left:
-        if reader.accept("CHECK") and reader.left and reader.left[0].text == "(":
+    while reader.next is not None:
+        if reader.accept("CHECK") and reader.next is not None and reader.next.text == "(":
             start = reader.at
             reader.brackets()
             found.append(source.with_(source.tokens[start + 1 : reader.at - 1]).written)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from sqlglot import Token, exp
 from sqlglot.errors import SqlglotError
@@ -32,9 +33,9 @@ class StatementText:
     tokens: tuple[Token, ...]
     is_unpacked: bool = False
 
-    @property
+    @cached_property
     def words(self) -> tuple[str, ...]:
-        """The tokens in capitals, for keywords; quoted names and strings are none."""
+        """The tokens in capitals, for keywords; quoted names and strings are none. Computed once."""
         return tuple(word_of(token) for token in self.tokens)
 
     def with_(self, tokens: Sequence[Token]) -> StatementText:
@@ -94,7 +95,13 @@ class TokenReader:
 
     @property
     def left(self) -> tuple[Token, ...]:
+        """The tokens that are not read yet. A copy: a loop over a long text uses ``next``."""
         return self.source.tokens[self.at :]
+
+    @property
+    def next(self) -> Token | None:
+        """The next token; None at the end."""
+        return self.source.tokens[self.at] if self.at < len(self.source.tokens) else None
 
     def accept(self, *words: str) -> bool:
         """Step over these keywords, if they are next."""
@@ -119,20 +126,20 @@ class TokenReader:
     def name(self) -> tuple[str, ...]:
         """A name of one part or more."""
         parts = [self.identifier()]
-        while self.left and self.left[0].token_type == TokenType.DOT:
+        while self.next is not None and self.next.token_type == TokenType.DOT:
             self.at += 1
             parts.append(self.identifier())
         return tuple(parts)
 
     def identifier(self) -> str:
         """One part of a name."""
-        if self.left and self.left[0].text == "`":  # no quote in DuckDB's dialect, but paths are written so
+        if self.next is not None and self.next.text == "`":  # no quote in DuckDB's dialect, but paths are written so
             close = next((i for i, token in enumerate(self.left[1:], 1) if token.text == "`"), None)
             if close is not None:
-                text = self.source.text[self.left[0].end + 1 : self.left[close].start]
+                text = self.source.text[self.next.end + 1 : self.left[close].start]
                 self.at += close + 1
                 return text
-        if self.left and (self.left[0].token_type == TokenType.IDENTIFIER or _is_word(self.left[0])):
+        if self.next is not None and (self.next.token_type == TokenType.IDENTIFIER or _is_word(self.next)):
             self.at += 1
             return self.source.tokens[self.at - 1].text
         raise self.error("a name")
@@ -144,7 +151,7 @@ class TokenReader:
         return self._literal(TokenType.STRING, "a text in quotes")
 
     def _literal(self, kind: TokenType, what: str) -> str:
-        if not self.left or self.left[0].token_type != kind:
+        if self.next is None or self.next.token_type != kind:
             raise self.error(what)
         self.at += 1
         return self.source.tokens[self.at - 1].text
@@ -161,11 +168,10 @@ class TokenReader:
 
     def brackets(self) -> list[tuple[Token, ...]]:
         """The tokens between brackets, parted by commas."""
-        if not self.left or self.left[0].token_type != TokenType.L_PAREN:
+        if self.next is None or self.next.token_type != TokenType.L_PAREN:
             raise self.error("(")
         depth, start, parts = 0, self.at + 1, []
-        while self.left:
-            token = self.left[0]
+        while (token := self.next) is not None:
             depth += step_of(token)
             if depth == 0 or (depth == 1 and token.token_type == TokenType.COMMA):
                 parts.append(self.source.tokens[start : self.at])
@@ -178,10 +184,10 @@ class TokenReader:
     def until(self, *words: str) -> StatementText:
         """What comes before a keyword that stands outside of all brackets and of CASE … END, or before the end."""
         start, depth = self.at, 0
-        while self.left:
-            if depth == 0 and word_of(self.left[0]) in words and not self._in_distinct_from():
+        while (token := self.next) is not None:
+            if depth == 0 and word_of(token) in words and not self._in_distinct_from():
                 break
-            depth += step_of(self.left[0])
+            depth += step_of(token)
             self.at += 1
         if start == self.at:
             raise self.error("an expression")
