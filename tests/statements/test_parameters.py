@@ -138,3 +138,45 @@ def test_what_cannot_be_prepared_or_executed_is_refused_before_anything_runs(
     with pytest.raises((InvalidConfig, UnsupportedFeature), match=said):
         duck.sql(f"create table t as select 1 as n; {text}")
     assert duck.tables() == [] and duck.prepared == {}
+
+
+_BESIDE_SIGNS = {
+    "select '$', '?', '$1', \"a\" from (select 1 as a)": None,
+    "select replace('a$', '$', '')": None,
+    "select $$ $1 ? $$, $x$ it's ? $x$, '$' || $1": ["v"],
+    "select ?::int, cast(? as int), -?, ?||?": [1, 2, 3, "a", "b"],
+    "select 1 in ($1,$2) as r, $1+$2, [$1,$2] as l, {'a':$1}as s, $1::varchar || 'x', $1in($2)": [1, 2],
+    "select 1where 2 in(?,?)and?": [1, 2, True],
+    "select $a+$b, $a+$b as again, $_c1 -- $no\n /* ? /* $1 */ ? */": {"a": 1, "b": 2, "_c1": 3},
+    "select 'é', '漢', $1,$2, '漢$3'": [1, "ü"],
+    "select * from (values (?,?),(?,?)) v(a,b)": [1, "$", 2, "?"],
+    "select 'a\\', ?, e'it\\'s ?', 'b'": [1],
+}
+
+
+@pytest.mark.parametrize(("text", "params"), _BESIDE_SIGNS.items(), ids=str)
+def test_marks_are_those_that_duckdb_parts_off(duck: Session, text: str, params: Any) -> None:
+    [statement] = duckdb.extract_statements(text)
+    native = duckdb.connect().execute(statement, params).fetchall()
+    assert rows_of(duck.sql(text, params=params)) == native
+
+
+def test_marks_stand_beside_signs_in_every_statement(session: Session) -> None:
+    session.sql("create table main.t as select $1::int as id,$2::varchar as cur", params=[1, "$"])
+    session.sql("insert into main.t values ($1,$2),(?::int,'$')", params=[2, "€$", 3])
+    session.sql("update main.t set cur=$2 where id in($1)", params=[1, "'$'"])
+    session.sql("delete from main.t where id=$1", params=[2])
+    session.sql("insert into main.t values (?::int,?)", params=[4, "?"], dialect="spark")
+    assert rows_of(session.sql("select * from main.t where id in ($1,$2,?) order by id", params=[1, 3, 4])) == [
+        (1, "'$'"),
+        (3, "$"),
+        (4, "?"),
+    ]
+
+
+def test_marks_of_commands_and_prepared_statements_stand_beside_signs(duck: Session) -> None:
+    duck.sql("prepare both_ as select $1+$2 as n,'$' as c")
+    assert rows_of(duck.sql("execute both_(1,2)")) == [(3, "$")]
+    duck.sql("prepare one as select ?::int as n")
+    assert rows_of(duck.sql("execute one($1)", params=["5"])) == [(5,)]
+    assert "1" in str(duck.sql("explain select $1+$2", params=[1, 1]).collect())

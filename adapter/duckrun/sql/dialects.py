@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from contextvars import ContextVar
 from functools import lru_cache
 
+import duckdb
 from sqlglot import Token, exp
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError
@@ -31,9 +32,16 @@ def tokens_in(text: str, dialect: str) -> list[Token]:
 
     >>> [token.text for token in tokens_in("'it''s' 'two'", "spark")]
     ["it's", 'two']
+    >>> [token.text for token in tokens_in("$1,$2 = ?::int", "duckdb")]
+    ['$1', ',', '$2', '=', '?', '::', 'int']
     """
-    tokens = _with_versions(Dialect.get_or_raise(dialect).tokenize(text), dialect)
-    return _with_typed_literals(_with_doubled_quotes(tokens, text) if dialect == "spark" else tokens)
+    tokenizer = Dialect.get_or_raise(dialect)
+    if dialect == "spark":
+        tokens = _with_doubled_quotes(_with_plain_casts(tokenizer.tokenize(text)), text)
+    else:
+        marks = marks_in(text)
+        tokens = _with_marks(tokenizer.tokenize(_without(text, marks)), text, marks)
+    return _with_typed_literals(_with_versions(tokens, dialect))
 
 
 def statements_in(tokens: Iterable[Token]) -> list[list[Token]]:
@@ -70,6 +78,67 @@ def tree_in(text: str, dialect: str) -> exp.Expr:
     if len(trees) != 1:
         raise ParseError(f"this text holds {len(trees)} expressions, and one is asked for")
     return trees[0]
+
+
+def marks_in(text: str) -> list[tuple[int, int]]:
+    """First and last character of each parameter in a text of DuckDB's dialect, as DuckDB's own tokenizer parts it.
+
+    >>> text = "select '$1', $1+$name, ?::int"
+    >>> [text[start : end + 1] for start, end in marks_in(text)]
+    ['$1', '$name', '?']
+    """
+    if "?" not in text and "$" not in text:
+        return []
+    coded = text.encode()
+    marks = (_MARK.match(coded, start) for start, kind in duckdb.tokenize(text) if kind == duckdb.token_type.operator)
+    spans = [found.span() for found in marks if found is not None]
+    if not text.isascii():  # DuckDB counts bytes
+        spans = [(len(coded[:start].decode()), len(coded[:end].decode())) for start, end in spans]
+    return [(start, end - 1) for start, end in spans]
+
+
+_MARK = re.compile(rb"\?\d*|\$(?:\d+|[A-Za-z_\x80-\xff][\w$\x80-\xff]*)")
+
+
+def _without(text: str, marks: Sequence[tuple[int, int]]) -> str:
+    """A text with blanks in the place of its parameters: sqlglot reads ``$1,$`` as a quote, and ``?::`` as an operator."""
+    pieces, at = [], 0
+    for start, end in marks:
+        pieces += [text[at:start], " " * (end + 1 - start)]
+        at = end + 1
+    return "".join([*pieces, text[at:]])
+
+
+def _with_marks(tokens: Sequence[Token], text: str, marks: Sequence[tuple[int, int]]) -> list[Token]:
+    """The tokens of a text without its parameters, and one token for each of these."""
+    merged: list[Token] = []
+    waiting = [Token(TokenType.PLACEHOLDER, text[start : end + 1], start=start, end=end) for start, end in marks[::-1]]
+    for at, token in enumerate(tokens):
+        if at and token.token_type == TokenType.STRING and tokens[at - 1].token_type in _COMMANDS:
+            # sqlglot makes one string of what follows such a word; its parameters belong to it.
+            start = tokens[at - 1].end + 1
+            end = tokens[at + 1].start if at + 1 < len(tokens) else len(text)
+            token = Token(token.token_type, text[start:end].strip(), token.line, token.col, token.start, token.end)
+            while waiting and waiting[-1].start < end:
+                waiting.pop()
+        while waiting and waiting[-1].start < token.start:
+            merged.append(waiting.pop())
+        merged.append(token)
+    return [*merged, *reversed(waiting)]
+
+
+_COMMANDS = (TokenType.COMMAND, TokenType.EXECUTE)
+
+
+def _with_plain_casts(tokens: list[Token]) -> list[Token]:
+    """``?::int`` as a parameter and its cast, where sqlglot reads an operator that Spark does not have."""
+    plain: list[Token] = []
+    for token in tokens:
+        if token.token_type == TokenType.QDCOLON:
+            plain.append(Token(TokenType.PLACEHOLDER, "?", token.line, token.col, token.start, token.start))
+            token = Token(TokenType.DCOLON, "::", token.line, token.col, token.start + 1, token.end)
+        plain.append(token)
+    return plain
 
 
 def _with_doubled_quotes(tokens: list[Token], text: str) -> list[Token]:

@@ -25,7 +25,7 @@ Params = Sequence[Any] | Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Mark:
-    """Where a parameter stands: its first and last token, and its number (from 1) or name in small letters."""
+    """A parameter: its first and last token, and its number (from 1) or name in small letters."""
 
     first: int
     last: int
@@ -34,27 +34,36 @@ class Mark:
 
 def marks_of(source: StatementText, before: int = 0) -> list[Mark]:
     """The marks of a statement: ``?`` (numbered on from ``before``), ``$1``, ``$name``; in Spark's dialect ``:name`` too."""
-    found: list[Mark] = []
-    tokens = source.tokens
-    for at, token in enumerate(tokens):
-        following = tokens[at + 1] if at + 1 < len(tokens) and tokens[at + 1].start == token.end + 1 else None
+    marks: list[Mark] = []
+    numbered = before
+    for at, token in enumerate(source.tokens):
         if token.token_type == TokenType.PLACEHOLDER:
-            numbered = following is not None and following.token_type == TokenType.NUMBER
-            key = (
-                int(tokens[at + 1].text) if numbered else before + sum(isinstance(mark.key, int) for mark in found) + 1
-            )
-            found.append(Mark(at, at + numbered, key))
-        elif following is not None and (token.text == "$" or _is_colon_mark(source, at)):
-            text = following.text
-            found.append(Mark(at, at + 1, int(text) if text.isdecimal() else text.lower()))
-    return found
+            name, last = token.text[1:], at
+        elif token.token_type == TokenType.PARAMETER or _is_colon_mark(source, at):
+            name, last = _beside(source, at), at + 1
+        else:
+            continue
+        if last > at and not name:
+            continue
+        key: int | str = int(name) if name.isdecimal() else name.lower()
+        if not name:
+            key = numbered + 1
+        numbered += isinstance(key, int)
+        marks.append(Mark(at, last, key))
+    return marks
+
+
+def _beside(source: StatementText, at: int) -> str:
+    """The token that follows one without a blank, as text; "" where there is none."""
+    after = source.tokens[at + 1 : at + 2]
+    return after[0].text if after and after[0].start == source.tokens[at].end + 1 else ""
 
 
 def _is_colon_mark(source: StatementText, at: int) -> bool:
     if source.dialect != "spark" or source.tokens[at].token_type != TokenType.COLON:
         return False
     before = source.tokens[at - 1].token_type if at else None
-    return before not in _ENDS_A_VALUE and source.tokens[at + 1].text.isidentifier()
+    return before not in _ENDS_A_VALUE and _beside(source, at).isidentifier()
 
 
 _ENDS_A_VALUE = (
@@ -73,7 +82,7 @@ def filled(sources: Sequence[StatementText], params: Params | None) -> list[Stat
     count = 0
     for source in sources:
         marks.append([] if source.words[0] == "PREPARE" else marks_of(source, count))
-        count += sum(source.tokens[mark.first].text == "?" for mark in marks[-1])
+        count += sum(source.tokens[mark.first].text.startswith("?") for mark in marks[-1])
     given = _given(params)
     _refuse_unfitting({mark.key for each in marks for mark in each}, given, params)
 
@@ -117,8 +126,11 @@ def with_texts(source: StatementText, marks: Sequence[Mark], text_for: Callable[
     end = len(source.text) if head else source.tokens[-1].end + 1
     pieces: list[str] = []
     for mark in marks:
-        pieces += [source.text[begin : source.tokens[mark.first].start], text_for(mark)]
+        start = source.tokens[mark.first].start
+        beside = start > begin and source.text[start - 1].isalnum()  # in?: the mark parts it from the word
+        pieces += [source.text[begin:start], " " * beside, text_for(mark)]
         begin = source.tokens[mark.last].end + 1
+        pieces.append(" " * source.text[begin : begin + 1].isalnum())
     text = "".join([*pieces, source.text[begin:end]])
     return StatementText(text, source.dialect, (*head, *tokens_of(text, source.dialect)), source.is_unpacked)
 
