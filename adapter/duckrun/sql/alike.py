@@ -327,7 +327,9 @@ _RULES: dict[type[exp.Expr], Rule] = {
     ),
     **dict.fromkeys((exp.DateTrunc, exp.TimestampTrunc), _truncated),
     exp.TimeToStr: _formatted,
-    exp.TsOrDsToDate: _of_time("date", *_TIMES),
+    exp.TsOrDsToDate: lambda node, kind, columns: (
+        "date" if kind(node.this) in _TIMES and node.args.get("format") is None else None
+    ),
     exp.Extract: _extracted,
     exp.Trim: lambda node, kind, columns: (
         "string" if kind(node.this) == "string" and not node.expression and not node.args.get("position") else None

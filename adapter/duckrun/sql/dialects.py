@@ -18,6 +18,7 @@ from sqlglot.errors import ParseError
 from sqlglot.tokens import TokenType
 
 from duckrun.errors import InvalidConfig
+from duckrun.sql.for_duckdb import for_duckdb, keep_patterns
 from duckrun.sql.for_spark import for_spark
 from duckrun.sql.lost import generated, refuse_lost
 from duckrun.sql.written import dialect_of, give_back, read_from, why_unread, written, written_of_names
@@ -69,7 +70,15 @@ def tree_of(tokens: Sequence[Token], text: str, dialect: str) -> exp.Expr:
         _SILENT.reset(silent)
     if len(trees) != 1 or trees[0] is None:
         raise ParseError(f"this text holds {len(trees)} expressions, and one is asked for")
+    if dialect == "spark":
+        texts = [token.text for token in tokens if token.token_type == TokenType.STRING]
+        keep_patterns(trees[0], texts, _pattern_of_sqlglot)
     return read_from(trees[0], dialect, text, tokens)
+
+
+def _pattern_of_sqlglot(pattern: str) -> str | None:
+    translated = Dialect.get_or_raise("spark").format_time(exp.Literal.string(pattern))
+    return None if translated is None else translated.name
 
 
 def tree_in(text: str, dialect: str) -> exp.Expr:
@@ -217,6 +226,8 @@ def text_in(tree: exp.Expr, dialect: str) -> str:
     originals = [(_whole(node, written_of_names(node)), str(dialect_of(node))) for node, _ in translated]
     if dialect == "spark":
         for_spark(root)
+    else:
+        for_duckdb(root)
     # Under a parent: of a statement that stands alone, sqlglot moves the WITH of inner queries to the outermost one, where two
     # names may meet that have nothing to do with each other. Engines read them where they are.
     text = generated(root, dialect)[1:-1]

@@ -16,7 +16,19 @@ from duckrun.sql.building import call, number, untranslated
 from duckrun.sql.dates import mark_days
 from duckrun.sql.generators import generates, lifted, series, series_table, unnest_table
 from duckrun.sql.layers import qualified
-from duckrun.sql.times import date_add, date_diff, day_of_week, extract, interval, interval_of, plus, truncated
+from duckrun.sql.texts import end_of_text, levenshtein, like, part_of_text, printf, split_text, unicode
+from duckrun.sql.time_formats import formatted, parsed
+from duckrun.sql.times import (
+    date_add,
+    date_diff,
+    day_of_week,
+    extract,
+    interval,
+    interval_of,
+    iso_day_of_week,
+    plus,
+    truncated,
+)
 from duckrun.sql.written import dialect_of
 
 
@@ -51,6 +63,12 @@ def _function(node: Any) -> exp.Expr:
         return _list_aggregate(node)
     if name in _OF_UNITS and len(arguments) == 1:
         return interval_of(arguments[0], _OF_UNITS[name])
+    if name == "try_strptime" and len(arguments) == 2:
+        return parsed(*arguments, lenient=True)
+    if name == "printf":
+        return printf(arguments)
+    if name == "url_encode":
+        raise untranslated("url_encode(), which Spark does by other rules for a blank and for ~ and *,")
     if name in _RENAMED:
         return call(_RENAMED[name], *node.expressions)
     return node
@@ -322,6 +340,30 @@ def _where(node: exp.Where) -> exp.Expr:
     return node
 
 
+def _rounded(node: Any) -> exp.Expr:
+    """``ceil`` and ``floor``: Spark's are a BIGINT, which has no NaN and stops at 2^63. A DOUBLE of that size is whole anyway."""
+    value, limit = node.this, exp.Literal.number("9E15")
+    large = exp.or_(
+        exp.GTE(this=value.copy(), expression=limit), exp.LTE(this=value.copy(), expression=exp.Neg(this=limit.copy()))
+    )
+    return call("if", large, value.copy(), node.copy())
+
+
+def _sign(node: Any) -> exp.Expr:
+    """0 for NaN."""
+    return call("if", call("isnan", node.this.copy()), number(0), node.copy())
+
+
+def _log(node: Any) -> exp.Expr:
+    """``log(x)`` is the logarithm to base 10, in Spark the natural one."""
+    return node if node.expression is not None else call("log10", node.this)
+
+
+def _is_nan(node: Any) -> exp.Expr:
+    """NULL for NULL, where Spark says false."""
+    return call("if", exp.Paren(this=node.this.copy()).is_(exp.null()), exp.null(), node.copy())
+
+
 _RULES: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
     exp.Anonymous: _function,
     exp.ArrayAgg: _array_agg,
@@ -329,6 +371,23 @@ _RULES: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
     exp.Cast: _json,
     exp.Concat: _concat,
     exp.Count: _refused("count(table.*)", _counts_table),
+    exp.Ceil: _rounded,
+    exp.Floor: _rounded,
+    exp.Sign: _sign,
+    exp.IsNan: _is_nan,
+    exp.Log: _log,
+    exp.DayOfWeekIso: lambda node: iso_day_of_week(node.this),
+    exp.Format: _refused(
+        "format()",
+    ),
+    exp.Left: end_of_text,
+    exp.Right: end_of_text,
+    exp.Substring: part_of_text,
+    exp.Split: split_text,
+    exp.Levenshtein: levenshtein,
+    exp.Unicode: unicode,
+    exp.Like: like,
+    exp.ILike: like,
     exp.DayOfWeek: lambda node: day_of_week(node.this),
     exp.Extract: extract,
     exp.DateDiff: date_diff,
@@ -346,6 +405,8 @@ _RULES: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
     exp.Where: _where,
     exp.Add: plus,
     exp.Sub: plus,
+    exp.TimeToStr: lambda node: formatted(node.this, node.args["format"]),
+    exp.StrToTime: lambda node: parsed(node.this, node.args["format"]),
     exp.TimestampTrunc: truncated,
     exp.DateTrunc: truncated,
     exp.ToDays: lambda node: interval_of(node.this, "days"),

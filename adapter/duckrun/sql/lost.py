@@ -77,8 +77,14 @@ _ADVICE = ("Hints", "'accuracy'")
 def _is_consumed(text: str) -> bool:
     """True for formats of times, which every dialect spells otherwise, and for the options that our own rules translate."""
     by_rule = text.lower() in _WORDS_OF_RULES or re.fullmatch("[gimsc]+", text) is not None
-    letters = re.fullmatch("[yMdHhmsSaEzZXx'./:,_ T-]+", text) is not None
-    return by_rule or "%" in text or "\\" in text or (letters and re.search("yy|MM|dd|HH|mm|ss|EEE", text) is not None)
+    letters = re.fullmatch("[yMLdDHhmsSaEzZXx'./:,_ T-]+", text) is not None
+    return (
+        by_rule
+        or "%" in text
+        or "\\" in text
+        or re.search(r"\$\d", text) is not None
+        or (letters and re.search("yy|MM|dd|HH|mm|ss|EEE|DDD", text) is not None)
+    )
 
 
 _WORDS_OF_RULES = ("desc", "asc", "nulls last", "dow", "dayofweek", "weekday", "string_agg", "min", "max")

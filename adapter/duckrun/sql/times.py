@@ -20,22 +20,48 @@ _TIMES = (
 )
 
 
+_UNITS = frozenset(
+    ("microsecond", "millisecond", "second", "minute", "hour", "day", "week", "month", "quarter", "year")
+)
+"""Units by which Spark truncates and counts; for another it gives NULL or an error of its own."""
+
+
 def day_of_week(node: Any) -> exp.Expr:
     """Sunday is 0 in DuckDB, 1 in Spark."""
     return exp.Paren(this=exp.Sub(this=exp.DayOfWeek(this=node), expression=number(1)))
 
 
+def iso_day_of_week(node: Any) -> exp.Expr:
+    """Monday is 1; sqlglot writes a formula that takes Sunday for the first day."""
+    return exp.Paren(this=exp.Add(this=call("weekday", node), expression=number(1)))
+
+
 def extract(node: Any) -> exp.Expr:
     part = node.this.name.lower()
-    return day_of_week(node.expression) if part in ("dow", "dayofweek", "weekday") else node
+    if part in ("dow", "dayofweek", "weekday"):
+        return day_of_week(node.expression)
+    # Spark's part has the fraction of the second, too.
+    return call("second", node.expression) if part in ("second", "seconds", "sec", "s") else node
 
 
 def date_diff(node: Any) -> exp.Expr:
-    """DuckDB counts the boundaries between two times (31 January to 1 February is a month), Spark whole units."""
+    """DuckDB counts the boundaries between two times (31 January to 1 February is a month), Spark whole units.
+
+    Weeks are whole ones of seven days for both, in DuckDB from midnight to midnight.
+    """
     unit = node.args.get("unit") or exp.var("DAY")
+    _refuse_unit("date_diff", unit)
+    if unit.name.lower() == "week":
+        days = call("datediff", node.this, node.expression)
+        return exp.Paren(this=exp.IntDiv(this=days, expression=number(7)))
     part = exp.Literal.string(unit.name)
     cut = [call("date_trunc", part.copy(), side) for side in (node.expression, node.this)]
     return call("timestampdiff", exp.var(unit.name), *cut)
+
+
+def _refuse_unit(name: str, unit: exp.Expr) -> None:
+    if unit.name.lower() not in _UNITS:
+        raise untranslated(f"{name} with the unit {unit.name.lower()}")
 
 
 def date_add(node: Any) -> exp.Expr:
@@ -74,6 +100,7 @@ def _times(amount: exp.Expr, factor: int) -> exp.Expr:
 def truncated(node: Any) -> exp.Expr:
     """``date_trunc``: of a date or a timestamp without zone it has none in DuckDB, in Spark it always has one. The branch that
     is never taken gives the type of the other kind."""
+    _refuse_unit("date_trunc", node.unit)
     part = call("date_trunc", exp.Literal.string(node.unit.name), node.this)
     return call("if", exp.false(), node.this.copy(), exp.cast(part, "timestamp_ntz", dialect="spark"))
 

@@ -1,0 +1,272 @@
+"""Spark's meaning in DuckDB's SQL: what sqlglot passes on although DuckDB means something else by it.
+
+Found by running the same expressions on both engines (``tests/differential/test_translation.py``). The opposite way is
+``for_spark``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from sqlglot import exp
+
+from duckrun.errors import UnsupportedFeature
+from duckrun.sql.building import call, number
+from duckrun.sql.time_formats import duckdb_format, duckdb_format_to_parse
+from duckrun.sql.written import dialect_of
+
+_DATE_UNITS = frozenset(("YEAR", "YYYY", "YY", "QUARTER", "MONTH", "MM", "MON", "WEEK"))
+_UNITS = _DATE_UNITS | {"DAY", "DD", "HOUR", "MINUTE", "SECOND", "MILLISECOND", "MICROSECOND"}
+_COUNTED_UNITS = frozenset(("WEEK", "DAY", "HOUR", "MINUTE", "SECOND", "MILLISECOND", "MICROSECOND"))
+_OF_FORMATS = (exp.TimeToStr, exp.StrToTime, exp.TsOrDsToDate, exp.UnixToStr)
+
+
+def for_duckdb(root: exp.Expr) -> None:
+    """Put what DuckDB has in the place of what it means something else by than Spark.
+
+    Raises:
+        UnsupportedFeature: for what has no translation.
+    """
+    for node in reversed(list(root.this.walk())):  # from the leaves up
+        if dialect_of(node) == "spark":
+            rule = _RULES.get(type(node))
+            rewritten = node if rule is None else rule(node)
+            if rewritten is not node:
+                node.replace(rewritten)
+
+
+def _untranslated(what: str) -> UnsupportedFeature:
+    return UnsupportedFeature(
+        f"{what} is not translated to DuckDB's SQL; write it in DuckDB's dialect, or run this with engine: spark."
+    )
+
+
+def _refused(what: str) -> Callable[[Any], exp.Expr]:
+    def refuse(node: Any) -> exp.Expr:
+        raise _untranslated(what)
+
+    return refuse
+
+
+def _cast(node: exp.TryCast) -> exp.Expr:
+    """A CAST that fails is an error in Spark's ANSI mode; sqlglot takes it for TRY_CAST, which alone is ``safe``."""
+    return node if node.args.get("safe") else exp.Cast(this=node.this, to=node.to)
+
+
+def _to_date(node: exp.TsOrDsToDate) -> exp.Expr:
+    if node.args.get("format") is None:
+        return exp.cast(node.this, "date")
+    return exp.cast(call("strptime", node.this, _format_to_parse(node)), "date")
+
+
+def _format(node: exp.Expr) -> exp.Expr:
+    return exp.Literal.string(duckdb_format(_pattern_of(node), _untranslated))
+
+
+def _format_to_parse(node: exp.Expr) -> exp.Expr:
+    return exp.Literal.string(duckdb_format_to_parse(_pattern_of(node), _untranslated))
+
+
+def _pattern_of(node: exp.Expr) -> str:
+    """The pattern as it was written; sqlglot has translated the one in the tree, with other letters left as text."""
+    pattern = node.args.get("format")
+    original = None if pattern is None else pattern.meta.get(WRITTEN_PATTERN)
+    if original is None:
+        raise _untranslated("A pattern of a date or time that is not a literal")
+    return str(original)
+
+
+WRITTEN_PATTERN = "written_pattern"
+"""Key in the metadata of a literal: the datetime pattern of Spark's that the literal was read from."""
+
+
+def keep_patterns(tree: exp.Expr, texts: list[str], translate: Callable[[str], str | None]) -> None:
+    """Remember the datetime patterns of a tree of Spark's dialect.
+
+    Args:
+        tree: as sqlglot has read it, which has translated the patterns.
+        texts: the string literals of its text.
+        translate: sqlglot's translation of a pattern.
+    """
+    nodes = [node for node in tree.walk() if isinstance(node, _OF_FORMATS) and node.args.get("format") is not None]
+    if not nodes:
+        return
+    originals: dict[str | None, set[str]] = {}
+    for text in texts:
+        originals.setdefault(translate(text), set()).add(text)
+    for node in nodes:
+        pattern = node.args["format"]
+        written = originals.get(pattern.name, set()) if isinstance(pattern, exp.Literal) else set()
+        if len(written) == 1:  # of two that sqlglot takes for the same, it is not known which this one is
+            pattern.meta[WRITTEN_PATTERN] = written.pop()
+
+
+def _truncated(node: exp.DateTrunc) -> exp.Expr:
+    """``trunc`` gives a date, and NULL for a unit below the week."""
+    unit = node.args["unit"].name.upper()
+    if unit not in _DATE_UNITS:
+        raise _untranslated(f"trunc() with the unit {unit}")
+    return exp.cast(call("date_trunc", exp.Literal.string(_spelled(unit)), node.this), "date")
+
+
+def _truncated_time(node: exp.TimestampTrunc) -> exp.Expr:
+    unit = node.args["unit"].name.upper()
+    if unit not in _UNITS:
+        raise _untranslated(f"date_trunc() with the unit {unit}")
+    return call("date_trunc", exp.Literal.string(_spelled(unit)), node.this)
+
+
+def _spelled(unit: str) -> str:
+    return {"YYYY": "YEAR", "YY": "YEAR", "MM": "MONTH", "MON": "MONTH", "DD": "DAY"}.get(unit, unit)
+
+
+def _extract(node: exp.Extract) -> exp.Expr:
+    part, value = node.this.name.upper(), node.expression
+    if part in ("DOW", "DAYOFWEEK"):
+        return _plus(call("dayofweek", value), 1)
+    if part in ("DOW_ISO", "DAYOFWEEK_ISO"):
+        return call("isodow", value)
+    if part in ("SECOND", "SECONDS", "SEC", "S"):  # with its fraction, as a DECIMAL(8, 6)
+        seconds = exp.Div(this=call("microsecond", value), expression=exp.Literal.number("1000000.0"))
+        return exp.cast(exp.Paren(this=seconds), "decimal(8, 6)")
+    return node
+
+
+def _function(node: exp.Anonymous) -> exp.Expr:
+    name, arguments = str(node.this).lower(), node.expressions
+    if name in ("date_part", "datepart") and len(arguments) == 2 and isinstance(arguments[0], exp.Literal):
+        return _extract(exp.Extract(this=exp.var(arguments[0].name.upper()), expression=arguments[1]))
+    if name == "weekday" and len(arguments) == 1:
+        return _plus(call("isodow", arguments[0]), -1)
+    if name in _REFUSED:
+        raise _untranslated(f"{name}()")
+    return node
+
+
+_REFUSED = frozenset(("printf", "url_encode", "url_decode", "levenshtein"))
+
+
+def _plus(value: exp.Expr, count: int) -> exp.Expr:
+    return exp.Paren(this=exp.Add(this=value, expression=number(count)))
+
+
+def _counted(node: exp.TimestampDiff) -> exp.Expr:
+    """``timestampdiff`` counts whole units; for months DuckDB's ``date_sub`` takes ends of months for equal."""
+    unit = node.args["unit"].name.upper()
+    if unit not in _COUNTED_UNITS:
+        raise _untranslated(f"timestampdiff() with the unit {unit}")
+    return call("date_sub", exp.Literal.string(unit), node.expression, node.this)
+
+
+def _days(node: exp.DateDiff) -> exp.Expr:
+    unit = node.args.get("unit")
+    if unit is not None and unit.name.upper() != "DAY":
+        raise _untranslated(f"datediff() with the unit {unit.name.upper()}")
+    return node
+
+
+def _end_of_text(node: exp.Left | exp.Right) -> exp.Expr:
+    """``left`` and ``right`` of a negative number are empty, where DuckDB leaves off so many letters."""
+    node.set("expression", _at_least(0, node.expression))
+    return node
+
+
+def _part_of_text(node: exp.Substring) -> exp.Expr:
+    """Place 0 is the first one, and a negative length is none; DuckDB counts back from there."""
+    start, length = node.args.get("start"), node.args.get("length")
+    if isinstance(start, exp.Literal):
+        node.set("start", number(max(int(start.name), 1)))
+    elif start is not None and not _is_negative_literal(start):
+        node.set(
+            "start",
+            call(
+                "coalesce",
+                call("nullif", start, number(0)),
+                call("if", start.copy().is_(exp.null()), exp.null(), number(1)),
+            ),
+        )
+    if length is not None:
+        node.set("length", _at_least(0, length))
+    return node
+
+
+def _at_least(least: int, count: exp.Expr) -> exp.Expr:
+    if isinstance(count, exp.Literal):
+        return count
+    if _is_negative_literal(count):
+        return number(least)
+    # greatest() leaves out NULL.
+    return call("if", exp.LT(this=count.copy(), expression=number(least)), number(least), count.copy())
+
+
+def _is_negative_literal(count: Any) -> bool:
+    return isinstance(count, exp.Neg) and isinstance(count.this, exp.Literal)
+
+
+def _regexp_replace(node: exp.RegexpReplace) -> exp.Expr:
+    """``$1`` is a group of the match, ``\\1`` in DuckDB."""
+    replacement = node.args.get("replacement")
+    if not (isinstance(replacement, exp.Literal) and replacement.is_string) or "${" in replacement.name:
+        raise _untranslated("regexp_replace() with a replacement that is not a literal, or names a group")
+    parts = re.findall(r"\\(.)|\$(\d)|([^\\$])", replacement.name, re.DOTALL)
+    text = "".join(
+        f"\\{group}" if group else (escaped or plain).replace("\\", "\\\\") for escaped, group, plain in parts
+    )
+    node.set("replacement", exp.Literal.string(text))
+    return node
+
+
+def _like(node: exp.Like | exp.ILike) -> exp.Expr:
+    """A backslash escapes the next letter of a pattern, in DuckDB only where ESCAPE says so."""
+    pattern = node.expression
+    if isinstance(node.parent, exp.Escape) or (isinstance(pattern, exp.Literal) and "\\" not in pattern.name):
+        return node
+    if isinstance(pattern, exp.Any | exp.All):
+        if "\\" in pattern.sql():
+            raise _untranslated("LIKE ANY or ALL with a backslash in a pattern")
+        return node
+    return exp.Escape(this=node.copy(), expression=exp.Literal.string("\\"))
+
+
+def _three_letters(name: str) -> Callable[[Any], exp.Expr]:
+    return lambda node: call("left", call(name, node.this), number(3))
+
+
+def _sign(node: exp.Sign) -> exp.Expr:
+    """NaN of NaN, for which DuckDB says 0."""
+    value = exp.cast(node.this.copy(), "double")
+    return call("if", call("isnan", value), exp.cast(exp.Literal.string("NaN"), "double"), node.copy())
+
+
+_RULES: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
+    exp.Anonymous: _function,
+    exp.Ceil: lambda node: node if node.args.get("decimals") else exp.cast(node.copy(), "bigint"),
+    exp.DateDiff: _days,
+    exp.DateTrunc: _truncated,
+    exp.DayOfWeek: lambda node: _plus(call("dayofweek", node.this), 1),
+    exp.Dayname: _three_letters("dayname"),
+    exp.Extract: _extract,
+    exp.Floor: lambda node: node if node.args.get("decimals") else exp.cast(node.copy(), "bigint"),
+    exp.Format: _refused("format_string()"),
+    exp.ILike: _like,
+    exp.IsNan: lambda node: call("coalesce", call("isnan", node.this), exp.false()),
+    exp.Left: _end_of_text,
+    exp.Levenshtein: _refused("levenshtein()"),
+    exp.Like: _like,
+    exp.Monthname: _three_letters("monthname"),
+    exp.MonthsBetween: _refused("months_between()"),
+    exp.RegexpReplace: _regexp_replace,
+    exp.Right: _end_of_text,
+    exp.Sign: _sign,
+    exp.StrToTime: lambda node: call("strptime", node.this, _format_to_parse(node)),
+    exp.StrToUnix: _refused("unix_timestamp()"),
+    exp.Substring: _part_of_text,
+    exp.TimeToStr: lambda node: call("strftime", node.this, _format(node)),
+    exp.TimestampDiff: _counted,
+    exp.TimestampTrunc: _truncated_time,
+    exp.TryCast: _cast,
+    exp.TsOrDsToDate: _to_date,
+    exp.UnixToStr: lambda node: call("strftime", call("to_timestamp", node.this), _format(node)),
+}

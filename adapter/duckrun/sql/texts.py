@@ -1,0 +1,93 @@
+"""DuckDB's functions of texts in Spark's SQL."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from sqlglot import exp
+
+from duckrun.sql.building import call, number, untranslated
+
+# %d alone or with text around it: C and Java write all other numbers in forms of their own.
+_PRINTF = re.compile(r"(?:[^%]|%%|%[-+0,]*\d*d|%s)*", re.DOTALL)
+
+
+def printf(arguments: Sequence[exp.Expr]) -> exp.Expr:
+    """``printf(format, …)``: NULL where an argument is NULL, which Spark writes as a text."""
+    pattern, *values = arguments
+    if not (isinstance(pattern, exp.Literal) and pattern.is_string and _PRINTF.fullmatch(pattern.name)):
+        raise untranslated("printf with a format other than %d, %s and text")
+    written = call("printf", pattern, *values)
+    if not values:
+        return written
+    return call("if", exp.or_(*(exp.Paren(this=each.copy()).is_(exp.null()) for each in values)), exp.null(), written)
+
+
+def end_of_text(node: Any) -> exp.Expr:
+    """``left`` and ``right``: a negative number leaves off so many letters, where Spark takes none."""
+    count = node.expression
+    if _is_count(count):
+        return node
+    kept = call(
+        "greatest", exp.Add(this=call("char_length", node.this.copy()), expression=exp.Paren(this=count)), number(0)
+    )
+    below = exp.LT(this=exp.Paren(this=count.copy()), expression=number(0))
+    node.set("expression", call("if", below, kept, count.copy()))
+    return node
+
+
+def part_of_text(node: Any) -> exp.Expr:
+    """``substring``: place 0 is before the first letter, which Spark takes for place 1; no length is negative there."""
+    start, length = node.args.get("start"), node.args.get("length")
+    if length is None or (_is_count(start) and int(start.name) > 0 and _is_count(length)):
+        return node
+    if not _is_count(length):
+        raise untranslated("substring with a length that is computed or negative")
+    shorter = call("greatest", exp.Sub(this=length.copy(), expression=number(1)), number(0))
+    from_zero = exp.Substring(this=node.this.copy(), start=number(1), length=shorter)
+    if isinstance(start, exp.Literal):
+        return from_zero
+    return call("if", exp.EQ(this=exp.Paren(this=start.copy()), expression=number(0)), from_zero, node.copy())
+
+
+def split_text(node: Any) -> exp.Expr:
+    """``string_split(s, '')``: the letters; Spark adds an empty text behind them."""
+    by = node.expression
+    if isinstance(by, exp.Literal) and not by.name:
+        raise untranslated("string_split by an empty text")
+    return node
+
+
+def levenshtein(node: Any) -> exp.Expr:
+    """DuckDB counts bytes, Spark letters: each byte becomes one letter."""
+    sides = (
+        call("decode", call("encode", side, exp.Literal.string("UTF-8")), exp.Literal.string("ISO-8859-1"))
+        for side in (node.this, node.expression)
+    )
+    return call("levenshtein", *sides)
+
+
+def unicode(node: Any) -> exp.Expr:
+    """-1 for an empty text, which is 0 in Spark."""
+    empty = exp.EQ(this=node.this.copy(), expression=exp.Literal.string(""))
+    return call("if", empty, number(-1), node.copy())
+
+
+def like(node: Any) -> exp.Expr:
+    """A backslash in a pattern is a letter in DuckDB, and escapes the next one in Spark, unless ESCAPE names another."""
+    if isinstance(node.parent, exp.Escape):
+        return node
+    pattern, backslash = node.expression, "\\"
+    if isinstance(pattern, exp.Literal):
+        node.set("expression", exp.Literal.string(pattern.name.replace(backslash, backslash * 2)))
+    else:
+        twice = call("replace", pattern, exp.Literal.string(backslash), exp.Literal.string(backslash * 2))
+        node.set("expression", twice)
+    return node
+
+
+def _is_count(node: Any) -> bool:
+    """True for a number that is written out and not negative."""
+    return isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit()

@@ -1,0 +1,271 @@
+"""Formats of dates and times: DuckDB's ``strftime`` and ``strptime``, and Spark's datetime patterns, each for the other engine.
+
+Spark's datetime patterns have no letter for some codes, take letters of a text for fields, and parse by other rules. So a
+format is split into its codes: Spark's ``date_format`` gets the codes that it knows, with all text quoted, and other codes are
+computed. A text is parsed by a regular expression that accepts what DuckDB accepts.
+
+Source: DuckDB, Date Format Functions; Apache Spark, Datetime Patterns for Formatting and Parsing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from sqlglot import exp, parse_one
+
+from duckrun.errors import InvalidConfig, UnsupportedFeature
+from duckrun.sql.building import call, untranslated
+
+_SHORTHANDS = {"c": "%Y-%m-%d %H:%M:%S", "x": "%Y-%m-%d", "X": "%H:%M:%S"}
+_CODES = frozenset("aAwudbBhmyYGHIpMSfgnzZjUWVcxX%") | {f"-{code}" for code in "dmyHIMSj"}
+_PATTERNS = {
+    "a": "EEE", "A": "EEEE", "d": "dd", "-d": "d", "b": "MMM", "h": "MMM", "B": "MMMM", "m": "MM", "-m": "M", "H": "HH",
+    "-H": "H", "I": "hh", "-I": "h", "p": "a", "M": "mm", "-M": "m", "S": "ss", "-S": "s", "f": "SSSSSS", "g": "SSS",
+"j": "DDD", "-j": "D",
+}  # fmt: skip
+"""Codes for which Spark's datetime patterns have letters that give the same text for every date."""
+_COMPUTED = {
+    # Spark's yyyy is the year of the era, and has a sign beyond 9999.
+    "Y": "if(year(t) BETWEEN 0 AND 999, lpad(CAST(year(t) AS STRING), 4, '0'), CAST(year(t) AS STRING))",
+    "y": "lpad(CAST(abs(year(t) % 100) AS STRING), 2, '0')",
+    "-y": "CAST(abs(year(t) % 100) AS STRING)",
+    "G": "lpad(CAST(extract(YEAROFWEEK FROM t) % 10000 AS STRING), 4, '0')",
+    "V": "lpad(CAST(weekofyear(t) AS STRING), 2, '0')",
+    "w": "CAST(dayofweek(t) - 1 AS STRING)",
+    "u": "CAST(weekday(t) + 1 AS STRING)",
+    # Weeks that begin on Sunday, or on Monday; the days before the first of them are week 0.
+    "U": "lpad(CAST((dayofyear(t) + 7 - dayofweek(t)) DIV 7 AS STRING), 2, '0')",
+    "W": "lpad(CAST((dayofyear(t) + 6 - weekday(t)) DIV 7 AS STRING), 2, '0')",
+}
+"""Codes that Spark's datetime patterns have no letter for, as SQL of the value ``t``."""
+
+_MONTHS = ("january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november",
+           "december")  # fmt: skip
+_DAYS = ("sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday")
+_TWO_DIGITS = r"\d{1,2}+"  # possessive: DuckDB takes as many digits as there are, and never gives one back
+_PARSED = {
+    "Y": r"\d{1,4}+",
+    "y": _TWO_DIGITS,
+    "m": _TWO_DIGITS,
+    "d": _TWO_DIGITS,
+    "j": r"\d{1,3}+",
+    "H": _TWO_DIGITS,
+    "I": r"(?!00)\d{1,2}+",
+    "M": _TWO_DIGITS,
+    "S": r"(?!60)\d{1,2}+",  # Spark takes second 60 for the next minute
+    "f": r"\d{1,6}+",
+    "g": r"\d{1,3}+",
+    "p": "(?i:AM|PM)",
+    "b": f"(?i:{'|'.join(month[:3] for month in _MONTHS)})",
+    "h": f"(?i:{'|'.join(month[:3] for month in _MONTHS)})",
+    "B": f"(?i:{'|'.join(_MONTHS)})",
+    "a": f"(?i:{'|'.join(day[:3] for day in _DAYS)})",
+    "A": f"(?i:{'|'.join(_DAYS)})",
+}
+"""What DuckDB accepts for a code, as a regular expression of Java's."""
+_FIELDS = {"b": "B", "h": "B", "g": "f", "A": "a"}
+"""Codes that stand for the same field as another one."""
+_SPACES = r"[ \t\n\x0B\f\r]"
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One code of a format, or the text between two codes."""
+
+    code: str = ""
+    """The letter behind the percent sign, with the hyphen of ``%-d``; empty for text."""
+    text: str = ""
+
+
+def formatted(value: exp.Expr, time_format: exp.Expr) -> exp.Expr:
+    """Return ``strftime(value, time_format)`` as an expression of Spark's.
+
+    Raises:
+        UnsupportedFeature: for a format that is not a literal, and for ``%z`` and ``%Z``.
+        InvalidConfig: for a code that DuckDB does not know.
+    """
+    if isinstance(value, exp.Literal) and not isinstance(time_format, exp.Literal):
+        value, time_format = time_format, value  # DuckDB takes the two in either order
+    pieces: list[exp.Expr] = []
+    pattern = text = ""
+    for part in [*_parts("strftime", time_format), None]:
+        if part is not None and part.code == "n":
+            # DuckDB 1.5.5 writes bytes of its memory where the code has others beside it.
+            raise untranslated("strftime with %n", "use %f, or ")
+        if part is not None and not part.code:
+            text += part.text
+            continue
+        pattern += _quoted(text)
+        text = ""
+        letters = "" if part is None else _PATTERNS.get(part.code, "")
+        if letters and pattern[-1:] != letters[0]:
+            pattern += letters
+            continue
+        # One letter is one field, however often it is repeated: two fields of a letter need two patterns.
+        if pattern or (part is None and not pieces):
+            pieces.append(call("date_format", value.copy(), exp.Literal.string(pattern)))
+        if part is not None and not letters:
+            pieces.append(_sql(_COMPUTED[part.code], {"t": value}))
+        pattern = letters
+    return pieces[0] if len(pieces) == 1 else call("concat", *pieces)
+
+
+def parsed(text: exp.Expr, time_format: exp.Expr, *, lenient: bool = False) -> exp.Expr:
+    """Return ``strptime(text, time_format)`` as an expression of Spark's; ``lenient`` is ``try_strptime``.
+
+    Raises:
+        UnsupportedFeature: for a format that is not a literal, and for codes of time zones and weeks.
+        InvalidConfig: for a code that DuckDB does not know.
+    """
+    name = "try_strptime" if lenient else "strptime"
+    formats = time_format.expressions if isinstance(time_format, exp.Array) else [time_format]
+    times = [_parsed_by(name, text, each) for each in formats]
+    nothing = exp.cast(exp.null(), "timestamp_ntz", dialect="spark")
+    if lenient:
+        return call("coalesce", *times) if len(times) > 1 else times[0]
+    wanted = ", ".join(each.name for each in formats)
+    message = _sql(
+        "concat('Could not parse string \"', text, '\" according to format specifier ', formats)",
+        {"text": text, "formats": exp.Literal.string(wanted)},
+    )
+    failure = exp.cast(call("raise_error", message), "timestamp_ntz", dialect="spark")
+    return call("if", exp.Paren(this=text.copy()).is_(exp.null()), nothing, call("coalesce", *times, failure))
+
+
+def _parsed_by(name: str, text: exp.Expr, time_format: exp.Expr) -> exp.Expr:
+    """The time that a text is by one format; NULL for a text that does not fit."""
+    groups: dict[str, int] = {}
+    pattern = rf"\A{_SPACES}*+"
+    for part in _parts(name, time_format):
+        code = part.code.removeprefix("-")  # a number is read with or without zeros by either spelling
+        if not code:
+            pattern += _literal_pattern(part.text)
+            continue
+        if code not in _PARSED:
+            raise untranslated(f"{name} with %{code}")
+        field = _FIELDS.get(code, code)
+        if field in groups:
+            raise untranslated(f"{name} with two codes of one field ({time_format.name!r})")
+        groups[field] = len(groups) + 1
+        pattern += f"({_PARSED[code]})"
+    if "j" in groups and groups.keys() & {"m", "B", "d"}:
+        raise untranslated(f"{name} with a day of the year beside a month or a day")
+    if "p" in groups and "I" not in groups or {"H", "I"} <= groups.keys():
+        raise untranslated(f"{name} with %p but without %I, or with %I and %H,")
+    whole = exp.Literal.string(rf"{pattern}{_SPACES}*+\z")
+    nothing = exp.cast(exp.null(), "timestamp_ntz", dialect="spark")
+    fields = {
+        code: call("regexp_extract", text.copy(), whole.copy(), exp.Literal.number(group))
+        for code, group in groups.items()
+    }
+    return call("if", exp.RegexpLike(this=text.copy(), expression=whole), _sql(_time_of(fields), fields), nothing)
+
+
+def _time_of(fields: Collection[str]) -> str:
+    """SQL of the time whose fields are columns of text, named by their codes; NULL for no date, as 30 February."""
+    numbers = {code: f"CAST({code} AS INT)" for code in fields}
+    year = numbers.get("Y", "1900")
+    if "y" in numbers:
+        year = f"({numbers['y']} + if({numbers['y']} < 69, 2000, 1900))"
+    month, day = numbers.get("m", "1"), numbers.get("d", "1")
+    if "B" in fields:
+        names = "".join(name[:3] for name in _MONTHS)
+        month = f"((instr('{names}', lower(substr(B, 1, 3))) + 2) DIV 3)"
+    if "j" in numbers:  # DuckDB goes on into the next year
+        date = f"date_add(make_date({year}, 1, 1), {numbers['j']} - 1)"
+        ordinal = f"if({numbers['j']} BETWEEN 1 AND 366, 1, 0)"
+        year, month, day = f"year({date})", f"month({date}) * {ordinal}", f"day({date})"
+    hour = numbers.get("H", "0")
+    if "I" in numbers:
+        afternoon = "if(upper(p) = 'PM', 12, 0)" if "p" in fields else None
+        of_day = numbers["I"] if afternoon is None else f"{numbers['I']} % 12 + {afternoon}"
+        hour = f"if({numbers['I']} BETWEEN 1 AND 12, {of_day}, 24)"
+    seconds, fraction = ("S" if "S" in fields else "'0'"), ("f" if "f" in fields else "'0'")
+    seconds = f"CAST(concat({seconds}, '.', substr(rpad({fraction}, 6, '0'), 1, 6)) AS DECIMAL(16, 6))"
+    return f"try_make_timestamp_ntz({year}, {month}, {day}, {hour}, {numbers.get('M', '0')}, {seconds})"
+
+
+def _sql(text: str, values: Mapping[str, exp.Expr]) -> exp.Expr:
+    """An expression of Spark's SQL, with values in the place of columns."""
+    tree = parse_one(text, dialect="spark")
+    for column in list(tree.find_all(exp.Column)):
+        column.replace(values[column.name].copy())
+    return tree
+
+
+def _quoted(text: str) -> str:
+    """A text in a datetime pattern of Spark's, where it stands for itself."""
+    return "'" + text.replace("'", "''") + "'" if re.search(r"[A-Za-z'#{}\[\]]", text) else text
+
+
+def _literal_pattern(text: str) -> str:
+    """The regular expression of a text between two codes: DuckDB takes any number of spaces for some of them."""
+    parts = re.split(rf"({_SPACES}+)", text)
+    return "".join(f"{_SPACES}++" if i % 2 else re.sub(r"(\W)", r"\\\1", part) for i, part in enumerate(parts))
+
+
+def _parts(name: str, time_format: exp.Expr) -> Iterator[_Part]:
+    """The codes of a format and the texts between them."""
+    if not (isinstance(time_format, exp.Literal) and time_format.is_string):
+        raise untranslated(f"{name} with a format that is not a literal")
+    text = time_format.name
+    for found in re.finditer(r"%(-?.?)|[^%]+", text, re.DOTALL):
+        code = found[1]
+        if code is None:
+            yield _Part(text=found[0])
+        elif code not in _CODES:
+            raise InvalidConfig(f"{name} does not know the format specifier {found[0]!r} of {text!r}.")
+        elif code == "%":
+            yield _Part(text="%")
+        elif code in ("z", "Z"):
+            raise untranslated(f"{name} with %{code}")
+        elif code in _SHORTHANDS:
+            yield from _parts(name, exp.Literal.string(_SHORTHANDS[code]))
+        else:
+            yield _Part(code=code)
+
+
+_OF_PATTERNS = {
+    "yyyy": "%Y", "yy": "%y", "M": "%-m", "MM": "%m", "MMM": "%b", "MMMM": "%B", "L": "%-m", "LL": "%m", "LLL": "%b", "LLLL": "%B",
+    "d": "%-d", "dd": "%d", "D": "%-j", "DDD": "%j", "E": "%a", "EE": "%a", "EEE": "%a", "EEEE": "%A", "H": "%-H", "HH": "%H",
+    "h": "%-I", "hh": "%I", "m": "%-M", "mm": "%M", "s": "%-S", "ss": "%S", "SSS": "%g", "SSSSSS": "%f", "a": "%p",
+}  # fmt: skip
+"""Codes of DuckDB's that give the same text as these letters of Spark's datetime patterns."""
+_PATTERN_PARTS = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[\[\]#{}']|[^A-Za-z'\[\]#{}]+", re.DOTALL)
+
+
+def duckdb_format(pattern: str, refusal: Callable[[str], UnsupportedFeature]) -> str:
+    """Return the format of ``strftime`` for one of Spark's datetime patterns.
+
+    Raises:
+        UnsupportedFeature: as ``refusal`` makes it, for letters without a code.
+    """
+    parts = [_code_of(found, pattern, refusal) for found in _PATTERN_PARTS.finditer(pattern)]
+    return "".join(parts)
+
+
+def duckdb_format_to_parse(pattern: str, refusal: Callable[[str], UnsupportedFeature]) -> str:
+    """Return the format of ``strptime`` for a datetime pattern by which Spark parses texts.
+
+    Raises:
+        UnsupportedFeature: as ``refusal`` makes it, for letters without a code, and for a pattern without a year of four
+            digits: the engines take other years for it.
+    """
+    time_format = duckdb_format(pattern, refusal)
+    codes = set(re.findall(r"%%|%-?\w", time_format))
+    if "%Y" not in codes or ("%I" in codes) != ("%p" in codes) or codes & {"%a", "%A", "%-I"}:
+        raise refusal(f"Parsing texts by the datetime pattern {pattern!r}")
+    return time_format
+
+
+def _code_of(part: re.Match[str], pattern: str, refusal: Callable[[str], UnsupportedFeature]) -> str:
+    text = part[0]
+    if part[1] is not None:
+        return (part[1].replace("''", "'") or "'").replace("%", "%%")
+    if part[2] is not None or text in tuple("[]#{}'"):
+        if text not in _OF_PATTERNS:
+            raise refusal(f"{text} in the datetime pattern {pattern!r}")
+        return _OF_PATTERNS[text]
+    return text.replace("%", "%%")
