@@ -22,6 +22,7 @@ os.environ.setdefault(
 pytest_plugins = [
     "tests.drawing",
     "tests.figures",
+    "tests.fixtures_answers",
     "tests.fixtures_azure",
     "tests.fixtures_mysql",
     "tests.fixtures_postgres",

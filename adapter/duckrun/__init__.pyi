@@ -2,6 +2,7 @@ from .change_set import ChangeSet as ChangeSet
 from .engines.duckdb.source import SQL as SQL
 from .errors import (
     CommitConflict as CommitConflict,
+    CommitUnknown as CommitUnknown,
     DuckrunError as DuckrunError,
     DuplicateSourceKeys as DuplicateSourceKeys,
     InvalidConfig as InvalidConfig,

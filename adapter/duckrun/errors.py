@@ -87,6 +87,10 @@ class StorageError(DuckrunError):
     """The root path, or a path under it, cannot be listed, read or written."""
 
 
+class CommitUnknown(StorageError):
+    """No answer to a commit came, and the store or catalog could not be asked: it may be there. Look before you repeat it."""
+
+
 class ReadOnlyLake(DuckrunError):
     """A write was asked of a lake or session opened with read_only."""
 

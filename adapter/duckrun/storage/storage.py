@@ -8,19 +8,26 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import obstore
-from obstore.exceptions import AlreadyExistsError
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError as ObstoreError,
+    PermissionDeniedError,
+    UnauthenticatedError,
+)
 from obstore.store import LocalStore, from_url
 from pydantic import SecretStr
 
-from duckrun.errors import DuckrunError, InvalidConfig, StorageError
+from duckrun.errors import CommitUnknown, DuckrunError, InvalidConfig, StorageError
 from duckrun.sql.names import quote_identifier, quote_literal
 from duckrun.storage.local_files import entries, files_below, refuse_unwritable
 from duckrun.storage.trouble import said, storage_error
@@ -36,6 +43,9 @@ _SIGNATURE = ("azure_storage_sas_token", "azure_storage_sas_key", "sas_token", "
 _CLIENT = ("azure_storage_client_id", "azure_client_id", "client_id")
 _CLIENT_SECRET = ("azure_storage_client_secret", "azure_client_secret", "client_secret")
 _TENANT = ("azure_storage_tenant_id", "azure_tenant_id", "tenant_id", "authority_id")
+_REFUSED = (PermissionDeniedError, UnauthenticatedError)
+_PAUSES = (0.2, 1.0, 0.0)
+"""Seconds after each attempt to put an object of which neither the answer nor the object is there; the client has repeated it by itself, too."""
 _BATCH = 1000  # objects of one request, at most, in S3
 _ROOTS = "a folder or to an s3://, az://, abfss:// or gs:// URL"
 _SHOWN = {
@@ -43,6 +53,8 @@ _SHOWN = {
     "endpoint": re.compile(r"https?://[^@]+"),
     "endpoint_url": re.compile(r"https?://[^@]+"),
     "account_name": re.compile(r"[a-z0-9]{3,24}"),
+    "timeout": re.compile(r"\d+ ?\w+"),
+    "max_retries": re.compile(r"\d+"),
 }
 
 
@@ -86,10 +98,25 @@ def refuse_credentials(text: str) -> None:
         )
 
 
+def _unknown(what: str, error: str) -> str:
+    return (
+        f"Whether {what} was written is not known: the store's answer was lost ({said(error)}). Look whether it is there before you run this again; "
+        "a write with an application transaction, such as those of dbt and Dagster, looks by itself."
+    )
+
+
 def _is_secret(option: str, value: str) -> bool:
     """False for what is known to be no secret: a flag, and an option of that kind whose value has its form."""
     known = [form for name, form in _SHOWN.items() if option.lower().endswith(name)]
     return value.lower() not in ("true", "false") and not any(form.fullmatch(value) for form in known)
+
+
+@dataclass(frozen=True)
+class Written:
+    """An object that was put."""
+
+    e_tag: str | None
+    """Its entity tag; None on a local path."""
 
 
 class Storage:
@@ -170,20 +197,28 @@ class Storage:
             return LocalStore(location)
         config: dict[str, Any] = {}
         client: dict[str, Any] = {}
+        retries: dict[str, Any] = {}
         for key, value in self._plain().items():
             name = key.lower()
             of_client = name.removeprefix("aws_").removeprefix("azure_").removeprefix("google_")
-            if of_client in _CLIENT_KEYS:
+            if name == "max_retries":  # delta_rs's own name for it
+                retries["max_retries"] = self._number(key, value)
+            elif of_client in _CLIENT_KEYS:
                 client[of_client] = {"true": True, "false": False}.get(value.lower(), value)
             elif name not in ("conditional_put", "aws_conditional_put", "aws_s3_allow_unsafe_rename"):
                 config[name] = value
         opener: Any = from_url  # typed by store, and which one it is stands in the URL
         try:
-            return opener(url_of(location), config=config, client_options=client)
+            return opener(url_of(location), config=config, client_options=client, retry_config=retries or None)
         except Exception as error:
             raise StorageError(
                 f"Cannot open {location}: {said(self.redacted(error))}. Check the storage_options of this lake."
             ) from None
+
+    def _number(self, option: str, value: str) -> int:
+        if not value.isdigit():
+            raise InvalidConfig(f"storage_options of {self.root}: {option} is {value!r}; write a whole number.")
+        return int(value)
 
     def duckdb_secrets(self, *, narrow: bool = False) -> list[str]:
         """``CREATE SECRET`` statements scoped to the bucket or account of the root; none for a local root.
@@ -372,16 +407,59 @@ class Storage:
                 Path(self.root).mkdir(parents=True, exist_ok=True)
             obstore.put(self.store, path, data)
 
-    def put_new(self, location: str, path: str, data: bytes) -> bool:
-        """Put one object below a location, whole; False where one is there already, which stays."""
-        with self._about("write", f"{location}/{path}"):
+    def put_new(self, location: str, path: str, data: bytes, what: str = "") -> Written | None:
+        """Put one object below a location, whole; None where another is there already, which stays.
+
+        A store may carry a request out although its answer is lost: repeated, by the client or by us, it then meets its own object.
+        So the object is read back after each failure, and one with these bytes is ours. Objects of two writers that must not be taken
+        for each other have to differ, as commits do by their ids.
+
+        Args:
+            location: The folder or URL that ``path`` is relative to.
+            path: The object's key.
+            data: Its bytes.
+            what: Names the object in messages, such as "version 3 of table main.t".
+
+        Raises:
+            StorageError: The store refused; nothing was written.
+            CommitUnknown: The store answered neither the request nor the questions after it.
+        """
+        what = what or f"{location}/{path}"
+        with self._about("write", what):
             if self.is_local:
                 Path(location).mkdir(parents=True, exist_ok=True)
-            try:
-                obstore.put(self.store_at(location), path, data, mode="create")
-            except AlreadyExistsError:
-                return False
-            return True
+            store = self.store_at(location)
+            for pause in _PAUSES:
+                try:
+                    return Written(obstore.put(store, path, data, mode="create").get("e_tag"))
+                except (*_REFUSED, OSError):  # of a file system, which answers always
+                    raise
+                except AlreadyExistsError as error:
+                    failure: Exception = error
+                except ObstoreError as error:
+                    failure = error
+                there = self._read_back(store, path, what, failure)
+                if there is not None:
+                    return there[1] if there[0] == data else None
+                if self.is_local:
+                    raise failure
+                # Nothing is there: the request may still be under way. Repeated, one of the two wins, and both are ours.
+                time.sleep(pause)
+            if isinstance(failure, AlreadyExistsError):
+                return None
+            raise CommitUnknown(_unknown(what, self.redacted(failure)))
+
+    def _read_back(self, store: Any, path: str, what: str, failure: Exception) -> tuple[bytes, Written] | None:
+        """The bytes of an object whose writing failed, or None where there is none. Raises CommitUnknown."""
+        try:
+            answer = obstore.get(store, path)
+            return bytes(answer.bytes()), Written(answer.meta.get("e_tag"))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except Exception as error:
+            raise CommitUnknown(
+                _unknown(what, f"{said(self.redacted(failure))}; then {self.redacted(error)}")
+            ) from None
 
     def remove(self, path: str) -> None:
         """Remove one object under the root; gone already is fine."""

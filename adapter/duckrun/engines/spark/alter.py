@@ -83,9 +83,12 @@ def _statement(
     """Run a statement about the table, whose name ``text`` gets, and prove that it committed."""
     own = SparkCommit(engine, spec, transaction, snapshot)
     own.reason = reason
-    with errors_about(spec.mode, str(transaction.ref), analysis=InvalidConfig), engine.settings(settings or {}):
-        own.statement(text(own.target))
-    return own.committed()
+
+    def run() -> Commit | None:
+        with errors_about(spec.mode, str(transaction.ref), analysis=InvalidConfig), engine.settings(settings or {}):
+            return own.statement(text(own.target))
+
+    return own.proved(run)
 
 
 # -- Spark's own statements

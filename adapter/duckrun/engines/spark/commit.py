@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import uuid
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from duckrun.engines.data_files import file_properties
 from duckrun.engines.spark.errors import errors_about
 from duckrun.engines.spark.sql import quote, table_at
-from duckrun.errors import CommitConflict, InvalidConfig
+from duckrun.errors import CommitConflict, InvalidConfig, StorageError
 from duckrun.formats.commits import WORDS, CommitTaken
 from duckrun.run.transaction import Transaction
 from duckrun.values.layout import TARGET_FILE_SIZE, Layout, codec_of
@@ -95,22 +96,47 @@ class SparkCommit:
     def committed(self) -> Commit:
         """The commit that carries our token. Spark skips a repeated application version without a word: that must not
         look like success, so it becomes a CommitTaken, upon which the transaction finds the earlier commit."""
-        form = self.transaction.lake.format
-        wanted = 0 if self.snapshot is None else self.snapshot.version + 1
-        version = wanted
-        while (record := form.record(self.ref, version)) is not None:
+        own = self._own()
+        if own is not None:
+            return own
+        app = self.transaction.app
+        if self.snapshot is None:
+            raise CommitTaken(f"Spark made no commit on table {self.ref}, which does not exist yet")
+        held = None if app is None else self.transaction.lake.format.app_version(self.ref, app.app_id)
+        if app is not None and held is not None and held >= app.version:
+            raise CommitTaken(f"Spark skipped {app.app_id} version {app.version}, which another writer has committed")
+        return self.nothing("no row was touched, so Spark made no commit")
+
+    def _own(self) -> Commit | None:
+        """The commit that carries our token, if there is one."""
+        wanted = version = 0 if self.snapshot is None else self.snapshot.version + 1
+        while (record := self.transaction.lake.format.record(self.ref, version)) is not None:
             if record.note.get("token") == self.token:
                 if version != wanted:
                     self._passed(version)
                 return record.as_commit(self.ref, mode=self.mode, engine="spark", writer="spark", reason=self.reason)
             version += 1
-        app = self.transaction.app
-        if self.snapshot is None:
-            raise CommitTaken(f"Spark made no commit on table {self.ref}, which does not exist yet")
-        held = None if app is None else form.app_version(self.ref, app.app_id)
-        if app is not None and held is not None and held >= app.version:
-            raise CommitTaken(f"Spark skipped {app.app_id} version {app.version}, which another writer has committed")
-        return self.nothing("no row was touched, so Spark made no commit")
+        return None
+
+    def proved(self, run: Callable[[], Commit | None]) -> Commit:
+        """Run statements, and return the commit that they made. One that Spark made counts although it raises: the answer of the store,
+        or of a Spark server, was lost.
+        """
+        try:
+            done = run()
+        except Exception as error:
+            try:
+                own = self._own()
+            except StorageError as unread:
+                log.warning("table %s: whether Spark committed cannot be read: %s", self.ref, unread)
+                raise error from None
+            if own is None:
+                raise
+            log.info(
+                "table %s: version %s is committed, though Spark raised %s", self.ref, own.version, type(error).__name__
+            )
+            return own
+        return self.committed() if done is None else done
 
     def _passed(self, version: int) -> None:
         """Others committed first, and Spark put ours on top after its own check of conflicts. It is in the table, so

@@ -88,9 +88,12 @@ class Attempt(SparkCommit):
         self._grown: dict[str, Any] = {}
 
     def run(self) -> Commit:
+        return self.proved(self._carried_out)
+
+    def _carried_out(self) -> Commit | None:
         try:
             with errors_about(self.spec.mode, str(self.ref), analysis=SchemaMismatch), ExitStack() as held:
-                done = self._dispatch(held)
+                return self._dispatch(held)
         except (SchemaMismatch, InvalidConfig) as error:
             version = "which does not exist yet" if self.snapshot is None else f"at version {self.snapshot.version}"
             if str(self.ref) in str(error):
@@ -98,7 +101,6 @@ class Attempt(SparkCommit):
             raise type(error)(
                 f"{self.spec.mode} on table {self.ref} ({version}): {error}. Nothing was written."
             ) from error
-        return self.committed() if done is None else done
 
     def _dispatch(self, held: ExitStack) -> Commit | None:
         self.transaction.check_fence(self.snapshot, self.spec)

@@ -10,11 +10,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
-
-import obstore
-from obstore.exceptions import AlreadyExistsError
 
 from duckrun.errors import LostRows, UnsupportedFeature
 from duckrun.formats.commits import CommitTaken, NewCommit
@@ -22,7 +18,7 @@ from duckrun.formats.delta import clustering, in_commit, row_tracking
 from duckrun.formats.delta.adds import adds_of
 from duckrun.formats.delta.data_paths import encoded, spelled
 from duckrun.formats.delta.definition import DeltaDefinition
-from duckrun.formats.delta.log import LOG, append_only, info_of
+from duckrun.formats.delta.log import LOG, append_only, info_of, new_txn_id
 from duckrun.formats.delta.mapping import stored_columns
 from duckrun.formats.delta.operations import Operation, metrics, operation_of
 from duckrun.formats.delta.protocol import OF_ROWS, PREVIEWS, WRITTEN, Protocol
@@ -66,6 +62,7 @@ def write_commit(
     info |= {"timestamp": now, "isBlindAppend": new.blind and not new.removes, "engineInfo": "duckrun"}
     info["operation"], info["operationParameters"] = operation.name, dict(operation.parameters)
     info["operationMetrics"] = metrics(operation.name, new.adds, new.removes, new.rows, returns, new.marks)
+    info["txnId"] = new_txn_id()
     actions: list[dict[str, Any]] = [{"commitInfo": {**info, **info_of(note)}}]
     protocol, definition = _table(form, snapshot, new)
     if protocol is not None:
@@ -94,14 +91,11 @@ def write_commit(
     actions += [{"add": add} for add in added]
     actions += [{"cdc": _fed(file, figures)} for file in new.feed]
     body = "\n".join(json.dumps(action, ensure_ascii=False) for action in actions)
-    if form.storage.is_local:
-        Path(ref.location).mkdir(parents=True, exist_ok=True)
-    try:
-        store = form.storage.store_at(ref.location)
-        put = obstore.put(store, f"{LOG}/{version:020d}.json", body.encode(), mode="create")
-    except AlreadyExistsError as error:
-        raise CommitTaken(f"version {version} of table {ref}") from error
-    form.newest.wrote(snapshot, body.encode(), put)
+    what = f"version {version} of table {ref}"
+    written = form.storage.put_new(ref.location, f"{LOG}/{version:020d}.json", body.encode(), what)
+    if written is None:
+        raise CommitTaken(what)
+    form.newest.wrote(snapshot, body.encode(), written)
     return version
 
 

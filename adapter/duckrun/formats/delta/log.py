@@ -6,18 +6,27 @@ Reference: https://github.com/delta-io/delta/blob/master/PROTOCOL.md
 from __future__ import annotations
 
 import json
+import logging
 import time
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from deltalake import CommitProperties, Transaction
 
-from duckrun.errors import DuckrunError, InvalidConfig
+from duckrun.errors import CommitUnknown, DuckrunError, InvalidConfig, StorageError
 from duckrun.formats.commits import WORDS, CommitRecord, CommitTaken, FileChange, RowCounts
+from duckrun.storage.trouble import said
 from duckrun.values.rows import AppTransaction
+
+if TYPE_CHECKING:
+    from duckrun.formats.delta.delta import DeltaFormat
+    from duckrun.values.snapshot import TableRef
+
+logger = logging.getLogger(__name__)
 
 NOTE_KEY = "duckrun"
 LOG = "_delta_log"
@@ -27,14 +36,39 @@ COPY = "rewrite-"
 """How the folder inside a table begins where an engine fills a copy of it, whose files one commit makes the table's."""
 
 
-def commit_properties(app: AppTransaction | None, note: Mapping[str, Any]) -> CommitProperties:
+def new_txn_id() -> str:
+    """A value of ``commitInfo.txnId`` (Delta protocol, Commit Provenance Information), by which a writer knows its own commit again."""
+    return str(uuid.uuid4())
+
+
+def commit_properties(app: AppTransaction | None, note: Mapping[str, Any], txn_id: str) -> CommitProperties:
     """Fenced properties of a commit by delta_rs: the version read plus one, or CommitFailedError."""
     now = int(time.time() * 1000)  # without it Spark forgets the entry at once where the table has a retention of them
     return CommitProperties(
-        custom_metadata=info_of(note),
+        custom_metadata={"txnId": txn_id, **info_of(note)},
         max_commit_retries=0,
         app_transactions=[Transaction(app.app_id, app.version, now)] if app else None,
     )
+
+
+def has_landed(form: DeltaFormat, ref: TableRef, version: int, txn_id: str, error: Exception) -> bool:
+    """Whether a version is the commit of an id, though committing it raised ``error``. An object store may have carried out a request
+    whose answer was lost; repeated by the client, it met its own entry.
+
+    Raises:
+        CommitUnknown: The store does not say what is there.
+    """
+    try:
+        actions = form.actions(ref, version)
+    except StorageError as unread:
+        raise CommitUnknown(
+            f"Whether version {version} of table {ref} was committed is not known: {said(form.storage.redacted(error))}, and then: {unread} "
+            "Look at the table's history before you run this again."
+        ) from None
+    landed = actions is not None and actions.info.get("txnId") == txn_id
+    if landed:
+        logger.info("table %s: version %s is committed, though the answer to it was lost", ref, version)
+    return landed
 
 
 def info_of(note: Mapping[str, Any]) -> dict[str, Any]:

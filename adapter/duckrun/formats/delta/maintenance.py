@@ -23,7 +23,7 @@ from duckrun.formats.commits import CommitTaken
 from duckrun.formats.delta import types
 from duckrun.formats.delta.data_paths import decoded
 from duckrun.formats.delta.definition import fields_of
-from duckrun.formats.delta.log import LOG, commit_properties
+from duckrun.formats.delta.log import LOG, commit_properties, has_landed, new_txn_id
 from duckrun.formats.delta.log_cleanup import clean
 from duckrun.formats.delta.long_logs import last_checkpoint
 from duckrun.storage.locks import lock_path, table_lock
@@ -196,6 +196,7 @@ def convert(
             f"{ref.location} cannot become table {ref}: {paths[0]} is no Parquet file ({error}). Nothing was written."
         ) from error
     partitions = [types.field(c.name, types.delta_type(c.type, spec.dialect, c.name)) for c in spec.partition_by]
+    txn_id = new_txn_id()
     try:
         convert_to_deltalake(
             ref.url,
@@ -205,12 +206,12 @@ def convert(
             storage_options=form.storage.delta_options(),
             # Parquet's bounds leave NaN out, and readers that skip files by them would lose the rows with it.
             collect_stats=not _has_floats(schema),
-            commit_properties=commit_properties(app, note),
+            commit_properties=commit_properties(app, note, txn_id),
         )
-    except CommitFailedError as error:
-        raise CommitTaken(str(error)) from error
-    except DeltaError as error:
-        if form.exists(ref):
+    except (DeltaError, OSError) as error:
+        if has_landed(form, ref, 0, txn_id, error):
+            return
+        if isinstance(error, CommitFailedError) or form.exists(ref):
             raise CommitTaken(str(error)) from error
         raise StorageError(f"{ref.location} cannot become table {ref}: {said(error)}. Nothing was written.") from error
 

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from deltalake.exceptions import DeltaError
 
@@ -20,7 +20,7 @@ from duckrun.errors import DuckrunError
 from duckrun.formats.delta.files import LoggedFiles
 from duckrun.formats.delta.log import LOG, CommitActions, parse_commit
 from duckrun.formats.delta.protocol import WRITTEN
-from duckrun.storage.storage import Storage
+from duckrun.storage.storage import Storage, Written
 from duckrun.values.snapshot import Snapshot, TableRef
 
 if TYPE_CHECKING:
@@ -165,9 +165,9 @@ class Newest:
         own = before.opened.own or []
         return replace(found, opened=Opened(found.opened.known, [own.pop()] if own else []))
 
-    def wrote(self, before: Snapshot | None, body: bytes, put: Mapping[str, Any]) -> None:
+    def wrote(self, before: Snapshot | None, body: bytes, written: Written) -> None:
         """Remember the commit that was put on a snapshot, so that nobody reads it in the log."""
-        mark = _hash(body) if self._storage.is_local else put.get("e_tag")
+        mark = _hash(body) if self._storage.is_local else written.e_tag
         if before is not None and isinstance(before.opened, Opened) and mark is not None:
             before.opened.wrote[:] = [(body, mark)]
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
+from duckrun.errors import CommitUnknown
 from duckrun.formats.commits import NewCommit
 from duckrun.formats.definitions import TableDefinition
 from duckrun.formats.delta.commit import write_commit
@@ -69,7 +70,7 @@ class Scratch:
 @contextmanager
 def scratch(form: DeltaFormat, owner: TableRef, definition: TableDefinition) -> Iterator[Scratch]:
     """A copy, empty and of some definition. Its files stay at the end of the block; all else of it goes, and everything if the block
-    raises.
+    raises, but for CommitUnknown.
     """
     copy = Scratch(form, owner)
     kept: tuple[StagedFile, ...] = ()
@@ -77,5 +78,8 @@ def scratch(form: DeltaFormat, owner: TableRef, definition: TableDefinition) -> 
         copy.create(cast(DeltaDefinition, definition))
         yield copy
         kept = copy.files()
+    except CommitUnknown:  # the commit may be there, and name them
+        kept = copy.files()
+        raise
     finally:
         copy.remove(kept)

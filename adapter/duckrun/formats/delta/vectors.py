@@ -87,7 +87,7 @@ def write_vectors(form: DeltaFormat, ref: TableRef, vectors: Sequence[BitMap64])
         found.append({**place, "sizeInBytes": len(data), "cardinality": len(rows)})
         body += len(data).to_bytes(4, "big") + data + zlib.crc32(data).to_bytes(4, "big")
     if found:
-        obstore.put(form.storage.store_at(ref.location), f"deletion_vector_{name}.bin", bytes(body), mode="create")
+        form.storage.put_new(ref.location, f"deletion_vector_{name}.bin", bytes(body))
     return found
 
 

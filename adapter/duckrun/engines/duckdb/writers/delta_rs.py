@@ -15,7 +15,7 @@ from duckrun.errors import InvalidConfig
 from duckrun.formats.commits import CommitTaken
 from duckrun.formats.delta.data_paths import respelled
 from duckrun.formats.delta.delta import DeltaFormat
-from duckrun.formats.delta.log import commit_properties, refused
+from duckrun.formats.delta.log import commit_properties, has_landed, new_txn_id, refused
 from duckrun.formats.delta.statistics import EXACT_DIGITS
 from duckrun.run.transaction import Transaction
 from duckrun.sql.names import quote_identifier
@@ -61,12 +61,15 @@ def write(
     With ``partition_by`` they are all rows of the table, ``anew`` where that has other columns or partitions than before; with None they are
     added. ``why`` is the reason in the commit.
     """
-    ref, form = transaction.ref, transaction.lake.format
+    ref, form = transaction.ref, _form(transaction)
     reader = arrow_reader(rows)
+    txn_id, version = new_txn_id(), 0 if snapshot is None else snapshot.version + 1
     common: dict[str, Any] = {
         "target_file_size": spec.target_file_size,
         "writer_properties": _files(reader.schema, snapshot, spec),
-        "commit_properties": commit_properties(transaction.app, transaction.note(writer="delta_rs", reason=why)),
+        "commit_properties": commit_properties(
+            transaction.app, transaction.note(writer="delta_rs", reason=why), txn_id
+        ),
     }
     defined: dict[str, Any] = {
         "configuration": dict(spec.table_properties) or None,
@@ -89,20 +92,24 @@ def write(
             if anew:
                 defined |= {"partition_by": list(partition_by), "schema_mode": "overwrite"}
             write_deltalake(_handle(transaction, snapshot), reader, mode="overwrite", **defined, **common)
-    except CommitFailedError as error:
-        raise refused(transaction.ref, error) from error
-    except DeltaError as error:
-        if snapshot is None and form.exists(ref):
-            raise CommitTaken(str(error)) from error
-        raise
-    version = 0 if snapshot is None else snapshot.version + 1
+    except (DeltaError, OSError) as error:
+        if not has_landed(form, ref, version, txn_id, error):
+            if isinstance(error, CommitFailedError):
+                raise refused(transaction.ref, error) from error
+            if snapshot is None and isinstance(error, DeltaError) and form.exists(ref):
+                raise CommitTaken(str(error)) from error
+            raise
     return transaction.committed(version, writer="delta_rs", reason=why)
 
 
 def _handle(transaction: Transaction, snapshot: Snapshot) -> DeltaTable:
+    return _form(transaction).take_handle(snapshot)
+
+
+def _form(transaction: Transaction) -> DeltaFormat:
     form = transaction.lake.format
     assert isinstance(form, DeltaFormat), "delta_rs writes Delta tables"
-    return form.take_handle(snapshot)
+    return form
 
 
 def _files(schema: pa.Schema, snapshot: Snapshot | None, spec: RowSpec) -> WriterProperties:
@@ -154,7 +161,7 @@ def merge(
 
     ``clauses`` take the source's ``columns`` as they come. delta_rs always gets a ``max_spill_size``: without it a merge takes eight times the memory for the same time.
     """
-    table = _handle(transaction, snapshot)
+    table, txn_id = _handle(transaction, snapshot), new_txn_id()
     on = " AND ".join(f"target.{quote_identifier(key)} = source.{quote_identifier(key)}" for key in keys)
     reader = arrow_reader(rows)
     builder = table.merge(
@@ -165,7 +172,7 @@ def merge(
         max_spill_size=shares.spill,
         streamed_exec=True,
         writer_properties=_files(reader.schema, snapshot, spec),
-        commit_properties=commit_properties(transaction.app, transaction.note(**counts)),
+        commit_properties=commit_properties(transaction.app, transaction.note(**counts), txn_id),
     )
 
     for clause in clauses:
@@ -178,9 +185,11 @@ def merge(
             builder = builder.when_not_matched_insert(columns, clause.condition)
     try:
         builder.execute()
-    except CommitFailedError as error:
-        raise refused(transaction.ref, error) from error
-    except DeltaError as error:
+    except (DeltaError, OSError) as error:
+        if has_landed(_form(transaction), transaction.ref, snapshot.version + 1, txn_id, error):
+            return snapshot.version + 1
+        if isinstance(error, CommitFailedError):
+            raise refused(transaction.ref, error) from error
         if "Resources exhausted" in str(error):
             raise InvalidConfig(
                 f"Table {transaction.ref}: delta_rs cannot merge with {shares.spill / 1e6:.0f} MB. Raise memory_limit, or leave writer to "

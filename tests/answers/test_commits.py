@@ -1,0 +1,118 @@
+"""An object store carries a commit out and its answer is lost: the commit is known again, and is made once."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+import duckrun
+from duckrun import MergeSpec, Session, WriteSpec
+from tests.fixtures_answers import LOSSES, Loss, LossyStore, Request
+
+pytestmark = pytest.mark.s3
+
+ROWS = pa.table({"id": [1, 2], "n": [0, 0]})
+WRITES: dict[str, tuple[Callable[[Session], object], list[tuple[int, int]]]] = {
+    "update": (lambda s: s.sql("update t set n = n + 1"), [(1, 1), (2, 1)]),
+    "insert from itself": (lambda s: s.sql("insert into t select id, n + 1 from t"), [(1, 0), (1, 1), (2, 0), (2, 1)]),
+    "fenced append": (
+        lambda s: s.execute("main.t", WriteSpec("safeappend", read_version=0), pa.table({"id": [3], "n": [3]})),
+        [(1, 0), (2, 0), (3, 3)],
+    ),
+    "append by delta_rs": (
+        lambda s: s.execute("main.t", WriteSpec("append", writer="delta_rs"), pa.table({"id": [3], "n": [3]})),
+        [(1, 0), (2, 0), (3, 3)],
+    ),
+    "merge by delta_rs": (
+        lambda s: s.execute("main.t", MergeSpec(("id",), writer="delta_rs"), pa.table({"id": [2, 3], "n": [7, 8]})),
+        [(1, 0), (2, 7), (3, 8)],
+    ),
+}
+
+
+def is_commit(request: Request) -> bool:
+    return request.is_commit
+
+
+@pytest.fixture
+def root(s3_bucket: Callable[[str], str]) -> str:
+    return s3_bucket(f"lost-{uuid.uuid4().hex}") + "/lake"
+
+
+@pytest.mark.drawn(3)
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("write", WRITES)
+def test_a_commit_whose_answer_is_lost_is_made_once(
+    root: str,
+    lossy_store: LossyStore,
+    lossy_options: dict[str, str],
+    s3_options: dict[str, str],
+    write: str,
+    loss: Loss,
+) -> None:
+    run, expected = WRITES[write]
+    with duckrun.connect(root, storage_options=lossy_options) as s:
+        s.execute("main.t", WriteSpec("error"), ROWS)
+        with lossy_store.losing(loss, is_commit) as lost:
+            run(s)
+        assert lost() == 1
+        assert s.snapshot("main.t").version == 1
+    plain = DeltaTable(f"{root}/main/t", storage_options=s3_options)
+    assert sorted(tuple(row.values()) for row in plain.to_pyarrow_table().to_pylist()) == expected
+
+
+@pytest.mark.parametrize("writer", ["staged", "delta_rs"])
+def test_a_new_table_whose_commit_lost_its_answer_is_made_once(
+    root: str, lossy_store: LossyStore, lossy_options: dict[str, str], s3_options: dict[str, str], writer: str
+) -> None:
+    with duckrun.connect(root, storage_options=lossy_options) as s, lossy_store.losing("cut", is_commit) as lost:
+        assert s.execute("main.t", WriteSpec("error", writer=writer), ROWS).version == 0
+    assert lost() == 1
+    assert DeltaTable(f"{root}/main/t", storage_options=s3_options).to_pyarrow_table().num_rows == 2
+
+
+def test_another_writers_commit_is_not_taken_for_ours(
+    root: str, lossy_store: LossyStore, lossy_options: dict[str, str], s3_options: dict[str, str]
+) -> None:
+    with duckrun.connect(root, storage_options=lossy_options) as s:
+        s.execute("main.t", WriteSpec("error"), ROWS)
+        s.snapshot("main.t")
+        with duckrun.connect(root, storage_options=s3_options) as other:
+            other.sql("insert into t values (3, 0)")
+        with lossy_store.losing("cut", is_commit) as lost:
+            s.sql("update t set n = n + 1")
+        assert lost() == 1
+        assert sorted(s.sql("from t").collect(), key=str) == [{"id": i, "n": 1} for i in (1, 2, 3)]
+        assert s.snapshot("main.t").version == 2
+
+
+def test_a_commit_of_which_nothing_is_known_says_so(
+    root: str, lossy_store: LossyStore, lossy_options: dict[str, str], s3_options: dict[str, str]
+) -> None:
+    options = {**lossy_options, "max_retries": "1"}
+    with duckrun.connect(root, storage_options=options) as s:
+        s.execute("main.t", WriteSpec("error"), ROWS)
+
+        def of_the_entry(request: Request) -> bool:
+            return "00000000000000000001.json" in request.path
+
+        with (
+            lossy_store.losing("cut", of_the_entry, times=1000),
+            pytest.raises(duckrun.CommitUnknown, match=r"version 1 of table main\.t .*not known"),
+        ):
+            s.sql("update t set n = n + 1")
+    assert DeltaTable(f"{root}/main/t", storage_options=s3_options).version() == 1
+
+
+def test_every_commit_has_an_id_of_its_own(root: str, s3_options: dict[str, str]) -> None:
+    with duckrun.connect(root, storage_options=s3_options) as s:
+        s.execute("main.t", WriteSpec("error"), ROWS)
+        s.sql("update t set n = n + 1")
+        s.execute("main.t", WriteSpec("append", writer="delta_rs"), ROWS)
+        s.sql("alter table t add column v int")
+    ids = [entry["txnId"] for entry in DeltaTable(f"{root}/main/t", storage_options=s3_options).history()]
+    assert len(ids) == len(set(ids)) == 4
