@@ -140,3 +140,59 @@ def test_json_in_the_source_of_a_merge_is_a_variant_and_no_text(duck: Session) -
         (1, None, "VARIANT_NULL"),
         (2, 78, "INT64"),
     ]
+
+
+OWN = "create table t as select 7 as id, 'n' as raw, 1 as n union all select 8, 'n', 2"
+TEXTS = "(select '007' as id, '5' as n, 'x' as raw union all select '0042', '6', 'x' union all select '08', '7', 'x')"
+OWN_VALUES = [
+    "when matched and s.id <> '08' then update set raw = s.id when not matched then insert (id, raw) values (s.id, s.id)",
+    "when matched then update set raw = concat(s.id, '|', length(s.id)) when not matched then insert (id, n) values (s.id, 3)",
+    "when matched and length(s.id) = 3 then update set * when not matched and s.id = '0042' then insert *",
+    "when matched and length(s.id) = 2 then delete when not matched then insert (id, raw, n) values (s.id, s.id, s.n)",
+]
+
+
+@pytest.mark.parametrize("clauses", OWN_VALUES)
+def test_expressions_of_a_merge_see_the_source_s_own_value_of_a_key_of_another_type(
+    session: Session, clauses: str
+) -> None:
+    merge = f"merge into t using {TEXTS} as s on t.id = s.id {clauses}"
+    native = duckdb.connect()
+    native.execute(OWN)
+    native.execute(merge.replace("update set *", "update by name").replace("insert *", "insert by name"))
+    session.sql(f"{OWN}; {merge}")
+    assert rows_of(session.sql("from t")) == rows_of(native.sql("from t").to_arrow_table())
+
+
+def test_expressions_of_a_merge_spec_see_the_source_s_own_value_of_a_key(session: Session) -> None:
+    """As dbt and assets merge."""
+    session.sql(OWN)
+    clauses = (
+        MergeClause("matched_update", "source.id <> '08'", set={"raw": "source.id"}),
+        MergeClause("not_matched_insert", columns=("id", "raw")),
+    )
+    texts = SQL("select * from (values ('007', 'x'), ('0042', 'x'), ('08', 'x')) as s(id, raw)")
+    session.execute("t", MergeSpec(("id",), clauses, on="length(source.id) < 4"), texts)
+    assert rows_of(session.sql("from t order by id")) == [(42, "x", None), (7, "007", 1), (8, "n", 2)]
+
+
+ASSIGNED = [
+    ("{'p': 1, 'q': 'z'}", "{'q': 'zz', 'p': 2}"),
+    ("[{'p': 1, 'q': 'z'}]", "[{'q': 'zz', 'p': 2}]"),
+    ("{'p': 1, 'q': 'z'}", "{'p': cast(2 as bigint), 'q': 'y'}"),
+    ("timestamp '2024-01-01'", "cast('2024-05-01 10:00:00+00' as timestamptz)"),
+    ("cast(1.5 as float)", "cast(0.1 as double)"),
+    ("cast(1.5 as decimal(9,2))", "cast(7.25 as double)"),
+    ("date '2024-01-01'", "timestamp '2024-05-01 10:00:00'"),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), ASSIGNED)
+@pytest.mark.parametrize("clauses", ["update set *", "update set c = s.c"])
+def test_a_merge_casts_what_an_insert_casts(session: Session, before: str, after: str, clauses: str) -> None:
+    merge = f"merge into t using (select 1 as id, {after} as c) as s on t.id = s.id when matched then "
+    native = duckdb.connect()
+    for run, clause in ((native.execute, "update set c = s.c"), (session.sql, clauses)):
+        run(f"create table t as select 1 as id, {before} as c")
+        run(merge + clause)
+    assert rows_of(session.sql("select c from t")) == rows_of(native.sql("select c from t").to_arrow_table())

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from duckrun.errors import SchemaMismatch, unfitting_columns
 from duckrun.sql.names import columns_of
-from duckrun.values.rows import DeleteInsertSpec, MergeSpec, SchemaMode
+from duckrun.values.rows import MergeSpec, SchemaMode
 
 _INTEGERS = ("int8", "int16", "int32", "int64")
 _WIDER = ("uint8", "uint16", "uint32", "uint64", "int128", "uint128")
@@ -94,22 +94,47 @@ def castable(source: Kind, target: Kind) -> bool:
     return (a in _WRITTEN_ALIKE and b == "text") or (a, b) == ("naive", "date")
 
 
-def castable_columns(spec: MergeSpec | DeleteInsertSpec, columns: Collection[str]) -> set[str]:
-    """The columns of a source that may have another type than the table's: all but those that are in an expression, which
-    would mean something else of the cast value. A key is compared as the table's column anyway.
+def assignable(source: Kind, target: Kind, *, partly: bool = False) -> bool:
+    """True for types that an INSERT casts: simple ones, and nested ones whose structs have the same fields in any order.
+
+    With ``partly`` structs may lack fields.
     """
-    if isinstance(spec, DeleteInsertSpec):
-        return set(columns)
-    said = [text for c in spec.clauses for text in (c.condition, *(c.set or {}).values())]
+    if fits(source, target, partly=partly):
+        return True
+    nested = ("list", "map", "struct")
+    if source.name not in nested and target.name not in nested:
+        return True
+    if source.name != target.name:
+        return False
+    theirs, ours = ({name.lower(): kind for name, kind in parts.inner} for parts in (source, target))
+    named = set(theirs) <= set(ours) if partly else set(theirs) == set(ours)
+    return named and all(assignable(theirs[part], ours[part], partly=partly) for part in theirs)
+
+
+def columns_in_expressions(spec: MergeSpec, columns: Collection[str]) -> set[str]:
+    """Source columns that an expression of a merge names. It sees their own values, not those cast to the table's types."""
+    texts = [text for c in spec.clauses for text in (c.condition, *(c.set or {}).values())]
     named = {
         name.lower()
-        for text in (spec.on, *said)
+        for text in (spec.on, *texts)
         if text is not None
         for side, name in columns_of(text, spec.dialect)
         if side.lower() != "target"
     }
+    return {name for name in columns if name.lower() in named}
+
+
+def castable_columns(spec: MergeSpec, columns: Collection[str]) -> set[str]:
+    """Source columns that may have another type than the table's: keys, and those that no expression names."""
     keys = {key.lower() for key in spec.keys}
-    return {name for name in columns if name.lower() in keys or name.lower() not in named}
+    named = columns_in_expressions(spec, columns)
+    return {name for name in columns if name.lower() in keys or name not in named}
+
+
+def assigned_columns(spec: MergeSpec, columns: Collection[str]) -> set[str]:
+    """Source columns that are cast as an INSERT casts them. Keys are not: a rounded key would match another row."""
+    keys = {key.lower() for key in spec.keys}
+    return {name for name in columns if spec.casts and name.lower() not in keys}
 
 
 def fit_all(
@@ -120,11 +145,13 @@ def fit_all(
     checked: bool = True,
     optional: Sequence[str] | None = None,
     cast: Collection[str] = (),
+    assigned: Collection[str] = (),
 ) -> tuple[dict[str, str | None], list[str]]:
     """How each column of a table is filled: target column -> source column (None: NULL), and the columns that are new.
 
     Raises SchemaMismatch that lists the missing, the new and the differently typed columns. ``optional`` columns may
-    be missing; None lets every column be missing once the schema may change. Those in ``cast`` need only be castable.
+    be missing; None lets every column be missing once the schema may change. Those in ``cast`` need only be castable;
+    those ``assigned`` only assignable.
     """
     by_name = {name.lower(): name for name in source}
     may_miss = set(target) if optional is None and schema_mode != "fail" else set(optional or ())
@@ -137,8 +164,10 @@ def fit_all(
                 filled[name] = None
             else:
                 missing.append(name)
-        elif fits(source[found], kind, checked=checked, partly=schema_mode != "fail") or (
-            found in cast and castable(source[found], kind)
+        elif (
+            (found in assigned and assignable(source[found], kind, partly=schema_mode != "fail"))
+            or fits(source[found], kind, checked=checked, partly=schema_mode != "fail")
+            or (found in cast and castable(source[found], kind))
         ):
             filled[name] = found
         else:

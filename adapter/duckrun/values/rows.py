@@ -204,6 +204,8 @@ class MergeSpec(Layout, Spec):
     which it is true, and a row that it is not true for fails the merge, be it one of the source or one that a clause makes.
     ``compared`` has the keys that are equal to more than the column of their name, as SQL over ``target``, such as a field of
     a struct: their columns of the source are no columns of the table.
+    A key of another type is compared as the table's; expressions see the source's own values. With ``casts``, columns that
+    are no keys are cast as an INSERT of SQL casts them; otherwise a value that the table's type cannot hold fails the merge.
     The layout is that of the table, if this merge has to create it.
 
     Example::
@@ -217,6 +219,7 @@ class MergeSpec(Layout, Spec):
     within: str | None = None
     schema_mode: SchemaMode = "fail"
     compared: Mapping[str, str] = field(default_factory=dict)
+    casts: bool = False
 
     mode = "merge"
 

@@ -27,7 +27,6 @@ from duckrun.engines.duckdb.steady import is_steady
 from duckrun.engines.duckdb.target import definition_of, target_of, written_anew
 from duckrun.engines.duckdb.writers import ducklake, staged
 from duckrun.engines.duckdb.writers.reads import EVERYTHING, Read, equal, joined, matching, partitions
-from duckrun.engines.fit import castable_columns
 from duckrun.engines.tables import REWRITTEN
 from duckrun.errors import DuplicateSourceKeys, InvalidConfig, LostRows, repeated_keys
 from duckrun.formats.commits import Marked, NewCommit, RowCounts
@@ -51,7 +50,7 @@ quarter takes a third of the work of writing it anew (1.4 and 4.5 CPU seconds), 
 def delete_insert(job: Job, spec: DeleteInsertSpec, snapshot: Snapshot, rows: Rows) -> Commit:
     """Delete the rows whose key the source has, then insert the source: one commit. Keys may repeat."""
     cursor, snapshot = rows.cursor, target_of(snapshot, rows, spec.schema_mode, job.form)
-    fitted = job.finished(rows, snapshot, spec.schema_mode, cast=castable_columns(spec, rows.types))
+    fitted = job.finished(rows, snapshot, spec.schema_mode, cast=rows.types)
     on = equal(spec.keys)
     limits = [job.sql(limit) for limit in (spec.predicate, spec.within) if limit is not None]
     within = " AND ".join(f"({limit})" for limit in limits) or None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from duckrun.engines.duckdb.source import Rows
@@ -34,16 +35,23 @@ def of_source(clause: MergeClause, rows: Rows, snapshot: Snapshot, computes: Col
     return replace(clause, columns=tuple(name for name in snapshot.schema.names if name not in gone))
 
 
-def values_of(clause: MergeClause, columns: Sequence[str]) -> dict[str, str]:
-    """Target column -> SQL over the aliases source and target; nothing for a delete."""
+def values_of(
+    clause: MergeClause, columns: Sequence[str], source: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, str]:
+    """Target column -> SQL over the aliases source and target; nothing for a delete.
+
+    ``source`` has the source's column with the value for a column where its name is another one.
+    """
     if clause.set is not None or clause.kind.endswith("delete"):
         return dict(clause.set or {})
-    return {c: f"source.{quote_identifier(c)}" for c in (clause.columns or columns)}
+    return {c: f"source.{quote_identifier(source.get(c, c))}" for c in (clause.columns or columns)}
 
 
-def assigned_by(clause: MergeClause, columns: Sequence[str], ref: TableRef) -> dict[str, str]:
+def assigned_by(
+    clause: MergeClause, columns: Sequence[str], ref: TableRef, source: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, str]:
     """The values of a clause for a table with these columns. Raises InvalidConfig for any other."""
-    chosen = values_of(clause, columns)
+    chosen = values_of(clause, columns, source)
     unknown = [c for c in chosen if c not in columns]
     if unknown:
         raise InvalidConfig(

@@ -23,7 +23,7 @@ from duckrun.engines.duckdb.steady import is_steady
 from duckrun.engines.duckdb.target import target_of
 from duckrun.engines.duckdb.writers import delta_rs
 from duckrun.engines.duckdb.writers.reads import EVERYTHING, Read, equal, joined
-from duckrun.engines.fit import castable_columns
+from duckrun.engines.fit import assigned_columns, castable_columns, columns_in_expressions
 from duckrun.errors import DuplicateSourceKeys, InvalidConfig, repeated_keys
 from duckrun.formats.commits import NewCommit
 from duckrun.sql.names import fresh_name, quote_identifier, transpile
@@ -56,30 +56,59 @@ def merge(job: Job, spec: MergeSpec, snapshot: Snapshot, rows: Rows) -> Commit:
     compared = {key: job.sql(text) for key, text in spec.compared.items()}
     clauses = [of_source(clause, rows, snapshot, snapshot.computed()) for clause in clauses]
     # What a table asks of its rows is not asked of these: they are not what is written.
-    cast = castable_columns(spec, rows.types)
     aside = _texts_of_values(rows, snapshot) | _types_compared(compared, snapshot, cursor)
     mode = _merge_schema_mode(spec)
-    fitted = job.finished(rows, snapshot, mode, checked=False, cast=cast, aside=aside)
+    cast, assigned = castable_columns(spec, rows.types), assigned_columns(spec, rows.types)
+    rows, own = _with_own_values(spec, rows, {**types_of(snapshot, cursor), **aside})
+    fitted = job.finished(rows, snapshot, mode, checked=False, cast=cast, assigned=assigned, aside=aside)
     number = fresh_name("__duckrun_number", names_of(snapshot) | set(rows.types))
-    with computed(cursor, f"SELECT *, row_number() OVER () AS {quote_identifier(number)} FROM ({fitted.sql})") as given:
-        source = Rows(cursor, f"SELECT * EXCLUDE ({quote_identifier(number)}) FROM {given}", fitted.types)
+    apart = {name: fresh_name(f"__duckrun_cast_{name}", {number, *own.values(), *fitted.types}) for name in own}
+    columns = [f"{quote_identifier(n)} AS {quote_identifier(apart.get(n, n))}" for n in fitted.types]
+    columns += [f"{quote_identifier(own[name])} AS {quote_identifier(name)}" for name in own]
+    columns.append(f"row_number() OVER () AS {quote_identifier(number)}")
+    with computed(cursor, f"SELECT {', '.join(columns)} FROM ({fitted.sql})") as given:
+        names = (f"{quote_identifier(apart.get(n, n))} AS {quote_identifier(n)}" for n in fitted.types)
+        source = Rows(cursor, f"SELECT {', '.join(names)} FROM {given}", fitted.types)
         refuse_duplicate_keys(ref, source, spec.keys)
         if spec.within is not None:
             refuse_outside(ref, source, job.sql(spec.within), spec.within)
         if spec.writer == "delta_rs":
             delta_rs.refuse(spec, ref, by_delta_rs.why_not_merge(job.form, spec, clauses, snapshot, source))
             return by_delta_rs.merge(job, snapshot, job.finished(source, snapshot, mode), spec.keys, clauses)
-        numbers = _Given(source, given, quote_identifier(number))
+        numbers = _Given(source, given, quote_identifier(number), apart)
         return _decided(job, spec, clauses, snapshot, numbers)
 
 
 @dataclass(frozen=True)
 class _Given:
-    """The source of a merge as a table, in which one more column numbers its rows. Names are quoted."""
+    """The source of a merge as a table, in which one more column numbers its rows.
+
+    Its columns have the source's own values where an expression of the merge names them.
+    """
 
     rows: Rows
+    """The source in the table's types."""
     table: str
+    """Quoted name of the table."""
     number: str
+    """Quoted name of the column that numbers the rows."""
+    cast: Mapping[str, str]
+    """Column -> the column with its values in the table's type, where its own has others."""
+
+
+def _with_own_values(spec: MergeSpec, rows: Rows, target: Mapping[str, Any]) -> tuple[Rows, dict[str, str]]:
+    """Carry the own values of columns that expressions name and the table has in another type: column -> name of the copy."""
+    kinds = {name.lower(): (name, str(kind)) for name, kind in target.items()}
+    own, copies = dict[str, str](), list[str]()
+    for name in sorted(columns_in_expressions(spec, rows.types)):
+        column, kind = kinds.get(name.lower(), (name, str(rows.types[name])))
+        if kind != str(rows.types[name]):
+            own[column] = fresh_name(f"__duckrun_own_{column}", {*rows.types, *target, *own.values()})
+            copies.append(f"{quote_identifier(name)} AS {quote_identifier(own[column])}")
+    if not own:
+        return rows, own
+    carried = tuple(quote_identifier(name) for name in own.values())
+    return replace(rows, sql=f"SELECT *, {', '.join(copies)} FROM ({rows.sql})", carried=carried), own
 
 
 def _texts_of_values(rows: Rows, snapshot: Snapshot) -> dict[str, Any]:
@@ -139,7 +168,7 @@ def inserted_alone(spec: MergeSpec, rows: Rows) -> str:
 def _decided(job: Job, spec: MergeSpec, clauses: Sequence[MergeClause], snapshot: Snapshot, given: _Given) -> Commit:
     """Join once, choose a clause for each row, and commit what follows."""
     source, cursor = given.rows, given.rows.cursor
-    on = equal(spec.keys, {key: job.sql(text) for key, text in spec.compared.items()})
+    on = equal(spec.keys, {key: job.sql(text) for key, text in spec.compared.items()}, given.cast)
     on += "" if spec.on is None else f" AND ({job.sql(spec.on)})"
     within = None if spec.within is None else job.sql(spec.within)
     alone = any(c.kind.startswith("not_matched_by_source") for c in clauses)
@@ -148,9 +177,8 @@ def _decided(job: Job, spec: MergeSpec, clauses: Sequence[MergeClause], snapshot
         keys = [key for key in spec.keys if key not in spec.compared]
         limits, met = [] if within is None else [f"({within})"], None
         if not alone:
-            asked = Rows(cursor, f"SELECT * FROM {given.table}", source.types)
-            limits += key_ranges(asked, keys)
-            met = files_met(job.form, snapshot, asked, keys)
+            limits += key_ranges(source, keys)
+            met = files_met(job.form, snapshot, source, keys)
         where = f" WHERE {' AND '.join(limits)}" if limits else ""
         here = f"(SELECT * FROM ({table.of_files(met)}){where}) AS target"
         with table.found(choices.matched(f"{here} JOIN {given.table} AS source ON {on}")) as changes:
@@ -162,7 +190,7 @@ def _decided(job: Job, spec: MergeSpec, clauses: Sequence[MergeClause], snapshot
 
     def read() -> Read:
         computes = [c.condition or "true" for c in clauses] + [v for c in clauses for v in (c.set or {}).values()]
-        return EVERYTHING if alone else joined(cursor, source.sql, on, within, computes=computes)
+        return EVERYTHING if alone else joined(cursor, f"SELECT * FROM {given.table}", on, within, computes=computes)
 
     return swap(job, snapshot, new, read)
 
@@ -280,7 +308,7 @@ class _Choices:
         chosen = []
         for i in self._of(kind):
             clause = self.clauses[i]
-            values = {} if clause.kind.endswith("delete") else old | assigned_by(clause, list(self.kinds), self._ref)
+            values = {} if clause.kind.endswith("delete") else old | assigned_by(clause, list(self.kinds), self._ref, self.given.cast)
             chosen.append((i, clause.condition or "true", values))
         if not chosen:  # what meets is of no concern, but that it does
             nothing = ", ".join(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -101,14 +101,17 @@ def fitted(
     snapshot: Snapshot | None = None,
     definition: TableDefinition | None = None,
     computed: Computed | None = None,
+    assigned: Collection[str] = (),
 ) -> Rows:
     """The SELECT that is written: cast, checked row by row as it streams, sorted. A ``definition`` is that of the table as
-    it will be; without one, the constraints and the sort order of the snapshot hold. Columns that the rows have not are ``computed``.
+    it will be; without one, the constraints and the sort order of the snapshot hold. Columns that the rows have not are ``computed``. Columns of the
+    source in ``assigned`` are cast as an INSERT casts them.
 
     The checks stand in the SELECT list: a filter that fails could be moved below a join and see other rows.
     """
     casts = ", ".join(
-        f"{_cast(name, source, kind, rows)} AS {quote_identifier(name)}" for name, (source, kind) in filled.items()
+        f"{_cast(name, source, kind, rows, loosely=source in assigned)} AS {quote_identifier(name)}"
+        for name, (source, kind) in filled.items()
     )
     if definition is None and snapshot is not None:
         not_null, checks = [f.name for f in snapshot.schema if not f.nullable], snapshot.checks
@@ -151,12 +154,12 @@ def _with_computed(sql: str, filled: Filled, computed: Computed | None) -> str:
     return f"SELECT * REPLACE ({values}) FROM ({sql}) AS {_ROWS}" if values else sql
 
 
-def _cast(name: str, source: str | None, kind: str, rows: Rows) -> str:
+def _cast(name: str, source: str | None, kind: str, rows: Rows, *, loosely: bool = False) -> str:
     """A column of the source in the table's type; a value that has no place in it fails, and says in which column."""
     if source is None:
         return f"CAST(NULL AS {kind})"
     column = quote_identifier(source)
-    if str(rows.types[source]) == kind:
+    if str(rows.types[source]) == kind or loosely:
         return f"CAST({column} AS {kind})"
     tried = f"TRY_CAST({column} AS {kind})"
     if rows.types[source].id == "timestamp_ns":

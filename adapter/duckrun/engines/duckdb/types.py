@@ -219,14 +219,15 @@ def fit_all(
     schema_mode: SchemaMode,
     *,
     cast: Collection[str] = (),
+    assigned: Collection[str] = (),
     native: bool = False,
     optional: Sequence[str] = (),
 ) -> dict[str, tuple[str | None, str]]:
     """How each column of a table is filled, the new ones too: column -> (column of the source or None for NULL, type).
-    Those in ``cast`` need only be castable; the rows may lack those that are ``optional``. Raises SchemaMismatch that lists the missing, the new and the differently typed columns.
+    Those in ``cast`` need only be castable, those ``assigned`` only assignable; the rows may lack those that are ``optional``. Raises SchemaMismatch that lists the missing, the new and the differently typed columns.
     """
     theirs, ours = ({name: kind_of(kind) for name, kind in types.items()} for types in (source, target))
     may_miss = optional if schema_mode == "fail" else None
-    found, new = fit.fit_all(theirs, ours, schema_mode, cast=cast, optional=may_miss)
+    found, new = fit.fit_all(theirs, ours, schema_mode, cast=cast, assigned=assigned, optional=may_miss)
     filled = {name: (column, str(target[name])) for name, column in found.items()}
     return filled | {name: (name, storable(name, source[name], native=native)) for name in new}

@@ -430,22 +430,29 @@ class Job:
         checked: bool = True,
         spec: WriteSpec | None = None,
         cast: Collection[str] = (),
+        assigned: Collection[str] = (),
         aside: Mapping[str, Any] = MappingProxyType({}),
         computed: bool = False,
     ) -> Rows:
         """Rows fitted to an existing table, with its constraints checked as they stream; those of a source that is not what
-        is written are not ``checked``. The columns in ``cast`` need only be castable to the table's; those ``aside`` have these types and are
-        not the table's. Columns that the table computes are, where the rows have not got them; ``computed``: what there was to compute is.
+        is written are not ``checked``. The columns in ``cast`` need only be castable to the table's, those ``assigned`` are cast as an INSERT
+        casts them; those ``aside`` have these types and are not the table's. Columns that the table computes are, where the rows have not got them; ``computed``: what there was to compute is.
         """
         target = {**types_of(snapshot, rows.cursor), **aside}
         own = Computed.of(self.form, self.transaction.ref, snapshot, target)
         filled = fit_all(
-            rows.types, target, schema_mode, cast=cast, native=self.form.native_types, optional=own.optional
+            rows.types,
+            target,
+            schema_mode,
+            cast=cast,
+            assigned=assigned,
+            native=self.form.native_types,
+            optional=own.optional,
         )
         partition_by = () if self.form.transacts else snapshot.partition_columns
         if not checked:
             given = {name: by for name, by in filled.items() if by[0] is not None or name not in own.optional}
-            return fitted(self.transaction.ref, rows, given, ())
+            return fitted(self.transaction.ref, rows, given, (), assigned=assigned)
         if not computed:
             self.number(own, filled)
         return fitted(self.transaction.ref, rows, filled, partition_by, spec=spec, snapshot=snapshot, computed=own)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from duckrun.engines.fit import castable_columns
+from duckrun.engines.fit import assigned_columns, castable_columns, columns_in_expressions
 from duckrun.engines.spark.sql import (
     compared_in,
     delete_insert_statement,
@@ -16,7 +16,7 @@ from duckrun.engines.spark.sql import (
     quote,
     rows_inserted_by,
 )
-from duckrun.engines.spark.types import castable_to, fit_all
+from duckrun.engines.spark.types import casts_to, fit_all, with_casts
 from duckrun.errors import DuplicateSourceKeys, InvalidConfig, SchemaMismatch, repeated_keys
 from duckrun.sql.names import fresh_name
 from duckrun.values.rows import Commit, DeleteInsertSpec, MergeSpec
@@ -30,34 +30,63 @@ if TYPE_CHECKING:
 def merge(job: Attempt, spec: MergeSpec) -> Commit | None:
     """Spark's MERGE, after its keys and expressions were checked."""
     frame = job.rows()
+    own: dict[str, str] = {}
     if job.snapshot is not None:
-        frame = castable_to(frame, _compared_schema(job, spec), castable_columns(spec, frame.columns))
-        frame = job.checked(frame, job.snapshot.partition_columns)
+        cast, assigned = castable_columns(spec, frame.columns), assigned_columns(spec, frame.columns)
+        casts = casts_to(frame, _compared_schema(job, spec), cast, assigned)
+        frame, own = _with_own_values(spec, frame, casts)
+        frame = job.checked(with_casts(frame, casts), job.snapshot.partition_columns)
     _check_keys(job, frame, spec.keys, spec.compared)
     if job.snapshot is None:
         return _merge_into_nothing(job, frame, spec)
     _check_duplicates(job, frame, spec.keys)
     whole = [c for c in spec.clauses if not c.kind.endswith("delete") and c.columns is None and c.set is None]
-    there = {name.lower() for name in job.target_schema().names}
+    there = {name.lower() for name in (*job.target_schema().names, *own.values())}
     evolve = (
         job.grows or spec.schema_mode != "fail" and any(n.lower() not in there and spec.takes(n) for n in frame.columns)
     )
     columns: list[str] = []
     if whole:
-        given = frame.select(*[quote(name) for name in frame.columns if name not in spec.compared])
+        apart = {*spec.compared, *own.values()}
+        given = frame.select(*[quote(name) for name in frame.columns if name not in apart])
         filled, new = job.fit(given, spec.schema_mode)
         columns = [*[t for t, s in filled.items() if s is not None], *new]
         respelled = {s: t for t, s in filled.items() if s is not None and s != t}
         frame = frame.withColumnsRenamed(respelled) if respelled else frame  # columns that differ in case only
+        own = {respelled.get(name, name): copy for name, copy in own.items()}
     else:
         listed = {c for clause in spec.clauses for c in clause.columns or ()}
         names = {n.lower() for n in frame.columns}
         missing = sorted(c for c in listed if c.lower() not in names)
         if missing:
             raise SchemaMismatch(f"missing in the data: {', '.join(missing)}")
+    frame, apart = _swapped(frame, own)
+    apart |= {c: apart[name] for c in job.target_schema().names for name in own if c.lower() == name.lower()}
     with job.engine.view(frame) as source:
-        job.analyse(merge_dry_run(spec, job.target, source, [c for c in columns if c in frame.columns]))
-        return job.change(merge_statement(spec, job.target, source, columns, evolve=evolve))
+        job.analyse(merge_dry_run(spec, job.target, source, [c for c in columns if c in frame.columns], apart))
+        return job.change(merge_statement(spec, job.target, source, columns, apart, evolve=evolve))
+
+
+def _with_own_values(spec: MergeSpec, frame: DataFrame, casts: Mapping[str, Any]) -> tuple[DataFrame, dict[str, str]]:
+    """Copies of the columns that are cast and that expressions name: column -> name of the copy."""
+    from pyspark.sql import functions as F
+
+    own: dict[str, str] = {}
+    for name in sorted(columns_in_expressions(spec, casts)):
+        own[name] = fresh_name(f"__duckrun_own_{name}", [*frame.columns, *own.values()])
+    copies = {copy: F.col(quote(name)) for name, copy in own.items()}
+    return with_casts(frame, copies), own
+
+
+def _swapped(frame: DataFrame, own: Mapping[str, str]) -> tuple[DataFrame, dict[str, str]]:
+    """The rows with own values under the columns' names, and the name under which each column is cast."""
+    from pyspark.sql import functions as F
+
+    if not own:
+        return frame, {}
+    cast = {name: fresh_name(f"__duckrun_cast_{name}", frame.columns) for name in own}
+    renamed = {**cast, **{copy: name for name, copy in own.items()}}
+    return frame.select(*[F.col(quote(n)).alias(renamed.get(n, n)) for n in frame.columns]), cast
 
 
 def _merge_into_nothing(job: Attempt, frame: DataFrame, spec: MergeSpec) -> Commit | None:
@@ -128,7 +157,7 @@ def delete_insert(job: Attempt, spec: DeleteInsertSpec) -> Commit | None:
     _check_keys(job, frame, spec.keys)
     if job.snapshot is None:
         return job.create(frame, spec)
-    frame = castable_to(frame, job.target_schema(), castable_columns(spec, frame.columns))
+    frame = with_casts(frame, casts_to(frame, job.target_schema(), frame.columns))
     fitted, new = job.fitted(job.checked(frame, job.snapshot.partition_columns), spec.schema_mode)
     mark = fresh_name("__duckrun_row", [*fitted.columns, *job.target_schema().names])
     keys = fitted.select(*[quote(key) for key in spec.keys]).distinct().withColumn(mark, F.lit("D"))

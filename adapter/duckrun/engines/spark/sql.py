@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
@@ -90,10 +91,15 @@ def of_target(expression: str, dialect: str) -> str:
     return text_in(tree, "spark")
 
 
-def key_equality(keys: Sequence[str], compared: Mapping[str, str] | None = None) -> str:
-    """``target`` and ``source`` agree on the keys, or what they are ``compared`` with; a NULL key agrees with nothing."""
+def key_equality(
+    keys: Sequence[str], compared: Mapping[str, str] | None = None, cast: Mapping[str, str] = MappingProxyType({})
+) -> str:
+    """``target`` and ``source`` agree on the keys, or what they are ``compared`` with; a NULL key agrees with nothing.
+
+    ``cast`` has the source's column of a key where its name is another one.
+    """
     said = {key: quote("target", key) for key in keys} | {key: f"({sql})" for key, sql in (compared or {}).items()}
-    return " AND ".join(f"{said[key]} = {quote('source', key)}" for key in keys)
+    return " AND ".join(f"{said[key]} = {quote('source', cast.get(key, key))}" for key in keys)
 
 
 def compared_in(spec: MergeSpec) -> dict[str, str]:
@@ -101,24 +107,31 @@ def compared_in(spec: MergeSpec) -> dict[str, str]:
     return {key: to_spark(text, spec.dialect) for key, text in spec.compared.items()}
 
 
-def merge_condition(spec: MergeSpec) -> str:
+def merge_condition(spec: MergeSpec, cast: Mapping[str, str]) -> str:
     """The ON of a merge."""
-    on = key_equality(spec.keys, compared_in(spec))
+    on = key_equality(spec.keys, compared_in(spec), cast)
     if spec.on is not None:
         on += f" AND ({to_spark(spec.on, spec.dialect)})"
     return on if spec.within is None else f"{on} AND ({of_target(spec.within, spec.dialect)})"
 
 
-def assignments(clause: MergeClause, columns: Sequence[str], dialect: str) -> dict[str, str]:
-    """Target column -> expression, for one clause that updates or inserts. ``columns`` are "every column"."""
+def assignments(
+    clause: MergeClause, columns: Sequence[str], dialect: str, cast: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, str]:
+    """Target column -> expression, for one clause that updates or inserts. ``columns`` are "every column".
+
+    ``cast`` has the source's column with the value for a column where its name is another one.
+    """
     if clause.set is not None:
         return {column: to_spark(value, dialect) for column, value in clause.set.items()}
-    return {column: quote("source", column) for column in clause.columns or columns}
+    return {column: quote("source", cast.get(column, column)) for column in clause.columns or columns}
 
 
-def _made(clause: MergeClause, columns: Sequence[str], spec: MergeSpec) -> dict[str, str]:
+def _made(
+    clause: MergeClause, columns: Sequence[str], spec: MergeSpec, cast: Mapping[str, str]
+) -> dict[str, str]:
     """The same for a clause of a merge; a row that it would make outside of what the merge may write fails it."""
-    values = assignments(clause, columns, spec.dialect)
+    values = assignments(clause, columns, spec.dialect, cast)
     if spec.within is None or (clause.set is None and clause.columns is None):
         return values
     given = {column.lower(): value for column, value in values.items()}
@@ -132,40 +145,54 @@ def _made(clause: MergeClause, columns: Sequence[str], spec: MergeSpec) -> dict[
     return {**values, first: f"CASE WHEN {text_in(tree, 'spark')} THEN {value} ELSE {error} END"}
 
 
-def merge_statement(spec: MergeSpec, target: str, source: str, columns: Sequence[str], *, evolve: bool = False) -> str:
-    """The whole MERGE. ``columns`` are the source's columns that a clause without any of its own takes."""
+def merge_statement(
+    spec: MergeSpec,
+    target: str,
+    source: str,
+    columns: Sequence[str],
+    cast: Mapping[str, str] = MappingProxyType({}),
+    *,
+    evolve: bool = False,
+) -> str:
+    """The whole MERGE. ``columns`` are the source's columns that a clause without any of its own takes; ``cast`` names
+    those with values in the table's types, of columns whose own values expressions see.
+    """
     lines = [f"MERGE {'WITH SCHEMA EVOLUTION ' if evolve else ''}INTO {target} AS target", f"USING {source} AS source"]
-    lines.append(f"ON {merge_condition(spec)}")
+    lines.append(f"ON {merge_condition(spec, cast)}")
     for clause in spec.clauses:
         kind, _, action = clause.kind.rpartition("_")
         condition = "" if clause.condition is None else f" AND ({to_spark(clause.condition, spec.dialect)})"
         if kind == "not_matched_by_source" and spec.within is not None:
             condition = f" AND ({of_target(spec.within, spec.dialect)}){condition}"
-        lines.append(f"WHEN {kind.upper().replace('_', ' ')}{condition} THEN {_action(clause, action, columns, spec)}")
+        lines.append(f"WHEN {kind.upper().replace('_', ' ')}{condition} THEN {_action(clause, action, columns, spec, cast)}")
     return "\n".join(lines)
 
 
-def _action(clause: MergeClause, action: str, columns: Sequence[str], spec: MergeSpec) -> str:
+def _action(
+    clause: MergeClause, action: str, columns: Sequence[str], spec: MergeSpec, cast: Mapping[str, str]
+) -> str:
     if action == "delete":
         return "DELETE"
     if clause.kind == "not_matched_by_source_update" and clause.set is None:
         raise InvalidConfig(
             "The merge clause not_matched_by_source_update needs set expressions: it has no source row."
         )
-    values = _made(clause, columns, spec)
+    values = _made(clause, columns, spec, cast)
     if action == "update":
         return "UPDATE SET " + ", ".join(f"{quote(c)} = {v}" for c, v in values.items())
     return f"INSERT ({', '.join(map(quote, values))}) VALUES ({', '.join(values.values())})"
 
 
-def merge_dry_run(spec: MergeSpec, target: str, source: str, columns: Sequence[str]) -> str:
+def merge_dry_run(
+    spec: MergeSpec, target: str, source: str, columns: Sequence[str], cast: Mapping[str, str] = MappingProxyType({})
+) -> str:
     """A SELECT that names every expression of a merge, so that Spark checks them all before the merge runs."""
-    parts = [f"({merge_condition(spec)})"]
+    parts = [f"({merge_condition(spec, cast)})"]
     for clause in spec.clauses:
         if clause.condition is not None:
             parts.append(f"({to_spark(clause.condition, spec.dialect)})")
         if not clause.kind.endswith("delete"):
-            parts += assignments(clause, columns, spec.dialect).values()
+            parts += assignments(clause, columns, spec.dialect, cast).values()
     return f"SELECT {', '.join(parts)} FROM {target} AS target CROSS JOIN {source} AS source"
 
 

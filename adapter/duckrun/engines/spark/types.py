@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from duckrun.engines import fit
-from duckrun.engines.fit import Kind, castable, fits, text_pattern
+from duckrun.engines.fit import Kind, assignable, castable, fits, text_pattern
 from duckrun.engines.spark.errors import RAISED
 from duckrun.engines.spark.sql import quote
 from duckrun.engines.spark.structs import by_name, loosened, same_fields
@@ -204,19 +204,29 @@ def fit_all(
     return filled, new
 
 
-def castable_to(frame: Any, target: Any, cast: Collection[str]) -> Any:
-    """The same Spark frame, with those of some columns in the table's types that are castable to them and would not fit as they are."""
+def casts_to(frame: Any, target: Any, cast: Collection[str], assigned: Collection[str] = ()) -> dict[str, Any]:
+    """Columns of a Spark frame in the table's types: those that would not fit as they are.
+
+    Those in ``cast`` are castable without a change of what they say, those ``assigned`` are cast as an INSERT casts them.
+    """
     from pyspark.sql import functions as F
 
     targets = {field.name.lower(): field.dataType for field in target.fields}
     columns = {}
     for field in frame.schema.fields:
         kind = targets.get(field.name.lower())
-        if kind is None or field.name not in cast or fits(kind_of(field.dataType), kind_of(kind)):
+        if kind is None or fits(kind_of(field.dataType), kind_of(kind)):
             continue
-        if castable(kind_of(field.dataType), kind_of(kind)):
+        if field.name in assigned and assignable(kind_of(field.dataType), kind_of(kind)):
+            columns[field.name] = by_name(F.col(quote(field.name)), field.dataType, loosened(kind))
+        elif field.name in cast and castable(kind_of(field.dataType), kind_of(kind)):
             columns[field.name] = cast_to(field.name, F.col(quote(field.name)), field.dataType, kind)
-    return frame.withColumns(columns) if columns else frame  # Connect's refuses an empty mapping
+    return columns
+
+
+def with_casts(frame: Any, casts: Mapping[str, Any]) -> Any:
+    """The same Spark frame with some columns replaced."""
+    return frame.withColumns(dict(casts)) if casts else frame  # Connect's refuses an empty mapping
 
 
 def structs_by_name(frame: Any, target: Any) -> Any:

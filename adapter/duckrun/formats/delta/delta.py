@@ -222,14 +222,17 @@ class DeltaFormat:
 
     def committed(self, before: Snapshot | None, ref: TableRef, version: int) -> Snapshot | None:
         now = None if before is None else self.newest.committed(before, version)
-        maintenance.checkpoint_if_due(self, before, now, ref, version)
-        if (
-            now is None
-        ):  # a table that was made, or a commit of more than files: one opening for all who look at it next
+        if now is None:
+            # A new table, or a commit of more than files: open it once for all who look at it next.
+            newest = None
             with suppress(DuckrunError):  # the commit stands all the same
-                found = self.snapshot(ref)
-                return found if found.version == version else None
-            return None
+                newest = self.snapshot(ref)
+            if before is not None and newest is not None and maintenance.changes_partitions(before, newest):
+                maintenance.checkpoint_partitions(self, newest)
+            else:
+                maintenance.checkpoint_if_due(self, before, None, ref, version)
+            return newest if newest is not None and newest.version == version else None
+        maintenance.checkpoint_if_due(self, before, now, ref, version)
         kept = replace(now, opened=Opened(now.opened.known))
         self.newest.keep(kept, now.opened.own)
         return kept

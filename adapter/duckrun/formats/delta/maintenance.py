@@ -72,6 +72,31 @@ def checkpoint_if_due(
         log.warning("table %s: version %s is committed, but has no checkpoint: %s", ref, version, error)
 
 
+def changes_partitions(before: Snapshot, after: Snapshot) -> bool:
+    """True if a table had partition columns, and has others or of other types now."""
+    columns = [(name, before.schema.field(name).type) for name in before.partition_columns]
+    return bool(columns) and columns != [(name, after.schema.field(name).type) for name in after.partition_columns]
+
+
+def checkpoint_partitions(form: DeltaFormat, snapshot: Snapshot) -> None:
+    """Write a checkpoint of a version whose partition columns are not those of older commits.
+
+    Delta Kernel, and so DuckDB, reads the partition values of removed files too, in the types that the table has now: without a
+    checkpoint it fails at a value of the old type. The commit stands: a failure is logged.
+    """
+    try:
+        checkpoint(form, snapshot)
+    except (DuckrunError, DeltaError, ObstoreError, OSError) as error:
+        log.warning(
+            "table %s: version %s changed the partition columns, and its checkpoint could not be written: %s. DuckDB cannot read the table "
+            "until it has one: run CALL checkpoint('%s').",
+            snapshot.ref,
+            snapshot.version,
+            error,
+            snapshot.ref,
+        )
+
+
 def forget_lost_checkpoint(form: DeltaFormat, ref: TableRef) -> bool:
     """True once the log's hint at a checkpoint is gone that is not there, so that the table is read from the rest of its log:
     Delta Kernel, and so both deltalake and DuckDB, believes the hint. False where the checkpoint is there.

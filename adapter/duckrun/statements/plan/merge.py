@@ -82,6 +82,7 @@ class _Merge:
             dialect=self.reading.engine.name,
             existing=True,
             compared={name: self._text(tree) for name, tree in self.compared.items()},
+            casts=True,
         )
         return Work(spec, source, self.reading.reads)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import duckdb
 from sqlglot import exp
@@ -69,10 +70,15 @@ def joined(
     return _asked(cursor, "keys", sql)
 
 
-def equal(keys: Sequence[str], compared: Mapping[str, str] | None = None) -> str:
-    """The condition that keys are equal, to what they are ``compared`` with where it is no column; NULL equals nothing."""
+def equal(
+    keys: Sequence[str], compared: Mapping[str, str] | None = None, source: Mapping[str, str] = MappingProxyType({})
+) -> str:
+    """The condition that keys are equal, to what they are ``compared`` with where it is no column; NULL equals nothing.
+
+    ``source`` has the source's column of a key where its name is another one.
+    """
     said = {k: f"target.{quote_identifier(k)}" for k in keys} | {k: f"({v})" for k, v in (compared or {}).items()}
-    return " AND ".join(f"{said[k]} = source.{quote_identifier(k)}" for k in keys)
+    return " AND ".join(f"{said[k]} = source.{quote_identifier(source.get(k, k))}" for k in keys)
 
 
 def partitions(snapshot: Snapshot, staged: Iterable[ScanFile]) -> Read:
