@@ -36,6 +36,9 @@ _DAMAGED = re.compile(
     r"|Could not read footer|Could not read enough bytes|Prefetch registered for bytes outside file|expected magic number|TProtocolException|Requested range was invalid|FAILED_READ_FILE|decompress"
 )
 
+_PARTITION = re.compile(r"Failed to parse value '([^']*)' as '([^']*)'")
+"""Delta Kernel's error about a partition value of another type."""
+
 _LOST = re.compile(
     r"server closed the connection( unexpectedly)?|terminating connection due to [^\n]*|no connection to the server|Connection refused"
     r"|SSL connection has been closed[^\n]*|could not receive data from server[^\n]*|the database system is (starting up|shutting down|in recovery mode)"
@@ -101,6 +104,11 @@ def storage_error(error: object, what: str) -> StorageError | None:
         return StorageError(
             f"{what}: the connection to the database of the lake's catalog was lost ({lost}). Nothing of this was written; run it again "
             "when the server answers."
+        )
+    if unread := _PARTITION.search(text):
+        return StorageError(
+            f"{what}: a partition value in its log, {unread[1]}, is none of the type that its column has now ({unread[2]}): the column changed its "
+            "type, and the log has no checkpoint since. Write one, session.table('…').checkpoint(); engine: spark reads the table without."
         )
     if "object with invalid path" in text:
         return StorageError(

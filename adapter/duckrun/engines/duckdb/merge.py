@@ -308,7 +308,11 @@ class _Choices:
         chosen = []
         for i in self._of(kind):
             clause = self.clauses[i]
-            values = {} if clause.kind.endswith("delete") else old | assigned_by(clause, list(self.kinds), self._ref, self.given.cast)
+            values = (
+                {}
+                if clause.kind.endswith("delete")
+                else old | assigned_by(clause, list(self.kinds), self._ref, self.given.cast)
+            )
             chosen.append((i, clause.condition or "true", values))
         if not chosen:  # what meets is of no concern, but that it does
             nothing = ", ".join(

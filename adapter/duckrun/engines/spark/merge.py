@@ -47,8 +47,8 @@ def merge(job: Attempt, spec: MergeSpec) -> Commit | None:
     )
     columns: list[str] = []
     if whole:
-        apart = {*spec.compared, *own.values()}
-        given = frame.select(*[quote(name) for name in frame.columns if name not in apart])
+        hidden = {*spec.compared, *own.values()}
+        given = frame.select(*[quote(name) for name in frame.columns if name not in hidden])
         filled, new = job.fit(given, spec.schema_mode)
         columns = [*[t for t, s in filled.items() if s is not None], *new]
         respelled = {s: t for t, s in filled.items() if s is not None and s != t}

@@ -127,9 +127,7 @@ def assignments(
     return {column: quote("source", cast.get(column, column)) for column in clause.columns or columns}
 
 
-def _made(
-    clause: MergeClause, columns: Sequence[str], spec: MergeSpec, cast: Mapping[str, str]
-) -> dict[str, str]:
+def _made(clause: MergeClause, columns: Sequence[str], spec: MergeSpec, cast: Mapping[str, str]) -> dict[str, str]:
     """The same for a clause of a merge; a row that it would make outside of what the merge may write fails it."""
     values = assignments(clause, columns, spec.dialect, cast)
     if spec.within is None or (clause.set is None and clause.columns is None):
@@ -164,13 +162,13 @@ def merge_statement(
         condition = "" if clause.condition is None else f" AND ({to_spark(clause.condition, spec.dialect)})"
         if kind == "not_matched_by_source" and spec.within is not None:
             condition = f" AND ({of_target(spec.within, spec.dialect)}){condition}"
-        lines.append(f"WHEN {kind.upper().replace('_', ' ')}{condition} THEN {_action(clause, action, columns, spec, cast)}")
+        lines.append(
+            f"WHEN {kind.upper().replace('_', ' ')}{condition} THEN {_action(clause, action, columns, spec, cast)}"
+        )
     return "\n".join(lines)
 
 
-def _action(
-    clause: MergeClause, action: str, columns: Sequence[str], spec: MergeSpec, cast: Mapping[str, str]
-) -> str:
+def _action(clause: MergeClause, action: str, columns: Sequence[str], spec: MergeSpec, cast: Mapping[str, str]) -> str:
     if action == "delete":
         return "DELETE"
     if clause.kind == "not_matched_by_source_update" and clause.set is None:

@@ -64,7 +64,9 @@ class DeltaAlteration(Alteration):
         ]
         return any(
             (old["name"] != new["name"] and not self.after.is_mapped)
-            or not (self.after.is_widening or types.spelled(old["type"]) == types.spelled(new["type"]))
+            or not (
+                _keeps_files(self.after, new, old["type"]) or types.spelled(old["type"]) == types.spelled(new["type"])
+            )
             for old, new in pairs
             if new["name"] not in self.grown
         )
@@ -205,10 +207,20 @@ def _retype(now: DeltaDefinition, name: str, kind: DeltaType) -> DeltaDefinition
             f"column {old['name']!r} is {types.spelled(old['type'])} and cannot become {types.spelled(kind)}, which "
             f"does not hold all its values; it can become {types.widenings(old['type'])}"
         )
-    if not now.is_widening:
+    if not _keeps_files(now, old, kind):
         return now.with_column(name, type=kind)
     changed = [*old["metadata"].get(TYPE_CHANGES, ()), {"toType": kind, "fromType": old["type"]}]
     return now.with_column(name, type=kind, metadata={**old["metadata"], TYPE_CHANGES: changed})
+
+
+def _keeps_files(table: DeltaDefinition, column: Mapping[str, Any], other: DeltaType) -> bool:
+    """True if the files of a table stay where a column changes between its type and another one.
+
+    The log has partition values as texts, and readers that parse a date as a timestamp, or a decimal of another scale, fail.
+    """
+    pair = (column["type"], other)
+    same_text = all(isinstance(kind, str) and (types.is_integer(kind) or kind == "double") for kind in pair)
+    return table.is_widening and (column["name"] not in table.partition_columns or same_text)
 
 
 # -- following the rows that are written

@@ -89,7 +89,7 @@ def checkpoint_partitions(form: DeltaFormat, snapshot: Snapshot) -> None:
     except (DuckrunError, DeltaError, ObstoreError, OSError) as error:
         log.warning(
             "table %s: version %s changed the partition columns, and its checkpoint could not be written: %s. DuckDB cannot read the table "
-            "until it has one: run CALL checkpoint('%s').",
+            "until it has one: session.table('%s').checkpoint().",
             snapshot.ref,
             snapshot.version,
             error,

@@ -178,6 +178,11 @@ def widens(old: DeltaType, new: DeltaType) -> bool:
     return (old, new) in (("float", "double"), ("date", "timestamp_ntz"))
 
 
+def is_integer(kind: str) -> bool:
+    """True for a whole number of any width."""
+    return kind in _INTEGERS
+
+
 def widenings(kind: DeltaType) -> str:
     """What a type can become, for messages."""
     if isinstance(kind, str) and kind in _INTEGERS:
