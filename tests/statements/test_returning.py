@@ -50,6 +50,27 @@ def test_what_is_given_back_is_what_plain_duckdb_gives(duck: Session) -> None:
             assert rows_of(duck.sql("from t")) == rows_of(plain.execute("from t").to_arrow_table()), statement
 
 
+@pytest.mark.parametrize("temp", ["", "temp "])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "insert into t values (2, 3) returning id, id",
+        "update t set b = b + 1 returning *, id, b + 1 as b",
+        "delete from t returning *, *",
+    ],
+)
+def test_a_column_may_be_given_back_twice(duck: Session, statement: str, temp: str) -> None:
+    for part in (f"create {temp}table t as select 1 as id, 2 as b", statement):
+        found = duck.sql(part)
+    with duckdb.connect() as plain:
+        plain.execute("create table t as select 1 as id, 2 as b")
+        wanted = plain.execute(statement).to_arrow_table()
+    assert isinstance(found, Frame) and len(set(found.columns)) == len(wanted.column_names)
+    assert [tuple(row.values()) for row in found.collect()] == [
+        tuple(wanted.slice(0, 1).column(i)[0].as_py() for i in range(wanted.num_columns))
+    ]
+
+
 def test_each_is_one_commit_and_has_the_very_values_that_were_written(duck: Session) -> None:
     duck.sql("create table t (id bigint, at timestamptz, code varchar, part int) partitioned by (part)")
     volatile = "values (1, now(), uuid()::varchar, 1), (2, now(), uuid()::varchar, 2)"

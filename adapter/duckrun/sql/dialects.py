@@ -41,8 +41,26 @@ def tokens_in(text: str, dialect: str) -> list[Token]:
         tokens = _with_doubled_quotes(_with_plain_casts(tokenizer.tokenize(text)), text)
     else:
         marks = marks_in(text)
-        tokens = _with_marks(tokenizer.tokenize(_without(text, marks)), text, marks)
+        tokens = _with_columns_named_as_types(_with_marks(tokenizer.tokenize(_without(text, marks)), text, marks))
     return _with_typed_literals(_with_versions(tokens, dialect))
+
+
+def _with_columns_named_as_types(tokens: list[Token]) -> list[Token]:
+    """``range < 2`` over a column of that name, where sqlglot reads a type: DuckDB writes no type with ``<``."""
+    return [
+        Token(TokenType.IDENTIFIER, token.text, token.line, token.col, token.start, token.end)
+        if token.text.upper() in _NAMES_TOO and token.token_type not in _QUOTED and after.token_type in _OPERATORS
+        else token
+        for token, after in zip(tokens, tokens[1:], strict=False)
+    ] + tokens[-1:]
+
+
+_NAMES_TOO = ("RANGE", "MAP", "STRUCT", "LIST", "ARRAY", "ROW", "IF")
+_QUOTED = (TokenType.IDENTIFIER, TokenType.STRING)
+_OPERATORS = (
+    TokenType.LT, TokenType.LTE, TokenType.GT, TokenType.GTE, TokenType.EQ, TokenType.NEQ, TokenType.PLUS, TokenType.DASH,
+    TokenType.STAR, TokenType.SLASH, TokenType.DIV, TokenType.MOD, TokenType.DPIPE, TokenType.IS, TokenType.IN,
+)  # fmt: skip
 
 
 def statements_in(tokens: Iterable[Token]) -> list[list[Token]]:

@@ -65,6 +65,7 @@ from duckrun.statements.values import (
     Update,
     Use,
 )
+from duckrun.values.columns import told_apart
 from duckrun.values.rows import AppTransaction, Commit, Returning, SchemaMode
 from duckrun.values.snapshot import TableRef
 from duckrun.values.tables import AddColumn, AlterSpec, Change, CreateSpec, DropColumn, MaintenanceResult
@@ -268,13 +269,17 @@ class _Run:
         asked = returning(returned, ref, self.reading, self.asked)
         self.session.execute(ref, work.spec, work.source, reads=work.reads, returning=asked)
         assert asked.rows is not None, "the engine gives them back"
-        return self.session.own(self.engine.local(asked.rows))
+        return self._given_back(asked.rows)
+
+    def _given_back(self, rows: pa.Table) -> LazyRows:
+        """The rows of a RETURNING, which may name a column twice."""
+        return self.session.own(self.engine.local(rows.rename_columns(told_apart(rows.column_names))))
 
     def change_temporary(self, statement: Changes) -> Result:
         """INSERT, UPDATE or DELETE of a temporary table."""
         what, found = change_temporary(self.reading, statement)
         if getattr(statement, "returning", None) is not None:
-            return self.session.own(self.engine.local(found))
+            return self._given_back(found)
         count = int(found.column(0)[0].as_py())
         return Done(what, statement.target[0], self.engine.name, "it is temporary", count)
 
