@@ -245,7 +245,6 @@ CASES: dict[str, Case] = {
     "partition value of no text": (APPEND, rows(p=["", "a"]), SchemaMismatch, r"partition column p holds an empty string"),
     "rows outside a predicate": (WriteSpec("replace", predicate="p = 'a'"), rows(), RowsOutsidePartition, r"outside the part being replaced \(p = 'a'\): id = 5, p = b"),
     "predicate on an unknown column": (WriteSpec("replace", predicate="q = 1"), rows(), InvalidConfig, r"q"),
-    "predicate that is no SQL": (DeleteSpec("id = = 1"), None, InvalidConfig, r"delete|id = = 1"),
     "table exists": (WriteSpec("error"), rows(), CommitConflict, r"exists already, at version FIRST"),
     "stale read": (WriteSpec("safeappend", read_version=5), rows(), CommitConflict, r"version 5.*version FIRST"),
     "unknown sort column": (WriteSpec("append", sort_by=("w",)), rows(), InvalidConfig, r"sort_by names w"),

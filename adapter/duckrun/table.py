@@ -153,9 +153,10 @@ class Table:
     # -- reading
 
     def snapshot(self, version: int | None = None, timestamp: str | None = None) -> Snapshot:
-        """The table at a version, at a time (ISO 8601), or now. Raises VersionNotReadable."""
+        """The table at a version, at a time (ISO 8601), or now. Raises VersionNotReadable, InvalidConfig for both."""
         _refuse_moment(version, timestamp, "snapshot()")
-        return self.session.lakes.snapshot(self.ref, version, timestamp)
+        at = ReadSpec(version=version, timestamp=timestamp)
+        return self.session.lakes.snapshot(self.ref, at.version, at.timestamp)
 
     def toDF(self, version: int | None = None, timestamp: str | None = None, *, row_ids: bool = False) -> Frame:
         """The rows at a version, at a time, or now: lazy.
@@ -243,6 +244,10 @@ class Table:
         """The commits, newest first: version, timestamp (ms since 1970), operation, operationParameters, ..."""
         if limit is not None:
             given(limit, int, "limit", "history()")
+            if limit < 0:
+                raise InvalidConfig(
+                    f"history() of table {self.ref}: limit is {limit}; give 0 or more, or None for all."
+                )
         return self.session.lakes.of(self.ref).format.history(self.ref, limit)
 
     def detail(self) -> dict[str, Any]:

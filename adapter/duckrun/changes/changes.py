@@ -31,6 +31,7 @@ from duckrun.formats.states import StateReader
 from duckrun.sql.names import columns_of, fresh_name, quote_identifier, transpile
 from duckrun.values.changes import KINDS, Between, ChangeKind, CommitChange, Identity, Source, Step, WeighedRead
 from duckrun.values.columns import holds
+from duckrun.values.expressions import refuse_no_expression
 from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun.values.stored import schema_of_files
 
@@ -55,6 +56,10 @@ class ChangeSpec:
     predicate: str | None = None
     commit_version: bool = False
     dialect: str = "duckdb"
+
+    def __post_init__(self) -> None:
+        """Raise InvalidConfig for a predicate that is empty, or more than one expression."""
+        refuse_no_expression(self.predicate, self.dialect, "changes: predicate")
 
 
 class FilesGone(StorageError):

@@ -52,3 +52,5 @@ class ApplySpec(Layout, Spec):
             raise InvalidConfig(
                 f"scd is {self.scd!r}; it takes 1, the last state of each key, or 2, all of its states."
             )
+        if not isinstance(self.deletes, bool):
+            self._refuse_no_expressions(deletes=self.deletes)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from duckrun.display.notebook import facts_html
 from duckrun.errors import InvalidConfig
+from duckrun.values.expressions import refuse_no_expression
 from duckrun.values.layout import Layout
 from duckrun.values.nearest import did_you_mean
 
@@ -39,6 +40,12 @@ MERGE_MODES: tuple[MergeMode, ...] = ("auto", "deletion_vectors", "copy_on_write
 SCHEMA_MODES: tuple[SchemaMode, ...] = ("fail", "append_new_columns", "sync_all_columns")
 NO_TABLE = -1
 """As ``read_version``: what was computed saw no table, and may only make one."""
+
+
+def refuse_no_version(version: int | None) -> None:
+    """Raise InvalidConfig for a number that no version has. None passes."""
+    if version is not None and (not isinstance(version, int) or isinstance(version, bool) or version < 0):
+        raise InvalidConfig(f"version is {version!r}; versions are whole numbers from 0 on.")
 
 
 @dataclass(frozen=True)
@@ -85,6 +92,11 @@ class Spec:
                     f"{what} is {word!r}; it takes one of {', '.join(known)}.{did_you_mean(str(word), known)}"
                 )
 
+    def _refuse_no_expressions(self, **texts: str | None) -> None:
+        """Raise InvalidConfig for a field of SQL that is empty, or more than one expression."""
+        for name, text in texts.items():
+            refuse_no_expression(text, self.dialect, f"{type(self).__name__}: {name}")
+
 
 @dataclass(frozen=True)
 class ReadSpec:
@@ -107,6 +119,12 @@ class ReadSpec:
     def __post_init__(self) -> None:
         if self.version is not None and self.timestamp is not None:
             raise InvalidConfig("A read names a version or a timestamp, not both.")
+        refuse_no_version(self.version)
+        if self.columns == ():
+            raise InvalidConfig("A read names no column; leave columns out (None) for all of them.")
+        if len({name.lower() for name in self.columns or ()}) < len(self.columns or ()):
+            raise InvalidConfig(f"A read names a column twice: {', '.join(self.columns or ())}.")
+        refuse_no_expression(self.predicate, self.dialect, "predicate")
 
 
 @dataclass(frozen=True)
@@ -165,6 +183,8 @@ class WriteSpec(Layout, Spec):
             raise InvalidConfig(f"redefine goes with mode 'overwrite', not with {self.mode!r}.")
         if self.mode == "safeappend" and self.read_version is None:
             raise InvalidConfig("Mode 'safeappend' needs the version that was read (read_version).")
+        checks = {f"constraint {name}": text for name, text in (self.constraints or TableConstraints()).checks.items()}
+        self._refuse_no_expressions(predicate=self.predicate, within=self.within, **checks)
 
 
 @dataclass(frozen=True)
@@ -231,6 +251,10 @@ class MergeSpec(Layout, Spec):
             raise InvalidConfig("A merge needs at least one clause.")
         if unknown := set(self.compared) - set(self.keys):
             raise InvalidConfig(f"compared names {', '.join(sorted(unknown))}, which is no key of the merge.")
+        self._refuse_no_expressions(on=self.on, within=self.within, **self.compared)
+        for clause in self.clauses:
+            values = {f"{clause.kind} of {name}": value for name, value in (clause.set or {}).items()}
+            self._refuse_no_expressions(**{f"condition of {clause.kind}": clause.condition}, **values)
 
     def takes(self, column: str) -> bool:
         """True if some clause writes the table's column of this name: a column of the source that none takes never becomes one."""
@@ -264,6 +288,7 @@ class DeleteInsertSpec(Layout, Spec):
         super().__post_init__()
         if not self.keys:
             raise InvalidConfig("delete+insert needs at least one key column.")
+        self._refuse_no_expressions(predicate=self.predicate, within=self.within)
 
 
 @dataclass(frozen=True)
@@ -281,6 +306,10 @@ class DeleteSpec(Spec):
     predicate: str | None = None
 
     mode = "delete"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._refuse_no_expressions(predicate=self.predicate)
 
 
 @dataclass(frozen=True)
@@ -305,6 +334,8 @@ class UpdateSpec(Spec):
         super().__post_init__()
         if not self.set:
             raise InvalidConfig("An update sets at least one column.")
+        values = {f"value of {name}": value for name, value in self.set.items()}
+        self._refuse_no_expressions(predicate=self.predicate, **values)
 
 
 RowSpec = WriteSpec | MergeSpec | DeleteInsertSpec | DeleteSpec | UpdateSpec

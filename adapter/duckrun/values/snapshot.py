@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from duckrun.errors import InvalidConfig
+from duckrun.errors import InvalidConfig, VersionNotReadable
 from duckrun.values.columns import holds
 from duckrun.values.computed import ComputedColumn
 from duckrun.values.files import Files, GivenFiles
@@ -97,6 +97,8 @@ class Snapshot:
     """The partition keys as users write them, where a format has others than columns."""
     own: Any = field(default=None, repr=False, compare=False)
     """What the format itself knows of this version; of no use to anybody but the format."""
+    find_other: Callable[[int | None, str | None], Snapshot] | None = field(default=None, repr=False, compare=False)
+    """Opens the table at another version, or at a time."""
     shared: tuple[str, int] | None = field(default=None, repr=False, compare=False)
     """The lake whose tables share their versions, and which of them this was read at; None where each table has its own."""
 
@@ -170,8 +172,26 @@ class Snapshot:
         """The columns of this version, also where ``schema`` is what they will be."""
         return self.schema
 
+    def at(self, spec: ReadSpec) -> Snapshot:
+        """The snapshot of the version or the time that a spec names; this one if it names none. Raises VersionNotReadable."""
+        if spec.timestamp is None and spec.version in (None, self.version):
+            return self
+        assert self.find_other is not None, "a snapshot comes from a format, which opens its other versions"
+        other = self.find_other(spec.version, spec.timestamp)
+        if self.shared is None and other.table_id != self.table_id:
+            raise VersionNotReadable(
+                f"Table {self.ref} was dropped and made anew since this snapshot of version {self.version} was taken: take a new one, by "
+                "table(name).snapshot()."
+            )
+        return other
+
     def scan(self, spec: ReadSpec | None = None) -> Scan:
-        """What to read, as a value that can go to another process."""
+        """What to read, as a value that can go to another process; of the version that the spec names, if it names one.
+
+        Raises VersionNotReadable for a version or a time that the table does not have.
+        """
+        if spec is not None and (other := self.at(spec)) is not self:
+            return other.scan(replace(spec, version=None, timestamp=None))
         beside = () if self.list_beside is None else self.list_beside(self)
         return Scan(
             ref=self.ref,

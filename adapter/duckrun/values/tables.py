@@ -6,12 +6,13 @@ What is asked of its rows is in rows.py; the result of both is a Commit.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from duckrun.errors import InvalidConfig
 from duckrun.values.layout import Layout, with_feed
-from duckrun.values.rows import Spec
+from duckrun.values.rows import Spec, refuse_no_version
 from duckrun.values.snapshot import Snapshot
 
 SORT_BY = "duckrun.sortBy"
@@ -390,6 +391,10 @@ class OptimizeSpec(Spec):
 
     mode = "optimize"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._refuse_no_expressions(predicate=self.predicate)
+
 
 @dataclass(frozen=True)
 class PurgeSpec(Spec):
@@ -404,6 +409,10 @@ class PurgeSpec(Spec):
     predicate: str | None = None
 
     mode = "purge"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._refuse_no_expressions(predicate=self.predicate)
 
 
 @dataclass(frozen=True)
@@ -421,6 +430,12 @@ class VacuumSpec(Spec):
     enforce_retention: bool = True
 
     mode = "vacuum"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        hours = self.retention_hours
+        if hours is not None and not (isinstance(hours, int | float) and 0 <= hours < math.inf):
+            raise InvalidConfig(f"VACUUM: retention_hours is {hours!r}; give a number of hours, 0 or more.")
 
 
 @dataclass(frozen=True)
@@ -466,6 +481,7 @@ class RestoreSpec(Spec):
         super().__post_init__()
         if (self.version is None) == (self.timestamp is None):
             raise InvalidConfig("RESTORE names a version or a timestamp, one of the two.")
+        refuse_no_version(self.version)
 
 
 @dataclass(frozen=True)

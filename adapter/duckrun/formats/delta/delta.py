@@ -198,6 +198,7 @@ class DeltaFormat:
             find_figures=partial(column_figures, self),
             find_computed=computed.computing,
             make_scan_sql=partial(scan_sql, deleted=partial(deleted_of, self)),
+            find_other=partial(self.snapshot, ref),
         )
         listed = {"variantType", "variantType-preview"} & snapshot.writer_features
         if listed and any(holds(field.type, may_be_variant) for field in schema):

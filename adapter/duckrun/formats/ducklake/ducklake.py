@@ -143,6 +143,7 @@ class DuckLakeFormat(Commits, Defining):
             own=replace(state, at=-1) if live else state,
             shared=None if live else (self.storage.root, state.at),
             list_files=self._files,
+            find_other=partial(self.snapshot, ref),
             list_beside=self.records.in_catalog,
             make_scan_sql=self.scan_sql,
             find_parts=self._parts,
