@@ -201,18 +201,28 @@ def put_names(tree: exp.Expr, generate: Generate) -> Iterator[tuple[str, str]]:
 
 def _is_as_read(now: Any, then: Any) -> bool:
     """True if nothing but what has a place in the text is other than it was: any other change would be lost."""
-    if isinstance(now, list) or isinstance(then, list):
-        now, then = now or [], then or []
-        return len(now) == len(then) and all(map(_is_as_read, now, then))
-    if not isinstance(now, exp.Expr):
-        return bool(now == then) or not (now or then)
-    if _CHANGES in now.meta and isinstance(now, exp.Column):
-        return True
-    if _PLACE in now.meta:
-        return isinstance(then, exp.Expr) and all(_is_as_read(now.args.get(k), then.args.get(k)) for k in _AFTER)
-    if type(now) is not type(then):
-        return False
-    return all(_is_as_read(now.args.get(key), then.args.get(key)) for key in {*now.args, *then.args})
+    waiting = [(now, then)]
+    while waiting:
+        now, then = waiting.pop()
+        if isinstance(now, list) or isinstance(then, list):
+            now, then = now or [], then or []
+            if len(now) != len(then):
+                return False
+            waiting.extend(zip(now, then, strict=True))
+        elif not isinstance(now, exp.Expr):
+            if now != then and (now or then):
+                return False
+        elif _CHANGES in now.meta and isinstance(now, exp.Column):
+            continue
+        elif _PLACE in now.meta:
+            if not isinstance(then, exp.Expr):
+                return False
+            waiting.extend((now.args.get(key), then.args.get(key)) for key in _AFTER)
+        elif type(now) is not type(then):
+            return False
+        else:
+            waiting.extend((now.args.get(key), then.args.get(key)) for key in {*now.args, *then.args})
+    return True
 
 
 def _bracketed(piece: exp.Expr, text: str) -> str:
@@ -223,20 +233,22 @@ def _bracketed(piece: exp.Expr, text: str) -> str:
     return text if alone else f"({text})"
 
 
-def _edits(node: exp.Expr, generate: Generate) -> Iterator[tuple[int, int, str]]:
-    yield from node.meta.get(_CHANGES, ())
-    place = node.meta.get(_PLACE)
-    if place is None:
-        for child in node.iter_expressions():
-            yield from _edits(child, generate)
-        return
-    start, end, aliased, rows = place
-    yield start, end, ("SELECT * FROM " if rows else "") + _name(node, aliased, generate)
-    for key in _AFTER:
-        value = node.args.get(key)
-        for child in value if isinstance(value, list) else [value]:
-            if isinstance(child, exp.Expr):
-                yield from _edits(child, generate)
+def _edits(tree: exp.Expr, generate: Generate) -> Iterator[tuple[int, int, str]]:
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield from node.meta.get(_CHANGES, ())
+        place = node.meta.get(_PLACE)
+        if place is None:
+            waiting.extend(node.iter_expressions())
+            continue
+        start, end, aliased, rows = place
+        yield start, end, ("SELECT * FROM " if rows else "") + _name(node, aliased, generate)
+        for key in _AFTER:
+            value = node.args.get(key)
+            waiting.extend(
+                child for child in (value if isinstance(value, list) else [value]) if isinstance(child, exp.Expr)
+            )
 
 
 def _name(node: exp.Expr, aliased: bool, generate: Generate) -> str:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from duckrun.engines.engine import Engine
     from duckrun.lake.lakes import Lakes, Located
     from duckrun.run.pins import Pins
+    from duckrun.statements.values import Parts
 
 
 @dataclass
@@ -44,6 +45,8 @@ class Reading:
     temp_views: Mapping[str, exp.Query] = field(default_factory=dict)
     reads: Reads = field(default_factory=dict)
     _open: list[str] = field(default_factory=list)
+    _pinned: dict[tuple[Parts, int | None, str | None], exp.Expr] = field(default_factory=dict)
+    """Tables by their name and version: a query of a thousand branches looks each of its tables up once."""
 
     def frame(self, query: exp.Expr) -> LazyRows:
         """The rows of a query over the lakes: lazy. Raises TableNotFound with the nearest names."""
@@ -80,6 +83,9 @@ class Reading:
         if is_information(parts_of(table)):
             _refuse_travel(name, "a list of what is there", version, timestamp)
             return information.view(self, parts_of(table))
+        known = self._pinned.get((parts_of(table), version, timestamp))
+        if known is not None:
+            return known.copy()
         found = locate(self.lakes, parts_of(table))
         ref, view = found.ref, found.view
         self._refuse_circle(str(ref))
@@ -93,7 +99,9 @@ class Reading:
             self.note(snapshot)
         else:
             snapshot = self.lakes.snapshot(ref, version, timestamp)
-        return self.engine.pinned(snapshot)
+        pinned = self.engine.pinned(snapshot)
+        self._pinned[parts_of(table), version, timestamp] = pinned
+        return pinned.copy()
 
     def _changes(self, table: exp.Table) -> exp.Expr | None:
         """The rows of a change query, for a call of one."""
@@ -175,7 +183,7 @@ class Reading:
         return (found if found.tzinfo else found.replace(tzinfo=UTC)).isoformat()
 
 
-def parts_of(table: exp.Table) -> tuple[str, ...]:
+def parts_of(table: exp.Table) -> Parts:
     """The parts of a table's name, as written."""
     return tuple(part for part in (table.catalog, table.db, table.name) if part)
 
