@@ -83,9 +83,9 @@ def test_the_words_of_a_statement_are_computed_once(monkeypatch: pytest.MonkeyPa
 
 
 DEEP = {
-    "union": LONG["union"](600),
-    "or": LONG["or"](2000),
-    "and": LONG["and"](2000),
+    "union": LONG["union"](340),
+    "or": LONG["or"](1000),
+    "and": LONG["and"](1000),
     "case": LONG["case"](500),
     "concat": f"select {_chain('a::varchar', ' || ')(150)} as x from main.t",
     "sum": f"select {_chain('a', ' + ')(150)} as x from main.t",

@@ -21,7 +21,16 @@ from duckrun.errors import InvalidConfig
 from duckrun.sql.for_duckdb import for_duckdb, keep_patterns
 from duckrun.sql.for_spark import for_spark
 from duckrun.sql.lost import generated, refuse_lost
-from duckrun.sql.written import dialect_of, give_back, read_from, why_unread, written, written_of_names
+from duckrun.sql.written import (
+    dialect_of,
+    give_back,
+    is_piece,
+    read_from,
+    text_of,
+    why_unread,
+    written,
+    written_of_names,
+)
 
 _SILENT: ContextVar[bool] = ContextVar("silent", default=False)
 # What sqlglot cannot read is refused by its name, in our words; its own warning would say it a second time.
@@ -234,6 +243,8 @@ def text_in(tree: exp.Expr, dialect: str) -> str:
     """A tree as SQL text: as it was written, where it was written in that dialect. Raises UnsupportedFeature for what would
     silently mean something else there, or be lost.
     """
+    if is_piece(tree, dialect):
+        return text_of(tree, text_in)
     root = exp.Paren(this=tree.copy())
     give_back(root, dialect, text_in)
     translated = [(node, text) for node in root.walk() if (text := written(node)) is not None]

@@ -158,12 +158,17 @@ def without_qualifier(column: exp.Column, *parts: str) -> None:
         column.set(key, None)
 
 
+def is_piece(node: exp.Expr, dialect: str) -> bool:
+    """True for a tree that knows its text, in this dialect."""
+    return _PIECE in node.meta and node.meta.get(_READ) == dialect
+
+
 def give_back(root: exp.Expr, dialect: str, generate: Generate) -> None:
     """Put its text in the place of each piece of a dialect. ``root`` itself stays."""
     waiting = list(root.iter_expressions())
     while waiting:
         node = waiting.pop()
-        if _PIECE in node.meta and node.meta.get(_READ) == dialect:
+        if is_piece(node, dialect):
             node.replace(exp.Var(this=_bracketed(node, text_of(node, generate))))
         else:
             waiting.extend(node.iter_expressions())
