@@ -7,9 +7,8 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from duckrun.errors import InvalidConfig
-from duckrun.values.nearest import did_you_mean
 from duckrun.values.rows import MergeClause
+from duckrun_dagster.arguments import is_open, refuse_unknown
 from duckrun_dagster.config import DEFAULT_KEYS, check_defaults
 
 
@@ -56,14 +55,9 @@ def checked_defaults(cls: type[BaseModel], values: dict[str, Any]) -> dict[str, 
 
     Raises InvalidConfig, with the nearest, for an argument that the class does not have, and for a default that cannot work.
     """
-    what = cls.__name__
-    known = [field.alias or name for name, field in cls.model_fields.items()]
-    for name in values:
-        if name not in known:
-            hint = did_you_mean(name, known, f" It takes {', '.join(known)}.")
-            raise InvalidConfig(f"{what} has no {name!r}.{hint}")
+    refuse_unknown(cls, values)
     given = {key: values[key] for key in DEFAULT_KEYS if values.get(key) is not None}
-    check_defaults({key: value for key, value in given.items() if type(value).__name__ != "EnvVar"}, what)
+    check_defaults({key: value for key, value in given.items() if not is_open(value)}, cls.__name__)
     if isinstance(given.get("merge_clauses"), list | tuple):
         clauses = [asdict(each) if isinstance(each, MergeClause) else each for each in given["merge_clauses"]]
         values = {**values, "merge_clauses": clauses}

@@ -8,6 +8,7 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
+from duckrun_dagster.arguments import KnownArguments
 from duckrun_dagster.components.scaffold import ScaffoldParams, scaffolder
 from duckrun_dagster.io_managers import DeltaIOManager
 from duckrun_dagster.resources import DuckrunResource, SparkResource
@@ -28,7 +29,7 @@ class LakeScaffoldParams(ScaffoldParams):
 
 
 @dg.scaffold_with(scaffolder(LakeScaffoldParams))
-class DuckrunLakeComponent(TableDefaults, dg.Component, dg.Model, dg.Resolvable):
+class DuckrunLakeComponent(KnownArguments, TableDefaults, dg.Component, dg.Model, dg.Resolvable):
     """A lake: resources ``duckrun``, ``io_manager`` and, with ``spark``, ``spark``.
 
     What DeltaIOManager takes as defaults of assets (``mode``, ``table_properties``, …) are attributes too. Write the password of a

@@ -8,6 +8,7 @@ import dagster as dg
 from pydantic import Field
 
 from duckrun.errors import InvalidConfig
+from duckrun_dagster.arguments import KnownArguments
 from duckrun_dagster.components.scaffold import ScaffoldParams, scaffolder
 from duckrun_dagster.upkeep.maintenance import MaintainedTable, maintenance
 
@@ -23,7 +24,7 @@ class TablesScaffoldParams(ScaffoldParams):
 
 
 @dg.scaffold_with(scaffolder(TablesScaffoldParams))
-class MaintainedTablesComponent(dg.Component, dg.Model, dg.Resolvable):
+class MaintainedTablesComponent(KnownArguments, dg.Component, dg.Model, dg.Resolvable):
     """Assets that keep tables in order, a job over them, and its schedule.
 
     Example::

@@ -44,6 +44,7 @@ from duckrun.values.rows import Commit
 from duckrun.values.snapshot import Snapshot
 from duckrun.values.type_names import type_name
 from duckrun_dagster import metadata as meta
+from duckrun_dagster.arguments import KnownResource, refuse_bad_memory, refuse_unknown
 from duckrun_dagster.chain import chain_of
 from duckrun_dagster.config_values import partition_expr
 from duckrun_dagster.data_version import data_version
@@ -62,7 +63,7 @@ _PATIENCE_SECONDS = 5.0
 _environment_lock = threading.Lock()
 
 
-class DuckrunDbtCliResource(DbtCliResource):
+class DuckrunDbtCliResource(KnownResource, DbtCliResource):
     """dagster-dbt's DbtCliResource, for profiles of ``type: duckrun``; used in the same way.
 
     What it adds: dbt gets ``DUCKRUN_RUN_ID``, so that a retried step commits each model once, and the step's part of the
@@ -80,8 +81,6 @@ class DuckrunDbtCliResource(DbtCliResource):
 
     memory_fraction: float | None = Field(
         default=None,
-        gt=0,
-        le=1,
         description="dbt's part of the machine's memory, 0 to 1; if not given, one by the processes that the run may have at once.",
     )
 
@@ -92,7 +91,9 @@ class DuckrunDbtCliResource(DbtCliResource):
         beside = shutil.which("dbt", path=str(Path(sys.executable).parent))
         if beside is not None:
             settings.setdefault("dbt_executable", beside)
-        super().__init__(project_dir, **settings)
+        refuse_unknown(type(self), settings)
+        refuse_bad_memory("DuckrunDbtCliResource", None, settings.get("memory_fraction"))
+        super().__init__(project_dir=project_dir, **settings)
 
     def cli(self, args: Sequence[str], *, context: Context | None = None, **kwargs: Any) -> DuckrunDbtCliInvocation:
         """As DbtCliResource.cli: starts dbt, and returns what streams its events."""

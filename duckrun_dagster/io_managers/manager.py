@@ -24,6 +24,7 @@ from duckrun.values.rows import AppTransaction, Commit, EngineName, ReadSpec, co
 from duckrun.values.snapshot import TableRef
 from duckrun.values.tables import feed_turned
 from duckrun_dagster import metadata as meta
+from duckrun_dagster.arguments import KnownResource, refuse_word
 from duckrun_dagster.chain import application, application_of_op, chain_of
 from duckrun_dagster.config import (
     ENGINES,
@@ -49,7 +50,7 @@ from duckrun_dagster.io_managers.contexts import (
 )
 from duckrun_dagster.io_managers.fan_in import fan_in
 from duckrun_dagster.io_managers.handlers.handler import TableScan, TypeHandler
-from duckrun_dagster.io_managers.handlers.registry import handler_of, named_type, type_name
+from duckrun_dagster.io_managers.handlers.registry import handler_of, named_type, type_name, type_names
 from duckrun_dagster.io_managers.incremental import Consumer, changes_scan, consumer_of, forget
 from duckrun_dagster.io_managers.published import Report, published
 from duckrun_dagster.launch import configured_by_field, written_otherwise
@@ -62,7 +63,7 @@ _PREVIEW_ROWS = 10
 _PREVIEW_BYTES = 64 * 1024 * 1024
 
 
-class DeltaIOManager(TableDefaults, ConfigurableIOManager):
+class DeltaIOManager(KnownResource, TableDefaults, ConfigurableIOManager):
     """Assets as Delta tables of a lake.
 
     The value decides the handler, the asset's metadata the table and how it is written. ``engine`` writes where
@@ -89,6 +90,8 @@ class DeltaIOManager(TableDefaults, ConfigurableIOManager):
 
     def __init__(self, **values: Any) -> None:
         super().__init__(**checked_defaults(type(self), values))
+        refuse_word("DeltaIOManager: engine", self.engine, ENGINES)
+        refuse_word("DeltaIOManager: default_type", self.default_type, type_names(self.handlers()))
         configured_by_field(self)
 
     @property
@@ -378,8 +381,7 @@ class DeltaIOManager(TableDefaults, ConfigurableIOManager):
             self._check_spark("spark", f"{what} is a PySpark DataFrame, which only Spark writes")
             return "spark"
         engine = config.engine or self.engine
-        if engine not in ENGINES:
-            raise InvalidConfig(f"DeltaIOManager: engine is {engine!r}; it takes one of {', '.join(ENGINES)}.")
+        refuse_word("DeltaIOManager: engine", engine, ENGINES)
         self._check_spark(engine, f"{what} is written by engine 'spark'")
         return cast(EngineName, engine)
 

@@ -15,6 +15,7 @@ from duckrun.run.memory import Arbiter, parse_bytes
 from duckrun.run.pins import Pins
 from duckrun.session import Session
 from duckrun.values.rows import EngineName
+from duckrun_dagster.arguments import is_open, refuse_bad_memory, refuse_unknown
 from duckrun_dagster.launch import configured_by_field
 from duckrun_dagster.resources.hidden import HidesSecrets, written
 from duckrun_dagster.resources.lake_config import FORM, LakeConfig, form_of, hidden, settings_of
@@ -70,6 +71,8 @@ class DuckrunResource(HidesSecrets):
     _lakes: Lakes | None = PrivateAttr(default=None)
 
     def __init__(self, **values: Any) -> None:
+        refuse_unknown(type(self), values)
+        refuse_bad_memory("DuckrunResource", values.get("memory_limit"), values.get("memory_fraction"))
         values, secrets = hidden(values)
         super().__init__(**values)
         self._secrets = secrets
@@ -231,7 +234,7 @@ class DuckrunResource(HidesSecrets):
 
 def _is_open(config: Any) -> bool:
     """Whether an EnvVar decides where a lake is, or in which format."""
-    return any(isinstance(getattr(config, word), EnvVar) for word in ("root_path", *FORM))
+    return any(is_open(getattr(config, word)) for word in ("root_path", *FORM))
 
 
 def _current_step() -> Any | None:

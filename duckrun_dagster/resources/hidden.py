@@ -9,6 +9,7 @@ from dagster import ConfigurableResource, EnvVar
 from pydantic import PrivateAttr
 
 from duckrun.values.lake_format import CatalogAddress
+from duckrun_dagster.arguments import KnownResource
 
 HIDDEN = "********"
 _OF_KEYS = ("secret", "key", "token", "password", "sas", "credential")
@@ -42,7 +43,7 @@ def shown_catalog(text: Any) -> Any:
     return text if address.is_file or address.redacted(text) == text else str(address)
 
 
-class HidesSecrets(ConfigurableResource):
+class HidesSecrets(KnownResource, ConfigurableResource):
     """A resource that keeps the secrets of its configuration beside it, for the copies too that Dagster makes of it."""
 
     _secrets: dict[str, str] = PrivateAttr(default_factory=dict)

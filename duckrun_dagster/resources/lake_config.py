@@ -5,11 +5,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from dagster import Config, EnvVar
+from dagster import Config
 from pydantic import Field
 
 from duckrun.storage.storage import refuse_credentials
 from duckrun.values.lake_format import LakeFormat
+from duckrun_dagster.arguments import KnownArguments, is_open
 from duckrun_dagster.resources.hidden import hide, shown_catalog, written
 from duckrun_dagster.resources.profile import LakeSettings
 
@@ -17,7 +18,7 @@ FORM = ("format", "catalog", "inline_rows", "encrypted")
 """The fields that say in which format a lake is."""
 
 
-class LakeConfig(Config):
+class LakeConfig(KnownArguments, Config):
     """Another lake of a DuckrunResource: assets name it by the metadata ``lake``.
 
     Example::
@@ -52,7 +53,7 @@ def hidden(values: Mapping[str, Any], within: str = "") -> tuple[dict[str, Any],
         shown["catalog"] = safe
         secrets[f"{within}{safe}"] = str(catalog)
     form = [values.get(word) for word in FORM]
-    if not any(isinstance(each, EnvVar) for each in form):
+    if not any(is_open(each) for each in form):
         LakeFormat.of(*form)
     lakes = {}
     for name, other in (values.get("lakes") or {}).items():

@@ -73,6 +73,7 @@ def lake_of_profile(
         raise InvalidConfig(
             f"{shown} in {where} has no root_path. Set it to a folder or to an s3://, az:// or gs:// URL."
         )
+    _refuse_unknown(values, f"{shown} in {where}")
     limit = values.get("memory_limit")
     return LakeSettings(
         **_place(values, project, f"{shown} in {where}"),
@@ -87,6 +88,17 @@ def lake_of_profile(
             if other.get("root_path")
         },
     )
+
+
+def _refuse_unknown(values: Mapping[str, Any], what: str) -> None:
+    """Raise InvalidConfig for a key that the adapter refuses too: it would name another lake without a word."""
+    from dbt.adapters.duckrun.credentials import refuse_unknown_keys
+    from dbt_common.exceptions import DbtRuntimeError
+
+    try:
+        refuse_unknown_keys(values)
+    except DbtRuntimeError as error:
+        raise InvalidConfig(f"{what}: {error.msg}") from error
 
 
 def _place(values: Mapping[str, Any], project: Path, what: str) -> dict[str, Any]:

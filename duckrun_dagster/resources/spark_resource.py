@@ -9,6 +9,7 @@ from pydantic import Field, PrivateAttr
 
 from duckrun.errors import InvalidConfig
 from duckrun.storage.storage import Storage
+from duckrun_dagster.arguments import refuse_unknown, refuse_word
 from duckrun_dagster.launch import configured_by_field
 from duckrun_dagster.resources.hidden import HidesSecrets, hide, written
 from duckrun_dagster.resources.run_worker import Worker, worker_of_run
@@ -56,6 +57,7 @@ class SparkResource(HidesSecrets):
     _dbt_may_need_spark: bool = PrivateAttr(default=False)
 
     def __init__(self, **values: Any) -> None:
+        refuse_unknown(type(self), values)
         if isinstance(values.get("connect_server"), bool):  # as YAML and Python have it
             values["connect_server"] = "always" if values["connect_server"] else "never"
         safe, secrets = hide(values.get("conf") or {})
@@ -66,6 +68,7 @@ class SparkResource(HidesSecrets):
             values, secrets = {**values, **address}, {**secrets, **secret}
         super().__init__(**values)
         self._secrets = secrets
+        self._check()
         configured_by_field(self)
 
     # -- what users call
@@ -120,12 +123,9 @@ class SparkResource(HidesSecrets):
     # -- how it is put together
 
     def _check(self) -> None:
+        refuse_word("SparkResource: connect_server", self.connect_server, CONNECT_SERVER)
         if self.master and self.remote:
             raise InvalidConfig("SparkResource: master and remote exclude each other; set one of them.")
-        if self.connect_server not in CONNECT_SERVER:
-            raise InvalidConfig(
-                f"SparkResource: connect_server is {self.connect_server!r}; it takes one of {', '.join(CONNECT_SERVER)}."
-            )
         if self.connect_server == "always" and self.remote:
             raise InvalidConfig("SparkResource: connect_server starts a server on master; remote names one that runs.")
 

@@ -34,9 +34,25 @@ _OF_A_THREAD = 128 * 1024**2
 def parse_bytes(size: str | int) -> int:
     """``"2GB"``, ``"512 MiB"`` or a number, as bytes. Raises InvalidConfig."""
     try:
-        return int(TypeAdapter(ByteSize).validate_python(size))
+        parsed = 0 if isinstance(size, bool) else int(TypeAdapter(ByteSize).validate_python(size))
     except ValidationError:
-        raise InvalidConfig(f"{size!r} is not a memory size; write for instance 2GB or 512MiB.") from None
+        parsed = 0
+    if parsed < 1:
+        raise InvalidConfig(f"{size!r} is not a memory size; write for instance 2GB or 512MiB.")
+    return parsed
+
+
+def refuse_memory(limit: str | int | None, fraction: float | None) -> None:
+    """Raise InvalidConfig for a ``memory_limit`` that is no size and a ``memory_fraction`` that is no share."""
+    if limit is not None:
+        try:
+            parse_bytes(limit)
+        except InvalidConfig as error:
+            raise InvalidConfig(f"memory_limit: {error}") from None
+    if fraction is None:
+        return
+    if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 < fraction <= 1:
+        raise InvalidConfig(f"memory_fraction is {fraction!r}; it is a share above 0 and up to 1.")
 
 
 def effective_limit() -> int:
@@ -74,8 +90,7 @@ class Arbiter:
     """
 
     def __init__(self, limit: str | int | None = None, fraction: float | None = None) -> None:
-        if fraction is not None and not 0 < fraction <= 1:
-            raise InvalidConfig(f"memory_fraction {fraction} is not between 0 and 1.")
+        refuse_memory(limit, fraction)
         self._limit = None if limit is None else parse_bytes(limit)
         self._fraction = fraction
         self._baseline = psutil.Process().memory_info().rss

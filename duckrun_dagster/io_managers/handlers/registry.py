@@ -66,11 +66,16 @@ def named_type(name: str, own: Sequence[TypeHandler[Any]], what: str) -> Any:
     if name in names:
         return names[name]
     if name not in _NAMES:
-        raise InvalidConfig(f"{what} is {name!r}; it takes one of {', '.join([*names, *_NAMES])}.")
+        raise InvalidConfig(f"{what} is {name!r}; it takes one of {', '.join(type_names(own))}.")
     try:
         return resolve_name(_NAMES[name])
     except ImportError as error:
         raise InvalidConfig(f"{what} {name!r} cannot be imported: {error}.") from error
+
+
+def type_names(own: Sequence[TypeHandler[Any]]) -> list[str]:
+    """The names by which ``named_type`` knows types."""
+    return [*(each for handler in own for each in handler.names), *_NAMES]
 
 
 def type_name(declared: Any) -> str:

@@ -91,9 +91,7 @@ class DuckrunCredentials(DuckDBCredentials):
 
     @classmethod
     def __pre_deserialize__(cls, data: dict[Any, Any]) -> dict[Any, Any]:
-        known = {f.name for f in fields(cls) if f.init and not f.name.startswith("_")} | {"type", "threads"}
-        for key in data:
-            _check_key("A profile of type duckrun has no key", key, sorted(known))
+        refuse_unknown_keys(data)
         return super().__pre_deserialize__(data)
 
     def __post_init__(self) -> None:
@@ -116,8 +114,6 @@ class DuckrunCredentials(DuckDBCredentials):
             raise DbtRuntimeError(
                 f"Unknown naive_timestamps {self.naive_timestamps!r} in the profile; it is {' or '.join(NAIVE_TIMESTAMPS)}."
             )
-        for key in self.spark or {}:
-            _check_key("spark: unknown key", key, SPARK_KEYS)
         if {"master", "remote"} <= set(self.spark or {}):
             raise DbtRuntimeError("spark: takes a master or a remote, not both.")
         self._check_lakes()
@@ -132,8 +128,6 @@ class DuckrunCredentials(DuckDBCredentials):
         for name, lake in (self.lakes or {}).items():
             if not isinstance(lake, dict) or not str(lake.get("root_path") or "").strip():
                 raise DbtRuntimeError(f"lakes: {name} needs a root_path, the folder or URL of that lake.")
-            for key in lake:
-                _check_key(f"lakes: {name} has an unknown key", key, _LAKE_KEYS)
 
     def _check_formats(self) -> None:
         for name in (None, *(self.lakes or {})):
@@ -208,6 +202,19 @@ class DuckrunCredentials(DuckDBCredentials):
             "external_root",
             "disable_transactions",
         )
+
+
+def refuse_unknown_keys(profile: Mapping[str, Any]) -> None:
+    """Raise DbtRuntimeError, with the nearest known key, for a key that a profile of type duckrun does not have."""
+    known = {f.name for f in fields(DuckrunCredentials) if f.init and not f.name.startswith("_")}
+    for key in profile:
+        _check_key("A profile of type duckrun has no key", key, sorted(known | {"type", "threads"}))
+    lakes, spark = profile.get("lakes"), profile.get("spark")
+    for name, lake in lakes.items() if isinstance(lakes, Mapping) else ():
+        for key in lake if isinstance(lake, Mapping) else ():
+            _check_key(f"lakes: {name} has an unknown key", key, _LAKE_KEYS)
+    for key in spark if isinstance(spark, Mapping) else ():
+        _check_key("spark: unknown key", key, SPARK_KEYS)
 
 
 def _check_key(what: str, key: Any, known: Sequence[str]) -> None:
