@@ -1,18 +1,21 @@
-"""A proxy in front of an S3 server that carries requests out and loses their answers."""
+"""Proxies in front of an S3 server and of PostgreSQL that carry requests out and lose their answers."""
 
 from __future__ import annotations
 
 import http.client
 import http.server
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
 
 import pytest
+
+from tools.databases import Server
 
 Loss = Literal["error", "cut", "silence"]
 LOSSES: tuple[Loss, ...] = ("error", "cut", "silence")
@@ -162,3 +165,95 @@ def lossy_store(s3_endpoint: str) -> Iterator[LossyStore]:
 def lossy_options(lossy_store: LossyStore, s3_options: dict[str, str]) -> dict[str, str]:
     """The storage_options of a lake that is reached through the proxy."""
     return {**s3_options, "AWS_ENDPOINT_URL": lossy_store.url, "timeout": f"{CLIENT_TIMEOUT} seconds"}
+
+
+Cut = Literal["before", "after", "late"]
+CUTS: tuple[Cut, ...] = ("before", "after", "late")
+"""The connection ends before the server has read a COMMIT, once it has carried it out, or while it is on its way."""
+_LATE = 0.6
+
+
+class LossyCatalog:
+    """A proxy in front of a PostgreSQL server that cuts a connection at the COMMIT of a DuckLake's snapshot. Its ``port`` is that of
+    the server to a client.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._upstream = port
+        self._cut: Cut | None = None
+        self.cuts = 0
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listening.getsockname()[1])
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self._listening.close()
+
+    @contextmanager
+    def cutting(self, cut: Cut) -> Iterator[None]:
+        """Cut the first connection of a block that commits a snapshot."""
+        self._cut = cut
+        try:
+            yield
+        finally:
+            self._cut = None
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listening.accept()
+            except OSError:  # closed
+                return
+            server = socket.create_connection(("127.0.0.1", self._upstream))
+            answers = threading.Event()
+            answers.set()
+            threading.Thread(target=self._questions, args=(client, server, answers), daemon=True).start()
+            threading.Thread(target=self._answers, args=(client, server, answers), daemon=True).start()
+
+    @staticmethod
+    def _answers(client: socket.socket, server: socket.socket, passed: threading.Event) -> None:
+        with suppress(OSError):
+            while data := server.recv(1 << 16):
+                if passed.is_set():
+                    client.sendall(data)
+        _end(client)
+
+    def _questions(self, client: socket.socket, server: socket.socket, answers: threading.Event) -> None:
+        has_snapshot = False
+        with suppress(OSError):
+            while data := client.recv(1 << 20):
+                has_snapshot = has_snapshot or b"ducklake_snapshot VALUES" in data
+                if b"COMMIT" in data and has_snapshot:
+                    has_snapshot, cut = False, self._cut
+                    if cut is not None:
+                        self._cut, self.cuts = None, self.cuts + 1
+                        answers.clear()
+                        self._cut_at(cut, data, client, server)
+                        return
+                server.sendall(data)
+        _end(server)
+
+    @staticmethod
+    def _cut_at(cut: Cut, commit: bytes, client: socket.socket, server: socket.socket) -> None:
+        if cut == "late":
+            _end(client)
+            time.sleep(_LATE)
+        if cut != "before":
+            server.sendall(commit)
+            time.sleep(_LATE)
+        _end(server)
+        _end(client)
+
+
+def _end(connection: socket.socket) -> None:
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+    connection.close()
+
+
+@pytest.fixture
+def lossy_catalog(postgres_server: Server) -> Iterator[LossyCatalog]:
+    """The proxy in front of the PostgreSQL server of the session."""
+    proxy = LossyCatalog(postgres_server.port)
+    yield proxy
+    proxy.close()

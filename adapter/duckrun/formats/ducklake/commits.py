@@ -16,6 +16,7 @@ from duckrun.errors import CommitConflict, InvalidConfig, StorageError, Unsuppor
 from duckrun.formats.commits import Behind, CommitTaken, NewCommit
 from duckrun.formats.ducklake import ahead
 from duckrun.formats.ducklake.alteration import altered
+from duckrun.formats.ducklake.answers import NotCommitted
 from duckrun.formats.ducklake.bounds import mend
 from duckrun.formats.ducklake.catalog import APPLIED, Catalog
 from duckrun.formats.ducklake.ddl import changed_sql, created_sql, one_part, requires_added
@@ -110,7 +111,12 @@ class Commits:
                     self.together = work.begin()
                 yield work
                 self.together = None
-                work.made = work.commit()
+                try:
+                    work.made = work.commit()
+                except NotCommitted as error:
+                    raise StorageError(
+                        f"The transaction of lake {self.storage.root} was not committed: {error}. Nothing of this was written; run all of it again."
+                    ) from None
                 self._afterwards(work)
             finally:
                 self.together = None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
-from duckrun.errors import DuckrunError, InvalidConfig, StorageError
+from duckrun.errors import CommitUnknown, DuckrunError, InvalidConfig, StorageError
 from duckrun.storage.trouble import lost_connection
 
 if TYPE_CHECKING:
@@ -104,12 +104,12 @@ def unwritable(catalog: Catalog, text: str) -> str | None:
     return next((said for said in _UNWRITABLE if said in text.lower()), None) if catalog.address.is_file else None
 
 
-def unsure(catalog: Catalog, lost: str) -> StorageError:
-    """The error about a commit of which no answer came."""
-    return StorageError(
+def unsure(catalog: Catalog, lost: str) -> CommitUnknown:
+    """The error about a commit of which no answer came, with a server that does not say what became of it."""
+    return CommitUnknown(
         f"The connection to the catalog {catalog.address} of lake {catalog.storage.root} was lost in the middle of a commit ({lost}), so that it is not known whether all "
-        "of it or nothing of it was written. Look at the newest snapshot, session.snapshots(1), before you run it again; what has an application transaction, as dbt's and "
-        "Dagster's writes have, is written once however often it is run."
+        "of it or nothing of it was written, and the server does not answer. Look at the newest snapshot, session.snapshots(1), before you run it again; what has an application "
+        "transaction, as dbt's and Dagster's writes have, is written once however often it is run. If data files of that snapshot are gone, restore the catalog to before it."
     )
 
 

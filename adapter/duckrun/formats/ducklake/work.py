@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -13,6 +14,7 @@ import duckdb
 
 from duckrun.errors import CommitConflict, DuckrunError, StorageError
 from duckrun.formats.commits import CommitTaken, NewCommit
+from duckrun.formats.ducklake.answers import NotCommitted, outcome
 from duckrun.formats.ducklake.catalog import APPLIED, Catalog
 from duckrun.formats.ducklake.state import TableState
 from duckrun.formats.ducklake.trouble import translated, unsure, unwritable
@@ -147,15 +149,9 @@ class Work:
             ) from self.failure
         if self.instead is not None:
             self.instead()
-        committing = False
+        committing, txn_id = False, str(uuid.uuid4())
         try:
-            if not self.notes:
-                self.cursor.execute("SELECT 1")  # of a transaction that has ended, an error
-            else:
-                said = ", ".join(f"{note.get('mode', 'write')} {note['table']}" for note in self.notes)
-                self.cursor.execute(
-                    f"CALL {quote_identifier(self.alias)}.set_commit_message('duckrun', {quote_literal(said)}, extra_info => {quote_literal(json.dumps(self.notes))})"
-                )
+            self._sign(txn_id)
             committing = True
             self.cursor.execute("COMMIT")
         except duckdb.Error as error:
@@ -164,9 +160,10 @@ class Work:
                 self.cursor.execute("ROLLBACK")
             text = self.catalog.redacted(error)
             lost = lost_connection(text)
-            if lost is not None:  # to begin a COMMIT again might write it twice
-                ours = unsure(self.catalog, lost) if committing else translated(self.catalog, error, "commit")
-                raise ours from None
+            if lost is not None and committing:
+                return self._outcome(txn_id, lost)
+            if lost is not None:
+                raise translated(self.catalog, error, "commit") from None
             if unwritable(self.catalog, text) is not None:
                 raise translated(self.catalog, error, "commit") from None
             if any(word in text.lower() for word in _TAKEN):
@@ -181,6 +178,31 @@ class Work:
                     f"The commit to lake {self.catalog.storage.root} made no snapshot, though it changed rows: nothing was written. Run it again."
                 )
             return None
+        return made
+
+    def _sign(self, txn_id: str) -> None:
+        """Say in the snapshot what is committed, and by which id, so that a commit whose answer is lost is known again."""
+        if not self.notes and self.catalog.address.is_file:  # no answer of a file is lost
+            self.cursor.execute("SELECT 1")  # of a transaction that has ended, an error
+            return
+        said = ", ".join(f"{note.get('mode', 'write')} {note['table']}" for note in self.notes)
+        who = f"'duckrun', {quote_literal(said)}" if self.notes else "NULL, NULL"
+        notes = self.notes if self.catalog.address.is_file else [*self.notes, {"txnId": txn_id}]
+        self.cursor.execute(
+            f"CALL {quote_identifier(self.alias)}.set_commit_message({who}, extra_info => {quote_literal(json.dumps(notes))})"
+        )
+
+    def _outcome(self, txn_id: str, lost: str) -> int | None:
+        """The snapshot of a COMMIT that got no answer. Raises NotCommitted, CommitUnknown."""
+        try:
+            made = outcome(self.catalog, self.base, txn_id)
+        except duckdb.Error as error:
+            log.info("lake %s: %s", self.catalog.storage.root, self.catalog.redacted(error))
+            raise unsure(self.catalog, lost) from None
+        if made is None:
+            raise NotCommitted(
+                f"the connection to its catalog was lost ({lost}), and nothing of the commit is there"
+            ) from None
         return made
 
     def rollback(self) -> None:
