@@ -32,6 +32,26 @@ def test_a_table_that_another_writer_made_meanwhile_is_a_conflict(root: Any, spa
 
 
 @pytest.mark.spark
+@pytest.mark.drawn(1)
+def test_a_row_that_cannot_be_computed_is_an_error_of_ours(root: Any, spark: Any) -> None:
+    """PySpark has several classes for it, and an error of py4j for some jobs that write."""
+    with duckrun.connect(root, engine="spark", spark=spark) as s:
+        s.sql("create table main.t as select 1 as id, 0 as z")
+        with pytest.raises(InvalidConfig, match="cannot compute a row: .REMAINDER_BY_ZERO") as read:
+            s.sql("select id % z from main.t").toArrow()
+        assert "written" not in str(read.value)
+        for statement in (
+            "insert into main.t select id % z, 1 from main.t",
+            "update main.t set id = id % z",
+            "merge into main.t using (select 1 as id, 0 as z) s on t.id = s.id when matched then update set z = s.id % s.z",
+            "create table main.u as select id % z as q from main.t",
+        ):
+            with pytest.raises(InvalidConfig, match=r"main\.[tu]: Spark cannot compute a row.*Nothing was written"):
+                s.sql(statement)
+        assert s.tables() == ["main.t"] and s.snapshot("main.t").version == 0
+
+
+@pytest.mark.spark
 def test_a_table_that_tracks_rows_needs_statistics(root: Any, spark: Any) -> None:
     with duckrun.connect(root, engine="spark", spark=spark) as s:
         s.sql(

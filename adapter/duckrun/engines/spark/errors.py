@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -135,7 +136,18 @@ def _translated(error: Exception, mode: str, table: str, analysis: type[DuckrunE
             return SchemaMismatch(f"{what}: {line}. Nothing was written.")
 
 
+# Class 22 is the SQL standard's data exception (a division by zero, an overflow); P0001 is raise_error() in the query.
+_ROW_ERROR = re.compile(r"\[[A-Z_.]+\] [^\n]*? SQLSTATE: (?:22\w{3}|P0001)")
+
+
 def _unknown(error: Exception, what: str, line: str, analysis: type[DuckrunError]) -> Exception:
+    ending = "" if what.startswith(("read ", "query ")) else " Nothing was written."
+    row_error = _ROW_ERROR.search(text_of(error))
+    if row_error is not None:
+        return InvalidConfig(f"{what}: Spark cannot compute a row: {row_error[0]}.{ending}")
+    if type(error).__name__ == "Py4JJavaError":
+        causes = re.findall(r"^Caused by: (.*)$", text_of(error), re.MULTILINE)
+        return DuckrunError(f"{what}: Spark failed: {(causes[-1] if causes else line).rstrip('.')}.{ending}")
     if type(error).__name__ in ("AnalysisException", "ParseException") or condition_of(error, "DELTA_MERGE_UNRESOLVED"):
         return analysis(f"{what}: Spark cannot run it: {line}")
     if hasattr(error, "add_note"):
