@@ -91,7 +91,7 @@ DEEP = {
     "sum": f"select {_chain('a', ' + ')(150)} as x from main.t",
     "nested case": f"select {'case when a = 1 then 2 else ' * 40}a{' end' * 40} as x from main.t",
     "brackets": f"select {'(' * 40}a{')' * 40} as x from main.t",
-    "lists": f"select {'[' * 24}1{']' * 24} as x from main.t",
+    "lists": f"select {'[' * 12}1{']' * 12} as x from main.t",
     "subqueries": f"select * from {'(select * from ' * 40}main.t{')' * 40}",
     "ctes": LONG["ctes"](120),
     "in": LONG["in"](5000),

@@ -9,6 +9,7 @@ import logging
 import re
 from collections.abc import Iterable, Sequence
 from contextvars import ContextVar
+from datetime import datetime
 from functools import lru_cache
 
 import duckdb
@@ -51,7 +52,7 @@ def tokens_in(text: str, dialect: str) -> list[Token]:
     else:
         marks = marks_in(text)
         tokens = _with_columns_named_as_types(_with_marks(tokenizer.tokenize(_without(text, marks)), text, marks))
-    return _with_typed_literals(_with_versions(tokens, dialect))
+    return _with_typed_literals(_with_versions(tokens, dialect) if "@" in text else tokens)
 
 
 def _with_columns_named_as_types(tokens: list[Token]) -> list[Token]:
@@ -197,25 +198,55 @@ def _with_doubled_quotes(tokens: list[Token], text: str) -> list[Token]:
 
 
 def _with_versions(tokens: list[Token], dialect: str) -> list[Token]:
-    """``orders@v3`` as ``orders AT (VERSION => 3)``, which Delta's own readers know and sqlglot takes for an alias."""
-    found: list[Token] = []
-    for token in tokens:
-        last = found[-1] if found else None
-        at = found[-2] if len(found) > 1 else None
-        beside = last is not None and at is not None and at.end + 1 == last.start and last.end + 1 == token.start
-        if beside and last is not None and last.text == "@" and re.fullmatch(r"[vV]\d+", token.text):
-            clause = Dialect.get_or_raise(dialect).tokenize(_AT_VERSION[dialect].format(token.text[1:]))
-            found[-1:] = [Token(t.token_type, t.text, last.line, last.col, last.start, token.end) for t in clause]
+    """``orders@v3`` and ``orders@20260131120000000`` as ``orders AT (VERSION => 3)`` and ``AT (TIMESTAMP => …)``, which Delta's own
+    readers know and sqlglot takes for an alias. Raises ParseError for another word there in Spark's dialect, which has no other
+    use of the sign; DuckDB says itself what is wrong.
+    """
+    plain: list[Token] = []
+    for at, token in enumerate(tokens):
+        sign = tokens[at - 1] if at else None
+        if sign is None or sign.token_type != TokenType.PARAMETER or sign.text != "@":
+            plain.append(token)
+            continue
+        beside = at > 1 and tokens[at - 2].end + 1 == sign.start and sign.end + 1 == token.start
+        clause = _travel(token, dialect) if beside else None
+        if clause is not None:
+            parts = Dialect.get_or_raise(dialect).tokenize(clause)
+            plain[-1:] = [Token(t.token_type, t.text, sign.line, sign.col, sign.start, token.end) for t in parts]
+        elif dialect == "spark":
+            raise ParseError(
+                "behind @ stands a version, as orders@v3, or a time of 17 digits, as orders@20260131120000000, without blanks; "
+                f"{token.text!r} is neither"
+            )
         else:
-            found.append(token)
-    return found
+            plain.append(token)
+    return plain
+
+
+def _travel(token: Token, dialect: str) -> str | None:
+    """The clause that ``v3`` or ``20260131120000000`` behind a table's name stands for; None for anything else."""
+    text = token.text
+    if token.token_type not in (TokenType.VAR, TokenType.NUMBER):
+        return None
+    if re.fullmatch(r"[vV]\d+", text):
+        return _AT_VERSION[dialect].format(text[1:])
+    if re.fullmatch(r"\d{17}", text):
+        try:
+            moment = datetime.strptime(text[:14], "%Y%m%d%H%M%S").replace(microsecond=int(text[14:]) * 1000)
+        except ValueError:
+            return None
+        return _AT_TIMESTAMP[dialect].format(moment.isoformat(" ", "milliseconds"))
+    return None
 
 
 _AT_VERSION = {"duckdb": "AT (VERSION => {})", "spark": "VERSION AS OF {}"}
+_AT_TIMESTAMP = {"duckdb": "AT (TIMESTAMP => '{}')", "spark": "TIMESTAMP AS OF '{}'"}
 
 
 def _with_typed_literals(tokens: list[Token]) -> list[Token]:
     """``timestamp '2008-01-01 10:00'::date`` with brackets around the literal: sqlglot casts the text first."""
+    if all(token.token_type != TokenType.DCOLON for token in tokens):
+        return tokens
     found: list[Token] = []
     for i, token in enumerate(tokens):
         found.append(token)

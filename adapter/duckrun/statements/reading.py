@@ -13,7 +13,7 @@ from sqlglot import exp
 from duckrun.changes.changes import Changes, ChangeSpec
 from duckrun.changes.own import OwnQuery, own_rows
 from duckrun.engines.frame import LazyRows
-from duckrun.errors import InvalidConfig
+from duckrun.errors import DuckrunError, InvalidConfig
 from duckrun.run.pins import Read, Reads, together
 from duckrun.sql.dialects import text_in
 from duckrun.sql.names import parse_query, replace_tables
@@ -170,16 +170,24 @@ class Reading:
             return int(value.this), None
         if kind != "TIMESTAMP":
             raise InvalidConfig(f"Table {dotted(table)}: read it AT (VERSION => n) or AT (TIMESTAMP => t), not {kind}.")
-        return None, self._time(value)
+        return None, self._time(table, value)
 
-    def _time(self, value: exp.Expr) -> str:
+    def _time(self, table: exp.Table, value: exp.Expr) -> str:
+        """The time that a table is read at. Raises InvalidConfig for an expression that is none."""
         literal = value.this if isinstance(value, exp.Cast) else value
         if isinstance(literal, exp.Literal) and literal.is_string:
             return str(literal.this)
         moment: Any = exp.Select(expressions=[exp.alias_(exp.cast(value.copy(), "timestamptz"), "moment")])
-        found = self.engine.select(moment).collect()[0]["moment"]
+        no_time = (
+            f"Table {dotted(table)}: {value.sql()} is no time. Read it at a timestamp, a date, or a text of ISO 8601, e.g. "
+            "'2026-01-31 12:00:00'."
+        )
+        try:
+            found = self.engine.select(moment).collect()[0]["moment"]
+        except DuckrunError as error:
+            raise InvalidConfig(no_time) from error
         if not isinstance(found, datetime):
-            raise InvalidConfig(f"{value.sql()} is no time.")
+            raise InvalidConfig(no_time)
         return (found if found.tzinfo else found.replace(tzinfo=UTC)).isoformat()
 
 

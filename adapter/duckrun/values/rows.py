@@ -36,6 +36,7 @@ ClauseKind = Literal[
 
 WRITE_MODES: tuple[WriteMode, ...] = ("error", "overwrite", "append", "ignore", "replace", "safeappend")
 WRITERS: tuple[WriterChoice, ...] = ("auto", "staged", "delta_rs")
+DIALECTS = ("duckdb", "spark")
 MERGE_MODES: tuple[MergeMode, ...] = ("auto", "deletion_vectors", "copy_on_write")
 SCHEMA_MODES: tuple[SchemaMode, ...] = ("fail", "append_new_columns", "sync_all_columns")
 NO_TABLE = -1
@@ -86,16 +87,21 @@ class Spec:
 
     def __post_init__(self) -> None:
         """Raise InvalidConfig for a word that names no way to write."""
-        for what, word, known in (("merge_mode", self.merge_mode, MERGE_MODES), ("writer", self.writer, WRITERS)):
-            if word not in known:
-                raise InvalidConfig(
-                    f"{what} is {word!r}; it takes one of {', '.join(known)}.{did_you_mean(str(word), known)}"
-                )
+        _refuse_unknown("dialect", self.dialect, DIALECTS)
+        _refuse_unknown("merge_mode", self.merge_mode, MERGE_MODES)
+        _refuse_unknown("writer", self.writer, WRITERS)
 
     def _refuse_no_expressions(self, **texts: str | None) -> None:
         """Raise InvalidConfig for a field of SQL that is empty, or more than one expression."""
         for name, text in texts.items():
             refuse_no_expression(text, self.dialect, f"{type(self).__name__}: {name}")
+
+
+def _refuse_unknown(field_name: str, word: str, known: tuple[str, ...]) -> None:
+    if word not in known:
+        raise InvalidConfig(
+            f"{field_name} is {word!r}; it takes one of {', '.join(known)}.{did_you_mean(str(word), known)}"
+        )
 
 
 @dataclass(frozen=True)
@@ -117,6 +123,7 @@ class ReadSpec:
     dialect: str = "duckdb"
 
     def __post_init__(self) -> None:
+        _refuse_unknown("dialect", self.dialect, DIALECTS)
         if self.version is not None and self.timestamp is not None:
             raise InvalidConfig("A read names a version or a timestamp, not both.")
         refuse_no_version(self.version)

@@ -255,7 +255,9 @@ class DeltaFormat:
         try:
             moment = datetime.fromisoformat(timestamp)
         except ValueError as error:
-            raise VersionNotReadable(f"Cannot read timestamp {timestamp!r} for table {ref}: {error}.") from error
+            raise VersionNotReadable(
+                f"Table {ref}: {timestamp!r} is no time. Write it as ISO 8601, e.g. '2026-01-31 12:00:00'."
+            ) from error
         moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
         times = [(each["version"], each.get("inCommitTimestamp") or each["timestamp"]) for each in self.history(ref)]
         before = [v for v, ms in times if ms <= moment.timestamp() * 1000]

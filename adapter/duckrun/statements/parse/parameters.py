@@ -39,7 +39,7 @@ def marks_of(source: StatementText, before: int = 0) -> list[Mark]:
     for at, token in enumerate(source.tokens):
         if token.token_type == TokenType.PLACEHOLDER:
             name, last = token.text[1:], at
-        elif token.token_type == TokenType.PARAMETER or _is_colon_mark(source, at):
+        elif (token.token_type == TokenType.PARAMETER and token.text == "$") or _is_colon_mark(source, at):
             name, last = _beside(source, at), at + 1
         else:
             continue
