@@ -279,3 +279,100 @@ def test_a_commit_after_a_statement_that_failed_publishes_nothing(lake: Session)
         with pytest.raises(CommitConflict, match="failed"):
             work.commit()
     assert newest(lake) == before and rows(lake, "from t") == [(1,)]
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        "alter table t add column c int default 7",
+        "alter table t rename column id to k",
+        "alter table t alter column id type bigint",
+        "alter table t set sorted by (id)",
+        "alter table t alter column id set not null",
+        "comment on table t is 'said'",
+        "alter table t rename to u; alter table u add column c int; alter table u rename to t",
+    ],
+)
+def test_a_table_altered_in_the_transaction_is_not_renamed(lake: Session, tmp_path: Path, first: str) -> None:
+    before = newest(lake)
+    with pytest.raises(UnsupportedFeature, match="cannot be renamed in the transaction that has altered it"):
+        lake.sql(f"begin; {first}; alter table t rename to t2; commit")
+    assert newest(lake) == before
+    with attached(tmp_path / "lake") as plain:
+        assert plain.sql("from lake.t").fetchall() == [(1,)]
+
+
+def test_a_table_made_or_renamed_before_it_is_altered_is_both(lake: Session, tmp_path: Path) -> None:
+    lake.sql(
+        "begin; alter table t rename to t2; alter table t2 add column c int default 7; "
+        "create table u (id int); alter table u add column d int; alter table u rename to u2; "
+        "create or replace table total as select 2 as n; alter table total add column e int; alter table total rename to t; commit"
+    )
+    with attached(tmp_path / "lake") as plain:
+        assert plain.sql("from lake.t2").fetchall() == [(1, 7)]
+        assert plain.sql("select id, d from lake.u2").fetchall() == []
+        assert plain.sql("select n, e from lake.t").fetchall() == [(2, None)]
+
+
+def test_options_of_a_table_follow_its_rename_and_go_with_it(lake: Session) -> None:
+    lake.sql(
+        "begin; create table u (id int) with ('duckrun.compression' = 'zstd'); alter table u rename to u2; "
+        "create table w (id int) with ('duckrun.compression' = 'zstd'); drop table w; commit"
+    )
+    assert lake.table("u2").snapshot().properties == {"duckrun.compression": "zstd"}
+
+
+@pytest.mark.parametrize(
+    "rows_of_it",
+    [
+        "alter table u add column j int default 2; insert into u values (3, 258)",
+        "alter table u add column j int; insert into u values (3, 258)",
+        "alter table u add column j int default 2; alter table u rename to w; insert into w values (3, 258)",
+        "alter table u add column j int default 2; update u set j = 258 where i = 1",
+    ],
+)
+def test_rows_behind_a_column_behind_the_first_rows_are_refused(lake: Session, rows_of_it: str) -> None:
+    before = newest(lake)
+    with pytest.raises(UnsupportedFeature, match="gets its first rows in this transaction, and a column behind them"):
+        lake.sql(f"begin; create table u (i int); insert into u values (1), (2); {rows_of_it}; commit")
+    assert newest(lake) == before
+    lake.sql("create table u (i int)")
+    with pytest.raises(UnsupportedFeature, match="a column behind them|altered it"):
+        lake.sql(f"begin; insert into u values (1), (2); {rows_of_it}; commit")
+
+
+def test_a_column_before_the_first_rows_has_its_bounds(lake: Session) -> None:
+    lake.sql("begin; create table u (i int); alter table u add column j int default 2")
+    lake.sql("insert into u (i) values (1); insert into u values (3, 258); commit")
+    assert rows(lake, "select i from u where j = 2") == [(1,)]
+    assert rows(lake, "select j from u order by j") == [(2,), (258,)]
+
+
+def test_names_are_those_of_the_transaction(lake: Session) -> None:
+    lake.sql("create schema gone; create table gone.x as select 1 as n")
+    lake.sql("begin; create schema made; create table made.u as select 7 as m; create view made.v as select 1 as x")
+    lake.sql("drop table gone.x")
+    assert [row[:2] for row in rows(lake, "show tables")] == [
+        ("made", "u"),
+        ("made", "v"),
+        ("main", "t"),
+        ("main", "total"),
+    ]
+    assert rows(lake, "show schemas") == [("gone",), ("made",), ("main",)]
+    listed = "select table_name, column_name from information_schema.columns where table_schema = 'made' order by all"
+    assert rows(lake, listed) == [("u", "m"), ("v", "x")]
+    lake.sql("drop schema gone; drop schema made cascade")
+    assert rows(lake, "show schemas") == [("main",)]
+    with pytest.raises(TableNotFound, match="no schema made to drop"):
+        lake.sql("drop schema made")
+    lake.sql("rollback")
+    assert rows(lake, "show schemas") == [("gone",), ("main",)]
+
+
+def test_tables_are_swapped_by_renames(lake: Session, tmp_path: Path) -> None:
+    lake.sql("begin; alter table t rename to old; alter table total rename to t; alter table old rename to total")
+    assert rows(lake, "select (select n from t), (select id from total)") == [(1, 1)]
+    lake.sql("insert into t values (5); delete from total; commit")
+    with attached(tmp_path / "lake") as plain:
+        assert plain.sql("select n from lake.t order by n").fetchall() == [(1,), (5,)]
+        assert plain.sql("select id from lake.total").fetchall() == []

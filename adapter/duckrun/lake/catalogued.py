@@ -95,13 +95,13 @@ class CatalogLake(Lake):
     # -- discovery
 
     def schemas(self) -> list[str]:
-        return self.format.states.schemas()
+        return self.format.schemas()
 
     def tables(self, schema: str) -> list[str]:
-        return self.format.states.names("table", schema)
+        return self.format.names("table", schema)
 
     def views(self, schema: str) -> list[str]:
-        return self.format.states.names("view", schema)
+        return self.format.names("view", schema)
 
     def _like(self, schema: str, name: str) -> list[str]:
         return [each for each in (*self.tables(schema), *self.views(schema)) if each.lower() == name.lower()]

@@ -172,6 +172,8 @@ class Commits:
                 f"Table {ref}: the type of a column was widened in this transaction, behind which DuckLake loses sight of the column's least and greatest "
                 "value where rows follow, and DuckDB then reads wrong ones: widen it in a transaction before. Nothing was written."
             )
+        if (ref.schema, ref.name) in work.grown and not isinstance(new.spec, AlterSpec):
+            raise UnsupportedFeature(_grown(ref))
         if new.spec is not None and new.spec.mode not in ("alter", "create", "delete"):
             columns = new.definition or (None if snapshot is None else snapshot.own.definition)
             ahead.refuse_structs_in_the_catalog(
@@ -196,7 +198,13 @@ class Commits:
         # Rows that are inserted behind RESET PARTITIONED BY, in its transaction, end DuckDB with an error of its own (1.5.5).
         parted = before is not None and bool(before.partition_by) and not made.partition_by
         anew = new.anew or requires or (parted and empty and emptied is None)
+        if before is not None and (ref.schema, ref.name) in work.filled and not {*made.names} <= {*before.names}:
+            if not isinstance(new.spec, AlterSpec) and not empty:
+                raise UnsupportedFeature(_grown(ref))
+            work.grown.add((ref.schema, ref.name))
         if before is None or anew:
+            work.forget(ref)
+            work.new.add((ref.schema, ref.name))
             if before is None:  # a view of that name gives way
                 statements += [f"CREATE SCHEMA IF NOT EXISTS {quote_identifier(work.alias, ref.schema)}"]
                 statements += [f"DROP VIEW IF EXISTS {table}"]
@@ -211,15 +219,17 @@ class Commits:
             statements += list(changed_sql(table, begins, made, steps, empty=empty))
             if parted and emptied is not None:  # of a restore: its rows lie in one part, until the commit is made
                 statements += [f"ALTER TABLE {table} SET PARTITIONED BY ({one_part(ref, made).sql})"]
-                work.later.append(f"ALTER TABLE {table} RESET PARTITIONED BY")
+                work.later.append((ref, f"ALTER TABLE {table} RESET PARTITIONED BY"))
             old = before.properties
+            if statements and snapshot is not None and snapshot.own.id >= 0:
+                work.redefined_tables.add((ref.schema, ref.name))
         if isinstance(new.spec, AlterSpec) and any(" SET DATA TYPE " in statement for statement in statements):
             work.widened.add((ref.schema, ref.name))
             if snapshot is not None and snapshot.own.inlined:
                 ahead.flush_first(self, work, ref, snapshot.own.id)
         for statement in statements:
             if emptied is not None and statement.endswith(" SET NOT NULL"):
-                work.later.append(statement)
+                work.later.append((ref, statement))
                 continue
             try:
                 work.execute(statement)
@@ -230,7 +240,7 @@ class Commits:
                         f"({self.catalog.redacted(error).splitlines()[0]}). Make the table with NOT NULL, by CREATE OR REPLACE TABLE. Nothing was written."
                     ) from error
                 if statement.endswith(" SET NOT NULL") and "transaction-local changes" in str(error):
-                    work.later.append(statement)
+                    work.later.append((ref, statement))
                     work.failure = None if work.failure is error else work.failure
                     continue
                 raise InvalidConfig(
@@ -304,7 +314,7 @@ class Commits:
             ahead.keep_out_of_older_rows(self, work, ref, number)
         for where, option, value in work.options:
             self.set_option(where, option, value)
-        for statement in work.later:
+        for _, statement in work.later:
             here = statement.replace(quote_identifier(work.alias), quote_identifier(self.catalog.alias()), 1)
             try:
                 self.catalog.cursor().execute(here)
@@ -365,6 +375,16 @@ class Commits:
                         work.cursor.execute(f"SET search_path = {quote_literal(before)}" if before else "USE memory")
 
         self.alone(statements[-1].partition(" {lake}")[0], change)
+
+
+def _grown(ref: TableRef) -> str:
+    """Message for rows behind a new column of a table that has its first rows in the same transaction. DuckLake takes the bounds of the later rows for
+    those of all rows, so that the column's default in the earlier ones is not found, and read as another value (duckdb 1.5.5).
+    """
+    return (
+        f"Table {ref} gets its first rows in this transaction, and a column behind them: DuckLake then reads wrong values where more rows follow. Make the "
+        "table with the column, or write these rows in a transaction of their own. Nothing was written."
+    )
 
 
 def _empties(new: NewCommit) -> bool:

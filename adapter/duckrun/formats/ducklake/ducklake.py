@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import duckdb
 import pyarrow as pa
@@ -29,7 +29,7 @@ from duckrun.formats.ducklake.lake_files import IN_CATALOG, Footers, LakeFiles, 
 from duckrun.formats.ducklake.macros import Macros
 from duckrun.formats.ducklake.records import Records
 from duckrun.formats.ducklake.restore import restore
-from duckrun.formats.ducklake.state import States, TableState
+from duckrun.formats.ducklake.state import HIDDEN, States, TableState
 from duckrun.formats.ducklake.state_reader import DuckLakeStates
 from duckrun.formats.ducklake.views import Views
 from duckrun.formats.ducklake.whole import DuckLakeAsWhole
@@ -98,6 +98,22 @@ class DuckLakeFormat(Commits, Defining):
         if self.together is not None:
             return self._live(ref) is not None
         return self.states.exists(ref)
+
+    def schemas(self) -> list[str]:
+        """The schemas of the lake now, as the open transaction over several tables sees them."""
+        work = self.together
+        if work is None:
+            return self.states.schemas()
+        listed = "SELECT schema_name FROM duckdb_schemas() WHERE database_name = ? ORDER BY 1"
+        return [name for (name,) in work.ask(listed, [work.alias]) if name != HIDDEN]
+
+    def names(self, kind: Literal["table", "view"], schema: str) -> list[str]:
+        """The tables or views of a schema now, as the open transaction over several tables sees them."""
+        work = self.together
+        if work is None:
+            return self.states.names(kind, schema)
+        listed = f"SELECT {kind}_name FROM duckdb_{kind}s() WHERE database_name = ? AND schema_name = ? ORDER BY 1"
+        return [name for (name,) in work.ask(listed, [work.alias, schema])]
 
     def refuse_other_files(self, ref: TableRef) -> None:
         """The catalog says which files are a table's."""
@@ -363,6 +379,7 @@ class DuckLakeFormat(Commits, Defining):
         state = self._state(ref)
 
         def change(work: Work) -> None:
+            work.refuse_rename(ref)
             work.execute(f"ALTER TABLE {work.table(ref)} RENAME TO {quote_identifier(new.name)}")
             work.execute(
                 f"UPDATE {quote_identifier(work.alias)}.{APPLIED} SET name = ? WHERE name = ? AND snapshot >= ?",
@@ -383,7 +400,7 @@ class DuckLakeFormat(Commits, Defining):
         def change(work: Work) -> None:
             work.execute(f"DROP TABLE IF EXISTS {work.table(ref)}")
             work.note(ref, {"mode": "drop"})
-            work.touched.pop((ref.schema.lower(), ref.name.lower()), None)
+            work.forget(ref)
             work.changed = True
 
         with self.locked(ref):

@@ -12,7 +12,7 @@ from typing import Any
 
 import duckdb
 
-from duckrun.errors import CommitConflict, DuckrunError, StorageError
+from duckrun.errors import CommitConflict, DuckrunError, StorageError, UnsupportedFeature
 from duckrun.formats.commits import CommitTaken, NewCommit
 from duckrun.formats.ducklake.answers import NotCommitted, outcome
 from duckrun.formats.ducklake.catalog import APPLIED, Catalog
@@ -23,6 +23,7 @@ from duckrun.storage.extensions import keep_forever
 from duckrun.storage.trouble import lost_connection
 from duckrun.values.rows import AppTransaction
 from duckrun.values.snapshot import Snapshot, TableRef
+from duckrun.values.tables import AlterSpec, CreateSpec
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +44,7 @@ class Work:
         """Whether rows, and whether anything apart from rows, was changed."""
         self.options: list[tuple[TableRef, str, str]] = []
         """Options of tables that are set once the commit is made: DuckLake keeps them outside of its transactions."""
-        self.later: list[str] = []
+        self.later: list[tuple[TableRef, str]] = []
         """Statements that DuckLake takes only of a table without changes: they follow the commit, as one of their own."""
         self.touched: dict[tuple[str, str], Any] = {}
         self.written: dict[TableRef, None] = {}
@@ -54,6 +55,14 @@ class Work:
         """The tables of which columns may have lost their bounds: that have their first rows, or files of other writers (bounds.py)."""
         self.widened: set[tuple[str, str]] = set()
         """The tables of which columns got a wider type."""
+        self.new: set[tuple[str, str]] = set()
+        """The tables that were made, or took another's place, by the commit that is under way."""
+        self.redefined_tables: set[tuple[str, str]] = set()
+        """Committed tables whose definition was changed: DuckLake loses one that is renamed afterwards."""
+        self.filled: set[tuple[str, str]] = set()
+        """Tables without a committed row that may have rows of this transaction."""
+        self.grown: set[tuple[str, str]] = set()
+        """Those of them that got a column after rows."""
         self.notes: list[dict[str, Any]] = []
         self._open = False
         self.failure: BaseException | None = None
@@ -107,7 +116,14 @@ class Work:
         self.written[ref] = None
         before: TableState | None = None if snapshot is None else snapshot.own
         definition: Any = new.definition if new.definition is not None or before is None else before.definition
-        first = TableState(-1, f"new {ref}", ref.schema, ref.name, self.base + 1, self.base + 1, -1, 0, definition, {})
+        if (ref.schema, ref.name) in self.new:
+            self.new.discard((ref.schema, ref.name))
+            before = None
+        if (before is None or before.fresh) and not isinstance(new.spec, AlterSpec | CreateSpec):
+            self.filled.add((ref.schema, ref.name))
+        first = TableState(
+            -1, f"new {ref}", ref.schema, ref.name, self.base + 1, self.base + 1, -1, 0, definition, {}, fresh=True
+        )
         self.touched[ref.schema.lower(), ref.name.lower()] = (
             first if before is None else replace(before, definition=definition, version=self.base + 1)
         )
@@ -115,10 +131,41 @@ class Work:
     def renamed(self, ref: TableRef, new: TableRef, state: TableState) -> None:
         """A table has another name from now on, within a transaction over several."""
         self.touched.pop((ref.schema.lower(), ref.name.lower()), None)
+        for names in self._names():
+            if (ref.schema, ref.name) in names:
+                names.remove((ref.schema, ref.name))
+                names.add((new.schema, new.name))
+        self.options = [(new if where == ref else where, option, value) for where, option, value in self.options]
+        if ref in self.altered:
+            self.altered[new] = self.altered.pop(ref)
+        if ref in self.began:
+            self.began[new] = self.began.pop(ref)
         self.touched[new.schema.lower(), new.name.lower()] = replace(
             state, schema=new.schema, name=new.name, version=self.base + 1
         )
         self.written[ref] = self.written[new] = None
+
+    def forget(self, ref: TableRef) -> None:
+        """Nothing of a table that was there is left: it was dropped, or another one took its place."""
+        self.touched.pop((ref.schema.lower(), ref.name.lower()), None)
+        for names in self._names():
+            names.discard((ref.schema, ref.name))
+        self.options = [each for each in self.options if each[0] != ref]
+        self.later = [each for each in self.later if each[0] != ref]
+        self.altered.pop(ref, None)
+
+    def _names(self) -> tuple[set[tuple[str, str]], ...]:
+        return self.widened, self.redefined_tables, self.filled, self.grown
+
+    def refuse_rename(self, ref: TableRef) -> None:
+        """Raise UnsupportedFeature for a committed table that this transaction has altered. DuckLake would keep both names, and read neither, or forget
+        the alteration (https://github.com/duckdb/ducklake/issues/1332).
+        """
+        if (ref.schema, ref.name) in self.redefined_tables or any(where == ref for where, _ in self.later):
+            raise UnsupportedFeature(
+                f"Table {ref} cannot be renamed in the transaction that has altered it: DuckLake would lose the table. Rename it first and alter it then, or "
+                "alter it in a transaction of its own. Nothing was written."
+            )
 
     def applied(self, ref: TableRef, app: AppTransaction, note: Mapping[str, Any]) -> None:
         """Take down that an application transaction is committed with this one."""
