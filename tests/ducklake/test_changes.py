@@ -254,12 +254,161 @@ def test_an_older_version_has_values_that_a_rewrite_left_out_of_the_bounds(files
     assert rows(gone) == [(10, "delete"), (11, "delete")]
 
 
-def test_a_recreated_table_begins_with_nothing(files: Session) -> None:
+_NEW = "select * from (values (1, 'a'), (3, 'c')) v(id, v)"
+REPLACED = {
+    "create or replace": ["create or replace table t as " + _NEW],
+    "drop and create": ["drop table t", "create table t as " + _NEW],
+    "swap": ["create table s as " + _NEW, "drop table t", "alter table s rename to t"],
+    "swap in a transaction": [
+        f"create table s as {_NEW}",
+        "begin; alter table t rename to gone; alter table s rename to t; commit",
+    ],
+    "restore database": [
+        "drop table t",
+        "restore database to version as of {}",
+        "update t set id = 3, v = 'c' where id = 2",
+    ],
+    "twice": ["create or replace table t as select 1 as id, 'q' as v", "drop table t", "create table t as " + _NEW],
+}
+
+
+@pytest.mark.parametrize("how", REPLACED)
+def test_a_replaced_table_changes_from_its_state_to_that_of_the_other(lake: Session, asked: Session, how: str) -> None:
+    lake.sql("create table t as select * from (values (1, 'a'), (2, 'b')) v(id, v)")
+    before = lake.table("t").snapshot().version
+    for statement in REPLACED[how]:
+        lake.sql(statement.format(before))
+    table = asked.table("t")
+    assert rows(table.changes("min_delta", before, key=["id"])) == [(2, "b", "delete"), (3, "c", "insert")]
+    assert rows(table.changes("append_only", before, key=["id"])) == [(3, "c")]
+    assert rows(table.changes("upsert", before, key=["id"])) == [(3, "c", "insert")]
+    assert rows(table.changes("min_delta", before)) == [
+        (1, "a", "delete"),
+        (1, "a", "insert"),
+        (2, "b", "delete"),
+        (3, "c", "insert"),
+    ]
+    assert table.changes("min_delta", before, key=["id"]).before().count() == 2
+    commits = table.changes("full_delta", before, key=["id"]).collect()
+    state = {1: "a", 2: "b"}
+    for row in sorted(
+        commits, key=lambda row: (row["_commit_version"], row["_change_type"] in ("insert", "update_postimage"))
+    ):
+        if row["_change_type"] in ("delete", "update_preimage"):
+            assert state.pop(row["id"]) == row["v"]
+        else:
+            state[row["id"]] = row["v"]
+    assert state == {1: "a", 3: "c"}
+    assert rows(table.changes("min_delta", -1, before)) == [(1, "a", "insert"), (2, "b", "insert")]
+
+
+def test_a_table_that_is_gone_for_a_while_has_no_rows_then(files: Session) -> None:
     files.sql("create table t as select 1 as id")
+    first = files.table("t").snapshot().version
+    files.sql("drop table t; create table other as select 1 as n")
+    gone = files.snapshots(1)[0]["snapshot_id"]
+    files.sql("create table t as select 2 as id")
+    table = files.table("t")
+    assert rows(table.changes("min_delta", first, gone, key=["id"])) == [(1, "delete")]
+    assert rows(table.changes("min_delta", gone, key=["id"])) == [(2, "insert")]
+    found = rows(table.changes("full_delta", first, key=["id"], columns=["id"]))
+    assert [(row[0], row[1]) for row in found] == [(1, "delete"), (2, "insert")]
+    files.expire([first])
+    with pytest.raises(VersionNotReadable, match="has expired"):
+        table.changes("min_delta", first, key=["id"])
+
+
+def test_columns_of_another_table_are_compared_by_name(files: Session) -> None:
+    files.sql("create table t (id int, v varchar); insert into t values (1, 'a')")
     before = files.table("t").snapshot().version
-    files.sql("drop table t")
+    files.sql("create or replace table t (w int default 7, ID bigint)")
+    files.sql("insert into t (ID) values (1)")
+    assert rows(files.table("t").changes("min_delta", before, key=["ID"])) == []
+    files.sql("create or replace table t as select 'x' as id")
+    with pytest.raises(SchemaMismatch, match=f"column id was INTEGER at version {before}"):
+        files.table("t").changes("min_delta", before).collect()
+
+
+@pytest.mark.parametrize("name", ["filename", "snapshot_id", "FileName", "file_row_number", "change_type", "pos"])
+@pytest.mark.parametrize("inline_rows", [0, 10])
+def test_a_column_may_have_the_name_of_one_of_ducklakes_own(tmp_path: Path, name: str, inline_rows: int) -> None:
+    with duckrun.connect(tmp_path / "lake", format="ducklake", inline_rows=inline_rows) as session:
+        session.sql(f"create table t (id int, {name} varchar)")
+        for number in range(3):
+            session.sql(f"insert into t values ({number}, 'f{number}')")
+        before = session.table("t").snapshot().version
+        session.sql("update t set id = 10 where id = 1; delete from t where id = 2")
+        table = session.table("t")
+        updated = [(1, "f1", "update_preimage"), (10, "f1", "update_postimage")]
+        assert rows(table.changes("min_delta", before)) == [*updated, (2, "f2", "delete")]
+        assert rows(table.changes("append_only", -1)) == [(0, "f0"), (10, "f1")]
+        if name == "snapshot_id":
+            with pytest.raises(SchemaMismatch, match="has a column snapshot_id, the name of one that DuckLake adds"):
+                table.toDF(row_ids=True)
+        else:
+            assert [row["_row_id"] for row in table.toDF(row_ids=True).collect()] == [0, 1]
+        if name in ("snapshot_id", "change_type"):
+            with pytest.raises(SchemaMismatch, match="the name of one that DuckLake adds"):
+                session.sql(f"from table_changes('t', {before})")
+
+
+@pytest.mark.parametrize("name", ["rowid", "ROWID", "_ducklake_internal_row_id", "_ducklake_internal_snapshot_id"])
+def test_names_that_ducklakes_files_have_are_refused(files: Session, name: str) -> None:
     files.sql("create table t as select 1 as id")
-    assert rows(files.table("t").changes("min_delta", before, key=["id"])) == [(1, "insert")]
+    before = files.snapshots(1)[0]["snapshot_id"]
+    for statement in (
+        f"create table u ({name} int)",
+        f"alter table t add column {name} int",
+        f"alter table t rename column id to {name}",
+    ):
+        with pytest.raises(SchemaMismatch, match="choose another name"):
+            files.sql(statement)
+    with pytest.raises(SchemaMismatch, match="choose another name"):
+        files.execute("t", WriteSpec("append", schema_mode="append_new_columns"), SQL(f"select 1 as id, 2 as {name}"))
+    assert files.snapshots(1)[0]["snapshot_id"] == before
+
+
+@pytest.mark.parametrize(
+    ("statement", "by_key", "by_id"),
+    [
+        ("insert into t values (5, 'e')", [(5, "e", "insert")], None),
+        ("update t set v = 'z' where id = 1", [(1, "a", "update_preimage"), (1, "z", "update_postimage")], None),
+        ("delete from t where id = 2", [(2, "b", "delete")], None),
+        (
+            "create or replace table t as select 1 as id, 'a' as v",
+            [(2, "b", "delete")],
+            [(1, "a", "delete"), (1, "a", "insert"), (2, "b", "delete")],
+        ),
+        ("alter table t rename to old; create table t as select 2 as id, 'b' as v", [(1, "a", "delete")],
+            [(1, "a", "delete"), (2, "b", "delete"), (2, "b", "insert")]),
+    ],
+)  # fmt: skip
+def test_changes_within_a_transaction_are_those_it_makes(
+    files: Session, statement: str, by_key: list[Any], by_id: list[Any] | None
+) -> None:
+    files.sql("create table t as select * from (values (1, 'a'), (2, 'b')) v(id, v)")
+    before = files.table("t").snapshot().version
+    files.sql(f"begin; {statement}")
+    for _ in range(2):
+        table = files.table("t")
+        assert rows(table.changes("min_delta", before, key=["id"])) == by_key
+        assert rows(table.changes("min_delta", before)) == (by_id or by_key)
+        assert rows(table.changes("min_delta", -1, before)) == [(1, "a", "insert"), (2, "b", "insert")]
+        found = table.changes("full_delta", before, key=["id"]).collect()
+        assert sorted(((r["id"], r["v"], r["_change_type"]) for r in found), key=repr) == by_key
+        if files.in_transaction:
+            files.sql("commit")
+
+
+def test_changes_behind_an_alter_in_the_transaction(files: Session) -> None:
+    files.sql("create table t as select * from (values (1, 'a'), (2, 'b')) v(id, v)")
+    before = files.table("t").snapshot().version
+    files.sql("begin; alter table t add column w int default 3; insert into t values (4, 'd', 4)")
+    for kind in ("min_delta", "upsert"):
+        assert rows(files.table("t").changes(kind, before)) == [(4, "d", 4, "insert")]
+    files.sql("alter table t rename column v to u")
+    with pytest.raises(UnsupportedFeature, match="columns of it were renamed in this transaction"):
+        files.sql(f"from changes('t', 'min_delta', {before})")
 
 
 def test_an_answer_whose_files_were_merged_meanwhile_says_so(files: Session, tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ class Changes:
         if self._reader is not None and to is not None:
             now = self._form.snapshot(self._ref)
             at = self._reader.at_time(self._ref, to) if isinstance(to, str) else to
-            return now if 0 <= at < self._reader.begun(now) else self._reader.again(now, at)
+            return self._form.snapshot(self._ref, at) if at < 0 or self._reader.has_table(now, at) else now
         if isinstance(to, str):
             return self._form.snapshot(self._ref, timestamp=to)
         return newest if newest is not None and to is None else self._form.snapshot(self._ref, to)
@@ -234,9 +234,11 @@ class Changes:
         """A version of the range that is gone: it says itself which one works."""
         if self._is_empty:
             return
-        first = reader.begun(self.to) if self._by_commits else self.to_version
+        before = self._before
+        if before is None and self.from_version < 0:
+            before = reader.first(self.to, self.from_version) if self._by_commits else self.to_version
         reader.refuse_unreadable(
-            self._ref, first if self._before is None else self._before, self.to_version, each=self._by_commits
+            self._ref, self.from_version if before is None else before, self.to_version, each=self._by_commits
         )
 
     def _refuse_without_feed(self) -> None:
@@ -320,13 +322,15 @@ class Changes:
     def _before(self) -> int | None:
         """The version of the lake before the range; None where it has no rows, since the table was not there."""
         assert self._reader is not None
-        return None if self.from_version < self._reader.begun(self.to) else self.from_version
+        return self.from_version if self._reader.has_table(self.to, self.from_version) else None
 
     @property
     def _is_empty(self) -> bool:
         """Whether nothing can lie between the ends of the range."""
         assert self._reader is not None
-        return self.from_version == self.to_version or self.to_version < self._reader.begun(self.to)
+        if self.from_version == self.to_version:
+            return True
+        return self._before is None and self._reader.first(self.to, self.from_version) > self.to_version
 
     @cached_property
     def _between(self) -> tuple[Between, ...]:
@@ -335,9 +339,11 @@ class Changes:
             return ()
         if not self._by_commits:
             return (Between(self._before, self.to_version, self.to_version),)
-        begun = self._reader.begun(self.to)
+        has_table = partial(self._reader.has_table, self.to)
         return tuple(
-            Between(None if each.version <= begun else each.version - 1, each.version, each.version, each.timestamp)
+            Between(
+                each.version - 1 if has_table(each.version - 1) else None, each.version, each.version, each.timestamp
+            )
             for each in self.commits
             if not each.moves
         )

@@ -15,6 +15,12 @@ class StateReader(Protocol):
     def begun(self, snapshot: Snapshot) -> int:
         """The first version of the lake that has the table; before it there is none, which is no error."""
 
+    def has_table(self, snapshot: Snapshot, version: int) -> bool:
+        """True if the table, or another one in its place, is there at a version of the lake."""
+
+    def first(self, snapshot: Snapshot, after: int) -> int:
+        """The first version behind one that has the table, or another one in its place."""
+
     def again(self, snapshot: Snapshot, version: int) -> Snapshot:
         """The same table at another version of the lake, whatever its name was then. Raises VersionNotReadable."""
 

@@ -124,7 +124,8 @@ class StateRows:
     """Rows of a table at a version, as its format reads them, without those that are deleted then. ``columns`` are those of the read, each as
     an expression (DuckDB's SQL) over the columns that the table has at this version. ``seen`` is the newest version of the lake when this was
     planned, None where it does not matter. With ``deleted_since`` they are the rows that were deleted after that version up to this one, each as
-    it was; ``since`` and ``until`` of a count are then those of its deletion.
+    it was; ``since`` and ``until`` of a count are then those of its deletion. ``source`` is what they are read from (DuckDB's SQL behind FROM), where
+    that is not the table itself, and ``row_id`` then their id.
     """
 
     version: int
@@ -132,6 +133,8 @@ class StateRows:
     counts: tuple[FileRows, ...]
     seen: int | None = None
     deleted_since: int | None = None
+    source: str | None = None
+    row_id: str = "rowid"
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,11 @@ from typing import Any, Self
 
 import duckdb
 
+from duckrun.errors import SchemaMismatch
 from duckrun.formats.ducklake.bounds import bounds_sql
 from duckrun.formats.ducklake.catalog import Catalog
 from duckrun.formats.ducklake.state import TableState, hide
+from duckrun.formats.ducklake.types import widens
 from duckrun.sql.names import quote_identifier, quote_literal
 from duckrun.values.snapshot import Snapshot
 
@@ -52,6 +54,11 @@ class Columns:
             )
         )
 
+    @property
+    def ever_named(self) -> set[str]:
+        """The names that columns of the table have, or had, in lower case."""
+        return {str(row[1]).lower() for row in self._rows if row[4] is None}
+
     def at(self, snapshot: int) -> tuple[Column, ...]:
         """The columns at a snapshot, in their order."""
         there = [row for row in self._rows if row[5] <= snapshot and (row[6] is None or row[6] > snapshot)]
@@ -77,6 +84,29 @@ class Columns:
         old = {column.number: column for column in self.at(snapshot)}
         kinds = {field["name"]: field["type"] for field in state.definition.fields}
         return {name: _value(old.get(new[name].number), new[name], kinds[name]) for name in names}
+
+
+def by_name(then: TableState, to: Snapshot, names: Sequence[str], version: int) -> Mapping[str, str]:
+    """Columns of ``to`` as SQL over those of another table, which had its name then. Raises SchemaMismatch for a type that does not widen to that of
+    now.
+    """
+    kinds = {field["name"]: field for field in to.own.definition.fields}
+    there = {name.lower(): name for name in then.definition.names}
+    found = {}
+    for name in names:
+        kind, old = kinds[name]["type"], there.get(name.lower())
+        if old is None:
+            default = kinds[name].get("default")
+            found[name] = f"CAST({'NULL' if default is None else default} AS {kind})"
+            continue
+        was = then.definition.sql_types[old]
+        if was != kind and not widens(was, kind):
+            raise SchemaMismatch(
+                f"changes of table {to.ref}: the column {name} was {was} at version {version} and is {kind} at version {to.version}, so that its values cannot be "
+                "compared. Begin at a later version, or leave it out by columns=."
+            )
+        found[name] = then.column(old) if was == kind else f"CAST({hide(quote_identifier(old))} AS {kind})"
+    return found
 
 
 def _value(old: Column | None, new: Column, kind: str) -> str:

@@ -223,6 +223,8 @@ class Commits:
             old = before.properties
             if statements and snapshot is not None and snapshot.own.id >= 0:
                 work.redefined_tables.add((ref.schema, ref.name))
+            if any(" RENAME COLUMN " in statement for statement in statements):
+                work.renamed_columns.add((ref.schema, ref.name))
         if isinstance(new.spec, AlterSpec) and any(" SET DATA TYPE " in statement for statement in statements):
             work.widened.add((ref.schema, ref.name))
             if snapshot is not None and snapshot.own.inlined:

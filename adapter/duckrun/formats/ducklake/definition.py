@@ -76,13 +76,18 @@ def _metadata(f: Mapping[str, Any]) -> dict[str, str]:
     return {**f["metadata"], **said}
 
 
+_RESERVED = {
+    "rowid": "that is the name of its row ids",
+    "_ducklake_internal_row_id": "DuckLake's files keep row ids under that name",
+    "_ducklake_internal_snapshot_id": "DuckLake's files keep the snapshots of rows under that name",
+}
+
+
 def refuse_names(names: Iterable[str]) -> None:
     """Raise SchemaMismatch for a column that would hide one of DuckLake's own, by which it knows its rows."""
     for name in names:
-        if name.lower() == "rowid":
-            raise SchemaMismatch(
-                "a DuckLake table has no column rowid: that is the name of its row ids; choose another name"
-            )
+        if (why := _RESERVED.get(name.lower())) is not None:
+            raise SchemaMismatch(f"a DuckLake table has no column {name}: {why}; choose another name")
 
 
 # -- properties

@@ -31,6 +31,7 @@ from duckrun.formats.ducklake.records import Records
 from duckrun.formats.ducklake.restore import restore
 from duckrun.formats.ducklake.state import HIDDEN, States, TableState
 from duckrun.formats.ducklake.state_reader import DuckLakeStates
+from duckrun.formats.ducklake.tenures import Tenures
 from duckrun.formats.ducklake.views import Views
 from duckrun.formats.ducklake.whole import DuckLakeAsWhole
 from duckrun.formats.ducklake.work import Work
@@ -223,6 +224,11 @@ class DuckLakeFormat(Commits, Defining):
         source += "" if state.at == -1 else f" AT (VERSION => {state.version})"
         where = ""
         if files is not None:
+            if twins := [name for name in state.definition.names if name.lower() == "filename"]:
+                raise UnsupportedFeature(
+                    f"Table {snapshot.ref} has a column {twins[0]}, the name by which DuckLake tells its files apart, so that no single files of it can be "
+                    "read: read it whole, or rename the column."
+                )
             names = [each.path for each in files if each.path != IN_CATALOG]
             names += self.records.names_in_catalog(state) if len(names) < len(files) else []
             where = f" WHERE filename IN ({', '.join(map(quote_literal, names or ['']))})"
@@ -289,7 +295,12 @@ class DuckLakeFormat(Commits, Defining):
         return self.records.oldest() <= version + 1 or version == newest
 
     def commits_between(self, ref: TableRef, after: int, to: int) -> list[CommitChange]:
-        return self.records.commits_between(ref, self._state(ref), after, to)
+        """See Format: those of the open transaction over several tables are one more, behind all others."""
+        state, work = self._state(ref), self.together
+        found = self.records.commits_between(ref, state, Tenures.of(self.catalog, state), after, to)
+        if work is not None and state.at == -1 and after < state.version <= to and state.version > work.base:
+            found.append(CommitChange(state.version, None, "TRANSACTION", (), redefines=True))
+        return found
 
     @property
     def state_reader(self) -> DuckLakeStates:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -17,6 +18,7 @@ from duckrun.formats.ducklake.folders import table_folder
 from duckrun.formats.ducklake.lake_files import IN_CATALOG
 from duckrun.formats.ducklake.state import States, TableState, changes_in, touches
 from duckrun.formats.ducklake.stored import DEFINITION, LAYOUT, ROWS
+from duckrun.formats.ducklake.tenures import Tenures
 from duckrun.formats.lakes import CommitFiles
 from duckrun.sql.names import quote_identifier, quote_literal, with_values
 from duckrun.values.changes import CommitChange
@@ -283,34 +285,36 @@ class Records:
         )
         return CommitFiles(int(added), int(removed), int(marked), int(size))
 
-    def commits_between(self, ref: TableRef, state: TableState, after: int, to: int) -> list[CommitChange]:
+    def commits_between(
+        self, ref: TableRef, state: TableState, tenures: Tenures, after: int, to: int
+    ) -> list[CommitChange]:
+        """The commits of (after, to] to the tables that the name of a state stood for."""
         oldest = self.oldest()
-        if state.begun <= after < oldest:
+        if tenures.at(after) is not None and after < oldest:
             raise VersionNotReadable(
                 f"Table {ref}: snapshot {after} of its lake has expired, so that nobody knows what changed since; the oldest from_version that "
                 f"works is {oldest}."
             )
-        versions = self.versions(state, after=after, up_to=to)
-        if not versions:
-            return []
+        turns = {*tenures.turns(after, to)}
         meta = self.catalog.meta
+        marks = f"'(^|,)({'|'.join((*ROWS, *DEFINITION, *LAYOUT))}):({'|'.join(map(str, tenures.numbers))})(,|$)'"
         listed = self.catalog.ask(
             f"SELECT s.snapshot_id, epoch_ms(s.snapshot_time::TIMESTAMPTZ), c.changes_made, c.commit_extra_info FROM {meta('ducklake_snapshot')} AS s "
-            f"JOIN {meta('ducklake_snapshot_changes')} AS c USING (snapshot_id) WHERE s.snapshot_id BETWEEN {versions[0]} AND {versions[-1]} ORDER BY 1"
+            f"JOIN {meta('ducklake_snapshot_changes')} AS c USING (snapshot_id) WHERE s.snapshot_id > {after} AND s.snapshot_id <= {to} "
+            f"AND (regexp_matches(c.changes_made, {marks}) OR s.snapshot_id IN ({', '.join(map(str, turns)) or 'NULL'})) ORDER BY 1"
         )
-        known = set(versions)
-        return [
-            CommitChange(
-                version,
-                at,
-                _operation(changes, state, version, note_of(extra, ref)),
-                (),
-                moves=not touches(changes, state.id, ROWS) and version != state.begun,
-                redefines=version == state.begun or touches(changes, state.id, DEFINITION),
-            )
-            for version, at, changes, extra in listed
-            if version in known
-        ]
+        found = []
+        for version, at, changes, extra in listed:
+            tenure = tenures.at(version)
+            number = -1 if tenure is None else tenure.number
+            if version not in turns and not touches(changes, number):
+                continue
+            of = replace(state, id=number, begun=version if version in turns else -1)
+            operation = "DROP TABLE" if tenure is None else _operation(changes, of, version, note_of(extra, ref))
+            moves = version not in turns and not touches(changes, number, ROWS)
+            redefines = version in turns or touches(changes, number, DEFINITION)
+            found.append(CommitChange(version, at, operation, (), moves=moves, redefines=redefines))
+        return found
 
     def fingerprint(self, version: int) -> str | None:
         """What tells a snapshot from any other of its number."""

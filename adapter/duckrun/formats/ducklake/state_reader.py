@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from duckrun.errors import StorageError, VersionNotReadable
+from duckrun.errors import SchemaMismatch, StorageError, UnsupportedFeature, VersionNotReadable
 from duckrun.formats.ducklake.changes import state_rows
+from duckrun.formats.ducklake.columns import Columns, by_name
 from duckrun.formats.ducklake.state import TableState, hide
+from duckrun.formats.ducklake.tenures import Tenures
 from duckrun.sql.names import quote_identifier, quote_literal
 from duckrun.sql.raising import raising
 from duckrun.values.changes import Between, FileRows, OwnFunction, StateRows
@@ -26,11 +28,32 @@ class DuckLakeStates:
 
     def __init__(self, form: DuckLakeFormat) -> None:
         self._form = form
+        self._tenures: dict[tuple[int, str, str], Tenures] = {}
 
     # -- which states there are
 
     def begun(self, snapshot: Snapshot) -> int:
         return int(snapshot.own.begun)
+
+    def has_table(self, snapshot: Snapshot, version: int) -> bool:
+        return self._is_live(snapshot, version) or self._named(snapshot).at(version) is not None
+
+    def first(self, snapshot: Snapshot, after: int) -> int:
+        found = self._named(snapshot).first(after)
+        return int(snapshot.version) if found is None else found
+
+    def _named(self, snapshot: Snapshot) -> Tenures:
+        """The tables that the name of a snapshot's table stood for, as they were when this reader was first asked."""
+        state: TableState = snapshot.own
+        key = (state.id, state.schema, state.name)
+        if key not in self._tenures:
+            self._tenures[key] = Tenures.of(self._form.catalog, state)
+        return self._tenures[key]
+
+    def _is_live(self, snapshot: Snapshot, version: int) -> bool:
+        """True for the version that an open transaction over several tables will make."""
+        work = self._form.together
+        return work is not None and snapshot.own.at == -1 and version > work.base and version == snapshot.version
 
     def again(self, snapshot: Snapshot, version: int) -> Snapshot:
         if version in (snapshot.version, self.read_at(snapshot)):
@@ -55,6 +78,9 @@ class DuckLakeStates:
 
     def refuse_unreadable(self, ref: TableRef, after: int, to: int, *, each: bool) -> None:
         snapshots = self._form.catalog.meta("ducklake_snapshot")
+        if self._form.together is not None and to > self._form.together.base:
+            to = self._form.together.base  # what the transaction itself changes is there
+            after = min(after, to)
         within = f"snapshot_id BETWEEN {after} AND {to}"
         count, oldest = self._form.catalog.ask(f"SELECT count(*), min(snapshot_id) FROM {snapshots} WHERE {within}")[0]
         newest = self._form.states.newest()
@@ -82,7 +108,61 @@ class DuckLakeStates:
     # -- the rows
 
     def rows(self, steps: Sequence[Between], to: Snapshot, columns: Sequence[str]) -> tuple[StateRows, ...]:
-        return state_rows(self._form, steps, to, columns)
+        named, state = self._named(to), to.own
+        tree = Columns.of(self._form.catalog, state)
+
+        def is_own(version: int | None) -> bool:
+            if version is None:
+                return True
+            tenure = None if self._is_live(to, version) else named.at(version)
+            return tenure is not None and tenure.number == state.id
+
+        # DuckLake's own columns, by which files and commits are told apart, are hidden by columns of their names.
+        hidden = not tree.ever_named.isdisjoint(("filename", "snapshot_id"))
+        work = self._form.together
+        # The catalog does not have the columns of a table that an open transaction has altered.
+        hidden = hidden or (state.at == -1 and work is not None and (state.schema, state.name) in work.redefined_tables)
+        own = [step for step in steps if not hidden and is_own(step.before) and is_own(step.after)]
+        found = [*state_rows(self._form, own, to, columns)] if own else []
+        for step in steps:
+            if step not in own:
+                found += self._state(to, tree, step.before, columns, FileRows(None, step.number, -1))
+                found += self._state(to, tree, step.after, columns, FileRows(None, step.number, 1))
+        return tuple(found)
+
+    def _state(
+        self, to: Snapshot, tree: Columns, version: int | None, columns: Sequence[str], count: FileRows
+    ) -> Iterator[StateRows]:
+        """All rows at a version of the table that had the name of ``to`` then; nothing where none had it."""
+        form, state = self._form, to.own
+        if version is None:
+            return
+        if self._is_live(to, version):
+            assert form.together is not None, "as a live snapshot says"
+            source = quote_identifier(form.together.alias, state.schema, state.name)
+            yield StateRows(version, {name: state.column(name) for name in columns}, (count,), source=source)
+            return
+        tenure = self._named(to).at(version)
+        if tenure is None:
+            return
+        then = form.states.find(TableRef(tenure.schema, tenure.name, to.ref.location), version)
+        assert then is not None, "the catalog has it at that snapshot"
+        epoch = form.states.epoch_now(then)
+        form.catalog.ensure(epoch)
+        source = f"{quote_identifier(form.catalog.alias(epoch), then.schema, then.name)} AT (VERSION => {version})"
+        if then.id == state.id and state.at >= 0:
+            yield StateRows(version, tree.converted(version, to, columns), (count,), source=source)
+            return
+        work = form.together
+        if then.id == state.id and work is not None and (state.schema, state.name) in work.renamed_columns:
+            raise UnsupportedFeature(
+                f"changes of table {to.ref}: columns of it were renamed in this transaction, so that they cannot be told from those of before. Ask before "
+                "the transaction, or once it is committed."
+            )
+        # Ids of rows are of one table: those of another one are below zero, and apart from those of a third.
+        place = self._named(to).numbers.index(then.id) if then.id != state.id else 0
+        row_id = "rowid" if then.id == state.id else f"(-1 - rowid - {place << 44})"
+        yield StateRows(version, by_name(then, to, columns, version), (count,), source=source, row_id=row_id)
 
     def whole(self, snapshot: Snapshot) -> StateRows:
         columns = {name: snapshot.own.column(name) for name in snapshot.schema.names}
@@ -100,9 +180,11 @@ class DuckLakeStates:
     ) -> str | None:
         if not states:
             return None
-        sources = self._sources(to, {(rows.version, rows.deleted_since) for rows in states})
+        if row_commit is not None:
+            _refuse_columns(to, "its rows by their ids and versions", ("snapshot_id",))
+        sources = self._sources(to, {(rows.version, rows.deleted_since) for rows in states if rows.source is None})
         selects = [
-            _select(rows, sources[rows.version, rows.deleted_since], weight, step, row_id, row_commit)
+            _select(rows, rows.source or sources[rows.version, rows.deleted_since], weight, step, row_id, row_commit)
             for rows in states
         ]
         if (seen := states[0].seen) is not None:
@@ -112,6 +194,8 @@ class DuckLakeStates:
 
     def own_sql(self, function: OwnFunction, to: Snapshot, first: int, last: int) -> str:
         form = self._form
+        if function == "table_changes":
+            _refuse_columns(to, "table_changes()", ("snapshot_id", "change_type"))
         schema, name, epoch = form.states.places(to.own).at(last)
         form.catalog.ensure(epoch)
         given = ", ".join(quote_literal(each) for each in (form.catalog.alias(epoch), schema, name))
@@ -123,11 +207,13 @@ class DuckLakeStates:
     def _sources(self, to: Snapshot, versions: Iterable[tuple[int, int | None]]) -> dict[tuple[int, int | None], str]:
         """A table at some versions, or what was deleted from it since another one, in SQL behind FROM, with DuckLake's virtual columns."""
         form, state = self._form, to.own
-        if state.at == -1 and form.together is not None:
-            return dict.fromkeys(versions, quote_identifier(form.together.alias, state.schema, state.name))
         places = form.states.places(state)
         found = {}
         for version, since in versions:
+            if self._is_live(to, version):
+                assert form.together is not None, "as a live snapshot says"
+                found[version, since] = quote_identifier(form.together.alias, state.schema, state.name)
+                continue
             schema, name, epoch = places.at(version)
             form.catalog.ensure(epoch)
             alias = form.catalog.alias(epoch)
@@ -153,11 +239,20 @@ class DuckLakeStates:
         return f"SELECT {nothing} FROM ({found}) AS guard WHERE said <> 'fine'"
 
 
+def _refuse_columns(snapshot: Snapshot, what: str, added: Sequence[str]) -> None:
+    """Raise SchemaMismatch for a table with a column of a name that DuckLake adds, which would hide it."""
+    if twins := [name for name in snapshot.own.definition.names if name.lower() in added]:
+        raise SchemaMismatch(
+            f"Table {snapshot.ref} has a column {twins[0]}, the name of one that DuckLake adds, so that {what} cannot be read: rename the column, or ask "
+            "changes(), which answers all the same."
+        )
+
+
 def _select(rows: StateRows, source: str, weight: str, step: str, row_id: str | None, row_commit: str | None) -> str:
     # A filter on deleted rows finds none, or ends in an internal error (duckdb 1.5.5).
     unseen = hide if any(each.file is not None for each in rows.counts) else str
     columns = [f"{unseen(value)} AS {quote_identifier(name)}" for name, value in rows.columns.items()]
-    columns += [f"rowid AS {quote_identifier(row_id)}"] if row_id is not None else []
+    columns += [f"{rows.row_id} AS {quote_identifier(row_id)}"] if row_id is not None else []
     columns += [f"snapshot_id AS {quote_identifier(row_commit)}"] if row_commit is not None else []
     named = f"{quote_identifier(weight)}, {{}} AS {quote_identifier(step)}"
     files = sorted({each.file for each in rows.counts if each.file is not None})

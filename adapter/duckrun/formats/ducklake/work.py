@@ -59,6 +59,8 @@ class Work:
         """The tables that were made, or took another's place, by the commit that is under way."""
         self.redefined_tables: set[tuple[str, str]] = set()
         """Committed tables whose definition was changed: DuckLake loses one that is renamed afterwards."""
+        self.renamed_columns: set[tuple[str, str]] = set()
+        """The tables of which columns were renamed."""
         self.filled: set[tuple[str, str]] = set()
         """Tables without a committed row that may have rows of this transaction."""
         self.grown: set[tuple[str, str]] = set()
@@ -155,7 +157,7 @@ class Work:
         self.altered.pop(ref, None)
 
     def _names(self) -> tuple[set[tuple[str, str]], ...]:
-        return self.widened, self.redefined_tables, self.filled, self.grown
+        return self.widened, self.redefined_tables, self.renamed_columns, self.filled, self.grown
 
     def refuse_rename(self, ref: TableRef) -> None:
         """Raise UnsupportedFeature for a committed table that this transaction has altered. DuckLake would keep both names, and read neither, or forget
