@@ -30,6 +30,7 @@ from duckrun.engines.duckdb.writers.reads import EVERYTHING, Read, equal, joined
 from duckrun.engines.tables import REWRITTEN
 from duckrun.errors import DuplicateSourceKeys, InvalidConfig, LostRows, repeated_keys
 from duckrun.formats.commits import Marked, NewCommit, RowCounts
+from duckrun.sql.char_types import is_padded, padded
 from duckrun.sql.names import columns_of, fresh_name, quote_identifier
 from duckrun.sql.typed import partition_literal
 from duckrun.values.partition_values import partition_key
@@ -164,6 +165,7 @@ def replace(job: Job, snapshot: Snapshot, rows: Rows, predicate: str | None) -> 
     cursor = rows.cursor
     columns = snapshot.columns_to_replace() if predicate is None else snapshot.partition_columns
     anew = job.form.transacts or written_anew(snapshot)
+    anew = anew or any(is_padded(snapshot.schema.field(name)) for name in columns)  # the log has them without padding
     reason = "rows are replaced in one commit"
     if predicate is None:
         if anew:
@@ -212,10 +214,15 @@ def append(job: Job, snapshot: Snapshot, rows: Rows) -> Commit:
 
 def _same_partitions(snapshot: Snapshot, table: Numbered, rows: Rows) -> str:
     columns = [quote_identifier(c) for c in snapshot.partition_columns]
+    fields = (snapshot.schema.field(c) for c in snapshot.partition_columns)
+    values = [
+        f"{padded(quote_identifier(f.name), f) or quote_identifier(f.name)} AS {quote_identifier(f.name)}"
+        for f in fields
+    ]
     on = " AND ".join(f"target.{c} IS NOT DISTINCT FROM source.{c}" for c in columns)
     return (
         f"SELECT target.{table.file}, target.{table.row} FROM ({table.sql}) AS target "
-        f"SEMI JOIN (SELECT DISTINCT {', '.join(columns)} FROM ({rows.sql})) AS source ON {on}"
+        f"SEMI JOIN (SELECT DISTINCT {', '.join(values)} FROM ({rows.sql})) AS source ON {on}"
     )
 
 
@@ -226,6 +233,8 @@ def whole_files(snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection, predicate
     used = {column for _, column in columns_of(predicate)}
     if not used or not used <= set(snapshot.partition_columns) or not is_steady(predicate, cursor):
         return None
+    if any(is_padded(snapshot.schema.field(name)) for name in used):
+        return None  # the log has the values without padding
     files = list(snapshot.files())
     if not files:
         return []

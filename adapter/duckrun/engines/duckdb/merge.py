@@ -4,7 +4,7 @@ old rows away and adds the new ones. delta_rs does a merge by key alone, where t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from duckrun.engines.duckdb.writers.reads import EVERYTHING, Read, equal, joined
 from duckrun.engines.fit import assigned_columns, castable_columns, columns_in_expressions
 from duckrun.errors import DuplicateSourceKeys, InvalidConfig, repeated_keys
 from duckrun.formats.commits import NewCommit
+from duckrun.sql.char_types import is_padded, padded
 from duckrun.sql.names import fresh_name, quote_identifier, transpile
 from duckrun.values.rows import Commit, MergeClause, MergeSpec, SchemaMode
 from duckrun.values.snapshot import Snapshot, TableRef
@@ -59,11 +60,13 @@ def merge(job: Job, spec: MergeSpec, snapshot: Snapshot, rows: Rows) -> Commit:
     aside = _texts_of_values(rows, snapshot) | _types_compared(compared, snapshot, cursor)
     mode = _merge_schema_mode(spec)
     cast, assigned = castable_columns(spec, rows.types), assigned_columns(spec, rows.types)
-    rows, own = _with_own_values(spec, rows, {**types_of(snapshot, cursor), **aside})
+    chars = {f.name: f for f in snapshot.schema if f.name in spec.keys and is_padded(f)}
+    rows, own = _with_own_values(spec, rows, {**types_of(snapshot, cursor), **aside}, chars)
     fitted = job.finished(rows, snapshot, mode, checked=False, cast=cast, assigned=assigned, aside=aside)
     number = fresh_name("__duckrun_number", names_of(snapshot) | set(rows.types))
     apart = {name: fresh_name(f"__duckrun_cast_{name}", {number, *own.values(), *fitted.types}) for name in own}
-    columns = [f"{quote_identifier(n)} AS {quote_identifier(apart.get(n, n))}" for n in fitted.types]
+    values = {n: padded(quote_identifier(n), chars[n]) if n in chars else quote_identifier(n) for n in fitted.types}
+    columns = [f"{value} AS {quote_identifier(apart.get(n, n))}" for n, value in values.items()]
     columns += [f"{quote_identifier(own[name])} AS {quote_identifier(name)}" for name in own]
     columns.append(f"row_number() OVER () AS {quote_identifier(number)}")
     with computed(cursor, f"SELECT {', '.join(columns)} FROM ({fitted.sql})") as given:
@@ -96,13 +99,17 @@ class _Given:
     """Column -> the column with its values in the table's type, where its own has others."""
 
 
-def _with_own_values(spec: MergeSpec, rows: Rows, target: Mapping[str, Any]) -> tuple[Rows, dict[str, str]]:
-    """Carry the own values of columns that expressions name and the table has in another type: column -> name of the copy."""
+def _with_own_values(
+    spec: MergeSpec, rows: Rows, target: Mapping[str, Any], chars: Collection[str]
+) -> tuple[Rows, dict[str, str]]:
+    """Carry the own values of columns that expressions name and the table has in another type, or pads as CHAR: column -> name of
+    the copy.
+    """
     kinds = {name.lower(): (name, str(kind)) for name, kind in target.items()}
     own, copies = dict[str, str](), list[str]()
     for name in sorted(columns_in_expressions(spec, rows.types)):
         column, kind = kinds.get(name.lower(), (name, str(rows.types[name])))
-        if kind != str(rows.types[name]):
+        if kind != str(rows.types[name]) or column in chars:
             own[column] = fresh_name(f"__duckrun_own_{column}", {*rows.types, *target, *own.values()})
             copies.append(f"{quote_identifier(name)} AS {quote_identifier(own[column])}")
     if not own:

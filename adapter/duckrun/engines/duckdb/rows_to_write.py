@@ -19,6 +19,7 @@ from duckrun.engines.fit import Kind, fits, text_pattern
 from duckrun.errors import InvalidConfig, RowsOutsidePartition, SchemaMismatch
 from duckrun.formats.definitions import TableDefinition
 from duckrun.formats.format import Format
+from duckrun.sql.char_types import fitting, is_limited
 from duckrun.sql.names import quote_identifier, quote_literal, transpile
 from duckrun.sql.raising import raising
 from duckrun.sql.typed import sql_type
@@ -133,7 +134,8 @@ def fitted(
     )
     order = _order_of(ref, filled, spec, table_order)
     along = "".join(f", {name}" for name in rows.carried)
-    inner = _with_computed(f"SELECT {casts}{along} FROM ({rows.sql})", filled, computed)
+    inner = _with_limits(f"SELECT {casts}{along} FROM ({rows.sql})", filled, schema)
+    inner = _with_computed(inner, filled, computed)
     sql = f"SELECT {columns}{along} FROM ({inner}) AS {_ROWS}"
     types = {name: _type(kind) for name, (_, kind) in filled.items()}
     return Rows(rows.cursor, sql, types, rows.one_shot, order, rows.carried)
@@ -143,6 +145,17 @@ def fitted(
 def _type(kind: str) -> Any:
     """DuckDB's type of a name; parsing it takes as long as a small query."""
     return duckdb.type(kind)
+
+
+def _with_limits(sql: str, filled: Filled, schema: pa.Schema | None) -> str:
+    """SELECT of rows whose CHAR(n) and VARCHAR(n) are as Spark writes them."""
+    values = {
+        f.name: fitting(quote_identifier(f.name), f)
+        for f in schema or ()
+        if is_limited(f) and f.name in filled and _type(filled[f.name][1]) == _type(sql_type(f.type))
+    }
+    replaced = ", ".join(f"{text} AS {quote_identifier(name)}" for name, text in values.items() if text is not None)
+    return f"SELECT * REPLACE ({replaced}) FROM ({sql})" if replaced else sql
 
 
 def _with_computed(sql: str, filled: Filled, computed: Computed | None) -> str:

@@ -56,7 +56,8 @@ def _condition(error: BaseException) -> str:
 
 
 _CONCURRENT = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED")
-_CONSTRAINT = ("DELTA_VIOLATE_CONSTRAINT", "DELTA_NOT_NULL_CONSTRAINT")
+_LIMIT = "DELTA_EXCEED_CHAR_VARCHAR_LIMIT"
+_CONSTRAINT = ("DELTA_VIOLATE_CONSTRAINT", "DELTA_NOT_NULL_CONSTRAINT", _LIMIT)
 # Another writer made the table meanwhile: it may be the Spark of a process that was killed, which ends what it began.
 _MADE = ("DELTA_PATH_EXISTS", "DELTA_TABLE_ALREADY_EXISTS", "TABLE_OR_VIEW_ALREADY_EXISTS")
 _UNCASTABLE = ("CAST_OVERFLOW", "CAST_INVALID_INPUT", "NUMERIC_VALUE_OUT_OF_RANGE")
@@ -101,7 +102,7 @@ def _translated(error: Exception, mode: str, table: str, analysis: type[DuckrunE
         case taken if taken in (*_CONCURRENT, *_MADE):
             return CommitTaken(line)
         case constraint if constraint in _CONSTRAINT:
-            broken = next((part.strip() for part in text.splitlines() if "_CONSTRAINT" in part), line)
+            broken = next((part.strip() for part in text.splitlines() if "_CONSTRAINT" in part or _LIMIT in part), line)
             return SchemaMismatch(f"{what}: a row breaks a constraint: {broken}. Nothing was written.")
         case "NOT_NULL_ASSERT_VIOLATION":
             return SchemaMismatch(f"{what}: a NULL in a column that is NOT NULL. Nothing was written.")

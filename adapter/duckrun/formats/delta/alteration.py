@@ -25,6 +25,7 @@ from duckrun.formats.delta.definition import (
 from duckrun.formats.delta.nested import changed_inside
 from duckrun.formats.delta.protocol import asked_of
 from duckrun.formats.delta.types import DeltaType
+from duckrun.sql import char_types
 from duckrun.values.rows import SchemaMode
 from duckrun.values.tables import (
     AddCheck,
@@ -121,7 +122,7 @@ def _apply(
             renaming = replace(now.with_column(name, name=to), partition_columns=parts, cluster_by=clustered)
             return renaming, renamed
         case ChangeType(name, kind):
-            return _retype(now, name, types.delta_type(kind, dialect, name)), columns
+            return _relimited(_retype(now, name, types.delta_type(kind, dialect, name)), name, kind, dialect), columns
         case SetNotNull(name):
             return now.with_column(name, nullable=False), columns
         case DropNotNull(name):
@@ -211,6 +212,18 @@ def _retype(now: DeltaDefinition, name: str, kind: DeltaType) -> DeltaDefinition
         return now.with_column(name, type=kind)
     changed = [*old["metadata"].get(TYPE_CHANGES, ()), {"toType": kind, "fromType": old["type"]}]
     return now.with_column(name, type=kind, metadata={**old["metadata"], TYPE_CHANGES: changed})
+
+
+def _relimited(now: DeltaDefinition, name: str, kind: str, dialect: str) -> DeltaDefinition:
+    """A column of CHAR(n) or VARCHAR(n) that gets another limit, or none. Raises SchemaMismatch for one that values may break."""
+    old, limits = now.column(name), char_types.declared(kind, dialect)
+    before = old["metadata"].get(char_types.TYPE)
+    if limits is not None and limits != before and not char_types.holds_all(before, limits):
+        raise SchemaMismatch(
+            f"column {old['name']!r} is {before or types.spelled(old['type'])} and cannot become {limits}, which does not hold all its values"
+        )
+    metadata = {key: value for key, value in old["metadata"].items() if key != char_types.TYPE}
+    return now.with_column(name, metadata=metadata if limits is None else {**metadata, char_types.TYPE: limits})
 
 
 def _keeps_files(table: DeltaDefinition, column: Mapping[str, Any], other: DeltaType) -> bool:

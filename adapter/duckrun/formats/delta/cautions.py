@@ -18,6 +18,7 @@ from duckrun.formats.delta.dataset import filesystem, footer
 from duckrun.formats.delta.mapping import physical
 from duckrun.formats.delta.newest import known_of
 from duckrun.formats.delta.statistics import EXACT_DIGITS
+from duckrun.sql.char_types import is_padded
 from duckrun.values.columns import holds, leaves
 from duckrun.values.data_files import is_absolute, place
 from duckrun.values.rows import ScanFile
@@ -56,6 +57,7 @@ def rounded(form: DeltaFormat, snapshot: Snapshot) -> frozenset[str]:
     long = [f for f in fields if holds(f.type, _is_long)]
     floats = [f.name for f in fields if pa.types.is_floating(f.type)]
     always = frozenset(f.name for f in fields if _was_float(f) or _has_float(f.type))
+    always |= frozenset(f.name for f in snapshot.stored_schema if is_padded(f))  # bounds are of values without padding
     if not long and not floats:
         return always
 

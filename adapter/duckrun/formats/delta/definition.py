@@ -22,6 +22,8 @@ from duckrun.formats.definitions import OfColumns, refuse_known
 from duckrun.formats.delta import clustering, computed, in_commit, mapping, row_tracking, statistics, types
 from duckrun.formats.delta.protocol import FEATURE, WRITTEN, asked_of
 from duckrun.formats.format import SpecT
+from duckrun.sql import char_types
+from duckrun.sql.char_types import is_limited
 from duckrun.sql.names import columns_of, transpile
 from duckrun.values.columns import is_required
 from duckrun.values.layout import COMPRESSION, TARGET_FILE_SIZE, Layout, codec_of
@@ -321,7 +323,9 @@ def constrained_anew(properties: Mapping[str, str], schema: pa.Schema, spec: Wri
     """True if only a definition of ours keeps or changes the constraints of a table that is overwritten: other writers
     take the columns of the rows, which may all be NULL.
     """
-    return any(map(is_required, schema)) or (spec.constraints is not None and GIVEN in properties)
+    return any(is_required(f) or is_limited(f) for f in schema) or (
+        spec.constraints is not None and GIVEN in properties
+    )
 
 
 def _given(properties: Mapping[str, str]) -> TableConstraints:
@@ -330,24 +334,29 @@ def _given(properties: Mapping[str, str]) -> TableConstraints:
 
 
 def _as_before(made: DeltaDefinition, before: DeltaDefinition, less: TableConstraints | None) -> DeltaDefinition:
-    """The comments and the NOT NULL of the columns that were there already, and all constraints less some."""
+    """The comments, the NOT NULL and the limits (CHAR, VARCHAR) of the columns that were there already, and all constraints less some."""
     gone = less or TableConstraints()
     given = {name.lower() for name in gone.not_null}
     for old in before.fields:
         same = next((f for f in made.fields if f["name"].lower() == old["name"].lower()), None)
         if same is None:
             continue
-        comment = {k: v for k, v in old["metadata"].items() if k == "comment"}
+        stays = (
+            ("comment", char_types.TYPE) if types.spelled(same["type"]) == types.spelled(old["type"]) else ("comment",)
+        )
+        before_it = {k: v for k, v in old["metadata"].items() if k in stays}
         nullable = old["nullable"] or old["name"].lower() in given
         kind = types.required_as(same["type"], old["type"])
-        made = made.with_column(same["name"], nullable=nullable, metadata={**comment, **same["metadata"]}, type=kind)
+        made = made.with_column(same["name"], nullable=nullable, metadata={**before_it, **same["metadata"]}, type=kind)
     dropped = {GIVEN, *(CHECK + name.lower() for name in gone.checks)} if less is not None else set()
     return replace(made, properties={k: v for k, v in made.properties.items() if k not in dropped})
 
 
 def field_of(column: ColumnSpec, dialect: str) -> dict[str, Any]:
     kind = types.delta_type(column.type, dialect, column.name)
-    return types.field(column.name, kind, column.nullable, column.comment)
+    made = types.field(column.name, kind, column.nullable, column.comment)
+    limits = char_types.declared(column.type, dialect)
+    return made if limits is None else {**made, "metadata": {**made["metadata"], char_types.TYPE: limits}}
 
 
 def property_value(name: str, value: Any) -> str:

@@ -14,6 +14,7 @@ from duckrun.formats.delta.cautions import OURS
 from duckrun.formats.delta.mapping import MODE, physical
 from duckrun.formats.format import Attach
 from duckrun.sql.by_file import with_values
+from duckrun.sql.char_types import padded
 from duckrun.sql.names import fresh_name, quote_identifier, quote_literal
 from duckrun.sql.raising import raising
 from duckrun.sql.typed import partition_literal, sql_type
@@ -94,7 +95,8 @@ def scan_sql(
     if also and not alone:
         source = _with_more(source, snapshot, snapshot.files() if files is None else files, str(place), also)
     names = ", ".join(
-        _unseen(f.name) if f.name in rounded or _is_dotted(f) else quote_identifier(f.name) for f in schema
+        _padded(f) or (_unseen(f.name) if f.name in rounded or _is_dotted(f) else quote_identifier(f.name))
+        for f in schema
     )
     names += "" if file is None else f", {quote_identifier(file)}"
     names += "" if row is None else f", {_NUMBER} AS {quote_identifier(row)}"
@@ -215,6 +217,12 @@ def _is_dotted(field: pa.Field) -> bool:
 
 def _has_dots(kind: pa.DataType) -> bool:
     return pa.types.is_struct(kind) and any("." in kind.field(i).name for i in range(kind.num_fields))
+
+
+def _padded(field: pa.Field) -> str | None:
+    """A column of CHAR(n) as Spark reads it; None for any other."""
+    value = padded(quote_identifier(field.name), field)
+    return None if value is None else f"{value} AS {quote_identifier(field.name)}"
 
 
 def _unseen(name: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from sqlglot import exp
@@ -310,6 +310,15 @@ def alter(tree: exp.Expr, source: StatementText) -> list[Statement]:
         changes += found
         if action.args.get("exists"):
             optional += found
+    if (
+        dialect == "spark"
+        and len(changes) == 1
+        and isinstance(changes[0], tables.ChangeType)
+        and "TYPE" in source.words
+    ):
+        # sqlglot reads STRING for the VARCHAR(n) of Spark, but in a list of columns.
+        at = len(source.words) - source.words[::-1].index("TYPE")
+        changes = [replace(changes[0], type=source.with_(source.tokens[at:]).written)]
     target = target_of(tree.this, "ALTER TABLE")
     return [
         OnTable(
