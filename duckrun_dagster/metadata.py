@@ -68,6 +68,11 @@ def commit_metadata(commit: Commit) -> Metadata:
     return {key: value for key, value in values.items() if value is not None}
 
 
+def row_count_first(values: Metadata) -> Metadata:
+    """The same metadata in the order in which a page shows it: the count of rows, then the rest."""
+    return {key: values[key] for key in ("dagster/row_count",) if key in values} | values
+
+
 def table_metadata(snapshot: Snapshot, descriptions: Mapping[str, str] | None = None) -> Metadata:
     """What the table is now, in Dagster's own names; ``descriptions`` of columns that the log has no comment on."""
     files = snapshot.files()

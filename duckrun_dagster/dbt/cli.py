@@ -198,7 +198,7 @@ class DuckrunDbtCliInvocation(DbtCliInvocation):
             unique_id = str(event.metadata["unique_id"].value)
             lakes = lakes or self._lakes()
             added = self._metadata(unique_id, responses.of(unique_id), lakes)
-            yield event.with_metadata({**event.metadata, **added}) if added else event
+            yield event.with_metadata(meta.row_count_first({**event.metadata, **added})) if added else event
 
     def _lakes(self) -> Lakes | None:
         try:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
-from dagster import DagsterInvariantViolationError, InputContext, OutputContext
+from dagster import (
+    DagsterInvariantViolationError,
+    InputContext,
+    OutputContext,
+    PartitionKeyRange,
+    build_input_context,
+)
 
 
 def output_name(context: OutputContext, step: Any | None) -> str:
@@ -16,6 +22,35 @@ def output_name(context: OutputContext, step: Any | None) -> str:
         return f"Output {context.name!r} of op {context.op_def.name}"
     except DagsterInvariantViolationError:  # a context that a test has built
         return f"Output {context.name!r}"
+
+
+def of_upstream(context: InputContext) -> InputContext:
+    """An input that a test has built from nothing but an output, as the input of that output's asset and partitions."""
+    upstream = context.upstream_output
+    if context.has_asset_key or upstream is None or not upstream.has_asset_key or step_of(context) is not None:
+        return context
+    keys = list(upstream.asset_partition_keys) if upstream.has_asset_partitions else []
+    if context.has_partition_key:
+        keys = [context.partition_key]
+    return build_input_context(
+        name=context.name if context.has_input_name else None,
+        asset_key=upstream.asset_key,
+        definition_metadata=context.definition_metadata,
+        upstream_output=upstream,
+        dagster_type=_known(lambda: context.dagster_type),
+        partition_key=keys[0] if len(keys) == 1 else None,
+        asset_partition_key_range=PartitionKeyRange(keys[0], keys[-1]) if keys else None,
+        asset_partitions_def=_known(lambda: upstream.asset_partitions_def),
+        instance=_known(lambda: context.instance),
+    )
+
+
+def _known(value: Callable[[], Any]) -> Any:
+    """A property of a context; None where a test has built the context without it."""
+    try:
+        return value()
+    except DagsterInvariantViolationError:
+        return None
 
 
 def annotation_of(context: OutputContext | InputContext) -> Any:

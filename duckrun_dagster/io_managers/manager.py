@@ -15,13 +15,13 @@ import pyarrow as pa
 from dagster import ConfigurableIOManager, DataVersion, InputContext, OutputContext
 from pydantic import Field
 
-from duckrun.errors import DuckrunError, InvalidConfig, UnsupportedFeature
+from duckrun.errors import DuckrunError, InvalidConfig, SchemaMismatch, UnsupportedFeature
 from duckrun.lake.lake import Lake, LocationDefinition, ViewDefinition
 from duckrun.run.pins import unnoted
 from duckrun.session import Session
 from duckrun.values.changes import CHANGE_TYPE
 from duckrun.values.rows import AppTransaction, Commit, EngineName, ReadSpec, counted_rows
-from duckrun.values.snapshot import TableRef
+from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun.values.tables import feed_turned
 from duckrun_dagster import metadata as meta
 from duckrun_dagster.arguments import KnownResource, refuse_word
@@ -45,6 +45,7 @@ from duckrun_dagster.io_managers.contexts import (
     annotation_of,
     description_of,
     materialized_partitions,
+    of_upstream,
     output_name,
     step_of,
 )
@@ -55,12 +56,19 @@ from duckrun_dagster.io_managers.incremental import Consumer, changes_scan, cons
 from duckrun_dagster.io_managers.published import Report, published
 from duckrun_dagster.launch import configured_by_field, written_otherwise
 from duckrun_dagster.partitions.missing import missing_partitions, refuse_missing
-from duckrun_dagster.partitions.partitions import PartitionSlice, read_partitions, written_partitions
+from duckrun_dagster.partitions.partitions import (
+    PartitionSlice,
+    partitions_of,
+    read_partitions,
+    written_partitions,
+)
 from duckrun_dagster.resources import DuckrunResource, SparkResource
 from duckrun_dagster.table_defaults import TableDefaults, checked_defaults
 
 _PREVIEW_ROWS = 10
 _PREVIEW_BYTES = 64 * 1024 * 1024
+_MOST_COUNTED = 100
+"""Up to so many partitions of a step are counted by queries, where the log does not tell their rows."""
 
 
 class DeltaIOManager(KnownResource, TableDefaults, ConfigurableIOManager):
@@ -146,8 +154,10 @@ class DeltaIOManager(KnownResource, TableDefaults, ConfigurableIOManager):
             with _naming("DuckrunResource"):
                 lake.ensure_writable(ref)
             session = self.duckrun.step_session(step, engine, self.spark)
-            source = _typed_as_table(handler.to_source(obj), lake, ref)
+            source = _typed_as_table(handler.to_source(obj), lake, ref, handler)
             partitions = written_partitions(context)
+            if partitions is not None and not lake.exists(ref):
+                _refuse_untyped(source, handler, config, what)
             predicate, layout = None, None
             if partitions is not None:
                 schema = session.schema_of(source)
@@ -246,6 +256,9 @@ class DeltaIOManager(KnownResource, TableDefaults, ConfigurableIOManager):
                 and commit.rows_inserted is not None
             ):
                 counts = {partitions.keys[0]: commit.rows_inserted}
+            small = sum(file.size for file in snapshot.files()) <= _PREVIEW_BYTES
+            if not counts and small and len(partitions.keys) <= _MOST_COUNTED:
+                counts = _counted(context, session, snapshot, partitions, config)
             if step is not None:
                 for key, rows in counts.items():
                     step.add_asset_metadata({"dagster/partition_row_count": rows}, context.asset_key, key)
@@ -259,7 +272,7 @@ class DeltaIOManager(KnownResource, TableDefaults, ConfigurableIOManager):
             column = config.partition_column()
             version = data_version(lake, snapshot, commit=commit, partition=partitions, column=column)
             step.set_data_version(context.asset_key, DataVersion(version))
-        context.add_output_metadata(values)
+        context.add_output_metadata(meta.row_count_first(values))
         context.log.info(
             f"{commit.mode} {ref}: version {commit.version} by {commit.engine} ({commit.writer}) in {commit.seconds:.2f} s"
             + (", committed before by this chain and not written again" if commit.replayed else "")
@@ -269,6 +282,7 @@ class DeltaIOManager(KnownResource, TableDefaults, ConfigurableIOManager):
 
     def load_input(self, context: InputContext) -> Any:
         """The rows of an upstream asset: pinned to one version for the step, pruned by partition, columns, predicate."""
+        context = of_upstream(context)
         upstream = context.upstream_output
         metadata = (upstream.definition_metadata if upstream is not None else None) or {}
         if context.has_asset_key:
@@ -279,7 +293,7 @@ class DeltaIOManager(KnownResource, TableDefaults, ConfigurableIOManager):
                 f"Input {context.name!r} comes from no asset and no op, so it has no table to be read from."
             )
         else:
-            what = f"Input {context.name!r}"
+            what = f"Input {context.name!r}" if context.has_input_name else "Input"
         with _naming(what):
             schema, defaults = self.default_schema, self.table_defaults()
             if context.has_asset_key:
@@ -348,7 +362,7 @@ class DeltaIOManager(KnownResource, TableDefaults, ConfigurableIOManager):
         if asked.collection is not None:
             _refuse_fan_in(context, asked, handler)
         allowed = partitions is None or allows_missing_partitions(context.definition_metadata or {}, what=what)
-        some = partitions or PartitionSlice(context.asset_partitions_def, tuple(sorted(context.asset_partition_keys)))
+        some = partitions or partitions_of(context)
         whole = replace(scan, requested=ReadSpec(version=scan.requested.version, timestamp=scan.requested.timestamp))
         missing: list[str] = []
         with unnoted():  # the value is made of none of these rows
@@ -431,19 +445,60 @@ def _refuse_shared(context: OutputContext, step: Any | None, config: TableConfig
         )
 
 
-def _typed_as_table(source: Any, lake: Lake, ref: TableRef) -> Any:
-    """A frame with no rows, its columns that have no type yet as the table's are; all of the table's where it has no column."""
+def _counted(
+    context: OutputContext, session: Session, snapshot: Snapshot, partitions: PartitionSlice, config: TableConfig
+) -> dict[str, int]:
+    """The rows of each partition, counted in the table; nothing where they cannot be."""
+    asset = context.asset_key.to_user_string()
+    try:
+        return {
+            key: session.scan(
+                snapshot.ref,
+                ReadSpec(version=snapshot.version, predicate=each.predicate(config, snapshot.schema, asset)),
+            ).count()
+            for key, each in zip(partitions.keys, partitions.each, strict=True)
+        }
+    except DuckrunError as error:  # the rows are written: what only decorates the page may not fail the step
+        context.log.debug(f"No counts of the partitions of {snapshot.ref}: {error}")
+        return {}
+
+
+def _without_rows(source: Any) -> pa.Table | None:
+    """A frame that has no rows, as Arrow; None for one that has some, or is not in memory."""
     polars = type(source).__module__.startswith("polars.") and hasattr(source, "to_arrow")
-    if not (polars or isinstance(source, pa.Table)) or len(source) or not lake.exists(ref):
+    if not (polars or isinstance(source, pa.Table)) or len(source):
+        return None
+    return source.to_arrow() if polars else source
+
+
+def _refuse_untyped(source: Any, handler: TypeHandler[Any], config: TableConfig, what: str) -> None:
+    """Raise SchemaMismatch for the first rows of a partitioned table that are none, and say no type of the partition column."""
+    empty = _without_rows(source)
+    if empty is None:
+        return
+    types = {field.name.lower(): field.type for field in empty.schema}
+    for named in config.partition_expr.values():
+        kind = types.get(named.column.lower())
+        if kind is None or handler.is_untyped(kind):
+            raise SchemaMismatch(
+                f"{what} has no rows, so its partition column {named.column!r} has no type, and there is no table {config.schema}.{config.table} yet to take it "
+                "from. Give the frame's columns types (pandas: df.astype({'day': 'string'}); polars: schema=…), or annotate '-> Optional[…]' and return "
+                "None where there is nothing to write."
+            )
+
+
+def _typed_as_table(source: Any, lake: Lake, ref: TableRef, handler: TypeHandler[Any]) -> Any:
+    """A frame with no rows, its columns that have no type yet as the table's are; all of the table's where it has no column."""
+    empty = _without_rows(source)
+    if empty is None or not lake.exists(ref):
         return source
-    empty = source.to_arrow() if polars else source
-    if empty.num_columns and not any(pa.types.is_null(kind) for kind in empty.schema.types):
+    if empty.num_columns and not any(handler.is_untyped(kind) for kind in empty.schema.types):
         return source
     table = lake.snapshot(ref).schema
     types = {field.name.lower(): field.type for field in table}
     columns = empty.schema if empty.num_columns else table
     own = [
-        pa.field(each.name, types.get(each.name.lower(), each.type) if pa.types.is_null(each.type) else each.type)
+        pa.field(each.name, types.get(each.name.lower(), each.type) if handler.is_untyped(each.type) else each.type)
         for each in columns
     ]
     return pa.schema(own).empty_table()

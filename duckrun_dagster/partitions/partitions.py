@@ -22,6 +22,7 @@ from dagster import (
     MultiPartitionsDefinition,
     OutputContext,
     PartitionsDefinition,
+    StaticPartitionsDefinition,
     TimeWindow,
     TimeWindowPartitionsDefinition,
 )
@@ -81,12 +82,34 @@ class PartitionSlice:
         return chosen if chosen and len(chosen) < len(schema.names) else None
 
 
+def partitions_of(context: InputContext | OutputContext) -> PartitionSlice:
+    """The partitions that a context names. A test may build one with a ``partition_key`` and without a definition.
+
+    Raises InvalidConfig for a range of partitions without their definition.
+    """
+    try:
+        # Dagster may give a range as a set, whose order is another in each process; a retry has to make the same label.
+        keys = tuple(sorted(context.asset_partition_keys))
+    except NotImplementedError as error:  # by Dagster's own stand-in for a range without a definition
+        raise InvalidConfig(
+            f"Asset {context.asset_key.to_user_string()}: a context with a range of partitions needs their definition; give it "
+            "asset_partitions_def."
+        ) from error
+    return PartitionSlice(_definition_of(context) or StaticPartitionsDefinition(list(keys)), keys)
+
+
+def _definition_of(context: InputContext | OutputContext) -> PartitionsDefinition | None:
+    try:
+        return context.asset_partitions_def
+    except DagsterInvariantViolationError:
+        return None
+
+
 def written_partitions(context: OutputContext) -> PartitionSlice | None:
     """The partitions that this step writes; None for an asset without partitions."""
     if not context.has_asset_key or not context.has_asset_partitions:
         return None
-    # Dagster may give a range as a set, whose order is another in each process; a retry has to make the same label.
-    return PartitionSlice(context.asset_partitions_def, tuple(sorted(context.asset_partition_keys)))
+    return partitions_of(context)
 
 
 def read_partitions(context: InputContext) -> PartitionSlice | None:
@@ -106,8 +129,8 @@ def read_partitions(context: InputContext) -> PartitionSlice | None:
         mapping = None if reader is None else reader.get_partition_mapping_for_dep(context.asset_key)
         if (reader is None or step.entity_partitions_def is None) and isinstance(mapping, AllPartitionMapping | None):
             return None
-    wanted = PartitionSlice(context.asset_partitions_def, tuple(sorted(context.asset_partition_keys)))
-    if step is not None or context.has_partition_key:
+    wanted = partitions_of(context)
+    if step is not None or context.has_partition_key or _definition_of(context) is None:
         return wanted
     existing = wanted.definition.get_partition_keys(dynamic_partitions_store=context.instance)
     return None if set(wanted.keys) >= set(existing) else wanted

@@ -7,6 +7,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, TypeVar, Union, get_args, get_origin
 
+import pyarrow as pa
+
 from duckrun.errors import InvalidConfig
 from duckrun.frame import Frame
 from duckrun.lake.lake import ViewDefinition
@@ -121,6 +123,10 @@ class TypeHandler(ABC, Generic[Value]):
             f"the table is not there yet, and a value of {as_type.__module__}.{as_type.__qualname__} cannot be without columns. Annotate "
             f"Optional[{as_type.__name__}], which gives None, or ask for a pandas, polars or pyarrow frame."
         )
+
+    def is_untyped(self, kind: pa.DataType) -> bool:
+        """Whether this is the type of a column that has none of its own, in a value without rows."""
+        return pa.types.is_null(kind)
 
     def is_lazy(self, as_type: type) -> bool:
         """Whether a value of this type holds no rows in memory before somebody asks for them."""

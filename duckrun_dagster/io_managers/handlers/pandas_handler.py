@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 
 from duckrun.engines.tabular.pandas_values import arrow_of_pandas
 from duckrun.errors import SchemaMismatch
@@ -30,6 +31,10 @@ class PandasHandler(TypeHandler[pd.DataFrame | pd.Series]):
         if issubclass(as_type, pd.Series):
             return scan.one_column("pandas.Series").toPandas().iloc[:, 0]
         return scan.frame().toPandas()
+
+    def is_untyped(self, kind: pa.DataType) -> bool:
+        # pandas gives a column without values the type float64: pd.DataFrame({"day": []})
+        return super().is_untyped(kind) or pa.types.is_float64(kind)
 
     def nothing(self, as_type: type) -> pd.DataFrame | pd.Series:
         return pd.Series(dtype=object) if issubclass(as_type, pd.Series) else pd.DataFrame()
