@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -376,3 +377,42 @@ def test_tables_are_swapped_by_renames(lake: Session, tmp_path: Path) -> None:
     with attached(tmp_path / "lake") as plain:
         assert plain.sql("select n from lake.t order by n").fetchall() == [(1,), (5,)]
         assert plain.sql("select id from lake.total").fetchall() == []
+
+
+def test_a_begin_that_only_reads_blocks_no_writer(lake: Session, tmp_path: Path) -> None:
+    with duckrun.connect(tmp_path / "lake", format="ducklake") as other:
+        lake.sql("begin")
+        assert rows(lake, "from t") == [(1,)]
+        done = threading.Event()
+        writer = threading.Thread(target=lambda: (other.sql("insert into t values (2)"), done.set()))
+        writer.start()
+        assert done.wait(30), "the writer waits"
+        writer.join()
+        assert rows(lake, "from t") == [(1,)] and rows(other, "from t order by id") == [(1,), (2,)]
+        lake.sql("commit")
+        assert rows(lake, "from t order by id") == [(1,), (2,)]
+
+
+def test_a_write_behind_a_read_that_others_have_overtaken_is_a_conflict(lake: Session, tmp_path: Path) -> None:
+    with duckrun.connect(tmp_path / "lake", format="ducklake") as other:
+        lake.sql("begin; from t")
+        other.sql("insert into t values (2)")
+        with pytest.raises(CommitConflict, match="Another program committed to lake .* run all of it again"):
+            lake.sql("insert into t select max(id) + 10 from t")
+        lake.sql("rollback; begin")
+        other.sql("insert into t values (3)")
+        lake.sql("insert into t select max(id) + 10 from t")  # nothing was read before: it begins again
+        lake.sql("commit")
+    assert rows(lake, "from t order by id") == [(1,), (2,), (3,), (13,)]
+
+
+def test_a_writing_transaction_keeps_others_waiting(lake: Session, tmp_path: Path) -> None:
+    with duckrun.connect(tmp_path / "lake", format="ducklake") as other:
+        lake.sql("begin; update t set id = 5")
+        writer = threading.Thread(target=lambda: other.sql("update t set id = id + 1"))
+        writer.start()
+        writer.join(0.5)
+        assert writer.is_alive()
+        lake.sql("commit")
+        writer.join(30)
+    assert rows(lake, "from t") == [(6,)]

@@ -45,10 +45,10 @@ class WholeLake(Protocol):
         """Whether its files are."""
 
     def together_on(
-        self, cursor: duckdb.DuckDBPyConnection, database: str | None = None
+        self, cursor: duckdb.DuckDBPyConnection, database: str | None = None, *, lazily: bool = False
     ) -> AbstractContextManager[Any]:
         """One transaction over several tables, on a cursor on which all that the lake is asked meanwhile runs; the lake is that ``database``
-        of DuckDB's meanwhile, where one is given.
+        of DuckDB's meanwhile, where one is given. ``lazily`` waits for other writers at the first write, not at the beginning.
         """
 
     def snapshots(self, limit: int | None = None) -> list[dict[str, Any]]:

@@ -19,8 +19,8 @@ _BACK = "The transaction that it was in is rolled back: nothing of that was writ
 class OpenTransaction:
     """What a session has begun and not yet ended. The first error in it takes all of it back; it has to be ended all the same."""
 
-    def __init__(self, session: Opened, lake: Lake) -> None:
-        """Begin. Raises UnsupportedFeature for a lake of format delta, and for an engine that has no such transactions."""
+    def __init__(self, session: Opened, lake: Lake, *, lazily: bool = False) -> None:
+        """Begin; ``lazily`` waits for other writers at the first write. Raises UnsupportedFeature for a lake of format delta, and for an engine that has no such transactions."""
         whole = whole_on(lake, session.engine_name)
         lake.ensure_writable(lake.schema_ref(lake.default_schema))
         self.lake = lake
@@ -36,13 +36,19 @@ class OpenTransaction:
         self._open = ExitStack()
         try:
             cursor = self._open.enter_context(engine.on_one_cursor())
-            self._work: Any = self._open.enter_context(whole.together_on(cursor))
+            self._work: Any = self._open.enter_context(whole.together_on(cursor, lazily=lazily))
         except BaseException:
             self._open.__exit__(*sys.exc_info())
             raise
         lake.in_transaction = True
         for other in self._others:
             other.waits_for = lake.root
+
+    def enter(self, *, writes: bool) -> None:
+        """Before a statement of it: one that writes waits for other writers. Raises CommitConflict if they have committed since something was read."""
+        if writes:
+            self._work.will_write()
+        self._work.has_read = True
 
     def check(self) -> None:
         """Raise InvalidConfig once something in it has failed."""
@@ -131,7 +137,7 @@ class Together(Opened):
                 t.sql("insert into sales.orders values (7, 'fig', 2.5)")
                 t.sql("update sales.totals set price = price + 2.5")
         """
-        opened = self.begin(lake)
+        opened = self._begun(lake, lazily=False)  # it is there to write
         try:
             yield self
         except BaseException as error:
@@ -141,16 +147,19 @@ class Together(Opened):
         self.commit()
 
     def begin(self, lake: str | None = None) -> OpenTransaction:
-        """Begin a transaction over several tables, which commit() or rollback() ends: what ``BEGIN`` does. Raises as transaction() does,
-        InvalidConfig where one is open.
+        """Begin a transaction over several tables, which commit() or rollback() ends: what ``BEGIN`` does. Other writers wait from its first write on.
+        Raises as transaction() does, InvalidConfig where one is open.
         """
+        return self._begun(lake, lazily=True)
+
+    def _begun(self, lake: str | None, *, lazily: bool) -> OpenTransaction:
         self.ensure_open()
         if self._together is not None:
             raise InvalidConfig(
                 f"A transaction of lake {self._together.lake.root} is open in this session already; COMMIT or ROLLBACK it first."
             )
         of = self.lakes.lake if lake is None else self.lakes.named(lake, "transaction()")
-        self._together = OpenTransaction(self, of)
+        self._together = OpenTransaction(self, of, lazily=lazily)
         return self._together
 
     def commit(self) -> None:
@@ -172,6 +181,11 @@ class Together(Opened):
     def in_transaction(self) -> bool:
         """True while a transaction over several tables is open."""
         return self._together is not None
+
+    def enter_statement(self, *, writes: bool) -> None:
+        """Before a statement: of the open transaction, where there is one."""
+        if self._together is not None and self._together.failure is None:
+            self._together.enter(writes=writes)
 
     @contextmanager
     def _inside(self) -> Iterator[None]:

@@ -89,6 +89,7 @@ class Writing(Together):
         is computed again from what is there then, for any other source SourceOutdated (a CommitConflict) is raised.
         """
         with self._inside():
+            self.enter_statement(writes=True)
             return self._executed(name, spec, source, engine=engine, reads=reads, returning=returning)
 
     def _executed(

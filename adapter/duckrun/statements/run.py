@@ -94,6 +94,7 @@ class StatementSession(Protocol):
     def commit(self) -> None: ...
     def rollback(self) -> None: ...
     def refuse_failed(self) -> None: ...
+    def enter_statement(self, *, writes: bool) -> None: ...
     def maintain(
         self, spec: UpkeepSpec, table: TableRef | None = None, *, lake: Lake | None = None
     ) -> MaintenanceResult: ...
@@ -124,6 +125,8 @@ def run(
     """
     statements = parse(text, dialect, params, session.prepared, macros.Macros(session.lakes))
     target: Located | None = None
+    if not isinstance(statements[0], Transact):  # before its names are looked up
+        session.enter_statement(writes=not isinstance(statements[0], Reads))
     checks = Checks(session.lakes, session.engine, set(session.temp_views), session.in_transaction)
     for number, statement in enumerate(statements, 1):
         with numbered(number, len(statements)):
@@ -135,6 +138,7 @@ def run(
                 result = _transact(session, statement)
                 continue
             session.refuse_failed()
+            session.enter_statement(writes=not isinstance(statement, Reads))
             looked_up = target if len(statements) == 1 else None  # a statement before may have made its table
             result = _carried_out(session, dialect, Asked(schema_mode, app), statement, looked_up)
         if app is not None and not isinstance(statement, Reads):

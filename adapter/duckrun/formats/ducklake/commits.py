@@ -7,7 +7,7 @@ import random
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import duckdb
@@ -92,20 +92,31 @@ class Commits:
             work.rollback()
 
     @contextmanager
-    def together_on(self, cursor: duckdb.DuckDBPyConnection, database: str | None = None) -> Iterator[Work]:
+    def together_on(
+        self, cursor: duckdb.DuckDBPyConnection, database: str | None = None, *, lazily: bool = False
+    ) -> Iterator[Work]:
         """One transaction over several tables, on one cursor, on which all that the lake is asked meanwhile has to run. Meanwhile the lake is
-        attached under a name of its own, or as the ``database`` that is given. Raises InvalidConfig where one is open already.
+        attached under a name of its own, or as the ``database`` that is given. ``lazily`` takes the lock of writers at the first write, so that a
+        transaction which only reads blocks nobody. Raises InvalidConfig where one is open already.
         """
         if self.together is not None:
             raise InvalidConfig(
                 f"A transaction of lake {self.storage.root} is open already; commit it, or roll it back, first."
             )
-        with self.catalog.locked():
+        with ExitStack() as held:
+            if not lazily:
+                held.enter_context(self.catalog.locked())
             self.catalog.ensure(0, create=True)
-            self._prepare()
+            if not lazily:
+                self._prepare()
+            elif not self._is_prepared():
+                with self.catalog.locked():
+                    self._prepare()
             name = f"t{uuid.uuid4().hex[:12]}"
             alias = self.catalog.attach_for(cursor, name, database)
             work = Work(self.catalog, cursor, name, alias)
+            if lazily:
+                work.lock = lambda: self._lock_late(work, held)
             try:
                 with self.catalog.errors("transaction"):
                     self.together = work.begin()
@@ -124,19 +135,40 @@ class Commits:
                 self.catalog.detach(cursor, alias, spoiled=work.redefined)
                 self.states.forget()
 
+    def _lock_late(self, work: Work, held: ExitStack) -> None:
+        """Take the lock of writers for a transaction that has begun without. Raises CommitConflict if others have committed since, unless nothing was
+        read yet: then it begins again.
+        """
+        held.enter_context(self.catalog.locked())
+        work.lock = None
+        if self.states.newest() == work.base:
+            return
+        if work.has_read:
+            raise CommitConflict(
+                f"Another program committed to lake {self.storage.root} since this transaction began, and it has read the lake as it was before. Nothing of it "
+                "was written; run all of it again."
+            )
+        work.rollback()
+        with self.catalog.errors("transaction"):
+            work.begin()
+
+    def _is_prepared(self) -> bool:
+        """True if that table is there."""
+        if not self._prepared:
+            found = self.catalog.cursor().execute(
+                with_values(
+                    "SELECT 1 FROM duckdb_tables() WHERE database_name = ? AND schema_name = ? AND table_name = ?",
+                    [self.catalog.alias(), *APPLIED.split(".")],
+                )
+            )
+            self._prepared = found.fetchone() is not None
+        return self._prepared
+
     def _prepare(self) -> None:
         """Make, once, the table that says which application transactions were committed."""
-        if self._prepared:
-            return
         cursor, alias = self.catalog.cursor(create=True), quote_identifier(self.catalog.alias())
         schema, table = APPLIED.split(".")
-        there = cursor.execute(
-            with_values(
-                "SELECT 1 FROM duckdb_tables() WHERE database_name = ? AND schema_name = ? AND table_name = ?",
-                [self.catalog.alias(), schema, table],
-            )
-        ).fetchone()
-        if there is None:
+        if not self._is_prepared():
             # The rows of this table are few and small: they lie in the catalog, and no file is made for each commit. Where they lie has to be
             # made with this table: once rows of it were read, DuckLake takes what the lake was when this table was made for what it was when that
             # was, so that a table of the same snapshot as that is not there at its first version (duckdb 1.5.5).

@@ -91,6 +91,9 @@ class DuckLakeFormat(Commits, Defining):
 
     @contextmanager
     def _within(self) -> Iterator[None]:
+        """The lock that an open transaction over several tables holds, or takes now."""
+        if self.together is not None:
+            self.together.will_write()
         yield
 
     # -- tables and their versions

@@ -34,9 +34,9 @@ class DuckLakeAsWhole:
         return self._form.catalog.encrypted
 
     def together_on(
-        self, cursor: duckdb.DuckDBPyConnection, database: str | None = None
+        self, cursor: duckdb.DuckDBPyConnection, database: str | None = None, *, lazily: bool = False
     ) -> AbstractContextManager[Work]:
-        return self._form.together_on(cursor, database)
+        return self._form.together_on(cursor, database, lazily=lazily)
 
     def snapshots(self, limit: int | None = None) -> list[dict[str, Any]]:
         """The snapshots of the lake, newest first."""

@@ -71,6 +71,10 @@ class Work:
         """The first statement that failed: what the transaction holds is not all that was asked for."""
         self.instead: Callable[[], None] | None = None
         """What is done in the place of a COMMIT, once all of it was carried out: it raises."""
+        self.lock: Callable[[], None] | None = None
+        """What takes the lock of writers, before the first write of a transaction that has begun without it."""
+        self.has_read = False
+        """Whether something was read of the lake as it was at the beginning."""
         self.base = -1
         self.made: int | None = None
         """The snapshot that was committed."""
@@ -83,6 +87,11 @@ class Work:
         assert row is not None, "a lake has a snapshot"
         self.base = int(row[0])
         return self
+
+    def will_write(self) -> None:
+        """Hold the lock of writers from now on. Raises CommitConflict if others have committed since something was read."""
+        if self.lock is not None:
+            self.lock()
 
     def table(self, ref: TableRef) -> str:
         """A table's name in SQL, as it is within this transaction."""
@@ -102,6 +111,7 @@ class Work:
 
     def ask(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """The rows of a question to the lake as this transaction sees it. Raises StorageError where the catalog does not answer."""
+        self.has_read = True
         with self.catalog.errors("transaction"):
             return self.cursor.execute(with_values(sql, values)).fetchall()
 
