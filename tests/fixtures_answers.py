@@ -54,6 +54,7 @@ class LossyStore:
         self._lock = threading.Lock()
         self._seen: list[Request] = []
         self._loss: tuple[Loss, Callable[[Request], bool], int, int] | None = None
+        self._action: tuple[Callable[[Request], bool], Callable[[], object]] | None = None
         self._matched = self._lost = 0
         proxy = self
 
@@ -102,6 +103,23 @@ class LossyStore:
         finally:
             self._loss = None
 
+    @contextmanager
+    def once_before(self, select: Callable[[Request], bool], action: Callable[[], object]) -> Iterator[None]:
+        """Do something before the first selected request of a block is carried out."""
+        self._action = (select, action)
+        try:
+            yield
+        finally:
+            self._action = None
+
+    def _act(self, request: Request) -> None:
+        with self._lock:
+            pending = self._action
+            if pending is None or not pending[0](request):
+                return
+            self._action = None
+        pending[1]()
+
     def _loss_of(self, request: Request) -> Loss | None:
         with self._lock:
             self._seen.append(request)
@@ -116,7 +134,9 @@ class LossyStore:
 
     def _answer(self, client: http.server.BaseHTTPRequestHandler) -> None:
         body = client.rfile.read(int(client.headers.get("content-length") or 0))
-        loss = self._loss_of(Request(client.command, client.path))
+        request = Request(client.command, client.path)
+        self._act(request)
+        loss = self._loss_of(request)
         status, headers, answer = self._carried_out(client, body)
         if loss == "silence":
             time.sleep(SILENCE)

@@ -163,6 +163,11 @@ class Format(Protocol):
     def records_after(self, ref: TableRef, version: int) -> list[CommitRecord]:
         """What the commits after a version changed, oldest first."""
 
+    def caught_up(self, snapshot: Snapshot) -> list[tuple[CommitRecord, Snapshot]] | None:
+        """The commits after a snapshot, oldest first, each with the snapshot that it made, by reading these commits alone; None where that
+        does not tell all of it.
+        """
+
     def commits_between(self, ref: TableRef, after: int, to: int) -> list[CommitChange]:
         """What the commits after a version, up to another one, changed of the table's files, oldest first.
 

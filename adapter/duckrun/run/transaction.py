@@ -67,6 +67,10 @@ class Transaction:
         self.returning: Returning | None = None
         self.mode = "unknown"
         self.engine = "unknown"
+        self._versions: dict[int, Snapshot] = {}
+        """The versions that this transaction has come past, which it has not to open again."""
+        self._judged: tuple[Read, int] | None = None
+        """Up to which version the commits of others leave what was read as it is."""
         self._ahead: int | None = None
         """The version of a commit that this one needed before itself."""
         self.written_for: tuple[str, str] | None = None
@@ -95,7 +99,8 @@ class Transaction:
                             snapshot, commit = self._attempted(attempt, snapshot)
                             if snapshot is None or commit.version > snapshot.version:
                                 self.log.committed(self.ref.location, commit.version)
-                                now = self.lake.format.committed(snapshot, self.ref, commit.version)
+                                before = self._versions.get(commit.version - 1, snapshot)
+                                now = self.lake.format.committed(before, self.ref, commit.version)
                     break
                 except CommitTaken as taken:
                     log.info("%s %s: version taken by another writer, attempt %s", mode, self.ref, tried)
@@ -208,6 +213,8 @@ class Transaction:
         note = self.note(writer=new.writer, reason=reason, files_pruned=new.pruned, **dict(counts))
         at = snapshot
         while True:
+            if at is not None:
+                self._versions[at.version] = at
             try:
                 version = self.lake.format.commit(self.ref, at, new, note, self.app)
                 size = sum(file.size for file in new.adds)
@@ -222,7 +229,7 @@ class Transaction:
                 log.info(
                     "table %s: version %s was taken, committing the same files on top", self.ref, others[0].version
                 )
-                at = self.lake.format.snapshot(self.ref, others[-1].version)
+                at = self.version(others[-1].version)
 
     def committed(self, version: int, *, writer: WriterName, reason: str = "") -> Commit:
         """The commit of a version that another library made for this transaction, as the log has it."""
@@ -253,7 +260,17 @@ class Transaction:
 
     def commits_after(self, version: int) -> list[CommitRecord]:
         """The commits that others made after a version, oldest first."""
-        return self.lake.format.records_after(self.ref, version)
+        known = self._versions.get(version)
+        steps = None if known is None else self.lake.format.caught_up(known)
+        if steps is None:
+            self._versions.clear()  # another table may have come to the place
+            return self.lake.format.records_after(self.ref, version)
+        self._versions.update((record.version, after) for record, after in steps)
+        return [record for record, _ in steps]
+
+    def version(self, number: int) -> Snapshot:
+        """A version of the table; no log is opened for those that this transaction has come past."""
+        return self._versions.get(number) or self.lake.format.snapshot(self.ref, number)
 
     @property
     def log(self) -> WorkLog:
@@ -301,6 +318,8 @@ class Transaction:
         if self.lake.format.transacts and snapshot is not None and read.table_id not in ("", snapshot.table_id):
             raise self._outdated(read, "another table has its name now")
         since = NO_TABLE if self.log.has_dropped(self.ref.location, read) else read.version
+        if self._judged is not None and self._judged[0] == read and since < self._judged[1] <= newest:
+            since = self._judged[1]  # no commit is judged twice, however often the race is lost
         if newest == since:
             return
         if newest < since:
@@ -319,6 +338,8 @@ class Transaction:
             and self._has_other_columns(read, snapshot)
         ):
             raise self._outdated(read, f"it has other columns at version {newest}")
+        if snapshot is not None:
+            self._judged = (read, newest)
 
     def _has_other_columns(self, read: Read, snapshot: Snapshot | None) -> bool:
         try:

@@ -46,6 +46,8 @@ _TENANT = ("azure_storage_tenant_id", "azure_tenant_id", "tenant_id", "authority
 _REFUSED = (PermissionDeniedError, UnauthenticatedError)
 _PAUSES = (0.2, 1.0, 0.0)
 """Seconds after each attempt to put an object of which neither the answer nor the object is there; the client has repeated it by itself, too."""
+_STORES = 64
+"""Locations whose connections are kept open."""
 _BATCH = 1000  # objects of one request, at most, in S3
 _ROOTS = "a folder or to an s3://, az://, abfss:// or gs:// URL"
 _SHOWN = {
@@ -136,6 +138,7 @@ class Storage:
         self._options = {
             str(k): v if isinstance(v, SecretStr) else SecretStr(str(v)) for k, v in (options or {}).items()
         }
+        self._stores: dict[tuple[int, str], Any] = {}
         if self.kind == "azure" and "@" in self.root and self._azure_endpoint():
             # DuckDB goes to the host of a full abfss:// URL, whatever endpoint the secret names
             place, account = urlsplit(self.root), self._azure_account()
@@ -192,9 +195,18 @@ class Storage:
         return self.store_at(self.root)
 
     def store_at(self, location: str) -> Any:
-        """An obstore store whose keys are relative to ``location``."""
+        """An obstore store whose keys are relative to ``location``, the same one again, so that its connections are used again."""
         if self.is_local:
             return LocalStore(location)
+        key = (os.getpid(), location)  # a process that was forked has connections of its own
+        store = self._stores.get(key)
+        if store is None:
+            if len(self._stores) >= _STORES:
+                self._stores.clear()
+            store = self._stores[key] = self._opened(location)
+        return store
+
+    def _opened(self, location: str) -> Any:
         config: dict[str, Any] = {}
         client: dict[str, Any] = {}
         retries: dict[str, Any] = {}

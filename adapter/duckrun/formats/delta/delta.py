@@ -316,8 +316,14 @@ class DeltaFormat:
         return (found.record() for found in self.actions_back(ref, newest))
 
     def records_after(self, ref: TableRef, version: int) -> list[CommitRecord]:
-        found = [self.record(ref, each) for each in range(version + 1, (self.latest_version(ref) or 0) + 1)]
-        return [record for record in found if record is not None]
+        found: list[CommitRecord] = []
+        while (record := self.record(ref, version + 1 + len(found))) is not None:
+            found.append(record)
+        return found
+
+    def caught_up(self, snapshot: Snapshot) -> list[tuple[CommitRecord, Snapshot]] | None:
+        steps = self.newest.since(snapshot)
+        return None if steps is None else [(actions.record(), after) for actions, after in steps]
 
     def tells_since(self, ref: TableRef, version: int, newest: int, commits: Sequence[CommitRecord]) -> bool:
         return len(commits) >= newest - version

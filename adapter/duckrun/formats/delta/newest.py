@@ -173,8 +173,25 @@ class Newest:
 
     # -- from one version to the next
 
+    def since(self, before: Snapshot) -> list[tuple[CommitActions, Snapshot]] | None:
+        """The commits after a version, each with the snapshot that it made; None where the log has to be opened. The last snapshot has
+        the handle of the write that began from ``before``.
+        """
+        steps = self._steps(before, None)
+        if steps:
+            actions, last = steps[-1]
+            steps[-1] = (actions, replace(last, opened=Opened(last.opened.known, before.opened.own or [])))
+        return steps
+
     def _forward(self, before: Snapshot, version: int | None = None) -> Snapshot | None:
         """A snapshot at a later version (None: the newest), if it follows from the commits since."""
+        steps = self._steps(before, version)
+        if steps is None:
+            return None
+        return steps[-1][1] if steps else replace(before, opened=Opened(before.opened.known))
+
+    def _steps(self, before: Snapshot, version: int | None) -> list[tuple[CommitActions, Snapshot]] | None:
+        """The commits after a version up to another one (None: the newest), each with its snapshot; None where they do not tell all of it."""
         if not isinstance(before.opened, Opened) or before.opened.known is None:
             return None
         known = before.opened.known
@@ -182,6 +199,7 @@ class Newest:
         found = wrote or self._since(before.ref, before.version, known, version)
         if found is None:
             return None
+        steps = []
         for number, (body, mark) in enumerate(found, before.version + 1):
             try:
                 actions = parse_commit(number, body)
@@ -190,7 +208,8 @@ class Newest:
             if not actions.is_plain or number - known.opened_at >= _FARTHEST:
                 return None
             known = known.after(mark, actions)
-        return replace(before, version=before.version + len(found), opened=Opened(known))
+            steps.append((actions, replace(before, version=number, opened=Opened(known))))
+        return steps
 
     def _since(self, ref: TableRef, before: int, known: Known, version: int | None) -> list[tuple[bytes, str]] | None:
         """The commits after a version, up to another one or all, each with its mark; None where the log has not, or no longer, what is

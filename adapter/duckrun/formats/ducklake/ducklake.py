@@ -293,6 +293,9 @@ class DuckLakeFormat(Commits, Defining):
         found = [self.records.record(ref, state, each) for each in self.records.versions(state, after=version)]
         return [record for record in found if record is not None]
 
+    def caught_up(self, snapshot: Snapshot) -> None:
+        """None: a snapshot of the catalog is found by one query."""
+
     def tells_since(self, ref: TableRef, version: int, newest: int, commits: Sequence[CommitRecord]) -> bool:
         """Whether those commits are all that changed a table since a version."""
         return self.records.oldest() <= version + 1 or version == newest

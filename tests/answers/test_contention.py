@@ -1,0 +1,104 @@
+"""A write beside busy appenders of the same table in an object store: a lost race costs what was missed, and no more."""
+
+from __future__ import annotations
+
+import re
+import threading
+import uuid
+from collections.abc import Callable
+from itertools import count
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+import duckrun
+from duckrun import MergeSpec, Session, WriteSpec
+from tests.fixtures_answers import LossyStore, Request
+
+pytestmark = pytest.mark.s3
+
+WRITES: dict[str, Callable[[Session], object]] = {
+    "update": lambda s: s.sql("update t set n = n + 1 where id = 1"),
+    "delete": lambda s: s.sql("delete from t where id = 1"),
+    "merge": lambda s: s.execute("main.t", MergeSpec(("id",)), pa.table({"id": [1], "n": [5]})),
+    "append": lambda s: s.execute("main.t", WriteSpec("append"), pa.table({"id": [2], "n": [0]})),
+}
+MISSED = 6
+
+
+@pytest.fixture
+def root(s3_bucket: Callable[[str], str]) -> str:
+    return s3_bucket(f"busy-{uuid.uuid4().hex}") + "/lake"
+
+
+def is_commit(request: Request) -> bool:
+    return request.is_commit
+
+
+def one(number: int) -> pa.Table:
+    return pa.table({"id": [1000 + number], "n": [0]})
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_a_lost_race_reads_only_the_commits_that_were_missed(
+    root: str, lossy_store: LossyStore, lossy_options: dict[str, str], s3_options: dict[str, str], write: str
+) -> None:
+    with (
+        duckrun.connect(root, storage_options=lossy_options) as s,
+        duckrun.connect(root, storage_options=s3_options) as other,
+    ):
+        s.execute("main.t", WriteSpec("error"), pa.table({"id": range(10), "n": [0] * 10}))
+        s.snapshot("main.t")
+
+        def race() -> None:
+            for number in range(MISSED):
+                other.execute("main.t", WriteSpec("append"), one(number))
+
+        with lossy_store.recording() as seen, lossy_store.once_before(is_commit, race):
+            WRITES[write](s)
+        commits = [n for n, request in enumerate(seen) if request.is_commit]
+        assert len(commits) == 2, "the files go on top at the second attempt"
+        log = [
+            request.path
+            for request in seen[commits[0] + 1 :]
+            if "_delta_log" in request.path and request.method == "GET"
+        ]
+        entries = [int(found[1]) for path in log if (found := re.search(r"/(\d{20})\.json", path))]
+        # The version that was lost is looked at once for its author, and once as a commit that was missed.
+        assert sorted(set(entries)) == list(range(1, MISSED + 2))[: len(set(entries))] and len(entries) <= MISSED + 2
+        assert not [path for path in log if "checkpoint" in path]
+    assert DeltaTable(f"{root}/main/t", storage_options=s3_options).version() == MISSED + 1
+
+
+@pytest.mark.drawn(2)
+@pytest.mark.parametrize("write", ["update", "merge"])
+def test_a_write_does_not_wait_until_an_appender_stops(root: str, s3_options: dict[str, str], write: str) -> None:
+    stop, failures = threading.Event(), list[BaseException]()
+    with (
+        duckrun.connect(root, storage_options=s3_options) as s,
+        duckrun.connect(root, storage_options=s3_options) as other,
+    ):
+        s.execute("main.t", WriteSpec("error"), pa.table({"id": range(10), "n": [0] * 10}))
+
+        def append() -> None:
+            try:
+                for number in count():
+                    if stop.is_set():
+                        return
+                    other.execute("main.t", WriteSpec("append"), one(number))
+            except BaseException as error:
+                failures.append(error)
+
+        appender = threading.Thread(target=append)
+        appender.start()
+        try:
+            for _ in range(5):
+                WRITES[write](s)
+            assert appender.is_alive()
+        finally:
+            stop.set()
+            appender.join()
+    assert not failures
+    rows = DeltaTable(f"{root}/main/t", storage_options=s3_options).to_pyarrow_table().to_pylist()
+    assert [row["n"] for row in rows if row["id"] == 1] == [5]
