@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 
@@ -106,7 +106,7 @@ class _Question:
     def _root(self) -> str:
         return self._catalog.storage.root
 
-    def _ask(self, sql: str) -> list[tuple[object, ...]]:
+    def _ask(self, sql: str) -> list[tuple[Any, ...]]:
         return self._cursor.execute(
             f"FROM postgres_query({quote_literal(self._database)}, {quote_literal(sql)})"
         ).fetchall()
