@@ -39,6 +39,7 @@ from duckrun.run.transaction import Transaction
 from duckrun.sql.constants import LISTED
 from duckrun.sql.dialects import text_in
 from duckrun.sql.names import dotted_names, quote_identifier
+from duckrun.sql.scalar import holds_statements
 from duckrun.sql.written import put_names
 from duckrun.storage.extensions import keep_forever
 from duckrun.storage.storage import Storage
@@ -200,7 +201,10 @@ class DuckDBEngine(Engine):
         return snapshot.scan_sql(attach=partial(attached, self.connection))
 
     def select(self, query: exp.Expr) -> LazyRows:
-        frame = self._frame(text_in(query, "duckdb"))
+        text = text_in(query, "duckdb")
+        if holds_statements(text):  # a view is another's text, and DuckDB would run each of its statements
+            raise InvalidConfig("A query, or a view in it, holds more than one statement. Nothing was run.")
+        frame = self._frame(text)
         # The relation has bound them: a schema would be one bind, and one look at each log, more.
         columns = frame.native.columns
         if any(scans_in(name) or LISTED in name for name in columns):

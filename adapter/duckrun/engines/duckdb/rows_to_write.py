@@ -16,12 +16,13 @@ from duckrun.engines.duckdb.lake_values import Test, lake_tests
 from duckrun.engines.duckdb.source import Rows, without_type
 from duckrun.engines.duckdb.types import Types, kind_of, store_all, whole_microseconds
 from duckrun.engines.fit import Kind, fits, text_pattern
-from duckrun.errors import InvalidConfig, RowsOutsidePartition, SchemaMismatch
+from duckrun.errors import InvalidConfig, RowsOutsidePartition, SchemaMismatch, UnsupportedFeature
 from duckrun.formats.definitions import TableDefinition
 from duckrun.formats.format import Format
 from duckrun.sql.char_types import fitting, is_limited
 from duckrun.sql.names import quote_identifier, quote_literal, transpile
 from duckrun.sql.raising import raising
+from duckrun.sql.scalar import why_not_scalar
 from duckrun.sql.typed import sql_type
 from duckrun.values.columns import outside_years
 from duckrun.values.partition_values import (
@@ -293,6 +294,12 @@ def _checks(
         message = quote_literal(f"a row breaks the constraint {key} ({condition})")
         # Spark takes a condition that is NULL for broken, unlike SQL's own CHECK.
         test = transpile(condition, "spark", "duckdb")
+        why = why_not_scalar(test, filled)
+        if why is not None:  # the log may be another's: nothing of it may read files, settings or other tables
+            raise UnsupportedFeature(
+                f"the constraint {key} ({condition}) has {why}: only columns of the row and deterministic scalar functions are computed. "
+                f"Nothing was written; ALTER TABLE … DROP CONSTRAINT {key}, if the rows need not fulfil it"
+            )
         tests.append((next(iter(filled)), f"({test}) IS TRUE", SchemaMismatch, message))
     for name, expression in ({} if computed is None else computed.generated).items():
         if name in filled and filled[name][0] is not None:

@@ -38,6 +38,7 @@ from duckrun.run.pins import NOTHING, Reads
 from duckrun.sql.dates import with_columns
 from duckrun.sql.dialects import text_in
 from duckrun.sql.names import fresh_name, transpile
+from duckrun.sql.scalar import why_not_scalar_in_spark
 from duckrun.values.any_case import AnyCase
 from duckrun.values.lake_format import DUCKLAKE
 from duckrun.values.rows import Commit, DeleteSpec, ReadSpec, RowSpec, StagedFile, UpdateSpec
@@ -319,9 +320,13 @@ class SparkEngine(Engine):
             raise InvalidConfig(f"{spec.mode} on table {transaction.ref} was given no rows.")
         if transaction.lake.format.transacts:
             return writing.execute(self, spec, frame, transaction, driver or self.driver)
-        return transaction.run(
-            lambda snapshot: Attempt(self, spec, frame, transaction, snapshot).run(), mode=spec.mode, engine=self.name
-        )
+
+        def attempt(snapshot: Snapshot | None) -> Commit:
+            if snapshot is not None:
+                _refuse_foreign_expressions(snapshot)
+            return Attempt(self, spec, frame, transaction, snapshot).run()
+
+        return transaction.run(attempt, mode=spec.mode, engine=self.name)
 
     # -- a table as a whole (see engines/tables.py)
 
@@ -404,3 +409,19 @@ class SparkEngine(Engine):
             finally:
                 for key, old in before.items():
                     self.spark.conf.unset(key) if old is None else self.spark.conf.set(key, old)
+
+
+def _refuse_foreign_expressions(snapshot: Snapshot) -> None:
+    """Raise UnsupportedFeature for an expression of a table's log that is more than a scalar of its columns: the log may be
+    another's, and Spark's functions can call Java's.
+    """
+    computed = snapshot.computed()
+    generated = {name: column.generated for name, column in computed.items() if column.generated is not None}
+    defaults = {name: column.default for name, column in computed.items() if column.default is not None}
+    for name, expression in [*snapshot.checks.items(), *generated.items(), *defaults.items()]:
+        why = why_not_scalar_in_spark(expression, is_default=expression is defaults.get(name))
+        if why is not None:
+            raise UnsupportedFeature(
+                f"Table {snapshot.ref}: {name} ({expression}) has {why}: only columns of the row and deterministic scalar functions are "
+                "computed. Nothing was written; drop the constraint or default, if the rows need it not."
+            )

@@ -25,6 +25,7 @@ from duckrun.formats.format import SpecT
 from duckrun.sql import char_types
 from duckrun.sql.char_types import is_limited
 from duckrun.sql.names import columns_of, transpile
+from duckrun.sql.scalar import why_not_in_definition
 from duckrun.values.columns import is_required
 from duckrun.values.layout import COMPRESSION, TARGET_FILE_SIZE, Layout, codec_of
 from duckrun.values.partition_values import refuse_partition_type
@@ -411,6 +412,12 @@ def with_check(now: DeltaDefinition, change: AddCheck, dialect: str) -> DeltaDef
     condition = transpile(change.expression, dialect, "spark")
     for _, column in sorted(columns_of(condition, "spark")):
         now.column(column)
+    why = why_not_in_definition(condition, [field["name"] for field in now.fields])
+    if why is not None:
+        raise InvalidConfig(
+            f"the constraint {change.name} ({change.expression}) has {why}: a CHECK is over the columns of one row, by their bare names, and "
+            "deterministic scalar functions of them"
+        )
     return replace(now, properties={**now.properties, key: condition})
 
 

@@ -6,14 +6,31 @@ from collections.abc import Mapping, Sequence
 
 from sqlglot import exp
 
+from duckrun.errors import UnsupportedFeature
 from duckrun.sql.dialects import tree_in
+from duckrun.sql.scalar import why_not_scalar_in_spark
 from duckrun.statements.parse.from_dml import DEFAULT
 from duckrun.values.snapshot import Snapshot
 
 
 def defaults_of(snapshot: Snapshot) -> dict[str, str]:
     """The columns of a table that have a default, with it in Spark SQL."""
-    return {name: column.default for name, column in snapshot.computed().items() if column.default is not None}
+    return {
+        name: _harmless(snapshot, name, column.default, is_default=True)
+        for name, column in snapshot.computed().items()
+        if column.default is not None
+    }
+
+
+def _harmless(snapshot: Snapshot, name: str, expression: str, *, is_default: bool) -> str:
+    """An expression of a table's log, before it becomes a part of a statement. Raises UnsupportedFeature for one that reads more."""
+    why = why_not_scalar_in_spark(expression, is_default=is_default)
+    if why is not None:
+        raise UnsupportedFeature(
+            f"Table {snapshot.ref}: column {name} is computed by {expression}, which has {why}: only columns of the row and scalar functions "
+            f"are computed. Nothing was written; ALTER TABLE … ALTER COLUMN {name} DROP DEFAULT, or name the column with a value."
+        )
+    return expression
 
 
 def default_of(name: str, defaults: Mapping[str, str]) -> exp.Expr:
@@ -25,7 +42,9 @@ def default_of(name: str, defaults: Mapping[str, str]) -> exp.Expr:
 def computed_of(snapshot: Snapshot) -> dict[str, exp.Expr | None]:
     """The columns that a table computes, in small letters: the expression of a generated one, None for an identity column."""
     return {
-        name.lower(): None if column.generated is None else tree_in(column.generated, "spark")
+        name.lower(): None
+        if column.generated is None
+        else tree_in(_harmless(snapshot, name, column.generated, is_default=False), "spark")
         for name, column in snapshot.computed().items()
         if column.default is None
     }

@@ -1,0 +1,217 @@
+"""Expressions that a table's definition holds: they may compute from the columns of one row, and from nothing else.
+
+A log, or a file of definitions, may come from anybody. Its expressions run in our process, where SQL can also read files,
+settings and the environment. DuckDB's own parser says of what an expression consists, and DuckDB's catalog which functions are
+scalar and give the same for the same arguments.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator
+from functools import cache
+from typing import Any
+
+import duckdb
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from duckrun.errors import UnsupportedFeature
+from duckrun.sql.dialects import tree_in
+from duckrun.sql.names import transpile
+
+_ABOUT_SESSION = frozenset([
+    "current_setting", "getvariable", "getenv", "version", "current_user", "session_user", "user", "current_role",
+    "current_catalog", "current_database", "current_schema", "current_schemas", "current_query", "in_search_path", "txid_current",
+    "stats", "get_block_size", "write_log", "current_transaction_id", "current_connection_id", "current_query_id",
+])  # fmt: skip
+"""Functions that tell of the session; DuckDB calls some of them consistent."""
+_ABOUT_NOW = frozenset([
+    "now", "today", "current_date", "current_time", "current_timestamp", "localtime", "localtimestamp", "get_current_time",
+    "get_current_timestamp", "transaction_timestamp", "current_localtime", "current_localtimestamp",
+])  # fmt: skip
+"""The time of the statement, which a condition may compare a row with ("not in the future")."""
+_NO_VALUES = {
+    "SUBQUERY": "a subquery",
+    "WINDOW": "a window function",
+    "STAR": "*",
+    "PARAMETER": "a parameter",
+    "DEFAULT": "DEFAULT",
+}
+
+
+def why_not_scalar(expression: str, columns: Collection[str]) -> str | None:
+    """The part of an expression in DuckDB's SQL that is not computed from these columns alone, in words; None for none.
+
+    >>> why_not_scalar("i > 3 and upper(s) <> 'A'", ["i", "s"])
+    >>> why_not_scalar("(select content from read_text('/etc/passwd')) like 'r%'", ["i"])
+    'a subquery'
+    >>> why_not_scalar("i > random()", ["i"])
+    'random(), which gives another value each time'
+    """
+    tree = _parsed(f"SELECT {expression}")
+    if tree is None:
+        return "what DuckDB cannot read as one expression"
+    return next(_foreign_parts(tree, frozenset(column.lower() for column in columns)), None)
+
+
+def why_not_scalar_in_spark(expression: str, *, is_default: bool = False) -> str | None:
+    """The same for an expression that Spark computes, as a log holds it. Spark itself refuses columns that there are not. A default
+    may give another value for each row, as ``uuid()`` does.
+
+    >>> why_not_scalar_in_spark("a > 1 and lower(b) = 'x'")
+    >>> why_not_scalar_in_spark("java_method('java.lang.System', 'getenv', 'KEY') = b")
+    'java_method(), which tells of the session, or gives another value each time'
+    """
+    try:
+        tree = tree_in(expression, "spark")
+    except SqlglotError:
+        return "what cannot be read as one expression"
+    for node in tree.walk():
+        if isinstance(node, exp.Query | exp.Table | exp.Command):
+            return "a subquery"
+        if isinstance(node, exp.Window | exp.AggFunc | exp.UDTF | exp.Explode):
+            return f"{node.key}(), which is computed from several rows, or gives some"
+        if isinstance(node, exp.Star | exp.Placeholder | exp.Parameter):
+            return node.sql("spark")
+        if isinstance(node, exp.Func):
+            name = node.name if isinstance(node, exp.Anonymous) else node.sql_name()
+            if name.lower() in (_READ_OUTSIDE if is_default else _SPARK_IMPURE):
+                return f"{name.lower()}(), which tells of the session, or gives another value each time"
+    return None
+
+
+_READ_OUTSIDE = frozenset(["reflect", "try_reflect", "java_method", "getenv", "getvariable", "current_setting"])
+_SPARK_IMPURE = (_READ_OUTSIDE | _ABOUT_SESSION) | frozenset([
+    "input_file_name", "input_file_block_start", "input_file_block_length",
+    "monotonically_increasing_id", "spark_partition_id", "rand", "randn", "random", "randstr", "uniform", "uuid", "shuffle",
+    "current_timezone", "raise_error", "assert_true",
+])  # fmt: skip
+
+
+def why_not_in_definition(expression: str, columns: Collection[str]) -> str | None:
+    """The same for an expression of Spark's SQL that a table is to keep: it may be one that DuckDB has no words for."""
+    why = why_not_scalar_in_spark(expression)
+    if why is not None:
+        return why
+    try:
+        text = transpile(expression, "spark", "duckdb")
+    except UnsupportedFeature:
+        return None
+    return why_not_scalar(text, columns)
+
+
+def _parsed(query: str) -> Any:
+    """The one expression of a SELECT in DuckDB's own form; None for anything more, and for what is none."""
+    found = _parser().cursor().execute("SELECT json_serialize_sql($1)", [query]).fetchone()
+    said = json.loads(found[0]) if found is not None else {"error": True}
+    if said["error"] or len(said["statements"]) != 1:
+        return None
+    node = said["statements"][0]["node"]
+    if node["type"] != "SELECT_NODE" or node["from_table"]["type"] != "EMPTY" or node["cte_map"]["map"]:
+        return None
+    rest = ("where_clause", "group_expressions", "having", "sample", "qualify", "modifiers")
+    if any(node[key] for key in rest) or len(node["select_list"]) != 1:
+        return None
+    return node["select_list"][0]
+
+
+@cache
+def _parser() -> duckdb.DuckDBPyConnection:
+    return duckdb.connect(config={"threads": 1})
+
+
+def _foreign_parts(tree: Any, columns: frozenset[str]) -> Iterator[str]:
+    """What an expression has beside values of the columns, constants and functions of these."""
+    waiting: list[tuple[Any, frozenset[str]]] = [(tree, columns)]
+    while waiting:
+        node, known = waiting.pop()
+        if isinstance(node, list):
+            waiting.extend((each, known) for each in node)
+        if not isinstance(node, dict):
+            continue
+        kind = node.get("class")
+        if kind in _NO_VALUES:
+            yield _NO_VALUES[kind]
+            continue
+        if kind == "COLUMN_REF":
+            names = node["column_names"]
+            if names[0].lower() not in known and not (len(names) == 1 and names[0].lower() in _ABOUT_NOW):
+                yield f"{'.'.join(names)}, which is no column of the table"
+            continue
+        if kind == "FUNCTION":
+            why = _why_no_function(node["function_name"].lower(), f"{node['catalog']}.{node['schema']}")
+            if why is not None:
+                yield f"{node['function_name']}(), which {why}"
+                continue
+        if kind == "LAMBDA":
+            known = known | frozenset(_names_in(node["lhs"]))
+        waiting.extend((value, known) for value in node.values())
+
+
+def _names_in(tree: Any) -> Iterator[str]:
+    """The parameters of a lambda."""
+    if isinstance(tree, dict):
+        if tree.get("class") == "COLUMN_REF":
+            yield tree["column_names"][0].lower()
+        tree = list(tree.values())
+    for each in tree if isinstance(tree, list) else ():
+        yield from _names_in(each)
+
+
+def _why_no_function(name: str, schema: str) -> str | None:
+    if schema not in (".", ".main", ".pg_catalog", "system.main", "system.pg_catalog") or name not in _functions():
+        return "is no function of DuckDB's own"
+    if name in _ABOUT_SESSION:
+        return "tells of the session"
+    if name in _ABOUT_NOW:
+        return None
+    for kind, stability, definition, parameters in _functions()[name]:
+        if kind == "aggregate":
+            return "aggregates rows"
+        if kind == "macro":
+            why = why_not_scalar(definition, parameters)
+            if why is not None:
+                return f"has {why}"
+        elif kind != "scalar":
+            return "gives a table"
+        elif stability == "VOLATILE":
+            return "gives another value each time"
+        elif stability != "CONSISTENT":
+            return "tells of the session"
+    return None
+
+
+@cache
+def _functions() -> dict[str, list[tuple[str, str, str, list[str]]]]:
+    """Every function that a new DuckDB has: its kind, its stability, and a macro's text and parameters."""
+    rows = (
+        _parser()
+        .cursor()
+        .execute(
+            "SELECT DISTINCT lower(function_name), function_type, stability, macro_definition, parameters FROM duckdb_functions()"
+        )
+        .fetchall()
+    )
+    functions: dict[str, list[tuple[str, str, str, list[str]]]] = {}
+    for name, *rest in rows:
+        functions.setdefault(name, []).append((rest[0], rest[1], rest[2], rest[3] or []))
+    return functions
+
+
+def holds_statements(text: str) -> bool:
+    """True for a text that DuckDB takes for more than one statement, whatever another parser says of its quotes.
+
+    >>> holds_statements("select ';' -- ;")
+    False
+    >>> holds_statements("select 1; drop table t")
+    True
+    """
+    if ";" not in text:
+        return False
+    coded = text.encode()
+    signs = [start for start, kind in duckdb.tokenize(text) if kind == duckdb.token_type.operator]
+    first = next((start for start in signs if coded[start : start + 1] == b";"), None)
+    return first is not None and any(
+        start > first and coded[start : start + 1] != b";" for start, _ in duckdb.tokenize(text)
+    )
