@@ -33,7 +33,7 @@ pytest_plugins = [
 
 
 # The markers of the long suites (LONG in the Makefile).
-LONG = ("kills", "conformance", "differential", "turns", "changes", "cluster", "ui", "slow", "matrix")
+LONG = ("kills", "conformance", "differential", "turns", "changes", "cluster", "ui", "slow", "matrix", "answers")
 # Of how many parts a run takes one, of tests that do not say it themselves. The other suites have budgets or matrices of their own.
 PARTS = {"slow": 9, "cluster": 3}
 # Half a second for each statement on Spark adds up: every day so few, and in the suite on_spark some more, others.

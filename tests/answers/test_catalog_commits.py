@@ -43,6 +43,7 @@ def made(session: Session) -> None:
     session.sql("create table t as select range % 3 as g, range as v from range(30)")
 
 
+@pytest.mark.answers
 @pytest.mark.drawn(3)
 @pytest.mark.parametrize("cut", CUTS)
 @pytest.mark.parametrize("statement", STATEMENTS)
@@ -62,6 +63,7 @@ def test_a_commit_that_is_cut_is_there_once(
     assert rows(root, postgres_catalog) == sorted([*after(BEFORE), (9, 10)])
 
 
+@pytest.mark.answers
 @pytest.mark.parametrize("cut", ["before", "after"])
 def test_a_new_table_and_its_schema_are_there_once(
     tmp_path: Path, lossy_catalog: LossyCatalog, postgres_catalog: str, through: str, cut: Cut
@@ -81,6 +83,7 @@ def test_a_new_table_and_its_schema_are_there_once(
     assert rows(root, postgres_catalog, "u") == sorted(BEFORE * 2)
 
 
+@pytest.mark.answers
 @pytest.mark.parametrize("cut", CUTS)
 def test_a_transaction_over_several_tables_is_there_whole_or_says_that_nothing_is(
     tmp_path: Path, lossy_catalog: LossyCatalog, postgres_catalog: str, through: str, cut: Cut

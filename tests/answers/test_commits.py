@@ -43,6 +43,7 @@ def root(s3_bucket: Callable[[str], str]) -> str:
     return s3_bucket(f"lost-{uuid.uuid4().hex}") + "/lake"
 
 
+@pytest.mark.answers
 @pytest.mark.drawn(3)
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("write", WRITES)
@@ -63,6 +64,17 @@ def test_a_commit_whose_answer_is_lost_is_made_once(
         assert s.snapshot("main.t").version == 1
     plain = DeltaTable(f"{root}/main/t", storage_options=s3_options)
     assert sorted(tuple(row.values()) for row in plain.to_pyarrow_table().to_pylist()) == expected
+
+
+def test_an_update_whose_commit_lost_its_answer_counts_once(
+    root: str, lossy_store: LossyStore, lossy_options: dict[str, str]
+) -> None:
+    with duckrun.connect(root, storage_options=lossy_options) as s:
+        s.execute("main.t", WriteSpec("error"), ROWS)
+        with lossy_store.losing("error", is_commit) as lost:
+            s.sql("update t set n = n + 1")
+        assert lost() == 1
+        assert [row["n"] for row in s.sql("from t").collect()] == [1, 1]
 
 
 @pytest.mark.parametrize("writer", ["staged", "delta_rs"])
