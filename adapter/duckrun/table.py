@@ -389,12 +389,6 @@ class Table:
         """
         reader = given(readerVersion, int, "readerVersion", "upgradeTableProtocol()")
         writer = given(writerVersion, int, "writerVersion", "upgradeTableProtocol()")
-        # Source: Delta protocol, Protocol Evolution
-        if not 1 <= reader <= 3 or not 1 <= writer <= 7 or (reader == 3 and writer < 7):
-            raise InvalidConfig(
-                f"upgradeTableProtocol({reader}, {writer}) of table {self.ref}: readers have the versions 1 to 3, writers 1 to 7, "
-                "and version 3 of readers goes with 7 of writers."
-            )
         return self._set({"delta.minReaderVersion": str(reader), "delta.minWriterVersion": str(writer)})
 
     def _set(self, properties: Mapping[str, str]) -> Commit:

@@ -343,9 +343,6 @@ class Format(Protocol):
     def refuse_copies(self, snapshot: Snapshot) -> None:
         """Raise UnsupportedFeature for a table whose files are more than rows in columns: those of a copy cannot become its own."""
 
-    def unwritten_properties(self, properties: Mapping[str, str]) -> dict[str, str]:
-        """Those that may ask for more of a table than a commit of this format's own gives it."""
-
     def only_spark(self, snapshot: Snapshot) -> bool:
         """True for a table that asks of a commit what ``commit`` does not do."""
 

@@ -172,14 +172,13 @@ class Job:
             return ducklake.append(self, snapshot, rows, definition_of(snapshot), "rows are added")
         if written_anew(snapshot):
             return change.append(self, snapshot, rows)
-        why = staged.why_not(transaction.ref, snapshot.partition_columns)
-        if spec.writer == "delta_rs" or (why and spec.writer == "auto"):
+        if spec.writer == "delta_rs":
             delta_rs.refuse(
                 spec,
                 transaction.ref,
                 by_delta_rs.why_not_write(self.form, transaction.ref, rows, snapshot, whole=False),
             )
-            return delta_rs.write(transaction, snapshot, rows, spec, why=why or "asked for")
+            return delta_rs.write(transaction, snapshot, rows, spec)
         files = self.staged(rows, snapshot.partition_columns, snapshot)
         return self.added(files, snapshot, "rows are added")
 
@@ -209,16 +208,12 @@ class Job:
             ref, rows, filled, partition_by, spec=spec, snapshot=snapshot, definition=definition, computed=computed
         )
         anew = snapshot is not None and (differs(rows, snapshot) or partition_by != snapshot.partition_columns)
-        special = self.form.unwritten_properties(spec.table_properties)
-        cannot = staged.why_not(ref, partition_by) if spec.writer == "auto" else None
-        if spec.writer == "delta_rs" or ((special or cannot) and not own):
-            if spec.writer == "delta_rs":
-                why = "the table's definition is one that it does not write" if own else None
-                delta_rs.refuse(spec, ref, why or by_delta_rs.why_not_write(self.form, ref, rows, snapshot, whole=True))
+        if spec.writer == "delta_rs":
+            why = "the table's definition is one that it does not write" if own else None
+            delta_rs.refuse(spec, ref, why or by_delta_rs.why_not_write(self.form, ref, rows, snapshot, whole=True))
             if rows.one_shot:
                 rows = self.kept(rows)
-            why = f"it knows what {', '.join(special)} ask of a table" if special else cannot or "asked for"
-            return delta_rs.write(self.transaction, snapshot, rows, spec, partition_by=partition_by, anew=anew, why=why)
+            return delta_rs.write(self.transaction, snapshot, rows, spec, partition_by=partition_by, anew=anew)
         if definition is None and (snapshot is None or anew or spec.table_properties or spec.description is not None):
             definition = self.definition(spec, schema, partition_by, snapshot, stored)
         files = self.staged(rows, partition_by, definition or snapshot)
@@ -270,8 +265,9 @@ class Job:
             or any(not name.startswith("delta.") for name in spec.table_properties)
         ):
             return True
-        properties = spec.table_properties
-        own = not self.form.unwritten_properties(properties) and self.form.asks_features(properties)
+        if snapshot is not None and (spec.table_properties or spec.description not in (None, snapshot.description)):
+            return True  # delta_rs drops the properties of a table that it overwrites with others, and its description
+        own = self.form.asks_features(spec.table_properties)
         own = own or (snapshot is not None and self.form.constrained_anew(snapshot, spec))
         clustered = () if snapshot is None else (path[0].lower() for path in snapshot.cluster_by)
         own = own or not set(clustered) <= {name.lower() for name in schema.names}

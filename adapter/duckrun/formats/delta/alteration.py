@@ -12,17 +12,9 @@ from typing import Any
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
 from duckrun.formats.definitions import Alteration, refuse_known
 from duckrun.formats.delta import clustering, computed, mapping, statistics, types
-from duckrun.formats.delta.definition import (
-    CHECK,
-    PLAIN,
-    TYPE_CHANGES,
-    DeltaDefinition,
-    field_of,
-    numbered,
-    property_value,
-    with_check,
-)
+from duckrun.formats.delta.definition import DeltaDefinition, field_of, numbered, with_check
 from duckrun.formats.delta.nested import changed_inside
+from duckrun.formats.delta.properties import CHECK, PLAIN, TYPE_CHANGES, property_value
 from duckrun.formats.delta.protocol import asked_of
 from duckrun.formats.delta.types import DeltaType
 from duckrun.sql import char_types
@@ -149,7 +141,8 @@ def _apply(
         case SetProperties(properties):
             features, versions, properties = asked_of(properties)
             now = replace(now, asked=now.asked | features, versions=max(versions, now.versions))
-            added = {name: property_value(name, value) for name, value in properties.items()}
+            new = {name: value for name, value in properties.items() if now.properties.get(name) != str(value)}
+            added = {name: property_value(name, value) for name, value in new.items()}
             if mapping.MODE in added:
                 now = mapping.turned_on(now, added[mapping.MODE].lower())
             for column_name in sort_order(added):

@@ -6,7 +6,6 @@ Source: Delta protocol, Change Metadata.
 from __future__ import annotations
 
 import json
-import re
 import time
 import uuid
 from collections.abc import Iterable, Mapping
@@ -19,63 +18,31 @@ from deltalake import Schema
 
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
 from duckrun.formats.definitions import OfColumns, refuse_known
-from duckrun.formats.delta import clustering, computed, in_commit, mapping, row_tracking, statistics, types
-from duckrun.formats.delta.protocol import FEATURE, WRITTEN, asked_of
+from duckrun.formats.delta import clustering, computed, mapping, row_tracking, types
+from duckrun.formats.delta.properties import (
+    CHECK,
+    CHECKPOINTS,
+    FEATURES_OF,
+    GIVEN,
+    VECTORS,
+    WIDENING,
+    canonical,
+    checks_of,
+    property_value,
+    with_canonical_names,
+)
+from duckrun.formats.delta.protocol import FEATURE, asked_of
 from duckrun.formats.format import SpecT
 from duckrun.sql import char_types
 from duckrun.sql.char_types import is_limited
 from duckrun.sql.names import columns_of, transpile
 from duckrun.sql.scalar import why_not_in_definition
 from duckrun.values.columns import is_required
-from duckrun.values.layout import COMPRESSION, TARGET_FILE_SIZE, Layout, codec_of
+from duckrun.values.layout import COMPRESSION, Layout
 from duckrun.values.partition_values import refuse_partition_type
 from duckrun.values.rows import DeleteInsertSpec, MergeSpec, TableConstraints, WriteSpec
 from duckrun.values.snapshot import TableRef
-from duckrun.values.tables import SORT_BY, AddCheck, ColumnSpec, CreateSpec, sort_order
-
-CHECK = "delta.constraints."
-GIVEN = "duckrun.constraints"
-"""The table property that says, as JSON, which constraints a write gave the table: another one may give others."""
-VECTORS = "delta.enableDeletionVectors"
-_WIDENING, TYPE_CHANGES = "delta.enableTypeWidening", "delta.typeChanges"
-_BOOLEAN: dict[str, frozenset[str]] = {
-    "delta.appendOnly": frozenset({"appendOnly"}),
-    "delta.enableChangeDataFeed": frozenset({"changeDataFeed"}),
-    VECTORS: frozenset({"deletionVectors"}),
-    row_tracking.ENABLED: row_tracking.FEATURES,
-    in_commit.ENABLED: frozenset({in_commit.FEATURE}),
-    _WIDENING: frozenset({"typeWidening"}),
-}
-"""Property that is true or false -> the features that it needs."""
-_CHECKPOINTS = "delta.checkpointPolicy"
-_SPECIAL = {
-    mapping.MODE: r"none|name|id",
-    _CHECKPOINTS: r"classic|v2",
-    **dict.fromkeys((row_tracking.ENABLED, in_commit.ENABLED, _WIDENING), r"true|false"),
-}
-"""Those that say how files and commits are written: in Spark's own statements Spark gives them to a table."""
-_KEPT = frozenset(
-    {mapping.MAX_ID, row_tracking.ROW_ID, row_tracking.ROW_COMMIT, in_commit.VERSION, in_commit.TIMESTAMP}
-)
-"""Those that say what a table's commits did: wrong ones give columns one number, or rows one id."""
-PLAIN = {
-    **dict.fromkeys(_BOOLEAN, r"true|false"),
-    **_SPECIAL,
-    "delta.enableExpiredLogCleanup": r"true|false",
-    "delta.checkpoint.writeStatsAsJson": r"true|false",
-    "delta.checkpoint.writeStatsAsStruct": r"true|false",
-    "delta.autoOptimize.autoCompact": r"true|false|auto",
-    "delta.autoOptimize.optimizeWrite": r"true|false",
-    "delta.checkpointInterval": r"[1-9]\d*",
-    statistics.COUNT: r"-1|\d+",
-    statistics.COLUMNS: r".+",
-    TARGET_FILE_SIZE: r"\d+(\.\d+)?\s*[a-z]*",
-    "delta.isolationLevel": r"serializable|writeserializable",
-    "delta.logRetentionDuration": r"interval .+",
-    "delta.deletedFileRetentionDuration": r"interval .+",
-    "delta.setTransactionRetentionDuration": r"interval .+",
-}
-"""Delta's properties that a commit of ours may set, and their values; any other may ask for more than metadata."""
+from duckrun.values.tables import SORT_BY, AddCheck, AlterSpec, ColumnSpec, CreateSpec, SetProperties, UnsetProperties
 
 
 @dataclass(frozen=True)
@@ -140,19 +107,22 @@ class DeltaDefinition(OfColumns):
     @property
     def is_widening(self) -> bool:
         """True if a column whose type gets wider leaves the files as they are. Source: Delta protocol, Type Widening."""
-        return self.properties.get(_WIDENING, "").lower() == "true"
+        return self.properties.get(WIDENING, "").lower() == "true"
 
     def features(self) -> set[str]:
         """The table features without which this definition would mean something else."""
         needed = {
-            name for key, names in _BOOLEAN.items() if self.properties.get(key, "").lower() == "true" for name in names
+            name
+            for key, names in FEATURES_OF.items()
+            if self.properties.get(key, "").lower() == "true"
+            for name in names
         }
         if self.is_mapped:
             needed.add("columnMapping")
         needed |= computed.features(self.fields)
         if self.cluster_by is not None:
             needed |= clustering.FEATURES
-        if self.properties.get(_CHECKPOINTS, "").lower() == "v2":
+        if self.properties.get(CHECKPOINTS, "").lower() == "v2":
             needed.add("v2Checkpoint")
         if self.checks:
             needed.add("checkConstraints")
@@ -200,11 +170,6 @@ class DeltaDefinition(OfColumns):
         ]
 
 
-def checks_of(properties: Mapping[str, str]) -> dict[str, str]:
-    """The CHECK constraints among table properties: name -> Spark SQL. Source: Delta protocol, CHECK Constraints."""
-    return {key.removeprefix(CHECK): text for key, text in properties.items() if key.startswith(CHECK)}
-
-
 # -- making a table
 
 
@@ -212,6 +177,10 @@ def with_properties(spec: SpecT, table: TableRef) -> SpecT:
     """The spec with the properties that its own words ask of a table that it makes. Raises InvalidConfig where its
     ``table_properties`` say otherwise.
     """
+    try:
+        spec = _with_canonical_names(spec)
+    except InvalidConfig as error:
+        raise InvalidConfig(f"{spec.mode} on table {table}: {error} Nothing was written.") from error
     if not isinstance(spec, WriteSpec | MergeSpec | DeleteInsertSpec | CreateSpec):
         return spec
     transforms = [key for key in spec.partition_by or () if "(" in key]  # no name of Delta's has a bracket
@@ -233,6 +202,22 @@ def with_properties(spec: SpecT, table: TableRef) -> SpecT:
                 "Nothing was written; leave one of them out."
             )
     return replace(spec, table_properties={**spec.table_properties, **dict(asked.values())}) if asked else spec
+
+
+def _with_canonical_names(spec: SpecT) -> SpecT:
+    """The spec with Delta's spelling of the table properties that it names."""
+    if isinstance(spec, Layout):
+        return replace(spec, table_properties=with_canonical_names(spec.table_properties))
+    if not isinstance(spec, AlterSpec):
+        return spec
+    changes = []
+    for change in spec.changes:
+        if isinstance(change, SetProperties):
+            change = SetProperties(with_canonical_names(change.properties))
+        elif isinstance(change, UnsetProperties):
+            change = replace(change, names=tuple(dict.fromkeys(map(canonical, change.names))))
+        changes.append(change)
+    return replace(spec, changes=tuple(changes))
 
 
 def created(spec: CreateSpec) -> DeltaDefinition:
@@ -266,10 +251,17 @@ def _clustered(made: DeltaDefinition, spec: Layout) -> DeltaDefinition:
     return made if not spec.cluster_by else replace(made, cluster_by=clustering.chosen(made, spec.cluster_by))
 
 
-def _with_properties(made: DeltaDefinition, asked: Mapping[str, Any]) -> DeltaDefinition:
-    """A definition with the properties of a new table, and the features that some of them ask for."""
-    features, versions, rest = asked_of({name: str(value) for name, value in asked.items()})
-    properties = {name: property_value(name, asked[name]) for name in rest}
+def _with_properties(
+    made: DeltaDefinition, asked: Mapping[str, Any], present: Mapping[str, str] = MappingProxyType({})
+) -> DeltaDefinition:
+    """A definition with the properties that a spec names, and the features that some of them ask for.
+
+    Those that a table has already, ``present``, are as they are: other writers may have set what no commit of ours sets.
+    """
+    asked = with_canonical_names(asked)
+    new = {name: value for name, value in asked.items() if present.get(name) != str(value)}
+    features, versions, rest = asked_of({name: str(value) for name, value in new.items()})
+    properties = {name: property_value(name, new[name]) for name in rest}
     return replace(made, properties=properties, asked=features, versions=versions)
 
 
@@ -283,7 +275,8 @@ def overwritten(
 ) -> DeltaDefinition:
     """The definition of a table whose rows are all written anew. Raises InvalidConfig, SchemaMismatch, UnsupportedFeature."""
     made = DeltaDefinition(tuple(fields), partition_by, description=spec.description)
-    made = _commented(_with_properties(made, spec.table_properties), spec.column_comments)
+    present = {} if before is None or spec.redefine else before.properties
+    made = _commented(_with_properties(made, spec.table_properties, present), spec.column_comments)
     if before is not None:
         made = made.in_place_of(before, keep=not spec.redefine)
         if not spec.redefine:
@@ -358,43 +351,6 @@ def field_of(column: ColumnSpec, dialect: str) -> dict[str, Any]:
     made = types.field(column.name, kind, column.nullable, column.comment)
     limits = char_types.declared(column.type, dialect)
     return made if limits is None else {**made, "metadata": {**made["metadata"], char_types.TYPE: limits}}
-
-
-def property_value(name: str, value: Any) -> str:
-    text = str(value).lower() if isinstance(value, bool) else str(value)
-    if name.startswith(CHECK):
-        raise InvalidConfig(f"{name} is a constraint: add it as one, so that the rows are checked.")
-    if name == GIVEN:
-        raise InvalidConfig(f"{name} is kept by the writes that give a table constraints; it is not set by hand.")
-    if name in _KEPT:
-        raise InvalidConfig(f"{name} is kept by the commits that need it (Delta protocol); it is not set by hand.")
-    if name == SORT_BY:
-        sort_order({SORT_BY: text})
-    if name == COMPRESSION:
-        codec_of({COMPRESSION: text})
-    if not name.startswith("delta."):
-        return text
-    if name not in PLAIN:
-        raise UnsupportedFeature(
-            f"the table property {name} may need more of a table than metadata. Run this with engine: spark."
-        )
-    if not re.fullmatch(PLAIN[name], text, re.IGNORECASE):
-        raise InvalidConfig(f"{text!r} is no value of the table property {name}.")
-    return text
-
-
-def special_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """Those that ask for more of a table than metadata."""
-    metadata = PLAIN.keys() - _SPECIAL.keys()
-    return {
-        k: v for k, v in properties.items() if k.startswith("delta.") and not k.startswith(CHECK) and k not in metadata
-    }
-
-
-def unwritten_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """Those that may ask for more of a table than a commit of ours gives it."""
-    written = PLAIN.keys() | {FEATURE + name for name in WRITTEN}
-    return {k: v for k, v in special_properties(properties).items() if k not in written}
 
 
 def asks_features(properties: Mapping[str, Any]) -> bool:

@@ -42,12 +42,13 @@ from duckrun.formats.delta import (
 from duckrun.formats.delta.bounds import column_figures, file_bounds
 from duckrun.formats.delta.commit import features_of_files, refuse_copies, refuse_unknown_features, write_commit
 from duckrun.formats.delta.dataset import arrow_dataset
-from duckrun.formats.delta.definition import VECTORS, DeltaDefinition
+from duckrun.formats.delta.definition import DeltaDefinition
 from duckrun.formats.delta.files import files_of
 from duckrun.formats.delta.log import COPY, LOG, CommitActions, parse_commit
 from duckrun.formats.delta.long_logs import LongLogs
 from duckrun.formats.delta.newest import Newest, Opened, known_of, moved
 from duckrun.formats.delta.opening import opened
+from duckrun.formats.delta.properties import VECTORS, checks_of, special_properties
 from duckrun.formats.delta.protocol import BY_DELTALAKE, Protocol, unlisted
 from duckrun.formats.delta.scan_sql import scan_sql
 from duckrun.formats.delta.scratch import scratch
@@ -103,8 +104,7 @@ class DeltaFormat:
     refuse_unknown_features = staticmethod(refuse_unknown_features)
     refuse_copies = staticmethod(refuse_copies)
     with_properties = staticmethod(definition.with_properties)
-    special_properties = staticmethod(definition.special_properties)
-    unwritten_properties = staticmethod(definition.unwritten_properties)
+    special_properties = staticmethod(special_properties)
     asks_features = staticmethod(definition.asks_features)
     spelled = staticmethod(types.spelled)
 
@@ -190,7 +190,7 @@ class DeltaFormat:
             properties=properties,
             reader_features=frozenset(protocol.reader_features or ()),
             writer_features=frozenset(protocol.writer_features or ()) | unlisted(schema, properties),
-            checks=definition.checks_of(properties),
+            checks=checks_of(properties),
             description=metadata.description,
             list_files=partial(files_of, self),
             find_rounded=partial(cautions.rounded, self),

@@ -11,7 +11,8 @@ from typing import Any
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
 from duckrun.formats.definitions import refuse_known
 from duckrun.formats.delta import types
-from duckrun.formats.delta.definition import TYPE_CHANGES, DeltaDefinition, field_of
+from duckrun.formats.delta.definition import DeltaDefinition, field_of
+from duckrun.formats.delta.properties import TYPE_CHANGES
 from duckrun.formats.delta.types import DeltaType
 from duckrun.values.tables import AddColumn, ChangeType, DropColumn, InStruct, RenameColumn
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from duckrun.errors import UnsupportedFeature
+from duckrun.errors import InvalidConfig, UnsupportedFeature
 
 _LEGACY: dict[int, set[str]] = {
     2: {"appendOnly", "invariants"},
@@ -36,7 +36,7 @@ _READ_TOO = {
 _GENERATED, _IDENTITY = b"delta.generationExpression", b"delta.identity.start"
 
 FEATURE = "delta.feature."
-_VERSIONS = ("delta.minReaderVersion", "delta.minWriterVersion")
+VERSIONS = ("delta.minReaderVersion", "delta.minWriterVersion")
 WRITTEN = frozenset({
     "appendOnly", "invariants", "checkConstraints", "timestampNtz", "changeDataFeed", "deletionVectors", "columnMapping",
     "inCommitTimestamp", "v2Checkpoint", "vacuumProtocolCheck", "rowTracking", "domainMetadata",
@@ -59,18 +59,34 @@ BY_DELTALAKE = frozenset({
 def asked_of(properties: Mapping[str, str]) -> tuple[frozenset[str], tuple[int, int], dict[str, str]]:
     """The features and the versions of readers and writers that properties ask for, and the other properties.
 
-    Raises UnsupportedFeature for a feature that our writes would not keep.
+    Raises UnsupportedFeature for a feature that our writes would not keep, InvalidConfig for versions that Delta does not have.
     """
-    rest = {key: value for key, value in properties.items() if not key.startswith(FEATURE) and key not in _VERSIONS}
+    rest = {key: value for key, value in properties.items() if not key.startswith(FEATURE) and key not in VERSIONS}
     features = frozenset(key.removeprefix(FEATURE) for key in properties if key.startswith(FEATURE))
     if unknown := sorted(features - WRITTEN):
         raise UnsupportedFeature(
             f"the table feature {', '.join(unknown)} ({FEATURE}{unknown[0]}) is none that the duckdb engine writes, which are "
             f"{', '.join(sorted(WRITTEN))}. Run this with engine: spark"
         )
-    reader, writer = (int(properties.get(key, 1)) for key in _VERSIONS)
+    for name in features:
+        if str(properties[FEATURE + name]).lower() not in ("supported", "enabled"):
+            raise InvalidConfig(
+                f"{FEATURE}{name} is {properties[FEATURE + name]!r}; the value of a table feature is supported"
+            )
     features |= {"domainMetadata"} if features & {"rowTracking", "clustering"} else set()
-    return features, (reader, writer), rest
+    return features, _versions(properties), rest
+
+
+def _versions(properties: Mapping[str, str]) -> tuple[int, int]:
+    """The versions of readers and writers that properties name, else 1. Source: Delta protocol, Protocol Evolution."""
+    texts = [str(properties.get(key, 1)).strip() for key in VERSIONS]
+    reader, writer = (int(text) if re.fullmatch(r"[0-9]{1,9}", text) else 0 for text in texts)
+    if not 1 <= reader <= 3 or not 1 <= writer <= 7 or (reader == 3 and writer < 7):
+        named = ", ".join(f"{key} = {properties[key]}" for key in VERSIONS if key in properties)
+        raise InvalidConfig(
+            f"{named}: readers have the versions 1 to 3, writers 1 to 7, and version 3 of readers goes with 7 of writers: name both"
+        )
+    return reader, writer
 
 
 # What Delta Kernel, by which every snapshot is opened, says of a table that it cannot read.

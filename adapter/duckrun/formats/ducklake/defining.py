@@ -176,9 +176,6 @@ class Defining:
     def refuse_copies(self, snapshot: Snapshot) -> None:
         """DuckLake takes files by their columns' names."""
 
-    def unwritten_properties(self, properties: Mapping[str, str]) -> dict[str, str]:
-        return {}
-
     def only_spark(self, snapshot: Snapshot) -> bool:
         return False
 

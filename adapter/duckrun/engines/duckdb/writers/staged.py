@@ -77,7 +77,7 @@ def stage(
         raise UnsupportedFeature(f"Table {ref} needs a column that it is not partitioned by.")
     if why := why_not(ref, partition_by):
         raise UnsupportedFeature(
-            f"Table {ref} cannot be written this way: {why}. Nothing was written. Run this with engine: spark."
+            f"Table {ref} cannot be written this way: {why}. Nothing was written. Run this with engine: spark, or say writer: delta_rs."
         )
     refuse_variants_inside(ref, [name for name, kind in rows.types.items() if has_variant_inside(kind)])
     token = uuid.uuid4().hex[:12]

@@ -1,0 +1,126 @@
+"""The table properties that a commit of ours sets: their names, their values, and the features that they need.
+
+Source: Delta protocol, Table Features; Delta documentation, Table properties reference.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from duckrun.errors import InvalidConfig, UnsupportedFeature
+from duckrun.formats.delta import in_commit, mapping, row_tracking, statistics
+from duckrun.formats.delta.protocol import FEATURE, VERSIONS, WRITTEN
+from duckrun.values.layout import COMPRESSION, TARGET_FILE_SIZE, codec_of
+from duckrun.values.nearest import did_you_mean
+from duckrun.values.tables import SORT_BY, sort_order
+
+CHECK = "delta.constraints."
+GIVEN = "duckrun.constraints"
+"""The table property that says, as JSON, which constraints a write gave the table: another one may give others."""
+VECTORS = "delta.enableDeletionVectors"
+WIDENING, TYPE_CHANGES = "delta.enableTypeWidening", "delta.typeChanges"
+FEATURES_OF: dict[str, frozenset[str]] = {
+    "delta.appendOnly": frozenset({"appendOnly"}),
+    "delta.enableChangeDataFeed": frozenset({"changeDataFeed"}),
+    VECTORS: frozenset({"deletionVectors"}),
+    row_tracking.ENABLED: row_tracking.FEATURES,
+    in_commit.ENABLED: frozenset({in_commit.FEATURE}),
+    WIDENING: frozenset({"typeWidening"}),
+}
+"""Property that is true or false -> the features that it needs."""
+CHECKPOINTS = "delta.checkpointPolicy"
+_SPECIAL = {
+    mapping.MODE: r"none|name|id",
+    CHECKPOINTS: r"classic|v2",
+    **dict.fromkeys((row_tracking.ENABLED, in_commit.ENABLED, WIDENING), r"true|false"),
+}
+"""Those that say how files and commits are written: in Spark's own statements Spark gives them to a table."""
+_KEPT = frozenset(
+    {mapping.MAX_ID, row_tracking.ROW_ID, row_tracking.ROW_COMMIT, in_commit.VERSION, in_commit.TIMESTAMP}
+)
+"""Those that say what a table's commits did: wrong ones give columns one number, or rows one id."""
+PLAIN = {
+    **dict.fromkeys(FEATURES_OF, r"true|false"),
+    **_SPECIAL,
+    "delta.enableExpiredLogCleanup": r"true|false",
+    "delta.checkpoint.writeStatsAsJson": r"true|false",
+    "delta.checkpoint.writeStatsAsStruct": r"true|false",
+    "delta.autoOptimize.autoCompact": r"true|false|auto",
+    "delta.autoOptimize.optimizeWrite": r"true|false",
+    "delta.checkpointInterval": r"[1-9]\d*",
+    statistics.COUNT: r"-1|\d+",
+    statistics.COLUMNS: r".+",
+    TARGET_FILE_SIZE: r"\d+(\.\d+)?\s*[a-z]*",
+    "delta.isolationLevel": r"serializable|writeserializable",
+    "delta.logRetentionDuration": r"interval .+",
+    "delta.deletedFileRetentionDuration": r"interval .+",
+    "delta.setTransactionRetentionDuration": r"interval .+",
+}
+"""Delta's properties that a commit of ours may set, and their values; any other may ask for more than metadata."""
+_NAMES = {name.lower(): name for name in (*PLAIN, *_KEPT, *VERSIONS, *(FEATURE + name for name in WRITTEN))}
+
+
+def canonical(name: str) -> str:
+    """The name of a property as Delta spells it; Spark takes Delta's own names in any letter case.
+
+    >>> canonical("DELTA.appendonly"), canonical("Delta.New"), canonical("Owner")
+    ('delta.appendOnly', 'delta.New', 'Owner')
+    """
+    lower = name.lower()
+    if not lower.startswith("delta."):
+        return name
+    for prefix in (CHECK, FEATURE):
+        if lower.startswith(prefix):
+            return _NAMES.get(lower, prefix + name[len(prefix) :])
+    return _NAMES.get(lower, "delta." + name[len("delta.") :])
+
+
+def with_canonical_names(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Properties under the names that Delta has for them. Raises InvalidConfig for one that is named twice with two values."""
+    named: dict[str, Any] = {}
+    for name, value in properties.items():
+        key = canonical(name)
+        if str(named.setdefault(key, value)).lower() != str(value).lower():
+            raise InvalidConfig(
+                f"the table property {key} is named twice, as {named[key]} and as {value}; leave one out."
+            )
+    return named
+
+
+def checks_of(properties: Mapping[str, str]) -> dict[str, str]:
+    """The CHECK constraints among table properties: name -> Spark SQL. Source: Delta protocol, CHECK Constraints."""
+    return {key.removeprefix(CHECK): text for key, text in properties.items() if key.startswith(CHECK)}
+
+
+def property_value(name: str, value: Any) -> str:
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    if name.startswith(CHECK):
+        raise InvalidConfig(f"{name} is a constraint: add it as one, so that the rows are checked.")
+    if name == GIVEN:
+        raise InvalidConfig(f"{name} is kept by the writes that give a table constraints; it is not set by hand.")
+    if name in _KEPT:
+        raise InvalidConfig(f"{name} is kept by the commits that need it (Delta protocol); it is not set by hand.")
+    if name == SORT_BY:
+        sort_order({SORT_BY: text})
+    if name == COMPRESSION:
+        codec_of({COMPRESSION: text})
+    if not name.startswith("delta."):
+        return text
+    if name not in PLAIN:
+        raise UnsupportedFeature(
+            f"the table property {name} may need more of a table than metadata: it is none that the duckdb engine sets."
+            f"{did_you_mean(name, PLAIN)} Leave it out, or run this with engine: spark."
+        )
+    if not re.fullmatch(PLAIN[name], text, re.IGNORECASE):
+        raise InvalidConfig(f"{text!r} is no value of the table property {name}.")
+    return text
+
+
+def special_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """Those that ask for more of a table than metadata."""
+    metadata = PLAIN.keys() - _SPECIAL.keys()
+    return {
+        k: v for k, v in properties.items() if k.startswith("delta.") and not k.startswith(CHECK) and k not in metadata
+    }
