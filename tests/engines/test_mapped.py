@@ -50,7 +50,7 @@ def test_files_staged_for_a_table_that_was_made_anew_are_refused(duck: Session, 
     duck.sql("drop table t")
     made(duck)
     before = duck.snapshot("t").version
-    with pytest.raises(CommitConflict, match=r"main\.t: the staged files know the column id, v by another name.*stage"):
+    with pytest.raises(CommitConflict, match=r"main\.t is another one, or was made anew.*stage"):
         duck.commit_staged("t", files, WriteSpec(mode))  # type: ignore[arg-type]
     assert duck.snapshot("t").version == before and rows_of(duck.scan("t")) == []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote
 
 from duckrun.formats.definitions import TableDefinition
 from duckrun.values.rows import AppTransaction, Commit, RowSpec, ScanFile, StagedFile, WriterName
@@ -102,6 +103,11 @@ class CommitRecord:
     def changes_rows(self) -> bool:
         """Whether rows came or went; False where the same rows lie in other files, or only the definition changed."""
         return any(file.changes_rows for file in (*self.added, *self.removed))
+
+    @property
+    def added_paths(self) -> set[str]:
+        """The paths of the files that the commit added, decoded as ScanFile.path is."""
+        return {unquote(file.name) for file in self.added}
 
     def as_commit(
         self, ref: TableRef, *, mode: str = "unknown", engine: str = "unknown", writer: str = "none", reason: str = ""

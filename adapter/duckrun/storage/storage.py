@@ -397,6 +397,17 @@ class Storage:
                     found = {"path": each["path"], "size": each["size"], "e_tag": each["e_tag"]}
                     yield {**found, "modified": each["last_modified"].timestamp()}
 
+    def has(self, location: str, path: str) -> bool:
+        """True if there is an object at a path below a location."""
+        with self._about("look at", f"{location}/{path}"):
+            if self.is_local:
+                return os.path.isfile(f"{location}/{path}")
+            try:
+                obstore.head(self.store_at(location), path)
+            except FileNotFoundError:
+                return False
+            return True
+
     def read(self, path: str) -> bytes | None:
         """The bytes of one object under the root, or None where there is none."""
         return self.read_at(self.root, path)

@@ -430,6 +430,12 @@ class StagedFile(ScanFile):
     schema: str = ""
     figures: Mapping[str, ColumnFigures] = field(default_factory=dict)
     stats: str | None = None
+    table_id: str = ""
+    """The table that the rows were staged for; empty where there was none yet."""
+    table_version: int = NO_TABLE
+    """The version of that table at which they were staged."""
+    judged_by: str = ""
+    """Fingerprint of the columns and constraints that the rows were checked against."""
 
     @classmethod
     def from_json(cls, text: str) -> Self:

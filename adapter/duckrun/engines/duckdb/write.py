@@ -106,8 +106,8 @@ class Job:
             if rows is not None and getattr(spec, "schema_mode", "fail") != "sync_all_columns":
                 refuse_variants_inside(snapshot.ref, snapshot.variants_inside)
         transaction.check_fence(snapshot, spec)
-        if isinstance(spec, Layout) and spec.cluster_by is not None:
-            self._refuse_clustering(spec, snapshot)
+        if isinstance(spec, Layout):
+            self.refuse_clustering(spec, snapshot)
         if isinstance(spec, DeleteSpec | UpdateSpec):
             if snapshot is None:
                 raise TableNotFound(f"There is no table {transaction.ref} to {spec.mode} rows of.")
@@ -124,8 +124,10 @@ class Job:
             return self._write(spec, rows, snapshot)
         return self._merge(spec, rows, snapshot)
 
-    def _refuse_clustering(self, spec: Layout, snapshot: Snapshot | None) -> None:
+    def refuse_clustering(self, spec: Layout, snapshot: Snapshot | None) -> None:
         """Raise InvalidConfig for a write that only adds to a table, and asks for another clustering than it has."""
+        if spec.cluster_by is None:
+            return
         ref = self.transaction.ref
         if self.form.transacts and spec.cluster_by:
             raise UnsupportedFeature(

@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import obstore
 
 from duckrun.errors import VersionNotReadable
 from duckrun.formats.delta.adds import adds_of
@@ -140,11 +139,7 @@ def missing_files(form: DeltaFormat, ref: TableRef, files: Sequence[ScanFile]) -
         location, name = ref.location, file.path
         if is_absolute(name):
             location, _, name = place(ref, file).rpartition("/")
-        try:
-            obstore.head(form.storage.store_at(location), name)
-        except FileNotFoundError:
-            return True
-        return False
+        return not form.storage.has(location, name)
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return [file for file, is_gone in zip(files, pool.map(gone, files), strict=True) if is_gone]

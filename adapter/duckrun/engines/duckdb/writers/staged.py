@@ -289,7 +289,11 @@ def commit(
     transaction runs again.
     """
 
+    paths = {file.path for file in new.adds}
+
     def on_top(others: Sequence[CommitRecord]) -> bool:
+        if any(paths & other.added_paths for other in others):  # staged files that another process committed
+            return False
         return may_go_on_top(transaction, others, new.removes, read)
 
     return transaction.commit(snapshot, new, on_top if fence is None and new.definition is None else None)
