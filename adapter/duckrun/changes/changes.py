@@ -30,7 +30,7 @@ from duckrun.formats.format import Format
 from duckrun.formats.states import StateReader
 from duckrun.sql.names import columns_of, fresh_name, quote_identifier, transpile
 from duckrun.values.changes import KINDS, Between, ChangeKind, CommitChange, Identity, Source, Step, WeighedRead
-from duckrun.values.columns import holds
+from duckrun.values.columns import holds, leaves
 from duckrun.values.expressions import refuse_no_expression
 from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun.values.stored import schema_of_files
@@ -112,6 +112,7 @@ class Changes:
             return
         try:
             self._refuse_other_types()
+            self._refuse_restored_columns()
             self._refuse_without_feed()
         except VersionNotReadable as error:
             raise error if trial else VersionNotReadable(f"{error} {self._oldest()}") from error
@@ -229,6 +230,31 @@ class Changes:
                         f"changes of table {self._ref}: the column {known.name} was {field.type} at version {snapshot.version} and is {known.type} at "
                         f"version {self.to.version}, so that its values cannot be compared. Begin at a later version, or leave it out by columns=."
                     )
+
+    def _refuse_restored_columns(self) -> None:
+        """A column that was dropped within the range and came back by RESTORE.
+
+        On a table with column mapping its values lie in the files all the time, also of the versions that do not have it.
+        """
+        stored = _in_files(self._form, self.to)
+        if self._whole or stored.names == self.to.schema.names and not self._form.stored_columns(self.to.schema):
+            return
+        restored = max((c.version for c in self.commits if c.operation == "RESTORE"), default=-1)
+        now = {
+            path
+            for path, _ in leaves(stored)
+            if self.to.schema.names[stored.names.index(path[0])] in self._read_columns
+        }
+        for snapshot in self._definitions:
+            gone = sorted(now - {path for path, _ in leaves(_in_files(self._form, snapshot))})
+            # Sums over the whole range see the two ends of it, and steps see each version.
+            if gone and snapshot.version < restored and (self._by_commits or snapshot.version == self.from_version):
+                names = sorted({self.to.schema.names[stored.names.index(path[0])] for path in gone})
+                raise SchemaMismatch(
+                    f"changes of table {self._ref}: the column {', '.join(names)} was dropped at version {snapshot.version} or before and came back by the "
+                    f"RESTORE of version {restored}, and the table's files hold its values all the time (delta.columnMapping.mode). Begin at version "
+                    f"{restored}, or leave it out by columns=."
+                )
 
     def _refuse_unreadable(self, reader: StateReader) -> None:
         """A version of the range that is gone: it says itself which one works."""

@@ -180,7 +180,9 @@ def with_properties(spec: SpecT, table: TableRef) -> SpecT:
     try:
         spec = _with_canonical_names(spec)
     except InvalidConfig as error:
-        raise InvalidConfig(f"{spec.mode} on table {table}: {error} Nothing was written.") from error
+        raise InvalidConfig(
+            f"{getattr(spec, 'mode', 'write')} on table {table}: {error} Nothing was written."
+        ) from error
     if not isinstance(spec, WriteSpec | MergeSpec | DeleteInsertSpec | CreateSpec):
         return spec
     transforms = [key for key in spec.partition_by or () if "(" in key]  # no name of Delta's has a bracket

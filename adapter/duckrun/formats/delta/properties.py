@@ -78,7 +78,10 @@ def canonical(name: str) -> str:
 
 
 def with_canonical_names(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Properties under the names that Delta has for them. Raises InvalidConfig for one that is named twice with two values."""
+    """Properties under the names that Delta has for them.
+
+    Raises InvalidConfig for one that is named twice with two values, and for versions that Delta does not have.
+    """
     named: dict[str, Any] = {}
     for name, value in properties.items():
         key = canonical(name)

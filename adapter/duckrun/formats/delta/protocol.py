@@ -74,11 +74,14 @@ def asked_of(properties: Mapping[str, str]) -> tuple[frozenset[str], tuple[int, 
                 f"{FEATURE}{name} is {properties[FEATURE + name]!r}; the value of a table feature is supported"
             )
     features |= {"domainMetadata"} if features & {"rowTracking", "clustering"} else set()
-    return features, _versions(properties), rest
+    return features, versions_in(properties), rest
 
 
-def _versions(properties: Mapping[str, str]) -> tuple[int, int]:
-    """The versions of readers and writers that properties name, else 1. Source: Delta protocol, Protocol Evolution."""
+def versions_in(properties: Mapping[str, Any]) -> tuple[int, int]:
+    """The versions of readers and writers that properties name, else 1. Raises InvalidConfig for those that Delta does not have.
+
+    Source: Delta protocol, Protocol Evolution.
+    """
     texts = [str(properties.get(key, 1)).strip() for key in VERSIONS]
     reader, writer = (int(text) if re.fullmatch(r"[0-9]{1,9}", text) else 0 for text in texts)
     if not 1 <= reader <= 3 or not 1 <= writer <= 7 or (reader == 3 and writer < 7):
