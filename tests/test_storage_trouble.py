@@ -7,6 +7,8 @@ import re
 import subprocess
 import sys
 import textwrap
+import traceback
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,8 @@ import pyarrow as pa
 import pytest
 
 import duckrun
-from duckrun import InvalidConfig, StorageError, WriteSpec
+from duckrun import DuckrunError, InvalidConfig, StorageError, WriteSpec
+from duckrun.errors import redacted
 from duckrun.session import Session
 from duckrun.storage.storage import Storage
 from duckrun.storage.trouble import said, storage_error
@@ -220,6 +223,75 @@ def test_a_root_that_holds_credentials_is_refused_without_them(root: str) -> Non
     with pytest.raises(InvalidConfig, match="holds credentials.*storage_options") as raised:
         duckrun.connect(root)
     assert SECRET not in str(raised.value)
+
+
+SIGNED = (
+    f"sv=2022-11-02&sig={SECRET}%3D&se=2030-01-01",
+    f"X-Amz-Signature={SECRET}&X-Amz-Credential={SECRET}",
+    f"s3_secret_access_key={SECRET}",
+)
+
+
+@pytest.mark.parametrize("query", SIGNED)
+@pytest.mark.parametrize(
+    "place",
+    ["az://c/lake", "abfss://c@account.dfs.core.windows.net/lake", "https://account.blob.core.windows.net/c/lake"],
+)
+def test_a_root_with_a_signature_is_refused_without_it(place: str, query: str, root: Path) -> None:
+    def refused(use: Callable[[str], object]) -> None:
+        with pytest.raises(InvalidConfig, match=r"signature or a key.*storage_options") as raised:
+            use(f"{place}?{query}")
+        assert SECRET not in "".join(traceback.format_exception(raised.value))
+
+    with duckrun.connect(root) as s:
+        refused(duckrun.connect)
+        refused(lambda url: s.attach(url, "other"))
+        refused(lambda url: s.read.format("delta").load(url))
+        refused(lambda url: s.sql(f'select * from delta."{url}"'))
+
+
+@pytest.mark.s3
+@pytest.mark.parametrize("query", SIGNED)
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "select * from read_parquet('{}')",
+        "create table u as select * from read_csv('{}')",
+        "select * from '{}'",
+        "create view v as select * from '{}'",
+    ],
+)
+def test_a_signature_in_a_quoted_url_is_shown_nowhere(
+    query: str,
+    statement: str,
+    s3_bucket: Callable[[str], str],
+    s3_options: dict[str, str],
+    beside: dict[str, str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("DEBUG")
+    bucket = s3_bucket(f"signed-{uuid.uuid4().hex}")
+    with duckrun.connect(bucket, storage_options=s3_options, **beside) as s, pytest.raises(DuckrunError) as raised:
+        s.sql(statement.format(f"https://127.0.0.1:1/c/x.parquet?{query}")).collect()
+    assert SECRET not in "".join(traceback.format_exception(raised.value)) + caplog.text
+    assert "***" in str(raised.value)
+
+
+def test_a_message_without_a_url_stays_as_it_is() -> None:
+    for text in ("key=1&token=2", "select 'a?key=b'", "https://host/a?b=c&d=e", "s3://bucket/monkey=1/x"):
+        assert redacted(text) == text
+
+
+def test_an_endpoint_that_refuses_is_called_the_stores(
+    lake_format: str, beside: dict[str, str], s3_options: dict[str, str]
+) -> None:
+    options = {**s3_options, "AWS_ENDPOINT_URL": "http://127.0.0.1:9", "max_retries": "0"}
+    with (
+        pytest.raises(StorageError) as raised,
+        duckrun.connect("s3://bucket/lake", storage_options=options, format=lake_format, **beside) as s,
+    ):
+        s.execute("main.t", WriteSpec("append"), pa.table({"a": [1]}))
+    assert "127.0.0.1:9" in str(raised.value) and "database" not in str(raised.value)
 
 
 @pytest.mark.parametrize(

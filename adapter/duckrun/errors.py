@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -42,8 +43,35 @@ def without_type(column: str) -> SchemaMismatch:
     )
 
 
+_SECRET_PARAMETER = re.compile(
+    r"""([?&;][^=&;?\s'"`<>]*?(?:sig|signature|token|secret|password|passwd|credential|key|accessid)[^=&;?\s'"`<>]*=)[^&;\s'"`<>)\]}]+""",
+    re.IGNORECASE,
+)
+_USER_IN_URL = re.compile(r"""(\w://)[^/\s'"`:@]+:[^/\s'"`@]+@""")
+
+
+def redacted(text: str) -> str:
+    """A text without what signs or opens a URL in it: shared access signatures, presigned requests, keys, user and password.
+
+    >>> redacted("Cannot read 'https://a.blob.core.windows.net/c/x?sv=2022&sig=4Qx%3D&se=2030': 403")
+    "Cannot read 'https://a.blob.core.windows.net/c/x?sv=2022&sig=***&se=2030': 403"
+    """
+    if "://" not in text:
+        return text
+    return _USER_IN_URL.sub(r"\1***@", _SECRET_PARAMETER.sub(r"\1***", text))
+
+
+def redact(error: BaseException) -> None:
+    """Take the secrets of URLs out of the message of a library's error, which tracebacks show beside ours."""
+    if any(isinstance(each, str) and "://" in each for each in error.args):
+        error.args = tuple(redacted(each) if isinstance(each, str) else each for each in error.args)
+
+
 class DuckrunError(Exception):
-    """Root of every error that this library raises on purpose."""
+    """Root of every error that this library raises on purpose. Its message shows no secret of a URL."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(redacted(each) if isinstance(each, str) else each for each in args))
 
 
 class InvalidConfig(DuckrunError):

@@ -27,7 +27,7 @@ from obstore.exceptions import (
 from obstore.store import LocalStore, from_url
 from pydantic import SecretStr
 
-from duckrun.errors import CommitUnknown, DuckrunError, InvalidConfig, StorageError
+from duckrun.errors import CommitUnknown, DuckrunError, InvalidConfig, StorageError, redacted
 from duckrun.sql.names import quote_identifier, quote_literal
 from duckrun.storage.local_files import entries, files_below, refuse_unwritable
 from duckrun.storage.trouble import said, storage_error
@@ -84,11 +84,17 @@ def normalise_root(root: str | os.PathLike[str]) -> str:
 def refuse_location(what: str, location: str) -> None:
     """Raise InvalidConfig for a root or a table's location that a library would take for another one."""
     if (why := why_no_location(location)) is not None:
-        raise InvalidConfig(f"{what} {location!r} {why}. Nothing was read or written.")
+        raise InvalidConfig(f"{what} {redacted(location)!r} {why}. Nothing was read or written.")
 
 
 def refuse_credentials(text: str) -> None:
     """Raise InvalidConfig for a URL that holds a password: it would be shown wherever the URL is."""
+    bare, _, query = text.partition("?")
+    if "://" in text and redacted(text) != text and "=" in query:
+        raise InvalidConfig(
+            f"The URL {text} holds a signature or a key, which would be shown wherever the root is; write {bare} and give it as one of the "
+            "storage_options, such as AZURE_STORAGE_SAS_TOKEN."
+        )
     scheme, _, rest = text.partition("://")
     user, at, place = rest.partition("/")[0].rpartition("@")
     if not at and ":" in place and scheme.lower() in _CLOUD_SCHEMES:  # a secret may hold a slash
@@ -169,7 +175,7 @@ class Storage:
 
     def redacted(self, text: object) -> str:
         """A message of a library without the values of these options, but for those that are no secret."""
-        found = str(text)
+        found = redacted(str(text))
         for key, value in self._plain().items():
             if value and _is_secret(key, value):
                 found = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", "***", found)

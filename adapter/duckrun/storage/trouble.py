@@ -44,6 +44,10 @@ _LOST = re.compile(
     r"|SSL connection has been closed[^\n]*|could not receive data from server[^\n]*|the database system is (starting up|shutting down|in recovery mode)"
     r"|Unable to connect to Postgres|Failed to execute query \"(BEGIN|COMMIT|ROLLBACK)[^\"]*\": (?=$|\n)"
 )
+_OF_A_STORE = re.compile(
+    r"https?://|Generic (S3|MicrosoftAzure|GCS|HTTP) error|HTTPException|HTTP (GET|HEAD|PUT|POST|DELETE)|s3a?://|fs\.(s3a|azurebfs)|SdkClientException"
+)
+"""Words of an error about a request to an object store, and not to a database."""
 
 
 def lost_connection(error: object) -> str | None:
@@ -100,6 +104,11 @@ def storage_error(error: object, what: str) -> StorageError | None:
             f"{what}: the store refused the credentials or what they may do ({said(error)}). Check the storage_options of this lake."
         )
     lost = lost_connection(text)
+    if lost is not None and _OF_A_STORE.search(text):
+        return StorageError(
+            f"{what}: the endpoint of the store does not answer ({said(error)}). Nothing of this was written; run it again when it does, or correct "
+            "the endpoint in the storage_options."
+        )
     if lost is not None:
         return StorageError(
             f"{what}: the connection to the database of the lake's catalog was lost ({lost}). Nothing of this was written; run it again "

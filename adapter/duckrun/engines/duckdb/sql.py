@@ -13,7 +13,7 @@ from urllib.parse import unquote
 import duckdb
 import pyarrow as pa
 
-from duckrun.errors import DuckrunError, InvalidConfig, SchemaMismatch, StorageError, UnsupportedFeature
+from duckrun.errors import DuckrunError, InvalidConfig, SchemaMismatch, StorageError, UnsupportedFeature, redact
 from duckrun.run.memory import Arbiter, parse_bytes
 from duckrun.run.pins import Read, Reads
 from duckrun.sql.names import quote_identifier, quote_literal, transpile
@@ -124,6 +124,8 @@ def errors_about(what: str, arbiter: Arbiter | None = None) -> Iterator[None]:
         text = str(error)
         raise error if what.split(",")[0].removeprefix("table ") in text else type(error)(f"{what}: {text}") from error
     except BaseException as error:
+        if _of_a_library(error):
+            redact(error)
         if panicked(error):
             raise StorageError(f"{what}: a library of it failed from within: {error}. Nothing was committed.") from None
         ours = raised(str(error), what)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from duckrun.engines.data_files import file_properties
 from duckrun.engines.spark.errors import errors_about
 from duckrun.engines.spark.sql import quote, table_at
-from duckrun.errors import CommitConflict, InvalidConfig, StorageError
+from duckrun.errors import CommitConflict, InvalidConfig, StorageError, redacted
 from duckrun.formats.commits import WORDS, CommitTaken
 from duckrun.run.transaction import Transaction
 from duckrun.values.layout import TARGET_FILE_SIZE, Layout, codec_of
@@ -61,7 +61,7 @@ class SparkCommit:
             self.spark.sql(query).schema  # noqa: B018
 
     def statement(self, text: str) -> Commit | None:
-        log.debug("%s on %s: %s", self.mode, self.ref, text)
+        log.debug("%s on %s: %s", self.mode, self.ref, redacted(text))
         with self.engine.settings(self.statement_settings() | self.asking_all(text)):
             self.spark.sql(text)
         return None

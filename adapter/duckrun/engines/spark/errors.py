@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from duckrun.engines.spark.process.trouble import trouble
-from duckrun.errors import DuckrunError, DuplicateSourceKeys, InvalidConfig, SchemaMismatch, UnsupportedFeature
+from duckrun.errors import DuckrunError, DuplicateSourceKeys, InvalidConfig, SchemaMismatch, UnsupportedFeature, redact
 from duckrun.formats.commits import CommitTaken
 from duckrun.sql.raising import raised
 
@@ -23,6 +23,7 @@ def errors_about(mode: str, table: str, *, analysis: type[DuckrunError]) -> Iter
     except (DuckrunError, CommitTaken):
         raise
     except Exception as error:
+        redact(error)
         translated = _translated(error, mode, table, analysis)
         if translated is error:
             raise
