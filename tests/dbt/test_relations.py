@@ -283,6 +283,31 @@ def test_dropping_and_truncating_through_the_adapter(make_project):
         assert session.tables() == ["main.t"]
 
 
+def test_nothing_is_dropped_that_duckdb_refuses_to_drop(make_project):
+    macro = """
+        {% macro refused(statement) %}{% do run_query('select * from memory.main.v') %}{% do run_query(statement) %}{% endmacro %}
+        {% macro cascade() %}
+          {% do run_query('select * from memory.main.v') %}
+          {% do adapter.drop_relation(adapter.get_relation(database='memory', schema='main', identifier='t')) %}
+        {% endmacro %}
+    """
+    files = {
+        "macros/drops.sql": macro,
+        "models/t.sql": "{{ config(materialized='table') }} select 1 as n",
+        "models/v.sql": "select * from {{ ref('t') }}",
+    }
+    project = make_project(files, settings={"enable_view_dependencies": True})
+    project.run("run")
+    for statement in ("drop table main.t", "drop table if exists memory.main.t"):
+        done = project.dbt("run-operation", "refused", "--args", f"{{statement: {statement}}}", fresh=True)
+        assert not done.success and "main.t stays as it is, since DuckDB refuses to drop its view" in done.text
+        with duckrun.connect(project.lake) as session:
+            assert session.sql("select n from t").collect() == [{"n": 1}]
+    project.run("run-operation", "cascade", fresh=True)
+    with duckrun.connect(project.lake) as session:
+        assert session.tables() == ["main.v"]
+
+
 def test_dynamic_pivot_and_sql_header(make_project):
     project = make_project(
         {

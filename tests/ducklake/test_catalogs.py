@@ -412,3 +412,22 @@ def test_a_full_disk_of_data_or_catalog_is_named_and_leaves_nothing(tmp_path: Pa
             Path(path) for (path,) in plain.sql("select data_file from ducklake_list_files('lake', 't')").fetchall()
         }
     assert {path.name for path in (tmp_path / "lake/data").rglob("*.parquet")} == {path.name for path in known}
+
+
+@pytest.mark.parametrize("ask", ["tables", "snapshots", "history", "begin", "read"])
+def test_a_catalog_in_a_duckdb_file_is_released_by_close(tmp_path: Path, ask: str) -> None:
+    file = tmp_path / "catalog.duckdb"
+    with duckrun.connect(tmp_path / "lake", format="ducklake", catalog=f"duckdb:{file}") as session:
+        session.sql("create table t as select 1 as id")
+    session = duckrun.connect(tmp_path / "lake", format="ducklake", catalog=f"duckdb:{file}")
+    {
+        "tables": session.tables,
+        "snapshots": session.snapshots,
+        "history": lambda: session.table("t").history(),
+        "begin": lambda: session.sql("begin; insert into t values (2)"),
+        "read": lambda: session.sql("from t").collect(),
+    }[ask]()
+    session.close()
+    code = f"import duckdb; print(duckdb.connect({str(file)!r}).sql('select count(*) from ducklake_table').fetchall())"
+    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert other.returncode == 0, other.stderr

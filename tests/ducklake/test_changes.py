@@ -11,7 +11,16 @@ from typing import Any
 import pytest
 
 import duckrun
-from duckrun import SQL, InvalidConfig, SchemaMismatch, Session, UnsupportedFeature, VersionNotReadable, WriteSpec
+from duckrun import (
+    SQL,
+    InvalidConfig,
+    SchemaMismatch,
+    Session,
+    TableNotFound,
+    UnsupportedFeature,
+    VersionNotReadable,
+    WriteSpec,
+)
 from duckrun.errors import StorageError
 from tests.ducklake.test_change_histories import plain
 
@@ -450,6 +459,42 @@ def test_ducklakes_own_functions_are_as_ducklake_gives_them(lake: Session, asked
         asked.table("t").table_changes(last, first)
     with pytest.raises(VersionNotReadable, match="no version 99"):
         asked.sql("from table_changes('t', 99, 99)").collect()
+
+
+def test_ducklakes_own_spelling_is_a_query_and_a_call(files: Session, tmp_path: Path) -> None:
+    files.sql("create table t as select 1 as id; insert into t values (2)")
+    with duckrun.connect(tmp_path / "other", format="ducklake") as other:
+        other.sql("create table u as select 5 as x")
+    files.attach(tmp_path / "other", "other", format="ducklake")
+    newest = files.snapshots(1)[0]["snapshot_id"]
+    for text in (
+        "from ducklake_snapshots('lake')",
+        "call ducklake_snapshots('lake')",
+        "call lake.snapshots()",
+        "from snapshots()",
+    ):
+        assert max(row["snapshot_id"] for row in files.sql(text).collect()) == newest, text
+    for text in ("from ducklake_snapshots('other')", "from other.snapshots()", "call other.snapshots()"):
+        assert len(files.sql(text).collect()) == 3, text
+    for text in ("from ducklake_current_snapshot('lake')", "call lake.current_snapshot()"):
+        assert rows(files.sql(text)) == [(newest,)]
+    assert ("t",) in rows(files.sql("select table_name from ducklake_table_info('lake')"))
+    assert (
+        files.sql("from ducklake_settings('lake')").count() == 1 and files.sql("from ducklake_options('lake')").count()
+    )
+    for word in ("from", "call"):
+        found = files.sql(f"{word} ducklake_table_insertions('lake', 'main', 't', 0, {newest})")
+        assert rows(found) == [(1,), (2,)]
+        assert rows(files.sql(f"{word} other.table_insertions('u', 0, 2)")) == [(5,)]
+    for text, said in {
+        "from ducklake_table_changes('t', 0, 3)": "takes a lake, a schema, a table and two versions",
+        "from ducklake_snapshots(1)": "is no name of a lake",
+        "from ducklake_snapshots('lake', 'x')": "the name of a lake alone",
+    }.items():
+        with pytest.raises(InvalidConfig, match=said):
+            files.sql(text)
+    with pytest.raises(TableNotFound, match="no lake 'nosuch'"):
+        files.sql("call ducklake_snapshots('nosuch')")
 
 
 def test_delta_has_none_of_them(tmp_path: Path) -> None:

@@ -316,3 +316,17 @@ def test_rows_in_the_catalog_are_flushed_before_a_column_gets_a_wider_type(root:
         assert rows(lake, "from t order by id") == expected
         with plain.attached(root) as other:
             assert other.execute("from lake.t order by id").fetchall() == expected
+
+
+def test_infinity_of_other_programs_is_named_where_python_has_none(tmp_path: Path) -> None:
+    with duckrun.connect(tmp_path / "lake", format="ducklake") as session:
+        session.sql("create table t (id int, d date, at timestamp, g double)")
+        with plain.attached(tmp_path / "lake") as other:
+            other.execute(
+                "insert into lake.t values (1, 'infinity', '-infinity', 'inf'), (2, '2020-01-01', '2020-01-01', 1)"
+            )
+        with pytest.raises(UnsupportedFeature, match=r"Column d, at holds infinity.*cast the column to VARCHAR"):
+            session.sql("from t").collect()
+        assert session.sql("select id, g from t where d = 'infinity'").collect() == [{"id": 1, "g": float("inf")}]
+        assert session.sql("select d::varchar as d from t where id = 1").collect() == [{"d": "infinity"}]
+        assert session.sql("from t").toArrow().num_rows == 2

@@ -7,7 +7,6 @@ anew stands as updated. Source: the DuckLake documentation, Data Change Feed.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import pyarrow as pa
 
@@ -16,10 +15,12 @@ from duckrun.engines.frame import LazyRows
 from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.formats.format import Format
 from duckrun.formats.states import StateReader
-from duckrun.values.changes import OwnFunction, WeighedRead
+from duckrun.values.changes import LakeFunction, OwnFunction, WeighedRead
 from duckrun.values.snapshot import Snapshot, TableRef
 
 FUNCTIONS: tuple[OwnFunction, ...] = ("table_changes", "table_insertions", "table_deletions")
+LAKE_FUNCTIONS: tuple[LakeFunction, ...] = ("snapshots", "current_snapshot", "table_info", "settings", "options")
+"""DuckLake's functions that say something of a lake, and take nothing but its name."""
 
 
 @dataclass(frozen=True)
@@ -31,13 +32,13 @@ class OwnQuery:
         OwnQuery("table_insertions", 3, 5)
     """
 
-    function: OwnFunction | Literal["snapshots"]
+    function: OwnFunction | LakeFunction
     first: int | str | None = None
     last: int | str | None = None
 
 
 def own_rows(form: Format, ref: TableRef, query: OwnQuery, engine: Engine) -> LazyRows:
-    """The rows of a function over a table, or of ``snapshots`` over the lake of one: lazy. Raises UnsupportedFeature for a Delta table,
+    """The rows of a function over a table, or over the lake of one: lazy. Raises UnsupportedFeature for a Delta table,
     VersionNotReadable, InvalidConfig.
     """
     reader = form.state_reader
@@ -46,7 +47,7 @@ def own_rows(form: Format, ref: TableRef, query: OwnQuery, engine: Engine) -> La
             f"{query.function}() is DuckLake's, and table {ref} is a {form.name} table: changes() of it answers, and "
             f"{'its history()' if query.function == 'snapshots' else 'table_changes() reads its change feed'}."
         )
-    sql = reader.snapshots_sql() if query.function == "snapshots" else _of_table(form, reader, ref, query)
+    sql = reader.lake_sql(query.function) if query.function in LAKE_FUNCTIONS else _of_table(form, reader, ref, query)  # type: ignore[arg-type]
     nothing = pa.schema([])
     read = WeighedRead(ref, nothing, nothing, (), (), weight="", step="", sql=sql)
     return engine.weighed(read, lambda rows: f"SELECT * FROM {rows}")

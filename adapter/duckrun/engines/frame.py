@@ -109,8 +109,21 @@ class LazyRows:
         return frame
 
     def collect(self) -> list[dict[str, Any]]:
-        """All rows as dictionaries. Of two columns with one name the second has a number behind it: ``x``, ``x_1``."""
-        return self._told_apart().to_pylist()
+        """All rows as dictionaries. Of two columns with one name the second has a number behind it: ``x``, ``x_1``.
+
+        Raises UnsupportedFeature for a date or time that Python does not have, such as infinity.
+        """
+        rows = self._told_apart()
+        try:
+            return rows.to_pylist()
+        except (OverflowError, ValueError) as error:
+            names = [name for name in rows.column_names if not _is_of_python(rows.column(name))]
+            if not names:
+                raise
+            raise UnsupportedFeature(
+                f"Column {', '.join(names)} holds infinity, or a date or time outside of the years 1 to 9999, which Python does not have: read the rows by "
+                "toArrow(), or cast the column to VARCHAR."
+            ) from error
 
     def _told_apart(self) -> pa.Table:
         rows = self.toArrow()
@@ -159,3 +172,12 @@ class LazyRows:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}[{', '.join(f'{f.name}: {f.type}' for f in self.schema)}] on {self.engine}"
+
+
+def _is_of_python(column: pa.ChunkedArray) -> bool:
+    """True if each value of a column is one of Python's."""
+    try:
+        column.to_pylist()
+    except (OverflowError, ValueError):
+        return False
+    return True

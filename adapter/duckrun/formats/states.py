@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from duckrun.values.changes import Between, OwnFunction, StateRows
+from duckrun.values.changes import Between, LakeFunction, OwnFunction, StateRows
 from duckrun.values.snapshot import Snapshot, TableRef
 
 
@@ -61,5 +61,5 @@ class StateReader(Protocol):
     def own_sql(self, function: OwnFunction, to: Snapshot, first: int, last: int) -> str:
         """What the format itself says changed in a table, both versions included, as DuckDB's SQL behind FROM."""
 
-    def snapshots_sql(self) -> str:
-        """The snapshots of the lake, as DuckDB's SQL behind FROM."""
+    def lake_sql(self, function: LakeFunction) -> str:
+        """What the format itself says of the lake, as DuckDB's SQL behind FROM."""

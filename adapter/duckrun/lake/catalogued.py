@@ -50,6 +50,9 @@ class CatalogLake(Lake):
     def for_one_process(self) -> bool:
         return self.format.catalog.address.kind == "duckdb"
 
+    def close(self) -> None:
+        self.format.catalog.close()
+
     # -- names
 
     def resolve(self, schema: str, name: str) -> TableRef:

@@ -95,6 +95,9 @@ class Lake:
     def __repr__(self) -> str:
         return f"Lake({self.root!r})"
 
+    def close(self) -> None:
+        """Let go of what was opened to answer questions about the lake; the next question opens it again."""
+
     # -- names
 
     def resolve(self, schema: str, name: str) -> TableRef:

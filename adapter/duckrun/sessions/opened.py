@@ -177,3 +177,5 @@ class Opened:
         for engine in self._engines.values():
             engine.close()
         self._engines.clear()
+        for lake in self._lakes:
+            lake.close()

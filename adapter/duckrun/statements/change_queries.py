@@ -7,9 +7,9 @@ from typing import Any, cast
 from sqlglot import exp
 
 from duckrun.changes.changes import ChangeSpec
-from duckrun.changes.own import OwnQuery
+from duckrun.changes.own import FUNCTIONS, LAKE_FUNCTIONS, OwnQuery
 from duckrun.errors import InvalidConfig
-from duckrun.values.changes import OwnFunction
+from duckrun.values.changes import LakeFunction, OwnFunction
 
 _ARGUMENTS = {
     "changes": ("kind", "from_version", "to_version"),
@@ -36,13 +36,32 @@ def change_query(table: exp.Table) -> tuple[list[str], ChangeSpec | OwnQuery] | 
     not take. ``table_changes`` is of a Delta table the change feed, and of a DuckLake table what own_query() makes of it.
     """
     call = table.this
-    function = call.name.lower() if isinstance(call, exp.Anonymous) else ""
-    if function == "snapshots" and len(call.expressions) < 2 and all(map(_is_text, call.expressions)):
-        return [each.name for each in call.expressions], OwnQuery("snapshots")
-    if function not in _ARGUMENTS or not call.expressions or not _is_text(call.expressions[0]):
+    if not isinstance(call, exp.Anonymous):
         return None
+    name = call.name.lower()
+    function, arguments = name.removeprefix("ducklake_"), list(call.expressions)
+    own = function != name  # DuckLake's own spelling: the lake, the schema and the table are arguments
+    if function in LAKE_FUNCTIONS and (own or function == "snapshots" or table.db):
+        said = [table.db, *map(_name, arguments)] if table.db else [_name(each) for each in arguments]
+        if len(said) > 1:
+            raise InvalidConfig(
+                f"{name}() takes the name of a lake alone; for example FROM ducklake_{function}('lake')."
+            )
+        return said, OwnQuery(cast(LakeFunction, function))
+    if own and function in FUNCTIONS:
+        if len(arguments) < 4 or not all(map(_is_text, arguments[:3])):
+            raise InvalidConfig(
+                f"{name}() takes a lake, a schema, a table and two versions; for example FROM {name}('lake', 'main', 'orders', 3, 5)."
+            )
+        parts, arguments = [each.name for each in arguments[:3]], arguments[2:]
+    elif own or function not in _ARGUMENTS or not arguments or not _is_text(arguments[0]):
+        return None
+    else:
+        parts = [part.name for part in exp.to_table(arguments[0].name, dialect="duckdb").parts]
+        if table.db and len(parts) < 3:  # lake.table_changes('orders', 3, 5)
+            parts = [table.db, *(parts if len(parts) == 2 else ("main", *parts))]
     given: dict[str, Any] = {}
-    for place, argument in enumerate(call.expressions[1:]):
+    for place, argument in enumerate(arguments[1:]):
         if isinstance(argument, exp.Kwarg):
             name, value = argument.this.name.lower(), argument.expression
         elif place < len(_ARGUMENTS[function]):
@@ -54,7 +73,6 @@ def change_query(table: exp.Table) -> tuple[list[str], ChangeSpec | OwnQuery] | 
         if name in given:
             raise _refused(function, f"is given {name} twice")
         given[name] = _value(function, name, value)
-    parts = [part.name for part in exp.to_table(call.expressions[0].name, dialect="duckdb").parts]
     if function.startswith("table_"):
         if "start" not in given:
             raise _refused(function, "needs the first version")
@@ -77,6 +95,12 @@ def own_query(spec: ChangeSpec) -> OwnQuery:
     """``table_changes`` as DuckLake has it, of what change_query() read."""
     first = spec.from_timestamp if spec.from_version is None else spec.from_version + 1
     return OwnQuery("table_changes", first, spec.to_version)
+
+
+def _name(value: exp.Expr) -> str:
+    if not _is_text(value):
+        raise InvalidConfig(f"{value.sql()} is no name of a lake; write it as a text, such as 'lake'.")
+    return value.name
 
 
 def _is_text(value: exp.Expr) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sqlglot import exp
 
 from duckrun.changes.changes import Changes, ChangeSpec
-from duckrun.changes.own import OwnQuery, own_rows
+from duckrun.changes.own import LAKE_FUNCTIONS, OwnQuery, own_rows
 from duckrun.engines.frame import LazyRows
 from duckrun.errors import DuckrunError, InvalidConfig
 from duckrun.run.pins import Read, Reads, together
@@ -109,8 +109,8 @@ class Reading:
         if asked is None:
             return None
         name, spec = asked
-        if isinstance(spec, OwnQuery) and spec.function == "snapshots":
-            lake = self.lakes.named(name[0], f"snapshots('{name[0]}')") if name else self.lakes.lake
+        if isinstance(spec, OwnQuery) and spec.function in LAKE_FUNCTIONS:
+            lake = self.lakes.named(name[0], f"{spec.function}('{name[0]}')") if name else self.lakes.lake
             self.engine.reach(lake)
             return self.engine.inlined(own_rows(lake.format, lake.schema_ref(lake.default_schema), spec, self.engine))
         found = locate(self.lakes, tuple(name))

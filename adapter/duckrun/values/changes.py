@@ -19,6 +19,7 @@ ChangeKind = Literal["append_only", "upsert", "min_delta", "full_delta", "feed"]
 KINDS: tuple[ChangeKind, ...] = ("append_only", "upsert", "min_delta", "full_delta", "feed")
 
 OwnFunction = Literal["table_changes", "table_insertions", "table_deletions"]
+LakeFunction = Literal["snapshots", "current_snapshot", "table_info", "settings", "options"]
 """DuckLake's own functions over the changes of a table."""
 
 Identity = Literal["key", "row_id", "none"]

@@ -245,8 +245,8 @@ class DuckrunAdapter(DuckDBAdapter):
             if ref is None:
                 super().drop_relation(relation)
                 return
-            self.cache_dropped(relation)
             drop(self.env, ref)
+            self.cache_dropped(relation)
 
     def create_schema(self, relation: BaseRelation) -> None:
         """Make the DuckDB schema, where the views are; in the lake a schema is a folder that its first table makes."""

@@ -5,7 +5,8 @@ Everything else (SELECT, SET, temporary tables, other databases) is DuckDB's own
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import duckdb
@@ -122,7 +123,9 @@ def carry_out(env: LakeEnvironment, cursor: duckdb.DuckDBPyConnection, part: Par
     engine = NodeEngine(env, cursor)
     try:
         session = Session(env.lake, arbiter=env.arbiter, pins=env.pins, lakes=env.lakes, engines={"duckdb": engine})
-        found = session.sql(part.text)
+        goes = part.source.words[0] == "DROP" or _renamed(env, part) is not None
+        with _going(env, [part.target] if goes else [], alone=part.source.words[-1] != "CASCADE"):
+            found = session.sql(part.text)
     finally:
         engine.close()
     _show(env, part.target)
@@ -142,25 +145,48 @@ def _renamed(env: LakeEnvironment, part: Part) -> TableRef | None:
     return env.lakes.of(part.target).resolve(schema, name)
 
 
+@contextmanager
+def _going(env: LakeEnvironment, refs: Sequence[TableRef], *, alone: bool = False) -> Iterator[None]:
+    """Drop DuckDB's views of names that go from a lake, before they go: ``alone``, or with the views that read them. Raises InvalidConfig if DuckDB refuses
+    (enable_view_dependencies): nothing is dropped then.
+    """
+    try:
+        for ref in refs:
+            views = env.views_of(ref)
+            try:
+                (views.withdraw if alone else views.dropped)(ref)
+            except duckdb.Error as error:
+                why = " ".join(str(error).splitlines()[:2])
+                raise InvalidConfig(
+                    f"{ref} stays as it is, since DuckDB refuses to drop its view: {why}. Nothing was dropped."
+                ) from error
+        yield
+    except BaseException:
+        for ref in refs:
+            env.views_of(ref).changed(ref)
+        raise
+    for ref in refs:
+        env.pins.moved(ref, None)
+        env.views_of(ref).dropped(ref)
+
+
 def rename(env: LakeEnvironment, ref: TableRef, new: TableRef) -> None:
     """Give a table or a persisted view of a lake another name there. Views that read either name find it anew."""
-    env.lakes.of(ref).rename(ref, new)
-    env.pins.moved(ref, None)
-    env.views_of(ref).dropped(ref)
+    with _going(env, [ref]):
+        env.lakes.of(ref).rename(ref, new)
     env.views_of(new).changed(new)
 
 
-def drop(env: LakeEnvironment, ref: TableRef) -> None:
-    """Drop a table or a persisted view of a lake."""
-    env.lakes.of(ref).drop(ref)
-    env.pins.moved(ref, None)
-    env.views_of(ref).dropped(ref)
+def drop(env: LakeEnvironment, *refs: TableRef) -> None:
+    """Drop tables or persisted views of a lake."""
+    with _going(env, refs):
+        for ref in refs:
+            env.lakes.of(ref).drop(ref)
 
 
 def drop_schema(env: LakeEnvironment, views: ViewCatalog, schema: str) -> None:
     """Drop the tables and views of a lake's schema, and with them it; nothing where other files lie in it (InvalidConfig)."""
-    for ref in schemas.droppable(views.lake, schema, cascade=True):
-        drop(env, ref)
+    drop(env, *schemas.droppable(views.lake, schema, cascade=True))
     schemas.drop_schema(views.lake, schema)
 
 

@@ -274,20 +274,32 @@ class ViewCatalog:
         return [other for other, made in self._made.items() if key in made.reads]
 
     def dropped(self, ref: TableRef) -> None:
-        """A table or persisted view is gone, or will be another: so is its view."""
+        """A table or persisted view is gone, or will be another: so is its view. Raises duckdb.Error if other entries of the instance depend on it."""
         with self._lock:
             key = (ref.schema.lower(), ref.name.lower())
-            self._names.get(key[0], {}).pop(key[1], None)
-            if self._made.pop(key, None) is not None:
-                self._drop(key)
             self._forget_readers(key)
+            if key in self._made:
+                self._drop(key)
+                self._made.pop(key, None)
+            self._names.get(key[0], {}).pop(key[1], None)
+
+    def withdraw(self, ref: TableRef) -> None:
+        """Drop the view of a name alone, which its next use makes anew. Raises duckdb.Error if other views depend on it (enable_view_dependencies)."""
+        with self._lock:
+            key = (ref.schema.lower(), ref.name.lower())
+            if key in self._made:
+                self._drop(key)
+                self._made.pop(key, None)
 
     def _forget_readers(self, key: _Key) -> None:
-        """A DuckDB view keeps the columns it was bound with: views over changed columns are made anew at their next use."""
+        """A DuckDB view keeps the columns it was bound with: views over changed columns are made anew at their next use. Those that others read go last,
+        since DuckDB may hold them for these (enable_view_dependencies).
+        """
         for reader in self._readers(key):
-            if self._made.pop(reader, None) is not None:
-                self._drop(reader)
+            if reader in self._made:
                 self._forget_readers(reader)
+                self._drop(reader)
+                self._made.pop(reader, None)
 
     def _drop(self, key: _Key) -> None:
         self._cursor.execute(f"DROP VIEW IF EXISTS {quote_identifier(self.database, *self._spelled(key))}")

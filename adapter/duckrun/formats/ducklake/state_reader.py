@@ -12,7 +12,7 @@ from duckrun.formats.ducklake.state import TableState, hide
 from duckrun.formats.ducklake.tenures import Tenures
 from duckrun.sql.names import quote_identifier, quote_literal
 from duckrun.sql.raising import raising
-from duckrun.values.changes import Between, FileRows, OwnFunction, StateRows
+from duckrun.values.changes import Between, FileRows, LakeFunction, OwnFunction, StateRows
 from duckrun.values.snapshot import Snapshot, TableRef
 
 if TYPE_CHECKING:
@@ -201,8 +201,9 @@ class DuckLakeStates:
         given = ", ".join(quote_literal(each) for each in (form.catalog.alias(epoch), schema, name))
         return f"(SELECT * FROM ducklake_{function}({given}, {first}, {last}))"
 
-    def snapshots_sql(self) -> str:
-        return f"(SELECT * FROM ducklake_snapshots({quote_literal(self._form.catalog.alias())}))"
+    def lake_sql(self, function: LakeFunction) -> str:
+        self._form.catalog.ensure()
+        return f"(SELECT * FROM ducklake_{function}({quote_literal(self._form.catalog.alias())}))"
 
     def _sources(self, to: Snapshot, versions: Iterable[tuple[int, int | None]]) -> dict[tuple[int, int | None], str]:
         """A table at some versions, or what was deleted from it since another one, in SQL behind FROM, with DuckLake's virtual columns."""

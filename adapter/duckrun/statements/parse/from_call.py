@@ -12,10 +12,12 @@ from typing import Any
 
 import duckdb
 
+from duckrun.changes.own import FUNCTIONS, LAKE_FUNCTIONS
 from duckrun.errors import InvalidConfig
+from duckrun.sql.names import parse_query
 from duckrun.statements.parse.parts import unsupported
 from duckrun.statements.parse.tokens import StatementText, TokenReader
-from duckrun.statements.values import InlineRows, OnLake, Statement
+from duckrun.statements.values import InlineRows, OnLake, Query, Statement
 from duckrun.values.nearest import did_you_mean
 from duckrun.values.upkeep import (
     CleanupSpec,
@@ -55,6 +57,10 @@ def call(reader: TokenReader) -> Statement:
     """``CALL function(...)`` or ``CALL lake.function(...)``."""
     name = reader.name()
     function = name[-1].lower().removeprefix("ducklake_")
+    if function in (*LAKE_FUNCTIONS, *FUNCTIONS):  # what only reads is a query
+        tokens, reader.at = reader.source.tokens, len(reader.source.tokens)
+        text = reader.source.with_(tokens[1:]).written
+        return Query(parse_query(f"SELECT * FROM {text}", reader.source.dialect))
     if function not in _WORDS or len(name) > 2:
         near = did_you_mean(function, list(_WORDS))
         raise unsupported(f"CALL {'.'.join(name)}.{near}" if near else f"CALL {'.'.join(name)}")
