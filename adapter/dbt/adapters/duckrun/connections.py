@@ -10,6 +10,7 @@ import duckdb
 from dbt.adapters.contracts.connection import AdapterResponse, Connection, ConnectionState
 from dbt.adapters.duckdb.connections import DuckDBConnectionManager
 from dbt.adapters.duckrun.environment import LakeEnvironment
+from dbt.adapters.duckrun.information import listed
 from dbt.adapters.duckrun.materialize.response import DuckrunResponse
 from dbt.adapters.duckrun.spark.cursor import SparkCursor
 from dbt.adapters.duckrun.spark.session import SparkNodeSession
@@ -106,6 +107,8 @@ class DuckrunConnectionManager(DuckDBConnectionManager):
             if env.together is not None:
                 refuse_ends(sql)
                 sql = temporary_staging(sql)
+            else:
+                sql = listed(env, cursor, sql)
             parts = parts_of(env, cursor, sql) if bindings is None else []
             if not parts:
                 env.ensure_for(sql)

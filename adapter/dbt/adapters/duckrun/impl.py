@@ -27,15 +27,18 @@ from dbt.adapters.duckrun.materialize.snapshots import SnapshotColumns
 from dbt.adapters.duckrun.materialize.stage import DuckDBStage
 from dbt.adapters.duckrun.materialize.strategy import OVERWRITE, OutOfSync, write_strategy
 from dbt.adapters.duckrun.model.config import ModelConfig, parse_model
+from dbt.adapters.duckrun.model.constraints import unsupported_constraints
 from dbt.adapters.duckrun.model.lake_format import refuse_other_format, refuse_words
 from dbt.adapters.duckrun.model.node import Node, current, running
 from dbt.adapters.duckrun.relation import DuckrunColumn, DuckrunRelation, quoted
 from dbt.adapters.duckrun.spark.stage import SparkStage, spark_type
 from dbt.adapters.duckrun.statements import drop, drop_schema, rename
 from dbt.adapters.duckrun.together import COMMANDS, relations_elsewhere
+from dbt.adapters.events.types import ConstraintNotSupported
 from dbt.adapters.exceptions import RelationTypeNullError
 from dbt_common.contracts.constraints import ConstraintType
 from dbt_common.contracts.metadata import CatalogTable
+from dbt_common.events.functions import warn_or_error
 from dbt_common.exceptions import CompilationError, DbtRuntimeError
 
 from duckrun.errors import DuckrunError, InvalidConfig, UnsupportedFeature
@@ -66,7 +69,7 @@ class DuckrunAdapter(DuckDBAdapter):
     # Checked as the rows are written, keys by a look at the rows before; nothing stands for foreign keys.
     CONSTRAINT_SUPPORT = {
         **DuckDBAdapter.CONSTRAINT_SUPPORT,
-        ConstraintType.foreign_key: ConstraintSupport.NOT_ENFORCED,
+        ConstraintType.foreign_key: ConstraintSupport.NOT_SUPPORTED,
     }
 
     # -- where things are
@@ -297,6 +300,8 @@ class DuckrunAdapter(DuckDBAdapter):
     def model_config(self, model: Mapping[str, Any]) -> ModelConfig:
         """The config of a node: read once, and passed to the methods that write it."""
         config = parse_model(model)
+        for kind in unsupported_constraints(model):
+            warn_or_error(ConstraintNotSupported(constraint=kind, adapter=self.type()))
         views = self.env.catalog(model.get("database"))
         if views is not None:
             refuse_words(config, model, *self._lake_and_format(model.get("database")))

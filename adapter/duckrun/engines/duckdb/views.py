@@ -12,8 +12,8 @@ import duckdb
 from sqlglot import exp
 
 from duckrun.engines.duckdb.sql import attached
-from duckrun.errors import DuckrunError, InvalidConfig
-from duckrun.lake.lake import Lake, TableRef, ViewDefinition
+from duckrun.errors import DuckrunError, InvalidConfig, UnsupportedFeature
+from duckrun.lake.lake import INFORMATION, Lake, TableRef, ViewDefinition
 from duckrun.run.pins import Pins
 from duckrun.sql.dialects import text_in
 from duckrun.sql.names import dotted_names, parse_query, quote_identifier, replace_tables
@@ -208,6 +208,10 @@ class ViewCatalog:
 
     def _make_view(self, key: _Key, ref: TableRef, definition: ViewDefinition) -> None:
         sql = self._in_this_database(definition, ref.schema)
+        if INFORMATION in sql.lower() and any(INFORMATION in map(str.lower, chain[:-1]) for chain in dotted_names(sql)):
+            raise UnsupportedFeature(
+                f"View {ref} lists what there is ({INFORMATION}), which DuckDB's views of a lake cannot; read {INFORMATION} itself."
+            )
         self.ensure_all(sql)
         try:
             self._create(key, ref, sql, reads=frozenset(k for k, _ in self._keys(sql)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 
 from dbt.adapters.duckrun.environment import LakeEnvironment
+from dbt.adapters.duckrun.information import lists_tables
 from dbt.adapters.duckrun.materialize.applied import applied_by_type, plan_applied
 from dbt.adapters.duckrun.materialize.catalog_view import in_its_lake
 from dbt.adapters.duckrun.materialize.response import DuckrunResponse
@@ -22,6 +23,7 @@ from duckrun.errors import (
     SchemaMismatch,
     SourceOutdated,
     TableNotFound,
+    UnsupportedFeature,
     VersionNotReadable,
     repeated_keys,
 )
@@ -268,6 +270,10 @@ class Build:
         """Persist a view in the lake, so that every process and engine sees it; a table of its name goes."""
         env, config, lake, ref = self.env, self.config, self.lake, self.named
         lake.ensure_writable(ref)
+        if self.stage.dialect == "duckdb" and lists_tables(sql):
+            raise UnsupportedFeature(
+                f"{config.node}: a view that lists what there is would list DuckDB's memory wherever it is read; materialize it as a table."
+            )
         staging = f"{ref.name}{_STAGING_SUFFIX}"
         with self._staged(staging, sql, as_view=True):
             columns = self.stage.columns(staging)

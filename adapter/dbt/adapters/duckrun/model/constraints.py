@@ -33,7 +33,7 @@ class Constraints:
 def parse_constraints(node: str, model: Mapping[str, Any]) -> Constraints:
     """Those of a model's columns and of the model as a whole; none where no contract is enforced.
 
-    Foreign keys and custom constraints are not enforced, as dbt warns by the adapter's CONSTRAINT_SUPPORT.
+    Of foreign keys and custom constraints dbt warns (unsupported_constraints).
     """
     contract = (model.get("config") or {}).get("contract") or {}
     if not contract.get("enforced"):
@@ -55,6 +55,19 @@ def parse_constraints(node: str, model: Mapping[str, Any]) -> Constraints:
             name = name if name not in checks else f"{name}_{len(checks)}"
             checks[name] = target_sql(node, f"constraint {name}", text)
     return Constraints(tuple(dict.fromkeys(not_null)), tuple(checks.items()), tuple(dict.fromkeys(unique)))
+
+
+def unsupported_constraints(model: Mapping[str, Any]) -> list[str]:
+    """The kinds of constraints in an enforced contract that nothing enforces, without those that say ``warn_unsupported: false``."""
+    config = model.get("config") or {}
+    if not (config.get("contract") or {}).get("enforced") or config.get("materialized") == "view":
+        return []  # dbt itself warns of all constraints of a view
+    kinds = [
+        str(getattr(constraint.get("type"), "value", constraint.get("type")))
+        for constraint, _ in _all(model)
+        if constraint.get("warn_unsupported", True)
+    ]
+    return [kind for kind in dict.fromkeys(kinds) if kind in ("foreign_key", "custom")]
 
 
 # What DuckDB, Spark and DataFusion (delta_rs) mean alike: a condition of anything else is held by the model's writes alone.

@@ -1,0 +1,161 @@
+"""Lists of what there is, in a node's SQL: DuckDB knows the tables of a lake as views, and only those that a node has named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import duckdb
+import sqlglot
+from sqlglot import TokenType
+
+from duckrun.errors import UnsupportedFeature
+from duckrun.lake.lake import INFORMATION
+from duckrun.lake.lakes import OWN_CATALOGS
+from duckrun.session import Session
+from duckrun.sql.names import quote_identifier, quote_literal
+
+if TYPE_CHECKING:
+    from dbt.adapters.duckrun.environment import LakeEnvironment
+
+_VIEWS = ("tables", "columns", "views", "schemata")
+_PLACE = "table_catalog AS database_name, table_schema AS schema_name"
+_FUNCTIONS = {
+    "duckdb_tables": (
+        f"SELECT {_PLACE}, table_name, TABLE_COMMENT AS comment, false AS internal, false AS temporary FROM {{tables}} "
+        "WHERE table_type = 'BASE TABLE'",
+        "table_name",
+    ),
+    "duckdb_views": (
+        f"SELECT {_PLACE}, table_name AS view_name, view_definition AS sql, false AS internal, false AS temporary FROM {{views}}",
+        "view_name",
+    ),
+    "duckdb_columns": (
+        f"SELECT {_PLACE}, table_name, column_name, ordinal_position AS column_index, COLUMN_COMMENT AS comment, "
+        "column_default, is_nullable = 'YES' AS is_nullable, data_type, numeric_precision, numeric_precision_radix, "
+        "numeric_scale, false AS internal FROM {columns}",
+        "table_name",
+    ),
+    "duckdb_schemas": (
+        "SELECT catalog_name AS database_name, schema_name, false AS internal FROM {schemata}",
+        "schema_name",
+    ),
+}
+_OTHER_LISTS = ("sqlite_master", "sqlite_schema", "pg_tables", "pg_views", "pg_class", "pg_attribute")
+_TEMPORARY = "_duckrun_list_of_"
+
+
+def listed(env: LakeEnvironment, cursor: duckdb.DuckDBPyConnection, sql: str) -> str:
+    """A statement that lists tables, reading lists that have those of the lakes as well; any other as it is.
+
+    Raises UnsupportedFeature for a list that would miss the tables of the lakes.
+    """
+    text = sql.lower()
+    mentions = INFORMATION in text or any(name in text for name in (*_FUNCTIONS, *_OTHER_LISTS))
+    if not mentions and not text.lstrip().startswith("show"):  # saves most statements the tokenizer
+        return sql
+    parts, end = [], 0
+    lists = _Lists(env, cursor)
+    for start, stop, name in _mentions(sql):
+        parts += [sql[end:start], lists.named(name)]
+        end = stop
+    return "".join([*parts, sql[end:]])
+
+
+def lists_tables(sql: str) -> bool:
+    """True for a statement that lists what there is."""
+    return any(True for _ in _mentions(sql))
+
+
+def _mentions(sql: str) -> Iterator[tuple[int, int, str]]:
+    """Where a statement names a list: the begin and end of the name in the text, and which list it is."""
+    tokens = sqlglot.tokenize(sql, read="duckdb")
+    words = [token.text.lower() if token.token_type != TokenType.STRING else "" for token in tokens]
+    if words[:2] == ["show", "tables"] or words[:3] == ["show", "all", "tables"]:
+        raise _missing("SHOW TABLES")
+    for at, word in enumerate(words):
+        before = words[at - 2] if at > 1 and words[at - 1] == "." else None
+        first = at - 2 if before is not None else at
+        if word in _OTHER_LISTS and words[at + 1 : at + 2] != ["("] and before in (None, "pg_catalog", "main"):
+            if at and words[at - 1] in ("from", "join", ",") or before is not None:
+                raise _missing(word)
+        elif word == INFORMATION and words[at + 1 : at + 2] == ["."] and before != "system":
+            name = words[at + 2] if at + 2 < len(words) else ""
+            if name in _VIEWS:
+                yield tokens[first].start, tokens[at + 2].end + 1, name
+        elif word in _FUNCTIONS and words[at + 1 : at + 3] == ["(", ")"] and before is None:
+            yield tokens[at].start, tokens[at + 2].end + 1, word
+
+
+def _missing(name: str) -> UnsupportedFeature:
+    return UnsupportedFeature(
+        f"{name} would list the tables of DuckDB's memory and not those of the lake. Read {INFORMATION}.tables, or {INFORMATION}.columns."
+    )
+
+
+class _Lists:
+    """Temporary tables of one cursor that list what the lakes have, and what other databases have; each made once a statement."""
+
+    def __init__(self, env: LakeEnvironment, cursor: duckdb.DuckDBPyConnection) -> None:
+        self.env, self.cursor = env, cursor
+        self._of_lakes: dict[str, str] = {}
+        self._all: dict[str, str] = {}
+
+    def named(self, name: str) -> str:
+        """The temporary table that stands for a list."""
+        if name not in self._all:
+            self._all[name] = self._function(name) if name in _FUNCTIONS else self._view(name)
+        return self._all[name]
+
+    def _view(self, name: str) -> str:
+        catalog, schema, item = (
+            ("catalog_name", "schema_name", "schema_name")
+            if name == "schemata"
+            else ("table_catalog", "table_schema", "table_name")
+        )
+        lakes = f"SELECT * FROM {self._lakes(name)}"
+        return self._made(name, f"system.{INFORMATION}.{name}", lakes, (catalog, schema, item))
+
+    def _function(self, name: str) -> str:
+        query, item = _FUNCTIONS[name]
+        lakes = query.format(**{view: self._lakes(view) for view in _VIEWS if f"{{{view}}}" in query})
+        return self._made(name, f"system.main.{name}()", lakes, ("database_name", "schema_name", item))
+
+    def _made(self, name: str, own: str, lakes: str, key: tuple[str, ...]) -> str:
+        """A temporary table of DuckDB's own rows and those of the lakes, each thing once: DuckDB's views of tables are no views."""
+        hidden = f"lower(duck.{key[-1]}) NOT LIKE '\\_duckrun\\_%' ESCAPE '\\'"
+        everything = self._lakes("schemata" if key[-1] == "schema_name" else "tables")
+        places = ("catalog_name", "schema_name", "schema_name") if key[-1] == "schema_name" else (
+            "table_catalog", "table_schema", "table_name"
+        )  # fmt: skip
+        same = " AND ".join(
+            f"lower(duck.{mine}) = lower(lake.{place})" for mine, place in zip(key, places, strict=True)
+        )
+        return self._table(
+            f"all_{name}",
+            f"SELECT * FROM {own} AS duck WHERE {hidden} AND NOT EXISTS (SELECT 1 FROM {everything} AS lake WHERE {same}) "
+            f"UNION ALL BY NAME ({lakes})",
+        )
+
+    def _lakes(self, name: str) -> str:
+        """A temporary table of what the lakes have, with the names by which the project calls them."""
+        if name not in self._of_lakes:
+            session = Session(self.env.lake, arbiter=self.env.arbiter, pins=self.env.pins, lakes=self.env.lakes, engines={"duckdb": self.env.engine})  # fmt: skip
+            rows = session.sql(f"select * from {INFORMATION}.{name}").toArrow()
+            catalog = "catalog_name" if name == "schemata" else "table_catalog"
+            own = f"CASE {catalog} WHEN {quote_literal(OWN_CATALOGS[0])} THEN {quote_literal(self.env.creds.database)} ELSE {catalog} END"
+            registered = f"{_TEMPORARY}rows"
+            self.cursor.register(registered, rows)
+            try:
+                self._of_lakes[name] = self._table(
+                    f"lakes_{name}",
+                    f"SELECT * REPLACE ({own} AS {catalog}) FROM {registered} WHERE {catalog} <> 'temp'",
+                )
+            finally:
+                self.cursor.unregister(registered)
+        return self._of_lakes[name]
+
+    def _table(self, name: str, query: str) -> str:
+        table = f"temp.main.{quote_identifier(_TEMPORARY + name)}"
+        self.cursor.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS {query}")
+        return table
