@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from duckrun.errors import UnsupportedFeature
-from duckrun.formats.delta.log import LOG
+from duckrun.formats.delta.log import LOG, actions_in
 from duckrun.values.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def _removes_in(form: DeltaFormat, snapshot: Snapshot, path: str, moment: float)
     """The removes since a moment in one file of a checkpoint, and in its sidecars."""
     raw = bytes(obstore.get(form.storage.store_at(snapshot.ref.location), path).bytes())
     if path.endswith(".json"):
-        actions = [json.loads(line) for line in raw.splitlines() if line.strip()]
+        actions = actions_in(raw, path)
     else:
         file = pq.ParquetFile(pa.BufferReader(raw))
         parts = ("remove.path", "remove.deletionTimestamp", "remove.deletionVector", "sidecar.path")
@@ -187,8 +187,7 @@ def _marked_in_checkpoint(form: DeltaFormat, snapshot: Snapshot, least: int) -> 
     for path in waiting:
         raw = bytes(obstore.get(store, path).bytes())
         if path.endswith(".json"):
-            for line in raw.splitlines():
-                action = json.loads(line) if line.strip() else {}
+            for action in actions_in(raw, path):
                 vector = action.get("add", {}).get("deletionVector")
                 if vector:
                     yield action["add"]["path"], int(vector["cardinality"])
@@ -218,7 +217,7 @@ def _with_vectors(batch: pa.RecordBatch) -> list[dict[str, Any]]:
 def _actions(raw: bytes, path: str, wanted: set[str]) -> Iterator[dict[str, Any]]:
     """The adds of some files, and the sidecars, of one file of a checkpoint."""
     if path.endswith(".json"):
-        actions = (json.loads(line) for line in raw.splitlines() if line.strip())
+        actions = actions_in(raw, path)
         yield from (a for a in actions if "add" not in a or a["add"]["path"] in wanted)
         return
     file = pq.ParquetFile(pa.BufferReader(raw))
@@ -279,7 +278,7 @@ def checkpoint_actions(
     for path in paths:
         raw = bytes(obstore.get(form.storage.store_at(snapshot.ref.location), path).bytes())
         if path.endswith(".json"):
-            actions = (json.loads(line) for line in raw.splitlines() if line.strip())
+            actions = actions_in(raw, path)
             yield from (action[name] for action in actions if name in action)
             continue
         file = pq.ParquetFile(pa.BufferReader(raw))

@@ -167,13 +167,42 @@ def _change(action: Mapping[str, Any]) -> FileChange:
     )
 
 
+def actions_in(raw: bytes, what: str) -> list[dict[str, Any]]:
+    """The actions of an entry or of a checkpoint in JSON; ``what`` names it. Raises StorageError for what is no JSON.
+
+    Each lies on one line (Delta protocol, Delta Log Entries). Delta Kernel reads those over several lines too.
+    """
+    try:
+        actions = [json.loads(line) for line in raw.splitlines() if line.strip()]
+    except ValueError:
+        actions = _over_lines(raw, what)
+    if not all(isinstance(action, dict) for action in actions):
+        raise StorageError(f"{what} holds JSON that is no action: each action is an object. Nothing was written.")
+    return actions
+
+
+def _over_lines(raw: bytes, what: str) -> list[Any]:
+    """JSON values one after the other, with any white space between them."""
+    values, place = [], 0
+    try:
+        text, decoder = raw.decode().strip(), json.JSONDecoder()
+        while place < len(text):
+            value, place = decoder.raw_decode(text, place)
+            values.append(value)
+            place += len(text[place:]) - len(text[place:].lstrip())
+    except ValueError as error:
+        raise StorageError(
+            f"{what} is no JSON: {error}. Nothing was written; take the file from a backup, or restore an older version."
+        ) from error
+    return values
+
+
 def parse_commit(version: int, raw: bytes) -> CommitActions:
     """The actions of one file of the log."""
     info: dict[str, Any] = {}
     adds, removes, transactions, feed, domains = [], [], [], [], []
     changes_metadata, is_plain = False, True
-    for line in raw.splitlines():
-        action = json.loads(line) if line.strip() else {}
+    for action in actions_in(raw, f"The log entry of version {version}"):
         if "commitInfo" in action:
             info = action["commitInfo"]
         elif "add" in action:
