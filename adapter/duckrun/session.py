@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from duckrun.engines.frame import LazyRows
+from duckrun.errors import VersionNotReadable
 from duckrun.frame import Frame
 from duckrun.lake.catalogued import open_lake
 from duckrun.lake.lake import TableRef
@@ -155,7 +156,16 @@ class Session(LakeUpkeep, Moving):
         return self.pins.snapshot(ref, self.lakes.snapshot)
 
     def open(self, scan: Scan) -> Frame:
-        """The rows of a scan, which may be one part of a table's files and come from another process."""
+        """The rows of a scan, which may be one part of a table's files and come from another process.
+
+        Raises TableNotFound, VersionNotReadable where the table was dropped, or made anew, since the scan was made.
+        """
+        given(scan, Scan, "scan", "open()")
+        if scan.table_id and self.lakes.snapshot(scan.ref, scan.version).table_id != scan.table_id:
+            raise VersionNotReadable(
+                f"Table {scan.ref} was dropped and made anew since this scan of version {scan.version} was made: make another, by "
+                "table(name).snapshot().scan()."
+            )
         return self.own(self.engine.open(scan))
 
     def read_files(self, format: str, path: str, options: Mapping[str, Any]) -> Frame:

@@ -21,7 +21,6 @@ from duckrun import (
     UpdateSpec,
     WriteSpec,
 )
-from duckrun.changes.changes import ChangeSpec
 from duckrun.values.applying import ApplySpec
 from duckrun.values.tables import PurgeSpec, VacuumSpec
 from tests.lake import rows_of
@@ -42,7 +41,6 @@ MAKERS: dict[str, Callable[..., Any]] = {
     "update value": lambda text, **words: UpdateSpec({"v": text}, **words),
     "optimize": lambda text, **words: OptimizeSpec(text, **words),
     "purge": lambda text, **words: PurgeSpec(text, **words),
-    "changes": lambda text, **words: ChangeSpec("min_delta", predicate=text, **words),
     "apply": lambda text, **words: ApplySpec(("id",), "at", deletes=text, **words),
 }
 NO_EXPRESSIONS = [
@@ -91,6 +89,8 @@ def test_a_predicate_that_is_no_text_is_refused() -> None:
 @pytest.mark.formats(1)
 def test_an_update_with_an_empty_predicate_changes_no_row(duck: Session) -> None:
     duck.execute("main.t", WriteSpec("error"), pa.table({"id": [1, 2], "v": [1, 2]}))
+    with pytest.raises(InvalidConfig, match=r"main\.t: the predicate is empty"):
+        duck.table("t").changes("min_delta", 0, key=["id"], predicate="").collect()
     with pytest.raises(InvalidConfig, match="predicate is empty"):
         duck.execute("main.t", UpdateSpec({"v": "9"}, ""))
     assert rows_of(duck.scan("main.t")) == [(1, 1), (2, 2)]

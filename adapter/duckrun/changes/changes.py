@@ -57,10 +57,6 @@ class ChangeSpec:
     commit_version: bool = False
     dialect: str = "duckdb"
 
-    def __post_init__(self) -> None:
-        """Raise InvalidConfig for a predicate that is empty, or more than one expression."""
-        refuse_no_expression(self.predicate, self.dialect, "changes: predicate")
-
 
 class FilesGone(StorageError):
     """Data files that a change query needs are gone."""
@@ -80,6 +76,7 @@ class Changes:
         """
         self._form, self._ref, self._spec = form, ref, spec
         self._reader = form.state_reader
+        refuse_no_expression(spec.predicate, spec.dialect, f"changes of table {ref}: the predicate")
         if spec.kind not in KINDS:
             raise InvalidConfig(
                 f"changes of table {ref}: unknown kind {spec.kind!r}; the kinds are {', '.join(KINDS)}."

@@ -97,6 +97,8 @@ class Snapshot:
     """The partition keys as users write them, where a format has others than columns."""
     own: Any = field(default=None, repr=False, compare=False)
     """What the format itself knows of this version; of no use to anybody but the format."""
+    find_matching: Callable[[Snapshot, ReadSpec], Any] | None = field(default=None, repr=False, compare=False)
+    """The files that may hold rows for the predicate of a spec, as ``files``, and the ``residual`` to filter these by."""
     find_other: Callable[[int | None, str | None], Snapshot] | None = field(default=None, repr=False, compare=False)
     """Opens the table at another version, or at a time."""
     shared: tuple[str, int] | None = field(default=None, repr=False, compare=False)
@@ -192,22 +194,29 @@ class Snapshot:
         """
         if spec is not None and (other := self.at(spec)) is not self:
             return other.scan(replace(spec, version=None, timestamp=None))
-        beside = () if self.list_beside is None else self.list_beside(self)
+        spec = spec or ReadSpec()
+        assert self.find_matching is not None, "a snapshot comes from a format, which knows its files"
+        matching = self.find_matching(self, spec)
         return Scan(
             ref=self.ref,
             version=self.version,
             schema=self.schema,
             partition_columns=self.partition_columns,
-            spec=spec or ReadSpec(),
-            files=(*self.files(), *beside),
+            spec=spec,
+            files=matching.files,
             rounded=tuple(sorted(self.rounded())),
             legacy=tuple(sorted(self.legacy())),
+            residual=matching.residual,
+            table_id=self.table_id,
         )
 
 
 @dataclass(frozen=True)
 class Scan:
     """Files of one snapshot, with the columns and the predicate to read them by. Survives pickle and JSON.
+
+    The files are those that may hold rows for the predicate, by partition values and statistics. ``residual`` is what is left of it to filter
+    their rows by; None where all of them match.
 
     Example::
 
@@ -223,13 +232,20 @@ class Scan:
     files: tuple[ScanFile, ...]
     rounded: tuple[str, ...] = ()
     legacy: tuple[str, ...] = ()
+    residual: str | None = None
+    table_id: str = ""
+
+    @property
+    def read(self) -> ReadSpec:
+        """The columns, and the residual, to read the files by."""
+        return replace(self.spec, predicate=self.residual)
 
     def snapshot(self) -> Snapshot:
         """What the scan knows of its snapshot: its files are those of the scan."""
         return Snapshot(
             ref=self.ref,
             version=self.version,
-            table_id="",
+            table_id=self.table_id,
             schema=self.schema,
             partition_columns=self.partition_columns,
             list_files=lambda _: GivenFiles(self.ref.location, self.files),

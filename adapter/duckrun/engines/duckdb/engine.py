@@ -183,7 +183,7 @@ class DuckDBEngine(Engine):
 
     def open(self, planned: Scan) -> LazyRows:
         source = self.lake.format.scan_sql(planned.snapshot(), files=planned.files, named=True)
-        return self._frame(select_sql(source, planned.spec, planned.schema.names, str(planned.ref)))
+        return self._frame(select_sql(source, planned.read, planned.schema.names, str(planned.ref)))
 
     def weighed(self, read: WeighedRead, query: Callable[[str], str]) -> LazyRows:
         with errors_about(f"changes of table {read.ref}"):

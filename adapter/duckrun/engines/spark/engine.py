@@ -154,7 +154,7 @@ class SparkEngine(Engine):
         if scan.ref.format == DUCKLAKE:
             snapshot = self.lake.format.snapshot(scan.ref, scan.version)
             frame = self._of_ducklake(snapshot, paths={file.path for file in scan.files})
-            return self._frame(self._select(frame, scan.spec, str(scan.ref)))
+            return self._frame(self._select(frame, scan.read, str(scan.ref)))
         from pyspark.sql import functions as F
 
         frame = self.read_at(scan.ref.location, scan.version)
@@ -170,7 +170,7 @@ class SparkEngine(Engine):
             path = fresh_name("__duckrun_path", frame.columns)
             listed = self.spark.createDataFrame([(name,) for name in names], f"{path} string")
             frame = frame.withColumn(path, relative).join(F.broadcast(listed), path, "left_semi").drop(path)
-        return self._frame(self._select(unbounded(frame, scan.rounded), scan.spec, str(scan.ref)))
+        return self._frame(self._select(unbounded(frame, scan.rounded), scan.read, str(scan.ref)))
 
     def weighed(self, read: WeighedRead, query: Callable[[str], str]) -> LazyRows:
         """A query over rows of data files, with how often each counts: lazy."""

@@ -54,11 +54,12 @@ from duckrun.formats.delta.scan_sql import scan_sql
 from duckrun.formats.delta.scratch import scratch
 from duckrun.formats.delta.vacuum import log_retention
 from duckrun.formats.delta.vectors import deleted_of
+from duckrun.formats.pruning import Matching, matching
 from duckrun.sql.alike import duckdb_of
 from duckrun.storage.locks import table_lock
 from duckrun.storage.storage import Storage
 from duckrun.values.columns import holds
-from duckrun.values.rows import SchemaMode, WriteSpec, counted_rows
+from duckrun.values.rows import ReadSpec, SchemaMode, WriteSpec, counted_rows
 from duckrun.values.snapshot import DELTA, Snapshot, TableRef, may_be_variant
 from duckrun.values.tables import AlterSpec, CreateSpec, SetProperties
 
@@ -199,6 +200,7 @@ class DeltaFormat:
             find_computed=computed.computing,
             make_scan_sql=partial(scan_sql, deleted=partial(deleted_of, self)),
             find_other=partial(self.snapshot, ref),
+            find_matching=self._matching,
         )
         listed = {"variantType", "variantType-preview"} & snapshot.writer_features
         if listed and any(holds(field.type, may_be_variant) for field in schema):
@@ -314,6 +316,9 @@ class DeltaFormat:
 
     def records_back(self, ref: TableRef, newest: int) -> Iterator[CommitRecord]:
         return (found.record() for found in self.actions_back(ref, newest))
+
+    def _matching(self, snapshot: Snapshot, spec: ReadSpec) -> Matching:
+        return matching(snapshot, snapshot.files(), spec, partial(self.file_bounds, snapshot))
 
     def records_after(self, ref: TableRef, version: int) -> list[CommitRecord]:
         found: list[CommitRecord] = []

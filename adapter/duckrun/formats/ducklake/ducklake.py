@@ -36,6 +36,7 @@ from duckrun.formats.ducklake.views import Views
 from duckrun.formats.ducklake.whole import DuckLakeAsWhole
 from duckrun.formats.ducklake.work import Work
 from duckrun.formats.format import Attach
+from duckrun.formats.pruning import without_bounds
 from duckrun.sql.names import quote_identifier, quote_literal, transpile
 from duckrun.storage.storage import Storage
 from duckrun.values.changes import CommitChange
@@ -164,6 +165,7 @@ class DuckLakeFormat(Commits, Defining):
             shared=None if live else (self.storage.root, state.at),
             list_files=self._files,
             find_other=partial(self.snapshot, ref),
+            find_matching=without_bounds,
             list_beside=self.records.in_catalog,
             make_scan_sql=self.scan_sql,
             find_parts=self._parts,

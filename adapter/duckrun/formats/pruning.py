@@ -1,0 +1,218 @@
+"""Which data files a predicate can find rows in, by their partition values and by the bounds of their columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+
+import duckdb
+import pyarrow as pa
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from duckrun.sql.dialects import tree_in
+from duckrun.sql.names import quote_identifier, transpile
+from duckrun.values.rows import ReadSpec, ScanFile
+from duckrun.values.snapshot import Snapshot
+
+Bounds = Callable[[str], pa.Table | None]
+"""Gives the bounds of a column in each file: ``name``, ``low`` and ``high``, NULL where they are not known; None for a column without."""
+
+_COMPARISONS: dict[type[exp.Expr], str] = {
+    exp.EQ: "{low} <= {value} AND {high} >= {value}",
+    exp.LT: "{low} < {value}",
+    exp.LTE: "{low} <= {value}",
+    exp.GT: "{high} > {value}",
+    exp.GTE: "{high} >= {value}",
+}
+_FLIPPED: dict[type[exp.Expr], type[exp.Expr]] = {exp.LT: exp.GT, exp.LTE: exp.GTE, exp.GT: exp.LT, exp.GTE: exp.LTE}
+_PLAIN: tuple[type, ...] = (
+    exp.And, exp.Or, exp.Not, exp.Paren, exp.Column, exp.Identifier, exp.Literal, exp.Boolean, exp.Null, exp.Neg, exp.In, exp.Between,
+    exp.Is, exp.NEQ, *_COMPARISONS,
+)  # fmt: skip
+"""Parts of a condition that mean the same wherever they are computed."""
+
+
+@dataclass(frozen=True)
+class Matching:
+    """The files that may hold rows for a predicate, and what is left of it to filter these by; None where all of their rows match."""
+
+    files: tuple[ScanFile, ...]
+    residual: str | None
+
+
+def matching(snapshot: Snapshot, files: Sequence[ScanFile], spec: ReadSpec, bounds: Bounds) -> Matching:
+    """The files of a snapshot that may hold rows for which a spec's predicate is true. No data file is opened."""
+    if spec.predicate is None:
+        return Matching(tuple(files), None)
+    if spec.dialect != "duckdb":
+        in_duckdb = replace(spec, predicate=transpile(spec.predicate, spec.dialect, "duckdb"), dialect="duckdb")
+        return Matching(matching(snapshot, files, in_duckdb, bounds).files, spec.predicate)
+    predicate = spec.predicate
+    try:
+        tree = tree_in(predicate, "duckdb")
+    except (SqlglotError, RecursionError):
+        return Matching(tuple(files), predicate)
+    pruner = _Pruner(snapshot, files, bounds)
+    parts = list(_conjuncts(tree))
+    tests = [(part, pruner.exact(part), pruner.possible(part)) for part in parts]
+    decided = {id(part) for part, exact, _ in tests if exact is not None}
+    conditions = [possible for _, _, possible in tests if possible is not None]
+    kept = pruner.files_where(conditions) if conditions else tuple(files)
+    if kept is None:
+        return Matching(tuple(files), predicate)
+    left = [part for part in parts if id(part) not in decided]
+    if len(left) == len(parts):
+        return Matching(kept, predicate)
+    return Matching(kept, " AND ".join(f"({part.sql(dialect='duckdb')})" for part in left) or None)
+
+
+def _conjuncts(tree: exp.Expr) -> Sequence[exp.Expr]:
+    parts, waiting = [], [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, exp.Paren):
+            waiting.append(node.this)
+        elif isinstance(node, exp.And):
+            waiting += [node.expression, node.this]
+        else:
+            parts.append(node)
+    return parts
+
+
+@dataclass
+class _Pruner:
+    """Conditions over one row per file, of a table whose columns are its partition values and the bounds of others."""
+
+    snapshot: Snapshot
+    files: Sequence[ScanFile]
+    bounds: Bounds
+    columns: dict[str, pa.Array] = field(default_factory=dict)
+    _known: dict[str, bool] = field(default_factory=dict)
+
+    def exact(self, node: exp.Expr) -> str | None:
+        """SQL that is true for just the files all of whose rows match; None where partition values do not decide."""
+        names = {column.name for column in node.find_all(exp.Column)}
+        if not names or not all(isinstance(part, _PLAIN) for part in node.walk()):
+            return None
+        if any(column.table for column in node.find_all(exp.Column)) or not all(map(self._partition, names)):
+            return None
+        renamed = node.transform(
+            lambda each: _named(f"p {each.name.lower()}") if isinstance(each, exp.Column) else each
+        )
+        return f"coalesce(({renamed.sql(dialect='duckdb')}), false)"
+
+    def possible(self, node: exp.Expr) -> str | None:
+        """SQL that is true for the files that may hold a row which matches; None where that is every file."""
+        if (exact := self.exact(node)) is not None:
+            return exact
+        if isinstance(node, exp.Paren):
+            return self.possible(node.this)
+        if isinstance(node, exp.And | exp.Or):
+            sides = [self.possible(side) for side in (node.this, node.expression)]
+            if isinstance(node, exp.Or):
+                return None if None in sides else f"({sides[0]} OR {sides[1]})"
+            return " AND ".join(f"({side})" for side in sides if side is not None) or None
+        if isinstance(node, exp.In) and not node.args.get("query") and node.expressions:
+            tests = [self._test(exp.EQ, node.this, value) for value in node.expressions]
+            return None if None in tests else " OR ".join(f"({test})" for test in tests)
+        if isinstance(node, exp.Between):
+            ends = (self._test(exp.GTE, node.this, node.args["low"]), self._test(exp.LTE, node.this, node.args["high"]))
+            return None if None in ends else f"({ends[0]}) AND ({ends[1]})"
+        if type(node) in _COMPARISONS:
+            left, right = node.this, node.expression
+            if isinstance(right, exp.Column):
+                return self._test(_FLIPPED.get(type(node), type(node)), right, left)
+            return self._test(type(node), left, right)
+        return None
+
+    def files_where(self, conditions: Sequence[str]) -> tuple[ScanFile, ...] | None:
+        """The files for which all conditions are true; None where they cannot be computed."""
+        rows = pa.table({"file": pa.array(range(len(self.files)), pa.int64()), **self.columns})
+        name = quote_identifier("duckrun files")
+        with _instance().cursor() as cursor:
+            cursor.register("duckrun files", rows)
+            try:
+                asked = " AND ".join(f"({condition})" for condition in conditions)
+                kept = cursor.execute(f"SELECT file FROM {name} WHERE {asked} ORDER BY file").fetchall()
+            except duckdb.Error:  # a value that does not fit the column's type: the read says so
+                return None
+            finally:
+                cursor.unregister("duckrun files")
+        return tuple(self.files[number] for (number,) in kept)
+
+    def _test(self, kind: type[exp.Expr], column: exp.Expr, value: exp.Expr) -> str | None:
+        """SQL that is false for files whose bounds leave out every row for which a comparison is true."""
+        if not isinstance(column, exp.Column) or column.table or not self._bounded(column.name):
+            return None
+        if not self._comparable(self._type(column.name), value):
+            return None
+        low, high = (quote_identifier(f"{end} {column.name.lower()}") for end in ("low", "high"))
+        test = _COMPARISONS[kind].format(low=low, high=high, value=f"({value.sql(dialect='duckdb')})")
+        return f"{low} IS NULL OR {high} IS NULL OR ({test})"
+
+    def _type(self, name: str) -> pa.DataType | None:
+        field = next((f for f in self.snapshot.stored_schema if f.name.lower() == name.lower()), None)
+        return None if field is None else field.type
+
+    @staticmethod
+    def _comparable(kind: pa.DataType | None, value: exp.Expr) -> bool:
+        """True for a literal that is compared in the order of the column's type."""
+        number = value.this if isinstance(value, exp.Neg) else value
+        if not isinstance(number, exp.Literal) or kind is None:
+            return False
+        if pa.types.is_integer(kind):
+            return not number.is_string
+        return number.is_string and (pa.types.is_date(kind) or pa.types.is_string(kind))
+
+    def _partition(self, name: str) -> bool:
+        """True for a partition column of which every file has a value; its values are then among the columns."""
+        key = f"p {name.lower()}"
+        if key in self._known:
+            return self._known[key]
+        column = next((c for c in self.snapshot.partition_columns if c.lower() == name.lower()), None)
+        kind = None if column is None else self._type(column)
+        plain = kind is not None and (
+            pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_date(kind) or pa.types.is_boolean(kind)
+        )
+        self._known[key] = plain and all(column in file.partition_values for file in self.files)
+        if self._known[key]:
+            texts = pa.array([file.partition_values[str(column)] for file in self.files], pa.string())
+            try:
+                self.columns[key] = texts.cast(kind)
+            except pa.ArrowInvalid:  # spelled as another writer does
+                self._known[key] = False
+        return self._known[key]
+
+    def _bounded(self, name: str) -> bool:
+        """True for a column with bounds, which are then among the columns."""
+        key = f"low {name.lower()}"
+        if key in self._known:
+            return self._known[key]
+        column = next((f.name for f in self.snapshot.stored_schema if f.name.lower() == name.lower()), None)
+        found = None if column is None or column in self.snapshot.partition_columns else self.bounds(column)
+        self._known[key] = found is not None
+        if found is not None:
+            places = {name: place for place, name in enumerate(found.column("name").to_pylist())}
+            at = pa.array([places.get(str(file.spelled)) for file in self.files], pa.int64())
+            for end in ("low", "high"):
+                self.columns[f"{end} {name.lower()}"] = found.column(end).combine_chunks().take(at)
+        return self._known[key]
+
+
+def _named(name: str) -> exp.Column:
+    return exp.column(exp.to_identifier(name, quoted=True))
+
+
+@cache
+def _instance() -> duckdb.DuckDBPyConnection:
+    return duckdb.connect(config={"threads": 1})
+
+
+def without_bounds(snapshot: Snapshot, spec: ReadSpec) -> Matching:
+    """The same for a format that keeps no bounds of its own to prune by: partition values alone."""
+    beside: Sequence[ScanFile] = () if snapshot.list_beside is None else snapshot.list_beside(snapshot)
+    found = matching(snapshot, snapshot.files(), spec, lambda column: None)
+    # Rows beside the files are of any partition.
+    return Matching((*found.files, *beside), spec.predicate if beside else found.residual)
