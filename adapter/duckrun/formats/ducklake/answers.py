@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -44,12 +46,32 @@ class NotCommitted(CommitTaken):
     """The connection was lost at COMMIT, and nothing of the transaction is there."""
 
 
-def outcome(catalog: Catalog, base: int, txn_id: str) -> int | None:
+_DELETE_FILE = (
+    "delete_file_id", "table_id", "begin_snapshot", "end_snapshot", "data_file_id", "path", "path_is_relative", "format", "delete_count",
+    "file_size_bytes", "footer_size", "encryption_key", "partial_max",
+)  # fmt: skip
+
+
+def delete_files_of(catalog: Catalog, tables: Iterable[str], epoch: int | str) -> str:
+    """The query for the delete files that some tables, by schema and name, have now. A commit that deletes more rows of a data file removes
+    the entry of the file's old one.
+    """
+    names = ", ".join(map(quote_literal, tables))
+    meta = partial(catalog.meta, epoch=epoch)
+    return (
+        f"SELECT {', '.join(f'd.{name}' for name in _DELETE_FILE)} FROM {meta('ducklake_delete_file')} AS d "
+        f"JOIN {meta('ducklake_table')} AS t USING (table_id) JOIN {meta('ducklake_schema')} AS s USING (schema_id) "
+        f"WHERE d.end_snapshot IS NULL AND t.end_snapshot IS NULL AND s.end_snapshot IS NULL AND s.schema_name || '.' || t.table_name IN ({names})"
+    )
+
+
+def outcome(catalog: Catalog, base: int, txn_id: str, delete_files: Sequence[tuple[Any, ...]] = ()) -> int | None:
     """The snapshot that a commit with an id made; None where nothing of it is there.
 
     Args:
         base: The snapshot that the transaction began from.
         txn_id: The id in the extra information of its commit.
+        delete_files: What delete_files_of() gave before the commit.
 
     Raises:
         duckdb.Error: The server does not answer.
@@ -57,7 +79,7 @@ def outcome(catalog: Catalog, base: int, txn_id: str) -> int | None:
     """
     for pause in (*_PAUSES, None):
         try:
-            return _Question(catalog).outcome(base, txn_id)
+            return _Question(catalog, delete_files).outcome(base, txn_id)
         except duckdb.Error as error:
             if pause is None:
                 raise
@@ -66,11 +88,22 @@ def outcome(catalog: Catalog, base: int, txn_id: str) -> int | None:
     raise AssertionError("the last attempt returns or raises")
 
 
+def _first_file(snapshot: int) -> str:
+    """The number of the first data or delete file that a snapshot added, in SQL of the server."""
+    return (
+        f"(SELECT next_file_id FROM ducklake_snapshot WHERE snapshot_id < {snapshot} ORDER BY snapshot_id DESC LIMIT 1)"
+    )
+
+
+def _literal(value: Any) -> str:
+    return "NULL" if value is None else quote_literal(value) if isinstance(value, str) else str(value)
+
+
 class _Question:
     """A transaction on the server beside the lake."""
 
-    def __init__(self, catalog: Catalog) -> None:
-        self._catalog = catalog
+    def __init__(self, catalog: Catalog, delete_files: Sequence[tuple[Any, ...]]) -> None:
+        self._catalog, self._delete_files = catalog, delete_files
         self._cursor, self._database = catalog.beside()
 
     def outcome(self, base: int, txn_id: str) -> int | None:
@@ -120,8 +153,8 @@ class _Question:
         place = f"CASE WHEN t.path_is_relative THEN CASE WHEN s.path_is_relative THEN {data} ELSE '' END || s.path ELSE '' END || t.path"
         files = " UNION ALL ".join(
             f"SELECT {place} || f.path FROM {table} AS f JOIN ducklake_table AS t ON t.table_id = f.table_id AND t.end_snapshot IS NULL "
-            f"JOIN ducklake_schema AS s ON s.schema_id = t.schema_id AND s.end_snapshot IS NULL WHERE f.begin_snapshot = {snapshot} AND f.path_is_relative"
-            for table in ("ducklake_data_file", "ducklake_delete_file")
+            f"JOIN ducklake_schema AS s ON s.schema_id = t.schema_id AND s.end_snapshot IS NULL WHERE f.{number} >= {_first_file(snapshot)} AND f.path_is_relative"
+            for table, number in (("ducklake_data_file", "data_file_id"), ("ducklake_delete_file", "delete_file_id"))
         )
         storage = self._catalog.storage
         return [
@@ -131,7 +164,15 @@ class _Question:
     def _refuse_irreversible(self, snapshot: int, changes: str, gone: list[str]) -> None:
         newest = self._ask("SELECT max(snapshot_id) FROM ducklake_snapshot")[0][0]
         kinds = [part for part in changes.split(",") if ":" in part]
-        if newest == snapshot and all(kind.startswith(_REVERSIBLE) for kind in kinds):
+        replaced = self._ask(
+            f"SELECT data_file_id FROM ducklake_delete_file WHERE delete_file_id >= {_first_file(snapshot)} AND begin_snapshot < {snapshot}"
+        )
+        known = {row[_DELETE_FILE.index("data_file_id")] for row in self._delete_files}
+        if (
+            newest == snapshot
+            and all(kind.startswith(_REVERSIBLE) for kind in kinds)
+            and {number for (number,) in replaced} <= known
+        ):
             return
         why = "merged files" if newest == snapshot else f"has snapshot {newest} on top of it"
         raise StorageError(
@@ -149,6 +190,15 @@ class _Question:
             "FROM (SELECT table_id, sum(record_count) AS rows, sum(file_size_bytes) AS bytes FROM ducklake_data_file "
             f"WHERE begin_snapshot = {snapshot} GROUP BY table_id) AS f WHERE f.table_id = s.table_id"
         )
+        self._run(f"DELETE FROM ducklake_delete_file WHERE delete_file_id >= {_first_file(snapshot)}")
+        numbers = ", ".join(str(row[0]) for row in self._delete_files) or "NULL"
+        present = self._ask(f"SELECT delete_file_id FROM ducklake_delete_file WHERE delete_file_id IN ({numbers})")
+        for row in self._delete_files:
+            if (row[0],) not in present:
+                self._run(
+                    f"INSERT INTO ducklake_delete_file ({', '.join(_DELETE_FILE)}) VALUES ({', '.join(map(_literal, row))})"
+                )
+        self._run(f"DELETE FROM ducklake_files_scheduled_for_deletion WHERE data_file_id IN ({numbers})")
         columns = self._ask(
             "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = current_schema() AND "
             "table_name LIKE 'ducklake%' AND column_name IN ('begin_snapshot', 'end_snapshot') ORDER BY 2, 1"

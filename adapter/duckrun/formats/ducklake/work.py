@@ -14,7 +14,7 @@ import duckdb
 
 from duckrun.errors import CommitConflict, DuckrunError, StorageError, UnsupportedFeature
 from duckrun.formats.commits import CommitTaken, NewCommit
-from duckrun.formats.ducklake.answers import NotCommitted, outcome
+from duckrun.formats.ducklake.answers import NotCommitted, delete_files_of, outcome
 from duckrun.formats.ducklake.catalog import APPLIED, Catalog
 from duckrun.formats.ducklake.state import TableState
 from duckrun.formats.ducklake.trouble import translated, unsure, unwritable
@@ -209,8 +209,10 @@ class Work:
         if self.instead is not None:
             self.instead()
         committing, txn_id = False, str(uuid.uuid4())
+        delete_files: list[tuple[Any, ...]] = []
         try:
             self._sign(txn_id)
+            delete_files = self._delete_files()
             committing = True
             self.cursor.execute("COMMIT")
         except duckdb.Error as error:
@@ -220,7 +222,7 @@ class Work:
             text = self.catalog.redacted(error)
             lost = lost_connection(text)
             if lost is not None and committing:
-                return self._outcome(txn_id, lost)
+                return self._outcome(txn_id, delete_files, lost)
             if lost is not None:
                 raise translated(self.catalog, error, "commit") from None
             if unwritable(self.catalog, text) is not None:
@@ -251,10 +253,19 @@ class Work:
             f"CALL {quote_identifier(self.alias)}.set_commit_message({who}, extra_info => {quote_literal(json.dumps(notes))})"
         )
 
-    def _outcome(self, txn_id: str, lost: str) -> int | None:
+    def _delete_files(self) -> list[tuple[Any, ...]]:
+        """The delete files of the tables of which rows go, as far as a commit that is taken back needs them."""
+        tables = [
+            note["table"] for note in self.notes if note.get("rows_updated") != 0 or note.get("rows_deleted") != 0
+        ]
+        if self.catalog.address.is_file or not tables:
+            return []
+        return self.cursor.execute(delete_files_of(self.catalog, tables, self.epoch)).fetchall()
+
+    def _outcome(self, txn_id: str, delete_files: Sequence[tuple[Any, ...]], lost: str) -> int | None:
         """The snapshot of a COMMIT that got no answer. Raises NotCommitted, CommitUnknown."""
         try:
-            made = outcome(self.catalog, self.base, txn_id)
+            made = outcome(self.catalog, self.base, txn_id, delete_files)
         except duckdb.Error as error:
             log.info("lake %s: %s", self.catalog.storage.root, self.catalog.redacted(error))
             raise unsure(self.catalog, lost) from None
