@@ -14,7 +14,16 @@ import duckdb
 import pytest
 
 import duckrun
-from duckrun import SQL, AppTransaction, InvalidConfig, StorageError, TableNotFound, UnsupportedFeature, WriteSpec
+from duckrun import (
+    SQL,
+    AppTransaction,
+    CommitConflict,
+    InvalidConfig,
+    StorageError,
+    TableNotFound,
+    UnsupportedFeature,
+    WriteSpec,
+)
 from duckrun.storage.extensions import extension_path
 from duckrun.values.lake_format import CatalogAddress, LakeFormat
 from tests.ducklake.plain import attached, connection
@@ -431,3 +440,85 @@ def test_a_catalog_in_a_duckdb_file_is_released_by_close(tmp_path: Path, ask: st
     code = f"import duckdb; print(duckdb.connect({str(file)!r}).sql('select count(*) from ducklake_table').fetchall())"
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert other.returncode == 0, other.stderr
+
+
+def test_a_transaction_sees_and_changes_what_it_made(tmp_path: Path, catalog: str) -> None:
+    with duckrun.connect(tmp_path / "lake", format="ducklake", catalog=catalog) as session:
+
+        def rows(text: str) -> list[tuple[Any, ...]]:
+            return sorted((tuple(row.values()) for row in session.sql(text).collect()), key=repr)
+
+        session.sql(
+            "create table t as select * from (values (1, 'a'), (2, 'b')) v(id, v); create table o as select 7 as n"
+        )
+        before = session.table("t").snapshot().version
+        session.sql("begin; create schema made; create table made.u as select 1 as x")
+        session.sql(
+            "alter table o rename to old; alter table t rename to o; create table t as select 2 as id, 'c' as v"
+        )
+        listed = [("made", "u", "table"), *(("main", name, "table") for name in ("o", "old", "t"))]
+        assert rows("show tables") == listed
+        change = [(1, "a", "delete"), (2, "b", "update_preimage"), (2, "c", "update_postimage")]
+        assert rows(f"from changes('t', 'min_delta', {before}, key => ['id'])") == change
+        session.sql("drop schema made cascade; commit")
+        assert rows(f"from changes('t', 'min_delta', {before}, key => ['id'])") == change
+        session.sql("create or replace table t as select 3 as id, 'd' as v")
+        gone = [(1, "a", "delete"), (2, "b", "delete"), (3, "d", "insert")]
+        assert rows(f"from changes('t', 'min_delta', {before})") == gone
+        with pytest.raises(UnsupportedFeature, match="cannot be renamed in the transaction that has altered it"):
+            session.sql("begin; alter table old add column c int default 2; alter table old rename to older; commit")
+        session.sql("begin; alter table old rename to older; alter table older add column c int default 2; commit")
+        assert rows("from older") == [(7, 2)]
+    with duckrun.connect(tmp_path / "lake", format="ducklake", catalog=catalog) as session:
+        assert rows("from older") == [(7, 2)] and rows("from o") == [(1, "a"), (2, "b")]
+        assert session.tables() == ["main.o", "main.older", "main.t"]
+
+
+@pytest.mark.parametrize("inline_rows", [0, 10])
+@pytest.mark.parametrize("name", ["ctid", "xmin", "tableoid", "filename", "snapshot_id"])
+def test_columns_with_names_of_the_catalogs_own_database(
+    postgres_catalog: str, tmp_path: Path, name: str, inline_rows: int
+) -> None:
+    with duckrun.connect(
+        tmp_path / "lake", format="ducklake", catalog=postgres_catalog, inline_rows=inline_rows
+    ) as session:
+        if inline_rows and name in ("ctid", "xmin", "tableoid"):
+            session.sql("create table t (id int)")
+            newest = session.snapshots(1)[0]["snapshot_id"]
+            for text in (f"create table u (id int, {name} int)", f"alter table t add column {name} int"):
+                with pytest.raises(UnsupportedFeature, match=f"{name} is a system column of PostgreSQL"):
+                    session.sql(text)
+            assert session.snapshots(1)[0]["snapshot_id"] == newest
+            return
+        session.sql(f"create table t (id int, {name} varchar)")
+        session.sql("insert into t values (1, 'a'), (2, 'b')")
+        before = session.table("t").snapshot().version
+        session.sql(f"update t set {name} = 'z' where id = 1; delete from t where {name} = 'b'")
+        assert session.sql("from t").collect() == [{"id": 1, name: "z"}]
+        assert session.table("t").changes("append_only", before).count() == 0
+        assert session.table("t").changes("min_delta", before).count() == 3
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_a_begin_that_only_reads_lets_others_write(request: pytest.FixtureRequest, tmp_path: Path, kind: str) -> None:
+    catalog = request.getfixturevalue("postgres_catalog") if kind == "postgres" else f"sqlite:{tmp_path}/c.sqlite"
+    with (
+        duckrun.connect(tmp_path / "lake", format="ducklake", catalog=catalog) as session,
+        duckrun.connect(tmp_path / "lake", format="ducklake", catalog=catalog) as other,
+    ):
+        session.sql("create table t as select 1 as id")
+        session.sql("begin")
+        assert session.sql("from t").count() == 1
+        other.sql("insert into t values (2)")
+        assert session.sql("from t").count() == 1
+        session.sql("commit; begin")
+        other.sql("insert into t values (3)")
+        session.sql("insert into t select id + 10 from t; commit")
+        assert session.sql("from t").count() == 6
+        session.sql("begin; from t")
+        other.sql("insert into t values (4)")
+        with pytest.raises(CommitConflict, match="since this transaction began"):
+            session.sql("delete from t")
+        session.sql("rollback")
+    with attached(tmp_path / "lake", catalog) as plain:
+        assert plain.sql("select count(*) from lake.t").fetchall() == [(7,)]

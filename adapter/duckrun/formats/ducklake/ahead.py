@@ -5,7 +5,7 @@ each function says how (duckdb 1.5.5).
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -64,19 +64,38 @@ def refuse_structs_in_the_catalog(form: Commits, ref: TableRef, table_id: int | 
     fields as the texts of casts (``CAST('2020-01-01' AS DATE)``), so that no row of the table can be read any more, or a BLOB is another one.
     """
     unsafe = [name for name, kind in types.items() if "STRUCT" in kind and _is_unsafe(duckdb.type(kind))]
-    if not unsafe:
-        return
+    if unsafe and _may_lie_in_catalog(form, table_id):
+        raise UnsupportedFeature(
+            f"Table {ref}: {', '.join(unsafe)} is a struct with fields that DuckLake does not give back of rows in the catalog (dates, times, floats, BLOB, "
+            f"UUID, …): have its rows in files, by inline_rows: 0 or, once the table is created, set_inline_rows(0, '{ref}'). Nothing was written."
+        )
+
+
+def refuse_system_columns(form: Commits, ref: TableRef, table_id: int | None, names: Iterable[str]) -> None:
+    """Raise UnsupportedFeature for columns that no table of PostgreSQL has, where rows would lie in one of its catalog.
+
+    Source: PostgreSQL's documentation, System Columns.
+    """
+    taken = [name for name in names if name.lower() in _SYSTEM_COLUMNS]
+    if taken and form.catalog.address.kind == "postgres" and _may_lie_in_catalog(form, table_id):
+        raise UnsupportedFeature(
+            f"Table {ref}: {', '.join(taken)} is a system column of PostgreSQL, where rows of the table would lie: use another name, or have the rows in files, "
+            "by inline_rows: 0. Nothing was written."
+        )
+
+
+_SYSTEM_COLUMNS = {"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"}
+
+
+def _may_lie_in_catalog(form: Commits, table_id: int | None) -> bool:
+    """True if inserts of few rows go into the catalog: as the table's option says, else the lake's, else the session's."""
     found = dict(
         form.catalog.ask(
             f"SELECT coalesce(scope, 'lake'), max(value::BIGINT) FROM {form.catalog.meta('ducklake_metadata')} WHERE key = '{_LIMIT}' "
             f"AND (scope IS NULL OR scope <> 'table' OR scope_id = {-1 if table_id is None else table_id}) AND (scope IS NULL OR scope <> 'schema') GROUP BY ALL"
         )
     )
-    if found.get("table", found.get("lake", form.catalog.inline_rows)):
-        raise UnsupportedFeature(
-            f"Table {ref}: {', '.join(unsafe)} is a struct with fields that DuckLake does not give back of rows in the catalog (dates, times, floats, BLOB, "
-            f"UUID, …): have its rows in files, by inline_rows: 0 or, once the table is created, set_inline_rows(0, '{ref}'). Nothing was written."
-        )
+    return bool(found.get("table", found.get("lake", form.catalog.inline_rows)))
 
 
 def _is_unsafe(kind: Any, *, inside: bool = False) -> bool:

@@ -216,6 +216,7 @@ class Commits:
         if made is None or work.is_defined(ref):
             return
         assert isinstance(made, DuckLakeDefinition), "a definition of this format"
+        ahead.refuse_system_columns(self, ref, None if snapshot is None else snapshot.own.id, made.names)
         before = None if snapshot is None else snapshot.own.definition
         if snapshot is not None and not isinstance(new.spec, AlterSpec) and not emptied and not _empties(new):
             ahead.widen_first(self, work, ref, snapshot, made)
