@@ -409,6 +409,15 @@ def test_changes_within_a_transaction_are_those_it_makes(
             files.sql("commit")
 
 
+def test_a_table_that_the_transaction_leaves_has_no_changes_since_its_beginning(files: Session) -> None:
+    files.sql("create table t as select 1 as id; create table other as select 1 as n")
+    newest = files.snapshots(1)[0]["snapshot_id"]
+    files.sql("begin; insert into other values (2)")
+    assert rows(files.table("t").changes("min_delta", newest)) == []
+    assert rows(files.table("other").changes("min_delta", newest)) == [(2, "insert")]
+    files.sql("rollback")
+
+
 def test_changes_behind_an_alter_in_the_transaction(files: Session) -> None:
     files.sql("create table t as select * from (values (1, 'a'), (2, 'b')) v(id, v)")
     before = files.table("t").snapshot().version

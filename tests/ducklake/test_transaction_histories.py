@@ -32,21 +32,36 @@ class Model:
 
     def __init__(self) -> None:
         self.committed: list[str] = []
+        self.committed_ids: dict[str, int] = {}
+        self.number = 0
         self.begin()
 
     def begin(self) -> None:
         """Start again from what is committed."""
         self.open = duckdb.connect()
         self.said: list[str] = []
+        self.ids = dict(self.committed_ids)
+        """The tables by name: a rename keeps the number, whatever makes a table gives another one."""
         for statement in self.committed:
             self.open.execute(statement)
 
     def run(self, statement: str) -> None:
         self.open.execute(statement)
         self.said.append(statement)
+        words = statement.split()
+        if words[3:5] == ["RENAME", "TO"]:
+            self.ids[f"{words[2].split('.')[0]}.{words[5]}"] = self.ids.pop(words[2])
+        if words[:3] == ["CREATE", "OR", "REPLACE"]:
+            self.ids.pop(words[4])
+        self.ids = {name: self.ids.get(name) or self.fresh_id() for name in self.tables()}
+
+    def fresh_id(self) -> int:
+        self.number += 1
+        return self.number
 
     def commit(self) -> None:
         self.committed += self.said
+        self.committed_ids = dict(self.ids)
         self.said = []
 
     def tables(self) -> list[str]:
@@ -223,7 +238,19 @@ class History:
         self.both("CREATE TABLE main.a (id INTEGER, j INTEGER)")
         self.both("INSERT INTO main.a VALUES (1, 2), (2, 258)")
         self.both("CREATE TABLE main.b (id INTEGER, s VARCHAR)")
+        self.states: dict[int, dict[str | int, tuple[dict[str, str], Counter[str]]]] = {}
+        """What the tables were at snapshots: name, or number in the model -> columns and rows."""
         self.model.commit()
+        self.note()
+
+    def note(self) -> None:
+        """Take down what the tables are at the newest snapshot."""
+        found = {table: (self.model.columns(table), self.rows(table)) for table in self.model.tables()}
+        numbers = {self.model.ids[table]: state for table, state in found.items()}
+        self.states[int(self.session.snapshots(1)[0]["snapshot_id"])] = {**found, **numbers}
+
+    def rows(self, table: str) -> Counter[str]:
+        return counted(self.model.open.execute(f"SELECT * FROM {table}").fetchall())
 
     def both(self, statement: str) -> bool:
         """Run a statement on both; False if this library refuses it."""
@@ -252,6 +279,7 @@ class History:
                 return
             if self.random.random() < 0.3:
                 self.compare(self.session, "within")
+                self.compare_changes(self.session, "within")
         self.end(self.random.choice(("COMMIT", "COMMIT", "ROLLBACK")))
 
     def end(self, word: str) -> None:
@@ -259,6 +287,7 @@ class History:
         self.session.sql(word)
         if word == "COMMIT":
             self.model.commit()
+            self.note()
         else:
             self.model.begin()
 
@@ -277,6 +306,27 @@ class History:
                 found = [tuple(row.values()) for row in session.sql(query).collect()]
                 right = self.model.open.execute(query).fetchall()
                 assert counted(found) == counted(right), self.said(f"{query} {when}: {found}, not {right}")
+
+    def compare_changes(self, session: Session, when: str) -> None:
+        """Changes since a snapshot sum up to the difference of what a name read then and reads now."""
+        since = self.random.choice(sorted(self.states))
+        for table in self.model.tables():
+            then, now = self.states[since], (self.model.columns(table), Counter[str]())
+            columns, before = then.get(table) or then.get(self.model.ids[table]) or now
+            if columns != self.model.columns(table):
+                continue  # renamed columns are others in the model
+            if when == "within" and "RENAME COLUMN" in "".join(self.model.said):
+                continue  # refused by name
+            net = self.rows(table)
+            net.subtract(before)
+            found: Counter[str] = Counter()
+            for row in session.sql(f"FROM changes('{table}', 'min_delta', {since})").collect():
+                *values, kind = row.values()
+                found[repr(tuple(values))] += 1 if kind in ("insert", "update_postimage") else -1
+            left = {row: count for row, count in net.items() if count}
+            assert {row: n for row, n in found.items() if n} == left, self.said(
+                f"changes of {table} since {since} {when}"
+            )
 
     def questions(self, table: str) -> list[str]:
         return [f"SELECT * FROM {table}", self.random.choice(self.filters(table))]
@@ -312,6 +362,7 @@ def test_a_transaction_reads_and_leaves_what_plain_duckdb_does(number: int, tmp_
         for _ in range(TRANSACTIONS):
             history.one_transaction()
             history.compare(session, "after")
+            history.compare_changes(session, "after")
     with duckrun.connect(tmp_path / "lake", format="ducklake", inline_rows=inline) as session:
         history.compare(session, "by another session")
     history.compare_alone(tmp_path / "lake")

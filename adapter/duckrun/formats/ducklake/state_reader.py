@@ -62,7 +62,11 @@ class DuckLakeStates:
         return self._form.of_state(snapshot.ref, self._form.states.again(snapshot.own, version))
 
     def read_at(self, snapshot: Snapshot) -> int:
-        return snapshot.version if snapshot.own.at < 0 else int(snapshot.own.at)
+        if snapshot.own.at >= 0:
+            return int(snapshot.own.at)
+        work = self._form.together
+        # A table that an open transaction has not changed is read at the snapshot that this began from.
+        return snapshot.version if work is None else max(snapshot.version, work.base)
 
     def at_time(self, ref: TableRef, timestamp: str) -> int:
         return self._form.states.at_time(timestamp, ref)
