@@ -28,7 +28,7 @@ _TYPES = {
     "int8": "TINYINT", "int16": "SMALLINT", "int32": "INTEGER", "int64": "BIGINT", "float": "FLOAT", "double": "DOUBLE",
     "bool": "BOOLEAN", "string": "VARCHAR", "large_string": "VARCHAR", "binary": "BLOB", "large_binary": "BLOB",
     "date32[day]": "DATE", "time64[us]": "TIME", "month_day_nano_interval": "INTERVAL",
-    "uint8": "UTINYINT", "uint16": "USMALLINT", "uint32": "UINTEGER", "uint64": "UBIGINT",
+    "null": '"NULL"', "uint8": "UTINYINT", "uint16": "USMALLINT", "uint32": "UINTEGER", "uint64": "UBIGINT",
 }  # fmt: skip
 
 

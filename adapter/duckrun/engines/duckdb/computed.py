@@ -58,14 +58,14 @@ class Computed:
     @property
     def optional(self) -> list[str]:
         """The columns without which rows may come."""
-        return [*self.generated, *self.numbered]
+        return [*self.generated, *self.numbered, *self.defaults]
 
     def filled(self, name: str) -> str | None:
         """SQL of the values of a column that the rows have not; None where these are NULL."""
         if name in self.numbered:
             by = self.numbered[name]
             return f"CAST({by.next} + {by.step} * (row_number() OVER () - 1) AS BIGINT)"
-        return self.generated.get(name)
+        return self.generated.get(name, self.defaults.get(name))
 
     def anew(self, columns: Iterable[str], given: Mapping[str, str]) -> list[str]:
         """A SELECT list of changed rows: what is generated is computed anew, but where the condition in ``given`` (a column that is not

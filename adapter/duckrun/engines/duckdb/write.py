@@ -201,7 +201,7 @@ class Job:
         schema = schema_of_types(stored, rows.cursor)
         own = self._needs_definition(spec, schema, partition_by, snapshot)
         if self.form.transacts:
-            return self._overwrite_in_place(spec, rows, snapshot, stored, keys)
+            return self._overwrite_in_place(spec, rows, snapshot, stored, keys, computed)
         definition = self.definition(spec, schema, partition_by, snapshot, stored) if own else None
         filled: Filled = {name: (name if name in rows.types else None, kind) for name, kind in stored.items()}
         if computed is not None:
@@ -228,7 +228,7 @@ class Job:
         self, spec: WriteSpec, stored: dict[str, str], snapshot: Snapshot | None, cursor: duckdb.DuckDBPyConnection
     ) -> Computed | None:
         """How a table whose rows are all written anew computes values; ``stored`` gets the columns that the rows may lack for it."""
-        if snapshot is None or spec.redefine or self.form.transacts:
+        if snapshot is None or spec.redefine:
             return None
         kinds = types_of(snapshot, cursor)
         own = Computed.of(self.form, self.transaction.ref, snapshot, kinds)
@@ -237,14 +237,22 @@ class Job:
         return own
 
     def _overwrite_in_place(
-        self, spec: WriteSpec, rows: Rows, snapshot: Snapshot | None, stored: Mapping[str, str], keys: Sequence[str]
+        self,
+        spec: WriteSpec,
+        rows: Rows,
+        snapshot: Snapshot | None,
+        stored: Mapping[str, str],
+        keys: Sequence[str],
+        computed: Computed | None,
     ) -> Commit:
         """The same by statements: what the table is changes where it has to, and all its rows."""
         fields = self.form.fields_of(schema_of_types(stored, rows.cursor), stored)
         asked = spec if spec.partition_by is not None else replace(spec, partition_by=None)
         definition = self.form.overwritten(asked, fields, keys, snapshot)
-        filled: Filled = {name: (name, kind) for name, kind in stored.items()}
-        fit = fitted(self.transaction.ref, rows, filled, (), spec=spec, snapshot=None, definition=definition)
+        filled: Filled = {name: (name if name in rows.types else None, kind) for name, kind in stored.items()}
+        fit = fitted(
+            self.transaction.ref, rows, filled, (), spec=spec, snapshot=None, definition=definition, computed=computed
+        )
         self._refuse_second(rows)
         return ducklake.overwrite(self, spec, fit, snapshot, definition)
 

@@ -219,6 +219,7 @@ class Attempt(SparkCommit):
         stays = create.same_names(cluster_by, clustered) and not redefined
         keep = self.snapshot.partition_columns if spec.partition_by is None else spec.partition_by
         if self.snapshot.computed() and not spec.redefine:
+            frame = self.with_defaults(frame)
             options = create.rows_alone(self, frame, keep, self.snapshot, stays=stays)
             return self.save(frame, "overwrite", options, keep, spec)
         if cluster_by or (redefined and by_spark):
@@ -440,6 +441,23 @@ class Attempt(SparkCommit):
         found = self.engine.read_at(self.ref.location, self.snapshot.version).schema
         return with_types(found, self._grown) if self._grown else found
 
+    def with_defaults(self, frame: DataFrame) -> DataFrame:
+        """The rows with the columns that they lack and the table fills with a default."""
+        from pyspark.sql import functions as F
+
+        assert self.snapshot is not None
+        present, schema = {name.lower() for name in frame.columns}, self.target_schema()
+        defaults = {
+            name: F.expr(column.default).cast(schema[name].dataType)
+            for name, column in self.snapshot.computed().items()
+            if column.default is not None and name.lower() not in present
+        }
+        if not defaults:
+            return frame
+        frame, given = frame.withColumns(defaults), {name.lower(): name for name in (*frame.columns, *defaults)}
+        ordered = [given[name.lower()] for name in schema.names if name.lower() in given]
+        return frame.select(*[quote(name) for name in dict.fromkeys((*ordered, *frame.columns))])
+
     def fit(self, frame: DataFrame, schema_mode: SchemaMode) -> tuple[dict[str, str | None], list[str]]:
         """Target column -> column of the rows, and the new columns (see fit_all). The rows may lack what Delta computes."""
         assert self.snapshot is not None
@@ -451,6 +469,7 @@ class Attempt(SparkCommit):
         from pyspark.sql import functions as F
 
         assert self.snapshot is not None
+        frame = self.with_defaults(frame)
         schema, given, computed = self.target_schema(), frame.schema, self.form.computed_columns(self.snapshot)
         filled, new = self.fit(frame, schema_mode)
         columns = [

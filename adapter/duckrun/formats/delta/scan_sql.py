@@ -31,7 +31,7 @@ _FEW = 200
 _WIDENED = b"delta.typeChanges"
 _PLAIN = (
     pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean, pa.types.is_string, pa.types.is_binary,
-    pa.types.is_date, pa.types.is_timestamp,
+    pa.types.is_date, pa.types.is_timestamp, pa.types.is_null,
 )  # fmt: skip
 _MOST_DELETED = 1_000_000
 """Rows that vectors delete of the files that are read by their names: their numbers stand in the text, seven letters each."""
@@ -58,13 +58,20 @@ def scan_sql(
     schema, legacy, rounded = snapshot.stored_schema, snapshot.legacy(), snapshot.rounded()
     moved = bool(snapshot.partition_columns) and is_mapped(schema)
     place = file
-    if place is None and (moved or legacy or files is not None):
+    if place is None and (moved or legacy or files is not None or any(holds(f.type, pa.types.is_null) for f in schema)):
         place = fresh_name("filename", schema.names)
     numbered = row is not None or bool(legacy)
-    some = _in_parts(snapshot) if files is None and moved else files
-    alone = (
-        some is not None and not named and are_plain(snapshot, some, marked=files is not None and deleted is not None)
-    )
+    void = [f.name for f in schema if holds(f.type, pa.types.is_null)]
+    some = files
+    if files is None and (moved or void):
+        some = snapshot.files() if void else _in_parts(snapshot)
+    by_vectors = (files is not None or bool(void)) and deleted is not None
+    alone = some is not None and not named and are_plain(snapshot, some, marked=by_vectors, by_any=bool(void))
+    if void and not alone:
+        raise UnsupportedFeature(
+            f"Table {snapshot.ref}: column {', '.join(void)} is VOID, Spark's type of nothing but NULL, and DuckDB reads such a table only where its "
+            "other columns are of simple types. Run this with engine: spark, or drop the column there (ALTER TABLE … DROP COLUMN)."
+        )
     source = None
     if alone and some is not None:
         marked = [f for f in some if f.deletion_vector]
@@ -104,9 +111,9 @@ def scan_sql(
     return f"(SELECT {names} FROM {source})"
 
 
-def are_plain(snapshot: Snapshot, files: Sequence[ScanFile], *, marked: bool = True) -> bool:
+def are_plain(snapshot: Snapshot, files: Sequence[ScanFile], *, marked: bool = True, by_any: bool = False) -> bool:
     """True if plain read_parquet() gives the rows of some files as the table has them, those aside that vectors delete (``marked``: not
-    too many; else none). delta_scan() opens every file of a version, also where a filter names the few that are asked for.
+    too many; else none; ``by_any``: of files of writers that are not known, too, where no moments are in them). delta_scan() opens every file of a version, also where a filter names the few that are asked for.
     """
     schema = snapshot.stored_schema
     stored = [field for field in schema if field.name not in snapshot.partition_columns]
@@ -122,7 +129,7 @@ def are_plain(snapshot: Snapshot, files: Sequence[ScanFile], *, marked: bool = T
         and all(any(fits(kind) for fits in _PLAIN) for kind in kinds)
         and not any(_WIDENED in (field.metadata or {}) for field in stored)
         and not any("." in name or name.lower() == _NUMBER for name in schema.names)
-        and all(writers.search(file.path) for file in files)
+        and (all(writers.search(file.path) for file in files) or (by_any and not instants))
         and (marked or not any(file.deletion_vector for file in files))
         and sum(file.deleted_rows for file in files) <= _MOST_DELETED
     )

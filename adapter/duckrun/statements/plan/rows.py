@@ -31,7 +31,7 @@ from duckrun.statements.plan.sides import (
     has_subquery,
     names_side,
 )
-from duckrun.statements.plan.spliced import under, with_types
+from duckrun.statements.plan.spliced import UNTYPED, under, with_types
 from duckrun.statements.reading import Reading
 from duckrun.statements.values import CreateTableAs, Delete, Insert, Update
 from duckrun.values.rows import AppTransaction, DeleteSpec, RowSpec, SchemaMode, UpdateSpec, WriteSpec
@@ -140,7 +140,7 @@ def fitted(statement: Insert, snapshot: Snapshot, reading: Reading, schema_mode:
         value = exp.column(name, quoted=True)
         kind = types.get(name)
         grows = schema_mode != "fail" and kind is not None and "STRUCT" in kind.upper()  # fields that are new
-        cast = value if kind is None or grows else exp.cast(value, kind, dialect=reading.engine.name)
+        cast = value if kind is None or grows or kind == UNTYPED else exp.cast(value, kind, dialect=reading.engine.name)
         columns.append(exp.alias_(cast, name, quoted=True))
     for name, constant in fixed.items():
         assert constant is not None

@@ -14,6 +14,8 @@ from duckrun.statements.parse.tokens import StatementText, parted, step_of, toke
 from duckrun.statements.plan.defaults import DEFAULT
 
 _BEGIN = ("SELECT", "WITH", "FROM", "VALUES", "TABLE")
+UNTYPED = '"NULL"'
+"""DuckDB's type of a VOID column, which sqlglot does not read."""
 _Edit = tuple[int, int, str]
 """What is written from one place of a text to another, in their order."""
 Tree = TypeVar("Tree", exp.Expr, exp.Expr | None)
@@ -75,9 +77,13 @@ def with_types(
             given = text[value.tokens[0].start : value.tokens[-1].end + 1]
             if value.words == (DEFAULT,):
                 given = transpile(defaults.get(column, "NULL"), "spark", dialect)
+            if is_left and not all(left):
+                continue
+            if types[column] == UNTYPED:  # nothing is cast to it, and only NULL fits
+                cast.append(given)
+                continue
             kind = exp.DataType.build(types[column], dialect=engine).sql(dialect=dialect)
-            if not is_left or all(left):
-                cast.append(f"CAST({given} AS {kind})")
+            cast.append(f"CAST({given} AS {kind})")
         added.append((parts[0].tokens[0].start, parts[-1].tokens[-1].end + 1, ", ".join(cast)))
     new = query.copy()
     found = new.find(exp.Values)

@@ -7,6 +7,7 @@ import shutil
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -72,6 +73,7 @@ def stage(
     Rows of many partitions, as many as the table's ``partitions`` where the rows cannot tell, are sorted by them first.
     If it fails, as on a full disk, the files of this call on a local path go, and the folder if it was made for them.
     """
+    rows = _without_void(rows)
     columns = [name for name in rows.types if name not in partition_by]
     if not columns:
         raise UnsupportedFeature(f"Table {ref} needs a column that it is not partitioned by.")
@@ -169,6 +171,16 @@ def _streams(rows: Rows) -> bool:
             return False
         waiting += operator["children"]
     return True
+
+
+def _without_void(rows: Rows) -> Rows:
+    """Rows without their VOID columns: Spark reads no file that has one."""
+    void = [name for name, kind in rows.types.items() if kind.id == "null"]
+    if not void:
+        return rows
+    names = ", ".join(map(quote_identifier, void))
+    types = {name: kind for name, kind in rows.types.items() if name not in void}
+    return replace(rows, sql=f"SELECT * EXCLUDE ({names}) FROM ({rows.sql})", types=types)
 
 
 def why_not(ref: TableRef, partition_by: Sequence[str]) -> str | None:
