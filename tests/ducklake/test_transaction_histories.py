@@ -163,13 +163,13 @@ class Statements:
     def delete(self) -> str:
         table = self.table()
         name = self.random.choice(sorted(self.model.columns(table)))
-        return f"DELETE FROM {table} WHERE {name} = {self.random.choice(('1', '2', '258'))}"
+        return f"DELETE FROM {table} WHERE {name} = '{self.random.choice((1, 2, 258))}'"
 
     def update(self) -> str:
         table = self.table()
         columns = self.model.columns(table)
         name, by = self.random.choice(sorted(columns)), self.random.choice(sorted(columns))
-        return f"UPDATE {table} SET {name} = {self.random.choice(('3', '258', 'NULL'))} WHERE {by} <> 2"
+        return f"UPDATE {table} SET {name} = {self.random.choice(('3', '258', 'NULL'))} WHERE {by} <> '2'"
 
     def add(self) -> str:
         kind = self.random.choice(sorted(_TYPES))
