@@ -25,7 +25,7 @@ from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun.values.tables import feed_turned
 from duckrun_dagster import metadata as meta
 from duckrun_dagster.arguments import KnownResource, refuse_word
-from duckrun_dagster.chain import application, application_of_op, chain_of
+from duckrun_dagster.chain import application, application_of_op
 from duckrun_dagster.config import (
     ENGINES,
     ChangesInput,
@@ -422,14 +422,13 @@ def _says_changes(session: Session, source: Any) -> bool:
 
 
 def _application(context: OutputContext, step: Any | None, partitions: PartitionSlice | None) -> AppTransaction | None:
-    """The name of this write, so that a retry does not repeat it; None outside of a run."""
+    """The work that this write is, and the attempt; None outside of a run."""
     if step is None:
         return None
-    chain = chain_of(step.dagster_run, step.instance)
     if context.has_asset_key:
-        return application(context.asset_key, partitions, chain)
+        return application(context.asset_key, partitions, step)
     return application_of_op(
-        step.step.key, context.name if context.mapping_key is None else f"{context.name} {context.mapping_key}", chain
+        context.name if context.mapping_key is None else f"{context.name} {context.mapping_key}", step
     )
 
 

@@ -11,6 +11,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from duckrun.run.consumers import warn_of_left_behind
 from duckrun.run.memory import PeakSampler
 from duckrun.run.pins import NOTHING, Pins, Read, Reads, WorkLog
 from duckrun.values.cursors import CursorTransaction
-from duckrun.values.rows import NO_TABLE, AppTransaction, Commit, Returning, Spec, WriterName
+from duckrun.values.rows import NO_TABLE, AppTransaction, Commit, Returning, ScanFile, Spec, WorkTransaction, WriterName
 from duckrun.values.snapshot import Snapshot, TableRef
 
 log = logging.getLogger(__name__)
@@ -59,6 +60,11 @@ class Transaction:
         self.lake = lake
         self.ref = ref
         self.app = app
+        self._repeatable = self._takes_back = False
+        self.taken_back: tuple[ScanFile, ...] = ()
+        """Files of an older attempt's append, which the commit of this one removes."""
+        self.compared_with: CommitRecord | None = None
+        """An older attempt's append that cannot be taken back: equal rows are the same commit, others a conflict."""
         self.metadata = dict(metadata or {})
         self.pins = pins
         self.reads = reads
@@ -77,7 +83,14 @@ class Transaction:
         """The engine that was asked for, and why, where another one carries this out for it."""
 
     def run(
-        self, attempt: Callable[[Snapshot | None], Commit], *, mode: str, engine: str, over_files: bool = False
+        self,
+        attempt: Callable[[Snapshot | None], Commit],
+        *,
+        mode: str,
+        engine: str,
+        over_files: bool = False,
+        repeatable: bool = False,
+        takes_back: bool = False,
     ) -> Commit:
         """Commit exactly once and say what was done.
 
@@ -85,8 +98,11 @@ class Transaction:
         CommitTaken. If the application transaction is in the table already, the commit made then comes back as replayed.
         Raises SourceOutdated before any attempt whose rows were computed from what others have changed since,
         CommitConflict after MAX_ATTEMPTS lost races, StorageError where files lie in a new table's folder. ``over_files`` lets a
-        new table be made where files of somebody else's lie.
+        new table be made where files of somebody else's lie. ``repeatable``: a newer attempt of the same work writes again over
+        the commit of an older one (see ``is_repeatable``). ``takes_back``: the attempt can commit what ``taken_back`` says beside the
+        rows that it adds.
         """
+        self._repeatable, self._takes_back = repeatable, takes_back
         self.mode, self.engine = mode, engine if self.written_for is None else self.written_for[0]
         started = time.perf_counter()
         now = None
@@ -144,12 +160,64 @@ class Transaction:
             self.lake.format.refuse_other_files(self.ref)
         if isinstance(self.app, CursorTransaction):
             return snapshot, self._counted(snapshot, self.app)
-        if snapshot is not None and self.app is not None:
+        if isinstance(self.app, WorkTransaction):
+            earlier = self._earlier(snapshot, self.app)
+            if earlier is not None:
+                return snapshot, earlier.with_(replayed=True)
+        elif snapshot is not None and self.app is not None:
             earlier = self.lake.format.find_commit(self.ref, self.app, snapshot)
             if earlier is not None:
                 return snapshot, earlier.with_(replayed=True)
         self._refuse_outdated(snapshot)
         return snapshot, None
+
+    def _earlier(self, snapshot: Snapshot | None, app: WorkTransaction) -> Commit | None:
+        """The commit of this work that stands for the one to make; None where one is to be made, which then has the next number.
+
+        Raises CommitConflict if a newer attempt of the same work has committed: this one was taken for dead.
+        """
+        form = self.lake.format
+        newest = None if snapshot is None else form.app_version(self.ref, app.app_id)
+        if snapshot is None or newest is None:
+            self.app = replace(app, version=0)
+            return None
+        commit = form.find_commit(self.ref, AppTransaction(app.app_id, newest), snapshot)
+        record = None if commit is None else form.record(self.ref, commit.version)
+        note = {} if record is None else record.note
+        by = note.get("attempt")
+        if by == app.attempt:
+            return commit
+        if note.get("attempt_started", 0) > app.started:
+            raise CommitConflict(
+                f"{self.mode} on table {self.ref} is superseded: a newer attempt of the same work ({app.app_id}) has committed version "
+                f"{'?' if commit is None else commit.version}. Nothing was written by this one, and nothing is left to do."
+            )
+        appended = self._takes_back and record is not None and note.get("mode") == "append"
+        if self.read() is not None or not (self._repeatable or appended):
+            return commit
+        self.app = replace(app, version=newest + 1)
+        if appended and record is not None:
+            self._take_back(snapshot, record)
+        log.info("%s %s: written again over the commit of attempt %s", self.mode, self.ref, by)
+        return None
+
+    def _take_back(self, snapshot: Snapshot, record: CommitRecord) -> None:
+        """Take back what an older attempt appended: its files, if they are as it left them."""
+        names = {file.name for file in record.added}
+        files = snapshot.files().named(names)
+        append_only = snapshot.properties.get("delta.appendOnly", "").lower() == "true"
+        if len(files) == len(names) and not append_only and not any(each.deletion_vector for each in files.values()):
+            self.taken_back, self.compared_with = tuple(files.values()), None
+        else:
+            self.taken_back, self.compared_with = (), record
+
+    def refuse_other_rows(self, earlier: CommitRecord) -> None:
+        """Raise CommitConflict: this attempt computed other rows than an older one, whose commit cannot be taken back."""
+        raise CommitConflict(
+            f"append to table {self.ref}: an earlier attempt of the same work appended other rows at version {earlier.version}, and they cannot be "
+            f"taken back: others have changed its files since, or the table is append-only. Nothing was written. Restore the table to version "
+            f"{earlier.version - 1} if the later changes may go, then start a new run, which is no retry of this one."
+        )
 
     def _counted(self, snapshot: Snapshot | None, app: CursorTransaction) -> Commit | None:
         """The commit that a consumer's transaction made before, as replayed. Raises CommitConflict where the table holds another number
@@ -191,6 +259,8 @@ class Transaction:
         values: dict[str, Any] = {"engine": self.engine, "mode": self.mode, **counts}
         if self.app is not None:
             values |= {"app_id": self.app.app_id, "app_version": self.app.version}
+        if isinstance(self.app, WorkTransaction):
+            values |= {"attempt": self.app.attempt, "attempt_started": self.app.started}
         if self.metadata:
             values[WORDS] = self.metadata
         return {k: v for k, v in values.items() if v is not None}

@@ -64,6 +64,25 @@ class AppTransaction:
     version: int = 0
 
 
+@dataclass(frozen=True)
+class WorkTransaction(AppTransaction):
+    """A commit of a piece of work that may be run again by a newer attempt (``../docs/reliability.md``, Reruns).
+
+    ``app_id`` names the chain of runs and the work. ``version`` counts the commits of the work in that chain: the transaction
+    sets it when it begins.
+    """
+
+    attempt: str = ""
+    """Identity of one execution of the work."""
+    started: float = 0.0
+    """When the attempt began, in seconds since 1970 by the clock that all attempts of the work share."""
+
+    @property
+    def plain(self) -> AppTransaction:
+        """As the log has it."""
+        return AppTransaction(self.app_id, self.version)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Spec:
     """What every spec has: the application transaction of its commit, the version that it was computed from, and the dialect
@@ -211,6 +230,11 @@ class MergeClause:
     condition: str | None = None
     columns: tuple[str, ...] | None = None
     set: Mapping[str, str] | None = None
+
+    @property
+    def expressions(self) -> tuple[str, ...]:
+        """The condition and the values that are set."""
+        return (*(() if self.condition is None else (self.condition,)), *(self.set or {}).values())
 
     def __post_init__(self) -> None:
         if self.columns is not None and self.set is not None:

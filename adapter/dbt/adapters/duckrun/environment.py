@@ -9,6 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
+from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -22,6 +23,7 @@ from dbt.adapters.duckrun.model.node import Node, current, reading
 from dbt.adapters.duckrun.spark.cursor import SparkCursor
 from dbt.adapters.duckrun.spark.session import SparkNodeSession, start_engine
 from dbt.adapters.duckrun.together import DATABASE, LiveCatalog, Together, one_cursor, temporary_staging
+from dbt_common.invocation import get_invocation_started_at
 
 from duckrun.engines.duckdb import UNSIGNED, DuckDBEngine, ViewCatalog, extension_path, instance_config, load_extensions
 from duckrun.errors import InvalidConfig, UnsupportedFeature
@@ -32,7 +34,7 @@ from duckrun.run.memory import Arbiter, parse_bytes
 from duckrun.run.pins import Pins, Read, WorkLog
 from duckrun.run.transaction import Transaction
 from duckrun.sql.names import quote_identifier, quote_literal
-from duckrun.values.rows import AppTransaction
+from duckrun.values.rows import WorkTransaction
 from duckrun.values.snapshot import TableRef
 
 if TYPE_CHECKING:
@@ -60,6 +62,7 @@ class LakeEnvironment(LocalEnvironment):
         super().__init__(credentials)
         self.whole = whole
         self.invocation_id = invocation_id
+        self._started = get_invocation_started_at().replace(tzinfo=UTC).timestamp()  # dbt has it in UTC, without a zone
         # A bare name is one of schema main, as it is for DuckDB; dbt itself always names the schema.
         self.lake = open_lake(
             credentials.root_path or "",
@@ -263,14 +266,16 @@ class LakeEnvironment(LocalEnvironment):
         """The frame of the next commit of a node. ``rows`` says whether it writes what the node computed.
 
         Its application id names the work: the chain that DUCKRUN_RUN_ID names (a Dagster run with its retries), else
-        this invocation; and the node. So a commit that was made before a kill is not made again by the retry.
+        this invocation; and the node. An invocation is an attempt: it writes again what an older one of the same work has
+        written, and an append is counted once.
         """
         self.refuse_elsewhere(ref, self.lakes.of(ref))
         run = os.environ.get(RUN_ID_VARIABLE) or self.invocation_id
         with self._commits_lock:
             version = self._commits[node]
             self._commits[node] += 1
-        app = AppTransaction(f"{run}/{node}", version)
+        work = f"{run}/{node}" if version == 0 else f"{run}/{node}/{version}"
+        app = WorkTransaction(work, attempt=self.invocation_id, started=self._started)
         return Transaction(self.lakes.of(ref), ref, app=app, pins=self.pins, reads={} if rows else None)
 
     def refuse_elsewhere(self, what: object, lake: Lake) -> None:

@@ -35,6 +35,7 @@ from duckrun.formats.definitions import Alteration
 from duckrun.lake.lake import Lake
 from duckrun.run.memory import Arbiter
 from duckrun.run.pins import NOTHING, Reads, together
+from duckrun.run.repeatable import is_repeatable
 from duckrun.run.transaction import Transaction
 from duckrun.sql.constants import LISTED
 from duckrun.sql.dialects import text_in
@@ -351,7 +352,13 @@ class DuckDBEngine(Engine):
         with errors_about(f"table {transaction.ref}, {spec.mode}", self.arbiter), given as rows:
             cursor = cursor if rows is None else rows.cursor
             with nullcontext() if transaction.lake.format.transacts else one_moment(cursor):
-                commit = transaction.run(partial(job.attempt, rows, cursor), mode=spec.mode, engine=self.name)
+                commit = transaction.run(
+                    partial(job.attempt, rows, cursor),
+                    mode=spec.mode,
+                    engine=self.name,
+                    repeatable=is_repeatable(spec),
+                    takes_back=spec.mode == "append" and job.takes_back,
+                )
         return commit if commit.replayed else commit.with_(memory=job.shares)
 
     # -- a table as a whole (see engines/tables.py)

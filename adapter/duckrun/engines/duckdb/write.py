@@ -168,11 +168,17 @@ class Job:
         rows = self.finished(rows, snapshot, spec.schema_mode, spec=spec)
         if mode == "replace":
             return change.replace(self, snapshot, rows, None if spec.predicate is None else self.sql(spec.predicate))
+        if (earlier := transaction.compared_with) is not None:
+            rows = self.kept(rows)
+            if not change.is_appended(snapshot, earlier, self.form.snapshot(transaction.ref, earlier.version), rows):
+                transaction.refuse_other_rows(earlier)
+            return earlier.as_commit(transaction.ref).with_(replayed=True)
         give_back(transaction, rows.cursor, rows.sql)
         if self.form.transacts:
             self._refuse_second(rows)
             return ducklake.append(self, snapshot, rows, definition_of(snapshot), "rows are added")
         if written_anew(snapshot):
+            self._refuse_to_take_back("its columns go or change their type with the rows")
             return change.append(self, snapshot, rows)
         if spec.writer == "delta_rs":
             delta_rs.refuse(
@@ -180,6 +186,7 @@ class Job:
                 transaction.ref,
                 by_delta_rs.why_not_write(self.form, transaction.ref, rows, snapshot, whole=False),
             )
+            self._refuse_to_take_back("delta_rs writes them")
             return delta_rs.write(transaction, snapshot, rows, spec)
         files = self.staged(rows, snapshot.partition_columns, snapshot)
         return self.added(files, snapshot, "rows are added")
@@ -308,11 +315,25 @@ class Job:
         return staged.commit(self.transaction, snapshot, new, EVERYTHING)
 
     def added(self, files: Sequence[StagedFile], snapshot: Snapshot, reason: str) -> Commit:
-        """Rows beside those that the table has."""
-        rows = (counted_rows(files), 0, 0)
+        """Rows beside those that the table has, in the place of those that an older attempt appended."""
+        gone = self.transaction.taken_back
+        rows = (counted_rows(files), 0, counted_rows(gone))
         self.numbered(rows[0])
-        new = NewCommit(self.spec, self.definition_of(snapshot), files, (), rows, "staged", reason, blind=True)
+        reason = f"{reason}; those of an earlier attempt go" if gone else reason
+        new = NewCommit(self.spec, self.definition_of(snapshot), files, gone, rows, "staged", reason, blind=not gone)
         return staged.commit(self.transaction, snapshot, new, NOTHING, fence=self.spec.read_version)
+
+    @property
+    def takes_back(self) -> bool:
+        """True if an append can remove, in its own commit, what an older attempt of the same work appended."""
+        return not self.form.transacts and self.spec.writer != "delta_rs"
+
+    def _refuse_to_take_back(self, why: str) -> None:
+        if self.transaction.taken_back:
+            raise CommitConflict(
+                f"append to table {self.transaction.ref}: rows that an earlier attempt of the same work appended would have to go in the same commit, "
+                f"which is not possible, as {why}. Nothing was written; restore the table, then start a new run."
+            )
 
     # -- a stream is read once, and an attempt may have to run again
 

@@ -35,6 +35,7 @@ from duckrun.engines.tabular.values import arrow_table, is_of_spark
 from duckrun.errors import InvalidConfig, SchemaMismatch, StorageError, UnsupportedFeature
 from duckrun.formats.definitions import Alteration
 from duckrun.run.pins import NOTHING, Reads
+from duckrun.run.repeatable import is_repeatable
 from duckrun.sql.dates import with_columns
 from duckrun.sql.dialects import text_in
 from duckrun.sql.names import fresh_name, transpile
@@ -326,7 +327,7 @@ class SparkEngine(Engine):
                 _refuse_foreign_expressions(snapshot)
             return Attempt(self, spec, frame, transaction, snapshot).run()
 
-        return transaction.run(attempt, mode=spec.mode, engine=self.name)
+        return transaction.run(attempt, mode=spec.mode, engine=self.name, repeatable=is_repeatable(spec))
 
     # -- a table as a whole (see engines/tables.py)
 

@@ -15,6 +15,7 @@ from duckrun.engines.duckdb.source import Rows, select
 from duckrun.engines.duckdb.writers import staged
 from duckrun.errors import InvalidConfig, StorageError
 from duckrun.formats.lakes import WholeLake
+from duckrun.run.repeatable import is_repeatable
 from duckrun.sql.names import quote_identifier, quote_literal
 from duckrun.storage.storage import Storage
 from duckrun.values.data_files import literally
@@ -66,7 +67,7 @@ def commit(
         rows = select(cursor, f"SELECT {names} FROM read_parquet([{paths}], hive_partitioning = false)")
         return job.attempt(rows, cursor, snapshot)
 
-    done = job.transaction.run(attempt, mode=job.spec.mode, engine="duckdb")
+    done = job.transaction.run(attempt, mode=job.spec.mode, engine="duckdb", repeatable=is_repeatable(job.spec))
     if not job.engine.in_transaction:
         _remove(job.transaction.lake.storage, files)
     return done

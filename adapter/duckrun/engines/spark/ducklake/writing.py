@@ -32,6 +32,7 @@ from duckrun.errors import (
 from duckrun.formats.commits import NewCommit
 from duckrun.formats.ducklake.folders import folder_for, knows_files_of
 from duckrun.formats.ducklake.scratch import scratch
+from duckrun.run.repeatable import is_repeatable
 from duckrun.run.transaction import Transaction
 from duckrun.sql.names import fresh_name, quote_identifier, quote_literal, transpile
 from duckrun.values.columns import refuse_twins
@@ -141,7 +142,9 @@ class _Write:
         )
 
     def _committed(self) -> Commit:
-        return self.transaction.run(self._attempt, mode=self.spec.mode, engine=self.engine.name)
+        return self.transaction.run(
+            self._attempt, mode=self.spec.mode, engine=self.engine.name, repeatable=is_repeatable(self.spec)
+        )
 
     def _plan(self, snapshot: Snapshot | None) -> Plan:
         try:
@@ -328,7 +331,7 @@ def _refused_early(engine: SparkEngine, spec: RowSpec, transaction: Transaction)
         raise _NotWritten(snapshot)
 
     with suppress(_NotWritten):
-        return transaction.run(attempt, mode=spec.mode, engine=engine.name)
+        return transaction.run(attempt, mode=spec.mode, engine=engine.name, repeatable=is_repeatable(spec))
     return None
 
 

@@ -1,0 +1,143 @@
+"""Reruns: every value that is computed is written, and an append counts once. Source: docs/reliability.md, Reruns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+import pytest
+
+import duckrun
+from duckrun.errors import CommitConflict
+from duckrun.values.rows import MergeClause, MergeSpec, WorkTransaction, WriteSpec
+from duckrun_dagster.chain import chain_of
+
+RETRIED = {"dagster/is_resume_retry": "true"}
+
+
+def values(mode: str, said: list[Any], **metadata: Any) -> dg.AssetsDefinition:
+    """An asset whose next value is the next of a list."""
+
+    @dg.asset(name="orders", metadata={"mode": mode, **metadata})
+    def _orders() -> pa.Table:
+        return pa.table({"id": [1], "item": [said.pop(0)]})
+
+    return _orders
+
+
+@pytest.mark.parametrize(
+    ("mode", "metadata"),
+    [("overwrite", {}), ("merge", {"merge_keys": ["id"]}), ("append", {}), ("delete+insert", {"merge_keys": ["id"]})],
+)
+def test_the_value_of_the_last_attempt_is_in_the_table(shop: Any, mode: str, metadata: dict[str, Any]) -> None:
+    said = ["bad", "mended"]
+    first = shop.run([values(mode, said, **metadata)])
+    shop.run([values(mode, said, **metadata)], tags={"dagster/parent_run_id": first.run_id, **RETRIED})
+    assert shop.rows("select item from orders") == [("mended",)]
+
+
+def test_an_asset_whose_own_check_failed_is_written_again_from_failure(shop: Any) -> None:
+    said = ["bad", "mended"]
+
+    @dg.asset(check_specs=[dg.AssetCheckSpec("good", asset="orders", blocking=True)])
+    def orders() -> Any:
+        value = said.pop(0)
+        yield dg.Output(pa.table({"item": [value]}))
+        yield dg.AssetCheckResult(passed=value != "bad")
+
+    first = shop.run([orders], fails=True)
+    shop.run([orders], tags={"dagster/parent_run_id": first.run_id, **RETRIED})
+    assert shop.rows("select item from orders") == [("mended",)]
+
+
+def test_a_part_of_the_steps_of_a_run_goes_on_with_it(shop: Any) -> None:
+    """Dagster's Python API sets the parent only: re-execution of a part of the steps is a retry, of all steps a new chain."""
+    run = dg.DagsterRun(job_name="j", run_id="first", step_keys_to_execute=None)
+    shop.instance.add_run(run)
+    part = dg.DagsterRun(
+        job_name="j", run_id="part", parent_run_id="first", root_run_id="first", step_keys_to_execute=["after"]
+    )
+    whole = dg.DagsterRun(job_name="j", run_id="whole", parent_run_id="first", root_run_id="first")
+    assert chain_of(part, shop.instance) == "first"
+    assert chain_of(whole, shop.instance) == "whole"
+
+
+class TestAppends:
+    """Takes back exactly what an older attempt of the same work appended."""
+
+    def append(self, session: Any, item: str, attempt: str, started: float, **spec: Any) -> Any:
+        app = WorkTransaction("chain/orders", attempt=attempt, started=started)
+        return session.execute("main.orders", WriteSpec("append", app=app, **spec), pa.table({"item": [item]}))
+
+    def items(self, session: Any) -> list[str]:
+        return sorted(session.sql("select item from main.orders").toArrow()["item"].to_pylist())
+
+    def test_rows_of_others_stay_and_those_of_the_older_attempt_go_in_one_commit(self, duck: Any) -> None:
+        duck.sql("create table main.orders as select 'others' as item")
+        self.append(duck, "bad", "a", 1)
+        duck.sql("insert into main.orders values ('more')")
+        commit = self.append(duck, "mended", "b", 2)
+        assert self.items(duck) == ["mended", "more", "others"]
+        assert (commit.version, commit.rows_inserted, commit.rows_deleted, commit.replayed) == (3, 1, 1, False)
+
+    def test_an_attempt_commits_once(self, duck: Any) -> None:
+        self.append(duck, "one", "a", 1)
+        assert self.append(duck, "one", "a", 1).replayed
+        assert self.items(duck) == ["one"]
+
+    def test_an_older_attempt_is_superseded(self, duck: Any) -> None:
+        self.append(duck, "new", "b", 2)
+        with pytest.raises(CommitConflict, match=r"main\.orders is superseded: a newer attempt"):
+            self.append(duck, "old", "a", 1)
+        assert self.items(duck) == ["new"]
+
+    @pytest.mark.parametrize(
+        "between", ["optimize main.orders", "update main.orders set item = 'ONE' where item = 'one'"]
+    )
+    def test_equal_rows_are_the_same_commit_where_others_changed_the_files(self, duck: Any, between: str) -> None:
+        duck.sql("create table main.orders as select 'other' as item")
+        self.append(duck, "one", "a", 1)
+        duck.sql(between)
+        before = self.items(duck)
+        assert self.append(duck, "one", "b", 2).replayed
+        assert self.items(duck) == before
+
+    def test_other_rows_are_a_conflict_where_others_changed_the_files(self, duck: Any) -> None:
+        duck.sql("create table main.orders as select 'other' as item")
+        self.append(duck, "one", "a", 1)
+        duck.sql("optimize main.orders")
+        with pytest.raises(CommitConflict, match="appended other rows at version 1.*Restore the table to version 0"):
+            self.append(duck, "two", "b", 2)
+        assert self.items(duck) == ["one", "other"]
+
+    def test_a_table_that_is_append_only_keeps_its_rows(self, duck: Any) -> None:
+        duck.sql("create table main.orders (item varchar)")
+        duck.sql("alter table main.orders set tblproperties ('delta.appendOnly' = 'true')", dialect="spark")
+        self.append(duck, "one", "a", 1)
+        assert self.append(duck, "one", "b", 2).replayed
+        with pytest.raises(CommitConflict, match="append-only"):
+            self.append(duck, "two", "c", 3)
+
+    def test_a_third_attempt_takes_back_the_second(self, duck: Any) -> None:
+        for number, item in enumerate(("one", "two", "three")):
+            self.append(duck, item, item, number)
+        assert self.items(duck) == ["three"]
+
+
+def test_a_merge_that_reads_its_target_is_made_once(duck: Any) -> None:
+    rows = pa.table({"id": [1], "n": [1]})
+    duck.sql("create table main.t as select 1::bigint as id, 10::bigint as n")
+    clause = MergeClause("matched_update", set={"n": "target.n + source.n"})
+    for attempt in ("a", "b"):
+        app = WorkTransaction("chain/t", attempt=attempt, started=ord(attempt))
+        duck.execute("main.t", MergeSpec(("id",), (clause,), app=app), rows)
+    assert duck.sql("select n from main.t").toArrow()["n"].to_pylist() == [11]
+
+
+def test_reruns_are_the_same_for_a_session_that_opens_the_lake_anew(root: Any) -> None:
+    for attempt, item in (("a", "bad"), ("b", "mended")):
+        with duckrun.connect(root) as session:
+            TestAppends().append(session, item, attempt, ord(attempt))
+    with duckrun.connect(root) as session:
+        assert TestAppends().items(session) == ["mended"]
