@@ -211,14 +211,14 @@ def test_docs_generate_lists_tables_and_views(make_project):
     assert not nodes["stg_orders"]["stats"]["has_stats"]["value"]
 
 
-def test_a_run_id_names_the_work_so_a_repeat_commits_nothing(make_project):
+def test_a_run_id_names_the_work_so_an_append_counts_once(make_project):
     project = make_project(
         {"models/log.sql": "{{ config(materialized='incremental', incremental_strategy='append') }} select 1 as id"}
     )
     first = project.run("run", env={"DUCKRUN_RUN_ID": "chain-1"})
     assert first.response("log")["replayed"] is False
     again = project.run("run", env={"DUCKRUN_RUN_ID": "chain-1"})
-    assert again.response("log")["replayed"] is True
+    assert again.response("log")["replayed"] is False and again.response("log")["rows_deleted"] == 1
     assert project.rows("main.log") == [(1,)]
     project.run("run", env={"DUCKRUN_RUN_ID": "chain-2"})
     project.run("run")

@@ -5,7 +5,6 @@ The seed is DUCKRUN_TEST_SEED, as in test_kills.py.
 
 from __future__ import annotations
 
-import json
 import random
 import signal
 import time
@@ -162,8 +161,6 @@ def test_an_append_that_committed_before_the_kill_is_repeated_only_without_a_run
     for name in ("appended", "after"):
         rows = DeltaTable(str(project / "lake" / "main" / name)).to_pyarrow_table().column("n").to_pylist()
         assert sorted(rows) == [0] + [1] * times
-    results = json.loads((project / "target" / "run_results.json").read_text())["results"]
-    assert results[0]["adapter_response"]["replayed"] == (times == 1)
 
 
 # -- an interrupt from the keyboard

@@ -192,7 +192,8 @@ class Transaction:
                 f"{self.mode} on table {self.ref} is superseded: a newer attempt of the same work ({app.app_id}) has committed version "
                 f"{'?' if commit is None else commit.version}. Nothing was written by this one, and nothing is left to do."
             )
-        appended = self._takes_back and record is not None and note.get("mode") == "append"
+        # A commit that made the table has added all of its rows, by whatever mode.
+        appended = self._takes_back and record is not None and (note.get("mode") == "append" or record.version == 0)
         if self.read() is not None or not (self._repeatable or appended):
             return commit
         self.app = replace(app, version=newest + 1)
