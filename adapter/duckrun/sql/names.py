@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import count
 
 import sqlglot
@@ -13,7 +14,8 @@ from sqlglot.tokens import TokenType
 
 from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.sql.dialects import text_in, tree_in, trees_in
-from duckrun.sql.written import put_in_place, without_qualifier
+from duckrun.sql.scopes import Sight, Source
+from duckrun.sql.written import put_in_place, qualify, without_qualifier
 
 DIALECTS = ("duckdb", "spark")
 
@@ -151,30 +153,43 @@ def replace_tables(
     resolve: Callable[[exp.Table], exp.Expr | None],
     schema: str = "",
     call: Callable[[exp.Table], exp.Expr | None] = lambda table: None,
+    columns: Callable[[exp.Expr], Sequence[str] | None] = lambda found: None,
 ) -> exp.Expr:
     """The tree with every table that ``resolve`` knows put in place of its name, under the name's alias; in the text that the
     tree was read from, nothing else changes.
 
     Names of common table expressions are left alone where they are in scope. Column references qualified by
-    schema (``sales.orders.id``) lose the schema, since the table is now known by its alias. ``schema`` is that of bare names.
-    ``call`` does the same for a function that gives a table.
+    schema (``sales.orders.id``) lose the schema, since the table is now known by its alias; where another table of that name is in
+    sight, both get an alias of their own.
+
+    Args:
+        tree: a query or an expression; it stays as it is.
+        resolve: what stands in the place of a table; None for a name that stays.
+        schema: the schema of bare names.
+        call: the same for a function that gives a table.
+        columns: the columns of what stands in a table's place; asked only for tables that share their name.
     """
     root = exp.Paren(this=tree.copy())  # a parent, so that the whole tree may be one table
-    shortened: set[tuple[str, str]] = set()
+    pairs: list[tuple[exp.Table, exp.Expr]] = []
     for table in list(root.find_all(exp.Table)):
         is_call = isinstance(table.this, exp.Func)
         if not is_call and (not table.name or _is_cte(table)):
             continue
         found = call(table) if is_call else resolve(table)
-        if found is None:
-            continue
+        if found is not None:
+            pairs.append((table, found))
+    apart = _tell_apart(root, pairs, schema, columns)
+    shortened: set[tuple[str, str]] = set()
+    for table, found in pairs:
+        is_call = isinstance(table.this, exp.Func)
         name = table.this.name if is_call else table.name
-        if not is_call:
+        label = apart.get(id(table), name)
+        if not is_call and not table.alias and id(table) not in apart:
             shortened.add(((table.db or schema).lower(), name.lower()))
-        if not table.alias:
-            found.set("alias", exp.TableAlias(this=exp.to_identifier(name, quoted=True)))
-        else:
+        if table.alias:
             found.set("alias", table.args["alias"].copy())
+        elif label:
+            found.set("alias", exp.TableAlias(this=exp.to_identifier(label, quoted=True)))
         for key in ("joins", "laterals", "pivots", "sample"):
             if table.args.get(key):  # moved, not copied: tables in them are to be replaced too
                 found.set(key, table.args[key])
@@ -185,6 +200,62 @@ def replace_tables(
         elif (column.text("catalog").lower(), column.text("db").lower()) in shortened:  # schema.table.column.field
             without_qualifier(column, "catalog")
     return root.this
+
+
+def _tell_apart(
+    root: exp.Expr,
+    pairs: Sequence[tuple[exp.Table, exp.Expr]],
+    schema: str,
+    columns: Callable[[exp.Expr], Sequence[str] | None],
+) -> dict[int, str]:
+    """The aliases of tables in sight of which another one has their name, by the table's id, and empty for one that keeps its schema.
+    The columns of such tables are written with it.
+    """
+    if not _may_share(root, pairs):
+        return {}
+    replaced = {
+        id(table): Source(table, table.name, table.db or schema, table.catalog, partial(columns, found))
+        for table, found in pairs
+        if not table.alias and not isinstance(table.this, exp.Func)
+    }
+    sight = Sight(replaced)
+    shared = sight.shared() & set(replaced)
+    if not shared:
+        return {}
+    whole = {id(table): found for table, found in pairs if id(table) in shared and _keeps_name(table, found, schema)}
+    meant = [(column, found) for column in root.find_all(exp.Column) if (found := sight.meant(column)) is not None]
+    for column, (source, length) in meant:
+        key = id(source.node)
+        if key in whole:
+            if length == 3 or (length == 2 and column.parts[0].name.lower() != source.schema.lower()):
+                named = [whole[key].text(part) for part in ("catalog", "db", "this")][-length:]
+                qualify(column, length, [part for part in named if part])
+        elif key in shared:
+            qualify(column, length, [source.label])
+        elif key in replaced and length > 1:
+            qualify(column, length, [source.name])
+    return {key: "" if key in whole else replaced[key].label for key in shared}
+
+
+def _may_share(root: exp.Expr, pairs: Sequence[tuple[exp.Table, exp.Expr]]) -> bool:
+    """True if some name is that of two tables, wherever they stand."""
+    bare = [table for table, _ in pairs if not table.alias and not isinstance(table.this, exp.Func)]
+    full = {(table.catalog.lower(), table.db.lower(), table.name.lower()) for table in bare}
+    names = {name for _, _, name in full}
+    if len(names) < len(full):
+        return True
+    own = {id(table) for table in bare}
+    others = (exp.Table, exp.Subquery, exp.Lateral, exp.Values, exp.Unnest)
+    return any(id(node) not in own and node.alias_or_name.lower() in names for node in root.find_all(*others))
+
+
+def _keeps_name(table: exp.Table, found: exp.Expr, schema: str) -> bool:
+    """True for a table in whose place its own name stands, with its schema: columns find it as before."""
+    return (
+        isinstance(found, exp.Table)
+        and found.name.lower() == table.name.lower()
+        and found.db.lower() == (table.db or schema or found.db).lower()
+    )
 
 
 def _is_cte(table: exp.Table) -> bool:

@@ -158,6 +158,21 @@ def without_qualifier(column: exp.Column, *parts: str) -> None:
         column.set(key, None)
 
 
+def qualify(column: exp.Column, length: int, names: Sequence[str]) -> None:
+    """Put other names, quoted, in the place of the first parts of a column: ``"bronze.orders".id`` for ``bronze.orders.id``."""
+    parts = column.parts
+    new = [exp.to_identifier(name, quoted=True) for name in names]
+    first, last = parts[0], parts[length - 1]
+    if "start" in first.meta and "end" in last.meta:
+        dialect = column.meta.get(_READ)
+        change(column, first.meta["start"], last.meta["end"], ".".join(part.sql(dialect) for part in new))
+    chain = [*new, *parts[length:]]
+    for key in ("catalog", "db", "table"):
+        column.set(key, None)
+    for key, part in zip(("this", "table", "db", "catalog"), reversed(chain), strict=False):
+        column.set(key, part)
+
+
 def is_piece(node: exp.Expr, dialect: str) -> bool:
     """True for a tree that knows its text, in this dialect."""
     return _PIECE in node.meta and node.meta.get(_READ) == dialect
@@ -197,6 +212,8 @@ def put_names(tree: exp.Expr, generate: Generate) -> Iterator[tuple[str, str]]:
             continue
         text = node.meta[_PIECE][0]
         for put in node.walk():
+            if isinstance(put, exp.Column):
+                found.update({new: text[start : end + 1] for start, end, new in put.meta.get(_CHANGES, ()) if new})
             if _PLACE in put.meta and isinstance(put, exp.Subquery):
                 start, end, aliased, _ = put.meta[_PLACE]
                 alias = f" AS {put.args['alias'].sql(put.meta[_READ])}" if aliased else ""

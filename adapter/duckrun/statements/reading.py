@@ -56,7 +56,11 @@ class Reading:
 
     def pinned(self, tree: exp.Expr) -> exp.Expr:
         """A query or expression with every table at its version, and every view as its query."""
-        return replace_tables(tree, self._resolve, self.lakes.schema, self._changes)
+        return replace_tables(tree, self._resolve, self.lakes.schema, self._changes, self._columns)
+
+    def _columns(self, rows: exp.Expr) -> list[str]:
+        """The columns of what stands in the place of a table or view."""
+        return self.engine.select(exp.select("*").from_(rows.copy())).columns
 
     def text(self, tree: exp.Expr) -> str:
         """A query or expression as the engine's own SQL, pinned."""

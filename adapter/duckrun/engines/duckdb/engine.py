@@ -208,7 +208,7 @@ class DuckDBEngine(Engine):
         frame = self._frame(text)
         # The relation has bound them: a schema would be one bind, and one look at each log, more.
         columns = frame.native.columns
-        if any(scans_in(name) or LISTED in name for name in columns):
+        if any(scans_in(name) or LISTED in name or '"' in name for name in columns):
             return frame.named(self._names_as_written(columns, query))
         return frame
 

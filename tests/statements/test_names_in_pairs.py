@@ -1,0 +1,156 @@
+"""Names that two tables share mean what they mean in DuckDB, whose own tables answer the same statements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import duckdb
+import pytest
+
+import duckrun
+from duckrun import DuckrunError
+from duckrun.session import Session
+
+SETUP = (
+    "create schema a",
+    "create schema b",
+    "create table a.t as select i as id, 'a' || i as x, {'id': i + 10, 't': i + 20} as t from range(1, 5) r(i)",
+    "create table a.g as select 1 as id, {'t': {'id': 7}} as b, {'id': 8} as t",
+    "create table b.t as select i as id, 'b' || i as y from range(2, 4) r(i)",
+    "create table t as select i as id, i * 100 as z from range(3, 6) r(i)",
+    "create view a.v as select a.t.id, b.t.y from a.t left join b.t on a.t.id = b.t.id",
+    "create view b.v as select * from b.t where exists (select 1 from a.t where a.t.id = b.t.id and a.t.x <> 'a3')",
+)
+
+QUERIES = (
+    "select a.t.id, b.t.y from a.t join b.t on a.t.id = b.t.id",
+    "select * from a.t natural join b.t",
+    "from a.t semi join b.t on a.t.id = b.t.id",
+    "from a.t anti join b.t on a.t.id = b.t.id",
+    "from a.t join b.t using (id) select id, a.t.id, b.t.id, y",
+    "select t.y, t.x from a.t, b.t",
+    "select t.id from a.t, b.t",
+    "select a.t.x, t.y from a.t, (select 2 as y) t",
+    "with t as (select 5 as w) select t.w, a.t.id, w from a.t, t",
+    "with t as (select * from t) select t.z, max(t.id) from t group by t.z",
+    "with t as (select id, max(t.z) as z from t group by id) select t.id, a.t.x from t join a.t on t.id = a.t.id",
+    "select count(*) from a.t where exists (select 1 from b.t where b.t.id = a.t.id)",
+    "select count(*) from a.t where exists (select 1 from b.t where t.id = 2 and t.x = 'a3')",
+    "select count(*) from a.t where exists (select 1 from b.t where t.y = 'b2' and t.id = a.t.id)",
+    "select id, (select max(b.t.y) from b.t where b.t.id = a.t.id) from a.t",
+    "select id, (select max(y) from b.t where b.t.id < a.t.id) as m from a.t where a.t.id in (select b.t.id from b.t)",
+    "select count(*) from a.t, lateral (select * from b.t where b.t.id = a.t.id) l",
+    "select a.t.id, l.s from a.t, (select sum(b.t.id) as s from b.t where b.t.id >= a.t.id) l",
+    "select max(b.t.y), b.t.id + a.t.id from a.t, b.t group by b.t.id + a.t.id order by b.t.id + a.t.id",
+    "select a.t.id from a.t, b.t where a.t.id = b.t.id group by a.t.id having max(b.t.id) > 2 order by a.t.id",
+    "select * exclude (a.t.id) from a.t, b.t",
+    "select * replace (a.t.id + 1 as id) from a.t, (select 7 as seven) t",
+    "select t.id, a.t.t.id, a.t.t.t from a.t",
+    "select a.t.t.t, b.t.y from a.t, b.t",
+    "select b.t.id, a.g.b.t.id, t.id from a.g",
+    "select count(*) from a.g where exists (select 1 from b.t where b.t.id = a.g.id or b.t.id = a.g.b.t.id)",
+    "select count(*) from b.t where exists (select 1 from a.g, a.t where b.t.id = 7)",
+    "select b.t.id from a.g, b.t",
+    "select memory.a.t.id, memory.b.t.id from memory.a.t, memory.b.t",
+    "select memory.a.t.id from a.t where not exists (select 1 from b.t where memory.b.t.id = memory.a.t.id)",
+    "select memory.main.t.z, a.t.id from memory.main.t join a.t on memory.main.t.id = a.t.id",
+    "select a.t.id from a.t x",
+    'select A.T.ID, "b"."t".Y from a.t, B.T where A.t.id = b.T.id',
+    "select t.id, q.id from a.t, a.t q where a.t.id = q.id",
+    "select 1 from a.t, a.t where a.t.id = 1",
+    "select count(*) from a.t where exists (select 1 from a.t where a.t.id = 9)",
+    "select a.v.id, b.v.y from a.v join b.v on a.v.id = b.v.id",
+    "select v.id from a.v where not exists (select 1 from b.v where b.v.id = a.v.id)",
+    "from a.v",
+    "from b.v",
+    "select a.t.id from a.t union all select b.t.id from b.t order by id",
+    "select a.t.id, row_number() over (partition by b.t.y order by a.t.x desc) from a.t, b.t",
+    "select [a.t.id + e for e in [1, 2]], list_transform([1], lambda t: t + a.t.id) from a.t, b.t",
+    "select a.t.id, main.t.z from (a.t join b.t using (id)) join main.t on main.t.id = a.t.id",
+    "select case when exists (select 1 from (select b.t.id from b.t where b.t.id = a.t.id) t) then a.t.x end as c from a.t",
+    "select id from a.t where (select count(*) from main.t where main.t.id = a.t.id) = 0",
+    "with recursive t(n) as (select min(a.t.id) from a.t union all select t.n + 1 from t where t.n < 4) from t",
+    "with u as (select a.t.id from a.t where exists (select 1 from b.t where b.t.id = a.t.id)) select u.id, b.t.y from u join b.t on u.id = b.t.id",
+    "select a.t.id from a.t left join b.t on a.t.id = b.t.id and b.t.y = 'b3' where b.t.id is null",
+    "select distinct on (b.t.id) b.t.id, a.t.id from a.t, b.t order by b.t.id, a.t.id",
+    "select t.* from (select a.t.id from a.t, b.t where a.t.id = b.t.id) t",
+    "values ((select max(a.t.id) from a.t where exists (select 1 from b.t where b.t.id = a.t.id)))",
+)
+
+CHANGES = (
+    "delete from a.t where exists (select 1 from b.t where b.t.id = a.t.id)",
+    "delete from a.t where a.t.id in (select t.id from b.t where t.id <> 2)",
+    "update a.t set x = 'hit' where exists (select 1 from b.t where b.t.id = a.t.id)",
+    "update a.t set x = (select max(y) from b.t where b.t.id = a.t.id)",
+    "update a.t set x = b.t.y from b.t where b.t.id = a.t.id",
+    "update a.t set x = main.t.z from main.t where main.t.id = a.t.id and a.t.x = 'a3'",
+    "delete from a.t using b.t where b.t.id = a.t.id",
+    "insert into a.t by name select id, y as x from b.t where not exists (select 1 from a.t where a.t.id = b.t.id and a.t.x = 'a2')",
+    "insert into b.t select a.t.id, a.t.x from a.t where not exists (select 1 from b.t where b.t.id = a.t.id)",
+    "merge into a.t using b.t on a.t.id = b.t.id when matched then update set x = b.t.y",
+    "merge into a.t using b.t on b.t.id = a.t.id when matched and a.t.x = 'a2' then delete when matched then update set x = a.t.x || b.t.y",
+    "merge into a.t using (select b.t.id, b.t.y from b.t where exists (select 1 from a.t where a.t.id = b.t.id)) s on a.t.id = s.id "
+    "when matched then update set x = s.y",
+    "update a.t set x = to_json(t)",
+    "update a.t as u set x = to_json(u)",
+    "delete from b.t where t = {'id': 2, 'y': 'b2'}",
+    "delete from b.t as g where g is not distinct from {'id': 3, 'y': 'b3'}",
+    "update b.t set y = 'new' from main.t q where b.t.id = q.id and q is not null and hash(q) <> hash(t)",
+    "merge into b.t using main.t q on b.t.id = q.id when matched and t is distinct from q then update set y = q.z",
+    "create table c as select a.t.id, max(b.t.y) from a.t, b.t where a.t.id >= b.t.id group by a.t.id",
+    "create table c as select * from a.t where not exists (select 1 from b.t where b.t.id = a.t.id)",
+    "create view c as select a.t.id, b.t.y from a.t join b.t on a.t.id = b.t.id where exists (select 1 from main.t where main.t.id = a.t.id)",
+)
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Session:
+    session = duckrun.connect(str(tmp_path_factory.mktemp("pairs")))
+    for statement in SETUP:
+        session.sql(statement)
+    return session
+
+
+@pytest.fixture(scope="module")
+def native() -> duckdb.DuckDBPyConnection:
+    return _native()
+
+
+def _native() -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect()
+    for statement in SETUP:
+        connection.execute(statement)
+    return connection
+
+
+def _rows(connection: duckdb.DuckDBPyConnection, query: str) -> tuple[list[str], list[Any]]:
+    result = connection.execute(query)
+    return [column[0] for column in result.description], sorted(result.fetchall(), key=repr)
+
+
+def _lake_rows(session: Session, query: str) -> tuple[list[str], list[Any]]:
+    table = session.sql(query).toArrow()
+    columns = [column.to_pylist() for column in table.columns]
+    return table.schema.names, sorted(zip(*columns, strict=True), key=repr)
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_a_query_over_two_tables_of_one_name(query: str, lake: Session, native: duckdb.DuckDBPyConnection) -> None:
+    try:
+        expected = _rows(native, query)
+    except duckdb.Error:
+        with pytest.raises(DuckrunError):
+            _lake_rows(lake, query)
+        return
+    assert _lake_rows(lake, query) == expected
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_over_two_tables_of_one_name(change: str, tmp_path: Any) -> None:
+    session, native = duckrun.connect(str(tmp_path)), _native()
+    for statement in SETUP:
+        session.sql(statement)
+    native.execute(change)
+    session.sql(change)
+    for table in ("a.t", "b.t", "main.t", *(["c"] if change.startswith("create") else [])):
+        assert _lake_rows(session, f"from {table}") == _rows(native, f"from {table}"), table
