@@ -56,7 +56,7 @@ class _Merge:
             else [Item(statement.source.alias, {column: column for column in statement.source.columns})]
         )
         self.names = {name.lower(): name for name in self.items[0].columns}
-        self.sides = Sides(str(snapshot.ref), statement.alias, snapshot.schema.names, self.items)
+        self.sides = Sides(str(snapshot.ref), statement.alias, snapshot.schema.names, self.items, reading.lakes.schema)
         self.spelled = {name.lower(): name for name in snapshot.schema.names}
         self.keys: dict[str, exp.Expr] = {}
         self.compared: dict[str, exp.Expr] = {}

@@ -232,7 +232,9 @@ class _Change:
             self.predicate = None if statement.where is None else reading.text(sides.rewritten(statement.where))
 
     def _sides(self, statement: Update | Delete, items: Sequence[Item] = ()) -> Sides:
-        return Sides(str(self.snapshot.ref), statement.alias, self.snapshot.schema.names, items)
+        return Sides(
+            str(self.snapshot.ref), statement.alias, self.snapshot.schema.names, items, self.reading.lakes.schema
+        )
 
     def _from_sources(self, statement: Update | Delete, values: Sequence[exp.Expr], subqueries: bool) -> None:
         reading = self.reading
@@ -286,6 +288,13 @@ class _Change:
         self.predicate = all_of(same).sql(dialect=reading.engine.name)
 
 
+def _table_of(tree: exp.Expr, schema: str) -> str:
+    """The qualified name of a table that has no alias; empty for anything else."""
+    if not isinstance(tree, exp.Table) or tree.alias or isinstance(tree.this, exp.Func):
+        return ""
+    return ".".join(part for part in (tree.catalog, tree.db or schema, tree.name) if part)
+
+
 def source_items(sources: Sequence[exp.Expr], with_: exp.With | None, reading: Reading) -> list[Item]:
     """The tables and subqueries of a FROM clause, with their columns; a name that two of them have is told apart."""
     items: list[Item] = []
@@ -305,7 +314,7 @@ def source_items(sources: Sequence[exp.Expr], with_: exp.With | None, reading: R
                 given, number = f"{name}_{number}", number + 1
             taken.add(given.lower())
             columns[name] = given
-        items.append(Item(tree.alias_or_name, columns))
+        items.append(Item(tree.alias_or_name, columns, _table_of(tree, reading.lakes.schema)))
     return items
 
 

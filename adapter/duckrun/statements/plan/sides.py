@@ -19,10 +19,13 @@ TARGET, SOURCE = "target", "source"
 
 @dataclass(frozen=True)
 class Item:
-    """One table or subquery of a source: its alias, and its columns with the names that the source gives them."""
+    """One table or subquery of a source: its alias, and its columns with the names that the source gives them. ``table`` is the
+    qualified name of a table without an alias.
+    """
 
     alias: str
     columns: dict[str, str]
+    table: str = ""
 
     def given(self, name: str) -> str | None:
         """The source's name of a column, which is named in any case; None for one that is not there."""
@@ -37,6 +40,8 @@ class Sides:
     alias: str
     columns: Sequence[str]
     items: Sequence[Item] = ()
+    schema: str = "main"
+    """The schema of a table that is named without one."""
     _of_target: dict[str, str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -50,11 +55,13 @@ class Sides:
                 continue
             if isinstance(column.this, exp.Star):
                 raise InvalidConfig(f"Table {self.table}: * cannot stand in an expression.")
-            inner = set(_inner_names(column))
+            inner = list(_inner_tables(column))
             found = self._resolved(column, inner, visible)
             if found is None:
                 continue
-            captured = inner & {node.table for node in found.find_all(exp.Column)}
+            captured = {each.alias_or_name.lower() for each in inner} & {
+                node.table for node in found.find_all(exp.Column)
+            }
             if captured:
                 raise InvalidConfig(
                     f"Name the {captured.pop()} of this subquery otherwise; {column.sql()} would mean it."
@@ -70,12 +77,12 @@ class Sides:
             raise InvalidConfig(f"Table {self.table} has no column {name!r} to set; it has {', '.join(self.columns)}.")
         return found
 
-    def _resolved(self, column: exp.Column, inner: set[str], visible: str | None) -> exp.Expr | None:
+    def _resolved(self, column: exp.Column, inner: Sequence[exp.Expr], visible: str | None) -> exp.Expr | None:
         parts = [part for part in (column.catalog, column.db, column.table, column.name) if part]
         nested = column.find_ancestor(exp.Select) is not None
         for length in (1, 2, 3):  # alias.column, schema.table.column, lake.schema.table.column
             qualifier, rest = parts[:length], parts[length:]
-            if not rest or qualifier[-1].lower() in inner:
+            if not rest or any(self._is_named(each, qualifier) for each in inner):
                 continue
             found = self._qualified(qualifier, rest[0])
             if found is not None:
@@ -83,24 +90,54 @@ class Sides:
         if nested:
             return None  # a name of the subquery's own tables, or one that the engine finds outside of it
         found = self._bare(parts[0], visible)
+        if found is None and len(parts) == 1 and (row := self._whole_row(parts[0], visible)) is not None:
+            return row
         if found is None:
             raise InvalidConfig(f"{'.'.join(parts)} is no column here. {self._known()}")
         return _with_fields(found, parts[1:])
 
+    def _is_named(self, source: exp.Expr, qualifier: Sequence[str]) -> bool:
+        """True if a qualifier means a table of a subquery; with a schema, no table that has an alias."""
+        *before, name = (part.lower() for part in qualifier)
+        if name != source.alias_or_name.lower():
+            return False
+        if not before:
+            return True
+        if source.alias or not isinstance(source, exp.Table):
+            return False
+        return before[-1] == (source.db or self.schema).lower() and before[0] in (before[-1], source.catalog.lower())
+
     def _qualified(self, qualifier: Sequence[str], name: str) -> exp.Column | None:
         full = ".".join(qualifier).lower()
         own = qualifier[-1].lower() == self.alias.lower() if len(qualifier) == 1 else full == self.table.lower()
+        if own and len(qualifier) == 1:
+            # DuckDB takes a bare name for the one table that has the column.
+            own = name.lower() in self._of_target or all(each.alias.lower() != full for each in self.items)
         if own:
             if name.lower() not in self._of_target:
                 raise InvalidConfig(f"Table {self.table} has no column {name}. {self._known()}")
             return column_of(TARGET, self._of_target[name.lower()])
         for item in self.items:
-            if len(qualifier) == 1 and item.alias.lower() == full:
+            named = item.alias.lower() if len(qualifier) == 1 else item.table.lower()
+            if named and (named == full or (len(qualifier) == 2 and named.endswith(f".{full}"))):
                 given = item.given(name)
                 if given is None:
                     raise InvalidConfig(f"{item.alias} has no column {name}. {self._known()}")
                 return column_of(SOURCE, given)
         return None
+
+    def _whole_row(self, alias: str, visible: str | None) -> exp.Expr | None:
+        """All columns of a table as one struct, which its alias means where no column has that name; None for another name."""
+        fields: list[tuple[str, exp.Column]] = []
+        if visible != SOURCE and alias.lower() == self.alias.lower():
+            fields = [(name, column_of(TARGET, name)) for name in self.columns]
+        elif visible != TARGET:
+            item = next((each for each in self.items if each.alias.lower() == alias.lower()), None)
+            fields = [] if item is None else [(name, column_of(SOURCE, given)) for name, given in item.columns.items()]
+        if not fields:
+            return None
+        pairs = [exp.PropertyEQ(this=exp.to_identifier(name, quoted=True), expression=value) for name, value in fields]
+        return exp.Struct(expressions=pairs)
 
     def _bare(self, name: str, visible: str | None) -> exp.Column | None:
         found: list[tuple[str, exp.Column]] = []
@@ -231,13 +268,12 @@ def _with_fields(column: exp.Column, fields: Sequence[str]) -> exp.Expr:
     return found
 
 
-def _inner_names(column: exp.Column) -> Iterator[str]:
-    """The names of the tables of the subqueries around a column."""
+def _inner_tables(column: exp.Column) -> Iterator[exp.Expr]:
+    """The tables of the subqueries around a column."""
     select = column.find_ancestor(exp.Select)
     while select is not None:
         from_ = select.args.get("from_")
         for source in [*([from_.this] if from_ else []), *(join.this for join in select.args.get("joins") or ())]:
-            yield source.alias_or_name.lower()
-            for join in source.args.get("joins") or ():
-                yield join.this.alias_or_name.lower()
+            yield source
+            yield from (join.this for join in source.args.get("joins") or ())
         select = select.find_ancestor(exp.Select)
