@@ -98,7 +98,7 @@ def test_a_fraction_bounds_each_of_several_processes(machine: dict[str, int]) ->
     assert Arbiter(fraction=0.25).limit() == 2 * GB
     assert Arbiter("1GB", fraction=0.25).limit() == 1_000_000_000
     for wrong in (0, -1, 1.5):
-        with pytest.raises(duckrun.InvalidConfig, match="between 0 and 1"):
+        with pytest.raises(duckrun.InvalidConfig, match="above 0 and up to 1"):
             Arbiter(fraction=wrong)
 
 
