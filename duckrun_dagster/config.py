@@ -234,7 +234,7 @@ class TableConfig(Layout):
 def table_of(lake: Lake, config: TableConfig) -> TableRef:
     """The table in the lake; a location that is relative is below the lake's root."""
     if config.location is None:
-        return lake.resolve(config.schema, config.table)
+        return lake.look_up(config.schema, config.table)[0]
     location = f"{lake.root}/{config.location}" if is_relative(config.location) else config.location
     return lake.at(location, schema=config.schema, name=config.table)
 

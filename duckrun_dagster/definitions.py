@@ -56,7 +56,9 @@ def check_definitions(definitions: Definitions) -> Definitions:
             for key in asset.keys:
                 place = _place(definitions, asset, key, lakes)
                 if place is not None:
-                    writers[place[0]].append((key, place[1]))
+                    # Names of tables are told apart without their letter case, folders are not.
+                    name = place[0].lower() if place[0].startswith("table ") else place[0]
+                    writers[name].append((key, place[1]))
                 if _is_together(asset, key):
                     together.add(id(asset))
     for table, found in sorted(writers.items()):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -77,6 +77,7 @@ class Lake:
         self.read_only = read_only
         self.name = name
         """The name by which a session has attached this lake."""
+        self._spellings: dict[tuple[str, str], tuple[str, str]] = {}
         self.in_transaction = False
         self.waits_for: str | None = None
         """The lake of a transaction that is open in the session, in which nothing is written to this one."""
@@ -112,6 +113,31 @@ class Lake:
         self.check_name(name)
         definition = self._read_definition(schema, name)
         return self._ref(schema, name, definition), definition
+
+    def look_up(self, schema: str, name: str) -> tuple[TableRef, NameDefinition | None]:
+        """The table of a name in any letter case, whether it exists or not, and its definition file.
+
+        The exact spelling wins. Names are listed only where the exact one has nothing, and how the lake spells a name is kept. A new
+        table gets the schema that is there. Raises InvalidConfig for a spelling that several names differ from in case only.
+        """
+        ref, definition = self.find(*self._spellings.get((schema, name), (schema, name)))
+        if definition is not None or self.exists(ref):
+            return ref, definition
+        place = self.spelled_schema(schema)
+        like = self._like(place, name)
+        spelled = (
+            place,
+            _only(name, like, f"Lake {self.root} has several tables or views", lambda each: f"{place}.{each}"),
+        )
+        self._spellings[schema, name] = spelled
+        return self.find(*spelled)
+
+    def spelled_schema(self, name: str) -> str:
+        """A schema as the lake spells it; one that is not there as it is given. Raises InvalidConfig for several that differ in case only."""
+        like = [each for each in self.schemas() if each.lower() == name.lower()]
+        if not like and self.default_schema.lower() == name.lower():
+            return self.default_schema
+        return _only(name, like, f"Lake {self.root} has several schemas", str)
 
     def known(self, schema: str, name: str) -> TableRef | None:
         """The table of a name that was there when this lake last looked, where looking again costs more than it is worth."""
@@ -184,11 +210,8 @@ class Lake:
 
     def schema_named(self, name: str) -> str | None:
         """A schema by its name in any case, as the lake spells it; None for one that is not there. The default one always is."""
-        found = self.schemas()
-        if name in found:
-            return name
-        same = [each for each in {*found, self.default_schema} if each.lower() == name.lower()]
-        return same[0] if len(same) == 1 else None
+        spelled = self.spelled_schema(name)
+        return spelled if spelled in {*self.schemas(), self.default_schema} else None
 
     def _named(self, folders: Iterable[str]) -> list[str]:
         """The names of folders; what somebody else put there under a name that is none is no schema or table."""
@@ -395,6 +418,17 @@ class Lake:
     def schema_ref(self, schema: str) -> TableRef:
         """A schema's own folder, as a place that ensure_writable() knows."""
         return TableRef(schema, "", f"{self.root}/{self.folder(schema)}", catalog=self.name)
+
+
+def _only(name: str, like: Sequence[str], several: str, shown: Callable[[str], str]) -> str:
+    """The one of some names that differ from a name in case only: its exact spelling, else the only one; the name itself without any."""
+    if name in like or not like:
+        return name
+    if len(like) == 1:
+        return like[0]
+    raise InvalidConfig(
+        f"{several} that {name!r} may mean, which differ in letter case only: {', '.join(map(shown, sorted(like)))}. Write the exact one."
+    )
 
 
 def _views(defined: Mapping[str, NameDefinition]) -> list[str]:

@@ -234,9 +234,4 @@ def _spelled(lake: Lake, schema: str, name: str) -> Located:
     newest = lake.newest(schema, name)
     if newest is not None:
         return Located(lake, newest.ref, newest=newest)
-    ref, definition = lake.find(schema, name)
-    if definition is None and not lake.exists(ref):
-        same = lake.named_like(schema, name)
-        if len(same) == 1:
-            ref, definition = lake.find(*same[0])
-    return Located(lake, ref, definition)
+    return Located(lake, *lake.look_up(schema, name))

@@ -465,7 +465,7 @@ class _Run:
             raise UnsupportedFeature(
                 f"{ref} cannot be renamed to {'.'.join(to)}, in another lake: CREATE TABLE … AS there."
             )
-        new = lake.resolve(*to[-2:])
+        new = lake.resolve(lake.spelled_schema(to[-2]), to[-1])
         readers = lake.readers(ref)
         if readers:
             raise InvalidConfig(

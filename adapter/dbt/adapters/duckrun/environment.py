@@ -116,7 +116,8 @@ class LakeEnvironment(LocalEnvironment):
         if views is None or not relation.schema or not relation.identifier:
             return None
         try:
-            return views.lake.resolve(relation.schema, relation.identifier)
+            schema = views.schema(relation.schema)
+            return views.lake.resolve(schema, views.name(schema, relation.identifier))
         except InvalidConfig:  # a name that no table of a lake can have, such as one that starts with an underscore
             return None
 
@@ -132,13 +133,16 @@ class LakeEnvironment(LocalEnvironment):
         if located is None:
             return None
         views, schema, table = located
-        spelled = {known.lower(): known for known in views.names(schema)}.get(table.lower())
-        return None if spelled is None else views.lake.resolve(schema, spelled)
+        spelled = views.name(schema, table)
+        return views.lake.resolve(schema, spelled) if spelled in views.names(schema) else None
 
     def place(self, name: tuple[str, ...]) -> TableRef | None:
         """Where a lake would hold a new table of a name; None for a name that no lake can hold."""
         located = self._located(name)
-        return None if located is None else located[0].lake.resolve(*located[1:])
+        if located is None:
+            return None
+        views, schema, table = located
+        return views.lake.resolve(schema, views.name(schema, table))
 
     def _located(self, name: tuple[str, ...]) -> tuple[ViewCatalog, str, str] | None:
         views = self.catalog(name[0] if len(name) == 3 else None)

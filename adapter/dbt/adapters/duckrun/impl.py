@@ -423,7 +423,8 @@ class DuckrunAdapter(DuckDBAdapter):
         if views is None:
             problem = f"{config.node}: {relation} cannot be written."
             raise UnsupportedFeature(f"{problem} {self._no_lake(relation.database)}")
-        ref = views.lake.resolve(relation.schema or "", relation.identifier or "")
+        schema = views.schema(relation.schema or "")
+        ref = views.lake.resolve(schema, views.name(schema, relation.identifier or ""))
         return Build(self.env, self._stage(), ref, config)
 
     def _stage(self) -> DuckDBStage | SparkStage:

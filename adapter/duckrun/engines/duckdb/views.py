@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -64,6 +65,7 @@ class ViewCatalog:
         self._lock = threading.RLock()
         self._schemas: dict[str, str] | None = None
         self._names: dict[str, dict[str, tuple[str, str]]] = {}
+        self._twins: dict[_Key, list[str]] = {}
         self._made: dict[_Key, _Made] = {}
         self._making: set[_Key] = set()
 
@@ -81,6 +83,11 @@ class ViewCatalog:
         with self._lock:
             return self._known_schemas().get(name.lower(), name)
 
+    def name(self, schema: str, name: str) -> str:
+        """A table's or view's name as the lake spells it; one that is not there as it is given."""
+        with self._lock:
+            return self._listed(schema.lower(), schema).get(name.lower(), (name, ""))[0]
+
     def made(self, schema: str) -> set[str]:
         """The names of a schema's views that this catalog has made."""
         with self._lock:
@@ -93,14 +100,32 @@ class ViewCatalog:
 
     def _listed(self, folded: str, schema: str) -> dict[str, tuple[str, str]]:
         if folded not in self._names:
+            schema = self._known_schemas().get(folded, schema)
             found = [(n, "table") for n in self.lake.tables(schema)] + [(n, "view") for n in self.lake.views(schema)]
             self._names[folded] = {name.lower(): (name, kind) for name, kind in found}
+            self._note_twins(folded, [name for name, _ in found], f"{schema}.")
         return self._names[folded]
 
     def _known_schemas(self) -> dict[str, str]:
         if self._schemas is None:
-            self._schemas = {name.lower(): name for name in self.lake.schemas()}
+            schemas = self.lake.schemas()
+            self._schemas = {name.lower(): name for name in schemas}
+            self._note_twins("", schemas, "")
         return self._schemas
+
+    def _note_twins(self, schema: str, names: list[str], prefix: str) -> None:
+        for name, count in Counter(map(str.lower, names)).items():
+            if count > 1:
+                self._twins[schema, name] = [f"{prefix}{each}" for each in names if each.lower() == name]
+
+    def _refuse_twins(self, key: _Key) -> None:
+        """Raise InvalidConfig for a name that several of the lake's differ from in case only: DuckDB has one view for all of them."""
+        twins = self._twins.get(("", key[0])) or self._twins.get(key)
+        if twins:
+            raise InvalidConfig(
+                f"Lake {self.lake.root} has {' and '.join(sorted(twins))}, which differ in letter case only, and SQL does not tell them apart here: "
+                "rename all but one of them."
+            )
 
     def _spelled(self, key: _Key) -> tuple[str, str]:
         """Schema and name as the lake spells them: SQL does not tell cases apart, folders do."""
@@ -189,6 +214,7 @@ class ViewCatalog:
     def _ensure(self, key: _Key) -> None:
         if key in self._made or key in self._making:
             return
+        self._refuse_twins(key)
         self._making.add(key)
         try:
             ref = self.lake.resolve(*self._spelled(key))

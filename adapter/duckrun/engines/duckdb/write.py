@@ -40,7 +40,7 @@ from duckrun.errors import (
 from duckrun.formats.commits import NewCommit
 from duckrun.formats.definitions import TableDefinition
 from duckrun.run.transaction import Transaction
-from duckrun.sql.names import transpile
+from duckrun.sql.names import quote_identifier, transpile
 from duckrun.values.computed import NumberedBy
 from duckrun.values.layout import Layout
 from duckrun.values.rows import (
@@ -392,6 +392,7 @@ class Job:
     # -- merges and changes
 
     def _merge(self, spec: MergeSpec | DeleteInsertSpec, rows: Rows, snapshot: Snapshot | None) -> Commit:
+        spec, rows = _keys_as_spelled(spec, rows, snapshot)
         absent = [key for key in spec.keys if key not in rows.types]
         if absent:
             raise InvalidConfig(
@@ -529,3 +530,19 @@ def _comments_anew(spec: WriteSpec, columns: Sequence[str], snapshot: Snapshot |
         return bool(spec.column_comments)
     present = {f.name.lower(): (f.metadata or {}).get(b"comment", b"").decode() for f in snapshot.schema}
     return any(present.get(name.lower()) != comment for name, comment in spec.column_comments.items())
+
+
+def _keys_as_spelled(
+    spec: MergeSpec | DeleteInsertSpec, rows: Rows, snapshot: Snapshot | None
+) -> tuple[MergeSpec | DeleteInsertSpec, Rows]:
+    """The keys as the table spells its columns, and the rows with these names: SQL does not tell letter cases apart."""
+    owners = {name.lower(): name for name in (rows.types if snapshot is None else snapshot.schema.names)}
+    compared = spec.compared if isinstance(spec, MergeSpec) else ()
+    keys = tuple(key if key in compared else owners.get(key.lower(), key) for key in spec.keys)
+    sources = {name.lower(): name for name in rows.types}
+    renamed = {sources[key.lower()]: key for key in keys if sources.get(key.lower(), key) != key}
+    if renamed:
+        pairs = ", ".join(f"{quote_identifier(old)} AS {quote_identifier(new)}" for old, new in renamed.items())
+        types = {renamed.get(name, name): kind for name, kind in rows.types.items()}
+        rows = replace(rows, sql=f"SELECT * RENAME ({pairs}) FROM ({rows.sql})", types=types)
+    return (spec if keys == spec.keys else replace(spec, keys=keys)), rows
