@@ -28,6 +28,7 @@ from duckrun.sql.written import (
     is_piece,
     read_from,
     text_of,
+    unread,
     why_unread,
     written,
     written_of_names,
@@ -89,11 +90,13 @@ def trees_in(text: str, dialect: str) -> list[exp.Expr]:
     return [tree_of(tokens, text, dialect) for tokens in statements_in(tokens_in(text, dialect))]
 
 
-def tree_of(tokens: Sequence[Token], text: str, dialect: str) -> exp.Expr:
-    """The tree of one expression or statement that is a part of a text. Raises SqlglotError."""
+def tree_of(tokens: Sequence[Token], text: str, dialect: str, abridged: Sequence[Token] | None = None) -> exp.Expr:
+    """The tree of one expression or statement that is a part of a text. ``abridged`` are those of its tokens that the tree is made
+    of, where that is not all. Raises SqlglotError.
+    """
     silent = _SILENT.set(True)
     try:
-        trees = Dialect.get_or_raise(dialect).parser().parse(list(tokens), text)
+        trees = Dialect.get_or_raise(dialect).parser().parse(list(tokens if abridged is None else abridged), text)
     finally:
         _SILENT.reset(silent)
     if len(trees) != 1 or trees[0] is None:
@@ -101,7 +104,10 @@ def tree_of(tokens: Sequence[Token], text: str, dialect: str) -> exp.Expr:
     if dialect == "spark":
         texts = [token.text for token in tokens if token.token_type == TokenType.STRING]
         keep_patterns(trees[0], texts, _pattern_of_sqlglot)
-    return read_from(trees[0], dialect, text, tokens)
+    tree = read_from(trees[0], dialect, text, tokens)
+    if abridged is not None and len(abridged) < len(tokens):
+        return unread(tree, "its tree leaves out constants; give the text in the dialect of the engine that runs it.")
+    return tree
 
 
 def _pattern_of_sqlglot(pattern: str) -> str | None:
@@ -148,6 +154,8 @@ def _without(text: str, marks: Sequence[tuple[int, int]]) -> str:
 
 def _with_marks(tokens: Sequence[Token], text: str, marks: Sequence[tuple[int, int]]) -> list[Token]:
     """The tokens of a text without its parameters, and one token for each of these."""
+    if not marks:
+        return list(tokens)
     merged: list[Token] = []
     waiting = [Token(TokenType.PLACEHOLDER, text[start : end + 1], start=start, end=end) for start, end in marks[::-1]]
     for at, token in enumerate(tokens):

@@ -13,7 +13,8 @@ from sqlglot.errors import SqlglotError
 from sqlglot.tokens import TokenType
 
 from duckrun.errors import InvalidConfig, UnsupportedFeature
-from duckrun.sql.dialects import text_in, tree_in, trees_in
+from duckrun.sql.abridged import abridged
+from duckrun.sql.dialects import text_in, tokens_in, tree_in, tree_of, trees_in
 from duckrun.sql.scopes import Sight, Source
 from duckrun.sql.written import put_in_place, qualify, without_qualifier
 
@@ -94,7 +95,8 @@ def plain_error(error: SqlglotError) -> str:
 def columns_of(expression: str, dialect: str = "duckdb") -> set[tuple[str, str]]:
     """The columns that an expression names, as (table alias or "", column)."""
     try:
-        tree = tree_in(expression, dialect)
+        tokens = tokens_in(expression, dialect)
+        tree = tree_of(tokens, expression, dialect, abridged(tokens))
     except SqlglotError as error:
         raise _unreadable(expression, dialect, error) from error
     return {(column.table, column.name) for column in tree.find_all(exp.Column)}

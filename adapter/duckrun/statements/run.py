@@ -123,7 +123,14 @@ def run(
 
     With ``app``, each statement that writes takes the next version of it.
     """
-    statements = parse(text, dialect, params, session.prepared, macros.Macros(session.lakes))
+    statements = parse(
+        text,
+        dialect,
+        params,
+        session.prepared,
+        macros.Macros(session.lakes),
+        abridge=dialect == session.engine.name,
+    )
     target: Located | None = None
     if not isinstance(statements[0], Transact):  # before its names are looked up
         session.enter_statement(writes=not isinstance(statements[0], Reads))

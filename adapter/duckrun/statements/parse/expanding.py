@@ -59,7 +59,7 @@ def expanded(source: StatementText, find: Find, within: tuple[str, ...] = ()) ->
     if not pieces:
         return source
     text = "".join([*pieces, source.text[at : source.tokens[-1].end + 1]])
-    return StatementText(text, source.dialect, tuple(tokens_of(text, source.dialect)))
+    return replace(source, text=text, tokens=tuple(tokens_of(text, source.dialect)))
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ So a value is the same on both engines, in every place where a literal may stand
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
@@ -34,6 +34,8 @@ class Mark:
 
 def marks_of(source: StatementText, before: int = 0) -> list[Mark]:
     """The marks of a statement: ``?`` (numbered on from ``before``), ``$1``, ``$name``; in Spark's dialect ``:name`` too."""
+    if not any(sign in source.text for sign in "?$:"):
+        return []
     marks: list[Mark] = []
     numbered = before
     for at, token in enumerate(source.tokens):
@@ -132,7 +134,8 @@ def with_texts(source: StatementText, marks: Sequence[Mark], text_for: Callable[
         begin = source.tokens[mark.last].end + 1
         pieces.append(" " * source.text[begin : begin + 1].isalnum())
     text = "".join([*pieces, source.text[begin:end]])
-    return StatementText(text, source.dialect, (*head, *tokens_of(text, source.dialect)), source.is_unpacked)
+    tokens = (*head, *tokens_of(text, source.dialect))
+    return replace(source, text=text, tokens=tokens)
 
 
 # -- values

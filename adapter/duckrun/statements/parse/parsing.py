@@ -37,13 +37,15 @@ def parse(
     params: Params | None = None,
     prepared: Mapping[str, StatementText] = MappingProxyType({}),
     macros: Expands | None = None,
+    *,
+    abridge: bool = False,
 ) -> list[Statement]:
     """The statements of a text, in order, each EXECUTE as what was ``prepared`` under its name, and calls of ``macros`` as what they stand for. Raises InvalidConfig and UnsupportedFeature, which name the statement by its
     number where there are several.
     """
     if dialect not in DIALECTS:
         raise InvalidConfig(f"Unknown SQL dialect {dialect!r}; the dialects are {', '.join(DIALECTS)}.")
-    sources = filled(split(text, dialect), params)
+    sources = filled(split(text, dialect, abridge=abridge), params)
     if not sources:
         raise InvalidConfig("This text holds no statement.")
     statements: list[Statement] = []

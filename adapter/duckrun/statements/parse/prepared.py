@@ -28,7 +28,7 @@ def prepared_by(source: StatementText) -> tuple[str, StatementText]:
     if not reader.left:
         raise reader.error("a statement")
     body = source.with_(reader.left).written
-    return name, StatementText(body, source.dialect, tuple(tokens_of(body, source.dialect)))
+    return name, StatementText(body, source.dialect, tuple(tokens_of(body, source.dialect)), abridge=source.abridge)
 
 
 def executed(source: StatementText, known: Mapping[str, StatementText]) -> StatementText:

@@ -14,6 +14,7 @@ from sqlglot.errors import SqlglotError
 from sqlglot.tokens import TokenType
 
 from duckrun.errors import InvalidConfig
+from duckrun.sql.abridged import abridged
 from duckrun.sql.dialects import statements_in, tokens_in, tree_of
 from duckrun.sql.names import plain_error
 
@@ -25,13 +26,15 @@ _CLOSE = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
 @dataclass(frozen=True)
 class StatementText:
     """The text of a statement (which may be part of a longer one), its dialect and its tokens. ``is_unpacked``: the text begins
-    behind the first token.
+    behind the first token. ``abridge``: trees of it leave out long runs of constants, which stay in the text alone; so no other
+    dialect's text can be made of them.
     """
 
     text: str
     dialect: str
     tokens: tuple[Token, ...]
     is_unpacked: bool = False
+    abridge: bool = False
 
     @cached_property
     def words(self) -> tuple[str, ...]:
@@ -51,14 +54,17 @@ class StatementText:
         if not self.tokens:
             raise InvalidConfig(f"Cannot read this as {self.dialect} SQL: an expression is missing.")
         try:
-            return tree_of(self.tokens, self.text, self.dialect)
+            return tree_of(self.tokens, self.text, self.dialect, abridged(self.tokens) if self.abridge else None)
         except SqlglotError as error:
             raise InvalidConfig(f"Cannot read this as {self.dialect} SQL: {plain_error(error)}") from error
 
 
-def split(text: str, dialect: str) -> list[StatementText]:
+def split(text: str, dialect: str, *, abridge: bool = False) -> list[StatementText]:
     """The statements of a text."""
-    return [_whole(StatementText(text, dialect, tuple(each))) for each in statements_in(tokens_of(text, dialect))]
+    return [
+        _whole(StatementText(text, dialect, tuple(each), abridge=abridge))
+        for each in statements_in(tokens_of(text, dialect))
+    ]
 
 
 def tokens_of(text: str, dialect: str) -> list[Token]:
@@ -76,7 +82,8 @@ def _whole(source: StatementText) -> StatementText:
     if not packed or word_of(first) not in _PACKED:
         return source
     text = source.tokens[1].text
-    return StatementText(text, source.dialect, (first, *tokens_of(text, source.dialect)), is_unpacked=True)
+    tokens = (first, *tokens_of(text, source.dialect))
+    return StatementText(text, source.dialect, tokens, is_unpacked=True, abridge=source.abridge)
 
 
 def word_of(token: Token) -> str:

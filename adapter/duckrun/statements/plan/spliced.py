@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import TypeVar
 
 from sqlglot import Token, exp
+from sqlglot.tokens import TokenType
 
 from duckrun.errors import UnsupportedFeature
+from duckrun.sql.abridged import end_of_constants
 from duckrun.sql.names import transpile
 from duckrun.sql.written import dialect_of, written
 from duckrun.statements.parse.tokens import StatementText, parted, step_of, tokens_of, word_of
@@ -63,33 +66,88 @@ def with_types(
     if values is None or text is None or (len(values.expressions) < 2 and not defaults and not computed):
         return query, list(columns)
     dialect = dialect_of(values) or "duckdb"
+    tokens = tuple(tokens_of(text, dialect)[1:])
+    if len(tokens) > _LONG and _have_types(tokens, [types[name] for name in columns]):
+        return query, list(columns)
     rows = []
-    for row in parted(StatementText(text, dialect, tuple(tokens_of(text, dialect)[1:])), ","):
+    for row in parted(StatementText(text, dialect, tokens), ","):
         parts = parted(row.with_(row.tokens[1:-1]), ",")
         if len(parts) != len(columns) or not all(part.tokens for part in parts):
             return query, list(columns)
         rows.append(parts)
     left = [_left_out(name, [row[at].words for row in rows], computed) for at, name in enumerate(columns)]
     added = list[_Edit]()
+    kinds = [
+        None if types[name] == UNTYPED else exp.DataType.build(types[name], dialect=engine).sql(dialect=dialect)
+        for name in columns
+    ]
     for parts in rows:
         cast = []
-        for value, column, is_left in zip(parts, columns, left, strict=True):
+        for value, column, kind, is_left in zip(parts, columns, kinds, left, strict=True):
             given = text[value.tokens[0].start : value.tokens[-1].end + 1]
             if value.words == (DEFAULT,):
                 given = transpile(defaults.get(column, "NULL"), "spark", dialect)
             if is_left and not all(left):
                 continue
-            if types[column] == UNTYPED:  # nothing is cast to it, and only NULL fits
-                cast.append(given)
-                continue
-            kind = exp.DataType.build(types[column], dialect=engine).sql(dialect=dialect)
-            cast.append(f"CAST({given} AS {kind})")
+            # An untyped column takes NULL alone, without a cast.
+            cast.append(given if kind is None else f"CAST({given} AS {kind})")
         added.append((parts[0].tokens[0].start, parts[-1].tokens[-1].end + 1, ", ".join(cast)))
     new = query.copy()
     found = new.find(exp.Values)
     assert found is not None
     found.replace(_read(_spliced(text, added), dialect))
     return new, [name for name, is_left in zip(columns, left, strict=True) if not is_left or all(left)]
+
+
+_LONG = 400
+"""Tokens of VALUES from which on it pays to look whether its rows need no casts of their own."""
+_NUMBERS = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|DECIMAL\b.*|DOUBLE|FLOAT|REAL", re.IGNORECASE)
+
+
+def _have_types(tokens: Sequence[Token], types: Sequence[str]) -> bool:
+    """True for rows of as many constants as there are types, in each column of one kind: cast with their column, or each alone, they
+    become the same values.
+    """
+    kinds: list[str] = ["null"] * len(types)
+    at = 0
+    while at < len(tokens):
+        if tokens[at].token_type != TokenType.L_PAREN:
+            return False
+        end = end_of_constants(tokens, at + 1)
+        values = [token for token in tokens[at + 1 : end] if token.token_type not in (TokenType.COMMA, TokenType.DASH)]
+        if len(values) != len(types) or end == len(tokens) or tokens[end].token_type != TokenType.R_PAREN:
+            return False
+        for column, value in enumerate(values):
+            kind, known = _kind_of(value), kinds[column]
+            if kind == known or kind == "null":
+                continue
+            if known == "null":
+                kinds[column] = kind
+            elif {kind, known} == {"whole", "decimal"}:
+                kinds[column] = "decimal"
+            else:
+                return False
+        at = end + 1
+        if at < len(tokens) and tokens[at].token_type != TokenType.COMMA:
+            return False
+        at += 1
+    return all(
+        kind != "other" and (kind != "decimal" or _NUMBERS.fullmatch(type_) is not None)
+        for kind, type_ in zip(kinds, types, strict=True)
+    )
+
+
+def _kind_of(value: Token) -> str:
+    """The kind of a constant: texts, and numbers that have a common type without a loss, are of one."""
+    if value.token_type == TokenType.NUMBER:
+        whole, point, digits = value.text.partition(".")
+        if len(value.text) > 15 or not (whole.isdecimal() and (digits.isdecimal() or not point)):
+            return "other"
+        return "decimal" if point else "whole"
+    return _KINDS[value.token_type]
+
+
+_KINDS = {TokenType.STRING: "text", TokenType.NULL: "null", TokenType.TRUE: "boolean", TokenType.FALSE: "boolean"}
 
 
 def _left_out(name: str, said: Sequence[tuple[str, ...]], computed: Collection[str]) -> bool:
