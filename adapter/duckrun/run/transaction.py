@@ -177,7 +177,8 @@ class Transaction:
         Raises CommitConflict if a newer attempt of the same work has committed: this one was taken for dead.
         """
         form = self.lake.format
-        newest = None if snapshot is None else form.app_version(self.ref, app.app_id)
+        # By the snapshot in hand, which opens no log.
+        newest = None if snapshot is None else form.counter(self.ref, app.app_id, snapshot).highest
         if snapshot is None or newest is None:
             self.app = replace(app, version=0)
             return None
