@@ -5,7 +5,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import duckdb
 
@@ -180,3 +183,18 @@ def queries() -> list[str]:
     """The written queries."""
     lines = (Path(__file__).parent / "queries.sql").read_text(encoding="utf-8").splitlines()
     return [line for line in lines if line and not line.startswith("--")]
+
+
+def plain_value(value: Any) -> str:
+    """A value without the type of number that an engine has for it."""
+    if value is None or isinstance(value, bool):
+        return repr(value)
+    if isinstance(value, int | float | Decimal):
+        return "nan" if value != value else f"{float(value):.9g}"
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=None).isoformat()
+    if isinstance(value, dict):
+        return "{" + ",".join(sorted(f"{key}:{plain_value(part)}" for key, part in value.items())) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(map(plain_value, value)) + "]"
+    return repr(value)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
-from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +10,7 @@ import pytest
 
 import duckrun
 from duckrun.session import Session
-from tests.differential.corpus import Both, queries
+from tests.differential.corpus import Both, plain_value, queries
 
 pytestmark = [pytest.mark.spark, pytest.mark.matrix, pytest.mark.drawn(5)]
 
@@ -61,19 +59,4 @@ def test_a_query_on_spark_gives_the_rows_of_duckdb_or_an_error(both: Both, on_sp
 
 def _rows(table: pa.Table) -> list[str]:
     values = [column.to_pylist() for column in table.columns]
-    return sorted("|".join(map(_plain, row)) for row in zip(*values, strict=True))
-
-
-def _plain(value: Any) -> str:
-    """A value without the type of number that an engine has for it."""
-    if value is None or isinstance(value, bool):
-        return repr(value)
-    if isinstance(value, int | float | Decimal):
-        return "nan" if value != value else f"{float(value):.9g}"
-    if isinstance(value, datetime):
-        return value.replace(tzinfo=None).isoformat()
-    if isinstance(value, dict):
-        return "{" + ",".join(sorted(f"{key}:{_plain(part)}" for key, part in value.items())) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ",".join(map(_plain, value)) + "]"
-    return repr(value)
+    return sorted("|".join(map(plain_value, row)) for row in zip(*values, strict=True))

@@ -11,7 +11,6 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from decimal import Decimal
 from typing import Any
 
 import duckdb
@@ -19,6 +18,7 @@ import pytest
 
 from duckrun.errors import DuckrunError
 from duckrun.sql.dialects import text_in, tree_in
+from tests.differential.corpus import plain_value
 from tests.drawing import everything, seed
 
 pytestmark = [pytest.mark.spark, pytest.mark.matrix, pytest.mark.drawn(2)]
@@ -426,15 +426,9 @@ def _by_spark(spark: Any, source: str, texts: dict[str, str]) -> Iterator[tuple[
 
 
 def _plain(value: Any) -> str:
-    """A value without the type of number that an engine has for it."""
-    if value is None or isinstance(value, bool):
-        return repr(value)
-    if isinstance(value, int | float | Decimal):
-        return "nan" if value != value else f"{float(value) + 0.0:.9g}"
-    if isinstance(value, datetime):
-        return value.replace(tzinfo=None).isoformat()
-    if isinstance(value, date):
-        return f"{value.isoformat()}T00:00:00"
-    if isinstance(value, list | tuple):
-        return "[" + ",".join(map(_plain, value)) + "]"
-    return repr(value)
+    """A value as both engines have it: 0 has no sign, and a date is the time at its midnight."""
+    if isinstance(value, float):
+        value += 0.0
+    if isinstance(value, date) and not isinstance(value, datetime):
+        value = datetime(value.year, value.month, value.day)
+    return plain_value(value)

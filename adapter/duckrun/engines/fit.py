@@ -113,7 +113,7 @@ def assignable(source: Kind, target: Kind, *, partly: bool = False) -> bool:
 
 def columns_in_expressions(spec: MergeSpec, columns: Collection[str]) -> set[str]:
     """Source columns that an expression of a merge names. It sees their own values, not those cast to the table's types."""
-    texts = [text for c in spec.clauses for text in (c.condition, *(c.set or {}).values())]
+    texts = [text for clause in spec.clauses for text in clause.expressions]
     named = {
         name.lower()
         for text in (spec.on, *texts)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from sqlglot import exp
-
-from duckrun.sql.dialects import tree_in
+from duckrun.sql.names import columns_of
 from duckrun.values.rows import DeleteInsertSpec, MergeSpec, WriteSpec
 
 
@@ -16,10 +14,6 @@ def is_repeatable(spec: object) -> bool:
     if isinstance(spec, WriteSpec):
         return spec.mode in ("overwrite", "replace")
     if isinstance(spec, MergeSpec):
-        return not any(_reads_target(text, spec.dialect) for clause in spec.clauses for text in clause.expressions)
+        texts = (text for clause in spec.clauses for text in clause.expressions)
+        return all(side.lower() == "source" for text in texts for side, _ in columns_of(text, spec.dialect))
     return isinstance(spec, DeleteInsertSpec)
-
-
-def _reads_target(text: str, dialect: str) -> bool:
-    """True unless each column of an expression is the source's, by its name."""
-    return any(column.table.lower() != "source" for column in tree_in(text, dialect).find_all(exp.Column))

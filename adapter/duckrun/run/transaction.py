@@ -60,7 +60,8 @@ class Transaction:
         self.lake = lake
         self.ref = ref
         self.app = app
-        self._repeatable = self._takes_back = False
+        self._repeatable: Callable[[], bool] = lambda: False
+        self._takes_back = False
         self.taken_back: tuple[ScanFile, ...] = ()
         """Files of an older attempt's append, which the commit of this one removes."""
         self.compared_with: CommitRecord | None = None
@@ -89,7 +90,7 @@ class Transaction:
         mode: str,
         engine: str,
         over_files: bool = False,
-        repeatable: bool = False,
+        repeatable: Callable[[], bool] = lambda: False,
         takes_back: bool = False,
     ) -> Commit:
         """Commit exactly once and say what was done.
@@ -98,8 +99,8 @@ class Transaction:
         CommitTaken. If the application transaction is in the table already, the commit made then comes back as replayed.
         Raises SourceOutdated before any attempt whose rows were computed from what others have changed since,
         CommitConflict after MAX_ATTEMPTS lost races, StorageError where files lie in a new table's folder. ``over_files`` lets a
-        new table be made where files of somebody else's lie. ``repeatable``: a newer attempt of the same work writes again over
-        the commit of an older one (see ``is_repeatable``). ``takes_back``: the attempt can commit what ``taken_back`` says beside the
+        new table be made where files of somebody else's lie. ``repeatable`` tells whether a newer attempt of the same work
+        writes again over the commit of an older one (see ``is_repeatable``); it is asked where there is one. ``takes_back``: the attempt can commit what ``taken_back`` says beside the
         rows that it adds.
         """
         self._repeatable, self._takes_back = repeatable, takes_back
@@ -177,6 +178,7 @@ class Transaction:
         Raises CommitConflict if a newer attempt of the same work has committed: this one was taken for dead.
         """
         form = self.lake.format
+        self.taken_back, self.compared_with = (), None  # of a race that was lost
         # By the snapshot in hand, which opens no log.
         newest = None if snapshot is None else form.counter(self.ref, app.app_id, snapshot).highest
         if snapshot is None or newest is None:
@@ -195,7 +197,7 @@ class Transaction:
             )
         # A commit that made the table has added all of its rows, by whatever mode.
         appended = self._takes_back and record is not None and (note.get("mode") == "append" or record.version == 0)
-        if self.read() is not None or not (self._repeatable or appended):
+        if self.read() is not None or not (appended or self._repeatable()):
             return commit
         self.app = replace(app, version=newest + 1)
         if appended and record is not None:
@@ -207,11 +209,11 @@ class Transaction:
         """Take back what an older attempt appended: its files, if they are as it left them."""
         names = {file.name for file in record.added}
         files = snapshot.files().named(names)
-        append_only = snapshot.properties.get("delta.appendOnly", "").lower() == "true"
-        if len(files) == len(names) and not append_only and not any(each.deletion_vector for each in files.values()):
-            self.taken_back, self.compared_with = tuple(files.values()), None
+        untouched = len(files) == len(names) and not any(each.deletion_vector for each in files.values())
+        if untouched and not snapshot.is_append_only:
+            self.taken_back = tuple(files.values())
         else:
-            self.taken_back, self.compared_with = (), record
+            self.compared_with = record
 
     def refuse_other_rows(self, earlier: CommitRecord) -> None:
         """Raise CommitConflict: this attempt computed other rows than an older one, whose commit cannot be taken back."""

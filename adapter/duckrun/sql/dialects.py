@@ -101,8 +101,8 @@ def tree_of(tokens: Sequence[Token], text: str, dialect: str, abridged: Sequence
         _SILENT.reset(silent)
     if len(trees) != 1 or trees[0] is None:
         raise ParseError(f"this text holds {len(trees)} expressions, and one is asked for")
-    if dialect == "spark":
-        texts = [token.text for token in tokens if token.token_type == TokenType.STRING]
+    texts = [token.text for token in tokens if token.token_type == TokenType.STRING] if dialect == "spark" else []
+    if texts:
         keep_patterns(trees[0], texts, _pattern_of_sqlglot)
     tree = read_from(trees[0], dialect, text, tokens)
     if abridged is not None and len(abridged) < len(tokens):

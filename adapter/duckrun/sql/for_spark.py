@@ -377,9 +377,7 @@ _RULES: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
     exp.IsNan: _is_nan,
     exp.Log: _log,
     exp.DayOfWeekIso: lambda node: iso_day_of_week(node.this),
-    exp.Format: _refused(
-        "format()",
-    ),
+    exp.Format: _refused("format()"),
     exp.Left: end_of_text,
     exp.Right: end_of_text,
     exp.Substring: part_of_text,

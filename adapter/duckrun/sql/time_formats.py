@@ -23,7 +23,7 @@ _CODES = frozenset("aAwudbBhmyYGHIpMSfgnzZjUWVcxX%") | {f"-{code}" for code in "
 _PATTERNS = {
     "a": "EEE", "A": "EEEE", "d": "dd", "-d": "d", "b": "MMM", "h": "MMM", "B": "MMMM", "m": "MM", "-m": "M", "H": "HH",
     "-H": "H", "I": "hh", "-I": "h", "p": "a", "M": "mm", "-M": "m", "S": "ss", "-S": "s", "f": "SSSSSS", "g": "SSS",
-"j": "DDD", "-j": "D",
+    "j": "DDD", "-j": "D",
 }  # fmt: skip
 """Codes for which Spark's datetime patterns have letters that give the same text for every date."""
 _COMPUTED = {
@@ -43,6 +43,7 @@ _COMPUTED = {
 
 _MONTHS = ("january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november",
            "december")  # fmt: skip
+_SHORT_MONTHS = tuple(name[:3] for name in _MONTHS)
 _DAYS = ("sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday")
 _TWO_DIGITS = r"\d{1,2}+"  # possessive: DuckDB takes as many digits as there are, and never gives one back
 _PARSED = {
@@ -58,8 +59,8 @@ _PARSED = {
     "f": r"\d{1,6}+",
     "g": r"\d{1,3}+",
     "p": "(?i:AM|PM)",
-    "b": f"(?i:{'|'.join(month[:3] for month in _MONTHS)})",
-    "h": f"(?i:{'|'.join(month[:3] for month in _MONTHS)})",
+    "b": f"(?i:{'|'.join(_SHORT_MONTHS)})",
+    "h": f"(?i:{'|'.join(_SHORT_MONTHS)})",
     "B": f"(?i:{'|'.join(_MONTHS)})",
     "a": f"(?i:{'|'.join(day[:3] for day in _DAYS)})",
     "A": f"(?i:{'|'.join(_DAYS)})",
@@ -171,8 +172,7 @@ def _time_of(fields: Collection[str]) -> str:
         year = f"({numbers['y']} + if({numbers['y']} < 69, 2000, 1900))"
     month, day = numbers.get("m", "1"), numbers.get("d", "1")
     if "B" in fields:
-        names = "".join(name[:3] for name in _MONTHS)
-        month = f"((instr('{names}', lower(substr(B, 1, 3))) + 2) DIV 3)"
+        month = f"((instr('{''.join(_SHORT_MONTHS)}', lower(substr(B, 1, 3))) + 2) DIV 3)"
     if "j" in numbers:  # DuckDB goes on into the next year
         date = f"date_add(make_date({year}, 1, 1), {numbers['j']} - 1)"
         ordinal = f"if({numbers['j']} BETWEEN 1 AND 366, 1, 0)"
@@ -242,8 +242,7 @@ def duckdb_format(pattern: str, refusal: Callable[[str], UnsupportedFeature]) ->
     Raises:
         UnsupportedFeature: as ``refusal`` makes it, for letters without a code.
     """
-    parts = [_code_of(found, pattern, refusal) for found in _PATTERN_PARTS.finditer(pattern)]
-    return "".join(parts)
+    return "".join(_code_of(part, pattern, refusal) for part in _PATTERN_PARTS.finditer(pattern))
 
 
 def duckdb_format_to_parse(pattern: str, refusal: Callable[[str], UnsupportedFeature]) -> str:

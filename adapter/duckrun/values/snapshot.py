@@ -161,6 +161,11 @@ class Snapshot:
         return self.find_parts(self)
 
     @property
+    def is_append_only(self) -> bool:
+        """True if no row may leave the table. Source: Delta protocol, Append-only Tables."""
+        return self.properties.get("delta.appendOnly", "").lower() == "true"
+
+    @property
     def idle_features(self) -> frozenset[str]:
         """Features that the table lists and none of its columns uses: deltalake lists ``variantType`` beside others, and a table
         with a change feed ``generatedColumns``, for which its older writer version stood too.

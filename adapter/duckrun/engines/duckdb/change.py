@@ -218,19 +218,19 @@ def is_appended(snapshot: Snapshot, commit: CommitRecord, then: Snapshot, rows: 
     columns = ", ".join(map(quote_identifier, snapshot.schema.names))
     if then.schema.names != snapshot.schema.names:
         return False
-    with numbered(then, rows.cursor) as table:
-        found = rows.cursor.execute(f"SELECT DISTINCT {table.file} FROM ({table.sql})").fetchall()
-        places = then.files().at([place for (place,) in found])
-        added = [quote_literal(place) for place, file in places.items() if file.spelled in names]
-        if not added:
-            return False
-        old = f"SELECT {columns} FROM ({table.sql}) WHERE {table.file} IN ({', '.join(added)})"
-        new = f"SELECT {columns} FROM ({rows.sql})"
-        different = f"(({old}) EXCEPT ALL ({new})) UNION ALL (({new}) EXCEPT ALL ({old}))"
-        try:
+    try:
+        with numbered(then, rows.cursor) as table:
+            listed = rows.cursor.execute(f"SELECT DISTINCT {table.file} FROM ({table.sql})").fetchall()
+            places = then.files().at([place for (place,) in listed])
+            added = [quote_literal(place) for place, file in places.items() if file.spelled in names]
+            if not added:
+                return False
+            old = f"SELECT {columns} FROM ({table.sql}) WHERE {table.file} IN ({', '.join(added)})"
+            new = f"SELECT {columns} FROM ({rows.sql})"
+            different = f"(({old}) EXCEPT ALL ({new})) UNION ALL (({new}) EXCEPT ALL ({old}))"
             return rows.cursor.execute(f"SELECT count(*) FROM ({different})").fetchall() == [(0,)]
-        except duckdb.IOException:  # a vacuum has removed the files
-            return False
+    except duckdb.IOException:  # a vacuum has removed the files
+        return False
 
 
 def _same_partitions(snapshot: Snapshot, table: Numbered, rows: Rows) -> str:

@@ -356,7 +356,7 @@ class DuckDBEngine(Engine):
                     partial(job.attempt, rows, cursor),
                     mode=spec.mode,
                     engine=self.name,
-                    repeatable=is_repeatable(spec),
+                    repeatable=partial(is_repeatable, spec),
                     takes_back=spec.mode == "append" and job.takes_back,
                 )
         return commit if commit.replayed else commit.with_(memory=job.shares)

@@ -9,6 +9,7 @@ import threading
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -327,7 +328,7 @@ class SparkEngine(Engine):
                 _refuse_foreign_expressions(snapshot)
             return Attempt(self, spec, frame, transaction, snapshot).run()
 
-        return transaction.run(attempt, mode=spec.mode, engine=self.name, repeatable=is_repeatable(spec))
+        return transaction.run(attempt, mode=spec.mode, engine=self.name, repeatable=partial(is_repeatable, spec))
 
     # -- a table as a whole (see engines/tables.py)
 

@@ -333,5 +333,5 @@ def _marked(add: Mapping[str, Any], vector: Mapping[str, Any], rows: int | None)
 
 
 def _refuse_append_only(snapshot: Snapshot, new: NewCommit) -> None:
-    if new.data_change and snapshot.properties.get("delta.appendOnly", "").lower() == "true":
+    if new.data_change and snapshot.is_append_only:
         raise append_only(snapshot.ref)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -67,7 +68,9 @@ def commit(
         rows = select(cursor, f"SELECT {names} FROM read_parquet([{paths}], hive_partitioning = false)")
         return job.attempt(rows, cursor, snapshot)
 
-    done = job.transaction.run(attempt, mode=job.spec.mode, engine="duckdb", repeatable=is_repeatable(job.spec))
+    done = job.transaction.run(
+        attempt, mode=job.spec.mode, engine="duckdb", repeatable=partial(is_repeatable, job.spec)
+    )
     if not job.engine.in_transaction:
         _remove(job.transaction.lake.storage, files)
     return done

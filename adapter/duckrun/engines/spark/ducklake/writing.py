@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -143,7 +144,7 @@ class _Write:
 
     def _committed(self) -> Commit:
         return self.transaction.run(
-            self._attempt, mode=self.spec.mode, engine=self.engine.name, repeatable=is_repeatable(self.spec)
+            self._attempt, mode=self.spec.mode, engine=self.engine.name, repeatable=partial(is_repeatable, self.spec)
         )
 
     def _plan(self, snapshot: Snapshot | None) -> Plan:
@@ -331,7 +332,7 @@ def _refused_early(engine: SparkEngine, spec: RowSpec, transaction: Transaction)
         raise _NotWritten(snapshot)
 
     with suppress(_NotWritten):
-        return transaction.run(attempt, mode=spec.mode, engine=engine.name, repeatable=is_repeatable(spec))
+        return transaction.run(attempt, mode=spec.mode, engine=engine.name, repeatable=partial(is_repeatable, spec))
     return None
 
 
