@@ -209,7 +209,9 @@ class DuckDBEngine(Engine):
         # The relation has bound them: a schema would be one bind, and one look at each log, more.
         columns = frame.native.columns
         if any(scans_in(name) or LISTED in name or '"' in name for name in columns):
-            return frame.named(self._names_as_written(columns, query))
+            names = self._names_as_written(columns, query)
+            # A rename numbers names that stand twice, so names that are right stay as they are.
+            return frame if names == list(columns) else frame.named(names)
         return frame
 
     def _names_as_written(self, columns: Sequence[str], query: exp.Expr) -> list[str]:
