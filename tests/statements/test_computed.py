@@ -38,6 +38,54 @@ def test_a_value_of_their_own_is_refused_where_it_is_another(duck: Session) -> N
     assert rows_of(duck.sql("from t")) == [(1, 1, 2)]
 
 
+STRUCTS = "id int, a int, source struct<a: int, `b c`: struct<t: timestamp, d: struct<e: struct<f: bigint>>>>"
+OF_FIELDS = {
+    "x": ("int", "source.A + 1"),
+    "y": ("date", "cast(source.`b c`.t as date)"),
+    "z": ("bigint", "coalesce(`source`.`b c`.d.e.f, 0L)"),
+}
+
+
+@pytest.mark.only_format("delta", "it has computed columns")
+@pytest.mark.parametrize(
+    "properties", ["", " tblproperties ('delta.columnMapping.mode' = 'name')"], ids=["plain", "mapped"]
+)
+def test_a_column_generated_from_a_field_is_computed_by_every_write(duck: Session, properties: str) -> None:
+    generated = ", ".join(f"{name} {kind} generated always as ({text})" for name, (kind, text) in OF_FIELDS.items())
+    duck.sql(f"create table t ({STRUCTS}, {generated}) using delta{properties}", dialect="spark")
+    whole = "{'a': 4, 'b c': {'t': timestamptz '2024-05-01 10:00:00+00', 'd': {'e': {'f': 7}}}}"
+    duck.sql(f"insert into t (id, a, source) values (1, 9, {whole}), (2, 9, null)")
+    shown = "select id, x, cast(y as varchar), z from t"
+    assert rows_of(duck.sql(shown)) == [(1, 5, "2024-05-01", 7), (2, None, None, 0)]
+    duck.sql(f"update t set source = {whole.replace('4', '6')} where id = 2")
+    duck.sql(f"merge into t using (select 1 as id, {whole.replace('4', '8', 1)} as source) as s on t.id = s.id "
+             "when matched then update set source = s.source")  # fmt: skip
+    assert rows_of(duck.sql("select id, x from t")) == [(1, 9), (2, 7)]
+    with pytest.raises(SchemaMismatch, match=r"main\.t.*x"):
+        duck.sql(f"insert into t (id, source, x) values (3, {whole}, 3)")
+    for field in ("source.`b c`.nothing", "a.b", "source"):
+        column = f"w int generated always as ({field})"
+        with pytest.raises((UnsupportedFeature, SchemaMismatch), match="'w'"):
+            duck.sql(f"create table u ({STRUCTS}, {column}) using delta", dialect="spark")
+
+
+@pytest.mark.only_format("delta", "it has constraints")
+def test_a_column_whose_field_a_constraint_reads_stays(duck: Session) -> None:
+    duck.sql(
+        "create table t (id int, a int, s struct<a: int, b: int>) using delta tblproperties ('delta.columnMapping.mode' = 'name')",
+        dialect="spark",
+    )
+    duck.sql("alter table t add constraint k check (s.a > 0)")
+    for column in ("s", "s.a"):
+        with pytest.raises(InvalidConfig, match=r"the constraint k"):
+            duck.sql(f"alter table t drop column {column}", dialect="spark")
+        with pytest.raises(InvalidConfig, match=r"the constraint k"):
+            duck.sql(f"alter table t rename column {column} to z", dialect="spark")
+    duck.sql("alter table t drop column a; alter table t drop column s.b", dialect="spark")
+    duck.sql("insert into t values (1, {'a': 1})")
+    assert rows_of(duck.sql("from t")) == [(1, {"a": 1})]
+
+
 @pytest.mark.parametrize(
     ("column", "said"),
     [

@@ -7,7 +7,7 @@ import pytest
 from deltalake import write_deltalake
 
 import duckrun
-from duckrun import AppTransaction, DuplicateSourceKeys, InvalidConfig, UnsupportedFeature
+from duckrun import AppTransaction, DuplicateSourceKeys, InvalidConfig, SchemaMismatch, UnsupportedFeature
 from duckrun.session import Session
 from tests.lake import nth, rows_of
 
@@ -47,6 +47,31 @@ def test_an_upsert_leaves_the_rows_that_duckdb_would(odd: Session, text: str) ->
     odd.sql(text)
     assert rows_of(odd.sql('select * from "it\'s é"')) == expected
     assert odd.table("it's é").snapshot().version <= version + 1
+
+
+OF_ANOTHER_TYPE = [
+    "select '007', 'x', 3 on conflict (id) do update set v = excluded.id",
+    "select '0002' as id, 'x', 3 on conflict (id) do update set v = excluded.id, q = length(excluded.id)",
+    "select '7' as id, 'x', '003' as q on conflict (id) do update set v = excluded.q where length(excluded.q) = 3",
+    "select 1, 41, 3 on conflict (id) do update set v = excluded.v + 1, q = excluded.q",
+    "(values ('007', 5, 3), ('1', 5, 3)) on conflict (id) do update set v = excluded.id",
+]
+
+
+@pytest.mark.drawn(2)
+@pytest.mark.parametrize("rows", OF_ANOTHER_TYPE)
+def test_excluded_is_the_row_of_the_query_with_its_own_types(odd: Session, rows: str) -> None:
+    native = duckdb.connect()
+    text = f'insert into "it\'s é" {rows}'
+    seven = "insert into \"it's é\" values (7, 'g', 7)"
+    native.execute(f'create table "it\'s é" (id bigint primary key, v varchar, q int); {BEFORE}; {seven}; {text}')
+    odd.sql(f"{seven}; {text}")
+    assert rows_of(odd.sql('select * from "it\'s é"')) == sorted(native.execute('from "it\'s é"').fetchall(), key=repr)
+
+
+def test_a_key_that_is_no_value_of_its_column_updates_no_other_row(odd: Session) -> None:
+    with pytest.raises(SchemaMismatch, match=r"column id cannot hold the value 2[.]4"):
+        odd.sql("insert into \"it's é\" select 2.4 as id, 'x', 3 on conflict (id) do update set q = excluded.id")
 
 
 def test_rows_with_a_null_key_conflict_with_none(session: Session) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from duckrun.errors import SchemaMismatch, unfitting_columns
-from duckrun.sql.names import columns_of
+from duckrun.sql.names import SIDES, columns_of
 from duckrun.values.rows import MergeSpec, SchemaMode
 
 _INTEGERS = ("int8", "int16", "int32", "int64")
@@ -118,8 +118,8 @@ def columns_in_expressions(spec: MergeSpec, columns: Collection[str]) -> set[str
         name.lower()
         for text in (spec.on, *texts)
         if text is not None
-        for side, name in columns_of(text, spec.dialect)
-        if side.lower() != "target"
+        for side, name in columns_of(text, spec.dialect, SIDES)
+        if side != "target"
     }
     return {name for name in columns if name.lower() in named}
 

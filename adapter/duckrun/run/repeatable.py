@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from duckrun.sql.names import columns_of
+from duckrun.sql.names import SIDES, columns_of
 from duckrun.values.rows import DeleteInsertSpec, MergeSpec, WriteSpec
 
 
@@ -15,5 +15,5 @@ def is_repeatable(spec: object) -> bool:
         return spec.mode in ("overwrite", "replace")
     if isinstance(spec, MergeSpec):
         texts = (text for clause in spec.clauses for text in clause.expressions)
-        return all(side.lower() == "source" for text in texts for side, _ in columns_of(text, spec.dialect))
+        return all(side == "source" for text in texts for side, _ in columns_of(text, spec.dialect, SIDES))
     return isinstance(spec, DeleteInsertSpec)

@@ -6,6 +6,7 @@ what is not known to be the same is left to Spark. ``tests/differential/test_ali
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime
@@ -100,7 +101,22 @@ def _in_duckdb(node: exp.Expr) -> exp.Expr:
         return exp.Cast(this=node.this, to=node.to)
     if isinstance(node, exp.Trim):
         node.set("expression", exp.Literal.string(" "))
+    path = _path(node)
+    if len(path) > 1:  # s.a would be the column a of rows that are called s
+        value: exp.Expr = exp.column(path[0], quoted=True)
+        for field in path[1:]:
+            value = exp.Anonymous(this="struct_extract", expressions=[value, exp.Literal.string(field)])
+        return value
     return node
+
+
+def _path(node: exp.Expr) -> list[str]:
+    """The names of a column, or of a field of a column of structs; empty for anything else."""
+    if isinstance(node, exp.Column):
+        return [part.name for part in node.parts]
+    if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Identifier) and (outer := _path(node.this)):
+        return [*outer, node.expression.name]
+    return []
 
 
 def _kind(node: exp.Expr, columns: Mapping[str, str]) -> Kind:
@@ -115,8 +131,15 @@ Rule = Callable[[Any, Callable[[exp.Expr], Kind], Mapping[str, str]], Kind]
 # Each rule is asked with a node, what tells the type of a node inside, and the types of the columns.
 
 
-def _column(node: exp.Column, kind: Callable[[exp.Expr], Kind], columns: Mapping[str, str]) -> Kind:
-    found = None if node.table else columns.get(node.name.lower())
+def _column(node: exp.Column | exp.Dot, kind: Callable[[exp.Expr], Kind], columns: Mapping[str, str]) -> Kind:
+    """The type of a column, or of a field of a column of structs."""
+    path = [name.lower() for name in _path(node)]
+    found = columns.get(path[0]) if path else None
+    for name in path[1:]:
+        inner = json.loads(found) if (found or "").startswith("{") else {}
+        types = {field["name"].lower(): field["type"] for field in inner.get("fields", ())}
+        part = types.get(name)
+        found = part if part is None or isinstance(part, str) else json.dumps(part)
     return found if found in _PLAIN or (found or "").startswith("decimal") else None
 
 
@@ -292,7 +315,7 @@ def _inner(node: exp.Expr, kind: Callable[[exp.Expr], Kind], columns: Mapping[st
 
 
 _RULES: dict[type[exp.Expr], Rule] = {
-    exp.Column: _column,
+    **dict.fromkeys((exp.Column, exp.Dot), _column),
     exp.Literal: _literal,
     exp.Boolean: lambda *_: "boolean",
     exp.Null: lambda *_: "null",

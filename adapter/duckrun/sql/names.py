@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import count
 
@@ -92,14 +92,34 @@ def plain_error(error: SqlglotError) -> str:
     return f"{first['description']} at line {first['line']}, column {first['col']}, near {first['highlight']!r}"
 
 
-def columns_of(expression: str, dialect: str = "duckdb") -> set[tuple[str, str]]:
-    """The columns that an expression names, as (table alias or "", column)."""
+SIDES = ("target", "source")
+"""The aliases of the table and of the rows in the expressions of a spec."""
+
+
+def columns_of(expression: str, dialect: str = "duckdb", sides: Collection[str] = ()) -> set[tuple[str, str]]:
+    """The columns that an expression names, as (one of the aliases ``sides`` or "", column). Of a field it is the struct's column.
+
+    >>> columns_of("s.a + 1")
+    {('', 's')}
+    >>> columns_of("source.s.a", sides=SIDES)
+    {('source', 's')}
+    """
+    return {_of_side(path, sides) for path in paths_of(expression, dialect)}
+
+
+def paths_of(expression: str, dialect: str = "duckdb") -> set[tuple[str, ...]]:
+    """The names of each column of an expression, with those of the field that is read of it. Of deep fields these are the first four."""
     try:
         tokens = tokens_in(expression, dialect)
         tree = tree_of(tokens, expression, dialect, abridged(tokens))
     except SqlglotError as error:
         raise _unreadable(expression, dialect, error) from error
-    return {(column.table, column.name) for column in tree.find_all(exp.Column)}
+    return {tuple(part.name for part in column.parts) for column in tree.find_all(exp.Column)}
+
+
+def _of_side(path: Sequence[str], sides: Collection[str]) -> tuple[str, str]:
+    qualified = len(path) > 1 and path[0].lower() in sides
+    return (path[0].lower(), path[1]) if qualified else ("", path[0])
 
 
 def dotted_names(sql: str, dialect: str = "duckdb") -> Iterator[tuple[str, ...]]:

@@ -185,6 +185,8 @@ class Insert:
     whole: exp.Expr | None = None
     defaults: bool = False
     """DEFAULT VALUES: nothing is said of the one row."""
+    is_values: bool = False
+    """VALUES, whose constants DuckDB reads as the types of the columns that they go into."""
 
 
 @dataclass(frozen=True)

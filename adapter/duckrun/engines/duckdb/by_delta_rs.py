@@ -13,7 +13,7 @@ from duckrun.engines.duckdb.source import Rows
 from duckrun.engines.duckdb.target import definition_of
 from duckrun.engines.duckdb.writers import delta_rs
 from duckrun.formats.format import Format
-from duckrun.sql.names import columns_of
+from duckrun.sql.names import SIDES, columns_of
 from duckrun.values.columns import has_required_parts, holds
 from duckrun.values.names import writable_by_delta_rs
 from duckrun.values.rows import Commit, MergeClause, MergeSpec
@@ -86,7 +86,7 @@ def _within_by_keys(spec: MergeSpec) -> bool:
     """True where a row that has the keys of a source row lies within what is written too, and stays there."""
     if spec.within is None:
         return True
-    used = {name.lower() for _, name in columns_of(spec.within, spec.dialect)}
+    used = {name.lower() for _, name in columns_of(spec.within, spec.dialect, SIDES)}
     return used <= {key.lower() for key in spec.keys} and all(
         c.kind.endswith("delete") or (c.set is None and used <= {n.lower() for n in c.columns or used})
         for c in spec.clauses

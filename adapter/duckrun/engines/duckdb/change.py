@@ -31,7 +31,7 @@ from duckrun.engines.tables import REWRITTEN
 from duckrun.errors import DuplicateSourceKeys, InvalidConfig, LostRows, repeated_keys
 from duckrun.formats.commits import CommitRecord, Marked, NewCommit, RowCounts
 from duckrun.sql.char_types import is_padded, padded
-from duckrun.sql.names import columns_of, fresh_name, quote_identifier, quote_literal
+from duckrun.sql.names import SIDES, columns_of, fresh_name, quote_identifier, quote_literal
 from duckrun.sql.typed import partition_literal
 from duckrun.values.partition_values import partition_key
 from duckrun.values.rows import Commit, DeleteInsertSpec, ScanFile, StagedFile, counted_rows
@@ -251,7 +251,7 @@ def whole_files(snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection, predicate
     """The files all of whose rows satisfy a predicate over partition columns alone; None where it is not such a one."""
     if predicate is None or predicate.lower() == "true":
         return list(snapshot.files())
-    used = {column for _, column in columns_of(predicate)}
+    used = {column for _, column in columns_of(predicate, sides=SIDES)}
     if not used or not used <= set(snapshot.partition_columns) or not is_steady(predicate, cursor):
         return None
     if any(is_padded(snapshot.schema.field(name)) for name in used):

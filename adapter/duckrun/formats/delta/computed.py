@@ -12,13 +12,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from sqlglot import exp
-from sqlglot.errors import SqlglotError
 
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
 from duckrun.formats.delta.types import spelled
 from duckrun.sql.alike import becomes, depends_on_time, duckdb_of, kind_of
-from duckrun.sql.dialects import tree_in
 from duckrun.sql.names import columns_of, transpile
 from duckrun.values.columns import DEFAULT
 from duckrun.values.computed import ComputedColumn, NumberedBy
@@ -56,8 +53,8 @@ def _computed(name: str, said: Mapping[bytes, bytes]) -> ComputedColumn | None:
 def columns_read(expression: str) -> set[str]:
     """The columns that an expression of Spark's SQL reads, in small letters; of one that cannot be read, all names in it."""
     try:
-        return {column.parts[0].name.lower() for column in tree_in(expression, "spark").find_all(exp.Column)}
-    except SqlglotError:
+        return {name.lower() for _, name in columns_of(expression, "spark")}
+    except InvalidConfig:
         return set(re.findall(r"\w+", expression.lower()))
 
 

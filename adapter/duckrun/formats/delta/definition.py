@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Self
@@ -35,7 +35,7 @@ from duckrun.formats.delta.protocol import FEATURE, asked_of
 from duckrun.formats.format import SpecT
 from duckrun.sql import char_types
 from duckrun.sql.char_types import is_limited
-from duckrun.sql.names import columns_of, transpile
+from duckrun.sql.names import columns_of, paths_of, transpile
 from duckrun.sql.scalar import why_not_in_definition
 from duckrun.values.columns import is_required
 from duckrun.values.layout import COMPRESSION, Layout
@@ -155,10 +155,19 @@ class DeltaDefinition(OfColumns):
         users = ["the clustering"] if clustered else []
         users += ["the partitioning"] if name in (c.lower() for c in self.partition_columns) else []
         users += ["the sort order"] if name in (c.lower() for c in self.sort_by) else []
-        for check, condition in self.checks.items():
-            if name in (column.lower() for _, column in columns_of(condition, "spark")):
-                users.append(f"the constraint {check} ({condition})")
-        return users + self.generated_from(name)
+        return users + self.checks_of((name,)) + self.generated_from(name)
+
+    def checks_of(self, path: Sequence[str]) -> list[str]:
+        """The constraints that read a column, or a field by its path, each with its condition."""
+        wanted = [name.lower() for name in path]
+        return [
+            f"the constraint {check} ({condition})"
+            for check, condition in self.checks.items()
+            if any(
+                all(a == b.lower() for a, b in zip(wanted, names, strict=False))
+                for names in paths_of(condition, "spark")
+            )
+        ]
 
     def generated_from(self, name: str) -> list[str]:
         """The generated columns whose values are computed from a column, each with its expression."""

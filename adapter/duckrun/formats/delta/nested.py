@@ -29,6 +29,8 @@ def changed_inside(now: DeltaDefinition, asked: InStruct, dialect: str) -> Delta
         raise InvalidConfig(
             f"{where}.{change.name} cannot change: {column['name']} is used by {' and by '.join(readers)}"
         )
+    if isinstance(change, DropColumn | RenameColumn) and (readers := now.checks_of((*asked.path, change.name))):
+        raise InvalidConfig(f"{where}.{change.name} cannot change: it is used by {' and by '.join(readers)}")
     if isinstance(change, DropColumn | RenameColumn) and not now.is_mapped:
         raise UnsupportedFeature(
             f"{where}.{change.name} cannot go or get another name: the files of the table know fields by their names. Let it map them first "

@@ -56,7 +56,28 @@ def insert(tree: exp.Expr, source: StatementText) -> list[Statement]:
     if returned is not None and (conflict is not None or overwrite or replaced is not None):
         raise unsupported("RETURNING of an INSERT with ON CONFLICT, OVERWRITE or REPLACE WHERE")
     returning = None if returned is None else _returned(TokenReader(returned), table.alias_or_name)
-    return [Insert(target, query, columns, by_name, overwrite, partition, replaced, conflict, returning, tree)]
+    is_values = isinstance(_without_brackets(tree.expression), exp.Values)
+    return [
+        Insert(
+            target,
+            query,
+            columns,
+            by_name,
+            overwrite,
+            partition,
+            replaced,
+            conflict,
+            returning,
+            tree,
+            is_values=is_values,
+        )
+    ]
+
+
+def _without_brackets(tree: exp.Expr) -> exp.Expr:
+    while isinstance(tree, exp.Paren | exp.Subquery):
+        tree = tree.this
+    return tree
 
 
 def _default_values(target: Parts, tree: exp.Expr, source: StatementText, alias: str) -> Statement:

@@ -6,7 +6,7 @@ Only here is it known what a statement's clauses mean for the core: which column
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -96,8 +96,16 @@ def insert(statement: Insert, ref: TableRef, reading: Reading, asked: Asked) -> 
     return Work(spec, frame, reading.reads)
 
 
-def fitted(statement: Insert, snapshot: Snapshot, reading: Reading, schema_mode: SchemaMode) -> tuple[exp.Query, bool]:
-    """The query with the table's names and types, and whether some columns of the table are not in it."""
+def fitted(
+    statement: Insert,
+    snapshot: Snapshot,
+    reading: Reading,
+    schema_mode: SchemaMode,
+    uncast: Collection[str] = (),
+) -> tuple[exp.Query, bool]:
+    """The query with the table's names and types, and whether some columns of the table are not in it. The columns ``uncast`` (in
+    small letters) keep the types of the rows.
+    """
     types = reading.engine.column_types(snapshot)
     spelled = {name.lower(): name for name in types}
     fixed = {_spelled(name, spelled, snapshot): value for name, value in statement.partition if value is not None}
@@ -140,7 +148,8 @@ def fitted(statement: Insert, snapshot: Snapshot, reading: Reading, schema_mode:
         value = exp.column(name, quoted=True)
         kind = types.get(name)
         grows = schema_mode != "fail" and kind is not None and "STRUCT" in kind.upper()  # fields that are new
-        cast = value if kind is None or grows or kind == UNTYPED else exp.cast(value, kind, dialect=reading.engine.name)
+        stays = kind is None or grows or kind == UNTYPED or name.lower() in uncast
+        cast = value if kind is None or stays else exp.cast(value, kind, dialect=reading.engine.name)
         columns.append(exp.alias_(cast, name, quoted=True))
     for name, constant in fixed.items():
         assert constant is not None

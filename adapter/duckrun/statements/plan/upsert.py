@@ -21,7 +21,7 @@ def insert(statement: Insert, ref: TableRef, reading: Reading, asked: Asked) -> 
         return rows.insert(statement, ref, reading, asked)
     snapshot = reading.snapshot(ref)
     keys = _keys(statement.conflict, snapshot)
-    query, _ = rows.fitted(statement, snapshot, reading, asked.schema_mode)
+    query, _ = rows.fitted(statement, snapshot, reading, asked.schema_mode, _seen(statement))
     whole = _whole(query, snapshot, reading)
     whens = [When("not_matched_insert")]
     if statement.conflict.assigned is None:
@@ -32,6 +32,19 @@ def insert(statement: Insert, ref: TableRef, reading: Reading, asked: Asked) -> 
     source = exp.Subquery(this=whole, alias=exp.TableAlias(this=exp.to_identifier(_EXCLUDED)))
     by_keys = Merge(statement.target, statement.conflict.alias, source, None, keys, tuple(whens))
     return merge.merge(by_keys, ref, reading, asked)
+
+
+def _seen(statement: Insert) -> set[str]:
+    """The columns of ``excluded`` that expressions name, in small letters. They see the query's own values, as in a MERGE.
+
+    VALUES have the types of the table's columns, as in DuckDB.
+    """
+    conflict = statement.conflict
+    if conflict is None or statement.is_values:
+        return set()
+    trees = [value for _, value in conflict.assigned or ()] + ([] if conflict.where is None else [conflict.where])
+    paths = ([part.name.lower() for part in column.parts] for tree in trees for column in tree.find_all(exp.Column))
+    return {path[1] for path in paths if len(path) > 1 and path[0] == _EXCLUDED}
 
 
 def _keys(conflict: OnConflict, snapshot: Snapshot) -> tuple[str, ...]:
