@@ -19,7 +19,7 @@ WORKERS ?= 2
 # The engine and the lake's format of the example.
 EXAMPLE = $(if $(ENGINE),--engine $(ENGINE)) $(if $(FORMAT),--format $(FORMAT))
 # What pytest leaves to test-ci.
-LONG := kills or conformance or differential or turns or changes or cluster or ui or slow or matrix or answers
+LONG := kills or conformance or differential or turns or changes or cluster or ui or slow or matrix or answers or lives
 
 .PHONY: help setup demo demo-next ui images test test-ci test-all conformance soak lint format types docs bench lock clean
 

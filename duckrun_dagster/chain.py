@@ -6,6 +6,7 @@ a new chain and writes again. Source: docs/reliability.md, Reruns.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from dagster import AssetKey, DagsterInstance, DagsterRun
@@ -75,11 +76,21 @@ def _continues(run: DagsterRun, parent: DagsterRun | None, instance: DagsterInst
         return True
     if parent is None or instance is None:
         return False
-    if _is_part(run.step_keys_to_execute, parent.step_keys_to_execute) or _is_part(
+    if _is_part(_steps(run, instance), _steps(parent, instance)) or _is_part(
         run.asset_selection, parent.asset_selection
     ):
         return True
     return parent.is_finished and instance.get_run_stats(parent.run_id).steps_succeeded == 0
+
+
+def _steps(run: DagsterRun, instance: DagsterInstance) -> Sequence[str] | None:
+    """The keys of the steps that a run executes; None for all of its job.
+
+    A schedule and the web server leave them out of a run of all steps, and the Python API names each: the plan has them of both.
+    """
+    if run.step_keys_to_execute is not None or run.execution_plan_snapshot_id is None:
+        return run.step_keys_to_execute
+    return instance.get_execution_plan_snapshot(run.execution_plan_snapshot_id).step_keys_to_execute
 
 
 def _is_part(selected: Any, of: Any) -> bool:

@@ -5,6 +5,7 @@ from typing import Any
 
 import dagster as dg
 import pyarrow as pa
+from dagster._core.execution.api import create_execution_plan
 
 from duckrun_dagster.chain import chain_of
 from duckrun_dagster.partitions.partitions import written_partitions
@@ -50,6 +51,27 @@ def test_running_again_and_reexecuting_all_write_again(shop: Any) -> None:
     shop.run([orders(calls)])
     shop.run([orders(calls)], tags={"dagster/parent_run_id": first.run_id, "dagster/root_run_id": first.run_id})
     assert shop.rows("select id from orders order by id") == [(1,), (2,), (3,)]
+
+
+def test_all_steps_of_a_scheduled_run_are_no_part_of_it(shop: Any) -> None:
+    """A schedule names no step of its runs, and Dagster's Python API each step of a re-execution."""
+    calls: list[int] = []
+    definition = dg.Definitions(
+        assets=[orders(calls), dg.asset(name="more")(lambda: pa.table({"n": [1]}))],
+        jobs=[dg.define_asset_job("all")],
+        resources=shop.resources(),
+    ).resolve_job_def("all")
+    named = shop.instance.create_run_for_job(definition)
+    assert sorted(named.step_keys_to_execute) == ["more", "orders"]
+    scheduled = named._replace(run_id="scheduled", step_keys_to_execute=None)
+    shop.instance.add_run(scheduled)
+    again = shop.instance.create_run_for_job(definition, parent_run_id="scheduled", root_run_id="scheduled")
+    assert chain_of(again, shop.instance) == again.run_id
+    plan = create_execution_plan(definition, step_keys_to_execute=["orders"])
+    part = shop.instance.create_run_for_job(
+        definition, execution_plan=plan, parent_run_id="scheduled", root_run_id="scheduled"
+    )
+    assert chain_of(part, shop.instance) == "scheduled"
 
 
 def test_a_retry_after_reexecuting_all_belongs_to_that_execution(shop: Any) -> None:
