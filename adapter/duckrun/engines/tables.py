@@ -92,7 +92,7 @@ class TableJob:
             own = self.engine.instead(spec, snapshot, self.transaction)
             return attempt(snapshot) if own is None else own()
 
-        return self.transaction.run(attempted, mode=spec.mode, engine=self.engine.name, repeatable=lambda: True)
+        return self.transaction.run(attempted, mode=spec.mode, engine=self.engine.name, rerun=lambda: "again")
 
     def _there(self, snapshot: Snapshot | None) -> Snapshot:
         return self.lake.snapshot(self.ref) if snapshot is None else snapshot  # raises TableNotFound, with near names
@@ -172,7 +172,7 @@ class TableJob:
             before[:] = [snapshot]
             return self.engine.optimize(spec, snapshot, self.transaction)
 
-        commit = self.transaction.run(attempt, mode=spec.mode, engine=self.engine.name, repeatable=lambda: True)
+        commit = self.transaction.run(attempt, mode=spec.mode, engine=self.engine.name, rerun=lambda: "again")
         after = self.lake.snapshot(self.ref, commit.version)
         made = commit.version if commit.writer != "none" else None
         record = None if made is None else self.form.record(self.ref, made)

@@ -8,8 +8,8 @@ from typing import Any
 from urllib.parse import unquote
 
 from duckrun.formats.definitions import TableDefinition
-from duckrun.values.rows import AppTransaction, Commit, RowSpec, ScanFile, StagedFile, WriterName
-from duckrun.values.snapshot import TableRef
+from duckrun.values.rows import AppTransaction, Commit, Retracted, RowSpec, ScanFile, StagedFile, WriterName
+from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun.values.tables import TableSpec
 
 WORDS = "metadata"
@@ -128,5 +128,31 @@ class CommitRecord:
             files_marked=len(marked),
             files_pruned=self.note.get("files_pruned"),
             bytes_added=sum(file.size for file in self.added if file.name not in marked),
+            retracted=Retracted(**said) if (said := self.note.get("retracted")) else None,
             **{name: self.note.get(name, count) for name, count in counts},
         )
+
+
+@dataclass(frozen=True)
+class TakenBack:
+    """What a commit takes back beside what it adds: ``records`` are the commits of an older attempt, oldest first.
+
+    ``newest`` is the table as it is. With ``base`` it is that version which the write begins from; ``anew`` says that there was no
+    table. Otherwise the rows go that ``records`` added: of Delta those of ``files``.
+    """
+
+    records: Sequence[CommitRecord]
+    newest: Snapshot
+    base: Snapshot | None = None
+    anew: bool = False
+    files: Sequence[ScanFile] = ()
+
+    @property
+    def version(self) -> int:
+        """The newest version that is taken back."""
+        return self.records[-1].version
+
+    @property
+    def by_rows(self) -> bool:
+        """True if exactly the rows go that were added."""
+        return self.base is None and not self.anew

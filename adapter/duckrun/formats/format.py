@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from duckrun.formats.commits import CommitRecord, NewCommit
+from duckrun.formats.commits import CommitRecord, NewCommit, TakenBack
 from duckrun.formats.definitions import Alteration, TableDefinition
 from duckrun.formats.lakes import TableLogs, WholeLake
 from duckrun.formats.states import StateReader
@@ -249,8 +249,11 @@ class Format(Protocol):
         new: NewCommit,
         note: Mapping[str, Any],
         app: AppTransaction | None,
+        *,
+        over: Snapshot | None = None,
     ) -> int:
-        """The version committed: the one after a snapshot (None: of a new table).
+        """The version committed: the one after a snapshot (None: of a new table), or after ``over``: then it is made as if the table had
+        been left at the snapshot, and what came since is taken back.
 
         Raises CommitTaken where another writer has that version, UnsupportedFeature for a table that such a commit would break,
         InvalidConfig where rows of an append-only table would go, LostRows where the figures say that rows would be lost.
@@ -259,6 +262,22 @@ class Format(Protocol):
     def committed(self, before: Snapshot | None, ref: TableRef, version: int) -> Snapshot | None:
         """The version that a write just made, which began from another one; None where that takes an opening of the log. The log is
         kept short to read. Never fails the commit that was made.
+        """
+
+    def made_by(self, snapshot: Snapshot, version: int) -> bool:
+        """True if the commit of a version made the table."""
+
+    def untouched(self, snapshot: Snapshot, records: Sequence[CommitRecord]) -> Sequence[ScanFile] | None:
+        """The files that commits added, of a format without files of its own none; None unless all rows of them are in the table as
+        those commits left them.
+        """
+
+    def added_rows(self, snapshot: Snapshot, record: CommitRecord) -> str | None:
+        """DuckDB's SQL behind FROM for the rows that a commit added; None where they can no longer be read as rows of the snapshot."""
+
+    def taken_back(self, work: Any, taken: TakenBack) -> tuple[Snapshot, int]:
+        """Take back what an older attempt committed, within a transaction() of a format that ``transacts``. The table as the transaction
+        then has it, and how many of its rows went.
         """
 
     def restore(self, snapshot: Snapshot, version: int, note: dict[str, Any], app: AppTransaction | None) -> int:

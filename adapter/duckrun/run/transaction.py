@@ -11,18 +11,37 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from duckrun.errors import CommitConflict, SourceOutdated, TableNotFound, VersionNotReadable
-from duckrun.formats.commits import WORDS, Behind, CommitRecord, CommitTaken, NewCommit, RowCounts, WentAhead
+from duckrun.formats.commits import (
+    WORDS,
+    Behind,
+    CommitRecord,
+    CommitTaken,
+    NewCommit,
+    RowCounts,
+    TakenBack,
+    WentAhead,
+)
 from duckrun.lake.lake import Lake
 from duckrun.run.consumers import warn_of_left_behind
 from duckrun.run.memory import PeakSampler
 from duckrun.run.pins import NOTHING, Pins, Read, Reads, WorkLog
+from duckrun.run.reruns import Rerun, ToTakeBack
 from duckrun.values.cursors import CursorTransaction
-from duckrun.values.rows import NO_TABLE, AppTransaction, Commit, Returning, ScanFile, Spec, WorkTransaction, WriterName
+from duckrun.values.rows import (
+    NO_TABLE,
+    AppTransaction,
+    Commit,
+    Retracted,
+    Returning,
+    Spec,
+    WorkTransaction,
+    WriterName,
+)
 from duckrun.values.snapshot import Snapshot, TableRef
 
 log = logging.getLogger(__name__)
@@ -60,10 +79,10 @@ class Transaction:
         self.lake = lake
         self.ref = ref
         self.app = app
-        self._repeatable: Callable[[], bool] = lambda: False
-        self._takes_back = False
-        self.taken_back: tuple[ScanFile, ...] = ()
-        """Files of an older attempt's append, which the commit of this one removes."""
+        self._rerun: Callable[[], Rerun] | None = None
+        self._takes_back: Literal["nothing", "rows", "all"] = "nothing"
+        self.taken_back: TakenBack | None = None
+        """What the commit takes back of an older attempt of the same work."""
         self.compared_with: CommitRecord | None = None
         """An older attempt's append that cannot be taken back: equal rows are the same commit, others a conflict."""
         self.metadata = dict(metadata or {})
@@ -90,8 +109,8 @@ class Transaction:
         mode: str,
         engine: str,
         over_files: bool = False,
-        repeatable: Callable[[], bool] = lambda: False,
-        takes_back: bool = False,
+        rerun: Callable[[], Rerun] | None = None,
+        takes_back: Literal["nothing", "rows", "all"] = "nothing",
     ) -> Commit:
         """Commit exactly once and say what was done.
 
@@ -99,11 +118,12 @@ class Transaction:
         CommitTaken. If the application transaction is in the table already, the commit made then comes back as replayed.
         Raises SourceOutdated before any attempt whose rows were computed from what others have changed since,
         CommitConflict after MAX_ATTEMPTS lost races, StorageError where files lie in a new table's folder. ``over_files`` lets a
-        new table be made where files of somebody else's lie. ``repeatable`` tells whether a newer attempt of the same work
-        writes again over the commit of an older one (see ``is_repeatable``); it is asked where there is one. ``takes_back``: the attempt can commit what ``taken_back`` says beside the
-        rows that it adds.
+        new table be made where files of somebody else's lie. ``rerun`` tells how a newer attempt of the same work makes the write
+        again (see ``rerun_of``); it is asked where an older one has committed, whose commit else stands for this one. ``takes_back`` is what
+        the attempt can commit beside the rows that it adds: that rows of ``taken_back`` go, or all that this and ``compared_with`` may ask;
+        for more than that ToTakeBack is raised.
         """
-        self._repeatable, self._takes_back = repeatable, takes_back
+        self._rerun, self._takes_back = rerun, takes_back
         self.mode, self.engine = mode, engine if self.written_for is None else self.written_for[0]
         started = time.perf_counter()
         now = None
@@ -117,6 +137,7 @@ class Transaction:
                             if snapshot is None or commit.version > snapshot.version:
                                 self.log.committed(self.ref.location, commit.version)
                                 before = self._versions.get(commit.version - 1, snapshot)
+                                commit = commit.with_(retracted=self._retracted)
                                 now = self.lake.format.committed(before, self.ref, commit.version)
                     break
                 except CommitTaken as taken:
@@ -149,6 +170,8 @@ class Transaction:
             except WentAhead as ahead:
                 log.info("%s %s: %s, version %s", self.mode, self.ref, ahead, ahead.version)
                 self.log.committed(self.ref.location, ahead.version)
+                if self.taken_back is not None:
+                    raise
                 self._ahead = ahead.version
                 snapshot = self.lake.format.begin(self.ref)
 
@@ -170,50 +193,156 @@ class Transaction:
             if earlier is not None:
                 return snapshot, earlier.with_(replayed=True)
         self._refuse_outdated(snapshot)
-        return snapshot, None
+        taken = self.taken_back
+        return snapshot if taken is None or taken.base is None else taken.base, None
+
+    # -- a newer attempt of the same work (see run/reruns.py)
 
     def _earlier(self, snapshot: Snapshot | None, app: WorkTransaction) -> Commit | None:
-        """The commit of this work that stands for the one to make; None where one is to be made, which then has the next number.
+        """The commit of this work that stands for the one to make; None where one is to be made, which then has the next number and
+        takes back what ``taken_back`` says.
 
-        Raises CommitConflict if a newer attempt of the same work has committed: this one was taken for dead.
+        Raises CommitConflict if a newer attempt of the same work has committed (this one was taken for dead), or if what the older
+        attempt did cannot be taken back.
         """
         form = self.lake.format
-        self.taken_back, self.compared_with = (), None  # of a race that was lost
-        # By the snapshot in hand, which opens no log.
-        newest = None if snapshot is None else form.counter(self.ref, app.app_id, snapshot).highest
-        if snapshot is None or newest is None:
+        self.taken_back, self.compared_with = None, None  # of a race that was lost
+        if snapshot is None:
             self.app = replace(app, version=0)
             return None
-        commit = form.find_commit(self.ref, AppTransaction(app.app_id, newest), snapshot)
-        record = None if commit is None else form.record(self.ref, commit.version)
-        note = {} if record is None else record.note
-        by = note.get("attempt")
-        if by == app.attempt:
-            return commit
-        if note.get("attempt_started", 0) > app.started:
-            raise CommitConflict(
-                f"{self.mode} on table {self.ref} is superseded: a newer attempt of the same work ({app.app_id}) has committed version "
-                f"{'?' if commit is None else commit.version}. Nothing was written by this one, and nothing is left to do."
-            )
-        # A commit that made the table has added all of its rows, by whatever mode.
-        appended = self._takes_back and record is not None and (note.get("mode") == "append" or record.version == 0)
-        if self.read() is not None or not (appended or self._repeatable()):
-            return commit
-        self.app = replace(app, version=newest + 1)
-        if appended and record is not None:
-            self._take_back(snapshot, record)
-        log.info("%s %s: written again over the commit of attempt %s", self.mode, self.ref, by)
+        # By the snapshot in hand, which opens no log.
+        newest = form.counter(self.ref, app.app_id, snapshot).highest
+        self.app = replace(app, version=0 if newest is None else newest + 1)
+        record = self._newest_of(app, snapshot)
+        if newest is not None:
+            commit = form.find_commit(self.ref, AppTransaction(app.app_id, newest), snapshot)
+            note = {} if record is None else record.note
+            if commit is None or self._rerun is None or note.get("attempt") == app.attempt:
+                return commit
+            if note.get("attempt_started", 0) > app.started:
+                raise CommitConflict(
+                    f"{self.mode} on table {self.ref} is superseded: a newer attempt of the same work ({app.app_id}) has committed version "
+                    f"{commit.version}. Nothing was written by this one, and nothing is left to do."
+                )
+        elif not app.ordinal:
+            return None
+        if self._rerun is None or ((how := self._rerun()) == "again" and self.read() is None):
+            return None
+        if newest is not None and record is None:
+            raise self._not_taken_back(snapshot.version, "the log no longer says what that did")
+        records = self._of_older_attempts(snapshot, app)
+        self._take_back(how, records, snapshot)
         return None
 
-    def _take_back(self, snapshot: Snapshot, record: CommitRecord) -> None:
-        """Take back what an older attempt appended: its files, if they are as it left them."""
-        names = {file.name for file in record.added}
-        files = snapshot.files().named(names)
-        untouched = len(files) == len(names) and not any(each.deletion_vector for each in files.values())
-        if untouched and not snapshot.is_append_only:
-            self.taken_back = tuple(files.values())
+    def _newest_of(self, app: WorkTransaction, snapshot: Snapshot) -> CommitRecord | None:
+        """The last commit of a write, by any attempt; None where there is none, or the log no longer has it."""
+        form = self.lake.format
+        newest = form.counter(self.ref, app.app_id, snapshot).highest
+        commit = None if newest is None else form.find_commit(self.ref, AppTransaction(app.app_id, newest), snapshot)
+        return None if commit is None else form.record(self.ref, commit.version)
+
+    def _of_older_attempts(self, snapshot: Snapshot, app: WorkTransaction) -> list[CommitRecord]:
+        """The commits of older attempts that changed rows, oldest first, without those that this attempt took back before."""
+        found, retracted, ordinal = [], -1, 0
+        while True:
+            record = self._newest_of(app.nth(ordinal), snapshot)
+            if record is None and ordinal > app.ordinal:
+                break
+            if record is not None and record.note.get("attempt") == app.attempt:
+                retracted = max(retracted, record.note.get("retracted", {}).get("version", -1))
+            elif record is not None and record.changes_rows:
+                found.append(record)
+            ordinal += 1
+        return sorted((each for each in found if each.version > retracted), key=lambda each: each.version)
+
+    def _take_back(self, how: Rerun, records: Sequence[CommitRecord], snapshot: Snapshot) -> None:
+        """Set what the commit takes back, or what its rows are compared with. Raises CommitConflict, ToTakeBack."""
+        form, read = self.lake.format, self.read()
+        seen = [] if read is None else [each for each in records if self._is_seen(read, each)]
+        if seen:
+            how = "base"  # its rows, too, are computed from the table
+        if not records or how == "again":
+            return
+        first, taken = records[0].version, {each.version for each in records}
+        before = records[0].note.get("before")
+        since = [each for each in self.commits_after(first) if each.version not in taken]
+        others = [each for each in since if each.changes_rows]
+        made = form.made_by(snapshot, first) if before is None else before == NO_TABLE
+        if how == "append":
+            self._take_back_rows(records, snapshot, made=made, alone=not since)
+        elif others:
+            named = ", ".join(f"{each.version} ({each.operation})" for each in others[:5])
+            raise self._not_taken_back(first, f"others have changed rows since, by version {named}")
+        elif made:
+            self.taken_back = TakenBack(records, snapshot, anew=True)
         else:
-            self.compared_with = record
+            self.taken_back = TakenBack(records, snapshot, base=self._base(snapshot, records[0]))
+        if self.taken_back is None and self.compared_with is None:
+            return
+        if seen and read is not None and read.version >= first:
+            raise self._not_taken_back(
+                first, f"this one was computed from version {read.version}, in which those rows are"
+            )
+        for each in records:  # they are not somebody else's
+            self.log.committed(self.ref.location, each.version)
+        log.info("%s %s: an older attempt has committed version %s", self.mode, self.ref, sorted(taken))
+        by_rows = self.taken_back is not None and self.taken_back.by_rows
+        if self._takes_back == "nothing" or (self._takes_back == "rows" and not by_rows):
+            raise ToTakeBack(f"version {first} of table {self.ref}")
+
+    def _take_back_rows(self, records: Sequence[CommitRecord], snapshot: Snapshot, *, made: bool, alone: bool) -> None:
+        """Take back what an older attempt appended, if it is as that left it; ``alone``: nobody else has committed since."""
+        form = self.lake.format
+        appended = all(each.note.get("mode") == "append" for each in (records[1:] if made else records))
+        if snapshot.is_append_only:
+            self.compared_with = records[0]
+        elif made and alone:
+            self.taken_back = TakenBack(records, snapshot, anew=True)
+        elif appended and (files := form.untouched(snapshot, records)) is not None:
+            self.taken_back = TakenBack(records, snapshot, files=files)
+        elif alone:
+            self.taken_back = TakenBack(records, snapshot, base=self._base(snapshot, records[0]))
+        else:
+            self.compared_with = records[0]
+        if self.compared_with is not None and not (appended and len(records) == 1):
+            raise self._not_taken_back(records[0].version, "others have changed its rows or files since")
+
+    def _base(self, snapshot: Snapshot, record: CommitRecord) -> Snapshot:
+        """The table as it was before a commit, and before those that it took back. Raises CommitConflict if that cannot be read, or has
+        another definition.
+        """
+        form, first = self.lake.format, record.version
+        before = record.note.get("before", first - 1)
+        if "retracted" in record.note and "before" not in record.note:
+            raise self._not_taken_back(
+                first, "it took rows of another attempt back, and others have written between the two"
+            )
+        try:
+            base = form.snapshot(self.ref, before)
+        except VersionNotReadable as error:
+            raise self._not_taken_back(first, f"the version before cannot be read ({error})") from error
+        same = base.schema == snapshot.schema and base.checks == snapshot.checks
+        if not same or base.partition_keys != snapshot.partition_keys or base.table_id != snapshot.table_id:
+            raise self._not_taken_back(first, "the table has other columns, constraints or partitions since")
+        if missing := form.missing_files(self.ref, list(base.files())):
+            raise self._not_taken_back(first, f"files of the version before were vacuumed, such as {missing[0].path}")
+        return base
+
+    def _not_taken_back(self, version: int, why: str) -> CommitConflict:
+        return CommitConflict(
+            f"{self.mode} on table {self.ref}: an earlier attempt of the same work committed version {version}, which cannot be taken back: {why}. "
+            f"Nothing was written. Restore the table to version {version - 1} if the later changes may go, then start a new run, which is no "
+            "retry of this one."
+        )
+
+    @property
+    def _retracted(self) -> Retracted | None:
+        """What the commit says of what it takes back."""
+        if self.taken_back is None:
+            return None
+        commits = [each.as_commit(self.ref) for each in self.taken_back.records]
+        counts = [count for each in commits for count in (each.rows_inserted, each.rows_updated, each.rows_deleted)]
+        return Retracted(self.taken_back.version, None if None in counts else sum(count or 0 for count in counts))
 
     def refuse_other_rows(self, earlier: CommitRecord) -> None:
         """Raise CommitConflict: this attempt computed other rows than an older one, whose commit cannot be taken back."""
@@ -265,6 +394,10 @@ class Transaction:
             values |= {"app_id": self.app.app_id, "app_version": self.app.version}
         if isinstance(self.app, WorkTransaction):
             values |= {"attempt": self.app.attempt, "attempt_started": self.app.started}
+        if (retracted := self._retracted) is not None:
+            values["retracted"] = asdict(retracted)
+        if self.taken_back is not None and not self.taken_back.by_rows:
+            values["before"] = NO_TABLE if self.taken_back.base is None else self.taken_back.base.version
         if self.metadata:
             values[WORDS] = self.metadata
         return {k: v for k, v in values.items() if v is not None}
@@ -285,12 +418,15 @@ class Transaction:
         counts = zip(("rows_inserted", "rows_updated", "rows_deleted"), new.rows, strict=True)
         reason = new.reason if self.written_for is None else f"{self.written_for[1]}: {new.reason}"
         note = self.note(writer=new.writer, reason=reason, files_pruned=new.pruned, **dict(counts))
-        at = snapshot
+        at, taken = snapshot, self.taken_back
+        over = None if taken is None or taken.base is None else taken.newest
+        if over is not None:
+            self._versions[over.version], on_top = over, None
         while True:
-            if at is not None:
+            if at is not None and over is None:
                 self._versions[at.version] = at
             try:
-                version = self.lake.format.commit(self.ref, at, new, note, self.app)
+                version = self.lake.format.commit(self.ref, at, new, note, self.app, over=over)
                 size = sum(file.size for file in new.adds)
                 files = (len(new.adds), len(new.removes), len(new.marks), new.pruned)
                 if self.lake.format.transacts:  # which files it wrote is the catalog's matter
@@ -439,7 +575,8 @@ class Transaction:
                 f"{self.mode} on table {self.ref}: it was there, and has been dropped or renamed since. Nothing was written."
             )
         read_version = spec.read_version
-        newest = NO_TABLE if snapshot is None else snapshot.version
+        anew = self.taken_back is not None and self.taken_back.anew
+        newest = NO_TABLE if snapshot is None or anew else snapshot.version
         if read_version is not None and newest != (read_version if self._ahead is None else self._ahead):
             then = "when there was no such table" if read_version == NO_TABLE else f"from version {read_version}"
             now = "there is none" if newest == NO_TABLE else f"the table is at version {newest}"

@@ -76,11 +76,18 @@ class WorkTransaction(AppTransaction):
     """Identity of one execution of the work."""
     started: float = 0.0
     """When the attempt began, in seconds since 1970 by the clock that all attempts of the work share."""
+    ordinal: int = 0
+    """Which write of its attempt it is, from 0; see nth()."""
 
     @property
     def plain(self) -> AppTransaction:
         """As the log has it."""
         return AppTransaction(self.app_id, self.version)
+
+    def nth(self, ordinal: int) -> Self:
+        """The same for another write of the attempt, whose number is in its ``app_id``."""
+        work = self.app_id.removesuffix(f"/{self.ordinal}") if self.ordinal else self.app_id
+        return replace(self, app_id=f"{work}/{ordinal}" if ordinal else work, ordinal=ordinal, version=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -482,6 +489,19 @@ class MemoryShares:
 
 
 @dataclass(frozen=True)
+class Retracted:
+    """What a commit took back of an older attempt of its work: up to which version, and how many rows that attempt had written.
+
+    Example::
+
+        retracted = s.execute("sales.orders", WriteSpec("append"), rows).retracted  # None: no attempt came before
+    """
+
+    version: int
+    rows: int | None = None
+
+
+@dataclass(frozen=True)
 class Commit:
     """What one write did. Rows, files and bytes are counts; ``seconds`` is wall time; ``peak_bytes`` is the
     highest resident size of this process during the write, sampled. A count is None where the log does not say. Files that are
@@ -513,6 +533,7 @@ class Commit:
     memory: MemoryShares | None = None
     peak_bytes: int | None = None
     replayed: bool = False
+    retracted: Retracted | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as JSON-ready values."""
@@ -524,6 +545,8 @@ class Commit:
         kept = {k: v for k, v in values.items() if k in known}
         if isinstance(kept.get("memory"), dict):
             kept["memory"] = MemoryShares(**kept["memory"])
+        if isinstance(kept.get("retracted"), dict):
+            kept["retracted"] = Retracted(**kept["retracted"])
         return cls(**kept)
 
     def _repr_html_(self) -> str:
@@ -538,6 +561,9 @@ class Commit:
             "bytes added": None if self.bytes_added is None else readable_bytes(self.bytes_added),
             "seconds": self.seconds,
             "replayed": "yes: this was committed before" if self.replayed else None,
+            "retracted": None
+            if self.retracted is None
+            else f"an earlier attempt, up to version {self.retracted.version}",
         }
         return facts_html(f"{self.table}, version {self.version}", facts)
 

@@ -276,10 +276,9 @@ class LakeEnvironment(LocalEnvironment):
         self.refuse_elsewhere(ref, self.lakes.of(ref))
         run = os.environ.get(RUN_ID_VARIABLE) or self.invocation_id
         with self._commits_lock:
-            version = self._commits[node]
+            ordinal = self._commits[node]
             self._commits[node] += 1
-        work = f"{run}/{node}" if version == 0 else f"{run}/{node}/{version}"
-        app = WorkTransaction(work, attempt=self.invocation_id, started=self._started)
+        app = WorkTransaction(f"{run}/{node}", attempt=self.invocation_id, started=self._started).nth(ordinal)
         return Transaction(self.lakes.of(ref), ref, app=app, pins=self.pins, reads={} if rows else None)
 
     def refuse_elsewhere(self, what: object, lake: Lake) -> None:

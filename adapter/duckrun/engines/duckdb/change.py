@@ -31,7 +31,7 @@ from duckrun.engines.tables import REWRITTEN
 from duckrun.errors import DuplicateSourceKeys, InvalidConfig, LostRows, repeated_keys
 from duckrun.formats.commits import CommitRecord, Marked, NewCommit, RowCounts
 from duckrun.sql.char_types import is_padded, padded
-from duckrun.sql.names import SIDES, columns_of, fresh_name, quote_identifier, quote_literal
+from duckrun.sql.names import SIDES, columns_of, fresh_name, quote_identifier
 from duckrun.sql.typed import partition_literal
 from duckrun.values.partition_values import partition_key
 from duckrun.values.rows import Commit, DeleteInsertSpec, ScanFile, StagedFile, counted_rows
@@ -212,23 +212,16 @@ def append(job: Job, snapshot: Snapshot, rows: Rows) -> Commit:
     return swap(job, snapshot, new, lambda: EVERYTHING)
 
 
-def is_appended(snapshot: Snapshot, commit: CommitRecord, then: Snapshot, rows: Rows) -> bool:
-    """True if rows are, as a multiset, those that a commit appended; ``then`` is the table as that commit left it."""
-    names = {file.name for file in commit.added}
-    columns = ", ".join(map(quote_identifier, snapshot.schema.names))
-    if then.schema.names != snapshot.schema.names:
+def is_appended(job: Job, snapshot: Snapshot, commit: CommitRecord, rows: Rows) -> bool:
+    """True if rows are, as a multiset, those that a commit added."""
+    added = job.form.added_rows(snapshot, commit)
+    if added is None:
         return False
+    columns = ", ".join(map(quote_identifier, snapshot.schema.names))
+    old, new = f"SELECT {columns} FROM {added}", f"SELECT {columns} FROM ({rows.sql})"
+    different = f"(({old}) EXCEPT ALL ({new})) UNION ALL (({new}) EXCEPT ALL ({old}))"
     try:
-        with numbered(then, rows.cursor) as table:
-            listed = rows.cursor.execute(f"SELECT DISTINCT {table.file} FROM ({table.sql})").fetchall()
-            places = then.files().at([place for (place,) in listed])
-            added = [quote_literal(place) for place, file in places.items() if file.spelled in names]
-            if not added:
-                return False
-            old = f"SELECT {columns} FROM ({table.sql}) WHERE {table.file} IN ({', '.join(added)})"
-            new = f"SELECT {columns} FROM ({rows.sql})"
-            different = f"(({old}) EXCEPT ALL ({new})) UNION ALL (({new}) EXCEPT ALL ({old}))"
-            return rows.cursor.execute(f"SELECT count(*) FROM ({different})").fetchall() == [(0,)]
+        return rows.cursor.execute(f"SELECT count(*) FROM ({different})").fetchall() == [(0,)]
     except duckdb.IOException:  # a vacuum has removed the files
         return False
 

@@ -35,7 +35,7 @@ from duckrun.formats.definitions import Alteration
 from duckrun.lake.lake import Lake
 from duckrun.run.memory import Arbiter
 from duckrun.run.pins import NOTHING, Reads, together
-from duckrun.run.repeatable import is_repeatable
+from duckrun.run.reruns import rerun_of
 from duckrun.run.transaction import Transaction
 from duckrun.sql.constants import LISTED
 from duckrun.sql.dialects import text_in
@@ -358,8 +358,8 @@ class DuckDBEngine(Engine):
                     partial(job.attempt, rows, cursor),
                     mode=spec.mode,
                     engine=self.name,
-                    repeatable=partial(is_repeatable, spec),
-                    takes_back=spec.mode == "append" and job.takes_back,
+                    rerun=partial(rerun_of, spec),
+                    takes_back="all",
                 )
         return commit if commit.replayed else commit.with_(memory=job.shares)
 

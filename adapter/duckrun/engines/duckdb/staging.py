@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from duckrun.engines.duckdb.rows_to_write import fitted, stored_types, taking_ty
 from duckrun.engines.duckdb.source import Rows, select
 from duckrun.engines.duckdb.writers import staged, staged_rows
 from duckrun.errors import CommitConflict, InvalidConfig, SchemaMismatch, StorageError, UnsupportedFeature
+from duckrun.run.reruns import rerun_of
 from duckrun.values.columns import is_required
 from duckrun.values.data_files import is_absolute
 from duckrun.values.rows import Commit, StagedFile, WriteSpec, counted_rows
@@ -76,7 +78,7 @@ def commit_staged(job: Job, files: Sequence[StagedFile]) -> Commit:
     def attempt(snapshot: Snapshot | None) -> Commit:
         if snapshot is not None:
             form.refuse_unknown_features(snapshot)
-            if spec.mode == "error":
+            if spec.mode == "error" and not job.is_anew:
                 raise CommitConflict(f"Table {ref} exists already; mode 'error' writes new tables only.")
         _refuse_other_table(job, files, snapshot)
         _refuse_gone(job, files)
@@ -84,24 +86,33 @@ def commit_staged(job: Job, files: Sequence[StagedFile]) -> Commit:
         if snapshot is not None:
             _refuse_numbers(snapshot)
             _refuse_committed(job, files)
+        adds = snapshot is not None and spec.mode == "append" and not job.is_anew
+        if snapshot is not None and not job.is_anew:
             if set(partition_by) != set(snapshot.partition_columns):
                 raise SchemaMismatch(f"Table {ref} is partitioned by {snapshot.partition_columns}, not {partition_by}.")
             if spec.mode == "append" and set(schema.names) != set(snapshot.schema.names):
                 raise SchemaMismatch(f"Table {ref} has the columns {snapshot.schema.names}, not {schema.names}.")
-        if snapshot is not None and spec.mode == "append":
+        if snapshot is not None and adds:
             _refuse_other_names(job, schema, snapshot.schema)
             _judge(job, files, schema, snapshot)
+            if (earlier := job.transaction.compared_with) is not None:
+                return job.compared(
+                    earlier, select(job.engine.cursor(), form.scan_sql(snapshot, files=files)[1:-1]), snapshot
+                )
             return job.added(files, snapshot, reason)
         bare = pa.schema([field.remove_metadata() for field in schema])
-        definition = job.definition(spec, bare, partition_by, snapshot)
+        whole = replace(spec, mode="overwrite") if job.is_anew else spec
+        definition = job.definition(whole, bare, partition_by, snapshot)
         _refuse_other_names(job, schema, definition.schema)
         if snapshot is not None and not spec.redefine:
             _judge(job, files, schema, snapshot)
         elif spec.within is not None:
             raise InvalidConfig(f"Table {ref}: within is checked as rows are written, not of files for a new table.")
-        return job.all_rows(spec, files, snapshot, definition, reason)
+        return job.all_rows(whole, files, snapshot, definition, reason)
 
-    return job.transaction.run(attempt, mode=spec.mode, engine="duckdb")
+    return job.transaction.run(
+        attempt, mode=spec.mode, engine="duckdb", rerun=partial(rerun_of, spec), takes_back="all"
+    )
 
 
 _AGAIN = "Nothing was committed; stage the rows again."

@@ -37,7 +37,7 @@ from duckrun.errors import (
     TableNotFound,
     UnsupportedFeature,
 )
-from duckrun.formats.commits import NewCommit
+from duckrun.formats.commits import CommitRecord, NewCommit
 from duckrun.formats.definitions import TableDefinition
 from duckrun.run.transaction import Transaction
 from duckrun.sql.names import quote_identifier, transpile
@@ -74,6 +74,8 @@ class Job:
         self._staged: dict[tuple[str, ...], tuple[StagedFile, ...]] = {}
         self._spooled: dict[str, Rows] = {}
         self.work: Any = None
+        self.gone = 0
+        """Rows that the attempt's transaction has taken back, of a format that ``transacts``."""
         self.numbering: Mapping[str, NumberedBy] = {}
         self.numbers: Mapping[str, int] = {}
         """How far identity columns have given numbers to the rows of this attempt."""
@@ -85,7 +87,10 @@ class Job:
         refuse_words(self.spec, self.transaction.ref)
         if rows is not None and self._reads_again():
             rows = self.kept(rows)  # out of the transaction: what is on disk of a stream does not go with it
-        with self.form.transaction(cursor, snapshot) as self.work:
+        taken = self.transaction.taken_back
+        with self.form.transaction(cursor, snapshot if taken is None else taken.newest) as self.work:
+            if taken is not None:
+                snapshot, self.gone = self.form.taken_back(self.work, taken)
             return self._attempt(rows, cursor, snapshot)
 
     def _reads_again(self) -> bool:
@@ -155,6 +160,8 @@ class Job:
 
     def _write(self, spec: WriteSpec, rows: Rows, snapshot: Snapshot | None) -> Commit:
         transaction, mode = self.transaction, spec.mode
+        if self.is_anew:
+            return self._overwrite(replace(spec, mode="overwrite", predicate=None), rows, snapshot)
         if snapshot is not None and mode == "ignore":
             return transaction.nothing(snapshot, "the table exists already")
         if snapshot is not None and mode == "error":
@@ -169,24 +176,26 @@ class Job:
         if mode == "replace":
             return change.replace(self, snapshot, rows, None if spec.predicate is None else self.sql(spec.predicate))
         if (earlier := transaction.compared_with) is not None:
-            rows = self.kept(rows)
-            if not change.is_appended(snapshot, earlier, self.form.snapshot(transaction.ref, earlier.version), rows):
-                transaction.refuse_other_rows(earlier)
-            return earlier.as_commit(transaction.ref).with_(replayed=True)
+            return self.compared(earlier, self.kept(rows), snapshot)
         give_back(transaction, rows.cursor, rows.sql)
         if self.form.transacts:
             self._refuse_second(rows)
             return ducklake.append(self, snapshot, rows, definition_of(snapshot), "rows are added")
+        by_rows = transaction.taken_back is not None and transaction.taken_back.by_rows
         if written_anew(snapshot):
-            self._refuse_to_take_back("its columns go or change their type with the rows")
+            if by_rows:
+                raise CommitConflict(
+                    f"append to table {transaction.ref}: rows that an earlier attempt of the same work appended would have to go in the same commit, "
+                    "which is not possible, as the table's columns go or change their type with it. Nothing was written; restore the table, then start a "
+                    "new run."
+                )
             return change.append(self, snapshot, rows)
-        if spec.writer == "delta_rs":
+        if spec.writer == "delta_rs" and transaction.taken_back is None:
             delta_rs.refuse(
                 spec,
                 transaction.ref,
                 by_delta_rs.why_not_write(self.form, transaction.ref, rows, snapshot, whole=False),
             )
-            self._refuse_to_take_back("delta_rs writes them")
             return delta_rs.write(transaction, snapshot, rows, spec)
         files = self.staged(rows, snapshot.partition_columns, snapshot)
         return self.added(files, snapshot, "rows are added")
@@ -316,24 +325,27 @@ class Job:
 
     def added(self, files: Sequence[StagedFile], snapshot: Snapshot, reason: str) -> Commit:
         """Rows beside those that the table has, in the place of those that an older attempt appended."""
-        gone = self.transaction.taken_back
+        taken = self.transaction.taken_back
+        gone = () if taken is None else taken.files
         rows = (counted_rows(files), 0, counted_rows(gone))
         self.numbered(rows[0])
         reason = f"{reason}; those of an earlier attempt go" if gone else reason
-        new = NewCommit(self.spec, self.definition_of(snapshot), files, gone, rows, "staged", reason, blind=not gone)
+        new = NewCommit(
+            self.spec, self.definition_of(snapshot), files, gone, rows, "staged", reason, blind=taken is None
+        )
         return staged.commit(self.transaction, snapshot, new, NOTHING, fence=self.spec.read_version)
 
-    @property
-    def takes_back(self) -> bool:
-        """True if an append can remove, in its own commit, what an older attempt of the same work appended."""
-        return not self.form.transacts and self.spec.writer != "delta_rs"
+    def compared(self, earlier: CommitRecord, rows: Rows, snapshot: Snapshot) -> Commit:
+        """The commit of an older attempt, if the rows are those that it added. Raises CommitConflict."""
+        if not change.is_appended(self, snapshot, earlier, rows):
+            self.transaction.refuse_other_rows(earlier)
+        return earlier.as_commit(self.transaction.ref).with_(replayed=True)
 
-    def _refuse_to_take_back(self, why: str) -> None:
-        if self.transaction.taken_back:
-            raise CommitConflict(
-                f"append to table {self.transaction.ref}: rows that an earlier attempt of the same work appended would have to go in the same commit, "
-                f"which is not possible, as {why}. Nothing was written; restore the table, then start a new run."
-            )
+    @property
+    def is_anew(self) -> bool:
+        """True if an older attempt of the same work made the table: all of it is written anew."""
+        taken = self.transaction.taken_back
+        return taken is not None and taken.anew
 
     # -- a stream is read once, and an attempt may have to run again
 
@@ -412,17 +424,17 @@ class Job:
                     f"Table {self.transaction.ref} has no key column {', '.join(unknown)}; it has "
                     f"{', '.join(snapshot.schema.names)}."
                 )
-        if snapshot is not None and isinstance(spec, MergeSpec):
+        if snapshot is not None and not self.is_anew and isinstance(spec, MergeSpec):
             return merge.merge(self, spec, snapshot, self.kept(rows))
         with self.read_once(rows) as kept:
             if isinstance(spec, MergeSpec):
                 merge.refuse_duplicate_keys(self.transaction.ref, kept, spec.keys)
-            if snapshot is None:
-                return self._create_by_merge(spec, kept)
+            if snapshot is None or self.is_anew:
+                return self._create_by_merge(spec, kept, snapshot)
             assert isinstance(spec, DeleteInsertSpec)
             return change.delete_insert(self, spec, snapshot, kept)
 
-    def _create_by_merge(self, spec: MergeSpec | DeleteInsertSpec, rows: Rows) -> Commit:
+    def _create_by_merge(self, spec: MergeSpec | DeleteInsertSpec, rows: Rows, snapshot: Snapshot | None) -> Commit:
         """A merge into no table creates it of the rows that its insert clauses would insert."""
         sql = rows.sql
         if isinstance(spec, MergeSpec):
@@ -432,7 +444,7 @@ class Job:
         created = WriteSpec(
             "error", within=spec.within, app=spec.app, dialect=spec.dialect, writer=spec.writer, **spec.layout
         )
-        return self._write(created, select(rows.cursor, sql), None)
+        return self._write(created, select(rows.cursor, sql), snapshot)
 
     def _change(
         self, spec: DeleteSpec | UpdateSpec, snapshot: Snapshot, rows: Rows | None, cursor: duckdb.DuckDBPyConnection

@@ -36,7 +36,7 @@ from duckrun.engines.tabular.values import arrow_table, is_of_spark
 from duckrun.errors import InvalidConfig, SchemaMismatch, StorageError, UnsupportedFeature
 from duckrun.formats.definitions import Alteration
 from duckrun.run.pins import NOTHING, Reads
-from duckrun.run.repeatable import is_repeatable
+from duckrun.run.reruns import rerun_of
 from duckrun.sql.dates import with_columns
 from duckrun.sql.dialects import text_in
 from duckrun.sql.names import fresh_name, transpile
@@ -328,7 +328,9 @@ class SparkEngine(Engine):
                 _refuse_foreign_expressions(snapshot)
             return Attempt(self, spec, frame, transaction, snapshot).run()
 
-        return transaction.run(attempt, mode=spec.mode, engine=self.name, repeatable=partial(is_repeatable, spec))
+        return transaction.run(
+            attempt, mode=spec.mode, engine=self.name, rerun=partial(rerun_of, spec), takes_back="all"
+        )
 
     # -- a table as a whole (see engines/tables.py)
 

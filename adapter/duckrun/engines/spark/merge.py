@@ -31,13 +31,13 @@ def merge(job: Attempt, spec: MergeSpec) -> Commit | None:
     """Spark's MERGE, after its keys and expressions were checked."""
     frame = job.rows()
     own: dict[str, str] = {}
-    if job.snapshot is not None:
+    if job.snapshot is not None and not job.is_new:
         cast, assigned = castable_columns(spec, frame.columns), assigned_columns(spec, frame.columns)
         casts = casts_to(frame, _compared_schema(job, spec), cast, assigned)
         frame, own = _with_own_values(spec, frame, casts)
         frame = job.checked(with_casts(frame, casts), job.snapshot.partition_columns)
     _check_keys(job, frame, spec.keys, spec.compared)
-    if job.snapshot is None:
+    if job.is_new:
         return _merge_into_nothing(job, frame, spec)
     _check_duplicates(job, frame, spec.keys)
     whole = [c for c in spec.clauses if not c.kind.endswith("delete") and c.columns is None and c.set is None]
@@ -126,7 +126,7 @@ def _check_keys(job: Attempt, frame: DataFrame, keys: Sequence[str], compared: C
         raise InvalidConfig(
             f"Table {job.ref}: the key {', '.join(missing)} is not a column of the data, which has {', '.join(frame.columns)}."
         )
-    known = {n.lower() for n in job.target_schema().names} if job.snapshot is not None else names
+    known = {n.lower() for n in job.target_schema().names} if not job.is_new else names
     unknown = [key for key in keys if key.lower() not in known and key not in compared]
     if unknown:
         raise InvalidConfig(f"Table {job.ref} has no key column {', '.join(unknown)}.")
@@ -155,7 +155,7 @@ def delete_insert(job: Attempt, spec: DeleteInsertSpec) -> Commit | None:
 
     frame = job.rows()
     _check_keys(job, frame, spec.keys)
-    if job.snapshot is None:
+    if job.snapshot is None or job.is_new:
         return job.create(frame, spec)
     frame = with_casts(frame, casts_to(frame, job.target_schema(), frame.columns))
     fitted, new = job.fitted(job.checked(frame, job.snapshot.partition_columns), spec.schema_mode)

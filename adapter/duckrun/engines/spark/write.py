@@ -29,7 +29,7 @@ from duckrun.engines.spark.types import (
 )
 from duckrun.engines.tables import REWRITTEN
 from duckrun.errors import CommitConflict, InvalidConfig, SchemaMismatch, UnsupportedFeature
-from duckrun.formats.commits import NewCommit
+from duckrun.formats.commits import CommitRecord, NewCommit, TakenBack
 from duckrun.formats.definitions import Alteration
 from duckrun.run.transaction import Transaction
 from duckrun.values.columns import outside_years, refuse_twins
@@ -64,6 +64,7 @@ _VECTORS = [f"spark.databricks.delta.{what}.deletionVectors.persistent" for what
 """Whether statements mark rows in tables that ask for it. Overwrites of a part delete. Source: DeltaSQLConf of delta-spark 4.4."""
 _NOT_TAKEN = frozenset({TARGET_FILE_SIZE, "owner", "provider", "location", "external", "is_managed_location"})
 """Properties that Spark's writers of frames leave out or refuse. Source: CatalogV2Util.TABLE_RESERVED_PROPERTIES of Spark 4.1."""
+TAKEN_BACK = "what an earlier attempt wrote goes in the same commit"
 _FILE_SIZE = "spark.databricks.delta.optimizeWrite.binSize"
 
 
@@ -106,7 +107,7 @@ class Attempt(SparkCommit):
         self.transaction.check_fence(self.snapshot, self.spec)
         if self.frame is not None:
             refuse_twins(self.frame.columns)
-            fixed = self.snapshot is not None and not (isinstance(self.spec, WriteSpec) and self.spec.redefine)
+            fixed = not self.is_new and not (isinstance(self.spec, WriteSpec) and self.spec.redefine)
             if fixed and holds_untyped(self.frame.schema):
                 self.frame = taking_types(self.frame, self.target_schema())
         if isinstance(self.spec, MergeSpec | DeleteInsertSpec) and other_implementation(self.spark) is None:
@@ -114,6 +115,8 @@ class Attempt(SparkCommit):
             self.frame = held.enter_context(kept(self.rows()))
         if not isinstance(self.spec, DeleteSpec | UpdateSpec) and self.spec.within is not None:
             self.refuse_outside(self.rows(), self.spec.within)
+        if (earlier := self.transaction.compared_with) is not None:
+            return self._compared(earlier)
         alteration = self._evolution()
         if alteration is not None:
             self._grow(alteration)
@@ -125,6 +128,8 @@ class Attempt(SparkCommit):
             and (alteration.rewrites or self.form.lacks_feature(self.snapshot, alteration.after.fields))
         ):
             return self._anew(alteration)
+        if self.taken is not None and not self.is_new:
+            return self._instead(self.taken, alteration)
         match self.spec:
             case WriteSpec():
                 return self._write(self.spec)
@@ -135,10 +140,53 @@ class Attempt(SparkCommit):
             case DeleteSpec() | UpdateSpec():
                 return self._change(self.spec)
 
+    # -- a newer attempt of the same work
+
+    @property
+    def taken(self) -> TakenBack | None:
+        """What the commit takes back of an older attempt."""
+        return self.transaction.taken_back
+
+    @property
+    def is_new(self) -> bool:
+        """True if the table is made: there is none, or an older attempt of the same work made the one that is there."""
+        return self.snapshot is None or (self.taken is not None and self.taken.anew)
+
+    def _instead(self, taken: TakenBack, alteration: Alteration | None) -> Commit:
+        """The commit that takes back what an older attempt committed. Spark writes into a copy, whose files one commit of ours adds."""
+        assert self.snapshot is not None
+        lake, snapshot = self.transaction.lake, self.snapshot
+        if not taken.by_rows:
+            return self._anew(alteration or self.form.evolved(snapshot, (), "fail"))
+        assert isinstance(self.spec, WriteSpec), "an append"
+        self.form.refuse_copies(snapshot)
+        frame, _ = self.fitted(self.rows(), self.spec.schema_mode)
+        definition: Any = self.form.definition(snapshot) if alteration is None else alteration.after  # type: ignore[attr-defined]
+        frame = self.checked(frame, snapshot.partition_columns)
+        with filled(self.engine, lake, self.ref, definition, frame, sort_by=self.spec.sort_by) as copy:
+            files = copy.files()
+            rows = (counted_rows(files), 0, counted_rows(taken.files))
+            changed = None if alteration is None or not alteration.changed else definition
+            return self.transaction.commit(
+                snapshot, NewCommit(self.spec, changed, files, taken.files, rows, "spark", TAKEN_BACK)
+            )
+
+    def _compared(self, earlier: CommitRecord) -> Commit:
+        """The commit of an older attempt, if the rows are those that it added. Raises CommitConflict."""
+        assert self.snapshot is not None
+        rows, _ = self.fitted(self.rows(), "fail")
+        added = self.engine.read_at(self.ref.location, earlier.version)
+        if earlier.version:
+            added = added.exceptAll(self.engine.read_at(self.ref.location, earlier.version - 1))
+        rows = rows.select(*[quote(name) for name in added.columns])
+        if not (rows.exceptAll(added).isEmpty() and added.exceptAll(rows).isEmpty()):
+            self.transaction.refuse_other_rows(earlier)
+        return earlier.as_commit(self.ref).with_(replayed=True)
+
     # -- whole rows
 
     def _write(self, spec: WriteSpec) -> Commit | None:
-        if self.snapshot is None:
+        if self.snapshot is None or self.is_new:
             return self.create(self.rows(), spec)
         if spec.mode == "error":
             raise CommitConflict(
@@ -176,7 +224,9 @@ class Attempt(SparkCommit):
     def _evolution(self) -> Alteration | None:
         """How the table's columns follow those of the rows; None where they stay, or all go with the rows."""
         spec = self.spec
-        if self.snapshot is None or isinstance(spec, DeleteSpec | UpdateSpec) or spec.schema_mode == "fail":
+        if self.snapshot is None or self.is_new:
+            return None
+        if isinstance(spec, DeleteSpec | UpdateSpec) or spec.schema_mode == "fail":
             return None
         if spec.mode in ("error", "ignore", "overwrite"):
             return None
@@ -194,11 +244,13 @@ class Attempt(SparkCommit):
     def _anew(self, alteration: Alteration) -> Commit:
         """Columns go or change their type with the rows: Spark does the write on a copy in the new form, whose files
         become the table's in one commit."""
-        assert self.snapshot is not None and not isinstance(self.spec, DeleteSpec | UpdateSpec)
+        assert self.snapshot is not None
         lake, snapshot = self.transaction.lake, self.snapshot
         self.form.refuse_copies(snapshot)
         # The files of the copy become those of the table without marks.
-        spec: RowSpec = replace(self.spec, schema_mode="fail", app=None, merge_mode="copy_on_write")
+        spec: RowSpec = replace(self.spec, app=None, merge_mode="copy_on_write")
+        if not isinstance(spec, DeleteSpec | UpdateSpec):
+            spec = replace(spec, schema_mode="fail")
         if isinstance(spec, WriteSpec):
             spec = replace(spec, mode="append" if spec.mode == "safeappend" else spec.mode, read_version=None)
         with scratch(self.engine, lake, snapshot, alteration) as copy:
@@ -206,7 +258,9 @@ class Attempt(SparkCommit):
             inner.mode, inner.engine = self.spec.mode, self.engine.name
             done = Attempt(self.engine, spec, self.frame, inner, lake.snapshot(copy.ref)).run()
             rows = (done.rows_inserted, done.rows_updated, done.rows_deleted)
-            new = NewCommit(self.spec, alteration.after, copy.files(), snapshot.files(), rows, "spark", REWRITTEN)
+            definition = alteration.after if alteration.changed else None
+            reason = REWRITTEN if alteration.changed else TAKEN_BACK
+            new = NewCommit(self.spec, definition, copy.files(), snapshot.files(), rows, "spark", reason)
             return self.transaction.commit(snapshot, new)
 
     def _overwrite(self, frame: DataFrame, spec: WriteSpec) -> Commit | None:
@@ -265,6 +319,8 @@ class Attempt(SparkCommit):
             return self.transaction.commit(snapshot, new)
 
     def create(self, frame: DataFrame, spec: WriteSpec | MergeSpec | DeleteInsertSpec) -> Commit | None:
+        if self.snapshot is not None:
+            return self._overwrite(frame, _as_overwrite(spec))
         partition_by, cluster_by = spec.partition_by or (), spec.cluster_by or ()
         check_new_table(frame.schema, partition_by)
         properties = {str(k): str(v) for k, v in spec.table_properties.items()}
@@ -498,3 +554,10 @@ class Attempt(SparkCommit):
         others = {name: kinds[name.lower()] for name in given if kinds.get(name.lower(), given[name]) != given[name]}
         casts = {name: F.col(quote(name)).try_cast(kind) for name, kind in others.items()}
         return frame.withColumns(casts) if casts else frame  # Connect's refuses an empty mapping
+
+
+def _as_overwrite(spec: WriteSpec | MergeSpec | DeleteInsertSpec) -> WriteSpec:
+    """The write that makes a table, as one of all rows of a table that is there."""
+    if isinstance(spec, WriteSpec):
+        return replace(spec, mode="overwrite", predicate=None)
+    return WriteSpec("overwrite", within=spec.within, dialect=spec.dialect, **spec.layout)

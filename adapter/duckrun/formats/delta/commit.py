@@ -54,7 +54,7 @@ def write_commit(
     _check_files(ref, snapshot, new, operation, returns)
     _check_rows(ref, new, operation)
     _check_names(ref, snapshot, new, operation)
-    marks = _marks(form, snapshot, new)
+    marks = marked(form, snapshot, new)
     version = 0 if snapshot is None else snapshot.version + 1
     now = int(time.time() * 1000)
     stamp = in_commit.stamp(form, snapshot, now) if in_commit.is_enabled(_properties(snapshot, new)) else None
@@ -97,6 +97,12 @@ def write_commit(
         raise CommitTaken(what)
     form.newest.wrote(snapshot, body.encode(), written)
     return version
+
+
+def refuse_wrong(snapshot: Snapshot, new: NewCommit, operation: Operation) -> None:
+    """Raise LostRows unless the files and the rows of a commit add up, as those of a change of a version."""
+    _check_files(snapshot.ref, snapshot, new, operation, ())
+    _check_rows(snapshot.ref, new, operation)
 
 
 def features_of_files(snapshot: Snapshot) -> frozenset[str]:
@@ -290,7 +296,7 @@ def _removed(add: Mapping[str, Any], new: NewCommit, now: int) -> dict[str, Any]
     }
 
 
-def _marks(
+def marked(
     form: DeltaFormat, snapshot: Snapshot | None, new: NewCommit
 ) -> list[tuple[dict[str, Any], dict[str, Any] | None]]:
     """For each file of which rows are marked, the action that added it, and the one that adds it with its new vector; None in the

@@ -21,7 +21,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from duckrun.errors import DuckrunError, StorageError, VersionNotReadable
-from duckrun.formats.commits import CommitRecord, NewCommit
+from duckrun.formats.commits import CommitRecord, NewCommit, TakenBack
 from duckrun.formats.definitions import Alteration, TableDefinition
 from duckrun.formats.delta import (
     alteration,
@@ -32,6 +32,7 @@ from duckrun.formats.delta import (
     clustering,
     computed,
     definition,
+    instead,
     maintenance,
     mapping,
     restore,
@@ -40,7 +41,7 @@ from duckrun.formats.delta import (
     vacuum,
 )
 from duckrun.formats.delta.bounds import column_figures, file_bounds
-from duckrun.formats.delta.commit import features_of_files, refuse_copies, refuse_unknown_features, write_commit
+from duckrun.formats.delta.commit import features_of_files, refuse_copies, refuse_unknown_features
 from duckrun.formats.delta.dataset import arrow_dataset
 from duckrun.formats.delta.definition import DeltaDefinition
 from duckrun.formats.delta.files import files_of
@@ -78,7 +79,10 @@ class DeltaFormat:
     find_commit = applied.find_commit
     counter = applied.counter
     log_retention = staticmethod(log_retention)
-    commit = write_commit
+    commit = instead.commit
+    made_by = staticmethod(instead.made_by)
+    untouched = instead.untouched
+    added_rows = instead.added_rows
     restore = restore.restore
     convert = maintenance.convert
     drop = maintenance.drop
@@ -131,6 +135,9 @@ class DeltaFormat:
 
     def define(self, work: Any, ref: TableRef, snapshot: Snapshot | None, new: NewCommit) -> NoReturn:
         raise AssertionError("a commit of Delta's says what its table is")
+
+    def taken_back(self, work: Any, taken: TakenBack) -> NoReturn:
+        raise AssertionError("a commit of Delta's takes back what came before by its entry of the log")
 
     def fields_of(self, schema: pa.Schema, types: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
         return definition.fields_of(schema, types or {})

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def restore(form: DeltaFormat, now: Snapshot, version: int, note: dict[str, Any], app: AppTransaction | None) -> int:
     """The version committed. Raises VersionNotReadable where a file is gone, UnsupportedFeature, CommitTaken."""
     then = form.snapshot(now.ref, version)
-    held, wanted = _named(form, now), _named(form, then)
+    held, wanted = named(form, now), named(form, then)
     removes = [file for key, file in held.items() if key not in wanted]
     missing = [file for key, file in wanted.items() if key not in held]
     _refuse_gone(form, now, then, missing)
@@ -50,7 +50,7 @@ def _with_marks(then: DeltaDefinition, now: DeltaDefinition) -> DeltaDefinition:
     return replace(then, properties={**then.properties, mapping.MAX_ID: str(max(numbers))})
 
 
-def _named(form: DeltaFormat, snapshot: Snapshot) -> dict[tuple[str, str], ScanFile]:
+def named(form: DeltaFormat, snapshot: Snapshot) -> dict[tuple[str, str], ScanFile]:
     """The files of a version by what tells them apart: the path as it is spelled, and the deletion vector."""
     files = snapshot.files()
     vectors = adds_of(form, snapshot, {spelled(file) for file in files if file.deletion_vector})

@@ -293,6 +293,8 @@ class Commits:
         new: NewCommit,
         note: Mapping[str, Any],
         app: AppTransaction | None,
+        *,
+        over: Snapshot | None = None,
     ) -> int:
         if new.work is not None:
             return self._committed(new.work, ref, snapshot, new, note, app)

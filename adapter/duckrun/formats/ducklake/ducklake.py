@@ -20,6 +20,7 @@ from duckrun.errors import (
     VersionNotReadable,
 )
 from duckrun.formats.commits import CommitRecord
+from duckrun.formats.ducklake import instead
 from duckrun.formats.ducklake.applied import Applied
 from duckrun.formats.ducklake.catalog import APPLIED, Catalog
 from duckrun.formats.ducklake.commits import Commits
@@ -381,6 +382,11 @@ class DuckLakeFormat(Commits, Defining):
         known = self.states.known(ref)
         found = self.snapshot(ref) if known is None else self.of_state(ref, known)
         return found if found.version == version else None
+
+    made_by = staticmethod(instead.made_by)
+    untouched = instead.untouched
+    added_rows = instead.added_rows
+    taken_back = instead.taken_back
 
     def restore(self, snapshot: Snapshot, version: int, note: dict[str, Any], app: AppTransaction | None) -> int:
         return restore(self, snapshot, version, note, app)

@@ -111,9 +111,10 @@ class Records:
 
     def record(self, ref: TableRef, state: TableState, version: int) -> CommitRecord | None:
         entry = self._entry(version)
-        if entry is None or not (version == state.begun or touches(entry[2], state.id)):
+        note = {} if entry is None else note_of(entry[5], ref)
+        # A write of ours that changed no row has a note, and its application transaction.
+        if entry is None or not (version == state.begun or touches(entry[2], state.id) or note):
             return None
-        note = note_of(entry[5], ref)
         rows_change = _changes_rows(entry[2], state, note)
         in_catalog = touches(entry[2], state.id, ("inlined_insert", "inlined_delete"))
         added, removed = self._files_of(state, version, rows_change, in_catalog)

@@ -40,10 +40,10 @@ def restore(
         )
     with form.transaction(form.catalog.cursor(create=True), snapshot) as work:
         anew = not _keeps_columns(snapshot.own.definition, then.own.definition)
-        old = _kept(work, then)
+        old = kept(work, then)
         gone = work.execute(f"DELETE FROM {work.table(snapshot.ref)}") if anew else 0
         form.define(work, snapshot.ref, snapshot, NewCommit(None, then.own.definition), emptied=anew)
-        counts = _put_back(work, snapshot, then, old)
+        counts = put_back(work, snapshot, then, old)
         counts = (counts[0], counts[1], counts[2] + gone)
         said = {**note, **dict(zip(("rows_inserted", "rows_updated", "rows_deleted"), counts, strict=True))}
         work.applied(snapshot.ref, AppTransaction(RESTORED, then.own.at), said)
@@ -61,14 +61,14 @@ def _keeps_columns(now: DuckLakeDefinition, then: DuckLakeDefinition) -> bool:
     return stay + [name for name in then.names if name not in stay] == then.names
 
 
-def _kept(work: Work, then: Snapshot) -> str:
+def kept(work: Work, then: Snapshot) -> str:
     """A temporary table with the rows of another snapshot and their ids."""
     old = quote_identifier(f"__duckrun_{uuid.uuid4().hex}")
     work.cursor.execute(f"CREATE TEMP TABLE {old} AS SELECT * FROM {then.scan_sql(row=_ROW)}")
     return old
 
 
-def _put_back(work: Work, snapshot: Snapshot, then: Snapshot, old: str) -> tuple[int, int, int]:
+def put_back(work: Work, snapshot: Snapshot, then: Snapshot, old: str) -> tuple[int, int, int]:
     """Make the rows those of another snapshot, which ``old`` has; how many were inserted, updated and deleted."""
     table = work.table(snapshot.ref)
     names = [quote_identifier(name) for name in then.schema.names]
@@ -84,10 +84,10 @@ def _put_back(work: Work, snapshot: Snapshot, then: Snapshot, old: str) -> tuple
     assigned = ", ".join(f"{name} = o.{name}" for name in names)
     updated = work.execute(f"UPDATE {table} AS t SET {assigned} FROM {changed} AS o WHERE t.rowid = o.{_ROW}")
     missing = f"SELECT {listed} FROM {old} AS o WHERE NOT EXISTS (SELECT 1 FROM {table} AS t WHERE t.rowid = o.{_ROW})"
-    kept = quote_identifier(f"__duckrun_{uuid.uuid4().hex}")
-    work.cursor.execute(f"CREATE TEMP TABLE {kept} AS {missing}")
-    inserted = work.execute(f"INSERT INTO {table} ({listed}) SELECT * FROM {kept}")
-    for each in (old, changed, kept):
+    come = quote_identifier(f"__duckrun_{uuid.uuid4().hex}")
+    work.cursor.execute(f"CREATE TEMP TABLE {come} AS {missing}")
+    inserted = work.execute(f"INSERT INTO {table} ({listed}) SELECT * FROM {come}")
+    for each in (old, changed, come):
         work.cursor.execute(f"DROP TABLE {each}")
     work.changed = True
     return inserted, updated, deleted

@@ -32,5 +32,5 @@ def describe(env: LakeEnvironment, ref: TableRef, description: str | None, docum
             return transaction.nothing(snapshot, "the table says so already")
         return transaction.commit(snapshot, NewCommit(None, definition))
 
-    transaction.run(attempt, mode="describe", engine="none", repeatable=lambda: True)
+    transaction.run(attempt, mode="describe", engine="none", rerun=lambda: "again")
     env.views_of(ref).moved(ref)

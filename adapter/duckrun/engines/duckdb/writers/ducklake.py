@@ -57,7 +57,7 @@ def append(job: Job, snapshot: Snapshot, rows: Rows, definition: TableDefinition
     with _apart(job, rows, changes=definition is not None) as apart:
         job.form.define(job.work, job.transaction.ref, snapshot, new)
         came = _insert(job, apart, snapshot, definition)
-    return _commit(job, snapshot, new, (came, 0, 0))
+    return _commit(job, snapshot, new, (came, 0, job.gone))
 
 
 def rewritten(

@@ -16,7 +16,7 @@ from duckrun.engines.duckdb.source import Rows, select
 from duckrun.engines.duckdb.writers import staged
 from duckrun.errors import InvalidConfig, StorageError
 from duckrun.formats.lakes import WholeLake
-from duckrun.run.repeatable import is_repeatable
+from duckrun.run.reruns import rerun_of
 from duckrun.sql.names import quote_identifier, quote_literal
 from duckrun.storage.storage import Storage
 from duckrun.values.data_files import literally
@@ -69,7 +69,7 @@ def commit(
         return job.attempt(rows, cursor, snapshot)
 
     done = job.transaction.run(
-        attempt, mode=job.spec.mode, engine="duckdb", repeatable=partial(is_repeatable, job.spec)
+        attempt, mode=job.spec.mode, engine="duckdb", rerun=partial(rerun_of, job.spec), takes_back="all"
     )
     if not job.engine.in_transaction:
         _remove(job.transaction.lake.storage, files)

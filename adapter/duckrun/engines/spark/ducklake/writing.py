@@ -33,7 +33,7 @@ from duckrun.errors import (
 from duckrun.formats.commits import NewCommit
 from duckrun.formats.ducklake.folders import folder_for, knows_files_of
 from duckrun.formats.ducklake.scratch import scratch
-from duckrun.run.repeatable import is_repeatable
+from duckrun.run.reruns import ToTakeBack, rerun_of
 from duckrun.run.transaction import Transaction
 from duckrun.sql.names import fresh_name, quote_identifier, quote_literal, transpile
 from duckrun.values.columns import refuse_twins
@@ -124,6 +124,10 @@ class _Write:
         for _ in range(_PLANS):
             try:
                 return self._committed()
+            except ToTakeBack as why:
+                return _applied(
+                    self.engine, self.spec, self.frame, self.transaction, self.driver, f"it takes back {why}"
+                )
             except _NotWritten as needed:
                 with errors_about(self.spec.mode, str(self.ref), analysis=SchemaMismatch):
                     self.planned = self._plan(needed.snapshot)
@@ -134,6 +138,10 @@ class _Write:
                     return self._committed()
             except _NotWritten:
                 self.files = None
+            except ToTakeBack as why:  # it came while the workers wrote
+                return _applied(
+                    self.engine, self.spec, self.frame, self.transaction, self.driver, f"it takes back {why}"
+                )
             except SchemaMismatch as error:
                 if NO_FOLDER not in str(error):
                     raise
@@ -144,7 +152,11 @@ class _Write:
 
     def _committed(self) -> Commit:
         return self.transaction.run(
-            self._attempt, mode=self.spec.mode, engine=self.engine.name, repeatable=partial(is_repeatable, self.spec)
+            self._attempt,
+            mode=self.spec.mode,
+            engine=self.engine.name,
+            rerun=partial(rerun_of, self.spec),
+            takes_back="rows",
         )
 
     def _plan(self, snapshot: Snapshot | None) -> Plan:
@@ -201,10 +213,12 @@ class _Write:
             snapshot.columns_to_replace()
         if self.files is None or self.planned is None or not self.planned.holds_for(snapshot):
             raise _NotWritten(snapshot)
+        taken = transaction.taken_back
         with self.form.transaction(self.form.catalog.cursor(create=True), snapshot) as work:
-            return self._added(work, snapshot, self.planned, self.files)
+            gone = 0 if taken is None else self.form.taken_back(work, taken)[1]
+            return self._added(work, snapshot, self.planned, self.files, gone)
 
-    def _added(self, work: Work, snapshot: Snapshot | None, made: Plan, found: Written) -> Commit:
+    def _added(self, work: Work, snapshot: Snapshot | None, made: Plan, found: Written, gone: int) -> Commit:
         spec = self.spec
         whole = snapshot is None or spec.mode == "overwrite"
         new = NewCommit(
@@ -215,7 +229,6 @@ class _Write:
             anew=spec.redefine and snapshot is not None,
             work=work,
         )
-        gone = 0
         if snapshot is not None and not new.anew and (whole or spec.mode == "replace"):
             where = "" if whole else f" WHERE {self._replaced(found, snapshot)}"
             gone = work.execute(f"DELETE FROM {work.table(self.ref)}{where}")
@@ -332,7 +345,9 @@ def _refused_early(engine: SparkEngine, spec: RowSpec, transaction: Transaction)
         raise _NotWritten(snapshot)
 
     with suppress(_NotWritten):
-        return transaction.run(attempt, mode=spec.mode, engine=engine.name, repeatable=partial(is_repeatable, spec))
+        return transaction.run(
+            attempt, mode=spec.mode, engine=engine.name, rerun=partial(rerun_of, spec), takes_back="all"
+        )
     return None
 
 

@@ -1,0 +1,97 @@
+"""What an older attempt of a piece of work committed is taken back by the commit of a newer one: one entry of the log.
+
+Source: Delta protocol, Add File and Remove File.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+from duckrun.errors import VersionNotReadable
+from duckrun.formats.commits import CommitRecord, NewCommit
+from duckrun.formats.delta.adds import adds_of
+from duckrun.formats.delta.commit import marked, refuse_wrong, write_commit
+from duckrun.formats.delta.computed import never_back
+from duckrun.formats.delta.data_paths import spelled
+from duckrun.formats.delta.definition import DeltaDefinition
+from duckrun.formats.delta.operations import operation_of
+from duckrun.formats.delta.restore import named
+from duckrun.values.rows import AppTransaction, ScanFile
+from duckrun.values.snapshot import Snapshot, TableRef
+
+if TYPE_CHECKING:
+    from duckrun.formats.delta.delta import DeltaFormat
+
+
+def made_by(snapshot: Snapshot, version: int) -> bool:
+    """See Format."""
+    return version == 0
+
+
+def untouched(form: DeltaFormat, snapshot: Snapshot, records: Sequence[CommitRecord]) -> Sequence[ScanFile] | None:
+    """See Format."""
+    names = {file.name for record in records for file in record.added}
+    files = snapshot.files().named(names)
+    whole = len(files) == len(names) and not any(each.deletion_vector for each in files.values())
+    return tuple(files.values()) if whole else None
+
+
+def added_rows(form: DeltaFormat, snapshot: Snapshot, record: CommitRecord) -> str | None:
+    """See Format."""
+    try:
+        then = form.snapshot(snapshot.ref, record.version)
+    except VersionNotReadable:
+        return None
+    files = tuple(then.files().named({file.name for file in record.added}).values())
+    if not files or then.schema.names != snapshot.schema.names or form.missing_files(snapshot.ref, files):
+        return None
+    return form.scan_sql(then, files=files)
+
+
+def commit(
+    form: DeltaFormat,
+    ref: TableRef,
+    snapshot: Snapshot | None,
+    new: NewCommit,
+    note: Mapping[str, Any],
+    app: AppTransaction | None,
+    *,
+    over: Snapshot | None = None,
+) -> int:
+    """See Format. The table is that of the snapshot with what ``new`` changes in it, and never that of ``over``."""
+    if over is None or snapshot is None:
+        return write_commit(form, ref, snapshot, new, note, app)
+    operation = operation_of(new, snapshot)
+    refuse_wrong(snapshot, new, operation)
+    held, wanted = named(form, over), named(form, snapshot)
+    gone = {spelled(file) for file in new.removes} | {spelled(mark.file) for mark in new.marks}
+    kept = {key: file for key, file in wanted.items() if key[0] not in gone}
+    back = [file for key, file in kept.items() if key not in held]
+    actions = adds_of(form, snapshot, {spelled(file) for file in back})
+    returns = [actions[spelled(file)] for file in back]
+    returns += [after for _, after in marked(form, snapshot, new) if after is not None]
+    # The change feed is read from the files that come and go: those of the feed say what changed in the snapshot alone.
+    instead = replace(
+        new,
+        definition=_definition(form, snapshot, over, new),
+        removes=[file for key, file in held.items() if key not in kept],
+        marks=(),
+        feed=(),
+        rows=(None, None, None),
+        blind=False,
+    )
+    return write_commit(form, ref, over, instead, note, app, operation=operation, returns=returns)
+
+
+def _definition(form: DeltaFormat, snapshot: Snapshot, over: Snapshot, new: NewCommit) -> DeltaDefinition | None:
+    """The newest definition with what the commit changes in that of the snapshot."""
+    if new.definition is None:
+        return None
+    then, now, after = form.definition(snapshot), form.definition(over), cast(DeltaDefinition, new.definition)
+    changed = {key: value for key, value in after.properties.items() if then.properties.get(key) != value}
+    gone = then.properties.keys() - after.properties.keys()
+    properties = {key: value for key, value in {**now.properties, **changed}.items() if key not in gone}
+    fields = after.fields if after.fields != then.fields else now.fields
+    return never_back(replace(now, fields=fields, properties=properties, description=after.description), now)

@@ -1,0 +1,83 @@
+"""What an older attempt of a piece of work committed is taken back by the transaction of a newer one: by row ids, or to the rows of a snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from duckrun.errors import VersionNotReadable
+from duckrun.formats.commits import CommitRecord, TakenBack
+from duckrun.formats.ducklake.restore import kept, put_back
+from duckrun.formats.ducklake.work import Work
+from duckrun.sql.names import fresh_name, quote_identifier
+from duckrun.values.rows import ScanFile
+from duckrun.values.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from duckrun.formats.ducklake.ducklake import DuckLakeFormat
+
+
+def made_by(snapshot: Snapshot, version: int) -> bool:
+    """See Format."""
+    return bool(snapshot.own.begun == version)
+
+
+def untouched(form: DuckLakeFormat, snapshot: Snapshot, records: Sequence[CommitRecord]) -> Sequence[ScanFile] | None:
+    """See Format: rows have ids, and no files of their own."""
+    columns = ", ".join(map(quote_identifier, snapshot.schema.names))
+    row = fresh_name("__duckrun_row", snapshot.schema.names)
+    try:
+        for record in records:
+            then = form.snapshot(snapshot.ref, record.version)
+            if then.schema != snapshot.schema:
+                return None
+            ids = _added(form, snapshot, record, row)
+            old, new = (
+                f"SELECT {row}, {columns} FROM {each.scan_sql(row=row)} WHERE {row} IN ({ids})"
+                for each in (then, snapshot)
+            )
+            with form.catalog.errors(f"table {snapshot.ref}"):
+                changed = form.catalog.cursor().execute(f"SELECT count(*) FROM (({old}) EXCEPT ({new}))").fetchall()
+            if changed != [(0,)]:
+                return None
+    except VersionNotReadable:
+        return None
+    return ()
+
+
+def added_rows(form: DuckLakeFormat, snapshot: Snapshot, record: CommitRecord) -> str | None:
+    """See Format."""
+    row = fresh_name("__duckrun_row", snapshot.schema.names)
+    try:
+        then = form.snapshot(snapshot.ref, record.version)
+        ids = _added(form, snapshot, record, row)
+    except VersionNotReadable:
+        return None
+    if then.schema.names != snapshot.schema.names:
+        return None
+    columns = ", ".join(map(quote_identifier, snapshot.schema.names))
+    return f"(SELECT {columns} FROM {then.scan_sql(row=row)} WHERE {row} IN ({ids}))"
+
+
+def taken_back(form: DuckLakeFormat, work: Work, taken: TakenBack) -> tuple[Snapshot, int]:
+    """See Format."""
+    newest = taken.newest
+    live = form.of_state(newest.ref, newest.own, live=True)
+    if taken.anew:
+        return live, 0  # all of its rows are replaced
+    if taken.base is not None:
+        put_back(work, newest, taken.base, kept(work, taken.base))
+        return live, 0
+    row = fresh_name("__duckrun_row", newest.schema.names)
+    ids = " UNION ALL ".join(_added(form, newest, record, row) for record in taken.records)
+    gone = work.execute(f"DELETE FROM {work.table(newest.ref)} WHERE rowid IN ({ids})")
+    work.changed = work.changed or bool(gone)
+    return newest, gone
+
+
+def _added(form: DuckLakeFormat, snapshot: Snapshot, record: CommitRecord, row: str) -> str:
+    """A query for the ids of the rows that a commit added."""
+    then = f"SELECT {row} FROM {form.snapshot(snapshot.ref, record.version).scan_sql(row=row)}"
+    if made_by(snapshot, record.version):
+        return then
+    return f"{then} WHERE {row} NOT IN (SELECT {row} FROM {form.snapshot(snapshot.ref, record.version - 1).scan_sql(row=row)})"
