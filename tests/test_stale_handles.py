@@ -1,55 +1,114 @@
 """What is kept between two calls, after something happened to its table: the rows of the model, or a named error.
 
-Every day runs these pairs; `tests/stale.py` has all handles and events.
+`make test` takes a ninth of the pairs by its seed (12 seconds); all of them take two minutes (``DUCKRUN_TEST_ALL=1``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import duckrun
-from tests.stale import EVENTS, check
-
-CORE = [
-    ("scan", "append"),
-    ("scan", "drop and create"),
-    ("snapshot", "overwrite"),
-    ("frame", "drop"),
-    ("temporary view", "another schema"),
-    ("view", "rename column"),
-    ("table", "restore"),
-    ("changes", "update"),
-    ("staged", "another type"),
-    ("staged", "not null"),
-    ("staged", "append"),
-]
-REOPENED = {"frame", "query", "temporary view"}
-"""What reads a Delta table by its folder and the number of a version."""
+from duckrun import Frame, Session, VersionNotReadable, WriteSpec
+from duckrun.run.pins import Pins
+from tests.stale import check, pairs
 
 
-def _cases(pairs: list[tuple[str, str]]) -> list[object]:
-    found = []
-    for lake_format in ("delta", "ducklake"):
-        for handle, event in pairs:
-            if EVENTS[event].format not in (None, lake_format) or (handle, event) == ("view", "rename"):
-                continue  # a table that a view reads is not renamed
-            marks = []
-            if lake_format == "delta" and event == "drop and create" and handle in REOPENED:
-                why = "of a table that was made anew a frame reads the version of the same number"
-                marks.append(pytest.mark.xfail(raises=AssertionError, reason=why, strict=True))
-            found.append(pytest.param(lake_format, handle, event, marks=marks))
-    return found
-
-
-def _check(root: Path, lake_format: str, handle: str, event: str) -> None:
-    with duckrun.connect(root, format=lake_format) as session:
-        check(session, handle, event)
-
-
-@pytest.mark.parametrize(("lake_format", "handle", "event"), _cases(CORE))
+@pytest.mark.drawn(9)
+@pytest.mark.parametrize(
+    ("lake_format", "handle", "event"), [(form, *pair) for form in ("delta", "ducklake") for pair in pairs(form)]
+)
 def test_a_handle_gives_the_rows_of_the_model_or_a_named_error(
     root: Path, lake_format: str, handle: str, event: str
 ) -> None:
-    _check(root, lake_format, handle, event)
+    with duckrun.connect(root, format=lake_format) as session:
+        check(session, lake_format, handle, event)
+
+
+ONE = pa.table({"id": [1], "v": ["a"]})
+TWO = pa.table({"id": [7], "v": ["n"]})
+
+
+def _create_again(session: Session) -> None:
+    session.sql("drop table t")
+    session.execute("main.t", WriteSpec("error"), TWO)
+
+
+@pytest.mark.parametrize(
+    "frame_of",
+    [
+        lambda s: s.table("t").toDF(version=0),
+        lambda s: s.sql("select * from t at (version => 0)"),
+        lambda s: s.sql("select a.* from t as a join other as b on a.id = b.id").limit(1),
+        lambda s: s.open(s.table("t").snapshot().scan()),
+        lambda s: s.read.table("t"),
+    ],
+    ids=["toDF", "at version", "join", "scan", "reader"],
+)
+def test_a_frame_of_a_table_that_is_created_again_is_an_error_wherever_it_goes(
+    root: Path, frame_of: Callable[[Session], Frame]
+) -> None:
+    with duckrun.connect(root) as session:
+        session.execute("main.t", WriteSpec("error"), ONE)
+        session.execute("main.other", WriteSpec("error"), ONE)
+        frame = frame_of(session)
+        frame.createOrReplaceTempView("of_it")
+        _create_again(session)
+        again = "Table main.t was dropped and created again since its version 0"
+        for use in (
+            frame.collect,
+            frame.count,
+            lambda: frame.pl(lazy=True),
+            lambda: frame.native,
+            lambda: session.sql("select count(*) from of_it"),
+            lambda: session.sql("insert into other select * from of_it"),
+            lambda: frame.write.mode("append").saveAsTable("main.other"),
+            lambda: session.execute("main.other", WriteSpec("append"), frame),
+        ):
+            with pytest.raises(VersionNotReadable, match=again):
+                use()
+        assert session.table("other").toDF().collect() == ONE.to_pylist()
+        assert session.table("t").toDF().collect() == TWO.to_pylist()
+
+
+def test_a_run_does_not_read_a_table_that_another_one_created_again(root: Path) -> None:
+    with duckrun.connect(root) as other:
+        other.execute("main.t", WriteSpec("error"), ONE)
+        with duckrun.connect(root, pins=Pins(other.lakes.snapshot)) as run:
+            assert run.sql("select * from t").collect() == ONE.to_pylist()
+            _create_again(other)
+            with pytest.raises(VersionNotReadable, match="created again since its version 0.*read again and repeat"):
+                run.sql("create table copied as select * from t")
+            assert run.tables() == ["main.t"]
+
+
+def test_a_temporary_table_keeps_its_rows_when_its_source_is_created_again(root: Path) -> None:
+    with duckrun.connect(root) as session:
+        session.execute("main.t", WriteSpec("error"), ONE)
+        session.sql("create temp table kept as select * from t")
+        _create_again(session)
+        assert session.sql("select * from kept").collect() == ONE.to_pylist()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("kind", "handle", "event"),
+    [
+        ("delta", "frame", "drop and create"),
+        ("delta", "query", "drop and create"),
+        ("delta", "temporary view", "drop and create"),
+        ("delta", "query", "vacuum"),
+        ("delta", "scan", "overwrite"),
+        ("delta", "frame", "another schema"),
+        ("delta", "changes", "drop"),
+        ("ducklake", "query", "drop and create"),
+        ("ducklake", "temporary view", "expire and cleanup"),
+    ],
+)
+def test_a_handle_of_the_engine_spark(root: Path, spark: Any, kind: str, handle: str, event: str) -> None:
+    with duckrun.connect(root, engine="spark", spark=spark, format=kind) as session:
+        check(session, kind, handle, event)

@@ -35,9 +35,12 @@ class Frame(LazyRows):
 
     @property
     def source(self) -> FrameSource:
-        """The query of an engine. Raises InvalidConfig if the session that made this frame is closed."""
+        """The query of an engine. Raises InvalidConfig if the session that made this frame is closed, VersionNotReadable or TableNotFound if
+        a table that it reads was dropped since.
+        """
         if self.session is not None:
             self.session.ensure_open()
+            self.reads.check()
         return self._source
 
     @property

@@ -14,7 +14,7 @@ from duckrun.lake.lake import TableRef
 from duckrun.moving.moving import Moving
 from duckrun.reader import DataFrameReader
 from duckrun.run.memory import Arbiter
-from duckrun.run.pins import NOTHING, Pins, Read, Reads
+from duckrun.run.pins import Pins, Read, Reads
 from duckrun.sessions.opened import refuse_unknown_engine
 from duckrun.sessions.upkeep import LakeUpkeep
 from duckrun.sql.names import transpile
@@ -140,13 +140,13 @@ class Session(LakeUpkeep, Moving):
         return self.own(frame)
 
     def reading(self, snapshot: Snapshot, spec: ReadSpec) -> Reads:
-        """What a value with rows of a snapshot has read, noted in the log; nothing where the spec names the version."""
+        """What a value with rows of a snapshot reads; noted in the log, unless the spec names the version."""
         if spec.version is not None or spec.timestamp is not None:
-            return NOTHING
+            return Reads.of(snapshot)
         predicate = None if spec.predicate is None else transpile(spec.predicate, spec.dialect, "duckdb")
         read = Read.of(snapshot, predicate)
         self.log.note(snapshot.ref.location, read)
-        return {snapshot.ref.location: read}
+        return Reads.of(snapshot, read)
 
     def snapshot(self, name: str | TableRef, spec: ReadSpec | None = None) -> Snapshot:
         """The snapshot that a read of this session uses."""
@@ -161,12 +161,15 @@ class Session(LakeUpkeep, Moving):
         Raises TableNotFound, VersionNotReadable where the table was dropped, or made anew, since the scan was made.
         """
         given(scan, Scan, "scan", "open()")
-        if scan.table_id and self.lakes.snapshot(scan.ref, scan.version).table_id != scan.table_id:
+        snapshot = self.lakes.snapshot(scan.ref, scan.version)
+        if scan.table_id and snapshot.table_id != scan.table_id:
             raise VersionNotReadable(
-                f"Table {scan.ref} was dropped and made anew since this scan of version {scan.version} was made: make another, by "
+                f"Table {scan.ref} was dropped and created again since this scan of version {scan.version} was made: make another, by "
                 "table(name).snapshot().scan()."
             )
-        return self.own(self.engine.open(scan))
+        frame = self.engine.open(scan)
+        frame.reads = Reads.of(snapshot)
+        return self.own(frame)
 
     def read_files(self, format: str, path: str, options: Mapping[str, Any]) -> Frame:
         """The rows of ``parquet`` or ``csv`` files, by Spark's options: lazy."""

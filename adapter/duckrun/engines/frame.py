@@ -56,7 +56,7 @@ class LazyRows:
         self.engine = engine
         self.alias_name = alias
         self.reads = reads
-        """The tables that the rows are computed from, at the version that was their newest."""
+        """The tables that the rows are computed from."""
 
     @property
     def source(self) -> FrameSource:

@@ -10,10 +10,10 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from duckrun.values.snapshot import Snapshot, TableRef
+from duckrun.values.snapshot import Pin, Snapshot, TableRef
 
 
 @dataclass(frozen=True)
@@ -43,19 +43,42 @@ class Read:
         return Read(older.version, older.table_id, either)
 
 
-Reads = Mapping[str, Read]
-"""What was read of each location. Rows of a version that was asked for by its number are the same at any time, and not in it."""
+@dataclass(frozen=True)
+class Reads:
+    """The tables that rows are computed from."""
 
-NOTHING: Reads = MappingProxyType({})
+    newest: Mapping[str, Read] = field(default_factory=lambda: MappingProxyType({}))
+    """What is read of each location at its newest version. Rows of a version that was named are the same at any time, and not in it."""
+    pins: frozenset[Pin] = frozenset()
+    """Each table and version that is read when the rows are computed, named versions among them."""
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, read: Read | None = None) -> Reads:
+        """Rows of a snapshot; ``read`` where it is the newest."""
+        pin = snapshot.pin
+        newest = {} if read is None else {snapshot.ref.location: read}
+        return cls(newest, frozenset() if pin is None else frozenset((pin,)))
+
+    def computed(self) -> Reads:
+        """The same of rows that are computed already, which read no table any more."""
+        return Reads(self.newest)
+
+    def check(self) -> None:
+        """Raise VersionNotReadable or TableNotFound where a pinned version is no longer that of its table."""
+        for pin in self.pins:
+            pin.check("read the table again, by sql() or table(name).toDF()")
+
+
+NOTHING = Reads()
 
 
 def together(*many: Reads) -> Reads:
     """What several sources have read."""
-    found: dict[str, Read] = {}
+    newest: dict[str, Read] = {}
     for reads in many:
-        for location, read in reads.items():
-            found[location] = read.with_(found.get(location))
-    return found
+        for location, read in reads.newest.items():
+            newest[location] = read.with_(newest.get(location))
+    return Reads(newest, frozenset().union(*(reads.pins for reads in many)))
 
 
 _unnoted: ContextVar[bool] = ContextVar("duckrun_unnoted", default=False)
@@ -156,11 +179,14 @@ class Pins:
 
     def snapshot(self, ref: TableRef, load: Callable[..., Snapshot] | None = None) -> Snapshot:
         """The snapshot that this run reads; the newest at the first call, by ``load`` where a session knows better how
-        to reach the table. Where the tables of a lake share their versions, all are of the one that was first read. Raises TableNotFound.
+        to reach the table. Where the tables of a lake share their versions, all are of the one that was first read. Raises TableNotFound,
+        VersionNotReadable for a table that another one has taken the place of since.
         """
         with self._lock:
             found = self._pinned.get(ref.location)
         if found is not None:
+            if found.pin is not None:
+                found.pin.check(self.advice)
             return found
         load = load or self._load
         loaded = load(ref)

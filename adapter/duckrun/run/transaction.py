@@ -492,7 +492,7 @@ class Transaction:
         if self.reads is None:
             return None
         ran = None if self.pins is None else self.pins.log.read(self.ref.location)
-        given = self.reads.get(self.ref.location)
+        given = self.reads.newest.get(self.ref.location)
         return ran if given is None else given.with_(ran)
 
     def outdated_by(self, others: Sequence[CommitRecord]) -> bool:

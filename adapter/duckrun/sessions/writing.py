@@ -183,7 +183,8 @@ class Writing(Together):
         if isinstance(source, LazyRows):
             return source.reads
         found = together(*(engine.reads_of(source) for engine in self._engines.values()))
-        return {location: read for location, read in found.items() if self.log.has_seen(location, read.version)}
+        newest = {at: read for at, read in found.newest.items() if self.log.has_seen(at, read.version)}
+        return Reads(newest, found.pins)
 
     def move_cursor(self, name: str | TableRef, app: CursorTransaction, *, engine: EngineName | None = None) -> Commit:
         """Commit a consumer's offsets to a table with no row: it has read on, and nothing was to be written."""

@@ -14,7 +14,7 @@ from duckrun.changes.changes import Changes, ChangeSpec
 from duckrun.changes.own import LAKE_FUNCTIONS, OwnQuery, own_rows
 from duckrun.engines.frame import LazyRows
 from duckrun.errors import DuckrunError, InvalidConfig
-from duckrun.run.pins import Read, Reads, together
+from duckrun.run.pins import NOTHING, Read, Reads, together
 from duckrun.sql.dialects import text_in
 from duckrun.sql.names import parse_query, replace_tables
 from duckrun.statements import information
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
 class Reading:
     """The tables that one statement reads, each pinned at its first use; views stand in it as their queries.
 
-    ``temp_views`` are queries with a name that only this session knows. ``reads`` is what was read so far at its newest
-    version: it decides whether a write of the statement may go on top of what others commit.
+    ``temp_views`` are queries with a name that only this session knows. ``reads`` is what was read so far:
+    it decides whether a write of the statement may go on top of what others commit.
     """
 
     lakes: Lakes
     engine: Engine
     pins: Pins
     temp_views: Mapping[str, exp.Query] = field(default_factory=dict)
-    reads: Reads = field(default_factory=dict)
+    reads: Reads = NOTHING
     _open: list[str] = field(default_factory=list)
     _pinned: dict[tuple[Parts, int | None, str | None], exp.Expr] = field(default_factory=dict)
     """Tables by their name and version: a query of a thousand branches looks each of its tables up once."""
@@ -82,7 +82,9 @@ class Reading:
             return self._expanded(name.lower(), self.temp_views[name.lower()])
         if self.engine.has_name(name):
             _refuse_travel(name, "a value of this session", version, timestamp)
-            self.reads = together(self.reads, self.engine.named_reads(name))
+            named = self.engine.named_reads(name)
+            named.check()
+            self.reads = together(self.reads, named)
             return None
         if is_information(parts_of(table)):
             _refuse_travel(name, "a list of what is there", version, timestamp)
@@ -103,6 +105,7 @@ class Reading:
             self.note(snapshot)
         else:
             snapshot = self.lakes.snapshot(ref, version, timestamp)
+            self.reads = together(self.reads, Reads.of(snapshot))
         pinned = self.engine.pinned(snapshot)
         self._pinned[parts_of(table), version, timestamp] = pinned
         return pinned.copy()
@@ -138,7 +141,7 @@ class Reading:
     def note(self, snapshot: Snapshot) -> None:
         """Rows of a table are read, at the version that is its newest for this run."""
         read = Read.of(snapshot)
-        self.reads = together(self.reads, {snapshot.ref.location: read})
+        self.reads = together(self.reads, Reads.of(snapshot, read))
         self.pins.log.note(snapshot.ref.location, read)
 
     def _expanded(self, name: str, query: exp.Expr) -> exp.Expr:

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from duckrun.engines.engine import Engine
 from duckrun.errors import InvalidConfig
+from duckrun.run.pins import NOTHING
 from duckrun.sql.names import quote_identifier
 from duckrun.statements.parse.parts import unsupported
 from duckrun.statements.reading import Reading
@@ -49,7 +50,7 @@ def change(reading: Reading, statement: Changes) -> tuple[str, pa.Table]:
             f"CREATE TABLE … AS SELECT * FROM {name}."
         )
     if isinstance(statement, OnTable):
-        return what, engine.change_kept(name, f"DELETE FROM {quote_identifier(name)}", {})
+        return what, engine.change_kept(name, f"DELETE FROM {quote_identifier(name)}", NOTHING)
     assert statement.whole is not None, "a text says it"
     text = reading.text(statement.whole)
     return what, engine.change_kept(name, text, reading.reads)

@@ -29,7 +29,7 @@ _ACCESS = re.compile(
     r"AccessDenied|Access Denied|InvalidAccessKeyId|SignatureDoesNotMatch|ExpiredToken|AuthenticationFailed|40[13] (Forbidden|Unauthorized)"
 )
 _MISSING = re.compile(
-    r"No such file or directory|NoSuchKey|[Nn]ot [Ff]ound|does not exist|os error 2\b|(?<![\w-])404(?![\w-])"
+    r"No such file or directory|No files found|NoSuchKey|[Nn]ot [Ff]ound|does not exist|os error 2\b|(?<![\w-])404(?![\w-])"
 )
 _DAMAGED = re.compile(
     r"No magic bytes|too small to be a Parquet file|Corrupt footer|Invalid Parquet file|not a Parquet file|CANNOT_READ_FILE_FOOTER"
@@ -44,10 +44,17 @@ _LOST = re.compile(
     r"|SSL connection has been closed[^\n]*|could not receive data from server[^\n]*|the database system is (starting up|shutting down|in recovery mode)"
     r"|Unable to connect to Postgres|Failed to execute query \"(BEGIN|COMMIT|ROLLBACK)[^\"]*\": (?=$|\n)"
 )
+_EXPIRED = re.compile(r"No snapshot found at version (\d+)")
 _OF_A_STORE = re.compile(
     r"https?://|Generic (S3|MicrosoftAzure|GCS|HTTP) error|HTTPException|HTTP (GET|HEAD|PUT|POST|DELETE)|s3a?://|fs\.(s3a|azurebfs)|SdkClientException"
 )
 """Words of an error about a request to an object store, and not to a database."""
+
+
+def expired_snapshot(error: object) -> str | None:
+    """The number of a DuckLake's snapshot that is not there any more, from DuckDB's error; None where it says something else."""
+    found = _EXPIRED.search(str(error))
+    return None if found is None else found[1]
 
 
 def lost_connection(error: object) -> str | None:

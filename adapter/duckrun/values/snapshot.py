@@ -46,6 +46,38 @@ class TableRef:
 
 
 @dataclass(frozen=True)
+class Pin:
+    """A table at one version, as rows that are computed later read it.
+
+    A version number means nothing without the table's id: a table that is dropped and created again begins its log again.
+    """
+
+    ref: TableRef
+    version: int
+    table_id: str
+    find: Callable[[int | None, str | None], Snapshot] = field(repr=False, compare=False)
+    """Opens the table that is at its place now, at a version or a time."""
+
+    def check(self, advice: str) -> None:
+        """Raise VersionNotReadable if another table has taken its place, TableNotFound if none has.
+
+        Args:
+            advice: What to do then.
+        """
+        # Spark's CREATE OR REPLACE TABLE may change the id within one log, whose older versions stay as they were.
+        if self.find(None, None).table_id != self.table_id and self._id_at_version() != self.table_id:
+            raise VersionNotReadable(
+                f"Table {self.ref} was dropped and created again since its version {self.version} was pinned, and that version is gone: {advice}."
+            )
+
+    def _id_at_version(self) -> str | None:
+        try:
+            return self.find(self.version, None).table_id
+        except VersionNotReadable:
+            return None
+
+
+@dataclass(frozen=True)
 class Snapshot:
     """A table at one version: what its log says, with no data file opened.
 
@@ -103,6 +135,13 @@ class Snapshot:
     """Opens the table at another version, or at a time."""
     shared: tuple[str, int] | None = field(default=None, repr=False, compare=False)
     """The lake whose tables share their versions, and which of them this was read at; None where each table has its own."""
+
+    @property
+    def pin(self) -> Pin | None:
+        """What checks later that the version is still this table's; None for a lake of shared versions, which never have two meanings."""
+        if self.shared is not None or self.find_other is None:
+            return None
+        return Pin(self.ref, self.version, self.table_id, self.find_other)
 
     @property
     def partition_keys(self) -> tuple[str, ...]:
@@ -185,11 +224,8 @@ class Snapshot:
             return self
         assert self.find_other is not None, "a snapshot comes from a format, which opens its other versions"
         other = self.find_other(spec.version, spec.timestamp)
-        if self.shared is None and other.table_id != self.table_id:
-            raise VersionNotReadable(
-                f"Table {self.ref} was dropped and made anew since this snapshot of version {self.version} was taken: take a new one, by "
-                "table(name).snapshot()."
-            )
+        if other.table_id != self.table_id and self.pin is not None:
+            self.pin.check("take a new snapshot, by table(name).snapshot()")
         return other
 
     def scan(self, spec: ReadSpec | None = None) -> Scan:

@@ -31,7 +31,7 @@ from duckrun.lake.catalogued import open_lake
 from duckrun.lake.lake import Lake
 from duckrun.lake.lakes import Lakes
 from duckrun.run.memory import Arbiter, parse_bytes
-from duckrun.run.pins import Pins, Read, WorkLog
+from duckrun.run.pins import NOTHING, Pins, Read, WorkLog
 from duckrun.run.transaction import Transaction
 from duckrun.sql.names import quote_identifier, quote_literal
 from duckrun.values.rows import WorkTransaction
@@ -279,7 +279,7 @@ class LakeEnvironment(LocalEnvironment):
             ordinal = self._commits[node]
             self._commits[node] += 1
         app = WorkTransaction(f"{run}/{node}", attempt=self.invocation_id, started=self._started).nth(ordinal)
-        return Transaction(self.lakes.of(ref), ref, app=app, pins=self.pins, reads={} if rows else None)
+        return Transaction(self.lakes.of(ref), ref, app=app, pins=self.pins, reads=NOTHING if rows else None)
 
     def refuse_elsewhere(self, what: object, lake: Lake) -> None:
         """Raise UnsupportedFeature for what is to be written to another lake, where a run is one transaction of the project's own."""

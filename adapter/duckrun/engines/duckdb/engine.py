@@ -7,7 +7,7 @@ import tempfile
 import threading
 import uuid
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -251,8 +251,12 @@ class DuckDBEngine(Engine):
         return {name: str(kind) for name, kind in types_of(snapshot, self.cursor()).items()}
 
     def _frame(self, sql: str) -> LazyRows:
-        with errors_about(self.lake.root):
+        with self.errors_in(sql, self.lake.root):
             return LazyRows(DuckDBFrame(self, self._cursor_with_values(), sql), self.name)
+
+    def errors_in(self, sql: str, what: str) -> AbstractContextManager[None]:
+        """See errors_about(): of a query over tables and temporary views."""
+        return errors_about(what, queries=(sql, *self._views.values()))
 
     def _cursor_with_values(self) -> duckdb.DuckDBPyConnection:
         cursor = self.cursor()
@@ -278,7 +282,7 @@ class DuckDBEngine(Engine):
         with errors_about(f"temporary table {name}"):
             rows.source.cursor.execute(f"CREATE TABLE {quote_identifier(name)} AS {rows.source.sql}")
         self._kept.add(name.lower())
-        self.temp_names[name] = rows.reads
+        self.temp_names[name] = rows.reads.computed()
 
     def _refuse_within(self, what: str) -> None:
         """Raise UnsupportedFeature in a transaction over several tables: DuckDB writes to one database in it, which is the lake."""
@@ -294,7 +298,7 @@ class DuckDBEngine(Engine):
         self._refuse_within(f"A change of the temporary table {name}")
         with errors_about(f"temporary table {name}"):
             found = self._cursor_with_values().execute(statement).to_arrow_table()
-        self.temp_names[name] = together(self.temp_names[name], reads)
+        self.temp_names[name] = together(self.temp_names[name], reads.computed())
         return found
 
     def forget(self, name: str) -> None:

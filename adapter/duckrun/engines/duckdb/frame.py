@@ -10,7 +10,6 @@ import duckdb
 import pyarrow as pa
 
 from duckrun.engines.duckdb.source import SqlOnCursor
-from duckrun.engines.duckdb.sql import errors_about
 from duckrun.engines.frame import without_arrow_form
 from duckrun.run.pins import Reads
 from duckrun.sql.names import quote_identifier, quote_literal
@@ -45,7 +44,7 @@ class DuckDBFrame:
             yield from reader
 
     def _errors(self) -> AbstractContextManager[None]:
-        return errors_about(f"reading lake {self.engine.lake.root}")
+        return self.engine.errors_in(self.sql, f"reading lake {self.engine.lake.root}")
 
     def polars_lazy(self) -> Any:
         self._check_types()
@@ -90,6 +89,7 @@ class DuckDBFrame:
         """A view of the instance where the text says it all, else the rows themselves under the name."""
         if self.engine._registered:
             self.engine.register(name, self.native.to_arrow_table())
+            reads = reads.computed()
         else:
             self.engine.connection.execute(f"CREATE OR REPLACE VIEW {quote_identifier(name)} AS {self.sql}")
             self.engine._views[name] = self.sql

@@ -13,12 +13,20 @@ from urllib.parse import unquote
 import duckdb
 import pyarrow as pa
 
-from duckrun.errors import DuckrunError, InvalidConfig, SchemaMismatch, StorageError, UnsupportedFeature, redact
+from duckrun.errors import (
+    DuckrunError,
+    InvalidConfig,
+    SchemaMismatch,
+    StorageError,
+    UnsupportedFeature,
+    VersionNotReadable,
+    redact,
+)
 from duckrun.run.memory import Arbiter, parse_bytes
 from duckrun.run.pins import Read, Reads
 from duckrun.sql.names import quote_identifier, quote_literal, transpile
 from duckrun.sql.raising import panicked, raised
-from duckrun.storage.trouble import said, storage_error
+from duckrun.storage.trouble import expired_snapshot, said, storage_error
 from duckrun.values.lake_format import TABLES
 from duckrun.values.names import folder_of, url_of
 from duckrun.values.rows import ReadSpec
@@ -74,15 +82,19 @@ def scans_in(query: str) -> Reads:
         (unquote(url.replace("''", "'")).removeprefix("file://"), version) for url, version in _SCAN.findall(query)
     ]
     named += [(location.replace('""', '"'), version) for _, version, location in _ATTACHED.findall(query)]
-    for root, schema, name, version in _OF_CATALOG.findall(query):
-        folders = (
-            folder_of(part[1:-1].replace('""', '"') if part.startswith('"') else part) for part in (schema, name)
-        )
-        named.append(("/".join((root.replace('""', '"'), TABLES, *folders)), version))
+    for root, schema, name, version in _of_catalogs(query):
+        named.append(("/".join((root, TABLES, folder_of(schema), folder_of(name))), version))
     found: dict[str, Read] = {}
     for location, version in named:
         found[location] = Read(int(version)).with_(found.get(location))
-    return found
+    return Reads(found)
+
+
+def _of_catalogs(query: str) -> Iterator[tuple[str, str, str, str]]:
+    """The root, schema, name and version of each table that a query reads by a DuckLake's catalog."""
+    for root, *names, version in _OF_CATALOG.findall(query):
+        schema, name = (part[1:-1].replace('""', '"') if part.startswith('"') else part for part in names)
+        yield root.replace('""', '"'), schema, name, version
 
 
 def select_sql(source: str, spec: ReadSpec, names: Sequence[str], table: str) -> str:
@@ -114,9 +126,9 @@ _LACKED = re.compile(r"of size ([\d.]+ \w+) \(([\d.]+ \w+)/[\d.]+ \w+ used\)")
 
 
 @contextmanager
-def errors_about(what: str, arbiter: Arbiter | None = None) -> Iterator[None]:
+def errors_about(what: str, arbiter: Arbiter | None = None, queries: Sequence[str] = ()) -> Iterator[None]:
     """Turn what engines raise into this library's errors, named for the table; ours pass, completed by the name. ``arbiter`` knows which
-    limit would have been enough.
+    limit would have been enough, and ``queries`` name the tables that are read.
     """
     try:
         yield
@@ -131,6 +143,12 @@ def errors_about(what: str, arbiter: Arbiter | None = None) -> Iterator[None]:
         ours = raised(str(error), what)
         if ours is not None:
             raise ours from None
+        if isinstance(error, duckdb.Error) and (expired := expired_snapshot(error)) is not None:
+            tables = {f"{s}.{n}" for query in queries for _, s, n, at in _of_catalogs(query) if at == expired}
+            raise VersionNotReadable(
+                f"{what}: snapshot {expired}, at which {', '.join(sorted(tables)) or 'a table'} was to be read, has expired. Read the table again, by sql() or "
+                "table(name).toDF()."
+            ) from error
         if isinstance(error, duckdb.IOException | duckdb.HTTPException) and _ELSEWHERE.search(str(error)):
             raise UnsupportedFeature(
                 f"{what}: the log names data files by URIs, as a shallow clone does, which DuckDB does not open: {str(error).splitlines()[0]}. "

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
-from duckrun.errors import CommitUnknown, DuckrunError, InvalidConfig, StorageError
-from duckrun.storage.trouble import lost_connection
+from duckrun.errors import CommitUnknown, DuckrunError, InvalidConfig, StorageError, VersionNotReadable
+from duckrun.storage.trouble import expired_snapshot, lost_connection
 
 if TYPE_CHECKING:
     from duckrun.formats.ducklake.catalog import Catalog
@@ -86,6 +86,10 @@ def translated(catalog: Catalog, error: duckdb.Error, what: str) -> DuckrunError
         return StorageError(
             f"The catalog {catalog.address} of lake {root} cannot be read or written ({refused}): the disk is full, or its folder cannot be written to{reading}. "
             "Nothing of this was written."
+        )
+    if (expired := expired_snapshot(text)) is not None:
+        return VersionNotReadable(
+            f"Snapshot {expired} of lake {root}, {what}, has expired: take a newer snapshot, by table(name).snapshot()."
         )
     lost = lost_connection(text)
     if lost is not None:

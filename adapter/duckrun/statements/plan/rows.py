@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlglot import exp
 
 from duckrun.engines.frame import LazyRows
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
-from duckrun.run.pins import Reads
+from duckrun.run.pins import NOTHING, Reads
 from duckrun.sql.dialects import text_in
 from duckrun.sql.names import fresh_name
 from duckrun.statements.parse.from_ddl import renamed
@@ -45,7 +45,7 @@ class Work:
 
     spec: RowSpec
     source: Any | None = None
-    reads: Reads = field(default_factory=dict)
+    reads: Reads = NOTHING
     """What the spec's own expressions and the source were computed from."""
 
 
