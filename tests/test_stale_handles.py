@@ -1,6 +1,6 @@
 """What is kept between two calls, after something happened to its table: the rows of the model, or a named error.
 
-`make test` takes a ninth of the pairs by its seed (12 seconds); all of them take two minutes (``DUCKRUN_TEST_ALL=1``).
+`make test` takes a twelfth of the pairs by its seed, and some of the other cases (12 seconds together); all take three minutes (``DUCKRUN_TEST_ALL=1``).
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ import pytest
 
 import duckrun
 from duckrun import Frame, Session, VersionNotReadable, WriteSpec
+from duckrun.cli import main as command
 from duckrun.run.pins import Pins
 from tests.stale import check, pairs
 
 
-@pytest.mark.drawn(9)
+@pytest.mark.drawn(12)
 @pytest.mark.parametrize(
     ("lake_format", "handle", "event"), [(form, *pair) for form in ("delta", "ducklake") for pair in pairs(form)]
 )
@@ -92,6 +93,73 @@ def test_a_temporary_table_keeps_its_rows_when_its_source_is_created_again(root:
         session.sql("create temp table kept as select * from t")
         _create_again(session)
         assert session.sql("select * from kept").collect() == ONE.to_pylist()
+
+
+REPLACED = [("delete", 1), ("insert", 7)]
+
+
+def _changed(session: Session, version: int, table_id: str) -> list[tuple[str, int]]:
+    by_name = session.table("t").changes("min_delta", version, key="id", table_id=table_id)
+    query = f"from changes('t', 'min_delta', {version}, key => 'id', table_id => '{table_id}')"
+    answers = [
+        sorted((row["_change_type"], row["id"]) for row in rows.collect()) for rows in (by_name, session.sql(query))
+    ]
+    assert answers[0] == answers[1]
+    return answers[0]
+
+
+@pytest.mark.drawn(4)
+@pytest.mark.parametrize("kind", ["append_only", "upsert", "min_delta", "full_delta"])
+@pytest.mark.parametrize("commits", [1, 3])
+def test_changes_since_a_version_of_an_older_table_are_refused(
+    root: Path, kind: Any, commits: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with duckrun.connect(root) as session:
+        session.execute("main.t", WriteSpec("error"), ONE)
+        session.sql("insert into t values (2, 'b')")
+        seen = session.table("t").changes(kind, -1, key="id")
+        _create_again(session)
+        for number in range(1, commits):
+            session.sql(f"insert into t values ({number}, 'x')")
+        place = (seen.to_version, seen.table_id)
+        again = (
+            "main.t: it is another table now than the one that was read up to version 1.*from_version -1.*full refresh"
+        )
+        with pytest.raises(VersionNotReadable, match=again):
+            session.table("t").changes(kind, place[0], key="id", table_id=place[1])
+        with pytest.raises(VersionNotReadable, match=again):
+            session.sql(f"from changes('t', '{kind}', {place[0]}, key => 'id', table_id => '{place[1]}')")
+        with pytest.raises(SystemExit):
+            command(["changes", "--root", str(root), "t", kind, "--from-version", "1", "--table-id", place[1]])
+        assert "it is another table now" in capsys.readouterr().err
+        anew = session.table("t").changes(kind, -1, key="id")
+        assert anew.table_id == session.table("t").snapshot().table_id != place[1]
+        assert anew.count() == commits
+
+
+@pytest.mark.drawn(3)
+@pytest.mark.parametrize("kind", ["delta", "ducklake"])
+@pytest.mark.parametrize(
+    "how", ["create or replace table t as", "insert overwrite t", "overwrite", "drop and create", "swap"]
+)
+def test_a_replaced_table_gives_the_deletes_of_its_old_rows(root: Path, kind: str, how: str) -> None:
+    with duckrun.connect(root, format=kind) as session:
+        session.execute("main.t", WriteSpec("error"), ONE)
+        seen = session.table("t").snapshot()
+        rows = "select 7::bigint as id, 'n' as v"
+        if how == "overwrite":
+            session.execute("main.t", WriteSpec("overwrite"), TWO)
+        elif how == "drop and create":
+            _create_again(session)
+        elif how == "swap":
+            session.sql(f"create table u as {rows}; alter table t rename to gone; alter table u rename to t")
+        else:
+            session.sql(f"{how} {rows}")
+        if kind == "delta" and how in ("drop and create", "swap"):
+            with pytest.raises(VersionNotReadable, match=r"main\.t: it is another table now"):
+                _changed(session, seen.version, seen.table_id)
+        else:
+            assert _changed(session, seen.version, seen.table_id) == REPLACED
 
 
 @pytest.mark.spark

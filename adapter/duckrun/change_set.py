@@ -38,6 +38,8 @@ class ChangeSet(Frame):
         super().__init__(rows.source, rows.engine, session, reads=reads)
         self.ref, self.spec = ref, spec
         self.from_version, self.to_version = found.from_version, found.to_version
+        self.table_id = found.to.table_id
+        """The id of the table. A consumer that stores it beside ``to_version`` is told when another table has taken its place."""
         self.identity: Identity = found.identity
         self.sources: Mapping[int, Source] = found.sources
 

@@ -149,6 +149,10 @@ def changes(
     commit_version: Annotated[
         bool, typer.Option("--commit-version", help="With append_only and upsert: the version of each row.")
     ] = False,
+    table_id: Annotated[
+        str | None,
+        typer.Option(help="The id of the table that --from-version is of; an error if it was dropped since."),
+    ] = None,
     format: Format = None,
     limit: Annotated[int, typer.Option(min=0, help="Rows that --format table shows; 0 is all of them.")] = 100,
 ) -> None:
@@ -162,6 +166,7 @@ def changes(
         columns=column or None,
         predicate=where,
         commit_version=commit_version,
+        table_id=table_id,
     )
     print_result(found, output(format), limit)
 

@@ -186,10 +186,13 @@ class Table:
         columns: str | Sequence[str] | None = None,
         predicate: str | None = None,
         commit_version: bool = False,
+        table_id: str | None = None,
     ) -> ChangeSet:
         """What happened to the rows in the versions after ``from_version`` (-1: from the beginning), up to ``to_version``: lazy.
 
-        ``kind`` is append_only, upsert, min_delta or full_delta; ``key`` are the columns by which a row is the same one.
+        ``kind`` is append_only, upsert, min_delta or full_delta; ``key`` are the columns by which a row is the same one. ``table_id`` is the id
+        of the table that ``from_version`` was read of (``table_id`` of the answer or of a snapshot): VersionNotReadable is raised if it was
+        dropped and created again since, so that its versions have other numbers. A DuckLake's versions never do.
         """
         for name, value, kinds in (
             ("from_version", from_version, int),
@@ -197,6 +200,7 @@ class Table:
             ("from_timestamp", from_timestamp, str),
             ("predicate", predicate, str),
             ("commit_version", commit_version, bool),
+            ("table_id", table_id, str),
         ):
             if value is not None:
                 given(value, kinds, name, "changes()")
@@ -209,6 +213,7 @@ class Table:
             None if columns is None else names_in([columns], "columns", "changes()"),
             predicate,
             commit_version,
+            table_id=table_id,
         )
         return ChangeSet(self.session, self.ref, spec)
 

@@ -196,6 +196,7 @@ def changes_scan(
             key=list(asked.key),
             columns=None if spec.columns is None else list(spec.columns),
             predicate=" AND ".join(both) or None,
+            table_id=found.table_id,
         )
     told: dict[str, Any] = {f"{name}_from": found.from_version, f"{name}_to": found.to_version}
     told[f"{name}_source"] = ", ".join(sorted(set(changes.sources.values()))) or "the table"

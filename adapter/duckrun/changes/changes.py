@@ -40,7 +40,8 @@ from duckrun.values.stored import schema_of_files
 class ChangeSpec:
     """What to ask of a table: the changes of some ``kind`` in the versions (``from_version``, ``to_version``]; -1 is before the first,
     None for ``to_version`` the newest. ``key`` are the columns by which rows are the same; ``columns`` and ``predicate`` apply before
-    anything is compared. ``commit_version`` adds the version to ``append_only`` and ``upsert``.
+    anything is compared. ``commit_version`` adds the version to ``append_only`` and ``upsert``. ``table_id`` is the id of the table that
+    ``from_version`` is of; None if nobody knows.
 
     Example::
 
@@ -56,6 +57,7 @@ class ChangeSpec:
     predicate: str | None = None
     commit_version: bool = False
     dialect: str = "duckdb"
+    table_id: str | None = None
 
 
 class FilesGone(StorageError):
@@ -93,9 +95,10 @@ class Changes:
         self.to = self._last(newest)
         self.from_version = self._first()
         self.to_version = self._end()
+        self._refuse_another_table()
         if self.from_version > self.to_version and spec.to_version is None:
             raise VersionNotReadable(
-                f"changes of table {ref}: there is no version {self.from_version} to begin after; the newest is {self.to_version}."
+                f"changes of table {ref}: there is no version {self.from_version} to begin after; the newest is {self.to_version}. {_ANEW}"
             )
         if self.from_version > self.to_version:
             raise InvalidConfig(
@@ -113,6 +116,20 @@ class Changes:
             self._refuse_without_feed()
         except VersionNotReadable as error:
             raise error if trial else VersionNotReadable(f"{error} {self._oldest()}") from error
+
+    def _refuse_another_table(self) -> None:
+        """Raise VersionNotReadable if the range is not one of the table that the caller means: its numbers are those of another table."""
+        meant = self._spec.table_id
+        if meant is None or self._reader is not None or meant == self.to.table_id:
+            return
+        # Spark's CREATE OR REPLACE TABLE may change the id within one log, whose versions go on.
+        at = self.from_version
+        if 0 <= at <= self.to.version and self._form.snapshot(self._ref, at).table_id == meant:
+            return
+        raise VersionNotReadable(
+            f"changes of table {self._ref}: it is another table now than the one that was read up to version {self.from_version} (id {meant}): that was dropped, "
+            f"and this one, with the id {self.to.table_id}, was created in its place. {_ANEW}"
+        )
 
     def _last(self, newest: Snapshot | None) -> Snapshot:
         to = self._spec.to_version
@@ -558,6 +575,7 @@ def with_row_ids(form: Format, snapshot: Snapshot, engine: Engine) -> LazyRows:
 
 
 ROW_ID, ROW_COMMIT = "_row_id", "_row_commit_version"
+_ANEW = "If it was dropped and created again, begin with from_version -1 and take away what came from the older table (a full refresh)."
 _FEW = 32
 """So many versions are tried one after the other."""
 _INTEGERS = ("int8", "int16", "int32", "int64")

@@ -18,7 +18,7 @@ _ARGUMENTS = {
     "table_deletions": ("start", "end"),
 }
 _OPTIONS = {
-    "changes": ("from_timestamp", "key", "columns", "predicate", "commit_version"),
+    "changes": ("from_timestamp", "key", "columns", "predicate", "commit_version", "table_id"),
     "table_changes": (),
     "table_insertions": (),
     "table_deletions": (),
