@@ -34,18 +34,19 @@ class DuckrunResponse(AdapterResponse):
     memory: dict[str, int] | None = None
     peak_bytes: int | None = None
     replayed: bool | None = None
+    retracted: dict[str, Any] | None = None
     reads: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def of_commit(cls, commit: Commit, reads: Mapping[str, int]) -> DuckrunResponse:
-        values: dict[str, Any] = {f.name: getattr(commit, f.name) for f in fields(Commit) if f.name != "memory"}
+        values: dict[str, Any] = {f.name: getattr(commit, f.name) for f in fields(Commit)}
+        values |= {name: asdict(values[name]) for name in ("memory", "retracted") if values[name]}
         counts = [commit.rows_inserted, commit.rows_updated, commit.rows_deleted]
         known = [count for count in counts if count is not None]
         return cls(
             _message=message(commit),
             code=commit.mode,
             rows_affected=sum(known) if known else None,
-            memory=asdict(commit.memory) if commit.memory else None,
             reads=dict(reads),
             **values,
         )
