@@ -18,6 +18,8 @@ SETUP = (
     "create table a.g as select 1 as id, {'t': {'id': 7}} as b, {'id': 8} as t",
     "create table b.t as select i as id, 'b' || i as y from range(2, 4) r(i)",
     "create table t as select i as id, i * 100 as z from range(3, 6) r(i)",
+    "create schema t",
+    "create table t.t as select 1 as id, {'t': 5} as t",
     "create view a.v as select a.t.id, b.t.y from a.t left join b.t on a.t.id = b.t.id",
     "create view b.v as select * from b.t where exists (select 1 from a.t where a.t.id = b.t.id and a.t.x <> 'a3')",
 )
@@ -74,6 +76,17 @@ QUERIES = (
     "select a.t.id from a.t left join b.t on a.t.id = b.t.id and b.t.y = 'b3' where b.t.id is null",
     "select distinct on (b.t.id) b.t.id, a.t.id from a.t, b.t order by b.t.id, a.t.id",
     "select t.* from (select a.t.id from a.t, b.t where a.t.id = b.t.id) t",
+    "select t.t.t.t, t.t.t from t.t",
+    "select max(a.t.id), max(t.id), max(memory.a.t.id), a.t.id + 1 from a.t group by all",
+    "select a.t, t.id from b.t, a.t",
+    "select memory.b.t, memory.t.y, t from b.t",
+    "select memory.t.id from t",
+    "select (select b.t.id from a.g) as inner_id from b.t",
+    "select (select a.t.id from a.g limit 1), (select t.id from a.g limit 1) from a.t",
+    "select 7 - id as t, b.t.y from b.t order by t desc limit 1",
+    "select id + 1 as t, b.t.y, count(*) from b.t group by all having t > 3",
+    "select count(*) from b.t where exists (select 1 from main.t as a where b.t.id < a.id)",
+    "select a.t.x, a.t.x, a.t.x || '' from a.t",
     "values ((select max(a.t.id) from a.t where exists (select 1 from b.t where b.t.id = a.t.id)))",
 )
 

@@ -158,6 +158,13 @@ class Lakes:
             return Located(lake, ref)
         return _spelled(lake, schema, table)
 
+    def catalogs(self, name: str) -> tuple[str, ...]:
+        """The catalogs that name the same lake as this one; of "", those that name the lake of bare names."""
+        lake = self.lake if not name else self.own if name.lower() in OWN_CATALOGS else None
+        if lake is None:
+            return (name,)
+        return OWN_CATALOGS if lake is self.own else (str(lake.name),)
+
     def named(self, catalog: str, asked: str) -> Lake:
         """The lake that a catalog names. Raises TableNotFound."""
         if catalog.lower() in OWN_CATALOGS:

@@ -15,8 +15,8 @@ from sqlglot.tokens import TokenType
 from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.sql.abridged import abridged
 from duckrun.sql.dialects import text_in, tokens_in, tree_in, tree_of, trees_in
-from duckrun.sql.scopes import Sight, Source
-from duckrun.sql.written import put_in_place, qualify, without_qualifier
+from duckrun.sql.scopes import Sight, Source, cte_of, other_source, parts_of_column
+from duckrun.sql.written import put_in_place, qualify
 
 DIALECTS = ("duckdb", "spark")
 
@@ -175,88 +175,124 @@ def replace_tables(
     resolve: Callable[[exp.Table], exp.Expr | None],
     schema: str = "",
     call: Callable[[exp.Table], exp.Expr | None] = lambda table: None,
-    columns: Callable[[exp.Expr], Sequence[str] | None] = lambda found: None,
+    columns: Callable[[exp.Table, exp.Expr], Sequence[str] | None] = lambda table, found: None,
+    catalogs: Callable[[str], Collection[str]] = lambda catalog: (),
 ) -> exp.Expr:
     """The tree with every table that ``resolve`` knows put in place of its name, under the name's alias; in the text that the
     tree was read from, nothing else changes.
 
-    Names of common table expressions are left alone where they are in scope. Column references qualified by
-    schema (``sales.orders.id``) lose the schema, since the table is now known by its alias; where another table of that name is in
-    sight, both get an alias of their own.
+    Names of common table expressions are left alone where they are in scope. A table whose columns are qualified by its schema
+    (``sales.orders.id``), or in sight of which another table has its name, gets an alias that no other table has. The columns
+    that mean it are written with that alias.
 
     Args:
         tree: a query or an expression; it stays as it is.
         resolve: what stands in the place of a table; None for a name that stays.
         schema: the schema of bare names.
         call: the same for a function that gives a table.
-        columns: the columns of what stands in a table's place; asked only for tables that share their name.
+        columns: the columns of a table, by its name and by what stands in its place. Asked only if a column's meaning depends on it.
+        catalogs: the names of a catalog by one of them, or by "" for that of bare names; empty if they are unknown.
     """
     root = exp.Paren(this=tree.copy())  # a parent, so that the whole tree may be one table
     pairs: list[tuple[exp.Table, exp.Expr]] = []
     for table in list(root.find_all(exp.Table)):
         is_call = isinstance(table.this, exp.Func)
-        if not is_call and (not table.name or _is_cte(table)):
+        if not is_call and (not table.name or cte_of(table) is not None):
             continue
         found = call(table) if is_call else resolve(table)
         if found is not None:
             pairs.append((table, found))
-    apart = _tell_apart(root, pairs, schema, columns)
-    shortened: set[tuple[str, str]] = set()
+    spelled = _Spelled()
+    aliases = _unique_aliases(root, pairs, schema, columns, catalogs, spelled)
     for table, found in pairs:
         is_call = isinstance(table.this, exp.Func)
         name = table.this.name if is_call else table.name
-        label = apart.get(id(table), name)
-        if not is_call and not table.alias and id(table) not in apart:
-            shortened.add(((table.db or schema).lower(), name.lower()))
+        alias = aliases.get(id(table), name)
         if table.alias:
             found.set("alias", table.args["alias"].copy())
-        elif label:
-            found.set("alias", exp.TableAlias(this=exp.to_identifier(label, quoted=True)))
+        elif alias:
+            alias = alias if is_call else spelled.alias(alias, table.parts)
+            found.set("alias", exp.TableAlias(this=exp.to_identifier(alias, quoted=True)))
         for key in ("joins", "laterals", "pivots", "sample"):
             if table.args.get(key):  # moved, not copied: tables in them are to be replaced too
                 found.set(key, table.args[key])
         put_in_place(found, table, aliased=bool(table.alias))
-    for column in root.find_all(exp.Column):
-        if column.args.get("db") is not None and (column.text("db").lower(), column.table.lower()) in shortened:
-            without_qualifier(column)
-        elif (column.text("catalog").lower(), column.text("db").lower()) in shortened:  # schema.table.column.field
-            without_qualifier(column, "catalog")
     return root.this
 
 
-def _tell_apart(
+def _unique_aliases(
     root: exp.Expr,
     pairs: Sequence[tuple[exp.Table, exp.Expr]],
     schema: str,
-    columns: Callable[[exp.Expr], Sequence[str] | None],
+    columns: Callable[[exp.Table, exp.Expr], Sequence[str] | None],
+    catalogs: Callable[[str], Collection[str]],
+    spelled: _Spelled,
 ) -> dict[int, str]:
-    """The aliases of tables in sight of which another one has their name, by the table's id, and empty for one that keeps its schema.
-    The columns of such tables are written with it.
+    """Aliases of the tables whose name alone would not find their columns, by the table's id. Empty for one that keeps its
+    schema. The columns of such tables are rewritten.
     """
-    if not _may_share(root, pairs):
-        return {}
     replaced = {
-        id(table): Source(table, table.name, table.db or schema, table.catalog, partial(columns, found))
+        id(table): Source(
+            table,
+            table.name,
+            table.db or schema,
+            table.catalog,
+            [name.lower() for name in catalogs(table.catalog)] or ([table.catalog.lower()] if table.catalog else []),
+            partial(columns, table, found),
+            not _keeps_name(table, found, schema),
+        )
         for table, found in pairs
         if not table.alias and not isinstance(table.this, exp.Func)
     }
-    sight = Sight(replaced)
-    shared = sight.shared() & set(replaced)
-    if not shared:
+    if not _may_share(root, pairs) and not _has_qualified(root, replaced.values()):
         return {}
-    whole = {id(table): found for table, found in pairs if id(table) in shared and _keeps_name(table, found, schema)}
+    derived = {
+        id(table): other_source(table, partial(columns, table, found))
+        for table, found in pairs
+        if id(table) not in replaced
+    }
+    sight = Sight(replaced, derived)
     meant = [(column, found) for column in root.find_all(exp.Column) if (found := sight.meant(column)) is not None]
+    qualified = {id(source.node) for column, (source, length) in meant if length > 1}
+    aliased = (sight.shared() | qualified) & set(replaced)
+    whole = {id(table): found for table, found in pairs if id(table) in aliased and not replaced[id(table)].loses_name}
     for column, (source, length) in meant:
         key = id(source.node)
         if key in whole:
             if length == 3 or (length == 2 and column.parts[0].name.lower() != source.schema.lower()):
                 named = [whole[key].text(part) for part in ("catalog", "db", "this")][-length:]
                 qualify(column, length, [part for part in named if part])
-        elif key in shared:
-            qualify(column, length, [source.label])
-        elif key in replaced and length > 1:
-            qualify(column, length, [source.name])
-    return {key: "" if key in whole else replaced[key].label for key in shared}
+        elif key in aliased:
+            qualify(column, length, [spelled.alias(source.alias, column.parts[:length])])
+    return {key: "" if key in whole else replaced[key].alias for key in aliased}
+
+
+class _Spelled:
+    """Aliases of tables, each in another letter case for each way to write the table's name.
+
+    Names of result columns hold the alias: its case tells whether ``t.id`` or ``a.t.id`` was written.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, dict[str, str]] = {}
+
+    def alias(self, alias: str, parts: Sequence[exp.Expr]) -> str:
+        """The alias of a table for the parts of its name as written."""
+        of_table = self._known.setdefault(alias.lower(), {})
+        written = ".".join(part.sql() for part in parts)
+        if written not in of_table:
+            number, letters = len(of_table), count()
+            of_table[written] = "".join(
+                each.swapcase() if each.lower() != each.upper() and number >> next(letters) & 1 else each
+                for each in (alias if not of_table else next(iter(of_table.values())))
+            )
+        return of_table[written]
+
+
+def _has_qualified(root: exp.Expr, sources: Collection[Source]) -> bool:
+    """True if the name of some column may begin with a table's schema or catalog."""
+    first = {name for source in sources for name in (source.schema.lower(), *source.catalogs) if name}
+    return any(column.table and parts_of_column(column)[0].lower() in first for column in root.find_all(exp.Column))
 
 
 def _may_share(root: exp.Expr, pairs: Sequence[tuple[exp.Table, exp.Expr]]) -> bool:
@@ -278,21 +314,3 @@ def _keeps_name(table: exp.Table, found: exp.Expr, schema: str) -> bool:
         and found.name.lower() == table.name.lower()
         and found.db.lower() == (table.db or schema or found.db).lower()
     )
-
-
-def _is_cte(table: exp.Table) -> bool:
-    if table.db:
-        return False
-    node: exp.Expr | None = table
-    through: exp.Expr | None = None  # the common table expression of the next WITH that the name stands in
-    while node is not None:
-        with_ = node.args.get("with_") or node.args.get("with")
-        if with_ is not None:
-            inside = through if through is not None and through.parent is with_ else None
-            seen = (cte for cte in with_.expressions if cte is not inside or with_.args.get("recursive"))
-            if any(cte.alias.lower() == table.name.lower() for cte in seen):
-                return True
-        if isinstance(node, exp.CTE):
-            through = node
-        node = node.parent
-    return False

@@ -1,13 +1,13 @@
-"""Which table a qualified column means, where two tables of one name are in sight at once.
+"""Resolution of qualified columns to the tables of a query, in DuckDB's order.
 
-DuckDB tells ``bronze.orders`` and ``silver.orders`` apart by their schemas. Once scans stand in the place of both names, only
-aliases can: each gets one of its own, and every column that means it is written with that. The order in which names are
-tried is DuckDB's: the innermost query first; in it lake, schema and table, then schema and table, then the table alone.
+DuckDB tells ``bronze.orders`` and ``silver.orders`` apart by their schemas. A scan that replaces a table has an alias only, so
+columns are resolved here, before the schema is gone. DuckDB tries the innermost query first. In each query it tries lake,
+schema and table, then schema (or lake) and table, then the table alone, then a struct column and its fields.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from sqlglot import exp
@@ -20,32 +20,43 @@ _BESIDE = ("joins", "laterals", "pivots", "sample")
 
 @dataclass
 class Source:
-    """A table of a FROM clause. ``catalog`` and ``schema`` are empty for one that is known by its alias alone; ``columns`` give
-    None where they are not known.
-    """
+    """A table of a FROM clause."""
 
     node: exp.Expr
     name: str
     schema: str = ""
+    """Empty for a table that is known by its alias alone."""
     catalog: str = ""
+    """The catalog as written."""
+    catalogs: Collection[str] = ()
+    """Every name of its catalog, in lower case. Empty if they are unknown: then any name is taken for one."""
     columns: Columns = lambda: None
+    """Return the names of the columns; None if they are unknown."""
+    loses_name: bool = False
+    """True if something without its schema and name stands in its place."""
     _names: frozenset[str] | None = field(default=None, init=False)
     _is_read: bool = field(default=False, init=False)
 
     @property
     def label(self) -> str:
-        """An alias that no table of another schema has."""
+        """The name for messages."""
         return ".".join(part for part in (self.catalog, self.schema, self.name) if part)
+
+    @property
+    def alias(self) -> str:
+        """An alias that no other table has, whichever way its name is written."""
+        catalog = next(iter(self.catalogs), self.catalog)
+        return ".".join(part for part in (catalog, self.schema, self.name) if part).lower()
 
     def is_named(self, parts: Sequence[str]) -> bool:
         """True if the parts of a name before that of a column mean this table."""
         *before, name = (part.lower() for part in parts)
-        schema, catalog = self.schema.lower(), self.catalog.lower()
+        schema = self.schema.lower()
         if name != self.name.lower() or (before and not schema):
             return False
         if len(before) < 2:
-            return not before or before[0] in (schema, catalog)
-        return before[1] == schema and before[0] == (catalog or before[0])
+            return not before or before[0] in (schema, *self.catalogs)
+        return before[1] == schema and (not self.catalogs or before[0] in self.catalogs)
 
     def names(self) -> frozenset[str] | None:
         if not self._is_read:
@@ -61,17 +72,6 @@ class Source:
 
 def parts_of_column(column: exp.Column) -> list[str]:
     return [part.name for part in column.parts]
-
-
-def in_sight(node: exp.Expr) -> Iterator[list[exp.Expr]]:
-    """The tables that a name at some place may mean: those of the query around it, then those of the query around that."""
-    path: dict[int, exp.Expr] = {}
-    child, parent = node, node.parent
-    while parent is not None:
-        path[id(parent)] = child
-        if isinstance(parent, exp.Select) and child.arg_key not in ("with_", "with"):
-            yield list(_before(parent, path))
-        child, parent = parent, parent.parent
 
 
 def _before(select: exp.Select, path: dict[int, exp.Expr]) -> Iterator[exp.Expr]:
@@ -105,22 +105,67 @@ def _beside(node: exp.Expr) -> Iterator[exp.Expr]:
     yield from node.args.get("laterals") or ()
 
 
-def other_source(node: exp.Expr) -> Source:
-    """A table that keeps its name: a derived one, or that of a common table expression."""
-    listed = node.args["alias"].columns if isinstance(node.args.get("alias"), exp.TableAlias) else []
-    query = node.this if isinstance(node, exp.Subquery) else None
-    names: list[str] | None = [column.name for column in listed] or None
-    if names is None and isinstance(query, exp.Select) and not any(e.is_star for e in query.expressions):
-        names = [n for n in query.named_selects if n]
-        names = names if len(names) == len(query.expressions) else None
-    return Source(node, node.alias_or_name, columns=lambda: names)
+def other_source(node: exp.Expr, columns: Columns | None = None) -> Source:
+    """A table that is known by its alias alone: a derived one, or that of a common table expression."""
+    alias = node.args.get("alias")
+    listed = [column.name for column in alias.columns] if isinstance(alias, exp.TableAlias) else []
+    columns = columns or (lambda: _columns_of(node))
+    return Source(node, node.alias_or_name, columns=(lambda: listed) if listed else columns)
+
+
+def _columns_of(node: exp.Expr) -> list[str] | None:
+    """The columns of a derived table or a common table expression, where its SELECT list names them."""
+    query: exp.Expr | None = node.this if isinstance(node, exp.Subquery | exp.Lateral) else None
+    if isinstance(node, exp.Table) and (cte := cte_of(node)) is not None:
+        if cte.args["alias"].columns:
+            return [column.name for column in cte.args["alias"].columns]
+        query = cte.this
+    while isinstance(query, exp.SetOperation | exp.Subquery):
+        query = query.this
+    if not isinstance(query, exp.Select) or any(each.find(exp.Star, exp.Columns) for each in query.expressions):
+        return None
+    return [name for name in query.named_selects if name]
+
+
+def cte_of(table: exp.Table) -> exp.CTE | None:
+    """The common table expression that a name stands for."""
+    if table.db:
+        return None
+    node: exp.Expr | None = table
+    through: exp.Expr | None = None  # the common table expression of the next WITH that the name stands in
+    while node is not None:
+        with_ = node.args.get("with_") or node.args.get("with")
+        if with_ is not None:
+            inside = through if through is not None and through.parent is with_ else None
+            seen = (cte for cte in with_.expressions if cte is not inside or with_.args.get("recursive"))
+            if (cte := next((cte for cte in seen if cte.alias.lower() == table.name.lower()), None)) is not None:
+                return cte
+        if isinstance(node, exp.CTE):
+            through = node
+        node = node.parent
+    return None
 
 
 class Sight:
     """The tables of a whole tree, by which its columns are found."""
 
-    def __init__(self, replaced: dict[int, Source]) -> None:
-        self._sources = dict(replaced)
+    def __init__(self, replaced: dict[int, Source], derived: dict[int, Source]) -> None:
+        self._replaced = replaced
+        self._sources = {**replaced, **derived}
+        self._outer: dict[int, list[list[exp.Expr]]] = {}
+
+    def _levels(self, node: exp.Expr) -> list[list[exp.Expr]]:
+        """The tables that a name at some place may mean: those of the query around it, then those of the query around that."""
+        path: dict[int, exp.Expr] = {}
+        child, parent = node, node.parent
+        while parent is not None:
+            path[id(parent)] = child
+            if isinstance(parent, exp.Select) and child.arg_key not in ("with_", "with"):
+                if id(parent) not in self._outer:
+                    self._outer[id(parent)] = self._levels(parent)
+                return [list(_before(parent, path)), *self._outer[id(parent)]]
+            child, parent = parent, parent.parent
+        return []
 
     def of(self, node: exp.Expr) -> Source:
         if id(node) not in self._sources:
@@ -130,37 +175,56 @@ class Sight:
     def shared(self) -> set[int]:
         """The replaced tables in sight of which another one has their name."""
         found: set[int] = set()
-        bearers = list(self._sources.items())
-        for key, source in bearers:
-            for level in in_sight(source.node):
+        for key, source in self._replaced.items():
+            for level in self._levels(source.node):
                 for other in map(self.of, level):
-                    if other.name.lower() == source.name.lower() and other.label.lower() != source.label.lower():
+                    if other.name.lower() == source.name.lower() and other.alias != source.alias:
                         found |= {key, id(other.node)}
         return found
 
     def meant(self, column: exp.Column) -> tuple[Source, int] | None:
-        """The table that a column is of, and how many parts of its name mean the table; None for a column without one.
+        """The table of a column, and how many parts of the column's name are the table's; None for a column without such parts.
 
         Raises InvalidConfig for a name that may mean two tables.
         """
         parts = parts_of_column(column)
-        for level in in_sight(column):
-            sources = [self.of(node) for node in level]
-            known = any((names := s.names()) is not None and parts[0].lower() in names for s in sources)
-            if len(parts) == 1 and known:
-                return None
-            for length in (3, 2, 1) if len(parts) > 1 else (1,):
-                if length == len(parts) > 1 or length > len(parts):
-                    continue
-                rest = parts[length] if length < len(parts) else "*"
-                found = [s for s in sources if s.is_named(parts[:length]) and s.may_have(rest)]
-                if len(found) > 1:
-                    places = " and of ".join(s.label for s in found)
-                    raise InvalidConfig(
-                        f"{'.'.join(parts)} may be a column of {places}; write the name of the schema before it, or an alias."
-                    )
+        if len(parts) == 1 and _is_alias(column):
+            return None
+        levels = [[self.of(node) for node in level] for level in self._levels(column)]
+        for sources in levels:
+            for length in range(min(3, len(parts) - 1), 0, -1):
+                found = [s for s in sources if s.is_named(parts[:length]) and s.may_have(parts[length])]
                 if found:
-                    return found[0], length
-            if known:
+                    return self._single(found, parts, length)
+            if any((names := s.names()) is not None and parts[0].lower() in names for s in sources):
                 return None
+            if len(parts) < 4 and (rows := [s for s in sources if s.is_named(parts)]):
+                return self._single(rows, parts, len(parts))
+        for sources in levels:  # a column that no list has, such as rowid
+            for length in range(min(3, len(parts) - 1), 0, -1):
+                if found := [s for s in sources if s.is_named(parts[:length])]:
+                    return self._single(found, parts, length)
         return None
+
+    def _single(self, found: Sequence[Source], parts: Sequence[str], length: int) -> tuple[Source, int] | None:
+        if len(found) == 1:
+            return found[0], length
+        if not any(source.loses_name for source in found):
+            return None  # the engine sees the same names and decides
+        places = " and of ".join(source.label for source in found)
+        raise InvalidConfig(
+            f"{'.'.join(parts)} may be a column of {places}; write the name of the schema before it, or an alias."
+        )
+
+
+_AFTER_PROJECTION = (exp.Order, exp.Having, exp.Qualify, exp.Distinct)
+
+
+def _is_alias(column: exp.Column) -> bool:
+    """True for a name in ORDER BY, HAVING or QUALIFY that the SELECT list gives to an expression."""
+    clause = column.find_ancestor(*_AFTER_PROJECTION, exp.Query)
+    query = clause.parent if isinstance(clause, _AFTER_PROJECTION) else None
+    name = column.name.lower()
+    return isinstance(query, exp.Select) and any(
+        isinstance(each, exp.Alias) and each.alias.lower() == name for each in query.expressions
+    )

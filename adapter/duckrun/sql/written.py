@@ -147,17 +147,6 @@ def change(node: exp.Expr, start: int, end: int, new: str) -> None:
     node.meta[_CHANGES] = [*node.meta.get(_CHANGES, ()), (start, end, new)]
 
 
-def without_qualifier(column: exp.Column, *parts: str) -> None:
-    """Take schema and lake off a column, or the parts named: ``orders.id`` for ``sales.orders.id``."""
-    gone = [key for key in parts or ("catalog", "db") if column.args.get(key) is not None]
-    following = column.args[{"catalog": "db", "db": "table"}[gone[-1]]]
-    first = column.args[gone[0]]
-    if "start" in first.meta and "start" in following.meta:
-        change(column, first.meta["start"], following.meta["start"] - 1, "")
-    for key in gone:
-        column.set(key, None)
-
-
 def qualify(column: exp.Column, length: int, names: Sequence[str]) -> None:
     """Put other names, quoted, in the place of the first parts of a column: ``"bronze.orders".id`` for ``bronze.orders.id``."""
     parts = column.parts
@@ -165,7 +154,10 @@ def qualify(column: exp.Column, length: int, names: Sequence[str]) -> None:
     first, last = parts[0], parts[length - 1]
     if "start" in first.meta and "end" in last.meta:
         dialect = column.meta.get(_READ)
-        change(column, first.meta["start"], last.meta["end"], ".".join(part.sql(dialect) for part in new))
+        text = ".".join(part.sql(dialect) for part in new)
+        if length == len(parts) and isinstance(column.parent, exp.Select) and column.arg_key == "expressions":
+            text += f" AS {exp.to_identifier(last.name, quoted=True).sql(dialect)}"  # a whole row has its table's name
+        change(column, first.meta["start"], last.meta["end"], text)
     chain = [*new, *parts[length:]]
     for key in ("catalog", "db", "table"):
         column.set(key, None)

@@ -47,6 +47,7 @@ class Reading:
     _open: list[str] = field(default_factory=list)
     _pinned: dict[tuple[Parts, int | None, str | None], exp.Expr] = field(default_factory=dict)
     """Tables by their name and version: a query of a thousand branches looks each of its tables up once."""
+    _snapshots: dict[tuple[Parts, int | None, str | None], Snapshot] = field(default_factory=dict)
 
     def frame(self, query: exp.Expr) -> LazyRows:
         """The rows of a query over the lakes: lazy. Raises TableNotFound with the nearest names."""
@@ -56,10 +57,13 @@ class Reading:
 
     def pinned(self, tree: exp.Expr) -> exp.Expr:
         """A query or expression with every table at its version, and every view as its query."""
-        return replace_tables(tree, self._resolve, self.lakes.schema, self._changes, self._columns)
+        return replace_tables(tree, self._resolve, self.lakes.schema, self._changes, self._columns, self.lakes.catalogs)
 
-    def _columns(self, rows: exp.Expr) -> list[str]:
+    def _columns(self, table: exp.Table, rows: exp.Expr) -> list[str]:
         """The columns of what stands in the place of a table or view."""
+        snapshot = self._snapshots.get((parts_of(table), *self._asked(table)))
+        if snapshot is not None:
+            return list(snapshot.schema.names)
         return self.engine.select(exp.select("*").from_(rows.copy())).columns
 
     def text(self, tree: exp.Expr) -> str:
@@ -108,6 +112,7 @@ class Reading:
             self.reads = together(self.reads, Reads.of(snapshot))
         pinned = self.engine.pinned(snapshot)
         self._pinned[parts_of(table), version, timestamp] = pinned
+        self._snapshots[parts_of(table), version, timestamp] = snapshot
         return pinned.copy()
 
     def _changes(self, table: exp.Table) -> exp.Expr | None:

@@ -210,7 +210,6 @@ class DuckDBEngine(Engine):
         columns = frame.native.columns
         if any(scans_in(name) or LISTED in name or '"' in name for name in columns):
             names = self._names_as_written(columns, query)
-            # A rename numbers names that stand twice, so names that are right stay as they are.
             return frame if names == list(columns) else frame.named(names)
         return frame
 

@@ -69,8 +69,9 @@ class DuckDBFrame:
         return DuckDBFrame(self.engine, self.cursor, f"SELECT {named} FROM ({self.sql})")
 
     def named(self, names: Sequence[str]) -> DuckDBFrame:
-        listed = ", ".join(quote_identifier(name) for name in names)
-        return DuckDBFrame(self.engine, self.cursor, f"SELECT * FROM ({self.sql}) AS given({listed})")
+        # By position: a list of column aliases would number a name that stands twice.
+        listed = ", ".join(f"#{place} AS {quote_identifier(name)}" for place, name in enumerate(names, 1))
+        return DuckDBFrame(self.engine, self.cursor, f"SELECT {listed} FROM ({self.sql})")
 
     def selected(self, columns: Sequence[str]) -> DuckDBFrame:
         """Expressions over the rows, in their order."""

@@ -1,0 +1,84 @@
+"""Statements drawn by a seed over tables that share their names do what they do in plain DuckDB, on either format.
+
+About ten seconds a run, and 25 in the long suite. Each run prints its seed (DUCKRUN_TEST_SEED); a failure shows the statement.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+import duckdb
+import pytest
+
+import duckrun
+from duckrun import DuckrunError
+from duckrun.session import Session
+from tests.drawing import everything, seed
+from tests.statements.names_drawn import COLUMNS, Drawn, setup
+
+SCHEMAS = ("create schema a", "create schema b", "create schema other.a")
+LENIENT = re.compile(r'Ambiguous reference to table "\w+" \(use: .*(?<=[ (])\.\w')
+"""DuckDB compares a schema with the empty one of a derived table too: ``a.t.id`` is ambiguous beside ``(…) t``."""
+
+
+@pytest.fixture
+def pair(request: pytest.FixtureRequest, tmp_path: Any) -> Iterator[tuple[Session, duckdb.DuckDBPyConnection]]:
+    """The same tables in two lakes and in two databases of DuckDB's own."""
+    native = duckdb.connect()
+    native.execute("attach ':memory:' as other")
+    with duckrun.connect(tmp_path / "own", format=request.param) as session:
+        session.attach(tmp_path / "other", "other", format=request.param)
+        for statement in (*SCHEMAS, *map(setup, COLUMNS)):
+            session.sql(statement)
+            native.execute(statement)
+        yield session, native
+
+
+def _answer(run: Any) -> tuple[list[str], list[Any]] | Exception:
+    """Names of columns and rows in one order, or the error."""
+    try:
+        result = run()
+        if isinstance(result, duckdb.DuckDBPyConnection):
+            rows = result.fetchall()
+            return [column[0] for column in result.description or ()], sorted(rows, key=repr)
+        table = result.toArrow()
+        return table.schema.names, sorted(zip(*(column.to_pylist() for column in table.columns), strict=True), key=repr)
+    except (DuckrunError, duckdb.Error) as error:
+        return error
+
+
+def _check(statement: str, ours: Any, expected: Any) -> str:
+    """What the two did alike. Fails if they did not."""
+    if isinstance(expected, Exception):
+        assert isinstance(ours, Exception) or LENIENT.search(str(expected)), f"DuckDB refuses {statement}: {expected}"
+        return "refused"
+    assert not isinstance(ours, Exception), f"{statement}: {ours}"
+    assert ours == expected, statement
+    return "same"
+
+
+def _queries(session: Session, native: duckdb.DuckDBPyConnection, seconds: float, least: int) -> Counter[str]:
+    drawn, counts, end = Drawn(Random(seed())), Counter[str](), time.monotonic() + seconds
+    while counts.total() < least or time.monotonic() < end:
+        query = drawn.query()
+        expected = _answer(lambda query=query: native.execute(query))
+        counts[_check(query, _answer(lambda query=query: session.sql(query)), expected)] += 1
+    return counts
+
+
+@pytest.mark.parametrize("pair", ["delta", pytest.param("ducklake", marks=pytest.mark.drawn(2))], indirect=True)
+def test_queries(pair: tuple[Session, duckdb.DuckDBPyConnection]) -> None:
+    counts = _queries(*pair, seconds=2.5, least=40)
+    assert 2 * counts["same"] > counts["refused"], counts
+
+
+@pytest.mark.differential
+@pytest.mark.parametrize("pair", ["delta", "ducklake"], indirect=True)
+def test_more_queries(pair: tuple[Session, duckdb.DuckDBPyConnection]) -> None:
+    counts = _queries(*pair, seconds=300 if everything() else 7, least=100)
+    assert 2 * counts["same"] > counts["refused"], counts
