@@ -112,6 +112,15 @@ def _queries() -> Iterator[Case]:
         gives=(("days", "day", "VARCHAR"), ("days", "id", "BIGINT"), ("figs", "id", "BIGINT")),
         daily=True,
     )
+    yield Case(
+        "Queries",
+        "duckdb_tables(), duckdb_views(), duckdb_columns(), duckdb_schemas()",
+        "select t.table_name, c.column_name from duckdb_tables() t join duckdb_columns() c using (database_name, schema_name, table_name) "
+        "where t.table_name = 'days' union all select view_name, schema_name from duckdb_views() join duckdb_schemas() using (database_name, schema_name) "
+        "where view_name = 'figs'",
+        gives=(("days", "day"), ("days", "id"), ("figs", "main")),
+        refused={"spark": r"duckdb_tables\(\)"},
+    )
     yield Case("Queries", "SUMMARIZE", "summarize orders", rows=ALL, refused={"spark": "SUMMARIZE"})
     yield Case("Queries", "EXPLAIN", "explain select * from orders", rows=ALL)
     yield Case("Queries", "SELECT … INTO", "select * into copies from orders", refused=_NONE)

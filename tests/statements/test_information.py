@@ -64,6 +64,46 @@ def test_tables_views_and_columns_are_described_as_plain_duckdb_describes_them(s
     )
 
 
+FUNCTIONS = {
+    "duckdb_tables": "schema_name, table_name, comment, temporary",
+    "duckdb_views": "schema_name, view_name, temporary",
+    "duckdb_columns": "schema_name, table_name, column_name, column_index, is_nullable, data_type, numeric_precision, numeric_scale, comment",
+    "duckdb_schemas": "schema_name",
+}
+
+
+def test_functions_of_duckdb_list_what_the_lake_has(duck: Session, tmp_path: Path) -> None:
+    made = [
+        "create schema sales",
+        f"create table sales.orders ({COLUMNS})",
+        "create table t as select 1 as id",
+        "create view sales.cheap as select id, b from sales.orders",
+        "comment on table sales.orders is 'why'",
+    ]
+    duck.sql("; ".join(made))
+    with duckdb.connect() as plain:
+        plain.execute("; ".join(made))
+        for name, columns in FUNCTIONS.items():
+            only = "where not internal and database_name not in ('system', 'temp')"
+            wanted = plain.sql(f"select {columns} from {name}() {only}").to_arrow_table()
+            assert rows_of(duck.sql(f"select {columns} from {name}() {only}")) == rows_of(wanted), name
+            assert duck.sql(f"from {name}()").columns == plain.sql(f"from {name}()").columns
+            internal = f"select count(*) from {name}() where internal and database_name in ('system', 'temp')"
+            assert rows_of(duck.sql(internal)) == plain.sql(internal).fetchall(), name
+    duck.sql("create temp table kept as select 'x' as w; create temp view seen as select 1 as n")
+    temporary = "select {} from {}() where temporary and not internal order by 1"
+    assert rows_of(duck.sql(temporary.format("table_name", "duckdb_tables"))) == [("kept",)]
+    assert rows_of(duck.sql(temporary.format("view_name", "duckdb_views"))) == [("seen",)]
+    joined = (
+        "select t.schema_name, count(*) as n from duckdb_tables() as t join duckdb_columns() as c using (database_name, schema_name, table_name) "
+        "where t.database_name = 'lake' and t.table_name in (select table_name from duckdb_tables()) group by all"
+    )
+    assert rows_of(duck.sql(joined)) == [("main", 1), ("sales", 16)]
+    duck.attach(tmp_path / "other", name="ref", format=duck.lake.format.name)
+    duck.sql("create table ref.far as select 2 as n; create table listed as select table_name from duckdb_tables()")
+    assert rows_of(duck.sql("from listed")) == [("far",), ("kept",), ("orders",), ("t",)]
+
+
 @pytest.mark.only_format("delta", "the other lake is deltalake's")
 def test_what_is_listed_is_what_this_session_sees_and_nothing_of_the_engine(duck: Session, tmp_path: Path) -> None:
     duck.sql(
@@ -109,6 +149,7 @@ def test_what_is_listed_is_what_this_session_sees_and_nothing_of_the_engine(duck
         ("select * from information_schema.tabels", TableNotFound, "Did you mean 'tables'.*schemata"),
         ("select * from information_schema.tables at (version => 1)", InvalidConfig, "a list of what is there"),
         ("create view v as select * from information_schema.tables", UnsupportedFeature, "View main.v reads"),
+        ("create view v as select * from duckdb_tables()", UnsupportedFeature, "View main.v reads duckdb_tables"),
         ("create table information_schema.t as select 1 as n", InvalidConfig, "is computed, and is not written"),
         ("delete from lake.information_schema.tables", InvalidConfig, "is computed, and is not written"),
     ],

@@ -13,12 +13,14 @@ from sqlglot import exp
 from duckrun.changes.changes import Changes, ChangeSpec
 from duckrun.changes.own import LAKE_FUNCTIONS, OwnQuery, own_rows
 from duckrun.engines.frame import LazyRows
-from duckrun.errors import DuckrunError, InvalidConfig
+from duckrun.errors import DuckrunError, InvalidConfig, UnsupportedFeature
+from duckrun.lake.lake import INFORMATION
 from duckrun.run.pins import NOTHING, Read, Reads, together
 from duckrun.sql.dialects import text_in
 from duckrun.sql.names import parse_query, replace_tables
 from duckrun.statements import information
 from duckrun.statements.change_queries import change_query, own_query
+from duckrun.statements.engine_lists import list_in, list_rows
 from duckrun.statements.information import is_information
 from duckrun.statements.macros import query_of_view
 from duckrun.statements.qualified import qualified_view
@@ -116,7 +118,14 @@ class Reading:
         return pinned.copy()
 
     def _changes(self, table: exp.Table) -> exp.Expr | None:
-        """The rows of a change query, for a call of one."""
+        """The rows of a change query, or of a list of what is there, for a call of one."""
+        listed = list_in(table)
+        if listed is not None:
+            if self.engine.name != "duckdb":
+                raise UnsupportedFeature(
+                    f"{listed}() is a function of DuckDB's: read {INFORMATION}, which {self.engine.name} has too, or run this with engine: duckdb."
+                )
+            return list_rows(listed, lambda view: text_in(information.view(self, (INFORMATION, view)), "duckdb"))
         asked = change_query(table)
         if asked is None:
             return None

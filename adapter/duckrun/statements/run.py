@@ -22,6 +22,7 @@ from duckrun.sql.names import replace_tables
 from duckrun.statements import describe, macros, making_macros, schemas, upkeep
 from duckrun.statements.change_queries import change_query
 from duckrun.statements.checks import Checks
+from duckrun.statements.engine_lists import refuse_list
 from duckrun.statements.information import column_types, is_information
 from duckrun.statements.parse.parameters import Params
 from duckrun.statements.parse.parsing import numbered, parse
@@ -204,6 +205,7 @@ def _carried_out(
 
 def _refuse_change_query(table: exp.Table, what: str) -> None:
     """A view or macro of the lake is read by every process, also as DuckDB's own, which has no such function."""
+    refuse_list(table, what)
     if change_query(table) is not None:
         raise UnsupportedFeature(
             f"{what} reads {table.this.name}(), which no view or macro of the lake can hold; CREATE TEMP VIEW, or make it a table."

@@ -14,33 +14,19 @@ from duckrun.lake.lake import INFORMATION
 from duckrun.lake.lakes import OWN_CATALOGS
 from duckrun.session import Session
 from duckrun.sql.names import quote_identifier, quote_literal
+from duckrun.statements.engine_lists import LISTS, list_sql
 
 if TYPE_CHECKING:
     from dbt.adapters.duckrun.environment import LakeEnvironment
 
 _VIEWS = ("tables", "columns", "views", "schemata")
-_PLACE = "table_catalog AS database_name, table_schema AS schema_name"
-_FUNCTIONS = {
-    "duckdb_tables": (
-        f"SELECT {_PLACE}, table_name, TABLE_COMMENT AS comment, false AS internal, false AS temporary FROM {{tables}} "
-        "WHERE table_type = 'BASE TABLE'",
-        "table_name",
-    ),
-    "duckdb_views": (
-        f"SELECT {_PLACE}, table_name AS view_name, view_definition AS sql, false AS internal, false AS temporary FROM {{views}}",
-        "view_name",
-    ),
-    "duckdb_columns": (
-        f"SELECT {_PLACE}, table_name, column_name, ordinal_position AS column_index, COLUMN_COMMENT AS comment, "
-        "column_default, is_nullable = 'YES' AS is_nullable, data_type, numeric_precision, numeric_precision_radix, "
-        "numeric_scale, false AS internal FROM {columns}",
-        "table_name",
-    ),
-    "duckdb_schemas": (
-        "SELECT catalog_name AS database_name, schema_name, false AS internal FROM {schemata}",
-        "schema_name",
-    ),
+_ITEMS = {
+    "duckdb_tables": "table_name",
+    "duckdb_views": "view_name",
+    "duckdb_columns": "table_name",
+    "duckdb_schemas": "schema_name",
 }
+"""The column of each function that names what it lists."""
 _OTHER_LISTS = ("sqlite_master", "sqlite_schema", "pg_tables", "pg_views", "pg_class", "pg_attribute")
 _TEMPORARY = "_duckrun_list_of_"
 
@@ -51,7 +37,7 @@ def listed(env: LakeEnvironment, cursor: duckdb.DuckDBPyConnection, sql: str) ->
     Raises UnsupportedFeature for a list that would miss the tables of the lakes.
     """
     text = sql.lower()
-    mentions = INFORMATION in text or any(name in text for name in (*_FUNCTIONS, *_OTHER_LISTS))
+    mentions = INFORMATION in text or any(name in text for name in (*LISTS, *_OTHER_LISTS))
     if not mentions and not text.lstrip().startswith("show"):  # saves most statements the tokenizer
         return sql
     parts, end = [], 0
@@ -83,7 +69,7 @@ def _mentions(sql: str) -> Iterator[tuple[int, int, str]]:
             name = words[at + 2] if at + 2 < len(words) else ""
             if name in _VIEWS:
                 yield tokens[first].start, tokens[at + 2].end + 1, name
-        elif word in _FUNCTIONS and words[at + 1 : at + 3] == ["(", ")"] and before is None:
+        elif word in LISTS and words[at + 1 : at + 3] == ["(", ")"] and before is None:
             yield tokens[at].start, tokens[at + 2].end + 1, word
 
 
@@ -104,7 +90,7 @@ class _Lists:
     def named(self, name: str) -> str:
         """The temporary table that stands for a list."""
         if name not in self._all:
-            self._all[name] = self._function(name) if name in _FUNCTIONS else self._view(name)
+            self._all[name] = self._function(name) if name in LISTS else self._view(name)
         return self._all[name]
 
     def _view(self, name: str) -> str:
@@ -117,9 +103,8 @@ class _Lists:
         return self._made(name, f"system.{INFORMATION}.{name}", lakes, (catalog, schema, item))
 
     def _function(self, name: str) -> str:
-        query, item = _FUNCTIONS[name]
-        lakes = query.format(**{view: self._lakes(view) for view in _VIEWS if f"{{{view}}}" in query})
-        return self._made(name, f"system.main.{name}()", lakes, ("database_name", "schema_name", item))
+        key = ("database_name", "schema_name", _ITEMS[name])
+        return self._made(name, f"system.main.{name}()", list_sql(name, self._lakes), key)
 
     def _made(self, name: str, own: str, lakes: str, key: tuple[str, ...]) -> str:
         """A temporary table of DuckDB's own rows and those of the lakes, each thing once: DuckDB's views of tables are no views."""

@@ -93,8 +93,9 @@ class NodeChanges:
     def show(self, asked: Asked, step: Step, engine: Engine, spark: Any = None) -> None:
         """Let the name of a question stand for the rows of a step's range; ``spark`` is the session of a node on Spark."""
         found = step.ranges[str(asked.ref)]
-        ends = {"from_version": found.from_version, "to_version": found.to_version, "table_id": found.table_id}
-        spec = replace(asked.spec, **ends)
+        spec = replace(
+            asked.spec, from_version=found.from_version, to_version=found.to_version, table_id=found.table_id
+        )
         with asking_for_a_refresh():
             rows = Changes(self._env.lakes.of(asked.ref).format, asked.ref, spec).rows(engine)
         if spark is not None:
