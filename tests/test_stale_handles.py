@@ -58,11 +58,13 @@ def test_a_frame_of_a_table_that_is_created_again_is_an_error_wherever_it_goes(
         session.execute("main.other", WriteSpec("error"), ONE)
         frame = frame_of(session)
         frame.createOrReplaceTempView("of_it")
+        lazy = frame.pl(lazy=True)
         _create_again(session)
         again = "Table main.t was dropped and created again since its version 0"
         for use in (
             frame.collect,
             frame.count,
+            lazy.collect,
             lambda: frame.pl(lazy=True),
             lambda: frame.native,
             lambda: session.sql("select count(*) from of_it"),

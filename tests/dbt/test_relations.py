@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from typing import Any
 
 import duckdb
 import pytest
@@ -350,3 +352,42 @@ def test_the_session_is_in_utc_unless_the_profile_names_a_zone(make_project):
     project.profile["settings"] = {"TimeZone": "Asia/Tokyo"}
     project.run("run", fresh=True, env={"TZ": "America/New_York"})
     assert project.rows("main.z") == [("Asia/Tokyo",)]
+
+
+def test_a_source_that_is_created_again_within_a_run_is_not_read_by_its_old_version(
+    make_project: Callable[..., Any],
+) -> None:
+    table = "{{ config(materialized='table') }} "
+    project = make_project(
+        {
+            "models/sources.yml": "sources: [{name: raw, schema: main, tables: [{name: src}]}]\n",
+            "models/before.sql": table + "select * from {{ source('raw', 'src') }}",
+            "models/between.py": (
+                "import duckrun\n"
+                "def model(dbt, session):\n"
+                "    dbt.config(materialized='table')\n"
+                "    rows = dbt.ref('before').to_arrow_table()\n"
+                "    with duckrun.connect(dbt.config.get('lake')) as other:\n"
+                '        other.sql("drop table main.src; create table main.src as select 7 as id")\n'
+                "    return rows\n"
+            ),
+            "models/between.yml": 'models: [{name: between, config: {lake: "{{ target.root_path }}"}}]\n',
+            "models/after.sql": "-- depends_on: {{ ref('between') }}\n"
+            + table
+            + "select * from {{ source('raw', 'src') }}",
+            "models/after_in_hook.sql": "-- depends_on: {{ ref('between') }}\n"
+            + table
+            + "{% set found = run_query('select id from ' ~ source('raw', 'src')) %} select {{ found.columns[0].values()[0] if execute else 0 }} as id",
+        },
+        threads=1,
+    )
+    with duckrun.connect(project.lake) as session:
+        session.sql("create table src as select 1 as id")
+    result = project.dbt("run")
+    for model in ("after", "after_in_hook"):
+        assert "main.src was dropped and created again since its version 0" in result.message(model), model
+    with duckrun.connect(project.lake) as session:
+        assert session.tables() == ["main.before", "main.between", "main.src"]
+    project.run("retry")
+    with duckrun.connect(project.lake) as session:
+        assert [session.table(name).toDF().collect() for name in ("after", "after_in_hook")] == [[{"id": 7}]] * 2

@@ -15,7 +15,7 @@ from duckrun.values.columns import told_apart
 from duckrun.values.options import given
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import pandas as pd
     import polars as pl
@@ -38,7 +38,7 @@ class FrameSource(Protocol):
 
     def schema(self) -> pa.Schema: ...
     def reader(self) -> pa.RecordBatchReader: ...
-    def polars_lazy(self) -> pl.LazyFrame: ...
+    def polars_lazy(self, check: Callable[[], None]) -> pl.LazyFrame: ...
     def count(self) -> int: ...
     def limit(self, rows: int) -> FrameSource: ...
     def renamed(self, columns: Sequence[tuple[Sequence[str], str]]) -> FrameSource: ...
@@ -103,7 +103,7 @@ class LazyRows:
         import polars
 
         if lazy:
-            return self.source.polars_lazy()
+            return self.source.polars_lazy(self.reads.check)
         frame = polars.from_arrow(self._told_apart())
         assert isinstance(frame, polars.DataFrame)
         return frame

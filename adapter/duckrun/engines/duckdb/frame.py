@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -16,6 +16,26 @@ from duckrun.sql.names import quote_identifier, quote_literal
 
 if TYPE_CHECKING:
     from duckrun.engines.duckdb.engine import DuckDBEngine
+
+
+class _Checked:
+    """A relation as DuckDB's source of polars uses it; its rows are read within a context of the frame's."""
+
+    def __init__(self, relation: duckdb.DuckDBPyRelation, reading: Callable[[], AbstractContextManager[None]]) -> None:
+        self._relation, self._reading = relation, reading
+
+    def project(self, columns: str) -> _Checked:
+        return _Checked(self._relation.project(columns), self._reading)
+
+    def limit(self, rows: int) -> _Checked:
+        return _Checked(self._relation.limit(rows), self._reading)
+
+    def filter(self, predicate: Any) -> _Checked:
+        return _Checked(self._relation.filter(predicate), self._reading)
+
+    def to_arrow_reader(self, *batch_size: int) -> pa.RecordBatchReader:
+        with self._reading():
+            return self._relation.to_arrow_reader(*batch_size)
 
 
 class DuckDBFrame:
@@ -46,9 +66,23 @@ class DuckDBFrame:
     def _errors(self) -> AbstractContextManager[None]:
         return self.engine.errors_in(self.sql, f"reading lake {self.engine.lake.root}")
 
-    def polars_lazy(self) -> Any:
+    def polars_lazy(self, check: Callable[[], None]) -> Any:
+        """A polars LazyFrame, which reads the tables whenever it is collected: ``check`` is called before."""
+        import polars
+        from duckdb.polars_io import duckdb_source
+
         self._check_types()
-        return self.native.pl(lazy=True)
+        columns = polars.from_arrow(self.native.limit(0).to_arrow_table())
+        assert isinstance(columns, polars.DataFrame)
+
+        @contextmanager
+        def reading() -> Iterator[None]:
+            with self._errors():
+                check()
+                yield
+
+        relation: Any = _Checked(self.native, reading)
+        return duckdb_source(relation, columns.schema)
 
     def _check_types(self) -> None:
         for name, kind in zip(self.native.columns, self.native.types, strict=True):

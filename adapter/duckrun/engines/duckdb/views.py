@@ -6,6 +6,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -13,7 +14,7 @@ import duckdb
 from sqlglot import exp
 
 from duckrun.engines.duckdb.sql import attached
-from duckrun.errors import DuckrunError, InvalidConfig, UnsupportedFeature
+from duckrun.errors import DuckrunError, InvalidConfig, TableNotFound, UnsupportedFeature
 from duckrun.lake.lake import INFORMATION, Lake, TableRef, ViewDefinition
 from duckrun.run.pins import Pins
 from duckrun.sql.dialects import text_in
@@ -181,10 +182,12 @@ class ViewCatalog:
     def ensure_for(self, sql: str) -> list[Snapshot]:
         """Make the views that a statement needs and that are not there yet. Gives the tables that they show.
 
-        Raises what keeps a table or view that it names with its schema from being read; a bare name may be a column.
+        Raises what keeps a table or view that it names with its schema from being read; a bare name may be a column. Raises
+        VersionNotReadable where another table has taken the place of one that a view of before shows.
         """
         with self._lock:
             keys = list(self._keys(sql))
+            before = set(self._made)
             for key, qualified in keys:
                 try:
                     self._ensure(key)
@@ -192,8 +195,15 @@ class ViewCatalog:
                     if qualified:
                         raise
                     log.debug("no view for %s.%s: %s", *key, error)
+            for key in self._through(key for key, qualified in keys if qualified and key in before):
+                self._check(self._made[key].shown if key in self._made else None)
             made = [self._made[key] for key in self._through(key for key, _ in keys) if key in self._made]
             return [each.shown for each in made if each.shown is not None]
+
+    def _check(self, shown: Snapshot | None) -> None:
+        if shown is not None and shown.pin is not None:
+            with suppress(TableNotFound):  # DuckDB says so where the statement reads it, and it may be a DROP
+                shown.pin.check(self.pins.advice)
 
     def ensure(self, ref: TableRef) -> None:
         """Make the view of one table or persisted view."""

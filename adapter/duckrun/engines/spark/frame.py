@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +40,7 @@ class SparkFrame:
     def _errors(self) -> AbstractContextManager[None]:
         return errors_about("read", self._root, analysis=InvalidConfig)
 
-    def polars_lazy(self) -> Any:
+    def polars_lazy(self, check: Callable[[], None]) -> Any:
         import polars
 
         return polars.DataFrame(self.reader().read_all()).lazy()
