@@ -6,7 +6,7 @@ a new chain and writes again. Source: docs/reliability.md, Reruns.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from dagster import AssetKey, DagsterInstance, DagsterRun
@@ -54,12 +54,28 @@ def application_of_op(output: str, step: Any) -> WorkTransaction:
     return _work(f"dagster:op {step.step.key} {output}", step)
 
 
+def own_works(step: Any) -> Callable[[str], bool] | None:
+    """Tells the application ids of a step's works in its chain; None where no older attempt can have committed."""
+    run = step.dagster_run
+    chain = chain_of(run, step.instance)
+    if chain == run.run_id and not step.previous_attempt_count:
+        return None
+    keys = [key.to_user_string() for key in step.get_output_asset_keys()]
+    starts = (f"dagster:op {step.step.key} ", *(f"dagster:{key}{end}" for key in keys for end in (":", "[")))
+    return lambda app_id: app_id.startswith(starts) and app_id.endswith(f":{chain}")
+
+
 def _work(name: str, step: Any) -> WorkTransaction:
+    return work_of(f"{name}:{chain_of(step.dagster_run, step.instance)}", step)
+
+
+def work_of(app_id: str, step: Any) -> WorkTransaction:
+    """The attempt that a step is at a work of its chain."""
     run, retried = step.dagster_run, step.previous_attempt_count
     record = step.instance.get_run_record_by_id(run.run_id)
     began = 0.0 if record is None else record.create_timestamp.timestamp()
     return WorkTransaction(
-        f"{name}:{chain_of(run, step.instance)}",
+        app_id,
         attempt=f"{run.run_id}:{retried}",
         started=began + retried / 1000,  # a retry of the step comes later than the step
     )

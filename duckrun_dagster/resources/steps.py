@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, NamedTuple
 
 from duckrun.lake.lakes import Lakes
 from duckrun.run.pins import Pins
+from duckrun.run.reruns import as_before
 from duckrun.session import Session
 from duckrun.values.rows import EngineName
+from duckrun.values.snapshot import Snapshot
+from duckrun_dagster.chain import own_works, work_of
 
 
 class StepId(NamedTuple):
@@ -22,6 +26,26 @@ class StepId(NamedTuple):
     run_id: str
     step_key: str
     attempt: int
+
+
+class StepPins(Pins):
+    """The versions that a step reads: of a table that older attempts of its work have written, the one before their commits."""
+
+    advice = "run the step again, which reads anew: with a RetryPolicy, or retries of the run, Dagster does"
+
+    def __init__(self, step_context: Any, lakes: Lakes) -> None:
+        super().__init__(lakes.snapshot)
+        self._step, self._lakes = step_context, lakes
+
+    def _read_of(self, newest: Snapshot) -> Snapshot:
+        is_own = own_works(self._step)
+        if is_own is None:
+            return newest
+        form = self._lakes.of(newest.ref).format
+        looked_at = islice(form.records_back(newest.ref, newest.version), _LOOKED_AT)
+        works = {app_id for record in looked_at if is_own(app_id := record.note.get("app_id", ""))}
+        before = (as_before(form, newest, work_of(app_id, self._step)) or newest for app_id in works)
+        return min(before, key=lambda each: each.version, default=newest)
 
 
 @dataclass
@@ -37,7 +61,8 @@ class StepSessions:
             session.close()
 
 
-_AGAIN = "run the step again, which reads anew: with a RetryPolicy, or retries of the run, Dagster does"
+_LOOKED_AT = 200
+"""How many commits of a table a retried step looks through for those of its older attempts."""
 _lock = threading.Lock()
 _steps: dict[tuple[StepId, str], StepSessions] = {}
 
@@ -51,7 +76,7 @@ def sessions_of(step_context: Any, lakes: Lakes) -> StepSessions:
     with _lock:
         for key in [key for key in _steps if key[0].run_id == step.run_id and key[0] != step]:
             _steps.pop(key).close()
-        return _steps.setdefault((step, lakes.own.root), StepSessions(lakes, Pins(lakes.snapshot, advice=_AGAIN)))
+        return _steps.setdefault((step, lakes.own.root), StepSessions(lakes, StepPins(step_context, lakes)))
 
 
 def close_run(run_id: str | None) -> None:

@@ -11,6 +11,7 @@ import pytest
 import duckrun
 from duckrun.errors import CommitConflict
 from duckrun.values.rows import MergeClause, MergeSpec, WorkTransaction, WriteSpec
+from duckrun_dagster import DuckrunResource
 from duckrun_dagster.chain import chain_of
 
 RETRIED = {"dagster/is_resume_retry": "true"}
@@ -141,3 +142,21 @@ def test_reruns_are_the_same_for_a_session_that_opens_the_lake_anew(root: Any) -
             TestAppends().append(session, item, attempt, ord(attempt))
     with duckrun.connect(root) as session:
         assert TestAppends().items(session) == ["mended"]
+
+
+def test_a_step_reads_its_own_table_as_it_was_before_the_older_attempt(shop: Any) -> None:
+    """An append by max(id), whose check fails and whose code is mended, goes on from the rows that were there before."""
+    fails = [True]
+
+    @dg.asset(metadata={"mode": "append"}, check_specs=[dg.AssetCheckSpec("good", asset="orders", blocking=True)])
+    def orders(duckrun: DuckrunResource) -> Any:
+        session = duckrun.session()
+        known = session.sql("select max(id) as id from shop.orders").toArrow()["id"][0].as_py()
+        yield dg.Output(pa.table({"id": [known + 1]}))
+        yield dg.AssetCheckResult(passed=not fails.pop() if fails else True)
+
+    with duckrun.connect(shop.root) as session:
+        session.execute("shop.orders", WriteSpec("error"), pa.table({"id": [7]}))
+    failed = shop.run([orders], fails=True)
+    shop.run([orders], tags={"dagster/parent_run_id": failed.run_id, **RETRIED})
+    assert shop.rows("select id from orders order by id") == [(7,), (8,)]

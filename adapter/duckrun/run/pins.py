@@ -196,8 +196,13 @@ class Pins:
                 at = self._shared.setdefault(lake, newest)
             if at != newest:  # others have committed to the lake since this run first read of it
                 loaded = load(ref, at)
+        loaded = self._read_of(loaded)
         with self._lock:
             return self._pinned.setdefault(ref.location, loaded)
+
+    def _read_of(self, newest: Snapshot) -> Snapshot:
+        """What this run reads of a table that it comes to first."""
+        return newest
 
     def moved(self, ref: TableRef, snapshot: Snapshot | None) -> None:
         """This run committed to the table, or (None) dropped it."""
@@ -218,6 +223,11 @@ class Pins:
         """What this run committed since has not happened."""
         with self._lock:
             self._pinned = dict(pinned)
+
+    def pin(self, snapshot: Snapshot) -> None:
+        """Read a table at a version from now on."""
+        with self._lock:
+            self._pinned[snapshot.ref.location] = snapshot
 
     def renew(self, ref: TableRef) -> None:
         """The next read of a table is of its newest version: what this run computed of it is computed again."""

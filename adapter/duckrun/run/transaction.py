@@ -30,7 +30,7 @@ from duckrun.lake.lake import Lake
 from duckrun.run.consumers import warn_of_left_behind
 from duckrun.run.memory import PeakSampler
 from duckrun.run.pins import NOTHING, Pins, Read, Reads, WorkLog
-from duckrun.run.reruns import Rerun, ToTakeBack
+from duckrun.run.reruns import Rerun, ToTakeBack, is_made_by, newest_of, of_older_attempts, version_before
 from duckrun.values.cursors import CursorTransaction
 from duckrun.values.rows import (
     NO_TABLE,
@@ -213,7 +213,7 @@ class Transaction:
         # By the snapshot in hand, which opens no log.
         newest = form.counter(self.ref, app.app_id, snapshot).highest
         self.app = replace(app, version=0 if newest is None else newest + 1)
-        record = self._newest_of(app, snapshot)
+        record = newest_of(form, snapshot, app)
         if newest is not None:
             commit = form.find_commit(self.ref, AppTransaction(app.app_id, newest), snapshot)
             note = {} if record is None else record.note
@@ -230,30 +230,8 @@ class Transaction:
             return None
         if newest is not None and record is None:
             raise self._not_taken_back(snapshot.version, "the log no longer says what that did")
-        records = self._of_older_attempts(snapshot, app)
-        self._take_back(how, records, snapshot)
+        self._take_back(how, of_older_attempts(form, snapshot, app), snapshot)
         return None
-
-    def _newest_of(self, app: WorkTransaction, snapshot: Snapshot) -> CommitRecord | None:
-        """The last commit of a write, by any attempt; None where there is none, or the log no longer has it."""
-        form = self.lake.format
-        newest = form.counter(self.ref, app.app_id, snapshot).highest
-        commit = None if newest is None else form.find_commit(self.ref, AppTransaction(app.app_id, newest), snapshot)
-        return None if commit is None else form.record(self.ref, commit.version)
-
-    def _of_older_attempts(self, snapshot: Snapshot, app: WorkTransaction) -> list[CommitRecord]:
-        """The commits of older attempts that changed rows, oldest first, without those that this attempt took back before."""
-        found, retracted, ordinal = [], -1, 0
-        while True:
-            record = self._newest_of(app.nth(ordinal), snapshot)
-            if record is None and ordinal > app.ordinal:
-                break
-            if record is not None and record.note.get("attempt") == app.attempt:
-                retracted = max(retracted, record.note.get("retracted", {}).get("version", -1))
-            elif record is not None and record.changes_rows:
-                found.append(record)
-            ordinal += 1
-        return sorted((each for each in found if each.version > retracted), key=lambda each: each.version)
 
     def _take_back(self, how: Rerun, records: Sequence[CommitRecord], snapshot: Snapshot) -> None:
         """Set what the commit takes back, or what its rows are compared with. Raises CommitConflict, ToTakeBack."""
@@ -264,10 +242,9 @@ class Transaction:
         if not records or how == "again":
             return
         first, taken = records[0].version, {each.version for each in records}
-        before = records[0].note.get("before")
         since = [each for each in self.commits_after(first) if each.version not in taken]
         others = [each for each in since if each.changes_rows]
-        made = form.made_by(snapshot, first) if before is None else before == NO_TABLE
+        made = is_made_by(form, snapshot, records[0])
         if how == "append":
             self._take_back_rows(records, snapshot, made=made, alone=not since)
         elif others:
@@ -312,8 +289,8 @@ class Transaction:
         another definition.
         """
         form, first = self.lake.format, record.version
-        before = record.note.get("before", first - 1)
-        if "retracted" in record.note and "before" not in record.note:
+        before = version_before(record)
+        if before is None:
             raise self._not_taken_back(
                 first, "it took rows of another attempt back, and others have written between the two"
             )

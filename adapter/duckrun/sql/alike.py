@@ -136,7 +136,7 @@ def _column(node: exp.Column | exp.Dot, kind: Callable[[exp.Expr], Kind], column
     path = [name.lower() for name in _path(node)]
     found = columns.get(path[0]) if path else None
     for name in path[1:]:
-        inner = json.loads(found) if (found or "").startswith("{") else {}
+        inner = json.loads(found) if found is not None and found.startswith("{") else {}
         types = {field["name"].lower(): field["type"] for field in inner.get("fields", ())}
         part = types.get(name)
         found = part if part is None or isinstance(part, str) else json.dumps(part)

@@ -32,10 +32,11 @@ from duckrun.lake.lake import Lake
 from duckrun.lake.lakes import Lakes
 from duckrun.run.memory import Arbiter, parse_bytes
 from duckrun.run.pins import NOTHING, Pins, Read, WorkLog
+from duckrun.run.reruns import as_before
 from duckrun.run.transaction import Transaction
 from duckrun.sql.names import quote_identifier, quote_literal
 from duckrun.values.rows import WorkTransaction
-from duckrun.values.snapshot import TableRef
+from duckrun.values.snapshot import Snapshot, TableRef
 
 if TYPE_CHECKING:
     from duckrun.spark import SparkEngine
@@ -79,7 +80,7 @@ class LakeEnvironment(LocalEnvironment):
                 storage_options=other.get("storage_options"),
                 form=credentials.lake_format(name),
             )
-        self.pins: Pins = InvocationPins(self)
+        self.pins = InvocationPins(self)
         self._spark: SparkEngine | None = None
         self._spark_lock = threading.Lock()
         self._catalogs: dict[str, ViewCatalog] = {}
@@ -274,12 +275,33 @@ class LakeEnvironment(LocalEnvironment):
         written, and an append is counted once.
         """
         self.refuse_elsewhere(ref, self.lakes.of(ref))
-        run = os.environ.get(RUN_ID_VARIABLE) or self.invocation_id
         with self._commits_lock:
             ordinal = self._commits[node]
             self._commits[node] += 1
-        app = WorkTransaction(f"{run}/{node}", attempt=self.invocation_id, started=self._started).nth(ordinal)
+        app = self.work(node).nth(ordinal)
         return Transaction(self.lakes.of(ref), ref, app=app, pins=self.pins, reads=NOTHING if rows else None)
+
+    def work(self, node: str) -> WorkTransaction:
+        """A node's first write, by this attempt of the chain."""
+        run = os.environ.get(RUN_ID_VARIABLE) or self.invocation_id
+        return WorkTransaction(f"{run}/{node}", attempt=self.invocation_id, started=self._started)
+
+    def is_to_make(self, database: str | None, schema: str, name: str) -> bool:
+        """True for the table of the node that runs, if an older attempt of it made the table: this one is to make it."""
+        node = current()
+        own = (str(database or self.creds.database).lower(), schema.lower(), name.lower())
+        if node is None or node.relation != own or not os.environ.get(RUN_ID_VARIABLE):
+            return False
+        ref = self.find((own[0], schema, name))
+        if ref is None or self.together is not None or not self.lakes.of(ref).exists(ref):
+            return False
+        self.pins.snapshot(ref)
+        return self.is_made_by_older()
+
+    def is_made_by_older(self) -> bool:
+        """True if an older attempt of the node that runs made its table, which this one has not written yet."""
+        node = current()
+        return node is not None and self.pins.is_made_by_older(node)
 
     def refuse_elsewhere(self, what: object, lake: Lake) -> None:
         """Raise UnsupportedFeature for what is to be written to another lake, where a run is one transaction of the project's own."""
@@ -338,14 +360,48 @@ class InvocationPins(Pins):
     def __init__(self, env: LakeEnvironment) -> None:
         super().__init__(env.lakes.snapshot)
         self._env = env
+        self._looked: dict[str, bool] = {}
+        """Node -> whether an older attempt of it made its table, for those that have looked at theirs."""
 
     @property
     def log(self) -> WorkLog:
         node = current()
         return super().log if node is None else node.log
 
+    def snapshot(self, ref: TableRef, load: Callable[..., Snapshot] | None = None) -> Snapshot:
+        """See Pins. A node reads its own table as it was before the commits of its older attempts."""
+        found, node = super().snapshot(ref, load), current()
+        if node is None or node.name in self._looked or not os.environ.get(RUN_ID_VARIABLE):
+            return found
+        if self._env.together is not None or not self._is_of(node, ref):
+            return found
+        before = as_before(self._env.lakes.of(ref).format, found, self._env.work(node.name))
+        self._looked[node.name] = before is None
+        if before is None or before.version == found.version:
+            return found
+        self.pin(before)
+        self._env.views_of(ref).changed(ref)
+        return before
+
+    def _is_of(self, node: Node, ref: TableRef) -> bool:
+        database = ref.catalog or self._env.creds.database
+        return node.relation == (database.lower(), ref.schema.lower(), ref.name.lower())
+
+    def is_made_by_older(self, node: Node) -> bool:
+        """See LakeEnvironment."""
+        return self._looked.get(node.name, False)
+
+    def moved(self, ref: TableRef, snapshot: Snapshot | None) -> None:
+        super().moved(ref, snapshot)
+        node = current()
+        if node is not None and self._is_of(node, ref):
+            self._looked[node.name] = False
+
     def renew(self, ref: TableRef) -> None:
         super().renew(ref)
+        node = current()
+        if node is not None and self._is_of(node, ref):
+            self._looked.pop(node.name, None)
         self._env.views_of(ref).changed(ref)
 
 

@@ -210,6 +210,16 @@ class DuckrunAdapter(DuckDBAdapter):
     def check_schema_exists(self, database: str, schema: str) -> bool:
         return schema.lower() in {name.lower() for name in self.list_schemas(database)}
 
+    @available.parse_none
+    def get_relation(self, database: str | None, schema: str, identifier: str) -> BaseRelation | None:
+        """See dbt's. A table that an older attempt of the node has made is none to this one: ``is_incremental()`` is false."""
+        found = super().get_relation(database, schema, identifier)
+        if found is not None:
+            with dbt_errors():
+                if self.env.is_to_make(database, schema, identifier):
+                    return None
+        return found
+
     def list_relations_without_caching(self, schema_relation: BaseRelation) -> list[BaseRelation]:
         """Tables and views of the lake by listing; and what else DuckDB holds in that schema (loaded sources, ...)."""
         views = self.env.catalog(schema_relation.database)

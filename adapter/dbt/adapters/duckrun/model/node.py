@@ -27,6 +27,8 @@ class Node:
     engine: str = "duckdb"
     dialect: str = "duckdb"
     log: WorkLog = field(default_factory=WorkLog, compare=False, repr=False)
+    relation: tuple[str, str, str] = ("", "", "")
+    """Database, schema and name of what the node makes, in lower case."""
 
     @classmethod
     def of(cls, node: Any, nodes: Mapping[str, Any], profile: str) -> Node:
@@ -38,7 +40,13 @@ class Node:
         name = str(getattr(node, "unique_id", node))
         engine = _configured(node, "engine") or _tested(node, nodes) or profile
         dialect = _configured(node, "dialect") or "duckdb"
-        return cls(name, one_of(name, "engine", engine, ENGINES), one_of(name, "dialect", dialect, DIALECTS))
+        made = tuple(str(getattr(node, part, None) or "").lower() for part in ("database", "schema", "alias"))
+        return cls(
+            name,
+            one_of(name, "engine", engine, ENGINES),
+            one_of(name, "dialect", dialect, DIALECTS),
+            relation=made,  # type: ignore[arg-type]
+        )
 
 
 def _configured(node: Any, key: str) -> Any:
