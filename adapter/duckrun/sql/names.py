@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from functools import partial
 from itertools import count
 
 import sqlglot
@@ -15,10 +14,11 @@ from sqlglot.tokens import TokenType
 from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.sql.abridged import abridged
 from duckrun.sql.dialects import text_in, tokens_in, tree_in, tree_of, trees_in
-from duckrun.sql.scopes import Sight, Source, cte_of, other_source, parts_of_column
+from duckrun.sql.scopes import Names, Sight, Source, cte_of, parts_of_column
 from duckrun.sql.written import put_in_place, qualify
 
 DIALECTS = ("duckdb", "spark")
+NO_NAMES = Names()
 
 
 def quote_identifier(*parts: str) -> str:
@@ -173,10 +173,8 @@ def parse_query(sql: str, dialect: str) -> exp.Expr:
 def replace_tables(
     tree: exp.Expr,
     resolve: Callable[[exp.Table], exp.Expr | None],
-    schema: str = "",
+    names: Names = NO_NAMES,
     call: Callable[[exp.Table], exp.Expr | None] = lambda table: None,
-    columns: Callable[[exp.Table, exp.Expr], Sequence[str] | None] = lambda table, found: None,
-    catalogs: Callable[[str], Collection[str]] = lambda catalog: (),
 ) -> exp.Expr:
     """The tree with every table that ``resolve`` knows put in place of its name, under the name's alias; in the text that the
     tree was read from, nothing else changes.
@@ -188,10 +186,8 @@ def replace_tables(
     Args:
         tree: a query or an expression; it stays as it is.
         resolve: what stands in the place of a table; None for a name that stays.
-        schema: the schema of bare names.
-        call: the same for a function that gives a table.
-        columns: the columns of a table, by its name and by what stands in its place. Asked only if a column's meaning depends on it.
-        catalogs: the names of a catalog by one of them, or by "" for that of bare names; empty if they are unknown.
+        names: finds tables and columns.
+        call: the same as ``resolve`` for a function that gives a table.
     """
     root = exp.Paren(this=tree.copy())  # a parent, so that the whole tree may be one table
     pairs: list[tuple[exp.Table, exp.Expr]] = []
@@ -203,7 +199,7 @@ def replace_tables(
         if found is not None:
             pairs.append((table, found))
     spelled = _Spelled()
-    aliases = _unique_aliases(root, pairs, schema, columns, catalogs, spelled)
+    aliases = _unique_aliases(root, pairs, names, spelled)
     for table, found in pairs:
         is_call = isinstance(table.this, exp.Func)
         name = table.this.name if is_call else table.name
@@ -223,35 +219,21 @@ def replace_tables(
 def _unique_aliases(
     root: exp.Expr,
     pairs: Sequence[tuple[exp.Table, exp.Expr]],
-    schema: str,
-    columns: Callable[[exp.Table, exp.Expr], Sequence[str] | None],
-    catalogs: Callable[[str], Collection[str]],
+    names: Names,
     spelled: _Spelled,
 ) -> dict[int, str]:
     """Aliases of the tables whose name alone would not find their columns, by the table's id. Empty for one that keeps its
     schema. The columns of such tables are rewritten.
     """
+    sources = {
+        id(table): names.source(table, loses_name=not _keeps_name(table, found, names.schema)) for table, found in pairs
+    }
     replaced = {
-        id(table): Source(
-            table,
-            table.name,
-            table.db or schema,
-            table.catalog,
-            [name.lower() for name in catalogs(table.catalog)] or ([table.catalog.lower()] if table.catalog else []),
-            partial(columns, table, found),
-            not _keeps_name(table, found, schema),
-        )
-        for table, found in pairs
-        if not table.alias and not isinstance(table.this, exp.Func)
+        id(table): sources[id(table)] for table, _ in pairs if not table.alias and not isinstance(table.this, exp.Func)
     }
     if not _may_share(root, pairs) and not _has_qualified(root, replaced.values()):
         return {}
-    derived = {
-        id(table): other_source(table, partial(columns, table, found))
-        for table, found in pairs
-        if id(table) not in replaced
-    }
-    sight = Sight(replaced, derived)
+    sight = Sight(sources)
     meant = [(column, found) for column in root.find_all(exp.Column) if (found := sight.meant(column)) is not None]
     qualified = {id(source.node) for column, (source, length) in meant if length > 1}
     aliased = (sight.shared() | qualified) & set(replaced)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from sqlglot import exp
 
@@ -146,15 +147,41 @@ def cte_of(table: exp.Table) -> exp.CTE | None:
     return None
 
 
+@dataclass(frozen=True)
+class Names:
+    """The names by which a session finds tables and columns."""
+
+    schema: str = ""
+    """The schema of bare names."""
+    catalogs: Callable[[str], Collection[str]] = lambda catalog: ()
+    """The names of a catalog by one of them, or by "" for that of bare names; empty if they are unknown."""
+    columns: Callable[[exp.Table], Sequence[str] | None] = lambda table: None
+    """The columns of a table. Asked only if a column's meaning depends on it."""
+
+    def source(self, table: exp.Table, *, loses_name: bool = True) -> Source:
+        """A table in a query, by its alias or by its name."""
+        columns = partial(self.columns, table)
+        if table.alias or isinstance(table.this, exp.Func):
+            return other_source(table, columns)
+        catalogs = [name.lower() for name in self.catalogs(table.catalog)]
+        catalogs = catalogs or [name for name in (table.catalog.lower(),) if name]
+        return Source(table, table.name, table.db or self.schema, table.catalog, catalogs, columns, loses_name)
+
+    def sight(self, root: exp.Expr) -> Sight:
+        """The tables of a tree."""
+        tables = (table for table in root.find_all(exp.Table) if table.name and cte_of(table) is None)
+        return Sight({id(table): self.source(table) for table in tables})
+
+
 class Sight:
     """The tables of a whole tree, by which its columns are found."""
 
-    def __init__(self, replaced: dict[int, Source], derived: dict[int, Source]) -> None:
-        self._replaced = replaced
-        self._sources = {**replaced, **derived}
+    def __init__(self, sources: dict[int, Source]) -> None:
+        self._named = {key: source for key, source in sources.items() if source.schema}
+        self._sources = dict(sources)
         self._outer: dict[int, list[list[exp.Expr]]] = {}
 
-    def _levels(self, node: exp.Expr) -> list[list[exp.Expr]]:
+    def levels(self, node: exp.Expr) -> list[list[exp.Expr]]:
         """The tables that a name at some place may mean: those of the query around it, then those of the query around that."""
         path: dict[int, exp.Expr] = {}
         child, parent = node, node.parent
@@ -162,7 +189,7 @@ class Sight:
             path[id(parent)] = child
             if isinstance(parent, exp.Select) and child.arg_key not in ("with_", "with"):
                 if id(parent) not in self._outer:
-                    self._outer[id(parent)] = self._levels(parent)
+                    self._outer[id(parent)] = self.levels(parent)
                 return [list(_before(parent, path)), *self._outer[id(parent)]]
             child, parent = parent, parent.parent
         return []
@@ -175,22 +202,23 @@ class Sight:
     def shared(self) -> set[int]:
         """The replaced tables in sight of which another one has their name."""
         found: set[int] = set()
-        for key, source in self._replaced.items():
-            for level in self._levels(source.node):
+        for key, source in self._named.items():
+            for level in self.levels(source.node):
                 for other in map(self.of, level):
                     if other.name.lower() == source.name.lower() and other.alias != source.alias:
                         found |= {key, id(other.node)}
         return found
 
-    def meant(self, column: exp.Column) -> tuple[Source, int] | None:
+    def meant(self, column: exp.Column, outside: Sequence[Source] = ()) -> tuple[Source, int] | None:
         """The table of a column, and how many parts of the column's name are the table's; None for a column without such parts.
+        ``outside`` are the tables around the whole tree.
 
         Raises InvalidConfig for a name that may mean two tables.
         """
         parts = parts_of_column(column)
         if len(parts) == 1 and _is_alias(column):
             return None
-        levels = [[self.of(node) for node in level] for level in self._levels(column)]
+        levels = [*([self.of(node) for node in level] for level in self.levels(column)), outside]
         for sources in levels:
             for length in range(min(3, len(parts) - 1), 0, -1):
                 found = [s for s in sources if s.is_named(parts[:length]) and s.may_have(parts[length])]

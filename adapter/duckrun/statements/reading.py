@@ -18,6 +18,7 @@ from duckrun.lake.lake import INFORMATION
 from duckrun.run.pins import NOTHING, Read, Reads, together
 from duckrun.sql.dialects import text_in
 from duckrun.sql.names import parse_query, replace_tables
+from duckrun.sql.scopes import Names
 from duckrun.statements import information
 from duckrun.statements.change_queries import change_query, own_query
 from duckrun.statements.engine_lists import list_in, list_rows
@@ -59,14 +60,23 @@ class Reading:
 
     def pinned(self, tree: exp.Expr) -> exp.Expr:
         """A query or expression with every table at its version, and every view as its query."""
-        return replace_tables(tree, self._resolve, self.lakes.schema, self._changes, self._columns, self.lakes.catalogs)
+        return replace_tables(tree, self._resolve, self.names, self._changes)
 
-    def _columns(self, table: exp.Table, rows: exp.Expr) -> list[str]:
-        """The columns of what stands in the place of a table or view."""
+    @property
+    def names(self) -> Names:
+        """Finds the tables and columns of a query."""
+        return Names(self.lakes.schema, self.lakes.catalogs, self._columns)
+
+    def _columns(self, table: exp.Table) -> list[str] | None:
+        """The columns of a table, view or change query; None for another function."""
+        is_call = isinstance(table.this, exp.Func)
+        rows = self._changes(table) if is_call else self._resolve(table)
         snapshot = self._snapshots.get((parts_of(table), *self._asked(table)))
         if snapshot is not None:
             return list(snapshot.schema.names)
-        return self.engine.select(exp.select("*").from_(rows.copy())).columns
+        if rows is None and is_call:
+            return None
+        return self.engine.select(exp.select("*").from_(rows or exp.table_(table.name, quoted=True))).columns
 
     def text(self, tree: exp.Expr) -> str:
         """A query or expression as the engine's own SQL, pinned."""

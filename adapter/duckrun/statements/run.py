@@ -347,13 +347,16 @@ class _Run:
         query: Any = replace_tables(
             statement.query,
             lambda table: self._stored_name(table, f"View {ref}", lake, reads),
+            self.reading.names,
             call=lambda table: _refuse_change_query(table, f"View {ref}"),
         )
-        if statement.columns:
-            query = rows.renamed(query, statement.columns)
         with self.reading.inside(str(ref)):
             frame = self.reading.frame(statement.query)
         columns = column_types(frame)
+        # An expression without an alias is named by its text, which the stored query writes with other names of tables.
+        by_text = any("." in name or "(" in name for name, _ in columns)
+        if statement.columns or (by_text and len(columns) == len({name.lower() for name, _ in columns})):
+            query = rows.renamed(query, statement.columns or [name for name, _ in columns])
         if statement.columns:
             if len(statement.columns) != len(columns):
                 raise InvalidConfig(
@@ -390,6 +393,7 @@ class _Run:
         body = replace_tables(
             statement.body,
             stored,
+            self.reading.names,
             call=lambda table: _refuse_change_query(table, what),
         )
         text = with_absolute_paths(text_in(body, self.dialect), self.dialect)

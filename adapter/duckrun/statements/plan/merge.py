@@ -14,14 +14,14 @@ from duckrun.engines.frame import LazyRows
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
 from duckrun.sql.names import fresh_name
 from duckrun.sql.raising import raising_tree
+from duckrun.sql.scopes import Source
 from duckrun.statements.parse.parts import with_ctes
 from duckrun.statements.plan.defaults import is_default, with_defaults
-from duckrun.statements.plan.rows import Asked, Work, source_items
+from duckrun.statements.plan.rows import Asked, Work, sides_of, source_items
 from duckrun.statements.plan.sides import (
     SOURCE,
     TARGET,
     Item,
-    Sides,
     all_of,
     column_of,
     conjuncts,
@@ -53,10 +53,10 @@ class _Merge:
         self.items = (
             source_items([statement.source], statement.with_, reading)
             if isinstance(statement.source, exp.Expr)
-            else [Item(statement.source.alias, {column: column for column in statement.source.columns})]
+            else [_given_item(statement.source)]
         )
         self.names = {name.lower(): name for name in self.items[0].columns}
-        self.sides = Sides(str(snapshot.ref), statement.alias, snapshot.schema.names, self.items, reading.lakes.schema)
+        self.sides = sides_of(snapshot, statement.alias, reading, self.items)
         self.spelled = {name.lower(): name for name in snapshot.schema.names}
         self.keys: dict[str, exp.Expr] = {}
         self.compared: dict[str, exp.Expr] = {}
@@ -327,6 +327,11 @@ class _Merge:
                 self.projected.setdefault(given, column_of(SOURCE, name))
             column.set("this", exp.to_identifier(given, quoted=True))
         return self.reading.text(root.this)
+
+
+def _given_item(given: Given) -> Item:
+    columns = list(given.columns)
+    return Item(Source(exp.Placeholder(), given.alias, columns=lambda: columns), {name: name for name in columns})
 
 
 def _under_with(statement: Merge) -> Merge:

@@ -8,15 +8,18 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from sqlglot import exp
 
 from duckrun.engines.frame import LazyRows
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
+from duckrun.lake.lakes import OWN_CATALOGS
 from duckrun.run.pins import NOTHING, Reads
 from duckrun.sql.dialects import text_in
 from duckrun.sql.names import fresh_name
+from duckrun.sql.scopes import Source, other_source
 from duckrun.statements.parse.from_ddl import renamed
 from duckrun.statements.parse.parts import with_ctes
 from duckrun.statements.plan.defaults import computed_of, default_of, defaults_of, with_defaults
@@ -187,7 +190,7 @@ def _own_columns(where: exp.Expr, snapshot: Snapshot, reading: Reading) -> str:
     """A predicate over a table's own columns, unqualified."""
     if has_subquery(where):
         raise UnsupportedFeature(f"Table {snapshot.ref}: REPLACE WHERE takes no subquery; give it values.")
-    tree = Sides(str(snapshot.ref), snapshot.ref.name, snapshot.schema.names).rewritten(where)
+    tree = sides_of(snapshot, snapshot.ref.name, reading).rewritten(where)
     for column in tree.find_all(exp.Column):
         column.set("table", None)
     return text_in(tree, reading.engine.name)
@@ -241,9 +244,7 @@ class _Change:
             self.predicate = None if statement.where is None else reading.text(sides.rewritten(statement.where))
 
     def _sides(self, statement: Update | Delete, items: Sequence[Item] = ()) -> Sides:
-        return Sides(
-            str(self.snapshot.ref), statement.alias, self.snapshot.schema.names, items, self.reading.lakes.schema
-        )
+        return sides_of(self.snapshot, statement.alias, self.reading, items)
 
     def _from_sources(self, statement: Update | Delete, values: Sequence[exp.Expr], subqueries: bool) -> None:
         reading = self.reading
@@ -251,9 +252,9 @@ class _Change:
         sides = self._sides(statement, items)
         inside, between = [], []
         for condition in conjuncts(statement.where):
-            found = sides.rewritten(condition)
+            found = sides.rewritten(under(statement.with_, condition))
             if names_side(found, TARGET) or (has_subquery(condition) and not _closed(condition, self.snapshot)):
-                between.append(sides.rewritten(under(statement.with_, condition)))
+                between.append(found)
             else:
                 inside.append(condition)  # of the source alone: it has fewer rows before they meet the table
         self.values = [reading.text(sides.rewritten(value)) for value in values]
@@ -265,7 +266,7 @@ class _Change:
                 "into the FROM or USING, or run this with engine: duckdb."
             )
         columns = [
-            exp.alias_(exp.column(name, table=item.alias, quoted=True), given, quoted=True)
+            exp.alias_(item.column(exp.to_identifier(name, quoted=True)), given, quoted=True)
             for item in items
             for name, given in item.columns.items()
         ]
@@ -297,24 +298,35 @@ class _Change:
         self.predicate = all_of(same).sql(dialect=reading.engine.name)
 
 
-def _table_of(tree: exp.Expr, schema: str) -> str:
-    """The qualified name of a table that has no alias; empty for anything else."""
-    if not isinstance(tree, exp.Table) or tree.alias or isinstance(tree.this, exp.Func):
-        return ""
-    return ".".join(part for part in (tree.catalog, tree.db or schema, tree.name) if part)
+def sides_of(snapshot: Snapshot, alias: str, reading: Reading, items: Sequence[Item] = ()) -> Sides:
+    """The table that a statement changes under an alias, or its own name, and the items of its source."""
+    ref, names = snapshot.ref, snapshot.schema.names
+    catalog = ref.catalog or OWN_CATALOGS[0]
+    target = Source(
+        exp.Placeholder(),
+        alias,
+        ref.schema if alias.lower() == ref.name.lower() else "",
+        ref.catalog or "",
+        [name.lower() for name in reading.lakes.catalogs(catalog)],
+        lambda: names,
+        loses_name=True,
+    )
+    return Sides(str(ref), target, names, reading.names.sight, items)
 
 
 def source_items(sources: Sequence[exp.Expr], with_: exp.With | None, reading: Reading) -> list[Item]:
     """The tables and subqueries of a FROM clause, with their columns; a name that two of them have is told apart."""
     items: list[Item] = []
     taken: set[str] = set()
+    common = {cte.alias.lower() for cte in with_.expressions} if with_ is not None else set()
     for tree, hidden in _flat(sources):
         name = tree.alias_or_name
         if not name:
             raise InvalidConfig("A subquery in FROM, USING or MERGE needs a name: (…) AS name.")
+        source = _source(tree, common, reading)
         found: list[str] = []
         if not hidden:
-            all_of_it = exp.Column(this=exp.Star(), table=exp.to_identifier(name, quoted=True))
+            all_of_it = Item(source, {}).column(exp.Star())
             found = reading.frame(with_ctes(exp.select(all_of_it).from_(sources[0].copy()), with_)).columns
         columns: dict[str, str] = {}
         for name in found:
@@ -323,8 +335,15 @@ def source_items(sources: Sequence[exp.Expr], with_: exp.With | None, reading: R
                 given, number = f"{name}_{number}", number + 1
             taken.add(given.lower())
             columns[name] = given
-        items.append(Item(tree.alias_or_name, columns, _table_of(tree, reading.lakes.schema)))
+        items.append(Item(replace(source, columns=partial(list, columns)), columns))
     return items
+
+
+def _source(tree: exp.Expr, common: Collection[str], reading: Reading) -> Source:
+    """An item of a FROM clause, by the names that find it; ``common`` are the names of common table expressions."""
+    if isinstance(tree, exp.Table) and (tree.db or tree.name.lower() not in common):
+        return reading.names.source(tree)
+    return other_source(tree)
 
 
 def _flat(sources: Sequence[exp.Expr]) -> list[tuple[exp.Expr, bool]]:

@@ -5,12 +5,13 @@ Engines know the sides as ``target`` and ``source``; statements name them as the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from sqlglot import Token, exp
 
 from duckrun.errors import InvalidConfig
+from duckrun.sql.scopes import Sight, Source, parts_of_column
 from duckrun.sql.written import dialect_of, put_in_place, written
 from duckrun.statements.parse.tokens import StatementText, parted, step_of, tokens_of
 
@@ -19,13 +20,23 @@ TARGET, SOURCE = "target", "source"
 
 @dataclass(frozen=True)
 class Item:
-    """One table or subquery of a source: its alias, and its columns with the names that the source gives them. ``table`` is the
-    qualified name of a table without an alias.
-    """
+    """One table or subquery of a source."""
 
-    alias: str
+    source: Source
+    """The names that find it."""
     columns: dict[str, str]
-    table: str = ""
+    """Its columns with the names that the source gives them."""
+
+    @property
+    def alias(self) -> str:
+        return self.source.name
+
+    def column(self, this: exp.Expr) -> exp.Column:
+        """A column of this item alone, in the query of the source."""
+        parts = {"table": self.alias, "db": self.source.schema, "catalog": self.source.catalog}
+        return exp.Column(
+            this=this, **{key: exp.to_identifier(name, quoted=True) for key, name in parts.items() if name}
+        )
 
     def given(self, name: str) -> str | None:
         """The source's name of a column, which is named in any case; None for one that is not there."""
@@ -34,34 +45,44 @@ class Item:
 
 @dataclass
 class Sides:
-    """The columns that an expression may name. ``visible`` limits bare names to one side, where the other has no row."""
+    """The columns that an expression may name."""
 
     table: str
-    alias: str
+    """The table's full name, for messages."""
+    target: Source
+    """The names that find the table's own columns."""
     columns: Sequence[str]
+    inner: Callable[[exp.Expr], Sight]
+    """The tables of the subqueries in an expression."""
     items: Sequence[Item] = ()
-    schema: str = "main"
-    """The schema of a table that is named without one."""
     _of_target: dict[str, str] = field(init=False)
 
     def __post_init__(self) -> None:
         self._of_target = {name.lower(): name for name in self.columns}
 
+    @property
+    def alias(self) -> str:
+        return self.target.name
+
     def rewritten(self, tree: exp.Expr, visible: str | None = None) -> exp.Expr:
-        """The expression over ``target`` and ``source``. Raises InvalidConfig for a column of neither, or of both."""
+        """The expression over ``target`` and ``source``. ``visible`` limits bare names to one side, where the other has no row.
+
+        Raises InvalidConfig for a column of neither, or of both.
+        """
         root = exp.Paren(this=tree.copy())  # a parent, so that the whole tree may be one column
+        sight = self.inner(root)
         for column in list(root.find_all(exp.Column)):
             if _is_bound(column):
                 continue
             if isinstance(column.this, exp.Star):
+                if column.find_ancestor(exp.Select) is not None:
+                    continue  # t.* of a subquery's own table
                 raise InvalidConfig(f"Table {self.table}: * cannot stand in an expression.")
-            inner = list(_inner_tables(column))
-            found = self._resolved(column, inner, visible)
+            found = self._resolved(column, sight, visible)
             if found is None:
                 continue
-            captured = {each.alias_or_name.lower() for each in inner} & {
-                node.table for node in found.find_all(exp.Column)
-            }
+            inner = {each.alias_or_name.lower() for level in sight.levels(column) for each in level}
+            captured = inner & {node.table for node in found.find_all(exp.Column)}
             if captured:
                 raise InvalidConfig(
                     f"Name the {captured.pop()} of this subquery otherwise; {column.sql()} would mean it."
@@ -77,65 +98,45 @@ class Sides:
             raise InvalidConfig(f"Table {self.table} has no column {name!r} to set; it has {', '.join(self.columns)}.")
         return found
 
-    def _resolved(self, column: exp.Column, inner: Sequence[exp.Expr], visible: str | None) -> exp.Expr | None:
-        parts = [part for part in (column.catalog, column.db, column.table, column.name) if part]
-        nested = column.find_ancestor(exp.Select) is not None
-        for length in (1, 2, 3):  # alias.column, schema.table.column, lake.schema.table.column
-            qualifier, rest = parts[:length], parts[length:]
-            if not rest or any(self._is_named(each, qualifier) for each in inner):
-                continue
-            found = self._qualified(qualifier, rest[0])
-            if found is not None:
-                return _with_fields(found, rest[1:])
-        if nested:
+    def _resolved(self, column: exp.Column, sight: Sight, visible: str | None) -> exp.Expr | None:
+        parts = parts_of_column(column)
+        meant = sight.meant(column, [self.target, *(item.source for item in self.items)])
+        if meant is not None:
+            source, length = meant
+            item = next((each for each in self.items if each.source is source), None)
+            if item is None and source is not self.target:
+                return None  # a table of the subquery
+            if length == len(parts):
+                return self._whole_row(item, visible)
+            return _with_fields(self._column(item, parts[length]), parts[length + 1 :])
+        if column.find_ancestor(exp.Select) is not None:
             return None  # a name of the subquery's own tables, or one that the engine finds outside of it
         found = self._bare(parts[0], visible)
-        if found is None and len(parts) == 1 and (row := self._whole_row(parts[0], visible)) is not None:
-            return row
         if found is None:
             raise InvalidConfig(f"{'.'.join(parts)} is no column here. {self._known()}")
         return _with_fields(found, parts[1:])
 
-    def _is_named(self, source: exp.Expr, qualifier: Sequence[str]) -> bool:
-        """True if a qualifier means a table of a subquery; with a schema, no table that has an alias."""
-        *before, name = (part.lower() for part in qualifier)
-        if name != source.alias_or_name.lower():
-            return False
-        if not before:
-            return True
-        if source.alias or not isinstance(source, exp.Table):
-            return False
-        return before[-1] == (source.db or self.schema).lower() and before[0] in (before[-1], source.catalog.lower())
-
-    def _qualified(self, qualifier: Sequence[str], name: str) -> exp.Column | None:
-        full = ".".join(qualifier).lower()
-        own = qualifier[-1].lower() == self.alias.lower() if len(qualifier) == 1 else full == self.table.lower()
-        if own and len(qualifier) == 1:
-            # DuckDB takes a bare name for the one table that has the column.
-            own = name.lower() in self._of_target or all(each.alias.lower() != full for each in self.items)
-        if own:
+    def _column(self, item: Item | None, name: str) -> exp.Column:
+        """A column of the target, or of an item of the source."""
+        if item is None:
             if name.lower() not in self._of_target:
                 raise InvalidConfig(f"Table {self.table} has no column {name}. {self._known()}")
             return column_of(TARGET, self._of_target[name.lower()])
-        for item in self.items:
-            named = item.alias.lower() if len(qualifier) == 1 else item.table.lower()
-            if named and (named == full or (len(qualifier) == 2 and named.endswith(f".{full}"))):
-                given = item.given(name)
-                if given is None:
-                    raise InvalidConfig(f"{item.alias} has no column {name}. {self._known()}")
-                return column_of(SOURCE, given)
-        return None
+        given = item.given(name)
+        if given is None:
+            raise InvalidConfig(f"{item.alias} has no column {name}. {self._known()}")
+        return column_of(SOURCE, given)
 
-    def _whole_row(self, alias: str, visible: str | None) -> exp.Expr | None:
-        """All columns of a table as one struct, which its alias means where no column has that name; None for another name."""
-        fields: list[tuple[str, exp.Column]] = []
-        if visible != SOURCE and alias.lower() == self.alias.lower():
-            fields = [(name, column_of(TARGET, name)) for name in self.columns]
-        elif visible != TARGET:
-            item = next((each for each in self.items if each.alias.lower() == alias.lower()), None)
-            fields = [] if item is None else [(name, column_of(SOURCE, given)) for name, given in item.columns.items()]
-        if not fields:
-            return None
+    def _whole_row(self, item: Item | None, visible: str | None) -> exp.Expr:
+        """All columns of a table as one struct, which its name means where no column has that name."""
+        alias = self.alias if item is None else item.alias
+        if visible == (SOURCE if item is None else TARGET):
+            raise InvalidConfig(f"{alias} has no row here. {self._known()}")
+        fields = (
+            [(name, column_of(TARGET, name)) for name in self.columns]
+            if item is None
+            else [(name, column_of(SOURCE, given)) for name, given in item.columns.items()]
+        )
         pairs = [exp.PropertyEQ(this=exp.to_identifier(name, quoted=True), expression=value) for name, value in fields]
         return exp.Struct(expressions=pairs)
 
@@ -266,14 +267,3 @@ def _with_fields(column: exp.Column, fields: Sequence[str]) -> exp.Expr:
     for name in fields:
         found = exp.Dot(this=found, expression=exp.to_identifier(name, quoted=True))
     return found
-
-
-def _inner_tables(column: exp.Column) -> Iterator[exp.Expr]:
-    """The tables of the subqueries around a column."""
-    select = column.find_ancestor(exp.Select)
-    while select is not None:
-        from_ = select.args.get("from_")
-        for source in [*([from_.this] if from_ else []), *(join.this for join in select.args.get("joins") or ())]:
-            yield source
-            yield from (join.this for join in source.args.get("joins") or ())
-        select = select.find_ancestor(exp.Select)
