@@ -134,6 +134,11 @@ def _query(session: Session) -> Callable[[], Any]:
     return lambda: rows(frame)
 
 
+def _lazy(session: Session) -> Callable[[], Any]:
+    frame = session.sql("select * from t").pl(lazy=True)
+    return lambda: frame.collect().to_dicts()
+
+
 def _temp_view(session: Session) -> Callable[[], Any]:
     session.sql("select * from t").createOrReplaceTempView("kept")
     return lambda: rows(session.sql("select * from kept"))
@@ -160,7 +165,9 @@ def _staged(session: Session) -> Callable[[], Any]:
     return lambda: session.commit_staged("main.t", [StagedFile.from_json(t) for t in texts], WriteSpec("append"))
 
 
-OLD = {"snapshot": _snapshot, "scan": _scan, "frame": _frame, "query": _query, "temporary view": _temp_view}
+OLD = {
+    "snapshot": _snapshot, "scan": _scan, "frame": _frame, "query": _query, "lazy frame": _lazy, "temporary view": _temp_view,
+}  # fmt: skip
 """What stands for the rows as they were."""
 NEW = {"view": _view, "table": _table}
 """What stands for the rows as they are."""

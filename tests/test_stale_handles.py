@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import duckrun
-from duckrun import Frame, Session, VersionNotReadable, WriteSpec
+from duckrun import Frame, ReadSpec, Session, VersionNotReadable, WriteSpec
 from duckrun.cli import main as command
 from duckrun.run.pins import Pins
 from tests.stale import check, pairs
@@ -182,3 +182,18 @@ def test_a_replaced_table_gives_the_deletes_of_its_old_rows(root: Path, kind: st
 def test_a_handle_of_the_engine_spark(root: Path, spark: Any, kind: str, handle: str, event: str) -> None:
     with duckrun.connect(root, engine="spark", spark=spark, format=kind) as session:
         check(session, kind, handle, event)
+
+
+@pytest.mark.spark
+def test_a_version_before_a_replace_by_spark_is_still_read(root: Path, spark: Any) -> None:
+    """Spark's CREATE OR REPLACE TABLE gives a table another id, and goes on with its log."""
+    with duckrun.connect(root) as session:
+        session.execute("main.t", WriteSpec("error"), ONE)
+        frame, snapshot = session.table("t").toDF(), session.table("t").snapshot()
+        spark.sql(f"create or replace table delta.`{session.table('t').ref.location}` using delta as select 'x' as k")
+        now = session.table("t").snapshot()
+        assert now.table_id != snapshot.table_id
+        assert frame.collect() == session.open(snapshot.scan()).collect() == ONE.to_pylist()
+        assert session.open(now.scan(ReadSpec(version=0))).collect() == ONE.to_pylist()
+        changed = session.table("t").changes("min_delta", 0, table_id=snapshot.table_id).collect()
+        assert sorted((row["_change_type"], row["k"]) for row in changed) == [("delete", None), ("insert", "x")]

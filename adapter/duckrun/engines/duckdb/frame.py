@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -19,23 +19,24 @@ if TYPE_CHECKING:
 
 
 class _Checked:
-    """A relation as DuckDB's source of polars uses it; its rows are read within a context of the frame's."""
+    """A relation as DuckDB's source of polars uses it. ``read`` gives the rows of it, or of one that was made of it."""
 
-    def __init__(self, relation: duckdb.DuckDBPyRelation, reading: Callable[[], AbstractContextManager[None]]) -> None:
-        self._relation, self._reading = relation, reading
+    def __init__(
+        self, relation: duckdb.DuckDBPyRelation, read: Callable[[Callable[[], Any]], pa.RecordBatchReader]
+    ) -> None:
+        self._relation, self._read = relation, read
 
     def project(self, columns: str) -> _Checked:
-        return _Checked(self._relation.project(columns), self._reading)
+        return _Checked(self._relation.project(columns), self._read)
 
     def limit(self, rows: int) -> _Checked:
-        return _Checked(self._relation.limit(rows), self._reading)
+        return _Checked(self._relation.limit(rows), self._read)
 
     def filter(self, predicate: Any) -> _Checked:
-        return _Checked(self._relation.filter(predicate), self._reading)
+        return _Checked(self._relation.filter(predicate), self._read)
 
     def to_arrow_reader(self, *batch_size: int) -> pa.RecordBatchReader:
-        with self._reading():
-            return self._relation.to_arrow_reader(*batch_size)
+        return self._read(lambda: self._relation.to_arrow_reader(*batch_size))
 
 
 class DuckDBFrame:
@@ -54,9 +55,12 @@ class DuckDBFrame:
 
     def reader(self) -> pa.RecordBatchReader:
         self._check_types()
+        # Not by a relation, which binds the query once more: a bind reads the log, or the catalog.
+        return self._read(lambda: self.cursor.execute(self.sql).to_arrow_reader(batch_size=100_000))
+
+    def _read(self, begin: Callable[[], pa.RecordBatchReader]) -> pa.RecordBatchReader:
         with self._errors():
-            # Not by a relation, which binds the query once more: a bind reads the log, or the catalog.
-            found = self.cursor.execute(self.sql).to_arrow_reader(batch_size=100_000)
+            found = begin()
         return pa.RecordBatchReader.from_batches(found.schema, self._batches(found))
 
     def _batches(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
@@ -75,13 +79,11 @@ class DuckDBFrame:
         columns = polars.from_arrow(self.native.limit(0).to_arrow_table())
         assert isinstance(columns, polars.DataFrame)
 
-        @contextmanager
-        def reading() -> Iterator[None]:
-            with self._errors():
-                check()
-                yield
+        def read(begin: Callable[[], pa.RecordBatchReader]) -> pa.RecordBatchReader:
+            check()
+            return self._read(begin)
 
-        relation: Any = _Checked(self.native, reading)
+        relation: Any = _Checked(self.native, read)
         return duckdb_source(relation, columns.schema)
 
     def _check_types(self) -> None:
