@@ -167,3 +167,21 @@ def test_a_change_over_two_tables_of_one_name(change: str, tmp_path: Any) -> Non
     session.sql(change)
     for table in ("a.t", "b.t", "main.t", *(["c"] if change.startswith("create") else [])):
         assert _lake_rows(session, f"from {table}") == _rows(native, f"from {table}"), table
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("select nope from a.t", 'Binder Error: Referenced column "nope" not found in FROM clause!'),
+        ("select a.t.nope, b.t.id from a.t, b.t", 'Binder Error: Table "a.t" does not have a column named "nope"'),
+        ("explain select memory.b.t.nope from memory.b.t", 'Binder Error: Table "memory.b.t" does not have a column'),
+        ("select c.id, a.t.id from a.t", 'Binder Error: Referenced table "c" not found!\nCandidate tables: "a.t"'),
+        ("insert into b.t select a.t.id, foo(a.t.x) from a.t", "Catalog Error: Scalar Function with name foo does not"),
+    ],
+)
+def test_errors_about_names_show_the_names_as_written(query: str, message: str, lake: Session) -> None:
+    with pytest.raises(duckrun.InvalidConfig) as error:
+        lake.sql(query)
+    assert str(error.value).startswith(message)
+    assert "LINE" not in str(error.value)
+    assert lake.lake.root not in str(error.value)

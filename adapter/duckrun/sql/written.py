@@ -213,6 +213,20 @@ def put_names(tree: exp.Expr, generate: Generate) -> Iterator[tuple[str, str]]:
     yield from sorted(found.items(), key=lambda pair: -len(pair[0]))
 
 
+def with_names_as_written(tree: exp.Expr, message: str) -> str:
+    """An engine's message about a tree, with the tables' names as written in the place of their aliases."""
+    for piece in tree.walk():
+        if _ORIGINAL not in piece.meta:
+            continue
+        text = piece.meta[_PIECE][0]
+        for table in piece.walk():
+            if _PLACE in table.meta and isinstance(table, exp.Subquery | exp.Table) and "." in table.alias:
+                start, end, aliased, _ = table.meta[_PLACE]
+                if not aliased:
+                    message = message.replace(table.alias, text[start : end + 1])
+    return message
+
+
 def _is_as_read(now: Any, then: Any) -> bool:
     """True if nothing but what has a place in the text is other than it was: any other change would be lost."""
     waiting = [(now, then)]

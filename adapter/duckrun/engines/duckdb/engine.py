@@ -41,7 +41,7 @@ from duckrun.sql.constants import LISTED
 from duckrun.sql.dialects import text_in
 from duckrun.sql.names import dotted_names, quote_identifier
 from duckrun.sql.scalar import holds_statements
-from duckrun.sql.written import put_names
+from duckrun.sql.written import put_names, with_names_as_written
 from duckrun.storage.extensions import keep_forever
 from duckrun.storage.storage import Storage
 from duckrun.values.any_case import AnyCase
@@ -205,7 +205,7 @@ class DuckDBEngine(Engine):
         text = text_in(query, "duckdb")
         if holds_statements(text):  # a view is another's text, and DuckDB would run each of its statements
             raise InvalidConfig("A query, or a view in it, holds more than one statement. Nothing was run.")
-        frame = self._frame(text)
+        frame = self._frame(text, partial(with_names_as_written, query))
         # The relation has bound them: a schema would be one bind, and one look at each log, more.
         columns = frame.native.columns
         if any(scans_in(name) or LISTED in name or '"' in name for name in columns):
@@ -236,7 +236,7 @@ class DuckDBEngine(Engine):
         return names
 
     def explain(self, query: exp.Expr, *, analyze: bool = False) -> str:
-        with errors_about(self.lake.root):
+        with errors_about(self.lake.root, as_written=partial(with_names_as_written, query)):
             found = self._cursor_with_values().execute(
                 f"EXPLAIN {'ANALYZE ' if analyze else ''}{text_in(query, 'duckdb')}"
             )
@@ -249,13 +249,15 @@ class DuckDBEngine(Engine):
     def column_types(self, snapshot: Snapshot) -> dict[str, str]:
         return {name: str(kind) for name, kind in types_of(snapshot, self.cursor()).items()}
 
-    def _frame(self, sql: str) -> LazyRows:
-        with self.errors_in(sql, self.lake.root):
+    def _frame(self, sql: str, as_written: Callable[[str], str] | None = None) -> LazyRows:
+        with self.errors_in(sql, self.lake.root, as_written):
             return LazyRows(DuckDBFrame(self, self._cursor_with_values(), sql), self.name)
 
-    def errors_in(self, sql: str, what: str) -> AbstractContextManager[None]:
+    def errors_in(
+        self, sql: str, what: str, as_written: Callable[[str], str] | None = None
+    ) -> AbstractContextManager[None]:
         """See errors_about(): of a query over tables and temporary views."""
-        return errors_about(what, queries=(sql, *self._views.values()))
+        return errors_about(what, queries=(sql, *self._views.values()), as_written=as_written)
 
     def _cursor_with_values(self) -> duckdb.DuckDBPyConnection:
         cursor = self.cursor()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -125,10 +125,20 @@ _LACKED = re.compile(r"of size ([\d.]+ \w+) \(([\d.]+ \w+)/[\d.]+ \w+ used\)")
 """What DuckDB asked for, beside what it used."""
 
 
+_EXCERPT = re.compile(r"\s*\n\s*LINE \d+: .*", re.DOTALL)
+"""The place of an error in the SQL that DuckDB was sent, where scans stand for tables."""
+
+
 @contextmanager
-def errors_about(what: str, arbiter: Arbiter | None = None, queries: Sequence[str] = ()) -> Iterator[None]:
+def errors_about(
+    what: str,
+    arbiter: Arbiter | None = None,
+    queries: Sequence[str] = (),
+    as_written: Callable[[str], str] | None = None,
+) -> Iterator[None]:
     """Turn what engines raise into this library's errors, named for the table; ours pass, completed by the name. ``arbiter`` knows which
-    limit would have been enough, and ``queries`` name the tables that are read.
+    limit would have been enough, and ``queries`` name the tables that are read. ``as_written`` puts the names of a user's query
+    into an error about that query.
     """
     try:
         yield
@@ -168,7 +178,8 @@ def errors_about(what: str, arbiter: Arbiter | None = None, queries: Sequence[st
                 "it with engine: spark."
             ) from error
         if isinstance(error, duckdb.CatalogException | duckdb.ParserException | duckdb.BinderException):
-            raise InvalidConfig(f"{what}: {error}") from error
+            text = _EXCERPT.sub("", str(error)).replace('Values list "', 'Table "')
+            raise InvalidConfig(f"{what}: {text}" if as_written is None else as_written(text)) from error
         if isinstance(error, duckdb.InternalException | duckdb.FatalException):
             raise StorageError(
                 f"{what}: DuckDB failed with an internal error: {str(error).splitlines()[0]}. Nothing was written. A session opens a new "
