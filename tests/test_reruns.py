@@ -238,3 +238,19 @@ def test_plain_deltalake_reads_what_the_newer_attempt_left(root: Path) -> None:
         with duckrun.connect(place) as session:
             assert rows_in(session) == expected
             assert sum(file.rows or 0 for file in session.table("main.orders").snapshot().files()) >= 50
+
+
+def test_a_merge_that_deletes_updates_and_inserts_is_made_again_as_often_as_it_is_run(session: Any) -> None:
+    """The second takes back the first, and finds the rows again that it deletes; the last finds nothing to do, and takes back all the same."""
+    clauses = (
+        MergeClause("matched_delete", condition="source.n = 0"),
+        MergeClause("matched_update", set={"n": "target.n + source.n"}),
+        MergeClause("not_matched_insert"),
+    )
+    make(session, [(0, 0), (1, 10), (2, 20), (3, 30)])
+    for number in (1, 2, 3):
+        spec = MergeSpec(("id",), clauses, app=attempt(number))
+        session.execute("main.orders", spec, table_of([(1, 5), (2, 0), (9, 1)]))
+        assert rows_in(session) == Counter([(0, 0), (1, 15), (3, 30), (9, 1)])
+    session.execute("main.orders", MergeSpec(("id",), clauses, app=attempt(4)), table_of([]))
+    assert rows_in(session) == Counter([(0, 0), (1, 10), (2, 20), (3, 30)])

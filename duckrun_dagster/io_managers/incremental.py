@@ -14,9 +14,13 @@ from duckrun.change_set import ChangeSet
 from duckrun.changes.cursors import Cursor, Step, Upstream, asking_for_a_refresh
 from duckrun.errors import InvalidConfig
 from duckrun.frame import Frame
-from duckrun.lake.lake import ViewDefinition
+from duckrun.lake.lake import Lake, ViewDefinition
+from duckrun.run.reruns import NotTakenBack
+from duckrun.run.transaction import Transaction
 from duckrun.session import Session
+from duckrun.values.rows import WorkTransaction
 from duckrun.values.snapshot import Snapshot, TableRef
+from duckrun_dagster.chain import application
 from duckrun_dagster.config import ChangesInput, TableConfig, parse_changes, parse_table, table_of
 from duckrun_dagster.io_managers.handlers.handler import TableScan
 from duckrun_dagster.partitions.partitions import PartitionSlice, written_partitions
@@ -39,10 +43,14 @@ class Consumer:
     upstreams: Mapping[str, str]
     """The name of each input's table among the ranges of ``begun``."""
     told: dict[str, dict[str, Any]] = field(default_factory=dict)
+    rerun: str = ""
+    """In a rerun, how it stands to the commit of the attempt before."""
 
     def metadata(self) -> dict[str, Any]:
         """What the materialization shows: numbers by change type, which the asset's page plots over its runs."""
         found: dict[str, Any] = {"changes_whole": self.begun.whole}
+        if self.rerun:
+            found["changes_rerun"] = self.rerun
         for each in self.told.values():
             found |= each
         return found
@@ -115,10 +123,31 @@ def _begun(step: Any, asked: Mapping[str, ChangesInput], managers: type[DeltaIOM
     lake = manager.duckrun.lake(config.lake)
     lake.ensure_writable(ref)
     refresh = [word.strip() for word in step.dagster_run.tags.get(FULL_REFRESH, "").split(",")]
-    begun = Cursor(lake.format, lake.storage, ref, name).begin(
-        upstreams, full_refresh="true" in refresh or key.to_user_string() in refresh
+    full_refresh = "true" in refresh or key.to_user_string() in refresh
+    cursor, work = Cursor(lake.format, lake.storage, ref, name), application(key, partitions, step)
+    base, rerun = _base(lake, ref, cursor, work)
+    begun = cursor.begin(upstreams, full_refresh=full_refresh, work=work, base=base)
+    if rerun:
+        step.log.info(f"{name}: {rerun}")
+    return Consumer(key, name, ref, begun, tables, rerun=rerun)
+
+
+def _base(lake: Lake, ref: TableRef, cursor: Cursor, work: WorkTransaction) -> tuple[int | None, str]:
+    """The version before the commit of an older attempt, and what is to be said of it; None and nothing if there is no such commit."""
+    earlier = cursor.earlier(work)
+    if earlier is None:
+        return None, ""
+    try:
+        base = Transaction(lake, ref).base_instead_of(earlier)
+    except NotTakenBack as error:
+        return None, (
+            f"An earlier attempt has committed version {earlier.version}, which cannot be taken back: {error.why}. This one goes on from there, "
+            "so that the changes which that one has read are not read again."
+        )
+    return (
+        base,
+        f"An earlier attempt has committed version {earlier.version}. This one reads the same changes again, and takes it back.",
     )
-    return Consumer(key, name, ref, begun, tables)
 
 
 def consumer_name(key: AssetKey, partitions: PartitionSlice | None = None) -> str:

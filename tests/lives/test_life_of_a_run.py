@@ -21,7 +21,7 @@ from tests.lives.life import Life, drawn_job
 
 LIVES = 48
 BUDGET = float(os.environ.get("DUCKRUN_TEST_BUDGET") or 20)
-FORMATS = ("delta",)
+FORMATS = ("delta", "delta", "delta", "ducklake")
 
 
 @pytest.mark.drawn(12)

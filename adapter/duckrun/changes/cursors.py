@@ -13,11 +13,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from duckrun.changes.changes import FilesGone
-from duckrun.errors import VersionNotReadable
+from duckrun.errors import CommitConflict, VersionNotReadable
+from duckrun.formats.commits import CommitRecord
 from duckrun.formats.format import Format
 from duckrun.run.consumers import offsets_path, register
 from duckrun.storage.storage import Storage
 from duckrun.values.cursors import Counter, CursorTransaction, Offsets, Range
+from duckrun.values.rows import AppTransaction, WorkTransaction
 from duckrun.values.snapshot import Snapshot, TableRef
 
 
@@ -65,8 +67,38 @@ class Cursor:
     def __init__(self, form: Format, storage: Storage, output: TableRef, consumer: str) -> None:
         self._form, self._storage, self._output, self._consumer = form, storage, output, consumer
 
-    def begin(self, upstreams: Mapping[str, Upstream], *, full_refresh: bool = False, note: bool = True) -> Step:
+    def earlier(self, work: WorkTransaction) -> CommitRecord | None:
+        """The consumer's newest commit, if an older attempt of the same work made it. Raises CommitConflict if a newer one did."""
+        if not self._form.exists(self._output):
+            return None
+        newest = self._form.snapshot(self._output)
+        holds = self._form.counter(self._output, self._consumer, newest).holds
+        if holds is None:
+            return None
+        commit = self._form.find_commit(self._output, AppTransaction(self._consumer, holds), newest)
+        record = None if commit is None else self._form.record(self._output, commit.version)
+        if record is None or record.note.get("work") != work.app_id or record.note.get("attempt") == work.attempt:
+            return None
+        if record.note.get("attempt_started", 0) > work.started:
+            raise CommitConflict(
+                f"Table {self._output}: this attempt of {self._consumer} is superseded: a newer one has committed version {record.version}. "
+                "Nothing was written by this one, and nothing is left to do."
+            )
+        return record
+
+    def begin(
+        self,
+        upstreams: Mapping[str, Upstream],
+        *,
+        full_refresh: bool = False,
+        note: bool = True,
+        work: WorkTransaction | None = None,
+        base: int | None = None,
+    ) -> Step:
         """What the next commit of the consumer is to make of its upstreams; noted, unless nothing has changed, or without ``note``.
+
+        ``work`` says whose the commit is. With ``base``, the version before the newest commit of the consumer, it begins where that
+        one began, and takes it back.
 
         Raises VersionNotReadable where only a full refresh can go on: the output no longer says how far the consumer was, or an upstream is
         not the table, or has not the commits, that it has read.
@@ -76,6 +108,12 @@ class Cursor:
             counter = self._form.counter(self._output, self._consumer)
         if not counter.known and not full_refresh:
             raise self._lost("its log no longer says which of the consumer's commits the table holds")
+        instead = None
+        if base is not None and counter.holds is not None:
+            instead, taken = counter.holds, self._read(counter.holds)
+            if taken is None:
+                raise self._lost(f"the offsets of commit {instead} are gone ({self._path(instead)})")
+            counter = replace(counter, holds=taken.after)
         before = None
         if counter.holds is not None and not full_refresh:
             before = self._read(counter.holds)
@@ -88,6 +126,7 @@ class Cursor:
         due = before is not None and self._is_due(before, upstreams)
         ranges = self._ranges(before, upstreams)
         step = self._noted(counter, ranges, whole=before is None, note=note, due=due, anew=full_refresh)
+        step = replace(step, app=replace(step.app, work=work, instead=instead, base=base))
         if note and not step.idle:
             for each in upstreams.values():
                 if each.storage is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from duckrun.errors import VersionNotReadable
+from duckrun.errors import CommitConflict, VersionNotReadable
 from duckrun.formats.commits import CommitRecord
 from duckrun.formats.format import Format
 from duckrun.sql.names import SIDES, columns_of
@@ -39,6 +39,12 @@ def rerun_of(spec: RowSpec) -> Rerun:
         reads = any(side != "source" for text in texts for side, _ in columns_of(text, spec.dialect, SIDES))
         return "base" if reads else "again"
     return "again" if isinstance(spec, DeleteInsertSpec) else "base"
+
+
+class NotTakenBack(CommitConflict):
+    """The commit of an older attempt cannot be taken back: ``why``."""
+
+    why = ""
 
 
 class ToTakeBack(Exception):

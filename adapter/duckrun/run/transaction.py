@@ -30,7 +30,7 @@ from duckrun.lake.lake import Lake
 from duckrun.run.consumers import warn_of_left_behind
 from duckrun.run.memory import PeakSampler
 from duckrun.run.pins import NOTHING, Pins, Read, Reads, WorkLog
-from duckrun.run.reruns import Rerun, ToTakeBack, is_made_by, newest_of, of_older_attempts, version_before
+from duckrun.run.reruns import NotTakenBack, Rerun, ToTakeBack, is_made_by, newest_of, of_older_attempts, version_before
 from duckrun.values.cursors import CursorTransaction
 from duckrun.values.rows import (
     NO_TABLE,
@@ -183,8 +183,10 @@ class Transaction:
         if snapshot is None and not over_files:
             self.lake.format.refuse_other_files(self.ref)
         if isinstance(self.app, CursorTransaction):
-            return snapshot, self._counted(snapshot, self.app)
-        if isinstance(self.app, WorkTransaction):
+            earlier = self._counted(snapshot, self.app)
+            if earlier is not None:
+                return snapshot, earlier.with_(replayed=True)
+        elif isinstance(self.app, WorkTransaction):
             earlier = self._earlier(snapshot, self.app)
             if earlier is not None:
                 return snapshot, earlier.with_(replayed=True)
@@ -233,6 +235,13 @@ class Transaction:
         self._take_back(how, of_older_attempts(form, snapshot, app), snapshot)
         return None
 
+    def base_instead_of(self, record: CommitRecord) -> int:
+        """The version that a commit in the place of another begins from, NO_TABLE if that made the table. Raises NotTakenBack."""
+        self._takes_back = "all"
+        self._take_back("base", [record], self.lake.format.snapshot(self.ref))
+        base = None if self.taken_back is None else self.taken_back.base
+        return NO_TABLE if base is None else base.version
+
     def _take_back(self, how: Rerun, records: Sequence[CommitRecord], snapshot: Snapshot) -> None:
         """Set what the commit takes back, or what its rows are compared with. Raises CommitConflict, ToTakeBack."""
         form, read = self.lake.format, self.read()
@@ -247,6 +256,8 @@ class Transaction:
         made = is_made_by(form, snapshot, records[0])
         if how == "append":
             self._take_back_rows(records, snapshot, made=made, alone=not since)
+        elif snapshot.is_append_only:
+            raise self._not_taken_back(first, "the table is append-only")
         elif others:
             named = ", ".join(f"{each.version} ({each.operation})" for each in others[:5])
             raise self._not_taken_back(first, f"others have changed rows since, by version {named}")
@@ -305,12 +316,14 @@ class Transaction:
             raise self._not_taken_back(first, f"files of the version before were vacuumed, such as {missing[0].path}")
         return base
 
-    def _not_taken_back(self, version: int, why: str) -> CommitConflict:
-        return CommitConflict(
+    def _not_taken_back(self, version: int, why: str) -> NotTakenBack:
+        error = NotTakenBack(
             f"{self.mode} on table {self.ref}: an earlier attempt of the same work committed version {version}, which cannot be taken back: {why}. "
             f"Nothing was written. Restore the table to version {version - 1} if the later changes may go, then start a new run, which is no "
             "retry of this one."
         )
+        error.why = why
+        return error
 
     @property
     def _retracted(self) -> Retracted | None:
@@ -334,16 +347,21 @@ class Transaction:
         than the one that it goes on from.
         """
         form = self.lake.format
+        self.taken_back, self.compared_with = None, None  # of a race that was lost
         holds = None if snapshot is None else form.counter(self.ref, app.app_id, snapshot).holds
         if snapshot is not None and holds == app.version:
-            earlier = form.find_commit(self.ref, app.plain, snapshot)
-            return None if earlier is None else earlier.with_(replayed=True)
-        if holds != app.after:
+            return form.find_commit(self.ref, app.plain, snapshot)
+        if snapshot is not None and app.instead is not None and holds == app.instead:
+            commit = form.find_commit(self.ref, AppTransaction(app.app_id, app.instead), snapshot)
+            record = None if commit is None else form.record(self.ref, commit.version)
+            if record is None:
+                raise self._not_taken_back(snapshot.version, "the log no longer says what that did")
+            self._take_back("base", [record], snapshot)
+        elif holds != app.after:
             raise CommitConflict(
                 f"{self.mode} on table {self.ref} goes on from commit {_number(app.after)} of {app.app_id}, and the table holds {_number(holds)}: another run "
                 "of it, or a RESTORE, came first. Nothing was written; run it again."
             )
-        self._refuse_outdated(snapshot)
         return None
 
     @contextmanager
@@ -369,8 +387,11 @@ class Transaction:
         values: dict[str, Any] = {"engine": self.engine, "mode": self.mode, **counts}
         if self.app is not None:
             values |= {"app_id": self.app.app_id, "app_version": self.app.version}
-        if isinstance(self.app, WorkTransaction):
-            values |= {"attempt": self.app.attempt, "attempt_started": self.app.started}
+        work = self.app.work if isinstance(self.app, CursorTransaction) else self.app
+        if isinstance(work, WorkTransaction):
+            values |= {"attempt": work.attempt, "attempt_started": work.started}
+        if isinstance(self.app, CursorTransaction) and work is not None:
+            values["work"] = work.app_id
         if (retracted := self._retracted) is not None:
             values["retracted"] = asdict(retracted)
         if self.taken_back is not None and not self.taken_back.by_rows:

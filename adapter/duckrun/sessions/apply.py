@@ -14,7 +14,8 @@ from duckrun.engines.frame import LazyRows
 from duckrun.errors import CommitConflict, InvalidConfig
 from duckrun.sql.names import quote_identifier
 from duckrun.values.applying import ApplySpec
-from duckrun.values.rows import NO_TABLE, Commit, EngineName
+from duckrun.values.cursors import CursorTransaction
+from duckrun.values.rows import NO_TABLE, Commit, EngineName, ReadSpec
 from duckrun.values.snapshot import TableRef
 
 if TYPE_CHECKING:
@@ -56,7 +57,11 @@ def _applied(session: Writing, ref: TableRef, spec: ApplySpec, name: str, *, the
     columns = session.sql(f"SELECT * FROM {changes} LIMIT 0").columns
     for attempt in session.attempts(ref) if there else (nullcontext(),):
         with attempt:
-            target = session.snapshot(ref) if there and not spec.whole else None
+            base = spec.app.base if isinstance(spec.app, CursorTransaction) else None
+            at = (
+                None if base in (None, NO_TABLE) else ReadSpec(version=base)
+            )  # what came since is taken back by the same commit
+            target = session.snapshot(ref, at) if there and not spec.whole else None
             applying = Applying(ref, spec, columns, None if target is None else target.schema)
             for check in applying.checks(changes):
                 check.refuse(ref, _rows_of(session, ref, check.query))
@@ -66,7 +71,7 @@ def _applied(session: Writing, ref: TableRef, spec: ApplySpec, name: str, *, the
             if not there and spec.read_version is None and session.engine.can_fence(session.lakes.of(ref).storage):
                 merge = replace(merge, read_version=NO_TABLE)
             if there:
-                session.scan(ref).createOrReplaceTempView(table)
+                session.scan(ref, at).createOrReplaceTempView(table)
             try:
                 source = session.sql(applying.source(changes, quote_identifier(table) if there else None))
                 return session.execute(ref, merge, source)

@@ -32,6 +32,7 @@ from duckrun.values.rows import (
     AppTransaction,
     Commit,
     EngineName,
+    ReadSpec,
     Returning,
     RowSpec,
     SchemaMode,
@@ -49,8 +50,8 @@ class Writing(Together):
     if TYPE_CHECKING:  # what a Session reads by
 
         def sql(self, text: str, *, dialect: str = "duckdb") -> Any: ...
-        def scan(self, name: str | TableRef) -> Frame: ...
-        def snapshot(self, name: str | TableRef) -> Snapshot: ...
+        def scan(self, name: str | TableRef, spec: ReadSpec | None = None) -> Frame: ...
+        def snapshot(self, name: str | TableRef, spec: ReadSpec | None = None) -> Snapshot: ...
 
     @overload
     def execute(
@@ -189,9 +190,9 @@ class Writing(Together):
     def move_cursor(self, name: str | TableRef, app: CursorTransaction, *, engine: EngineName | None = None) -> Commit:
         """Commit a consumer's offsets to a table with no row: it has read on, and nothing was to be written."""
         ref = self.ref(name)
-        if (engine or self.engine_name) == "spark":
+        if (engine or self.engine_name) == "spark" or app.instead is not None:
             none = self.lakes.snapshot(ref).schema.empty_table()
-            return self.execute(ref, WriteSpec("append", app=app, existing=True), none, engine="spark")
+            return self.execute(ref, WriteSpec("append", app=app, existing=True), none, engine=engine)
         return move_cursor(self._transaction(ref, WriteSpec("append", app=app)))
 
     def stage(

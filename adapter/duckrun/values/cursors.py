@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Self
 
-from duckrun.values.rows import AppTransaction
+from duckrun.values.rows import AppTransaction, WorkTransaction
 
 
 @dataclass(frozen=True)
@@ -17,6 +17,12 @@ class CursorTransaction(AppTransaction):
     """
 
     after: int | None = None
+    work: WorkTransaction | None = None
+    """Which attempt of which work makes the commit: a newer one takes it back."""
+    instead: int | None = None
+    """The number of the commit of an older attempt that this one takes back. The table holds it then, and not ``after``."""
+    base: int | None = None
+    """The version of the table before that commit, which this one begins from; NO_TABLE if that made the table."""
 
     @property
     def plain(self) -> AppTransaction:

@@ -389,6 +389,7 @@ def swap(job: Job, snapshot: Snapshot, new: NewCommit, read: Callable[[], Read])
         if ducklake.nothing_happened(job, new):
             return job.transaction.nothing(snapshot, "no row was concerned")
         return job.transaction.commit(snapshot, new)
-    if not new.adds and not new.removes and not new.marks and new.definition is None:
+    empty = not new.adds and not new.removes and not new.marks and new.definition is None
+    if empty and job.transaction.taken_back is None:
         return job.transaction.nothing(snapshot, "no row was concerned")
     return staged.commit(job.transaction, snapshot, new, read(), fence=job.spec.read_version)

@@ -97,17 +97,29 @@ def _rewritten(
     target, row = job.work.table(ref), table.row
     there = f"hit.{row} IS NOT NULL"
     updated = deleted = inserted = 0
+    names = [quote_identifier(name) for name in snapshot.schema.names]
+    taken = job.transaction.taken_back
+    # Rows that the transaction has put back have other ids after the first statement that changes some of them.
+    at_once = taken is not None and taken.base is not None
     if counts[1] != 0 and any(kind == "update_postimage" for kind, _ in images.new):
         for kind, rows in images.new:
             if kind == "update_postimage" and MARK in rows.sql:  # the UPDATE takes the values as they were computed
                 rows.cursor.execute(f"SELECT count(COLUMNS(*)) FROM ({rows.sql})")
-        names = [quote_identifier(name) for name in snapshot.schema.names]
         assigned = ", ".join(f"{name} = hit.{name}" for name in names)
-        updated = _run(
-            job,
-            f"UPDATE {target} AS t SET {assigned} FROM {changes} AS hit WHERE t.rowid = hit.{row} AND {there} AND ({images.old}) = 'update_preimage'",
+        hits = f"FROM {changes} AS hit WHERE {there} AND ({images.old}) = 'update_preimage'"
+        if at_once:
+            updated = int(rows.cursor.execute(f"SELECT count(*) {hits}").fetchall()[0][0])
+        else:
+            updated = _run(job, f"UPDATE {target} AS t SET {assigned} {hits} AND t.rowid = hit.{row}")
+    if at_once and (updated or counts[2] != 0):
+        ids = (
+            f"SELECT hit.{row} FROM {changes} AS hit WHERE {there} AND ({images.old}) IN ('update_preimage', 'delete')"
         )
-    if counts[2] != 0 and images.old != "'update_preimage'":
+        deleted = _run(job, f"DELETE FROM {target} WHERE rowid IN ({ids})") - updated
+        if updated:
+            listed = ", ".join(names)
+            _run(job, f"INSERT INTO {target} ({listed}) SELECT {', '.join(f'hit.{name}' for name in names)} {hits}")
+    elif counts[2] != 0 and images.old != "'update_preimage'":
         ids = f"SELECT hit.{row} FROM {changes} AS hit WHERE {there} AND ({images.old}) = 'delete'"
         deleted = _run(job, f"DELETE FROM {target} WHERE rowid IN ({ids})")
     for kind, rows in images.new:
