@@ -53,7 +53,7 @@ _CHECK = "delta.constraints."
 
 def commit_metadata(commit: Commit) -> Metadata:
     """What a write did. A count that the log does not have is left out, not shown as zero."""
-    memory = commit.memory
+    memory, retracted = commit.memory, commit.retracted
     values: Metadata = {
         **{name: getattr(commit, name) for name in _FIGURES},
         "location": MetadataValue.path(commit.location),
@@ -64,6 +64,8 @@ def commit_metadata(commit: Commit) -> Metadata:
         "memory_duckdb_mb": _megabytes(memory.duckdb) if memory else None,
         "memory_spill_mb": _megabytes(memory.spill) if memory and memory.spill else None,
         "replayed": commit.replayed,
+        "retracted_version": retracted.version if retracted else None,
+        "retracted_rows": retracted.rows if retracted else None,
     }
     return {key: value for key, value in values.items() if value is not None}
 

@@ -289,9 +289,10 @@ def commit_of(response: Mapping[str, Any] | None) -> Commit | None:
     whole = {
         k: int(v) if isinstance(v, float) and v.is_integer() and k != "seconds" else v for k, v in response.items()
     }
-    memory = whole.get("memory")
-    if isinstance(memory, Mapping):
-        whole["memory"] = {k: int(v) for k, v in memory.items()}
+    for name in ("memory", "retracted"):
+        values = whole.get(name)
+        if isinstance(values, Mapping):
+            whole[name] = {k: None if v is None else int(v) for k, v in values.items()}
     return Commit.from_dict({"table": "", "mode": "", "engine": "", "writer": "", **whole})
 
 

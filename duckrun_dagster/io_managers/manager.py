@@ -276,6 +276,7 @@ class DeltaIOManager(KnownResource, TableDefaults, ConfigurableIOManager):
         context.log.info(
             f"{commit.mode} {ref}: version {commit.version} by {commit.engine} ({commit.writer}) in {commit.seconds:.2f} s"
             + (", committed before by this chain and not written again" if commit.replayed else "")
+            + (f"; it takes back version {commit.retracted.version} of an earlier attempt" if commit.retracted else "")
         )
 
     # -- read

@@ -1,7 +1,5 @@
 """Reruns: every value that is computed is written, and an append counts once. Source: docs/reliability.md, Reruns."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import dagster as dg
@@ -11,7 +9,7 @@ import pytest
 import duckrun
 from duckrun.errors import CommitConflict
 from duckrun.values.rows import MergeClause, MergeSpec, WorkTransaction, WriteSpec
-from duckrun_dagster import DuckrunResource
+from duckrun_dagster import DeltaIOManager, DuckrunResource
 from duckrun_dagster.chain import chain_of
 
 RETRIED = {"dagster/is_resume_retry": "true"}
@@ -50,6 +48,66 @@ def test_an_asset_whose_own_check_failed_is_written_again_from_failure(shop: Any
     first = shop.run([orders], fails=True)
     shop.run([orders], tags={"dagster/parent_run_id": first.run_id, **RETRIED})
     assert shop.rows("select item from orders") == [("mended",)]
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_the_older_of_two_attempts_at_once_is_superseded(shop: Any, mode: str) -> None:
+    """Dagster took the first run for dead and retries it, while its step still computes."""
+
+    @dg.asset(metadata={"mode": mode})
+    def orders(context: dg.AssetExecutionContext) -> pa.Table:
+        if "dagster/retry_number" not in context.run.tags:
+            shop.run([orders], tags={"dagster/parent_run_id": context.run.run_id, "dagster/retry_number": "1"})
+            return pa.table({"item": ["late"]})
+        return pa.table({"item": ["newer"]})
+
+    message = shop.error([orders])
+    assert "shop.orders is superseded: a newer attempt of the same work" in message
+    assert shop.rows("select item from orders") == [("newer",)]
+
+
+def test_a_retry_of_a_run_whose_other_steps_went_on(shop: Any) -> None:
+    """The retry runs a step again that has committed since the run was taken for dead; its append counts once."""
+    computed: list[str] = []
+
+    def adding(name: str) -> dg.AssetsDefinition:
+        @dg.asset(name=name, metadata={"mode": "append", "table": "orders"})
+        def _adding() -> pa.Table:
+            computed.append(name)
+            return pa.table({"item": [f"{name} {computed.count(name)}"]})
+
+        return _adding
+
+    @dg.asset(deps=["a", "b"], metadata={"mode": "append", "table": "orders"})
+    def last() -> pa.Table:
+        if not computed.count("last"):
+            computed.append("last")
+            raise RuntimeError("the worker is gone")
+        return pa.table({"item": ["last"]})
+
+    job = [adding("a"), adding("b"), last]
+    first = shop.run(job, fails=True)
+    retry = {"dagster/parent_run_id": first.run_id, "dagster/retry_number": "1", "dagster/retry_strategy": "ALL_STEPS"}
+    shop.run(job, tags=retry)
+    assert shop.rows("select item from orders order by item") == [("a 2",), ("b 2",), ("last",)]
+
+
+@pytest.mark.parametrize("lake_format", ["delta", "ducklake"])
+def test_a_materialization_shows_what_was_taken_back(tmp_path: Any, lake_format: str, metadata: Any) -> None:
+    numbers = [1, 2]
+
+    @dg.asset(metadata={"mode": "append"}, retry_policy=dg.RetryPolicy(max_retries=1))
+    def orders() -> Any:
+        rows = numbers.pop(0)
+        yield dg.Output(pa.table({"id": range(rows)}))
+        if rows == 1:
+            raise RuntimeError("lost the connection")
+
+    lake = DuckrunResource(root_path=str(tmp_path / "lake"), format=lake_format)
+    result = dg.materialize([orders], resources={"io_manager": DeltaIOManager(duckrun=lake, schema="shop")})
+    shown = metadata(result, "orders")
+    assert (shown["retracted_version"], shown["retracted_rows"]) == (shown["version"] - 1, 1)
+    assert (shown["dagster/row_count"], shown["replayed"]) == (2, False)
 
 
 def test_a_part_of_the_steps_of_a_run_goes_on_with_it(shop: Any) -> None:
