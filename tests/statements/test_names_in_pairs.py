@@ -87,6 +87,46 @@ QUERIES = (
     "select id + 1 as t, b.t.y, count(*) from b.t group by all having t > 3",
     "select count(*) from b.t where exists (select 1 from main.t as a where b.t.id < a.id)",
     "select a.t.x, a.t.x, a.t.x || '' from a.t",
+    "select a.t.id + 1 as t, alias.t + 1 as u from a.t",
+    "select a.t.id as t from a.t where alias.t > 2",
+    "select a.t.id as k, count(*) as n from a.t group by alias.k having alias.n > 0",
+    "select a.t.id as k from a.t order by alias.k desc limit 1",
+    "select t.id.t from (select {'t': 3} as id) t, a.g",
+    "select a.t.id, b.t.id from a.t, b.t order by 2, 1",
+    "select * replace (b.t.id * 2 as id) from b.t",
+    "select struct_pack(t := a.t.id, id := b.t.id) as t from a.t, b.t",
+    "select t.t from (select t from a.t) t",
+    "select b.t from a.t, b.t",
+    "select count(distinct b.t) from b.t, a.t",
+    "select a.t is null, b.t.id from a.t, b.t",
+    "select a.t.x[1:1], b.t.y[1] from a.t, b.t",
+    "select (a.t.t).id, (t).t from a.t",
+    "select x.t.t from a.t x, b.t",
+    "select a.t.id as id, lag(a.t.id) over w as p from a.t window w as (order by a.t.id desc)",
+    "select a.t.id from a.t where a.t.id in (select a.t.id from b.t)",
+    "select a.t.id from a.t where a.t.id = any (select b.t.id from b.t where b.t.id = a.t.id)",
+    "from a.t t1 positional join b.t select t1.id, b.t.y",
+    "from a.t asof join b.t on a.t.id >= b.t.id select a.t.id, b.t.id",
+    "with t(id) as (values (1), (2)) select t.id, a.t.x from t join a.t on a.t.id = t.id",
+    "with a as (select 4 as t) select a.t, a.t.id from a, a.t",
+    "select unnest([a.t.id, b.t.id]) as u from a.t, b.t",
+    "pivot (select a.t.id, b.t.y from a.t, b.t) on y using count(*)",
+    "select sum(a.t.id) filter (where b.t.id > 2) as f from a.t, b.t",
+    "select * from a.t where row(a.t.id, a.t.x) in (select b.t.id, 'a' || b.t.id from b.t)",
+    "select a.t.id from a.t qualify row_number() over (order by a.t.id desc) = 1",
+    "select columns('id') from a.t, b.t",
+    "select columns(t.*) from a.g t",
+    "select b.t.id from b.t using sample 100%",
+    "select distinct a.t.x from a.t union by name select b.t.y as x from b.t",
+    'select "A"."T"."ID" from a.t where "a".t."id" = 2',
+    "select (select (select a.t.id + b.t.id from b.t limit 1) from main.t limit 1) as deep from a.t",
+    'select a.t.id from a.t, (select 9 as id) as "a.t"',
+    'select memory.a.t.id, "memory.a.t".id from a.t, (select 9 as id) as "memory.a.t"',
+    "select list(b.t.id order by b.t.y desc) as l from a.t, b.t",
+    "select list_filter([1, 2, 3], t -> t > a.t.id) as l from a.t",
+    "select [t for t in [a.t.id]] as l from a.t",
+    "select case a.t.id when b.t.id then b.t.y else a.t.x end as c from a.t, b.t",
+    "select max(a.t.t.t) over (partition by t.t.id % 2) as m from a.t",
     "values ((select max(a.t.id) from a.t where exists (select 1 from b.t where b.t.id = a.t.id)))",
 )
 
@@ -147,6 +187,7 @@ def _lake_rows(session: Session, query: str) -> tuple[list[str], list[Any]]:
     return table.schema.names, sorted(zip(*columns, strict=True), key=repr)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("query", QUERIES)
 def test_a_query_over_two_tables_of_one_name(query: str, lake: Session, native: duckdb.DuckDBPyConnection) -> None:
     try:
