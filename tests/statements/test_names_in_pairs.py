@@ -152,6 +152,7 @@ CHANGES = (
     "merge into b.t using main.t q on b.t.id = q.id when matched and t is distinct from q then update set y = q.z",
     "create table c as select a.t.id, max(b.t.y) from a.t, b.t where a.t.id >= b.t.id group by a.t.id",
     "create table c as select * from a.t where not exists (select 1 from b.t where b.t.id = a.t.id)",
+    "create view c as select memory.a.t.id, lower(memory.b.t.y), t.x from memory.a.t join memory.b.t on memory.a.t.id = memory.b.t.id",
     "create view c as select a.t.id, b.t.y from a.t join b.t on a.t.id = b.t.id where exists (select 1 from main.t where main.t.id = a.t.id)",
 )
 

@@ -150,15 +150,19 @@ def change(node: exp.Expr, start: int, end: int, new: str) -> None:
 def qualify(column: exp.Column, length: int, names: Sequence[str]) -> None:
     """Put other names, quoted, in the place of the first parts of a column: ``"bronze.orders".id`` for ``bronze.orders.id``."""
     parts = column.parts
-    new = [exp.to_identifier(name, quoted=True) for name in names]
-    first, last = parts[0], parts[length - 1]
-    if "start" in first.meta and "end" in last.meta:
-        dialect = column.meta.get(_READ)
-        text = ".".join(part.sql(dialect) for part in new)
+    chain = [*(exp.to_identifier(name, quoted=True) for name in names), *parts[length:]]
+    # Names of an earlier change have a place only at its ends.
+    last = next((i for i in range(length - 1, len(parts)) if "end" in parts[i].meta), None)
+    if "start" in parts[0].meta and last is not None:
+        start, end, dialect = parts[0].meta["start"], parts[last].meta["end"], column.meta.get(_READ)
+        written = chain[: len(names) + last + 1 - length]
+        text = ".".join(part.sql(dialect) for part in written)
         if length == len(parts) and isinstance(column.parent, exp.Select) and column.arg_key == "expressions":
-            text += f" AS {exp.to_identifier(last.name, quoted=True).sql(dialect)}"  # a whole row has its table's name
-        change(column, first.meta["start"], last.meta["end"], text)
-    chain = [*new, *parts[length:]]
+            text += (
+                f" AS {exp.to_identifier(parts[-1].name, quoted=True).sql(dialect)}"  # a whole row has its table's name
+            )
+        column.meta[_CHANGES] = [(start, end, text)]
+        written[0].meta["start"], written[-1].meta["end"] = start, end
     for key in ("catalog", "db", "table"):
         column.set(key, None)
     for key, part in zip(("this", "table", "db", "catalog"), reversed(chain), strict=False):
@@ -203,7 +207,7 @@ def put_names(tree: exp.Expr, generate: Generate) -> Iterator[tuple[str, str]]:
         if original is None:
             continue
         text = node.meta[_PIECE][0]
-        for put in node.walk():
+        for put in _of_piece(node):
             if isinstance(put, exp.Column):
                 found.update({new: text[start : end + 1] for start, end, new in put.meta.get(_CHANGES, ()) if new})
             if _PLACE in put.meta and isinstance(put, exp.Subquery):
@@ -213,13 +217,22 @@ def put_names(tree: exp.Expr, generate: Generate) -> Iterator[tuple[str, str]]:
     yield from sorted(found.items(), key=lambda pair: -len(pair[0]))
 
 
+def _of_piece(piece: exp.Expr) -> Iterator[exp.Expr]:
+    """The nodes of a piece without those of other pieces in it, such as the query of a view."""
+    waiting = [piece]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        waiting.extend(child for child in node.iter_expressions() if _ORIGINAL not in child.meta)
+
+
 def with_names_as_written(tree: exp.Expr, message: str) -> str:
     """An engine's message about a tree, with the tables' names as written in the place of their aliases."""
     for piece in tree.walk():
         if _ORIGINAL not in piece.meta:
             continue
         text = piece.meta[_PIECE][0]
-        for table in piece.walk():
+        for table in _of_piece(piece):
             if _PLACE in table.meta and isinstance(table, exp.Subquery | exp.Table) and "." in table.alias:
                 start, end, aliased, _ = table.meta[_PLACE]
                 if not aliased:
