@@ -7,6 +7,7 @@ orders gives, or ours is an error and the table is as the other left it.
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -91,6 +92,21 @@ def _append(rows: Rows) -> Foreign:
 UNRELATED = [{"id": 7, "v": "f", "n": 70, "p": "b"}]
 OURS_TOO = [{"id": 4, "v": "f", "n": 40, "p": "a"}, {"id": 9, "v": "f", "n": 90, "p": "a"}]
 
+CREATED = [{"id": 2, "v": "new", "n": 1, "p": "a"}, {"id": 8, "v": "new", "n": 2, "p": "b"}]
+
+
+def _create_again(location: str) -> None:
+    """The same number of commits by another table of the same columns."""
+    partitions = DeltaTable(location).metadata().partition_columns
+    version = DeltaTable(location).version()
+    shutil.rmtree(location)
+    for rows in (CREATED[:1], CREATED[1:]):
+        write_deltalake(location, arrow(rows), mode="append", partition_by=partitions or None)
+    while DeltaTable(location).version() < version:
+        DeltaTable(location).alter.set_table_properties({"delta.logRetentionDuration": "interval 60 days"})
+    assert DeltaTable(location).version() == version
+
+
 FOREIGN = (
     Foreign("append of another key", _append(UNRELATED).commit, _append(UNRELATED).change),
     Foreign("append of our keys", _append(OURS_TOO).commit, _append(OURS_TOO).change),
@@ -117,6 +133,8 @@ FOREIGN = (
         lambda rows: rows,
     ),
 )
+CREATED_AGAIN = Foreign("drop and create", lambda at: _create_again(at), lambda rows: CREATED)
+"""What is written before the commit goes with the older table, so that ours may fail whatever it was computed from."""
 
 
 # -- what we do

@@ -15,8 +15,9 @@ from duckrun import SQL, DuckrunError, MergeSpec, Session, WriteSpec
 from duckrun.engines.duckdb import change
 from duckrun.values.rows import DeleteInsertSpec
 from tests import races
-from tests.races import CONSTANT_SOURCE, FOREIGN, MOMENTS, SOURCES, Foreign, LetIn, Rows, Source
+from tests.races import CONSTANT_SOURCE, CREATED_AGAIN, FOREIGN, MOMENTS, SOURCES, Foreign, LetIn, Rows, Source
 
+EVERYTHING = (*FOREIGN, CREATED_AGAIN)
 SPECS: dict[str, Any] = {
     "append": WriteSpec("append"),
     "overwrite": WriteSpec("overwrite"),
@@ -105,7 +106,7 @@ def race(
 
 @pytest.mark.matrix
 @pytest.mark.drawn(10)
-@pytest.mark.parametrize("foreign", FOREIGN, ids=races.named(FOREIGN))
+@pytest.mark.parametrize("foreign", EVERYTHING, ids=races.named(EVERYTHING))
 @pytest.mark.parametrize("source", SOURCES, ids=races.named(SOURCES))
 @pytest.mark.parametrize("mode", SPECS)
 @pytest.mark.parametrize("surface", SURFACES)

@@ -102,23 +102,23 @@ class WorkLog:
         self._read: dict[str, Read] = {}
         self._own: set[tuple[str, int]] = set()
         self._dropped: set[tuple[str, str]] = set()
-        self._seen: set[tuple[str, int]] = set()
+        self._seen: dict[tuple[str, int], str] = {}
 
     def note(self, location: str, read: Read) -> None:
         """Take down that rows were read."""
         if not _unnoted.get():
             with self._lock:
                 self._read[location] = read.with_(self._read.get(location))
-                self._seen.add((location, read.version))
+                self._seen[location, read.version] = read.table_id
 
     def read(self, location: str) -> Read | None:
         """What was read of a table so far; None where nothing was."""
         with self._lock:
             return self._read.get(location)
 
-    def has_seen(self, location: str, version: int) -> bool:
-        """Whether a version was read as a table's newest, not by its number."""
-        return (location, version) in self._seen
+    def id_seen(self, location: str, version: int) -> str | None:
+        """The id of the table of which a version was last read as the newest; None for one that was read by its number alone."""
+        return self._seen.get((location, version))
 
     def noted(self) -> tuple[dict[str, Read], set[tuple[str, int]], set[tuple[str, str]]]:
         """All that was taken down so far, for back_to()."""

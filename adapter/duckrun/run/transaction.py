@@ -437,7 +437,9 @@ class Transaction:
                 log.info(
                     "table %s: version %s was taken, committing the same files on top", self.ref, others[0].version
                 )
-                at = self.version(others[-1].version)
+                before, at = at, self.version(others[-1].version)
+                if before is not None and before.table_id != at.table_id:
+                    raise
 
     def committed(self, version: int, *, writer: WriterName, reason: str = "") -> Commit:
         """The commit of a version that another library made for this transaction, as the log has it."""
@@ -515,6 +517,17 @@ class Transaction:
             return True
         return any(self._sees(self, other, predicate) for predicate in sorted(read.predicates))
 
+    def _is_another(self, snapshot: Snapshot, read: Read) -> bool:
+        """True if a snapshot is not of the table that was read, though it has its name."""
+        if self.lake.format.transacts:
+            return True
+        if self.log.has_dropped(self.ref.location, read) or read.version > snapshot.version:
+            return False  # the version says it
+        try:  # Spark's CREATE OR REPLACE TABLE may change the id within one log
+            return self.version(read.version).table_id != read.table_id
+        except VersionNotReadable:
+            return True
+
     def _refuse_outdated(self, snapshot: Snapshot | None) -> None:
         """Raise SourceOutdated if the table is not what the rows to write were computed from; no log is read while it
         has the same version.
@@ -523,7 +536,7 @@ class Transaction:
         if read is None:
             return
         newest = NO_TABLE if snapshot is None else snapshot.version
-        if self.lake.format.transacts and snapshot is not None and read.table_id not in ("", snapshot.table_id):
+        if snapshot is not None and read.table_id not in ("", snapshot.table_id) and self._is_another(snapshot, read):
             raise self._outdated(read, "another table has its name now")
         since = NO_TABLE if self.log.has_dropped(self.ref.location, read) else read.version
         if self._judged is not None and self._judged[0] == read and since < self._judged[1] <= newest:

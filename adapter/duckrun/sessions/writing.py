@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
 
 import pyarrow as pa
@@ -184,7 +185,10 @@ class Writing(Together):
         if isinstance(source, LazyRows):
             return source.reads
         found = together(*(engine.reads_of(source) for engine in self._engines.values()))
-        newest = {at: read for at, read in found.newest.items() if self.log.has_seen(at, read.version)}
+        newest = {}
+        for at, read in found.newest.items():  # the text of a relation says no id
+            if (table_id := self.log.id_seen(at, read.version)) is not None:
+                newest[at] = replace(read, table_id=table_id)
         return Reads(newest, found.pins)
 
     def move_cursor(self, name: str | TableRef, app: CursorTransaction, *, engine: EngineName | None = None) -> Commit:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from duckrun.errors import LostRows, UnsupportedFeature
+from duckrun.errors import CommitConflict, LostRows, TableNotFound, UnsupportedFeature, VersionNotReadable
 from duckrun.formats.commits import CommitTaken, NewCommit
 from duckrun.formats.delta import clustering, in_commit, row_tracking
 from duckrun.formats.delta.adds import adds_of
@@ -92,6 +92,7 @@ def write_commit(
     actions += [{"cdc": _fed(file, figures)} for file in new.feed]
     body = "\n".join(json.dumps(action, ensure_ascii=False) for action in actions)
     what = f"version {version} of table {ref}"
+    _refuse_another_table(snapshot)
     written = form.storage.put_new(ref.location, f"{LOG}/{version:020d}.json", body.encode(), what)
     if written is None:
         raise CommitTaken(what)
@@ -229,6 +230,22 @@ def _check_rows(ref: TableRef, new: NewCommit, operation: Operation) -> None:
         f"statistics; with {deleted} rows deleted and {inserted} inserted {before - deleted + inserted} would be left, and it wrote "
         f"{after}. The table is as it was. Run this with engine: spark; if that finds {before} rows in those files too, report it."
     )
+
+
+def _refuse_another_table(snapshot: Snapshot | None) -> None:
+    """Raise CommitConflict if the table was dropped since a commit began from it. The log that is there now would take the commit, whose
+    files went with the older table.
+    """
+    if snapshot is None or snapshot.pin is None:
+        return
+    try:
+        snapshot.pin.check("")
+    except (VersionNotReadable, TableNotFound) as error:
+        again = "" if isinstance(error, TableNotFound) else ", and created again,"
+        raise CommitConflict(
+            f"Table {snapshot.ref} was dropped{again} while this write from its version {snapshot.version} ran, and the files that were written went with it. "
+            "Nothing was committed; run it again."
+        ) from error
 
 
 def _check_names(ref: TableRef, snapshot: Snapshot | None, new: NewCommit, operation: Operation) -> None:
