@@ -11,7 +11,7 @@ from pydantic import BaseModel, model_validator
 
 from duckrun.errors import InvalidConfig
 from duckrun.run.memory import refuse_memory
-from duckrun.values.nearest import did_you_mean
+from duckrun.values.checked import unknown_name, unknown_word
 
 
 def refuse_unknown(cls: type[BaseModel], values: Mapping[str, Any]) -> None:
@@ -19,15 +19,13 @@ def refuse_unknown(cls: type[BaseModel], values: Mapping[str, Any]) -> None:
     known = [field.alias or name for name, field in cls.model_fields.items()]
     for name in values:
         if name not in known:
-            hint = did_you_mean(name, known, f" It takes {', '.join(known)}.")
-            raise InvalidConfig(f"{cls.__name__} has no {name!r}.{hint}")
+            raise unknown_name(cls.__name__, name, known)
 
 
 def refuse_word(what: str, value: Any, words: Sequence[str]) -> None:
     """Raise InvalidConfig for a value that is none of some words. An environment variable is not known yet."""
     if not is_open(value) and value not in words:
-        hint = did_you_mean(str(value), words)
-        raise InvalidConfig(f"{what} is {value!r}; it takes one of {', '.join(words)}.{hint}")
+        raise unknown_word(what, value, words)
 
 
 def refuse_bad_memory(what: str, limit: Any, fraction: Any) -> None:

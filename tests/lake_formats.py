@@ -10,6 +10,7 @@ Every such test runs, on DuckLake alone, with DUCKRUN_TEST_FORMAT=ducklake.
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Iterator
 
@@ -84,6 +85,6 @@ def lake_format(request: pytest.FixtureRequest) -> Iterator[str]:
 
     with pytest.MonkeyPatch.context() as patched:  # of its own: tests undo theirs half-way
         for opens in (connect, Session.attach):
-            patched.setitem(opens.__kwdefaults__ or {}, "format", name)
+            patched.setitem(inspect.unwrap(opens).__kwdefaults__ or {}, "format", name)
         patched.setattr(lake, "FORMAT", name)
         yield name

@@ -126,7 +126,7 @@ def test_which_rows_delete_and_which_columns_are_stored(session: Session) -> Non
         (pa.table({"id": [1, 2], "at": [1, None]}), {}, SchemaMismatch, r"1 of them have a NULL.*id = 2, at = None"),
         (FIRST, {"keys": ["nr"]}, InvalidConfig, "keys names nr, which they do not have; they have id, name, at, _change_type"),
         (FIRST, {"sequence_by": "time"}, InvalidConfig, "sequence_by names time"),
-        (FIRST, {"scd": 3}, InvalidConfig, "scd is 3; it takes 1"),
+        (FIRST, {"scd": 3}, InvalidConfig, "scd is 3; it takes one of 1, 2"),
         (FIRST, {"sequence_by": None}, SchemaMismatch, "of another that differs, and no sequence_by says which is the last: id = 1"),
         (FIRST, {"deletes": "op = 'D'"}, InvalidConfig, r"(?s)Changes of table main.last: .*op"),
         (FIRST, {"keys": []}, InvalidConfig, "name at least one key"),

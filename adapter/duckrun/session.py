@@ -15,12 +15,12 @@ from duckrun.moving.moving import Moving
 from duckrun.reader import DataFrameReader
 from duckrun.run.memory import Arbiter
 from duckrun.run.pins import Pins, Read, Reads
-from duckrun.sessions.opened import refuse_unknown_engine
 from duckrun.sessions.upkeep import LakeUpkeep
 from duckrun.sql.names import transpile
 from duckrun.statements.parse.parameters import Params
 from duckrun.statements.run import run
 from duckrun.table import Table
+from duckrun.values.checked import checked
 from duckrun.values.lake_format import LakeFormat
 from duckrun.values.options import given
 from duckrun.values.rows import (
@@ -33,8 +33,11 @@ from duckrun.values.snapshot import Scan, Snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+else:
+    from duckrun.sessions.opened import SparkSession
 
 
+@checked
 def connect(
     root_path: str | os.PathLike[str],
     *,
@@ -57,8 +60,7 @@ def connect(
     ``catalog.sqlite`` in the root, ``postgres:<dsn>``, ``duckdb:<file>``), ``inline_rows`` up to how many rows of an insert lie in it, and
     ``encrypted`` makes a new lake whose files are.
 
-    Nothing is read before a statement needs it. Raises InvalidConfig for an unknown engine or an empty root,
-    StorageError for a root that cannot be used.
+    Nothing is read before a statement needs it. Raises InvalidConfig for a bad or unknown argument, StorageError for a root that cannot be used.
 
     Example::
 
@@ -67,7 +69,6 @@ def connect(
     """
     form = LakeFormat.of(format, catalog, inline_rows, encrypted)
     lake = open_lake(root_path, schema=schema, storage_options=storage_options, read_only=read_only, form=form)
-    refuse_unknown_engine(engine)
     return Session(lake, engine=engine, spark=spark, arbiter=Arbiter(memory_limit, memory_fraction), pins=pins)
 
 

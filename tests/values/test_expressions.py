@@ -82,7 +82,7 @@ def test_an_expression_is_taken_as_it_is(text: str, dialect: str) -> None:
 
 
 def test_a_predicate_that_is_no_text_is_refused() -> None:
-    with pytest.raises(InvalidConfig, match="give SQL as text"):
+    with pytest.raises(InvalidConfig, match="ReadSpec: predicate is 1, an int; give text"):
         ReadSpec(predicate=1)  # type: ignore[arg-type]
 
 

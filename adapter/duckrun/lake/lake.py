@@ -14,6 +14,7 @@ from duckrun.formats.factory import format_of
 from duckrun.formats.format import Format
 from duckrun.lake import schema_folders
 from duckrun.storage.storage import Storage, normalise_root, refuse_location
+from duckrun.values.checked import checked
 from duckrun.values.lake_format import DELTA_LAKE, DUCKLAKE_MARK, LakeFormat
 from duckrun.values.macros import Macro
 from duckrun.values.names import RESERVED, folder_of, name_of, why_no_name
@@ -61,6 +62,7 @@ class Lake:
         lake.snapshot(lake.parse("sales.orders")).version
     """
 
+    @checked
     def __init__(
         self,
         root: str | os.PathLike[str],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 from sqlglot import exp
 
@@ -16,19 +16,30 @@ from duckrun.lake.lakes import Lakes
 from duckrun.run.memory import Arbiter
 from duckrun.run.pins import Pins, WorkLog
 from duckrun.statements.parse.tokens import StatementText
+from duckrun.values.checked import checked, unknown_word
 from duckrun.values.lake_format import LakeFormat
 from duckrun.values.options import given
 from duckrun.values.rows import EngineName
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+else:
+
+    @runtime_checkable
+    class SparkSession(Protocol):
+        """Methods by which arguments are checked: importing pyspark takes a second, and it may not be installed."""
+
+        def sql(self) -> Any: ...
+        def createDataFrame(self) -> Any: ...
+
 
 _ENGINES = ("duckdb", "spark")
 
 
 def refuse_unknown_engine(name: str) -> None:
+    """Raise InvalidConfig for a name that no engine has."""
     if name not in _ENGINES:
-        raise InvalidConfig(f"Unknown engine {name!r}; the engines are {', '.join(_ENGINES)}.")
+        raise unknown_word("engine", name, _ENGINES)
 
 
 class Opened:
@@ -145,6 +156,7 @@ class Opened:
 
     # -- other lakes
 
+    @checked
     def attach(
         self,
         root: str | os.PathLike[str],
@@ -161,7 +173,6 @@ class Opened:
 
         In a read-only session it is read-only too; ``format``, ``catalog``, ``inline_rows`` and ``encrypted`` are those of connect(). Raises InvalidConfig for the name of a lake, a schema or an engine.
         """
-        given(name, str, "name", "attach()")
         form = LakeFormat.of(format, catalog, inline_rows, encrypted)
         lake = self.lakes.attach(root, name, read_only=read_only, storage_options=storage_options, form=form)
         for engine in self._engines.values():

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, get_args
 
 from duckrun.errors import InvalidConfig
+from duckrun.values.checked import Listed, spec
 from duckrun.values.layout import Layout
 from duckrun.values.rows import SchemaMode, Spec
 
@@ -14,7 +14,7 @@ SCD_TYPES: tuple[ScdType, ...] = get_args(ScdType)
 VALID_FROM, VALID_TO = "valid_from", "valid_to"
 
 
-@dataclass(frozen=True)
+@spec
 class ApplySpec(Layout, Spec):
     """Changes of rows, each at a point of a sequence, applied to a table that holds the last state of each key (``scd`` 1) or all of
     its states (2), as half-open intervals ``[valid_from, valid_to)`` of the sequence, ``valid_to`` NULL while one holds.
@@ -30,11 +30,11 @@ class ApplySpec(Layout, Spec):
         s.execute("sales.dim", ApplySpec(("id",), "price", scd=2), rows)
     """
 
-    keys: tuple[str, ...]
+    keys: Listed[str]
     sequence_by: str | None = None
     scd: ScdType = 1
     deletes: bool | str = True
-    columns: tuple[str, ...] | None = None
+    columns: Listed[str] | None = None
     whole: bool = False
     schema_mode: SchemaMode = "fail"
 
@@ -48,9 +48,5 @@ class ApplySpec(Layout, Spec):
             raise InvalidConfig("Changes are applied by key: name at least one key column (keys).")
         if not self.sequence_by and (self.scd == 2 or self.sequence_by is not None):
             raise InvalidConfig("Changes are applied in the order of a column: name it (sequence_by).")
-        if self.scd not in SCD_TYPES or isinstance(self.scd, bool):
-            raise InvalidConfig(
-                f"scd is {self.scd!r}; it takes 1, the last state of each key, or 2, all of its states."
-            )
         if not isinstance(self.deletes, bool):
             self._refuse_no_expressions(deletes=self.deletes)

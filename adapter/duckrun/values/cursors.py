@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Self
 
+from duckrun.values.checked import spec
 from duckrun.values.rows import AppTransaction, WorkTransaction
 
 
-@dataclass(frozen=True)
+@spec
 class CursorTransaction(AppTransaction):
     """The application transaction of a consumer's commit: its version is the number of the offsets that it makes valid. It is made on a
     table that holds the number ``after``, None for none, and on no other.

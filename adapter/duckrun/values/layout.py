@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any, Literal, get_args
 
 from duckrun.errors import InvalidConfig
+from duckrun.values.checked import Listed, Positive, spec
 
 Codec = Literal["snappy", "zstd"]
 CODECS: tuple[Codec, ...] = get_args(Codec)
@@ -20,7 +21,7 @@ TARGET_FILE_SIZE = "delta.targetFileSize"
 """The table property that holds how large a file should be, as ``128MB`` or a number of bytes."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@spec(kw_only=True)
 class Layout:
     """The partitions, order, clustering, properties, file size (bytes) and compression of a table that a write makes or overwrites.
 
@@ -31,23 +32,20 @@ class Layout:
     Example: ``MergeSpec(("id",), **Layout(partition_by=("day",)).layout)``.
     """
 
-    partition_by: tuple[str, ...] | None = None
-    sort_by: tuple[str, ...] = ()
-    cluster_by: tuple[str, ...] | None = None
+    partition_by: Listed[str] | None = None
+    sort_by: Listed[str] = ()
+    cluster_by: Listed[str] | None = None
     table_properties: Mapping[str, str] = field(default_factory=dict)
-    target_file_size: int | None = None
+    target_file_size: Positive | None = None
     compression: Codec | None = None
 
     def __post_init__(self) -> None:
-        """Raise InvalidConfig for a table with partitions and clustering (Delta protocol, Clustered Table), and for a codec that is none."""
+        """Raise InvalidConfig for a table with partitions and clustering (Delta protocol, Clustered Table)."""
         if self.partition_by and self.cluster_by:
             raise InvalidConfig(
                 f"A table is partitioned (partition_by: {', '.join(self.partition_by)}) or clustered (cluster_by: "
                 f"{', '.join(self.cluster_by)}), not both."
             )
-        if self.compression is not None:
-            codec_of({COMPRESSION: self.compression})
-        getattr(super(), "__post_init__", lambda: None)()  # the checks of a spec that has a layout
 
     @property
     def layout(self) -> dict[str, Any]:

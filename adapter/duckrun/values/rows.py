@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from duckrun.display.notebook import facts_html
 from duckrun.errors import InvalidConfig
+from duckrun.values.checked import Listed, OneOf, VersionNumber, spec
 from duckrun.values.expressions import refuse_no_expression
 from duckrun.values.layout import Layout
-from duckrun.values.nearest import did_you_mean
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,6 +25,7 @@ WriteMode = Literal["error", "overwrite", "append", "ignore", "replace", "safeap
 SchemaMode = Literal["fail", "append_new_columns", "sync_all_columns"]
 WriterName = Literal["delta_rs", "staged", "ducklake", "spark", "none"]
 WriterChoice = Literal["auto", "staged", "delta_rs"]
+Dialect = Annotated[str, OneOf("duckdb", "spark")]
 MergeMode = Literal["auto", "deletion_vectors", "copy_on_write"]
 ClauseKind = Literal[
     "matched_update",
@@ -43,13 +44,7 @@ NO_TABLE = -1
 """As ``read_version``: what was computed saw no table, and may only make one."""
 
 
-def refuse_no_version(version: int | None) -> None:
-    """Raise InvalidConfig for a number that no version has. None passes."""
-    if version is not None and (not isinstance(version, int) or isinstance(version, bool) or version < 0):
-        raise InvalidConfig(f"version is {version!r}; versions are whole numbers from 0 on.")
-
-
-@dataclass(frozen=True)
+@spec
 class AppTransaction:
     """The name of a piece of work and the count of commits within it.
 
@@ -64,7 +59,7 @@ class AppTransaction:
     version: int = 0
 
 
-@dataclass(frozen=True)
+@spec
 class WorkTransaction(AppTransaction):
     """A commit of a piece of work that may be run again by a newer attempt (``../docs/reliability.md``, Reruns).
 
@@ -90,7 +85,7 @@ class WorkTransaction(AppTransaction):
         return replace(self, app_id=f"{work}/{ordinal}" if ordinal else work, ordinal=ordinal, version=0)
 
 
-@dataclass(frozen=True, kw_only=True)
+@spec(kw_only=True)
 class Spec:
     """What every spec has: the application transaction of its commit, the version that it was computed from, and the dialect
     of its SQL.
@@ -105,17 +100,11 @@ class Spec:
 
     app: AppTransaction | None = None
     read_version: int | None = None
-    dialect: str = "duckdb"
+    dialect: Dialect = "duckdb"
     existing: bool = False
     commit_metadata: Mapping[str, str] = field(default_factory=dict)
     merge_mode: MergeMode = "auto"
     writer: WriterChoice = "auto"
-
-    def __post_init__(self) -> None:
-        """Raise InvalidConfig for a word that names no way to write."""
-        _refuse_unknown("dialect", self.dialect, DIALECTS)
-        _refuse_unknown("merge_mode", self.merge_mode, MERGE_MODES)
-        _refuse_unknown("writer", self.writer, WRITERS)
 
     def _refuse_no_expressions(self, **texts: str | None) -> None:
         """Raise InvalidConfig for a field of SQL that is empty, or more than one expression."""
@@ -123,14 +112,7 @@ class Spec:
             refuse_no_expression(text, self.dialect, f"{type(self).__name__}: {name}")
 
 
-def _refuse_unknown(field_name: str, word: str, known: tuple[str, ...]) -> None:
-    if word not in known:
-        raise InvalidConfig(
-            f"{field_name} is {word!r}; it takes one of {', '.join(known)}.{did_you_mean(str(word), known)}"
-        )
-
-
-@dataclass(frozen=True)
+@spec
 class ReadSpec:
     """What to read of one table.
 
@@ -142,17 +124,15 @@ class ReadSpec:
         s.scan("sales.orders", ReadSpec(columns=("id",), predicate="price > 2", version=0)).show()
     """
 
-    columns: tuple[str, ...] | None = None
+    columns: Listed[str] | None = None
     predicate: str | None = None
-    version: int | None = None
+    version: VersionNumber | None = None
     timestamp: str | None = None
-    dialect: str = "duckdb"
+    dialect: Dialect = "duckdb"
 
     def __post_init__(self) -> None:
-        _refuse_unknown("dialect", self.dialect, DIALECTS)
         if self.version is not None and self.timestamp is not None:
             raise InvalidConfig("A read names a version or a timestamp, not both.")
-        refuse_no_version(self.version)
         if self.columns == ():
             raise InvalidConfig("A read names no column; leave columns out (None) for all of them.")
         if len({name.lower() for name in self.columns or ()}) < len(self.columns or ()):
@@ -160,7 +140,7 @@ class ReadSpec:
         refuse_no_expression(self.predicate, self.dialect, "predicate")
 
 
-@dataclass(frozen=True)
+@spec
 class TableConstraints:
     """What a table holds all its rows to, whoever writes them: columns without NULL, and conditions (SQL in the dialect of
     the spec) by their names.
@@ -171,14 +151,14 @@ class TableConstraints:
         s.execute("sales.orders", WriteSpec("overwrite", constraints=held), rows)
     """
 
-    not_null: tuple[str, ...] = ()
+    not_null: Listed[str] = ()
     checks: Mapping[str, str] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.not_null or self.checks)
 
 
-@dataclass(frozen=True)
+@spec
 class WriteSpec(Layout, Spec):
     """A write of whole rows.
 
@@ -206,10 +186,6 @@ class WriteSpec(Layout, Spec):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.mode not in WRITE_MODES:
-            raise InvalidConfig(f"Unknown write mode {self.mode!r}; the modes are {', '.join(WRITE_MODES)}.")
-        if self.schema_mode not in SCHEMA_MODES:
-            raise InvalidConfig(f"Unknown schema mode {self.schema_mode!r}; the modes are {', '.join(SCHEMA_MODES)}.")
         if self.predicate is not None and self.mode != "replace":
             raise InvalidConfig(f"A predicate goes with mode 'replace', not with {self.mode!r}.")
         if self.redefine and self.mode != "overwrite":
@@ -220,7 +196,7 @@ class WriteSpec(Layout, Spec):
         self._refuse_no_expressions(predicate=self.predicate, within=self.within, **checks)
 
 
-@dataclass(frozen=True)
+@spec
 class MergeClause:
     """One WHEN of a merge.
 
@@ -235,7 +211,7 @@ class MergeClause:
 
     kind: ClauseKind
     condition: str | None = None
-    columns: tuple[str, ...] | None = None
+    columns: Listed[str] | None = None
     set: Mapping[str, str] | None = None
 
     @property
@@ -253,7 +229,7 @@ class MergeClause:
 UPSERT = (MergeClause("matched_update"), MergeClause("not_matched_insert"))
 
 
-@dataclass(frozen=True)
+@spec
 class MergeSpec(Layout, Spec):
     """A merge by key equality: the first clause of a row's kind whose condition holds decides.
 
@@ -271,8 +247,8 @@ class MergeSpec(Layout, Spec):
         s.execute("sales.orders", MergeSpec(("id",)), rows)  # updates the rows with a key of the source, inserts the others
     """
 
-    keys: tuple[str, ...]
-    clauses: tuple[MergeClause, ...] = UPSERT
+    keys: Listed[str]
+    clauses: Listed[MergeClause] = UPSERT
     on: str | None = None
     within: str | None = None
     schema_mode: SchemaMode = "fail"
@@ -303,7 +279,7 @@ class MergeSpec(Layout, Spec):
         return whole or column.lower() in named
 
 
-@dataclass(frozen=True)
+@spec
 class DeleteInsertSpec(Layout, Spec):
     """Delete the rows whose key is in the source, then insert the source, in one commit. Keys may repeat.
 
@@ -315,7 +291,7 @@ class DeleteInsertSpec(Layout, Spec):
         s.execute("sales.orders", DeleteInsertSpec(("item",)), rows)
     """
 
-    keys: tuple[str, ...]
+    keys: Listed[str]
     schema_mode: SchemaMode = "fail"
     predicate: str | None = None
     within: str | None = None
@@ -329,7 +305,7 @@ class DeleteInsertSpec(Layout, Spec):
         self._refuse_no_expressions(predicate=self.predicate, within=self.within)
 
 
-@dataclass(frozen=True)
+@spec
 class DeleteSpec(Spec):
     """Delete the rows for which ``predicate`` is true; None deletes all.
 
@@ -346,11 +322,10 @@ class DeleteSpec(Spec):
     mode = "delete"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         self._refuse_no_expressions(predicate=self.predicate)
 
 
-@dataclass(frozen=True)
+@spec
 class UpdateSpec(Spec):
     """Set columns to expressions over the table's own columns, where ``predicate`` is true.
 
@@ -369,7 +344,6 @@ class UpdateSpec(Spec):
     mode = "update"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if not self.set:
             raise InvalidConfig("An update sets at least one column.")
         values = {f"value of {name}": value for name, value in self.set.items()}

@@ -9,12 +9,15 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from duckrun.errors import InvalidConfig
+from duckrun.values.checked import Listed, Positive, VersionNumber, spec
 from duckrun.values.layout import Layout, with_feed
-from duckrun.values.rows import Spec, refuse_no_version
+from duckrun.values.rows import Spec
 from duckrun.values.snapshot import Snapshot
 
+IfExists = Literal["error", "ignore", "replace"]
 SORT_BY = "duckrun.sortBy"
 """The table property that holds the columns by which every write sorts, as a JSON list."""
 
@@ -34,7 +37,7 @@ def order_of(snapshot: Snapshot) -> tuple[str, ...]:
     return sort_order(snapshot.properties) or clustered
 
 
-@dataclass(frozen=True)
+@spec
 class IdentityGenerator:
     """The numbers of an identity column, in delta-spark's word: the first, and how far one is from the next.
 
@@ -48,7 +51,7 @@ class IdentityGenerator:
     step: int = 1
 
 
-@dataclass(frozen=True)
+@spec
 class Identity(IdentityGenerator):
     """How an identity column gets its numbers: ``always``, or only in rows that bring none.
 
@@ -65,7 +68,7 @@ class Identity(IdentityGenerator):
             raise InvalidConfig("The step of an identity column is not 0: each row would have the same number.")
 
 
-@dataclass(frozen=True)
+@spec
 class ColumnSpec:
     """A column of a table to make. ``type`` is SQL in the dialect of the spec that holds it.
 
@@ -102,7 +105,7 @@ class ColumnSpec:
         return "a generated column" if self.generated is not None else "an identity column" if self.identity else None
 
 
-@dataclass(frozen=True)
+@spec
 class CreateSpec(Layout, Spec):
     """Make a table with no rows. ``checks`` maps the name of a constraint to its SQL.
 
@@ -114,8 +117,8 @@ class CreateSpec(Layout, Spec):
         s.execute("sales.items", CreateSpec((ColumnSpec("name", "VARCHAR"),), checks={"named": "name <> ''"}))
     """
 
-    columns: tuple[ColumnSpec, ...]
-    if_exists: str = "error"  # error | ignore | replace
+    columns: Listed[ColumnSpec]
+    if_exists: IfExists = "error"
     checks: Mapping[str, str] = field(default_factory=dict)
     description: str | None = None
 
@@ -125,11 +128,9 @@ class CreateSpec(Layout, Spec):
         super().__post_init__()
         if not self.columns:
             raise InvalidConfig("A table needs at least one column.")
-        if self.if_exists not in ("error", "ignore", "replace"):
-            raise InvalidConfig(f"Unknown if_exists {self.if_exists!r}; it is error, ignore or replace.")
 
 
-@dataclass(frozen=True)
+@spec
 class AddColumn:
     """A new column, last; NULL in the rows that are there, or its default (format ducklake).
 
@@ -147,7 +148,7 @@ class AddColumn:
             )
 
 
-@dataclass(frozen=True)
+@spec
 class DropColumn:
     """A column goes, with its values.
 
@@ -159,7 +160,7 @@ class DropColumn:
     name: str
 
 
-@dataclass(frozen=True)
+@spec
 class RenameColumn:
     """A column gets another name, and keeps its values.
 
@@ -172,7 +173,7 @@ class RenameColumn:
     to: str
 
 
-@dataclass(frozen=True)
+@spec
 class ChangeType:
     """Another type that holds every value of the present one (Delta protocol, Type Widening).
 
@@ -185,7 +186,7 @@ class ChangeType:
     type: str
 
 
-@dataclass(frozen=True)
+@spec
 class SetNotNull:
     """A column takes no NULL from now on; rows that have one are an error.
 
@@ -197,7 +198,7 @@ class SetNotNull:
     name: str
 
 
-@dataclass(frozen=True)
+@spec
 class DropNotNull:
     """A column takes NULL again.
 
@@ -209,7 +210,7 @@ class DropNotNull:
     name: str
 
 
-@dataclass(frozen=True)
+@spec
 class AddCheck:
     """A named condition that every row satisfies, those there included.
 
@@ -222,7 +223,7 @@ class AddCheck:
     expression: str
 
 
-@dataclass(frozen=True)
+@spec
 class DropCheck:
     """A condition goes; one that is not there is an error but with ``if_exists``.
 
@@ -235,7 +236,7 @@ class DropCheck:
     if_exists: bool = False
 
 
-@dataclass(frozen=True)
+@spec
 class SetProperties:
     """Table properties are added, or get another value.
 
@@ -247,7 +248,7 @@ class SetProperties:
     properties: Mapping[str, str]
 
 
-@dataclass(frozen=True)
+@spec
 class UnsetProperties:
     """Table properties go; one that is not there is an error but with ``if_exists``.
 
@@ -256,11 +257,11 @@ class UnsetProperties:
         s.execute("sales.orders", AlterSpec((UnsetProperties(("delta.appendOnly",), if_exists=True),)))
     """
 
-    names: tuple[str, ...]
+    names: Listed[str]
     if_exists: bool = False
 
 
-@dataclass(frozen=True)
+@spec
 class ClusterBy:
     """The columns of liquid clustering; none ends it. The rows that are there are clustered by the next OPTIMIZE.
 
@@ -269,10 +270,10 @@ class ClusterBy:
         s.execute("sales.orders", AlterSpec((ClusterBy(("item",)),)))
     """
 
-    columns: tuple[str, ...]
+    columns: Listed[str]
 
 
-@dataclass(frozen=True)
+@spec
 class SetComment:
     """The description of the table, or of one column.
 
@@ -285,7 +286,7 @@ class SetComment:
     column: str | None = None
 
 
-@dataclass(frozen=True)
+@spec
 class SetDefault:
     """What an INSERT fills a column with that does not name it, from now on: SQL in the spec's dialect; None ends it.
 
@@ -298,7 +299,7 @@ class SetDefault:
     default: str | None
 
 
-@dataclass(frozen=True)
+@spec
 class InStruct:
     """A change of a field of a struct; in a Delta table a field goes or gets another name where columns are mapped. ``path`` names the column and the fields around it, the element of a list by
     ``element`` and the sides of a map by ``key`` and ``value``.
@@ -309,7 +310,7 @@ class InStruct:
         s.execute("sales.people", AlterSpec((InStruct(("home",), RenameColumn("zip", to="code")),)))
     """
 
-    path: tuple[str, ...]
+    path: Listed[str]
     change: AddColumn | DropColumn | RenameColumn | ChangeType
 
     def __post_init__(self) -> None:
@@ -317,7 +318,7 @@ class InStruct:
             raise InvalidConfig("A change of a field names the column that it is in.")
 
 
-@dataclass(frozen=True)
+@spec
 class PartitionBy:
     """By what new rows are parted from now on, of format ducklake: columns, and ``year``, ``month``, ``day``, ``hour`` or ``bucket(n, …)`` of one; nothing
     ends it. The files that are there stay as they are.
@@ -327,7 +328,7 @@ class PartitionBy:
         s.execute("sales.orders", AlterSpec((PartitionBy(("bucket(16, id)", "item")),)))  # format: ducklake
     """
 
-    keys: tuple[str, ...]
+    keys: Listed[str]
 
 
 Change = (
@@ -349,7 +350,7 @@ Change = (
 )
 
 
-@dataclass(frozen=True)
+@spec
 class AlterSpec(Spec):
     """Changes of a table's definition, carried out in their order, in one commit where the engine can.
 
@@ -358,12 +359,11 @@ class AlterSpec(Spec):
         s.execute("sales.orders", AlterSpec((AddColumn(ColumnSpec("day", "DATE")), RenameColumn("item", "fruit"))))
     """
 
-    changes: tuple[Change, ...]
+    changes: Listed[Change]
 
     mode = "alter"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if not self.changes:
             raise InvalidConfig("ALTER TABLE names no change.")
 
@@ -375,7 +375,7 @@ def feed_turned(snapshot: Snapshot, feed: bool | None) -> AlterSpec | None:
     return None if same else AlterSpec((SetProperties(wanted),))
 
 
-@dataclass(frozen=True)
+@spec
 class OptimizeSpec(Spec):
     """Fewer, larger files with the same rows; ``z_order_by`` puts rows that are near in these columns into the same
     files. ``predicate`` (over partition columns) limits it to some partitions; ``target_file_size`` is in bytes.
@@ -386,17 +386,16 @@ class OptimizeSpec(Spec):
     """
 
     predicate: str | None = None
-    z_order_by: tuple[str, ...] = ()
-    target_file_size: int | None = None
+    z_order_by: Listed[str] = ()
+    target_file_size: Positive | None = None
 
     mode = "optimize"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         self._refuse_no_expressions(predicate=self.predicate)
 
 
-@dataclass(frozen=True)
+@spec
 class PurgeSpec(Spec):
     """Rows that are only marked as deleted (deletion vectors) leave the files: those that have such rows are written anew.
     ``predicate`` (over partition columns) limits it to some partitions. No row changes.
@@ -411,11 +410,10 @@ class PurgeSpec(Spec):
     mode = "purge"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         self._refuse_no_expressions(predicate=self.predicate)
 
 
-@dataclass(frozen=True)
+@spec
 class VacuumSpec(Spec):
     """Remove the files that no version within ``retention_hours`` uses (None: the table's own retention, a week unless
     it says otherwise). ``dry_run`` only lists them. ``enforce_retention`` refuses less than the table's retention.
@@ -432,13 +430,12 @@ class VacuumSpec(Spec):
     mode = "vacuum"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         hours = self.retention_hours
-        if hours is not None and not (isinstance(hours, int | float) and 0 <= hours < math.inf):
+        if hours is not None and not 0 <= hours < math.inf:
             raise InvalidConfig(f"VACUUM: retention_hours is {hours!r}; give a number of hours, 0 or more.")
 
 
-@dataclass(frozen=True)
+@spec
 class CheckpointSpec(Spec):
     """Write a checkpoint of the newest version (Delta protocol, Checkpoints).
 
@@ -450,7 +447,7 @@ class CheckpointSpec(Spec):
     mode = "checkpoint"
 
 
-@dataclass(frozen=True)
+@spec
 class CleanupLogSpec(Spec):
     """Remove entries of the log that are older than the table's ``delta.logRetentionDuration`` and covered by a
     checkpoint.
@@ -463,7 +460,7 @@ class CleanupLogSpec(Spec):
     mode = "cleanup_log"
 
 
-@dataclass(frozen=True)
+@spec
 class RestoreSpec(Spec):
     """Make the table what it was at a version or at a time (ISO 8601), as a new commit.
 
@@ -472,19 +469,17 @@ class RestoreSpec(Spec):
         s.execute("sales.orders", RestoreSpec(version=0))
     """
 
-    version: int | None = None
+    version: VersionNumber | None = None
     timestamp: str | None = None
 
     mode = "restore"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if (self.version is None) == (self.timestamp is None):
             raise InvalidConfig("RESTORE names a version or a timestamp, one of the two.")
-        refuse_no_version(self.version)
 
 
-@dataclass(frozen=True)
+@spec
 class ConvertSpec(Spec):
     """Make a Delta table of a folder of Parquet files, which stay as they are. ``partition_by`` names the columns,
     with their types, that the folder's ``name=value`` levels hold.
@@ -494,7 +489,7 @@ class ConvertSpec(Spec):
         s.execute("sales.old", ConvertSpec((ColumnSpec("day", "DATE"),)))  # a folder of Parquet files in day=… folders
     """
 
-    partition_by: tuple[ColumnSpec, ...] = ()
+    partition_by: Listed[ColumnSpec] = ()
 
     mode = "convert"
 

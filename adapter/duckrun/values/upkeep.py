@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from duckrun.errors import InvalidConfig
+from duckrun.values.checked import Listed, VersionNumber, spec
 
 Age = datetime | timedelta | str
 """A moment, how long ago it was, or either as text: ``2024-05-01T12:00:00``, ``7 days``, ``12 hours``."""
@@ -40,7 +39,7 @@ def moment_of(age: Age, what: str) -> datetime:
     )
 
 
-@dataclass(frozen=True)
+@spec
 class UpkeepSpec:
     """What is asked; ``mode`` is its name."""
 
@@ -49,7 +48,7 @@ class UpkeepSpec:
     """Whether it can be asked of one table alone."""
 
 
-@dataclass(frozen=True)
+@spec
 class FlushSpec(UpkeepSpec):
     """Write the rows that lie in the catalog (``inline_rows``) into files.
 
@@ -62,7 +61,7 @@ class FlushSpec(UpkeepSpec):
     of_tables = True
 
 
-@dataclass(frozen=True)
+@spec
 class MergeFilesSpec(UpkeepSpec):
     """Make fewer, larger files of adjacent small ones; older versions stay readable. Rows in the catalog are flushed first.
 
@@ -75,7 +74,7 @@ class MergeFilesSpec(UpkeepSpec):
     of_tables = True
 
 
-@dataclass(frozen=True)
+@spec
 class RewriteSpec(UpkeepSpec):
     """Write anew the files of which more than a share of the rows, ``delete_threshold`` (0 to 1, DuckLake's own is 0.95), is deleted. Rows
     in the catalog are flushed first.
@@ -91,12 +90,12 @@ class RewriteSpec(UpkeepSpec):
     of_tables = True
 
     def __post_init__(self) -> None:
-        share: Any = self.delete_threshold
-        if share is not None and (isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1):
+        share = self.delete_threshold
+        if share is not None and not 0 <= share <= 1:
             raise InvalidConfig(f"delete_threshold is {share!r}; it is a share of a file's rows, from 0 to 1.")
 
 
-@dataclass(frozen=True)
+@spec
 class ExpireSpec(UpkeepSpec):
     """Forget snapshots: those of ``versions``, or those ``older_than`` a moment. Their tables can then no longer be read as they were. The newest
     always stays; so do those from which consumers of changes go on, unless ``spare_consumers`` is False.
@@ -106,7 +105,7 @@ class ExpireSpec(UpkeepSpec):
         s.maintain(ExpireSpec(versions=(0, 1)))  # format: ducklake
     """
 
-    versions: tuple[int, ...] | None = None
+    versions: Listed[VersionNumber] | None = None
     older_than: datetime | None = None
     spare_consumers: bool = True
     dry_run: bool = False
@@ -118,7 +117,7 @@ class ExpireSpec(UpkeepSpec):
             raise InvalidConfig("expire names versions, or what they are older_than: one of the two.")
 
 
-@dataclass(frozen=True)
+@spec
 class RemovalSpec(UpkeepSpec):
     """Remove files, where they have been what they are since before ``older_than`` (None: seven days ago)."""
 
@@ -126,7 +125,7 @@ class RemovalSpec(UpkeepSpec):
     dry_run: bool = False
 
 
-@dataclass(frozen=True)
+@spec
 class CleanupSpec(RemovalSpec):
     """Remove the files that no snapshot needs any more, where that is so since before ``older_than`` (None: seven days ago).
 
@@ -138,7 +137,7 @@ class CleanupSpec(RemovalSpec):
     mode = "cleanup"
 
 
-@dataclass(frozen=True)
+@spec
 class OrphansSpec(RemovalSpec):
     """Remove the files below ``data/`` that the catalog does not know, such as those of a killed write, where they are from before
     ``older_than`` (None: seven days ago).
@@ -151,7 +150,7 @@ class OrphansSpec(RemovalSpec):
     mode = "orphans"
 
 
-@dataclass(frozen=True)
+@spec
 class LakeCheckpointSpec(UpkeepSpec):
     """All of it, in DuckLake's order: flush, expire (only with ``expire_older_than``), merge, rewrite, cleanup, orphans (``older_than`` is of
     these two).
@@ -178,7 +177,7 @@ class LakeCheckpointSpec(UpkeepSpec):
         return (FlushSpec(), *expire, MergeFilesSpec(), RewriteSpec(self.delete_threshold), *last)
 
 
-@dataclass(frozen=True)
+@spec
 class RestoreLakeSpec(UpkeepSpec):
     """Make all tables and views of the lake what they were at a snapshot, as one new snapshot.
 
@@ -187,6 +186,6 @@ class RestoreLakeSpec(UpkeepSpec):
         s.maintain(RestoreLakeSpec(s.snapshots()[0]["snapshot_id"]))  # format: ducklake
     """
 
-    version: int
+    version: VersionNumber
 
     mode = "restore"

@@ -128,6 +128,8 @@ class DuckrunCredentials(DuckDBCredentials):
         for name, lake in (self.lakes or {}).items():
             if not isinstance(lake, dict) or not str(lake.get("root_path") or "").strip():
                 raise DbtRuntimeError(f"lakes: {name} needs a root_path, the folder or URL of that lake.")
+            if not isinstance(lake.get("read_only", False), bool):
+                raise DbtRuntimeError(f"lakes: {name}: read_only is {lake['read_only']!r}; it is true or false.")
 
     def _check_formats(self) -> None:
         for name in (None, *(self.lakes or {})):

@@ -20,10 +20,12 @@ from duckrun.errors import InvalidConfig, SchemaMismatch
 from duckrun.sql.names import quote_identifier, quote_literal
 from duckrun.sql.raising import marked
 from duckrun.sql.typed import in_arrow
+from duckrun.values.checked import spec
 from duckrun.values.columns import refuse_twins
+from duckrun.values.rows import Dialect
 
 
-@dataclass(frozen=True)
+@spec
 class SQL:
     """SQL as a value: the engine runs it and writes the result; nothing passes through Python.
 
@@ -33,7 +35,7 @@ class SQL:
     """
 
     text: str
-    dialect: str | None = None
+    dialect: Dialect | None = None
 
 
 @dataclass(frozen=True)
