@@ -28,6 +28,26 @@ def test_debug_succeeds_and_hides_what_is_secret(make_project):
         assert "hunter2" not in log.read_text()
 
 
+def test_the_log_shows_no_signature_of_a_url_that_sql_names(make_project):
+    project = make_project(
+        {
+            "models/fine.sql": "{{ config(materialized='table') }} select 'https://host/a?sig=hunter2' as url",
+            "models/plain.sql": "{{ config(materialized='view') }} select 'https://host/b?sig=hunter3' as url",
+            "models/broken.sql": "select * from read_parquet('https://127.0.0.1:1/c.parquet?sv=1&sig=hunter4')",
+            "models/hooked.sql": "{{ config(materialized='table', pre_hook=\"create temp table h as select 'https://host/d?token=hunter5' as url\") }}"
+            "{% if execute %}{% do run_query(\"select 'https://host/e?sig=hunter6' as url\") %}{% endif %} select 1 as id",
+        }
+    )
+    result = project.dbt("run", "--debug")
+    assert result["broken"]["status"] == "error" and "sig=***" in result.message("broken")
+    assert result["hooked"]["status"] == "success"
+    assert project.rows("main.fine") == [("https://host/a?sig=hunter2",)]
+    logs = "".join(log.read_text() for log in (project.root / "logs").glob("*.log"))
+    assert "sig=***" in logs and "token=***" in logs
+    for text in (result.text, logs):
+        assert "hunter" not in text
+
+
 def test_a_secret_is_in_no_representation():
     assert "hunter2" not in repr(credentials(storage_options={"key": "hunter2"}))
 

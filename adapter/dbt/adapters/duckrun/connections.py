@@ -9,7 +9,7 @@ from typing import Any
 import duckdb
 from dbt.adapters.contracts.connection import AdapterResponse, Connection, ConnectionState
 from dbt.adapters.duckdb.connections import DuckDBConnectionManager
-from dbt.adapters.duckrun.environment import LakeEnvironment
+from dbt.adapters.duckrun.environment import LakeEnvironment, OtherText
 from dbt.adapters.duckrun.information import listed
 from dbt.adapters.duckrun.materialize.response import DuckrunResponse
 from dbt.adapters.duckrun.spark.cursor import SparkCursor
@@ -21,7 +21,7 @@ from dbt.flags import get_flags
 from dbt_common.exceptions import DbtDatabaseError, DbtRuntimeError
 from dbt_common.invocation import get_invocation_id
 
-from duckrun.errors import DuckrunError
+from duckrun.errors import DuckrunError, redact, redacted
 from duckrun.sql.names import quote_identifier
 
 logger = AdapterLogger("Duckrun")
@@ -68,10 +68,14 @@ class DuckrunConnectionManager(DuckDBConnectionManager):
 
     @contextmanager
     def exception_handler(self, sql: str, connection_name: str = "master") -> Iterator[None]:
-        """What DuckDB raises is dbt's error of the database, as other adapters have it."""
+        """What DuckDB raises is dbt's error of the database, as other adapters have it. No log shows a secret of a URL."""
         try:
-            with super().exception_handler(sql, connection_name):
-                yield
+            with super().exception_handler(redacted(sql), connection_name):
+                try:
+                    yield
+                except duckdb.Error as error:
+                    redact(error)
+                    raise
         except DbtDatabaseError:
             raise
         except DbtRuntimeError as error:
@@ -102,7 +106,7 @@ class DuckrunConnectionManager(DuckDBConnectionManager):
             if self._on_spark():
                 if bindings is None and drop_schema_of(env, sql):
                     sql = "select 0 as Count"
-                return super().add_query(sql, False, bindings, abridge_sql_log, *args, **kwargs)
+                return self._logged(sql, bindings, abridge_sql_log, *args, **kwargs)
             cursor = self.raw_cursor()
             if env.together is not None:
                 refuse_ends(sql)
@@ -113,9 +117,18 @@ class DuckrunConnectionManager(DuckDBConnectionManager):
             if not parts:
                 env.ensure_for(sql)
             for part, rows in carry_out_all(env, cursor, parts):
-                logger.debug(f"{part.target or 'DuckDB'}: {part.text}")
+                logger.debug(f"{part.target or 'DuckDB'}: {redacted(part.text)}")
                 sql = f"select {rows or 0} as {quote_identifier('Count')}"  # what DuckDB gives for such a statement
-        return super().add_query(sql, False, bindings, abridge_sql_log, *args, **kwargs)
+        return self._logged(sql, bindings, abridge_sql_log, *args, **kwargs)
+
+    def _logged(self, sql: str, *args: Any, **kwargs: Any) -> tuple[Connection, Any]:
+        """Run a text, which dbt's log shows without the secrets of its URLs."""
+        shown, handle = redacted(sql), self.get_thread_connection().handle
+        if shown == sql:
+            return super().add_query(sql, False, *args, **kwargs)
+        with handle.running(sql):
+            connection, cursor = super().add_query(shown, False, *args, **kwargs)
+        return connection, cursor.cursor
 
     def add_begin_query(self) -> Any:
         return None if self._without_transactions() else super().add_begin_query()
@@ -141,5 +154,6 @@ class DuckrunConnectionManager(DuckDBConnectionManager):
 
     @classmethod
     def get_response(cls, cursor: Any) -> AdapterResponse:
+        cursor = cursor.cursor if isinstance(cursor, OtherText) else cursor
         engine = "spark" if isinstance(cursor, SparkCursor) else "duckdb"
         return DuckrunResponse(_message="OK", engine=engine)

@@ -7,8 +7,8 @@ import os
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
@@ -405,6 +405,17 @@ class InvocationPins(Pins):
         self._env.views_of(ref).changed(ref)
 
 
+class OtherText:
+    """A cursor that runs one text, whatever text it gets: dbt logs the one that it gives to a cursor."""
+
+    def __init__(self, cursor: Any, text: str) -> None:
+        self.cursor = cursor
+        self._text = text
+
+    def execute(self, sql: str, bindings: Any = None) -> Any:
+        return self.cursor.execute(self._text, bindings)
+
+
 class LakeHandle(DuckDBConnectionWrapper):
     """The connection of one thread: a cursor of DuckDB and, from the first node that runs there, a session on Spark."""
 
@@ -414,9 +425,23 @@ class LakeHandle(DuckDBConnectionWrapper):
         super().__init__(cursor, env)
         self._session: SparkNodeSession | None = None
         self._closed = threading.Event()
+        self._text: str | None = None
+
+    @contextmanager
+    def running(self, text: str) -> Iterator[None]:
+        """For a block, the cursors are those that run this text."""
+        self._text = text
+        try:
+            yield
+        finally:
+            self._text = None
 
     def cursor(self) -> Any:
         """The cursor of the engine on which this thread's node runs."""
+        cursor = self._cursor_of_node()
+        return cursor if self._text is None else OtherText(cursor, self._text)
+
+    def _cursor_of_node(self) -> Any:
         node = self._env.node()
         if self._env.together is not None:
             return DuckDBCursorWrapper(self._env.together.cursor)
