@@ -227,6 +227,16 @@ def test_schema_mode_and_table_properties(shop: Any) -> None:
     assert shop.snapshot("goods").properties["delta.logRetentionDuration"] == "interval 7 days"
 
 
+def test_an_unknown_delta_property_of_an_asset_is_refused_by_name(shop: Any) -> None:
+    unknown = {"delta.bogus": "x"}
+    message = shop.error([goods(mode="overwrite", table_properties=unknown)])
+    assert "Asset goods" in message and "delta.bogus" in message
+    assert shop.lake.lake().tables("main") == []
+    shop.run([goods(mode="overwrite")])
+    assert "delta.bogus" in shop.error([goods(mode="overwrite", table_properties=unknown)])
+    assert shop.version("goods") == 0
+
+
 def test_two_parts_of_a_key_are_schema_and_table(shop: Any) -> None:
     shop.run([goods(key=("raw", "orders"))])
     assert shop.lake.lake().tables("raw") == ["orders"]

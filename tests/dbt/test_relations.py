@@ -391,3 +391,17 @@ def test_a_source_that_is_created_again_within_a_run_is_not_read_by_its_old_vers
     project.run("retry")
     with duckrun.connect(project.lake) as session:
         assert [session.table(name).toDF().collect() for name in ("after", "after_in_hook")] == [[{"id": 7}]] * 2
+
+
+def test_an_unknown_delta_property_is_refused_by_name(make_project):
+    unknown = "table_properties={'delta.bogus': 'x'}"
+    project = make_project({"models/t.sql": "{{ config(materialized='table', " + unknown + ") }} select 1 as id"})
+    result = project.dbt("run")
+    assert result["t"]["status"] == "error" and "delta.bogus" in result.message("t")
+    assert not (project.lake / "main" / "t" / "_delta_log").exists()
+    project.write({"models/t.sql": "{{ config(materialized='table') }} select 1 as id"})
+    project.run("run")
+    project.write({"models/t.sql": "{{ config(materialized='table', " + unknown + ") }} select 2 as id"})
+    assert "delta.bogus" in project.dbt("run").message("t")
+    assert project.rows("main.t") == [(1,)]
+    assert len(list((project.lake / "main" / "t").rglob("*.json"))) == 1
