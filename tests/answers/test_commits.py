@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -11,7 +12,9 @@ from deltalake import DeltaTable
 
 import duckrun
 from duckrun import MergeSpec, Session, WriteSpec
+from duckrun.engines.spark.commit import SparkCommit
 from tests.fixtures_answers import LOSSES, Loss, LossyStore, Request
+from tests.lake import rows_of
 
 pytestmark = pytest.mark.s3
 
@@ -128,3 +131,38 @@ def test_every_commit_has_an_id_of_its_own(root: str, s3_options: dict[str, str]
         s.sql("alter table t add column v int")
     ids = [entry["txnId"] for entry in DeltaTable(f"{root}/main/t", storage_options=s3_options).history()]
     assert len(ids) == len(set(ids)) == 4
+
+
+@pytest.mark.spark
+def test_an_update_by_spark_whose_commit_lost_its_answer_counts_once(
+    root: str, spark: Any, lossy_store: LossyStore, lossy_options: dict[str, str]
+) -> None:
+    losses: list[Loss] = ["error", "cut"]
+    with duckrun.connect(root, storage_options=lossy_options, engine="spark", spark=spark) as s:
+        s.execute("main.t", WriteSpec("error"), ROWS)
+        for loss in losses:
+            with lossy_store.losing(loss, is_commit) as lost:
+                s.sql("update t set n = n + 1")
+            assert lost() == 1
+        assert sorted(rows_of(s.sql("from t"))) == [(1, 2), (2, 2)]
+        assert s.snapshot("main.t").version == 2
+
+
+@pytest.mark.spark
+def test_a_commit_by_spark_after_which_the_server_goes_away_is_not_repeated(
+    root: str, spark: Any, s3_options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    statement, texts = SparkCommit.statement, []
+
+    def cut(commit: SparkCommit, text: str) -> None:
+        texts.append(text)
+        statement(commit, text)
+        raise ConnectionError("the server went away")
+
+    with duckrun.connect(root, storage_options=s3_options, engine="spark", spark=spark) as s:
+        s.execute("main.t", WriteSpec("error"), ROWS)
+        monkeypatch.setattr(SparkCommit, "statement", cut)
+        assert s.sql("update t set n = n + 1") is not None
+        assert len(texts) == 1
+        assert s.snapshot("main.t").version == 1
+        assert sorted(rows_of(s.sql("from t"))) == [(1, 1), (2, 1)]
