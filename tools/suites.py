@@ -66,7 +66,7 @@ class Suite:
 # Kills, differential, changes and lives go on until their budget is spent; the other budgets are near twice what a suite takes. Their
 # sum, which .ci/run allows for, is under 46 minutes.
 SUITES = (
-    Suite("kills", 160, workers=2, dist="loadgroup"),
+    Suite("kills", 140, workers=2, dist="loadgroup"),
     Suite("conformance", 90, env=(("DUCKRUN_CONFORMANCE_PARTS", "4"),), workers=2),
     Suite(
         "conformance",
@@ -83,10 +83,10 @@ SUITES = (
     ),
     Suite("differential", 240, workers=2, dist="loadgroup"),
     Suite("turns", 120),
-    Suite("changes", 100, workers=2, dist="loadgroup"),
+    Suite("changes", 80, workers=2, dist="loadgroup"),
     Suite("cluster", 300),
     Suite("answers", 90, workers=2, dist="loadgroup"),
-    Suite("lives", 60, workers=2, dist="loadgroup"),
+    Suite("lives", 50, workers=2, dist="loadgroup"),
     Suite("ui", 200),
     Suite("matrix", 370, workers=2, dist="loadgroup"),
     Suite("on_spark", 330, env=(("DUCKRUN_TEST_TURN", "7"), ("DUCKRUN_TEST_SPARK_PARTS", "14")), everywhere=True),
