@@ -83,6 +83,63 @@ def test_the_words_of_a_statement_are_computed_once(monkeypatch: pytest.MonkeyPa
     assert len(read) < 4 * len(tokens.tokens_of(text, "duckdb"))
 
 
+CHANGES = {
+    "create as": "create or replace table main.made as {}",
+    "view": "create or replace view main.seen as {}",
+    "insert": "insert into main.made {}",
+    "update": "update main.t set a = ({}) where a > 1",
+    "delete": "delete from main.t where a in ({})",
+}
+
+
+@pytest.mark.parametrize("statement", CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize("dialect", ["duckdb", "spark"])
+def test_each_part_of_a_statement_becomes_a_tree_once(
+    statement: str, dialect: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from duckrun.statements.parse import tokens
+
+    read = []
+    tree_of = tokens.tree_of
+    monkeypatch.setattr(tokens, "tree_of", lambda parts, *rest: read.append(len(parts)) or tree_of(parts, *rest))
+    text = statement.format(LONG["case"](100))
+    parse(text, dialect)
+    assert sum(read) < 1.1 * len(tokens.tokens_of(text, dialect))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        f"update main.t set a = case {_chain('when a = {i} then {i} + 1', ' ')(300)} else a end where a < 800",
+        f"update main.t as x set a = 3 where {_chain('x.a = {i}', ' or ')(300)}",
+        f"delete from main.t where {_chain('a = {i}', ' or ')(600)}",
+        f"delete from main.t where a in (select a from main.t where {_chain('a = {i}', ' or ')(300)})",
+        f"insert into main.t (a) select a + 1 from main.t where {_chain('t.a <> {i} + 10', ' and ')(300)} returning a",
+        "with more as (select 700 as a) delete from main.t using more where t.a = more.a",
+    ],
+    ids=["update", "update by or", "delete", "delete by subquery", "insert", "with"],
+)
+def test_long_changes_do_what_duckdb_does(table: Session, change: str) -> None:
+    native = duckdb.connect()
+    native.sql("create table main.t as select unnest([1, 2, 700]) as a")
+    table.sql(change)
+    if not change.startswith("with"):
+        native.execute(change)
+    else:
+        native.execute("delete from main.t where a = 700")
+    assert rows_of(table.sql("select a from main.t")) == sorted(native.sql("select a from main.t").fetchall(), key=repr)
+
+
+@pytest.mark.parametrize("brackets", ["{}", "({})"], ids=["bare", "in brackets"])
+def test_a_temporary_table_takes_the_whole_text_of_a_change(table: Session, brackets: str) -> None:
+    table.sql("create temp table brief as select a from main.t")
+    table.sql(f"insert into brief {brackets.format('values (4), (5)')}")
+    table.sql("insert into brief by position select a * 10 from main.t where a < 2")
+    table.sql(f"update brief set a = a + 1 where {_chain('a = {i}', ' or ')(5)}")
+    table.sql("delete from brief where a in (select a from main.t where a > 100)")
+    assert rows_of(table.sql("select a from brief")) == [(10,), (2,), (3,), (5,), (5,)]
+
+
 DEEP = {
     "union": LONG["union"](340),
     "or": LONG["or"](1000),

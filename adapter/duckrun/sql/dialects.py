@@ -26,6 +26,7 @@ from duckrun.sql.written import (
     dialect_of,
     give_back,
     is_piece,
+    mark,
     read_from,
     text_of,
     unread,
@@ -52,8 +53,12 @@ def tokens_in(text: str, dialect: str) -> list[Token]:
         tokens = _with_doubled_quotes(_with_plain_casts(tokenizer.tokenize(text)), text)
     else:
         marks = marks_in(text)
-        tokens = _with_columns_named_as_types(_with_marks(tokenizer.tokenize(_without(text, marks)), text, marks))
-    return _with_typed_literals(_with_versions(tokens, dialect) if "@" in text else tokens)
+        tokens = _with_marks(tokenizer.tokenize(_without(text, marks)), text, marks)
+        if _NAME_TOO.search(text):
+            tokens = _with_columns_named_as_types(tokens)
+    if "@" in text:
+        tokens = _with_versions(tokens, dialect)
+    return _with_typed_literals(tokens) if "::" in text else tokens
 
 
 def _with_columns_named_as_types(tokens: list[Token]) -> list[Token]:
@@ -67,6 +72,7 @@ def _with_columns_named_as_types(tokens: list[Token]) -> list[Token]:
 
 
 _NAMES_TOO = ("RANGE", "MAP", "STRUCT", "LIST", "ARRAY", "ROW", "IF")
+_NAME_TOO = re.compile(rf"\b({'|'.join(_NAMES_TOO)})\b", re.IGNORECASE)
 _QUOTED = (TokenType.IDENTIFIER, TokenType.STRING)
 _OPERATORS = (
     TokenType.LT, TokenType.LTE, TokenType.GT, TokenType.GTE, TokenType.EQ, TokenType.NEQ, TokenType.PLUS, TokenType.DASH,
@@ -76,12 +82,9 @@ _OPERATORS = (
 
 def statements_in(tokens: Iterable[Token]) -> list[list[Token]]:
     """The tokens of each statement; a semicolon inside of a literal, quoted name or comment parts nothing."""
-    parts: list[list[Token]] = [[]]
-    for token in tokens:
-        if token.token_type == TokenType.SEMICOLON:
-            parts.append([])
-        else:
-            parts[-1].append(token)
+    whole = list(tokens)
+    ends = [at for at, token in enumerate(whole) if token.token_type == TokenType.SEMICOLON]
+    parts = (whole[start:end] for start, end in zip([0, *(at + 1 for at in ends)], [*ends, len(whole)], strict=True))
     return [part for part in parts if part]
 
 
@@ -253,8 +256,6 @@ _AT_TIMESTAMP = {"duckdb": "AT (TIMESTAMP => '{}')", "spark": "TIMESTAMP AS OF '
 
 def _with_typed_literals(tokens: list[Token]) -> list[Token]:
     """``timestamp '2008-01-01 10:00'::date`` with brackets around the literal: sqlglot casts the text first."""
-    if all(token.token_type != TokenType.DCOLON for token in tokens):
-        return tokens
     found: list[Token] = []
     for i, token in enumerate(tokens):
         found.append(token)
@@ -286,6 +287,7 @@ def text_in(tree: exp.Expr, dialect: str) -> str:
         return text_of(tree, text_in)
     root = exp.Paren(this=tree.copy())
     give_back(root, dialect, text_in)
+    mark(root)
     translated = [(node, text) for node in root.walk() if (text := written(node)) is not None]
     for node, _ in translated:
         why = why_unread(node)

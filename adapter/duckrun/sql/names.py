@@ -15,7 +15,7 @@ from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.sql.abridged import abridged
 from duckrun.sql.dialects import text_in, tokens_in, tree_in, tree_of, trees_in
 from duckrun.sql.scopes import Names, Sight, Source, cte_of, parts_of_column
-from duckrun.sql.written import put_in_place, qualify
+from duckrun.sql.written import InText, InTree
 
 DIALECTS = ("duckdb", "spark")
 NO_NAMES = Names()
@@ -175,6 +175,7 @@ def replace_tables(
     resolve: Callable[[exp.Table], exp.Expr | None],
     names: Names = NO_NAMES,
     call: Callable[[exp.Table], exp.Expr | None] = lambda table: None,
+    dialect: str = "",
 ) -> exp.Expr:
     """The tree with every table that ``resolve`` knows put in place of its name, under the name's alias; in the text that the
     tree was read from, nothing else changes.
@@ -188,8 +189,12 @@ def replace_tables(
         resolve: what stands in the place of a table; None for a name that stays.
         names: finds tables and columns.
         call: the same as ``resolve`` for a function that gives a table.
+        dialect: the one that the result is wanted in as text: a tree that was read in it is then not copied, and becomes a text alone.
     """
-    root = exp.Paren(this=tree.copy())  # a parent, so that the whole tree may be one table
+    if tree.find(exp.Table) is None:
+        return tree
+    edit: InText | InTree = InText(tree, text_in) if InText.fits(tree, dialect) else InTree(tree)
+    root = edit.root
     pairs: list[tuple[exp.Table, exp.Expr]] = []
     for table in list(root.find_all(exp.Table)):
         is_call = isinstance(table.this, exp.Func)
@@ -198,8 +203,10 @@ def replace_tables(
         found = call(table) if is_call else resolve(table)
         if found is not None:
             pairs.append((table, found))
+    if not pairs:
+        return tree
     spelled = _Spelled()
-    aliases = _unique_aliases(root, pairs, names, spelled)
+    aliases = _unique_aliases(edit, pairs, names, spelled)
     for table, found in pairs:
         is_call = isinstance(table.this, exp.Func)
         name = table.this.name if is_call else table.name
@@ -209,15 +216,12 @@ def replace_tables(
         elif alias:
             alias = alias if is_call else spelled.alias(alias, table.parts)
             found.set("alias", exp.TableAlias(this=exp.to_identifier(alias, quoted=True)))
-        for key in ("joins", "laterals", "pivots", "sample"):
-            if table.args.get(key):  # moved, not copied: tables in them are to be replaced too
-                found.set(key, table.args[key])
-        put_in_place(found, table, aliased=bool(table.alias))
-    return root.this
+        edit.put(found, table, aliased=bool(table.alias))
+    return edit.result
 
 
 def _unique_aliases(
-    root: exp.Expr,
+    edit: InText | InTree,
     pairs: Sequence[tuple[exp.Table, exp.Expr]],
     names: Names,
     spelled: _Spelled,
@@ -225,6 +229,7 @@ def _unique_aliases(
     """Aliases of the tables whose name alone would not find their columns, by the table's id. Empty for one that keeps its
     schema. The columns of such tables are rewritten.
     """
+    root = edit.root
     sources = {
         id(table): names.source(table, loses_name=not _keeps_name(table, found, names.schema)) for table, found in pairs
     }
@@ -243,9 +248,9 @@ def _unique_aliases(
         if key in whole:
             if length == 3 or (length == 2 and column.parts[0].name.lower() != source.schema.lower()):
                 named = [whole[key].text(part) for part in ("catalog", "db", "this")][-length:]
-                qualify(column, length, [part for part in named if part])
+                edit.qualify(column, length, [part for part in named if part])
         elif key in aliased:
-            qualify(column, length, [spelled.alias(source.alias, column.parts[:length])])
+            edit.qualify(column, length, [spelled.alias(source.alias, column.parts[:length])])
     return {key: "" if key in whole else replaced[key].alias for key in aliased}
 
 

@@ -15,13 +15,15 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import SqlglotError
 from sqlglot.tokens import TokenType
 
-_READ = "read"  # the dialect that a node was read in
+_READ = "read"  # the dialect that a tree was read in: of its root, and once it is translated of every node
 _PIECE = "piece"  # text, start and end of a root, both inclusive
 _PLACE = "place"  # where in the text of its piece a name stood: start, end, and whether an alias follows there
 _CHANGES = "changes"  # of a piece or column: start, end and what stands there now
 _END = "end_of_name"  # of a table: the last character of its name and of the version that it is read at
 _ROWS = "rows_of"  # of a table behind TABLE, DESCRIBE or SUMMARIZE: where a query of its rows begins instead
 _BEHIND = "behind"  # of a table: where the arguments or the version stand that follow its name, both inclusive
+_NAMES = "names"  # of a piece without a tree: what stands for the names in its text, with these
+_ALIASES = "aliases"  # of the same: the aliases of tables that hold their schema, with the names as written
 _UNREAD = "unread"  # why a tree holds the names of its tables only
 
 # What follows a table's name, and stays in the text as it is.
@@ -31,10 +33,10 @@ _ORIGINAL = "original"  # the tree of a piece as it was read
 
 
 class _Original:
-    """A tree that every copy of a piece shares."""
+    """The tree that was read, and its tokens. Its copies share it: to copy it for each of them would take longer than to read it."""
 
-    def __init__(self, tree: exp.Expr) -> None:
-        self.tree = tree
+    def __init__(self, tree: exp.Expr, tokens: Sequence[Token]) -> None:
+        self.tree, self.tokens = tree, tokens
 
     def __deepcopy__(self, memo: dict[int, object]) -> _Original:
         return self
@@ -43,21 +45,35 @@ class _Original:
 Generate = Callable[[exp.Expr, str], str]
 
 
-def mark(tree: exp.Expr, dialect: str) -> exp.Expr:
-    """The tree, whose parts know in which dialect they were read: one name may mean two things, and a query may hold
-    views of another dialect.
+def _known(node: exp.Expr, key: str) -> Any:
+    """What a node knows of itself. Its ``meta`` would be made for the question, and then copied with every node."""
+    return None if node._meta is None else node._meta.get(key)
+
+
+def mark(root: exp.Expr) -> None:
+    """Have every node of a tree know in which dialect it was read: one name may mean two things, and a query may hold views of
+    another dialect. Nodes that were built stay without.
     """
-    for node in tree.walk():
-        node.meta.setdefault(_READ, dialect)
-    return tree
+    waiting: list[tuple[exp.Expr, str | None]] = [(root, None)]
+    while waiting:
+        node, around = waiting.pop()
+        own = _known(node, _READ) or around
+        if own is not None:
+            node.meta[_READ] = own
+        was_put = _known(node, _PLACE) is not None  # of it, what follows a table's name was read alone
+        for key, value in node.args.items():
+            inherited = own if not was_put or key in _AFTER else None
+            for child in value if isinstance(value, list) else (value,):
+                if isinstance(child, exp.Expr):
+                    waiting.append((child, inherited))
 
 
 def read_from(tree: exp.Expr, dialect: str, text: str, tokens: Sequence[Token]) -> exp.Expr:
     """The tree as a piece of a text, whose tokens it was read from."""
-    tree.meta[_PIECE] = (text, tokens[0].start, tokens[-1].end)
+    tree.meta.update({_PIECE: (text, tokens[0].start, tokens[-1].end), _READ: dialect})
     at = {token.end: i for i, token in enumerate(tokens)}
-    for node in mark(tree, dialect).walk():
-        if isinstance(node, exp.Table) and (found := _span(node)) is not None and found[1] in at:
+    for node in tree.find_all(exp.Table):
+        if (found := _span(node)) is not None and found[1] in at:
             last = at[found[1]]
             if isinstance(node.this, exp.Func):
                 node.meta[_END] = _end_of_call(tokens, last)
@@ -71,19 +87,25 @@ def read_from(tree: exp.Expr, dialect: str, text: str, tokens: Sequence[Token]) 
                 node.meta[_ROWS] = before.start
             elif before is not None and before.text.upper() in ("DESCRIBE", "SUMMARIZE"):
                 node.meta[_ROWS] = found[0]
-    tree.meta[_ORIGINAL] = _Original(tree.copy())
+    tree.meta[_ORIGINAL] = _Original(tree, tokens)
     return tree
 
 
 def dialect_of(node: exp.Expr) -> str | None:
-    """The dialect that a node was read in; None for one that was built."""
-    return node.meta.get(_READ)
+    """The dialect that a tree was read in, or a node of one that is translated; None for one that was built."""
+    return _known(node, _READ)
 
 
 def written(tree: exp.Expr) -> str | None:
     """The text that a piece was read from, as it was; None for what is no piece."""
-    piece = tree.meta.get(_PIECE)
+    piece = _known(tree, _PIECE)
     return None if piece is None else piece[0][piece[1] : piece[2] + 1]
+
+
+def tokens_of_piece(piece: exp.Expr) -> Sequence[Token]:
+    """The tokens that a piece was read from, each with its place in the text of which the piece is a part."""
+    tokens: Sequence[Token] = piece.meta[_ORIGINAL].tokens
+    return tokens
 
 
 def written_of_names(piece: exp.Expr) -> str:
@@ -91,7 +113,7 @@ def written_of_names(piece: exp.Expr) -> str:
     text, at, end = piece.meta[_PIECE]
     found = []
     for start, last in sorted(
-        node.meta[_BEHIND] for node in piece.walk() if _PLACE in node.meta and _BEHIND in node.meta
+        node.meta[_BEHIND] for node in piece.walk() if _known(node, _PLACE) and _known(node, _BEHIND)
     ):
         found.append(text[at:start])
         at = last + 1
@@ -113,7 +135,7 @@ def unread(tree: exp.Expr, why: str) -> exp.Expr:
 
 
 def why_unread(tree: exp.Expr) -> str | None:
-    return tree.meta.get(_UNREAD)
+    return _known(tree, _UNREAD)
 
 
 def put_in_place(new: exp.Expr, old: exp.Expr, *, aliased: bool = False) -> None:
@@ -123,23 +145,43 @@ def put_in_place(new: exp.Expr, old: exp.Expr, *, aliased: bool = False) -> None
     for key in (_PLACE, _PIECE, _ORIGINAL, _READ, _CHANGES, _BEHIND):
         if key in old.meta:
             new.meta[key] = old.meta[key]
-    if _PLACE not in new.meta and (found := _span(old)) is not None:
-        rows = old.meta.get(_ROWS)
-        start, end = (found[0] if rows is None else rows), old.meta.get(_END, found[1])
-        new.meta[_PLACE] = (start, end, aliased, rows is not None)
+    if _PLACE not in new.meta and (place := _place_of(old, aliased)) is not None:
+        new.meta[_PLACE] = place
+    for key in _AFTER:
+        if old.args.get(key):  # moved, not copied: tables in them are to be replaced too
+            new.set(key, old.args[key])
     old.replace(new)
+
+
+def _place_of(name: exp.Expr, aliased: bool) -> tuple[int, int, bool, bool] | None:
+    """The place of a table or column in its text; None for one that was built."""
+    found = _span(name)
+    if found is None:
+        return None
+    rows = _known(name, _ROWS)
+    return (found[0] if rows is None else rows), _known(name, _END) or found[1], aliased, rows is not None
 
 
 def keep_place(column: exp.Column) -> None:
     """Remember where a column stands in its text: what its parts are changed to is written there."""
+    _part_from_original(column)
     if _PLACE not in column.meta and (found := _span(column)) is not None:
         column.meta[_PLACE] = (*found, False, False)
 
 
 def stand_in(new: exp.Expr, old: exp.Expr, start: int, end: int) -> None:
     """Replace a word that has no place of its own in the tree, by where it stands in the text."""
-    new.meta.update({_PLACE: (start, end, False, False), _READ: old.meta[_READ]})
+    _part_from_original(old)
+    new.meta[_PLACE] = (start, end, False, False)
     old.replace(new)
+
+
+def _part_from_original(node: exp.Expr) -> None:
+    """Have the piece around a node remember what was read, since it is to be changed itself and not a copy of it."""
+    piece = node.root()
+    original = _known(piece, _ORIGINAL)
+    if original is not None and original.tree is piece:
+        piece.meta[_ORIGINAL] = _Original(piece.copy(), original.tokens)
 
 
 def change(node: exp.Expr, start: int, end: int, new: str) -> None:
@@ -147,31 +189,123 @@ def change(node: exp.Expr, start: int, end: int, new: str) -> None:
     node.meta[_CHANGES] = [*node.meta.get(_CHANGES, ()), (start, end, new)]
 
 
-def qualify(column: exp.Column, length: int, names: Sequence[str]) -> None:
-    """Put other names, quoted, in the place of the first parts of a column: ``"bronze.orders".id`` for ``bronze.orders.id``."""
-    parts = column.parts
-    chain = [*(exp.to_identifier(name, quoted=True) for name in names), *parts[length:]]
-    # Names of an earlier change have a place only at its ends.
-    last = next((i for i in range(length - 1, len(parts)) if "end" in parts[i].meta), None)
-    if "start" in parts[0].meta and last is not None:
-        start, end, dialect = parts[0].meta["start"], parts[last].meta["end"], column.meta.get(_READ)
-        written = chain[: len(names) + last + 1 - length]
-        text = ".".join(part.sql(dialect) for part in written)
-        if length == len(parts) and isinstance(column.parent, exp.Select) and column.arg_key == "expressions":
-            text += (
-                f" AS {exp.to_identifier(parts[-1].name, quoted=True).sql(dialect)}"  # a whole row has its table's name
-            )
-        column.meta[_CHANGES] = [(start, end, text)]
-        written[0].meta["start"], written[-1].meta["end"] = start, end
-    for key in ("catalog", "db", "table"):
-        column.set(key, None)
-    for key, part in zip(("this", "table", "db", "catalog"), reversed(chain), strict=False):
-        column.set(key, part)
+class InTree:
+    """Other names in a copy of a tree, and in the texts of its pieces."""
+
+    def __init__(self, tree: exp.Expr) -> None:
+        self.root: exp.Expr = exp.Paren(this=tree.copy())  # a parent, so that the whole tree may be one table
+
+    @property
+    def result(self) -> exp.Expr:
+        found: exp.Expr = self.root.this
+        return found
+
+    def put(self, new: exp.Expr, old: exp.Expr, *, aliased: bool) -> None:
+        """Put something in the place of a table, with what follows the table's name there."""
+        put_in_place(new, old, aliased=aliased)
+
+    def qualify(self, column: exp.Column, length: int, names: Sequence[str]) -> None:
+        """Put other names, quoted, in the place of the first parts of a column: ``"bronze.orders".id`` for ``bronze.orders.id``."""
+        parts = column.parts
+        chain = [*(exp.to_identifier(name, quoted=True) for name in names), *parts[length:]]
+        # Names of an earlier change have a place only at its ends.
+        last = next((i for i in range(length - 1, len(parts)) if "end" in parts[i].meta), None)
+        if "start" in parts[0].meta and last is not None:
+            start, end = parts[0].meta["start"], parts[last].meta["end"]
+            written = chain[: len(names) + last + 1 - length]
+            column.meta[_CHANGES] = [(start, end, _qualified(column, length, written, _dialect_around(column)))]
+            written[0].meta["start"], written[-1].meta["end"] = start, end
+        for key in ("catalog", "db", "table"):
+            column.set(key, None)
+        for key, part in zip(("this", "table", "db", "catalog"), reversed(chain), strict=False):
+            column.set(key, part)
+
+
+class InText:
+    """Other names in the text of a piece alone: its tree stays as it is, and is not copied."""
+
+    def __init__(self, piece: exp.Expr, generate: Generate) -> None:
+        self.root = piece
+        self._dialect: str = piece.meta[_READ]
+        self._generate = generate
+        self._texts: dict[Any, str] = {}
+        self._edits: dict[int, tuple[int, int, str]] = {}
+        self._names: dict[str, str] = {}
+        self._aliases: dict[str, str] = {}
+
+    @staticmethod
+    def fits(tree: exp.Expr, dialect: str) -> bool:
+        """True for a piece of this dialect as it was read."""
+        return is_piece(tree, dialect) and tree.meta[_ORIGINAL].tree is tree
+
+    @property
+    def result(self) -> exp.Expr:
+        """A piece with the new text and without a tree, of the same kind."""
+        text, at, end = self.root.meta[_PIECE]
+        pieces: list[str] = []
+        for first, last, new in sorted(self._edits.values(), key=lambda edit: (edit[0], -edit[1])):
+            if first >= at:  # else it stood in what something else stands for now
+                pieces += [text[at:first], new]
+                at = last + 1
+        text = "".join([*pieces, text[at : end + 1]])
+        piece: exp.Expr = type(self.root)()
+        piece.meta.update(
+            {_PIECE: (text, 0, len(text) - 1), _READ: self._dialect, _NAMES: self._names, _ALIASES: self._aliases}
+        )
+        piece.meta[_ORIGINAL] = _Original(piece, ())
+        return unread(piece, "the names of its tables are replaced already.")
+
+    def put(self, new: exp.Expr, old: exp.Expr, *, aliased: bool) -> None:
+        place = _place_of(old, aliased)
+        assert place is not None, "names of a text have a place in it"
+        start, end, _, rows = place
+        text = _name(new, aliased, self._dialect, self._generate, self._texts)
+        self._edits[id(old)] = start, end, ("SELECT * FROM " if rows else "") + text
+        if not aliased and "." in new.alias:
+            self._aliases[new.alias] = self.root.meta[_PIECE][0][start : end + 1]
+        for node in new.walk():
+            self._aliases.update(_known(node, _ALIASES) or {})
+        if isinstance(new, exp.Subquery):
+            alias = f" AS {new.args['alias'].sql(self._dialect)}" if aliased else ""
+            self._names[text + alias] = self.root.meta[_PIECE][0][start : end + 1] + alias
+            for node in new.walk():
+                self._names.update(_known(node, _NAMES) or {})
+
+    def qualify(self, column: exp.Column, length: int, names: Sequence[str]) -> None:
+        quoted = [exp.to_identifier(name, quoted=True) for name in names]
+        span, new = _parts(column, length), _qualified(column, length, quoted, self._dialect)
+        assert span is not None, "names of a text have a place in it"
+        self._edits[id(column)] = (*span, new)
+        if new:
+            self._names[new] = self.root.meta[_PIECE][0][span[0] : span[1] + 1]
+
+
+def _parts(column: exp.Column, length: int) -> tuple[int, int] | None:
+    """Where the first parts of a column's name stand."""
+    start, end = _known(column.parts[0], "start"), _known(column.parts[length - 1], "end")
+    return None if start is None or end is None else (start, end)
+
+
+def _qualified(column: exp.Column, length: int, names: Sequence[exp.Expr], dialect: str | None) -> str:
+    """What is written for the first parts of a column's name."""
+    text = ".".join(name.sql(dialect) for name in names)
+    if length == len(column.parts) and isinstance(column.parent, exp.Select) and column.arg_key == "expressions":
+        last = exp.to_identifier(column.parts[-1].name, quoted=True)
+        text += f" AS {last.sql(dialect)}"  # a whole row has its table's name
+    return text
+
+
+def _dialect_around(node: exp.Expr) -> str | None:
+    """The dialect of the text that a node stands in."""
+    around: exp.Expr | None = node
+    while around is not None and _known(around, _READ) is None:
+        around = around.parent
+    return None if around is None else dialect_of(around)
 
 
 def is_piece(node: exp.Expr, dialect: str) -> bool:
     """True for a tree that knows its text, in this dialect."""
-    return _PIECE in node.meta and node.meta.get(_READ) == dialect
+    return _known(node, _PIECE) is not None and _known(node, _READ) == dialect
 
 
 def give_back(root: exp.Expr, dialect: str, generate: Generate) -> None:
@@ -203,17 +337,18 @@ def put_names(tree: exp.Expr, generate: Generate) -> Iterator[tuple[str, str]]:
     """What stands in the texts of a tree for the name of a table, and that name as it was written; the longest first."""
     found: dict[str, str] = {}
     for node in tree.walk():
-        original = node.meta.get(_ORIGINAL)
+        found.update(_known(node, _NAMES) or {})
+        original = _known(node, _ORIGINAL)
         if original is None:
             continue
         text = node.meta[_PIECE][0]
         for put in _of_piece(node):
             if isinstance(put, exp.Column):
-                found.update({new: text[start : end + 1] for start, end, new in put.meta.get(_CHANGES, ()) if new})
-            if _PLACE in put.meta and isinstance(put, exp.Subquery):
+                found.update({new: text[start : end + 1] for start, end, new in _known(put, _CHANGES) or () if new})
+            if isinstance(put, exp.Subquery) and _known(put, _PLACE):
                 start, end, aliased, _ = put.meta[_PLACE]
-                alias = f" AS {put.args['alias'].sql(put.meta[_READ])}" if aliased else ""
-                found[_name(put, aliased, generate) + alias] = text[start : end + 1] + alias
+                alias = f" AS {put.args['alias'].sql(node.meta[_READ])}" if aliased else ""
+                found[_name(put, aliased, node.meta[_READ], generate, {}) + alias] = text[start : end + 1] + alias
     yield from sorted(found.items(), key=lambda pair: -len(pair[0]))
 
 
@@ -223,17 +358,19 @@ def _of_piece(piece: exp.Expr) -> Iterator[exp.Expr]:
     while waiting:
         node = waiting.pop()
         yield node
-        waiting.extend(child for child in node.iter_expressions() if _ORIGINAL not in child.meta)
+        waiting.extend(child for child in node.iter_expressions() if _known(child, _ORIGINAL) is None)
 
 
 def with_names_as_written(tree: exp.Expr, message: str) -> str:
     """An engine's message about a tree, with the tables' names as written in the place of their aliases."""
     for piece in tree.walk():
-        if _ORIGINAL not in piece.meta:
+        for alias, name in (_known(piece, _ALIASES) or {}).items():
+            message = message.replace(alias, name)
+        if _known(piece, _ORIGINAL) is None:
             continue
         text = piece.meta[_PIECE][0]
         for table in _of_piece(piece):
-            if _PLACE in table.meta and isinstance(table, exp.Subquery | exp.Table) and "." in table.alias:
+            if isinstance(table, exp.Subquery | exp.Table) and "." in table.alias and _known(table, _PLACE):
                 start, end, aliased, _ = table.meta[_PLACE]
                 if not aliased:
                     message = message.replace(table.alias, text[start : end + 1])
@@ -245,6 +382,8 @@ def _is_as_read(now: Any, then: Any) -> bool:
     waiting = [(now, then)]
     while waiting:
         now, then = waiting.pop()
+        if now is then:
+            continue
         if isinstance(now, list) or isinstance(then, list):
             now, then = now or [], then or []
             if len(now) != len(then):
@@ -253,9 +392,9 @@ def _is_as_read(now: Any, then: Any) -> bool:
         elif not isinstance(now, exp.Expr):
             if now != then and (now or then):
                 return False
-        elif _CHANGES in now.meta and isinstance(now, exp.Column):
+        elif isinstance(now, exp.Column) and _known(now, _CHANGES):
             continue
-        elif _PLACE in now.meta:
+        elif _known(now, _PLACE):
             if not isinstance(then, exp.Expr):
                 return False
             waiting.extend((now.args.get(key), then.args.get(key)) for key in _AFTER)
@@ -275,16 +414,16 @@ def _bracketed(piece: exp.Expr, text: str) -> str:
 
 
 def _edits(tree: exp.Expr, generate: Generate) -> Iterator[tuple[int, int, str]]:
-    waiting = [tree]
+    waiting, dialect, texts = [tree], tree.meta[_READ], dict[Any, str]()
     while waiting:
         node = waiting.pop()
-        yield from node.meta.get(_CHANGES, ())
-        place = node.meta.get(_PLACE)
+        yield from _known(node, _CHANGES) or ()
+        place = _known(node, _PLACE)
         if place is None:
             waiting.extend(node.iter_expressions())
             continue
         start, end, aliased, rows = place
-        yield start, end, ("SELECT * FROM " if rows else "") + _name(node, aliased, generate)
+        yield start, end, ("SELECT * FROM " if rows else "") + _name(node, aliased, dialect, generate, texts)
         for key in _AFTER:
             value = node.args.get(key)
             waiting.extend(
@@ -292,14 +431,20 @@ def _edits(tree: exp.Expr, generate: Generate) -> Iterator[tuple[int, int, str]]
             )
 
 
-def _name(node: exp.Expr, aliased: bool, generate: Generate) -> str:
-    """What stands in the place of a name, without what follows it in the text."""
+def _name(node: exp.Expr, aliased: bool, dialect: str, generate: Generate, texts: dict[Any, str]) -> str:
+    """What stands in the place of a name, without what follows it in the text. ``texts`` of a whole text are generated once each."""
+    holds_text = any(part is not node and _known(part, _PIECE) for part in node.walk())  # which its tree does not say
+    if not holds_text and (node, aliased) in texts:
+        return texts[node, aliased]
     bare = node.copy()
     bare.meta.pop(_PIECE, None)
     if isinstance(node, exp.Table | exp.Subquery):
         for key in (*_AFTER, *(("alias",) if aliased else ())):
             bare.set(key, None)
-    return generate(bare, node.meta[_READ])
+    text = generate(bare, dialect)
+    if not holds_text:
+        texts[node, aliased] = text
+    return text
 
 
 def _span(node: Any) -> tuple[int, int] | None:

@@ -60,7 +60,7 @@ class Reading:
 
     def pinned(self, tree: exp.Expr) -> exp.Expr:
         """A query or expression with every table at its version, and every view as its query."""
-        return replace_tables(tree, self._resolve, self.names, self._changes)
+        return replace_tables(tree, self._resolve, self.names, self._changes, dialect=self.engine.name)
 
     @property
     def names(self) -> Names:

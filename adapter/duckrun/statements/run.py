@@ -349,6 +349,7 @@ class _Run:
             lambda table: self._stored_name(table, f"View {ref}", lake, reads),
             self.reading.names,
             call=lambda table: _refuse_change_query(table, f"View {ref}"),
+            dialect=self.dialect,
         )
         with self.reading.inside(str(ref)):
             frame = self.reading.frame(statement.query)
@@ -395,6 +396,7 @@ class _Run:
             stored,
             self.reading.names,
             call=lambda table: _refuse_change_query(table, what),
+            dialect=self.dialect,
         )
         text = with_absolute_paths(text_in(body, self.dialect), self.dialect)
         return self._done("CREATE MACRO", *making_macros.create(self.session.lakes, statement, text))

@@ -10,6 +10,7 @@ from duckrun.engines.engine import Engine
 from duckrun.errors import InvalidConfig
 from duckrun.run.pins import NOTHING
 from duckrun.sql.names import quote_identifier
+from duckrun.statements.parse.from_tokens import whole_tree
 from duckrun.statements.parse.parts import unsupported
 from duckrun.statements.reading import Reading
 from duckrun.statements.values import Delete, Insert, Merge, OnTable, Parts, Statement, Update
@@ -52,5 +53,5 @@ def change(reading: Reading, statement: Changes) -> tuple[str, pa.Table]:
     if isinstance(statement, OnTable):
         return what, engine.change_kept(name, f"DELETE FROM {quote_identifier(name)}", NOTHING)
     assert statement.whole is not None, "a text says it"
-    text = reading.text(statement.whole)
+    text = reading.text(whole_tree(statement.whole))
     return what, engine.change_kept(name, text, reading.reads)

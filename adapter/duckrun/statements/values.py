@@ -182,7 +182,7 @@ class Insert:
     where: exp.Expr | None = None
     conflict: OnConflict | None = None
     returning: Returned | None = None
-    whole: exp.Expr | None = None
+    whole: StatementText | None = None
     defaults: bool = False
     """DEFAULT VALUES: nothing is said of the one row."""
     is_values: bool = False
@@ -200,7 +200,7 @@ class Update:
     sources: tuple[exp.Expr, ...] = ()
     with_: exp.With | None = None
     returning: Returned | None = None
-    whole: exp.Expr | None = None
+    whole: StatementText | None = None
 
 
 @dataclass(frozen=True)
@@ -213,7 +213,7 @@ class Delete:
     sources: tuple[exp.Expr, ...] = ()
     with_: exp.With | None = None
     returning: Returned | None = None
-    whole: exp.Expr | None = None
+    whole: StatementText | None = None
 
 
 @dataclass(frozen=True)

@@ -244,6 +244,8 @@ def whole_files(snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection, predicate
     """The files all of whose rows satisfy a predicate over partition columns alone; None where it is not such a one."""
     if predicate is None or predicate.lower() == "true":
         return list(snapshot.files())
+    if not snapshot.partition_columns:
+        return None
     used = {column for _, column in columns_of(predicate, sides=SIDES)}
     if not used or not used <= set(snapshot.partition_columns) or not is_steady(predicate, cursor):
         return None

@@ -19,8 +19,6 @@ from duckrun.values.rows import Commit, RowSpec
 from duckrun.values.tables import TableSpec
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
-
     from duckrun.engines.spark.engine import SparkEngine
     from duckrun.values.snapshot import Snapshot
 
@@ -57,10 +55,10 @@ class SparkCommit:
         """Those by which the data files are made."""
         self._arbitrary = TARGET_FILE_SIZE in {**present, **(spec.table_properties if isinstance(spec, Layout) else {})}
 
-    def analyse(self, query: str) -> StructType:
-        """Let Spark check a query that names the expressions of a statement, before the statement runs. Their types."""
+    def analyse(self, query: str) -> None:
+        """Let Spark check a query that names the expressions of a statement, before the statement runs."""
         with errors_about(self.mode, str(self.ref), analysis=InvalidConfig):
-            return self.spark.sql(query).schema
+            self.spark.sql(query).schema  # noqa: B018
 
     def statement(self, text: str) -> Commit | None:
         log.debug("%s on %s: %s", self.mode, self.ref, redacted(text))

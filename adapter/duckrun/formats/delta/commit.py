@@ -265,7 +265,8 @@ def _statistics(snapshot: Snapshot | None, new: NewCommit) -> Statistics:
     """What the table wants known of its files once the commit is made."""
     table = cast(DeltaDefinition, new.definition) or snapshot
     assert table is not None, "a new table has a definition"
-    columns = [f for f in table.schema if f.name not in table.partition_columns and f.name not in table.variants]
+    without = {*table.partition_columns, *table.variants}
+    columns = [f for f in table.schema if f.name not in without]
     return Statistics(columns, table.properties, stored_columns(table.schema))
 
 

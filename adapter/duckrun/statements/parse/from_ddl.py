@@ -46,7 +46,7 @@ class _Properties:
 
 def create(tree: exp.Expr, source: StatementText, sorted_by: Parts) -> Statement:
     """CREATE TABLE, CREATE VIEW, and their temporary forms."""
-    kind, dialect, checks = str(tree.args["kind"]).upper(), source.dialect, checks_of(source)
+    kind, dialect = str(tree.args["kind"]).upper(), source.dialect
     if kind not in ("TABLE", "VIEW"):
         raise unsupported(f"CREATE {kind}")
     refuse(tree, f"CREATE {kind}", "clone", "unique", "indexes", "refresh", "concurrently", "clustered")
@@ -70,7 +70,7 @@ def create(tree: exp.Expr, source: StatementText, sorted_by: Parts) -> Statement
         return CreateView(target, query, if_exists, _names_only(listed, "CREATE VIEW"), properties.description)
     layout = {**properties.layout, "sort_by": sorted_by}
     if query is None:
-        columns, named = _columns(listed, dialect, checks, expressions_of(source))
+        columns, named = _columns(listed, dialect, checks_of(source), expressions_of(source))
         spec = tables.CreateSpec(
             columns=tuple(columns),
             if_exists=if_exists,
@@ -194,7 +194,7 @@ def _after_as(source: StatementText) -> StatementText:
     reader = TokenReader(source)
     reader.until("AS")
     reader.expect("AS")
-    return source.with_(reader.left)
+    return source.between(reader.at)
 
 
 def checks_of(source: StatementText) -> list[str]:

@@ -6,6 +6,7 @@ from sqlglot import Token, exp
 
 from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.sql.written import stand_in
+from duckrun.statements.parse.outline import LATER
 from duckrun.statements.parse.parts import (
     ctes_of,
     from_items,
@@ -17,12 +18,11 @@ from duckrun.statements.parse.parts import (
     unsupported,
     with_ctes,
 )
-from duckrun.statements.parse.tokens import StatementText, TokenReader, parted, step_of, tokens_of
+from duckrun.statements.parse.tokens import StatementText, TokenReader, parted, parted_at, tokens_of
 from duckrun.statements.values import Delete, Insert, OnConflict, OnTable, Parts, Returned, Statement, Update
 from duckrun.values.rows import DeleteSpec
 
 DEFAULT = "DEFAULT"
-_LATER = ("RETURNING", "ORDER BY", "LIMIT")
 
 
 def insert(tree: exp.Expr, source: StatementText) -> list[Statement]:
@@ -42,10 +42,11 @@ def insert(tree: exp.Expr, source: StatementText) -> list[Statement]:
     query_of(tree.expression, "INSERT")  # refuses what is no query
     with_, reader = after_with(source, "INSERT")
     start = query_start(reader.left)
-    head, text = source.with_(reader.left[:start]), source.with_(reader.left[start:])
-    text, returned = _parted_at(text, "RETURNING")
-    text, after = _parted_at(text, "ON", "CONFLICT")
-    query = with_ctes(_rows(text), with_)
+    head, text = reader.source.between(0, start), reader.source.between(start)
+    text, returned = parted_at(text, "RETURNING")
+    text, after = parted_at(text, "ON", "CONFLICT")
+    rows, is_values = _rows(text)
+    query = with_ctes(rows, with_)
     where = head.words.index("WHERE") if tree.args.get("where") else None
     replaced = None if where is None else head.with_(head.tokens[where + 1 :]).parse()
     overwrite = bool(tree.args.get("overwrite"))
@@ -56,7 +57,6 @@ def insert(tree: exp.Expr, source: StatementText) -> list[Statement]:
     if returned is not None and (conflict is not None or overwrite or replaced is not None):
         raise unsupported("RETURNING of an INSERT with ON CONFLICT, OVERWRITE or REPLACE WHERE")
     returning = None if returned is None else _returned(TokenReader(returned), table.alias_or_name)
-    is_values = isinstance(_without_brackets(tree.expression), exp.Values)
     return [
         Insert(
             target,
@@ -68,7 +68,6 @@ def insert(tree: exp.Expr, source: StatementText) -> list[Statement]:
             replaced,
             conflict,
             returning,
-            tree,
             is_values=is_values,
         )
     ]
@@ -82,13 +81,13 @@ def _without_brackets(tree: exp.Expr) -> exp.Expr:
 
 def _default_values(target: Parts, tree: exp.Expr, source: StatementText, alias: str) -> Statement:
     """``INSERT INTO t DEFAULT VALUES [RETURNING …]``."""
-    before, returned = _parted_at(source, "RETURNING")
+    before, returned = parted_at(source, "RETURNING")
     if before.words[-2:] != (DEFAULT, "VALUES") or isinstance(tree.this, exp.Schema):
         raise unsupported("INSERT … DEFAULT VALUES with a list of columns, or a clause behind it,")
     one = f"VALUES ({DEFAULT})"
-    query = _rows(StatementText(one, source.dialect, tuple(tokens_of(one, source.dialect))))
+    query, _ = _rows(StatementText(one, source.dialect, tuple(tokens_of(one, source.dialect))))
     returning = None if returned is None else _returned(TokenReader(returned), alias)
-    return Insert(target, query, returning=returning, whole=tree, defaults=True)
+    return Insert(target, query, returning=returning, defaults=True)
 
 
 def _returned(reader: TokenReader, alias: str) -> Returned | None:
@@ -108,16 +107,6 @@ def _without_keys(what: str) -> UnsupportedFeature:
         f"Tables of a lake have no primary key: say which columns are the key, as INSERT INTO … ON CONFLICT (columns) DO UPDATE "
         f"SET column = excluded.column, or DO NOTHING. {what} without them"
     )
-
-
-def _parted_at(text: StatementText, *words: str) -> tuple[StatementText, StatementText | None]:
-    """What comes before some keywords outside of all brackets, and from them on; None where they are not there."""
-    depth, found = 0, text.words
-    for at, token in enumerate(text.tokens):
-        if depth == 0 and at and found[at : at + len(words)] == words:
-            return text.with_(text.tokens[:at]), text.with_(text.tokens[at:])
-        depth += step_of(token)
-    return text, None
 
 
 def _on_conflict(text: StatementText, alias: str, with_: exp.With | None) -> OnConflict:
@@ -152,19 +141,20 @@ def after_with(source: StatementText, verb: str) -> tuple[exp.With | None, Token
     return with_, TokenReader(source.with_(reader.left))
 
 
-def _rows(text: StatementText) -> exp.Query:
+def _rows(text: StatementText) -> tuple[exp.Query, bool]:
+    """The query of an INSERT, and true for VALUES and nothing else."""
     tree = text.parse()
-    if isinstance(tree, exp.Values):
-        words = text.words  # made anew each time that it is asked for
+    words = text.words
+    if isinstance(tree, exp.Values) and DEFAULT in words:
         places = [
             token
             for at, token in enumerate(text.tokens)
-            if words[at] == "DEFAULT" and words[at - 1] in ("(", ",") and words[at + 1] in (",", ")")
+            if words[at] == DEFAULT and words[at - 1] in ("(", ",") and words[at + 1] in (",", ")")
         ]
-        defaults = [var for var in tree.find_all(exp.Var) if var.name.upper() == "DEFAULT"]
+        defaults = [var for var in tree.find_all(exp.Var) if var.name.upper() == DEFAULT]
         for var, token in zip(defaults, places, strict=True):
             stand_in(exp.null(), var, token.start, token.end)
-    return query_of(tree, "INSERT")
+    return query_of(tree, "INSERT"), isinstance(_without_brackets(tree), exp.Values)
 
 
 def _partition(head: StatementText) -> tuple[tuple[str, exp.Expr | None], ...]:
@@ -187,15 +177,15 @@ def update(tree: exp.Expr, source: StatementText) -> list[Statement]:
     with_, reader = after_with(source, "UPDATE")
     reader.until("SET")
     reader.expect("SET")
-    assigned = assignments(reader.until("FROM", "WHERE", *_LATER), alias, defaults=True)
+    assigned = assignments(reader.until("FROM", "WHERE", *LATER), alias, defaults=True)
     where, sources, returning = _rest(reader, "FROM", alias)
-    return [Update(target, alias, assigned, where, sources, with_, returning, tree)]
+    return [Update(target, alias, assigned, where, sources, with_, returning)]
 
 
 def _rest(reader: TokenReader, word: str, alias: str) -> tuple[exp.Expr | None, tuple[exp.Expr, ...], Returned | None]:
     """The condition of an UPDATE or DELETE, the tables that stand before it, behind a word, and RETURNING; nothing may follow."""
-    sources = (from_items(reader.until("WHERE", *_LATER)),) if reader.accept(word) else ()
-    where = reader.until(*_LATER).parse() if reader.accept("WHERE") else None
+    sources = (from_items(reader.until("WHERE", *LATER)),) if reader.accept(word) else ()
+    where = reader.until(*LATER).parse() if reader.accept("WHERE") else None
     returning = _returned(reader, alias)
     if returning is None:
         reader.end()
@@ -251,10 +241,10 @@ def delete(tree: exp.Expr, source: StatementText) -> list[Statement]:
     refuse(tree, "DELETE", "order", "limit", "cluster", "tables")
     target = target_of(tree.this, "DELETE")
     with_, reader = after_with(source, "DELETE")
-    reader.until("USING", "WHERE", *_LATER)
+    reader.until("USING", "WHERE", *LATER)
     alias = tree.this.alias_or_name
     where, sources, returning = _rest(reader, "USING", alias)
-    return [Delete(target, alias, where, sources, with_, returning, tree)]
+    return [Delete(target, alias, where, sources, with_, returning)]
 
 
 def truncate(tree: exp.Expr, source: StatementText) -> list[Statement]:

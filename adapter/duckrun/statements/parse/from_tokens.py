@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
+from sqlglot import exp
+
 from duckrun.errors import InvalidConfig
+from duckrun.sql.written import read_from
 from duckrun.statements.parse import from_alter, from_call, from_macro
 from duckrun.statements.parse.layout import sorted_columns
 from duckrun.statements.parse.parts import query_start, unsupported
@@ -252,6 +255,14 @@ def without_sorted_by(source: StatementText) -> tuple[StatementText, tuple[str, 
             names = sorted_columns(reader)
             return source.with_((*source.tokens[:at], *reader.left)), names
     return source, ()
+
+
+def whole_tree(source: StatementText) -> exp.Expr:
+    """The tree of all of an INSERT, UPDATE or DELETE, for an engine that runs its text as it is."""
+    fewer = source
+    if source.words[0] in ("INSERT", "WITH"):
+        fewer = without_brackets(without_by_position(source))
+    return read_from(fewer.parse(), source.dialect, source.text, source.tokens)
 
 
 def without_by_position(source: StatementText) -> StatementText:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Protocol
 
@@ -14,14 +15,24 @@ from sqlglot import exp
 
 from duckrun.errors import DuckrunError, InvalidConfig
 from duckrun.sql.names import DIALECTS
-from duckrun.sql.written import read_from
 from duckrun.statements.parse import by_tokens, from_ddl, from_dml, from_macro, from_merge, from_tokens
+from duckrun.statements.parse.outline import outline
 from duckrun.statements.parse.parameters import Params, filled, marks_of, with_texts
 from duckrun.statements.parse.parts import named, unsupported
 from duckrun.statements.parse.prepared import executed, nothing_prepared, prepared_by
 from duckrun.statements.parse.tokens import StatementText, TokenReader, split
 from duckrun.statements.reading import parts_of
-from duckrun.statements.values import Deallocate, Describe, Explain, Prepare, Query, Statement
+from duckrun.statements.values import (
+    Deallocate,
+    Delete,
+    Describe,
+    Explain,
+    Insert,
+    Prepare,
+    Query,
+    Statement,
+    Update,
+)
 
 
 class Expands(Protocol):
@@ -97,16 +108,16 @@ def _statements(source: StatementText) -> list[Statement]:
         source = from_tokens.without_brackets(source)
     if from_merge.is_merge(source):
         return [from_merge.merge(source)]
-    tree = _tree(source)
+    tree = _tree(outline(source))
     if isinstance(tree, exp.Command):
         raise unsupported(named(source))
     if isinstance(tree, exp.Create):
         return [from_ddl.create(tree, source, sorted_by)]
-    if isinstance(tree, exp.Insert) and whole is not source:  # what was left out for the parser is the statement's too
-        tree = read_from(tree, whole.dialect, whole.text, whole.tokens)
     for kind, read in _BY_TREE.items():
         if isinstance(tree, kind):
-            return read(tree, source)
+            return [
+                replace(s, whole=whole) if isinstance(s, Insert | Update | Delete) else s for s in read(tree, source)
+            ]
     if isinstance(tree, exp.Query | exp.Describe | exp.Summarize | exp.Values | exp.Pivot):
         return [_query(tree)]
     raise unsupported(named(source))

@@ -44,6 +44,13 @@ class StatementText:
     def with_(self, tokens: Sequence[Token]) -> StatementText:
         return replace(self, tokens=tuple(tokens))
 
+    def between(self, start: int, end: int | None = None) -> StatementText:
+        """The part from one token to another, whose words are not computed again."""
+        part = self.with_(self.tokens[start:end])
+        if "words" in self.__dict__:
+            part.__dict__["words"] = self.words[start:end]
+        return part
+
     @property
     def written(self) -> str:
         """The text of these tokens, as it stands there."""
@@ -198,7 +205,7 @@ class TokenReader:
             self.at += 1
         if start == self.at:
             raise self.error("an expression")
-        return self.source.with_(self.source.tokens[start : self.at])
+        return self.source.between(start, self.at)
 
     def _in_distinct_from(self) -> bool:
         """True at the FROM of ``a IS NOT DISTINCT FROM b``."""
@@ -223,6 +230,19 @@ def parted(source: StatementText, *words: str) -> list[StatementText]:
         depth += step_of(token)
         parts[-1].append(token)
     return [source.with_(part) for part in parts]
+
+
+def parted_at(text: StatementText, *words: str) -> tuple[StatementText, StatementText | None]:
+    """What comes before some keywords outside of all brackets, and from them on; None where they are not there."""
+    found = text.words
+    if words[0] not in found:
+        return text, None
+    depth = 0
+    for at, token in enumerate(text.tokens):
+        if depth == 0 and at and found[at] == words[0] and found[at : at + len(words)] == words:
+            return text.between(0, at), text.between(at)
+        depth += step_of(token)
+    return text, None
 
 
 def _is_word(token: Token) -> bool:

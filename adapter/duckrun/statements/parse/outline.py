@@ -1,0 +1,81 @@
+"""The outline of a statement: its words without the query, the conditions and the values, each of which is read by itself.
+
+A tree is made of each part of a text once: of its outline for the form of the statement, and of what the outline leaves out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlglot import Token
+from sqlglot.tokens import TokenType
+
+from duckrun.statements.parse.parts import query_start
+from duckrun.statements.parse.tokens import StatementText, TokenReader, parted_at, step_of
+
+LATER = ("RETURNING", "ORDER BY", "LIMIT")
+"""What may follow the condition of an UPDATE or DELETE."""
+
+
+def outline(source: StatementText) -> StatementText:
+    """The outline of a CREATE … AS, INSERT, UPDATE or DELETE; any other statement as it is."""
+    shorten = _BY_WORD.get(source.words[0])
+    return source if shorten is None else shorten(source)
+
+
+def _create(source: StatementText) -> StatementText:
+    depth = 0
+    for at, token in enumerate(source.tokens):
+        if depth == 0 and token.token_type == TokenType.ALIAS:
+            return _with_one_row(source, at + 1, ()) if query_start(source.tokens[at - 1 :]) == 2 else source
+        depth += step_of(token)
+    return source
+
+
+def _insert(source: StatementText) -> StatementText:
+    start = query_start(source.tokens)
+    if start == len(source.tokens) or source.words[start - 1] == "DEFAULT":
+        return source
+    query = source.between(start)
+    for words in (("ON", "CONFLICT"), ("RETURNING",)):
+        before, after = parted_at(query, *words)
+        if after is not None:
+            return _with_one_row(source, start, source.tokens[start + len(before.tokens) :])
+    return _with_one_row(source, start, ())
+
+
+def _with_one_row(source: StatementText, start: int, after: Sequence[Token]) -> StatementText:
+    """A statement with the shortest query in the place of its own, from a token on."""
+    if start >= len(source.tokens):
+        return source
+    first = source.tokens[start]
+    return source.with_([*source.tokens[:start], *_beside(first, TokenType.SELECT, TokenType.NULL), *after])
+
+
+def _update(source: StatementText) -> StatementText:
+    reader = TokenReader(source)
+    reader.until("SET")
+    start = reader.at + 1
+    if start >= len(source.tokens):
+        return source
+    reader.until(*LATER)
+    one = _beside(source.tokens[start], TokenType.VAR, TokenType.EQ, TokenType.NULL)
+    return source.with_([*source.tokens[:start], *one, *reader.left])
+
+
+def _delete(source: StatementText) -> StatementText:
+    reader = TokenReader(source)
+    reader.until("USING", "WHERE", *LATER)
+    start = reader.at
+    if reader.left and source.words[start] not in LATER:
+        reader.until(*LATER)
+    return source.with_([*source.tokens[:start], *reader.left])
+
+
+def _beside(token: Token, *kinds: TokenType) -> list[Token]:
+    """Tokens of these kinds, which stand where another one does."""
+    return [Token(kind, _TEXTS[kind], token.line, token.col, token.start, token.end) for kind in kinds]
+
+
+_TEXTS = {TokenType.SELECT: "SELECT", TokenType.NULL: "NULL", TokenType.VAR: "x", TokenType.EQ: "="}
+_BY_WORD = {"CREATE": _create, "INSERT": _insert, "UPDATE": _update, "DELETE": _delete}
