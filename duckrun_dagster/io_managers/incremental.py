@@ -11,14 +11,11 @@ from dagster import AssetKey
 from dagster._core.execution.plan.outputs import StepOutputHandle
 
 from duckrun.change_set import ChangeSet
-from duckrun.changes.cursors import Cursor, Step, Upstream, asking_for_a_refresh
+from duckrun.changes.cursors import Cursor, Step, Upstream, asking_for_a_refresh, base_of_rerun
 from duckrun.errors import InvalidConfig
 from duckrun.frame import Frame
-from duckrun.lake.lake import Lake, ViewDefinition
-from duckrun.run.reruns import NotTakenBack
-from duckrun.run.transaction import Transaction
+from duckrun.lake.lake import ViewDefinition
 from duckrun.session import Session
-from duckrun.values.rows import WorkTransaction
 from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun_dagster.chain import application
 from duckrun_dagster.config import ChangesInput, TableConfig, parse_changes, parse_table, table_of
@@ -125,29 +122,11 @@ def _begun(step: Any, asked: Mapping[str, ChangesInput], managers: type[DeltaIOM
     refresh = [word.strip() for word in step.dagster_run.tags.get(FULL_REFRESH, "").split(",")]
     full_refresh = "true" in refresh or key.to_user_string() in refresh
     cursor, work = Cursor(lake.format, lake.storage, ref, name), application(key, partitions, step)
-    base, rerun = _base(lake, ref, cursor, work)
+    base, rerun = base_of_rerun(lake, cursor, work)
     begun = cursor.begin(upstreams, full_refresh=full_refresh, work=work, base=base)
     if rerun:
         step.log.info(f"{name}: {rerun}")
     return Consumer(key, name, ref, begun, tables, rerun=rerun)
-
-
-def _base(lake: Lake, ref: TableRef, cursor: Cursor, work: WorkTransaction) -> tuple[int | None, str]:
-    """The version before the commit of an older attempt, and what is to be said of it; None and nothing if there is no such commit."""
-    earlier = cursor.earlier(work)
-    if earlier is None:
-        return None, ""
-    try:
-        base = Transaction(lake, ref).base_instead_of(earlier)
-    except NotTakenBack as error:
-        return None, (
-            f"An earlier attempt has committed version {earlier.version}, which cannot be taken back: {error.why}. This one goes on from there, "
-            "so that the changes which that one has read are not read again."
-        )
-    return (
-        base,
-        f"An earlier attempt has committed version {earlier.version}. This one reads the same changes again, and takes it back.",
-    )
 
 
 def consumer_name(key: AssetKey, partitions: PartitionSlice | None = None) -> str:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable as DeltaRs
 from pyarrow.dataset import dataset
 
-from duckrun import SQL, DeleteInsertSpec, MergeSpec, SchemaMismatch, WriteSpec
+from duckrun import SQL, DeleteInsertSpec, InvalidConfig, MergeSpec, SchemaMismatch, WriteSpec
 from duckrun.session import Session
 from tests.lake import by_another, rows_of
 
@@ -152,3 +153,32 @@ def test_a_slice_of_structs_inside_of_anything_has_its_own_rows(duck: Session, k
     part = pa.table({"id": [1, 2, 3], "v": _sliced(kind)})
     duck.execute("t", WriteSpec("overwrite"), SLICES[form](part))
     assert duck.scan("t").toArrow().sort_by("id").to_pylist() == part.to_pylist()
+
+
+OTHER_ORDER = [
+    "insert into t (id, s, l) select 2, {'b': '1', 'a': 2}, [{'q': 3, 'p': 4}]",
+    "insert into t (id, s) values (3, {'b': '5', 'a': 6}), (4, {'a': 7, 'b': '8'}), (5, null), (6, {'B': 'x'})",
+    "insert into t (id, s) values (7, {'b': '5', 'a': 6, 'more': 9})",
+    "update t set s = {'b': '11', 'a': 12} where id = 1",
+    "merge into t using (select 1 as id, {'b': '9', 'a': 8} as s) as new on t.id = new.id when matched then update set s = new.s",
+    "merge into t using (select 1 as k) as new on t.id = new.k when matched then update set s = {'b': '3', 'a': new.k}",
+    "update t set s = new.s from (select 1 as id, {'b': '31', 'a': 32} as s) as new where new.id = t.id",
+]
+
+
+def test_fields_of_structs_go_by_their_names_in_every_statement(session: Session) -> None:
+    made = "create table t (id int, s struct(a int, b varchar), l struct(p int, q int)[]); insert into t values (1, null, null)"
+    native = duckdb.connect()
+    native.execute(made)
+    session.sql(made)
+    for text in OTHER_ORDER:
+        native.execute(text)
+        session.sql(text)
+        assert rows_of(session.sql("from t")) == rows_of(native.sql("from t").to_arrow_table()), text
+    version = session.table("t").snapshot().version
+    for text in ("insert into t (id, s) select 9, {'x': 1}", "update t set s = {'x': 1} where id = 1"):
+        with pytest.raises(
+            (SchemaMismatch, InvalidConfig), match="(?i)fields? x has none of a, b|at least one matching"
+        ):
+            session.sql(text)
+    assert session.table("t").snapshot().version == version

@@ -16,7 +16,10 @@ from duckrun.changes.changes import FilesGone
 from duckrun.errors import CommitConflict, VersionNotReadable
 from duckrun.formats.commits import CommitRecord
 from duckrun.formats.format import Format
+from duckrun.lake.lake import Lake
 from duckrun.run.consumers import offsets_path, register
+from duckrun.run.reruns import NotTakenBack
+from duckrun.run.transaction import Transaction
 from duckrun.storage.storage import Storage
 from duckrun.values.cursors import Counter, CursorTransaction, Offsets, Range
 from duckrun.values.rows import AppTransaction, WorkTransaction
@@ -66,6 +69,11 @@ class Cursor:
 
     def __init__(self, form: Format, storage: Storage, output: TableRef, consumer: str) -> None:
         self._form, self._storage, self._output, self._consumer = form, storage, output, consumer
+
+    @property
+    def output(self) -> TableRef:
+        """The table whose commits hold how far the consumer has read."""
+        return self._output
 
     def earlier(self, work: WorkTransaction) -> CommitRecord | None:
         """The consumer's newest commit, if an older attempt of the same work made it. Raises CommitConflict if a newer one did."""
@@ -208,6 +216,27 @@ class Cursor:
         return VersionNotReadable(
             f"Table {self._output}: what has changed since the last commit of {self._consumer} cannot be told: {why}. Nothing was written. {_REFRESH}"
         )
+
+
+def base_of_rerun(lake: Lake, cursor: Cursor, work: WorkTransaction) -> tuple[int | None, str]:
+    """The version of the output before the commit of an older attempt, and what is to be said of it; None where none is taken back.
+
+    Raises CommitConflict if a newer attempt has committed.
+    """
+    earlier = cursor.earlier(work)
+    if earlier is None:
+        return None, ""
+    try:
+        base = Transaction(lake, cursor.output).base_instead_of(earlier)
+    except NotTakenBack as error:
+        return None, (
+            f"An earlier attempt has committed version {earlier.version}, which cannot be taken back: {error.why}. This one goes on from there, "
+            "so that the changes which that one has read are not read again."
+        )
+    return (
+        base,
+        f"An earlier attempt has committed version {earlier.version}. This one reads the same changes again, and takes it back.",
+    )
 
 
 _REFRESH = "Run a full refresh, which reads the upstreams whole and writes the table anew."

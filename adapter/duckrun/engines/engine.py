@@ -37,6 +37,8 @@ class Engine(Protocol):
     """Whether keep() is there."""
     returns_rows: bool
     """Whether a write fills what RETURNING asks for."""
+    casts_structs_by_name: bool
+    """True if its cast of a struct goes by the names of the fields, and not by their position."""
     subqueries_in_changes: bool
     """Whether the predicates and values of updates, deletes and merges may hold subqueries."""
 
@@ -65,6 +67,12 @@ class Engine(Protocol):
 
     def local(self, rows: pa.Table) -> LazyRows:
         """Rows of this process as rows of the engine."""
+
+    def cast(self, value: exp.Expr, kind: str, rows: LazyRows, column: int) -> exp.Expr:
+        """A value in a type of the engine's SQL, the fields of structs by their names. Its own type is that of a column of ``rows``.
+
+        Raises SchemaMismatch for a struct that shares no field with the type.
+        """
 
     def column_types(self, snapshot: Snapshot) -> dict[str, str]:
         """A table's columns with their types, in the engine's SQL."""

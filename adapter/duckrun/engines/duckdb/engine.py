@@ -61,6 +61,7 @@ class DuckDBEngine(Engine):
     temp_tables = True
     returns_rows = True
     subqueries_in_changes = True
+    casts_structs_by_name = True
 
     def __init__(
         self,
@@ -245,6 +246,9 @@ class DuckDBEngine(Engine):
     def local(self, rows: pa.Table) -> LazyRows:
         cursor, name = self.cursor(), f"__duckrun_local_{uuid.uuid4().hex}"
         return LazyRows(DuckDBFrame(self, cursor, register(cursor, name, rows)[0]), self.name)
+
+    def cast(self, value: exp.Expr, kind: str, rows: LazyRows, column: int) -> exp.Expr:
+        return exp.cast(value, kind, dialect="duckdb")
 
     def column_types(self, snapshot: Snapshot) -> dict[str, str]:
         return {name: str(kind) for name, kind in types_of(snapshot, self.cursor()).items()}

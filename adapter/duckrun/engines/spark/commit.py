@@ -19,6 +19,8 @@ from duckrun.values.rows import Commit, RowSpec
 from duckrun.values.tables import TableSpec
 
 if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
     from duckrun.engines.spark.engine import SparkEngine
     from duckrun.values.snapshot import Snapshot
 
@@ -55,10 +57,10 @@ class SparkCommit:
         """Those by which the data files are made."""
         self._arbitrary = TARGET_FILE_SIZE in {**present, **(spec.table_properties if isinstance(spec, Layout) else {})}
 
-    def analyse(self, query: str) -> None:
-        """Let Spark check a query that names the expressions of a statement, before the statement runs."""
+    def analyse(self, query: str) -> StructType:
+        """Let Spark check a query that names the expressions of a statement, before the statement runs. Their types."""
         with errors_about(self.mode, str(self.ref), analysis=InvalidConfig):
-            self.spark.sql(query).schema  # noqa: B018
+            return self.spark.sql(query).schema
 
     def statement(self, text: str) -> Commit | None:
         log.debug("%s on %s: %s", self.mode, self.ref, redacted(text))

@@ -27,7 +27,7 @@ from duckrun.engines.spark.process.checks import check_workers_see
 from duckrun.engines.spark.process.session import apply_storage, spark_session
 from duckrun.engines.spark.scratch import scratch
 from duckrun.engines.spark.sql import quote, to_spark
-from duckrun.engines.spark.structs import type_text
+from duckrun.engines.spark.structs import shaped, type_text
 from duckrun.engines.spark.types import storable_table
 from duckrun.engines.spark.weights import weighed_rows
 from duckrun.engines.spark.write import Attempt
@@ -38,7 +38,7 @@ from duckrun.formats.definitions import Alteration
 from duckrun.run.pins import NOTHING, Reads
 from duckrun.run.reruns import rerun_of
 from duckrun.sql.dates import with_columns
-from duckrun.sql.dialects import text_in
+from duckrun.sql.dialects import text_in, tree_in
 from duckrun.sql.names import fresh_name, transpile
 from duckrun.sql.scalar import why_not_scalar_in_spark
 from duckrun.values.any_case import AnyCase
@@ -86,6 +86,7 @@ class SparkEngine(Engine):
     temp_tables = False
     returns_rows = False  # its DML gives counts
     subqueries_in_changes = False  # DELTA_UNSUPPORTED_SUBQUERY
+    casts_structs_by_name = False
 
     def __init__(self, lake: Lake, spark: SparkSession | None = None) -> None:
         self.lake = lake
@@ -234,6 +235,16 @@ class SparkEngine(Engine):
     def local(self, rows: pa.Table) -> LazyRows:
         """Rows of this process as rows of the engine."""
         return self._frame(self._from_arrow(rows))
+
+    def cast(self, value: exp.Expr, kind: str, rows: LazyRows, column: int) -> exp.Expr:
+        if "struct<" in kind.lower():
+            field = rows.native.schema.fields[column]
+            target = self.spark.sql(f"SELECT CAST(NULL AS {kind})").schema.fields[0].dataType
+            name = value.name if isinstance(value, exp.Column) else field.name
+            text = shaped(name, text_in(value, "spark"), field.dataType, target)
+            if text is not None:
+                return tree_in(text, "spark")
+        return exp.cast(value, kind, dialect="spark")
 
     def column_types(self, snapshot: Snapshot) -> dict[str, str]:
         """A table's columns with their Spark types."""

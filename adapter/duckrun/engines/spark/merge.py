@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from duckrun.engines.fit import assigned_columns, castable_columns, columns_in_expressions
 from duckrun.engines.spark.sql import (
     compared_in,
     delete_insert_statement,
+    in_spark,
     key_equality,
     merge_dry_run,
     merge_statement,
@@ -64,7 +66,25 @@ def merge(job: Attempt, spec: MergeSpec) -> Commit | None:
     apart |= {c: apart[name] for c in job.target_schema().names for name in own if c.lower() == name.lower()}
     with job.engine.view(frame) as source:
         job.analyse(merge_dry_run(spec, job.target, source, [c for c in columns if c in frame.columns], apart))
+        spec = _shaped(job, spec, source)
         return job.change(merge_statement(spec, job.target, source, columns, apart, evolve=evolve))
+
+
+def _shaped(job: Attempt, spec: MergeSpec, source: str) -> MergeSpec:
+    """The merge with structs that its clauses set in the form of the table's columns, field by field of the same name."""
+    nested = {f.name.lower() for f in job.target_schema().fields if "struct<" in f.dataType.simpleString()}
+    if not any(name.lower() in nested for clause in spec.clauses for name in clause.set or ()):
+        return spec
+    spec = in_spark(spec)
+    clauses = []
+    for clause in spec.clauses:
+        values = {name: value for name, value in (clause.set or {}).items() if name.lower() in nested}
+        if values:
+            listed = ", ".join(values.values())
+            kinds = job.analyse(f"SELECT {listed} FROM {job.target} AS target CROSS JOIN {source} AS source").fields
+            clause = replace(clause, set={**(clause.set or {}), **job.shaped(values, kinds)})
+        clauses.append(clause)
+    return replace(spec, clauses=tuple(clauses))
 
 
 def _with_own_values(spec: MergeSpec, frame: DataFrame, casts: Mapping[str, Any]) -> tuple[DataFrame, dict[str, str]]:

@@ -68,7 +68,7 @@ def altered_rows(engine: SparkEngine, snapshot: Snapshot, alteration: Alteration
     columns = []
     for new, old in alteration.columns.items():
         kind = schema[new].dataType
-        value = F.lit(None).cast(kind) if old is None else by_name(F.col(quote(old)), frame.schema[old].dataType, kind)
+        value = F.lit(None).cast(kind) if old is None else F.expr(by_name(quote(old), frame.schema[old].dataType, kind))
         columns.append(value.alias(new))
     return frame.select(*columns)
 

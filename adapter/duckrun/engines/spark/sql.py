@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 from sqlglot import exp
@@ -105,6 +106,25 @@ def key_equality(
 def compared_in(spec: MergeSpec) -> dict[str, str]:
     """What the keys of a merge are compared with that are no columns, in Spark's dialect."""
     return {key: to_spark(text, spec.dialect) for key, text in spec.compared.items()}
+
+
+def in_spark(spec: MergeSpec) -> MergeSpec:
+    """The same merge in Spark's dialect."""
+
+    def read(text: str | None) -> str | None:
+        return None if text is None else to_spark(text, spec.dialect)
+
+    clauses = tuple(
+        replace(
+            clause,
+            condition=read(clause.condition),
+            set=clause.set and {column: to_spark(value, spec.dialect) for column, value in clause.set.items()},
+        )
+        for clause in spec.clauses
+    )
+    return replace(
+        spec, clauses=clauses, on=read(spec.on), within=read(spec.within), compared=compared_in(spec), dialect="spark"
+    )
 
 
 def merge_condition(spec: MergeSpec, cast: Mapping[str, str]) -> str:

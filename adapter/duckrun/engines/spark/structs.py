@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from duckrun.engines.spark.sql import quote
+from duckrun.engines.spark.sql import quote, text_literal
+from duckrun.errors import SchemaMismatch
 
 _PLAIN = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
@@ -51,27 +52,89 @@ def same_fields(source: Any, target: Any) -> bool:
     return all(same_fields(getattr(source, part), getattr(target, part)) for part in parts)
 
 
-def by_name(column: Any, source: Any, target: Any) -> Any:
-    """A value in another type, field by field of the same name; a field that the source has not is NULL."""
-    from pyspark.sql import functions as F
+def by_name(value: str, source: Any, target: Any, depth: int = 0) -> str:
+    """Spark SQL of a value in another type, field by field of the same name; a field that the source has not is NULL.
 
+    Fields without names (``struct(1, 2)``) go by their position.
+    """
     if same_fields(source, target):
-        return column.cast(target)
-    match source.typeName():
-        case "array":
-            return F.transform(column, lambda item: by_name(item, source.elementType, target.elementType))
-        case "map":
-            values = F.transform_values(column, lambda key, item: by_name(item, source.valueType, target.valueType))
-            return values.cast(target)
-    given = {field.name.lower(): field for field in source.fields}
-    fields = []
+        return f"CAST({value} AS {type_text(target)})"
+    item = f"x{depth}"
+    if source.typeName() == "array":
+        inner = by_name(item, source.elementType, target.elementType, depth + 1)
+        return f"transform({value}, {item} -> {inner})"
+    if source.typeName() == "map":
+        for function, part in (("transform_keys", "keyType"), ("transform_values", "valueType")):
+            theirs, ours = getattr(source, part), getattr(target, part)
+            if not same_fields(theirs, ours):
+                item = f"{part[0]}{depth}"
+                inner = by_name(item, theirs, ours, depth + 1)
+                value = f"{function}({value}, (k{depth}, v{depth}) -> {inner})"
+        return f"CAST({value} AS {type_text(target)})"
+    given = _fields_for(source, target)
+    parts = []
     for field in target.fields:
         found = given.get(field.name.lower())
-        value = F.lit(None).cast(field.dataType)
+        part = f"CAST(NULL AS {type_text(field.dataType)})"
         if found is not None:
-            value = by_name(column.getField(found.name), found.dataType, field.dataType)
-        fields.append(value.alias(field.name))
-    return F.when(column.isNotNull(), F.struct(*fields)).cast(target)
+            part = by_name(f"{item}.{quote(found.name)}", found.dataType, field.dataType, depth + 1)
+        parts.append(f"{text_literal(field.name)}, {part}")
+    packed = f"CASE WHEN {item} IS NOT NULL THEN named_struct({', '.join(parts)}) END"
+    # As the item of a list the value is computed once, and not for each field.
+    return f"CAST(element_at(transform(array({value}), {item} -> {packed}), 1) AS {type_text(target)})"
+
+
+def _fields_for(source: Any, target: Any) -> dict[str, Any]:
+    """The fields of a struct by the names, in small letters, of those that they become."""
+    if len(source.fields) == len(target.fields) and source.names == [f"col{n + 1}" for n in range(len(source.fields))]:
+        return {field.name.lower(): given for field, given in zip(target.fields, source.fields, strict=True)}
+    return {field.name.lower(): field for field in source.fields}
+
+
+def refuse_strangers(column: str, source: Any, target: Any) -> None:
+    """Raise SchemaMismatch for a struct none of whose fields the table's has: all of its values would be lost."""
+    if source.typeName() != target.typeName():
+        return
+    if source.typeName() == "struct":
+        given = _fields_for(source, target)
+        shared = [(given[f.name.lower()], f) for f in target.fields if f.name.lower() in given]
+        if not shared:
+            raise SchemaMismatch(
+                f"column {column}: a struct with the fields {', '.join(source.names)} has none of {', '.join(target.names)}"
+            )
+        for theirs, ours in shared:
+            refuse_strangers(f"{column}.{ours.name}", theirs.dataType, ours.dataType)
+    for part in ("elementType", "keyType", "valueType"):
+        if hasattr(source, part):
+            refuse_strangers(column, getattr(source, part), getattr(target, part))
+
+
+def shaped(column: str, value: str, source: Any, target: Any) -> str | None:
+    """Spark SQL of a value that a statement gives a column, with its structs in the table's form. None where they are, or have no form.
+
+    Raises SchemaMismatch for a struct that shares no field with the table's.
+    """
+    if same_fields(source, target) or not _is_shape(source, target):
+        return None
+    refuse_strangers(column, source, target)
+    return by_name(value, source, loosened(target))
+
+
+def _is_shape(source: Any, target: Any) -> bool:
+    """True for types that are nested alike: others are Spark's to refuse."""
+    if source.typeName() != target.typeName():
+        return "void" in (source.typeName(), target.typeName()) or not _is_nested(source) and not _is_nested(target)
+    if source.typeName() == "struct":
+        given = _fields_for(source, target)
+        return all(
+            _is_shape(given[f.name.lower()].dataType, f.dataType) for f in target.fields if f.name.lower() in given
+        )
+    parts = [part for part in ("elementType", "keyType", "valueType") if hasattr(source, part)]
+    return all(_is_shape(getattr(source, part), getattr(target, part)) for part in parts)
+
+
+def _is_nested(kind: Any) -> bool:
+    return kind.typeName() in ("struct", "array", "map")
 
 
 def with_types(schema: Any, kinds: Mapping[str, Any]) -> Any:

@@ -218,9 +218,9 @@ def casts_to(frame: Any, target: Any, cast: Collection[str], assigned: Collectio
         if kind is None or fits(kind_of(field.dataType), kind_of(kind)):
             continue
         if field.name in assigned and assignable(kind_of(field.dataType), kind_of(kind)):
-            columns[field.name] = by_name(F.col(quote(field.name)), field.dataType, loosened(kind))
+            columns[field.name] = F.expr(by_name(quote(field.name), field.dataType, loosened(kind)))
         elif field.name in cast and castable(kind_of(field.dataType), kind_of(kind)):
-            columns[field.name] = cast_to(field.name, F.col(quote(field.name)), field.dataType, kind)
+            columns[field.name] = cast_to(field.name, field.name, field.dataType, kind)
     return columns
 
 
@@ -240,19 +240,19 @@ def structs_by_name(frame: Any, target: Any) -> Any:
         if kind is None or same_fields(field.dataType, kind):
             continue
         if fits(kind_of(field.dataType), kind_of(kind), partly=True):
-            columns[field.name] = by_name(F.col(quote(field.name)), field.dataType, loosened(kind))
+            columns[field.name] = F.expr(by_name(quote(field.name), field.dataType, loosened(kind)))
     return frame.withColumns(columns) if columns else frame
 
 
-def cast_to(name: str, column: Any, source: Any, target: Any) -> Any:
-    """A column in the table's type; a value that has no place in it fails, and says in which column."""
+def cast_to(name: str, given: str, source: Any, target: Any) -> Any:
+    """A column of the rows in the table's type; a value that has no place in it fails, and says in which column."""
     from pyspark.sql import functions as F
 
-    target = loosened(target)
+    target, column = loosened(target), F.col(quote(given))
     if source.simpleString() == target.simpleString():
         return column.cast(target)
     if not same_fields(source, target):
-        return by_name(column, source, target)
+        return F.expr(by_name(quote(given), source, target))
     tried = _exactly(column, kind_of(source), kind_of(target), target)
     message = [F.lit(f"{RAISED}column {name} cannot hold the value "), F.left(column.cast("string"), F.lit(100))]
     failing = F.raise_error(F.concat(*message, F.lit(f" as {target.simpleString()}"))).cast(target)

@@ -17,7 +17,7 @@ from duckrun.engines.spark.kept import kept
 from duckrun.engines.spark.outside import refuse_outside
 from duckrun.engines.spark.scratch import arranged, filled, scratch
 from duckrun.engines.spark.sql import matched_statement, quote, to_spark, without_between
-from duckrun.engines.spark.structs import types_in, with_types
+from duckrun.engines.spark.structs import shaped, types_in, with_types
 from duckrun.engines.spark.types import (
     cast_to,
     check_new_table,
@@ -50,6 +50,7 @@ from duckrun.values.tables import sort_order
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructField
 
     from duckrun.engines.spark.engine import SparkEngine
     from duckrun.values.snapshot import Snapshot
@@ -472,14 +473,26 @@ class Attempt(SparkCommit):
         condition = "true" if spec.predicate is None else to_spark(spec.predicate, spec.dialect)
         if self.frame is not None:
             with self.engine.view(self.frame) as source:
-                self.analyse(f"SELECT {checked} FROM {self.target} AS target JOIN {source} AS source ON {condition}")
+                kinds = self.analyse(
+                    f"SELECT {checked} FROM {self.target} AS target JOIN {source} AS source ON {condition}"
+                )
+                values = self.shaped(values, kinds.fields[1:])
                 return self.change(matched_statement(self.target, source, condition, values))
         where = "" if spec.predicate is None else f" WHERE {condition}"
-        self.analyse(f"SELECT {checked} FROM {self.target} AS target{where}")
+        kinds = self.analyse(f"SELECT {checked} FROM {self.target} AS target{where}")
         if isinstance(spec, DeleteSpec):
             return self.change(f"DELETE FROM {self.target} AS target{where}")
+        values = self.shaped(values, kinds.fields[1:])
         assigned = ", ".join(f"{quote(column)} = {value}" for column, value in values.items())
         return self.change(f"UPDATE {self.target} AS target SET {assigned}{where}")
+
+    def shaped(self, values: Mapping[str, str], kinds: Sequence[StructField]) -> dict[str, str]:
+        """Values that a statement sets, with the fields of structs by their names: Spark would take them by position."""
+        columns = {field.name.lower(): field.dataType for field in self.target_schema().fields}
+        return {
+            name: shaped(name, value, kind.dataType, columns.get(name.lower(), kind.dataType)) or value
+            for (name, value), kind in zip(values.items(), kinds, strict=True)
+        }
 
     # -- the rows
 
@@ -532,7 +545,7 @@ class Attempt(SparkCommit):
             (
                 F.lit(None).cast(schema[name].dataType)
                 if found is None
-                else cast_to(name, F.col(quote(found)), given[found].dataType, schema[name].dataType)
+                else cast_to(name, found, given[found].dataType, schema[name].dataType)
             ).alias(name)
             for name, found in filled.items()
             if found is not None or name not in computed

@@ -6,7 +6,7 @@ Only here is it known what a statement's clauses mean for the core: which column
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -20,6 +20,7 @@ from duckrun.run.pins import NOTHING, Reads
 from duckrun.sql.dialects import text_in
 from duckrun.sql.names import fresh_name
 from duckrun.sql.scopes import Source, other_source
+from duckrun.sql.written import written
 from duckrun.statements.parse.from_ddl import renamed
 from duckrun.statements.parse.parts import with_ctes
 from duckrun.statements.plan.defaults import computed_of, default_of, defaults_of, with_defaults
@@ -125,8 +126,12 @@ def fitted(
     given_rows = statement.query
     defaults = defaults_of(snapshot)
     if not statement.by_name:
-        given_rows, wanted = with_types(given_rows, wanted, types, reading.engine.name, defaults, computed)
-    found = reading.frame(given_rows).columns
+        given_rows, wanted = with_types(
+            given_rows, wanted, _cast_in_values(types, reading), reading.engine.name, defaults, computed
+        )
+        given_rows = _with_structs_by_name(given_rows, wanted, types, reading, snapshot)
+    frame = reading.frame(given_rows)
+    found = frame.columns
     new: list[str] = []
     if statement.by_name:
         given = [spelled.get(name.lower(), name) for name in found]
@@ -147,13 +152,13 @@ def fitted(
             "schema_mode='append_new_columns' would add what is new."
         )
     columns: list[exp.Expr] = []
-    for name in given:
-        value = exp.column(name, quoted=True)
+    for at, name in enumerate(given):
+        value: exp.Expr = exp.column(name, quoted=True)
         kind = types.get(name)
-        grows = schema_mode != "fail" and kind is not None and "STRUCT" in kind.upper()  # fields that are new
-        stays = kind is None or grows or kind == UNTYPED or name.lower() in uncast
-        cast = value if kind is None or stays else exp.cast(value, kind, dialect=reading.engine.name)
-        columns.append(exp.alias_(cast, name, quoted=True))
+        grows = schema_mode != "fail" and kind is not None and _holds_struct(kind)  # fields that are new
+        if kind is not None and not grows and kind != UNTYPED and name.lower() not in uncast:
+            value = _cast(value, kind, frame, at, reading, snapshot)
+        columns.append(exp.alias_(value, name, quoted=True))
     for name, constant in fixed.items():
         assert constant is not None
         columns.append(
@@ -165,6 +170,46 @@ def fitted(
             columns.append(exp.alias_(filled, name, quoted=True))
     query = exp.select(*columns).from_(exp.Subquery(this=renamed(given_rows, given), alias=_alias("given")))
     return query, len(columns) - len(new) < len(types)
+
+
+def _holds_struct(kind: str) -> bool:
+    return "STRUCT" in kind.upper()
+
+
+def _cast(value: exp.Expr, kind: str, frame: LazyRows, at: int, reading: Reading, snapshot: Snapshot) -> exp.Expr:
+    try:
+        return reading.engine.cast(value, kind, frame, at)
+    except SchemaMismatch as error:
+        raise SchemaMismatch(f"INSERT into table {snapshot.ref}: {error}. Nothing was written.") from error
+
+
+def _cast_in_values(types: Mapping[str, str], reading: Reading) -> dict[str, str]:
+    """The types to which each of several rows of VALUES is cast; UNTYPED where the engine's cast would mix up the fields of structs."""
+    by_name = reading.engine.casts_structs_by_name
+    return {name: kind if by_name or not _holds_struct(kind) else UNTYPED for name, kind in types.items()}
+
+
+def _with_structs_by_name(
+    query: exp.Query, columns: Sequence[str], types: Mapping[str, str], reading: Reading, snapshot: Snapshot
+) -> exp.Query:
+    """VALUES whose structs have the form of the table's, each by the names of its own fields. Any other query as it is."""
+    values = query.find(exp.Values)
+    nested = [at for at, name in enumerate(columns) if _holds_struct(types[name])]
+    if reading.engine.casts_structs_by_name or values is None or not nested or written(values) is None:
+        return query
+    rows = [row.expressions for row in values.expressions if isinstance(row, exp.Tuple)]
+    if len(rows) < 2 or len(rows) < len(values.expressions) or any(len(row) != len(columns) for row in rows):
+        return query  # one row is a query of one form
+    cells = [(row, at) for row in rows for at in nested]
+    frame = reading.frame(exp.select(*[exp.alias_(row[at].copy(), columns[at], quoted=True) for row, at in cells]))
+    for number, (row, at) in enumerate(cells):
+        row[at] = _cast(row[at].copy(), types[columns[at]], frame, number, reading, snapshot)
+    # Spark computes no lambda in VALUES.
+    selects = [
+        exp.select(*[exp.alias_(value.copy(), name, quoted=True) for value, name in zip(row, columns, strict=True)])
+        for row in rows
+    ]
+    return exp.union(*selects, distinct=False)
 
 
 def _spelled(name: str, spelled: dict[str, str], snapshot: Snapshot) -> str:

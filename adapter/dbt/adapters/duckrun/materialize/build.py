@@ -133,7 +133,7 @@ class Build:
         """The commit of a step that has read on, and had nothing to write."""
         transaction = self.env.transaction(self.ref, f"{self.config.node}/cursor")
         transaction.app = step.app
-        if self.stage.engine.name != "spark":
+        if self.stage.engine.name != "spark" and step.app.instead is None:
             return move_cursor(transaction)
         spec = WriteSpec("append", app=step.app, existing=True)
         done = self.stage.engine.execute(spec, self.lake.snapshot(self.ref).schema.empty_table(), transaction)

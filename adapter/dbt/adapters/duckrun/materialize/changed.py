@@ -12,17 +12,21 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from dbt.adapters.duckrun.model.values import names, one_of
+from dbt.adapters.events.logging import AdapterLogger
 
 from duckrun.changes.changes import Changes, ChangeSpec
-from duckrun.changes.cursors import Cursor, Step, Upstream, asking_for_a_refresh
+from duckrun.changes.cursors import Cursor, Step, Upstream, asking_for_a_refresh, base_of_rerun
 from duckrun.engines.engine import Engine
 from duckrun.errors import InvalidConfig
 from duckrun.sql.names import quote_identifier
 from duckrun.values.changes import KINDS, ChangeKind
+from duckrun.values.rows import NO_TABLE
 from duckrun.values.snapshot import TableRef
 
 if TYPE_CHECKING:
     from dbt.adapters.duckrun.environment import LakeEnvironment
+
+logger = AdapterLogger("Duckrun")
 
 
 class ChangesOf:
@@ -87,8 +91,13 @@ class NodeChanges:
             snapshot = self._env.pins.snapshot(each.ref)
             own = self._env.lakes.of(each.ref)
             upstreams[str(each.ref)] = Upstream(own.format, snapshot, None if own.read_only else own.storage)
-        cursor = Cursor(lake.format, lake.storage, output, f"dbt:{node}")
-        return cursor.begin(upstreams, full_refresh=full_refresh, note=note)
+        cursor, work = Cursor(lake.format, lake.storage, output, f"dbt:{node}"), self._env.work(node)
+        base, rerun = base_of_rerun(lake, cursor, work)
+        if base is not None and base != NO_TABLE:
+            self._env.pins.pin(lake.snapshot(output, base))  # what came since is taken back by the same commit
+        if rerun and note:
+            logger.info(f"{node}: {rerun}")
+        return cursor.begin(upstreams, full_refresh=full_refresh, note=note, work=work, base=base)
 
     def show(self, asked: Asked, step: Step, engine: Engine, spark: Any = None) -> None:
         """Let the name of a question stand for the rows of a step's range; ``spark`` is the session of a node on Spark."""

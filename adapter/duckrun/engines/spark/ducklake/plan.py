@@ -175,9 +175,7 @@ def _fitted(frame: DataFrame, definition: DuckLakeDefinition, mode: SchemaMode, 
     for field in definition.fields:
         name, found = field["name"], filled[field["name"]]
         kind = schema[name].dataType
-        value = (
-            F.lit(None).cast(kind) if found is None else cast_to(name, F.col(quote(found)), given[found].dataType, kind)
-        )
+        value = F.lit(None).cast(kind) if found is None else cast_to(name, found, given[found].dataType, kind)
         if not field["nullable"]:
             failing = F.raise_error(F.lit(f"{RAISED}a NULL in column {name}, which is NOT NULL")).cast(kind)
             value = F.when(value.isNull(), failing).otherwise(value)
