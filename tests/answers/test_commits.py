@@ -133,6 +133,7 @@ def test_every_commit_has_an_id_of_its_own(root: str, s3_options: dict[str, str]
     assert len(ids) == len(set(ids)) == 4
 
 
+@pytest.mark.answers
 @pytest.mark.spark
 def test_an_update_by_spark_whose_commit_lost_its_answer_counts_once(
     root: str, spark: Any, lossy_store: LossyStore, lossy_options: dict[str, str]
