@@ -59,8 +59,8 @@ def columns_read(expression: str) -> set[str]:
 
 
 def fills(field: Mapping[str, Any]) -> bool:
-    """True for a column that rows come without, as its table computes it: a generated or an identity column."""
-    return GENERATED in field["metadata"] or START in field["metadata"]
+    """True for a column that rows may come without, as the table gives it a value: generated, identity, or with a default."""
+    return not {GENERATED, START, DEFAULT}.isdisjoint(field["metadata"])
 
 
 def features(fields: Iterable[Mapping[str, Any]]) -> set[str]:

@@ -138,7 +138,7 @@ def altered(before: DuckLakeDefinition, spec: AlterSpec) -> DuckLakeAlteration:
 
 def evolved(before: DuckLakeDefinition, fields: Sequence[Mapping[str, Any]], mode: SchemaMode) -> DuckLakeAlteration:
     """The definition that takes the columns of a source, as ``evolved`` of a Delta table does: ``append_new_columns`` adds the new ones, and new
-    fields of structs; ``sync_all_columns`` also drops those that the source has not, and widens those whose type in the source holds more.
+    fields of structs; ``sync_all_columns`` also drops those that the source has not and that have no default, and widens those whose type in the source holds more.
     """
     there = {f["name"].lower(): f for f in before.fields}
     incoming = {f["name"].lower(): dict(f) for f in fields}
@@ -146,7 +146,7 @@ def evolved(before: DuckLakeDefinition, fields: Sequence[Mapping[str, Any]], mod
     now: list[dict[str, Any]] = []
     for lower, old in there.items():
         new = incoming.get(lower)
-        if mode == "sync_all_columns" and new is None:
+        if mode == "sync_all_columns" and new is None and old.get("default") is None:
             if users := before.users_of(old["name"]):
                 raise InvalidConfig(f"column {old['name']} cannot go: {' and '.join(users)} needs it")
             continue
