@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import duckrun
@@ -127,3 +128,16 @@ def test_spark_and_the_embedded_engine_write_and_read_the_same(duck: Session, sp
         with pytest.raises(SchemaMismatch, match="main.t.*LIMIT"):
             other.sql("insert into t (id, v) values (3, 'long')")
     assert rows_of(duck.sql("select k from t")) == [("q    ",)]
+
+
+def test_keys_of_char_meet_values_without_their_spaces(session: Session) -> None:
+    """A merge, delete+insert and SQL's MERGE by a key of CHAR(5), in a table of more files than are looked at without bounds."""
+    session.sql("create table c (k char(5), v int) using delta", dialect="spark")
+    for number, key in enumerate(["ab", "cd", "ef", "gh", "ij", "kl"]):
+        session.execute("main.c", WriteSpec("append"), pa.table({"k": [key], "v": pa.array([number], "int32")}))
+    session.execute("main.c", MergeSpec(("k",)), pa.table({"k": ["ab", "zz"], "v": pa.array([10, 11], "int32")}))
+    session.execute("main.c", DeleteInsertSpec(("k",)), pa.table({"k": ["cd"], "v": pa.array([12], "int32")}))
+    session.sql("merge into c using (select 'ef' as k, 13 as v) s on c.k = s.k when matched then update set v = s.v")
+    found = session.sql("select k, v from c order by k").toArrow().to_pylist()
+    expected = {"ab": 10, "cd": 12, "ef": 13, "gh": 3, "ij": 4, "kl": 5, "zz": 11}
+    assert [(row["k"], row["v"]) for row in found] == [(key.ljust(5), v) for key, v in expected.items()]

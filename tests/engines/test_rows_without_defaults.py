@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
 from duckrun import SQL, DeleteInsertSpec, MergeSpec, WriteSpec
@@ -42,3 +43,12 @@ def test_a_merge_inserts_defaults_and_leaves_the_others_as_they_are(duck: Sessio
     duck.sql("create table t (id int, n int default 3, x varchar default 'd'); insert into t values (1, 8, 'k')")
     duck.execute("t", MergeSpec(("id",)), SQL("select 1 as id, 'u' as x union all select 2, 'i'"))
     assert rows_of(duck.sql("from t")) == [(1, 8, "u"), (2, 3, "i")]
+
+
+def test_a_merge_whose_rows_lack_a_column_with_a_default_leaves_and_fills_it(session: Session) -> None:
+    session.sql("create table d (k int, v int, w int default 7)")
+    session.sql("insert into d values (1, 1, 99)")
+    rows = pa.table({"k": pa.array([1, 2], "int32"), "v": pa.array([10, 20], "int32")})
+    session.execute("main.d", MergeSpec(("k",)), rows)
+    found = session.sql("select * from d order by k").toArrow().to_pylist()
+    assert [tuple(row.values()) for row in found] == [(1, 10, 99), (2, 20, 7)]

@@ -52,25 +52,35 @@ def delete_insert(job: Job, spec: DeleteInsertSpec, snapshot: Snapshot, rows: Ro
     """Delete the rows whose key the source has, then insert the source: one commit. Keys may repeat."""
     cursor, snapshot = rows.cursor, target_of(snapshot, rows, spec.schema_mode, job.form)
     fitted = job.finished(rows, snapshot, spec.schema_mode, cast=rows.types)
-    on = equal(spec.keys)
+    on, source = equal(spec.keys), _as_read(fitted, snapshot, spec.keys)
     limits = [job.sql(limit) for limit in (spec.predicate, spec.within) if limit is not None]
     within = " AND ".join(f"({limit})" for limit in limits) or None
     if spec.within is not None:
         refuse_outside(job.transaction.ref, fitted, job.sql(spec.within), spec.within)
-    keys = ", ".join(quote_identifier(k) for k in spec.keys)
-    met = " AND ".join([*([within] if within else []), *key_ranges(fitted, spec.keys)])
+    met = " AND ".join([*([within] if within else []), *key_ranges(source, spec.keys)])
     where = f" WHERE {met}" if met else ""
     with numbered(snapshot, cursor) as table:
-        inside = table.of_files(files_met(job.form, snapshot, fitted, spec.keys))
+        inside = table.of_files(files_met(job.form, snapshot, source, spec.keys))
         hits = (
             f"SELECT target.{table.file}, target.{table.row} FROM (SELECT * FROM ({inside}){where}) AS target "
-            f"SEMI JOIN (SELECT {keys} FROM ({fitted.sql})) AS source ON {on}"
+            f"SEMI JOIN ({source.sql}) AS source ON {on}"
         )
         with table.found(hits) as changes:
             counts = (counted(cursor, f"({rows.sql})"), 0, None)
             images = Images(new=[("insert", fitted)])
             new = rewritten(job, table, changes, fitted, "rows are deleted and inserted in one commit", counts, images)
-    return swap(job, snapshot, new, lambda: joined(cursor, fitted.sql, on, within))
+    return swap(job, snapshot, new, lambda: joined(cursor, source.sql, on, within))
+
+
+def _as_read(rows: Rows, snapshot: Snapshot, keys: Sequence[str]) -> Rows:
+    """The keys of rows as readers have them: CHAR(n) is padded."""
+    fields = {name: snapshot.schema.field(name) for name in keys}
+    values = (
+        f"{padded(quote_identifier(name), field) or quote_identifier(name)} AS {quote_identifier(name)}"
+        for name, field in fields.items()
+    )
+    sql = f"SELECT {', '.join(values)} FROM ({rows.sql})"
+    return replace_fields(rows, sql=sql, types={name: rows.types[name] for name in keys})
 
 
 def delete(

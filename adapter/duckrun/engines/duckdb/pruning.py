@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from duckrun.engines.duckdb.rows_to_write import types_of
 from duckrun.engines.duckdb.source import Rows
 from duckrun.formats.format import Format
+from duckrun.sql.char_types import is_padded
 from duckrun.sql.names import quote_identifier, quote_literal
 from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot
@@ -59,6 +60,8 @@ def files_met(form: Format, snapshot: Snapshot, source: Rows, keys: Sequence[str
     met: set[str] | None = None
     for key in (key for key in keys if key in snapshot.stored_schema.names):
         kind = str(kinds[key])
+        if is_padded(snapshot.schema.field(key)):
+            continue  # bounds are of the values as they are stored, with or without spaces
         bounds = form.file_bounds(snapshot, key) if kind in _SETS and kind == str(source.types[key]) else None
         if bounds is None:
             continue

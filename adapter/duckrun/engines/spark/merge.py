@@ -51,7 +51,7 @@ def merge(job: Attempt, spec: MergeSpec) -> Commit | None:
     if whole:
         hidden = {*spec.compared, *own.values()}
         given = frame.select(*[quote(name) for name in frame.columns if name not in hidden])
-        filled, new = job.fit(given, spec.schema_mode)
+        filled, new = job.fit(given, spec.schema_mode, merges=True)
         columns = [*[t for t, s in filled.items() if s is not None], *new]
         respelled = {s: t for t, s in filled.items() if s is not None and s != t}
         frame = frame.withColumnsRenamed(respelled) if respelled else frame  # columns that differ in case only
@@ -67,7 +67,9 @@ def merge(job: Attempt, spec: MergeSpec) -> Commit | None:
     with job.engine.view(frame) as source:
         job.analyse(merge_dry_run(spec, job.target, source, [c for c in columns if c in frame.columns], apart))
         spec = _shaped(job, spec, source)
-        return job.change(merge_statement(spec, job.target, source, columns, apart, evolve=evolve))
+        return job.change(
+            merge_statement(spec, job.target, source, columns, apart, evolve=evolve, chars=job.chars(spec.keys))
+        )
 
 
 def _shaped(job: Attempt, spec: MergeSpec, source: str) -> MergeSpec:
@@ -189,5 +191,14 @@ def delete_insert(job: Attempt, spec: DeleteInsertSpec) -> Commit | None:
         job.analyse(f"SELECT 1 FROM {job.target} AS target JOIN {source} AS source ON {on}")
         names = fitted.columns
         return job.change(
-            delete_insert_statement(spec.keys, names, job.target, source, mark, limits, evolve=bool(new) or job.grows)
+            delete_insert_statement(
+                spec.keys,
+                names,
+                job.target,
+                source,
+                mark,
+                limits,
+                evolve=bool(new) or job.grows,
+                chars=job.chars(spec.keys),
+            )
         )

@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from duckrun.errors import InvalidConfig, RowsOutsidePartition
+from duckrun.sql.char_types import padded
 from duckrun.sql.dialects import text_in, tree_in
 from duckrun.sql.names import quote_literal, transpile
 from duckrun.sql.raising import raising
 from duckrun.sql.written import keep_place, put_in_place
 from duckrun.values.rows import MergeClause, MergeSpec
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 def quote(*parts: str) -> str:
@@ -93,14 +98,20 @@ def of_target(expression: str, dialect: str) -> str:
 
 
 def key_equality(
-    keys: Sequence[str], compared: Mapping[str, str] | None = None, cast: Mapping[str, str] = MappingProxyType({})
+    keys: Sequence[str],
+    compared: Mapping[str, str] | None = None,
+    cast: Mapping[str, str] = MappingProxyType({}),
+    chars: Mapping[str, pa.Field] = MappingProxyType({}),
 ) -> str:
     """``target`` and ``source`` agree on the keys, or what they are ``compared`` with; a NULL key agrees with nothing.
 
-    ``cast`` has the source's column of a key where its name is another one.
+    ``cast`` has the source's column of a key where its name is another one. The keys in ``chars`` are CHAR(n), and padded to be compared.
     """
     said = {key: quote("target", key) for key in keys} | {key: f"({sql})" for key, sql in (compared or {}).items()}
-    return " AND ".join(f"{said[key]} = {quote('source', cast.get(key, key))}" for key in keys)
+    given = {key: quote("source", cast.get(key, key)) for key in keys}
+    for key, field in chars.items():
+        said[key], given[key] = (padded(side[key], field) or side[key] for side in (said, given))
+    return " AND ".join(f"{said[key]} = {given[key]}" for key in keys)
 
 
 def compared_in(spec: MergeSpec) -> dict[str, str]:
@@ -127,9 +138,11 @@ def in_spark(spec: MergeSpec) -> MergeSpec:
     )
 
 
-def merge_condition(spec: MergeSpec, cast: Mapping[str, str]) -> str:
+def merge_condition(
+    spec: MergeSpec, cast: Mapping[str, str], chars: Mapping[str, pa.Field] = MappingProxyType({})
+) -> str:
     """The ON of a merge."""
-    on = key_equality(spec.keys, compared_in(spec), cast)
+    on = key_equality(spec.keys, compared_in(spec), cast, chars)
     if spec.on is not None:
         on += f" AND ({to_spark(spec.on, spec.dialect)})"
     return on if spec.within is None else f"{on} AND ({of_target(spec.within, spec.dialect)})"
@@ -171,12 +184,13 @@ def merge_statement(
     cast: Mapping[str, str] = MappingProxyType({}),
     *,
     evolve: bool = False,
+    chars: Mapping[str, pa.Field] = MappingProxyType({}),
 ) -> str:
     """The whole MERGE. ``columns`` are the source's columns that a clause without any of its own takes; ``cast`` names
     those with values in the table's types, of columns whose own values expressions see.
     """
     lines = [f"MERGE {'WITH SCHEMA EVOLUTION ' if evolve else ''}INTO {target} AS target", f"USING {source} AS source"]
-    lines.append(f"ON {merge_condition(spec, cast)}")
+    lines.append(f"ON {merge_condition(spec, cast, chars)}")
     for clause in spec.clauses:
         kind, _, action = clause.kind.rpartition("_")
         condition = "" if clause.condition is None else f" AND ({to_spark(clause.condition, spec.dialect)})"
@@ -223,7 +237,15 @@ def matched_statement(target: str, source: str, on: str, values: Mapping[str, st
 
 
 def delete_insert_statement(
-    keys: Sequence[str], columns: Sequence[str], target: str, source: str, mark: str, limits: str, *, evolve: bool
+    keys: Sequence[str],
+    columns: Sequence[str],
+    target: str,
+    source: str,
+    mark: str,
+    limits: str,
+    *,
+    evolve: bool,
+    chars: Mapping[str, pa.Field] = MappingProxyType({}),
 ) -> str:
     """Delete by key and insert, as one MERGE over rows marked in a column ``mark``: ``D`` rows (one for each key) only ever delete, ``I``
     rows match nothing and are inserted, so that keys may repeat."""
@@ -232,7 +254,7 @@ def delete_insert_statement(
         [
             f"MERGE {'WITH SCHEMA EVOLUTION ' if evolve else ''}INTO {target} AS target",
             f"USING {source} AS source",
-            f"ON {key_equality(keys)} AND {quote('source', mark)} = 'D'{limits}",
+            f"ON {key_equality(keys, chars=chars)} AND {quote('source', mark)} = 'D'{limits}",
             "WHEN MATCHED THEN DELETE",
             f"WHEN NOT MATCHED AND {quote('source', mark)} = 'I' "
             f"THEN INSERT ({', '.join(map(quote, columns))}) VALUES ({names})",

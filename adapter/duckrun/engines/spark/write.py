@@ -32,6 +32,7 @@ from duckrun.errors import CommitConflict, InvalidConfig, SchemaMismatch, Unsupp
 from duckrun.formats.commits import CommitRecord, NewCommit, TakenBack
 from duckrun.formats.definitions import Alteration
 from duckrun.run.transaction import Transaction
+from duckrun.sql.char_types import is_padded
 from duckrun.values.columns import outside_years, refuse_twins
 from duckrun.values.layout import TARGET_FILE_SIZE, Layout, codec_of
 from duckrun.values.partition_values import NO_PARTITION_VALUES, no_partition_value, refuse_partition_type
@@ -66,6 +67,7 @@ _VECTORS = [f"spark.databricks.delta.{what}.deletionVectors.persistent" for what
 _NOT_TAKEN = frozenset({TARGET_FILE_SIZE, "owner", "provider", "location", "external", "is_managed_location"})
 """Properties that Spark's writers of frames leave out or refuse. Source: CatalogV2Util.TABLE_RESERVED_PROPERTIES of Spark 4.1."""
 TAKEN_BACK = "what an earlier attempt wrote goes in the same commit"
+_PADDING = "spark.sql.readSideCharPadding"
 _FILE_SIZE = "spark.databricks.delta.optimizeWrite.binSize"
 
 
@@ -429,7 +431,17 @@ class Attempt(SparkCommit):
         return self.statement(text)
 
     def statement_settings(self) -> dict[str, str]:
-        return super().statement_settings() | self._marking()
+        # Delta 4.4 loses the column that Spark pads: DELTA_MERGE_RESOLVED_ATTRIBUTE_MISSING_FROM_INPUT.
+        merges = isinstance(self.spec, MergeSpec | DeleteInsertSpec)
+        padded = merges and self.snapshot is not None and any(map(is_padded, self.snapshot.schema))
+        return super().statement_settings() | self._marking() | ({_PADDING: "false"} if padded else {})
+
+    def chars(self, keys: Sequence[str]) -> dict[str, Any]:
+        """The fields of the keys that are CHAR(n)."""
+        assert self.snapshot is not None
+        fields = {field.name.lower(): field for field in self.snapshot.schema}
+        found = {key: fields.get(key.lower()) for key in keys}
+        return {key: field for key, field in found.items() if field is not None and is_padded(field)}
 
     def _marking(self) -> dict[str, str]:
         """The settings under which rows leave the table as the spec says; none where the session's hold."""
@@ -527,10 +539,15 @@ class Attempt(SparkCommit):
         ordered = [given[name.lower()] for name in schema.names if name.lower() in given]
         return frame.select(*[quote(name) for name in dict.fromkeys((*ordered, *frame.columns))])
 
-    def fit(self, frame: DataFrame, schema_mode: SchemaMode) -> tuple[dict[str, str | None], list[str]]:
-        """Target column -> column of the rows, and the new columns (see fit_all). The rows may lack what Delta computes."""
+    def fit(
+        self, frame: DataFrame, schema_mode: SchemaMode, *, merges: bool = False
+    ) -> tuple[dict[str, str | None], list[str]]:
+        """Target column -> column of the rows, and the new columns (see fit_all). The rows may lack what Delta computes, and those of
+        a merge what it gives a default.
+        """
         assert self.snapshot is not None
-        optional = sorted(self.form.computed_columns(self.snapshot)) if schema_mode == "fail" else None
+        own = set(self.snapshot.computed()) if merges else self.form.computed_columns(self.snapshot)
+        optional = sorted(own) if schema_mode == "fail" else None
         return fit_all(frame.schema, self.target_schema(), schema_mode, checked=self.engine.ansi(), optional=optional)
 
     def fitted(self, frame: DataFrame, schema_mode: SchemaMode) -> tuple[DataFrame, list[str]]:
