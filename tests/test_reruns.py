@@ -62,8 +62,8 @@ def written(before: Model, spec: RowSpec, rows: list[tuple[int, int]]) -> Model:
         given = dict(rows)
         after = Counter()
         for (key, n), count in before.items():
-            new = given.get(key, 0 if spec.clauses is SUMS else n)
-            after[key, n + new if spec.clauses is SUMS else new] += count
+            new = given.get(key, 0 if spec.clauses == SUMS else n)
+            after[key, n + new if spec.clauses == SUMS else new] += count
         after.update((key, n) for key, n in rows if key not in {key for key, _ in before})
         return after
     if isinstance(spec, UpdateSpec):
@@ -98,7 +98,7 @@ def test_the_table_is_what_the_last_attempt_of_each_work_makes_of_the_one_before
             spec = some_spec(random.Random(kind), attempt(number, f"run {work}"))
             rows = list({key: (key, choose.randrange(100)) for key in choose.choices(range(9), k=3)}.values())
             source = None if isinstance(spec, DeleteSpec | UpdateSpec) else table_of(rows)
-            keyed = isinstance(spec, MergeSpec) and spec.clauses is not SUMS
+            keyed = isinstance(spec, MergeSpec) and spec.clauses != SUMS
             commit = session.execute("main.orders", spec, source)
             table = written(table if keyed else before, spec, rows)
             assert not commit.replayed, spec

@@ -91,7 +91,7 @@ def test_a_statement_and_a_writer_of_frames_say_it_too(session: Session) -> None
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        (lambda: WriteSpec("error", compression="lzo"), "'lzo' is no compression; there are snappy, zstd"),  # type: ignore[arg-type]
+        (lambda: WriteSpec("error", compression="lzo"), "compression is 'lzo'; it takes one of snappy, zstd"),  # type: ignore[arg-type]
         (
             lambda: WriteSpec("error", table_properties={"duckrun.compression": "lzo"}),
             r"main\.t.*'lzo' is no compression",

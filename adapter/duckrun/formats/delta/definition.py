@@ -377,14 +377,14 @@ def with_check(now: DeltaDefinition, change: AddCheck, dialect: str) -> DeltaDef
             f"there is a constraint {change.name} already" if change.name else "a constraint has no name"
         )
     condition = transpile(change.expression, dialect, "spark")
-    for _, column in sorted(columns_of(condition, "spark")):
-        now.column(column)
     why = why_not_in_definition(condition, [field["name"] for field in now.fields])
     if why is not None:
         raise InvalidConfig(
             f"the constraint {change.name} ({change.expression}) has {why}: a CHECK is over the columns of one row, by their bare names, and "
             "deterministic scalar functions of them"
         )
+    for _, column in sorted(columns_of(condition, "spark")):
+        now.column(column)
     return replace(now, properties={**now.properties, key: condition})
 
 
