@@ -230,3 +230,18 @@ def test_a_key_that_the_model_does_not_return_is_refused_where_it_is_needed(make
     result = project.dbt("run", "--select", "orders")
     assert not result.success and "unique_key names nope" in result.message("orders")
     assert project.version("main.orders") == 0
+
+
+@pytest.mark.parametrize("strategy", ["append", "insert_overwrite"])
+def test_a_full_refresh_may_change_the_type_of_a_partition_column(make_project, strategy):
+    """The log has values of partitions as texts, which readers cast to the newest type: such a commit has a checkpoint."""
+    model = f"""
+        {{{{ config(materialized='incremental', incremental_strategy='{strategy}', partition_by=['part']) }}}}
+        select id, {{{{ var('part') }}}} as part from range(3) t(id)
+    """
+    project = make_project({"models/parted.sql": model})
+    project.run("run", "--vars", "part: 7")
+    project.run("run", "--full-refresh", "--vars", "part: \"'x' || id\"")
+    assert project.rows("main.parted") == [(0, "x0"), (1, "x1"), (2, "x2")]
+    project.run("run", "--vars", "part: \"'y'\"")
+    assert project.rows("main.parted") == sorted([(n, f"{part}") for n in range(3) for part in (f"x{n}", "y")])
