@@ -26,6 +26,8 @@ def wanted(declared: Any) -> Wanted:
     if origin is dict and len(arguments) == 2 and arguments[0] is str:
         each, optional_each = _without_none(arguments[1])
         return Wanted(each, optional, dict, optional_each)
+    if origin is list and arguments == (Any,):  # what Dagster makes of a bare list
+        return Wanted(list, optional)
     if origin is list and arguments and not is_row(arguments[0]):
         each, optional_each = _without_none(arguments[0])
         return Wanted(each, optional, list, optional_each)

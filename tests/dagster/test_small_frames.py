@@ -163,3 +163,18 @@ def test_events_of_a_range_have_the_rows_of_their_own_partition(
     counts = {event.partition: event.metadata["dagster/partition_row_count"].value for event in events}
     assert counts == {"a": 1, "b": 2, "c": 0}
     assert all(next(iter(event.metadata)) == "dagster/row_count" for event in events)
+
+
+def test_a_bare_list_is_rows(shop: Any) -> None:
+    seen = []
+
+    @dg.asset
+    def items() -> list[dict[str, Any]]:
+        return [{"x": 1}]
+
+    @dg.asset
+    def after(items: list) -> None:  # type: ignore[type-arg]
+        seen.append(items)
+
+    shop.run([items, after])
+    assert seen == [[{"x": 1}]]
