@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 import pytest
 
 import duckrun
@@ -227,3 +229,17 @@ def test_errors_about_names_show_the_names_as_written(query: str, message: str, 
     assert str(error.value).startswith(message)
     assert "LINE" not in str(error.value)
     assert lake.lake.root not in str(error.value)
+
+
+def test_a_registered_value_is_a_source_of_every_change(root: Path) -> None:
+    """A value lies in no schema: its columns are not those of a table of the lake."""
+    with duckrun.connect(root) as session:
+        session.sql("create table t as select 1 as v, 1 as n")
+        session.register("Given", pa.table({"v": [1], "id": [2]}))
+        session.sql("create temp table tmp as select 1 as v, 5 as k")
+        session.sql("update t set n = 9 from given where t.v = given.v")
+        session.sql("update t set n = n + tmp.k from tmp where t.v = tmp.v")
+        session.sql("merge into t using given on t.v = given.v when matched then update set n = t.n + given.id")
+        assert session.sql("from t").collect() == [{"v": 1, "n": 16}]
+        session.sql("delete from t using given where t.v = given.v and given.id > 0")
+        assert session.sql("from t").collect() == []

@@ -386,9 +386,12 @@ def source_items(sources: Sequence[exp.Expr], with_: exp.With | None, reading: R
 
 def _source(tree: exp.Expr, common: Collection[str], reading: Reading) -> Source:
     """An item of a FROM clause, by the names that find it; ``common`` are the names of common table expressions."""
-    if isinstance(tree, exp.Table) and (tree.db or tree.name.lower() not in common):
-        return reading.names.source(tree)
-    return other_source(tree)
+    if not isinstance(tree, exp.Table):
+        return other_source(tree)
+    bare = not tree.db
+    # A temporary name, or that of a value, lies in no schema of a lake.
+    is_other = bare and (tree.name.lower() in common or tree.name in reading.engine.temp_names)
+    return other_source(tree) if is_other else reading.names.source(tree)
 
 
 def _flat(sources: Sequence[exp.Expr]) -> list[tuple[exp.Expr, bool]]:
