@@ -14,6 +14,8 @@ STAMP  := $(VENV)/.setup-done
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # The Java that setup chose; read when a recipe runs, as setup may just have written it.
 WITH_JAVA = JAVA_HOME="$$(cat $(VENV)/java_home)"
+# Where the draws of `make test` start: the same cases in each run (SEED=7 takes others; the long suites draw anew).
+SEED ?= $(or $(DUCKRUN_TEST_SEED),1)
 # How many processes run the tests for every day; all that needs Spark shares one of them, and so one Spark.
 WORKERS ?= 2
 # The engine and the lake's format of the example.
@@ -53,8 +55,8 @@ ui: $(STAMP) ## dagster dev on the example's graph
 images: $(STAMP) ## README's pictures, from the page of `make ui` (after `make demo`; needs Chromium)
 	@$(WITH_JAVA) $(PY) tools/screenshots.py docs/images
 
-test: $(STAMP) ## the tests for every day (ARGS="-k merge" narrows)
-	@$(WITH_JAVA) $(PY) -m pytest -n $(WORKERS) --dist loadgroup --durations=10 -m "not ($(LONG))" $(ARGS)
+test: $(STAMP) ## the tests for every day, the same cases each time (ARGS="-k merge" narrows, SEED=7 takes other cases)
+	@DUCKRUN_TEST_SEED=$(SEED) $(WITH_JAVA) $(PY) -m pytest -n $(WORKERS) --dist loadgroup --durations=10 -m "not ($(LONG))" $(ARGS)
 
 test-ci: $(STAMP) ## the long suites, each within its budget (SUITES="kills ui" narrows)
 	@$(WITH_JAVA) $(PY) tools/suites.py $(SUITES)
