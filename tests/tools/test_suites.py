@@ -18,7 +18,8 @@ def project(monkeypatch, tmp_path):
     monkeypatch.setattr(suites, "ROOT", tmp_path)
     monkeypatch.setattr(suites, "SUITES", (suites.Suite("kills", 20), suites.Suite("cluster", 20)))
     monkeypatch.setenv("DUCKRUN_TEST_SEED", "7")
-    monkeypatch.delenv("DUCKRUN_SOAK", raising=False)
+    for name in ("DUCKRUN_SOAK", "DUCKRUN_TEST_ALL"):
+        monkeypatch.delenv(name, raising=False)
     # The project's own pytest settings are not this one's.
     monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
 
