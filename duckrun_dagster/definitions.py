@@ -7,7 +7,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dagster import AssetKey, AssetsDefinition, Definitions, EnvVar, MetadataValue, ResourceDefinition
+from dagster import (
+    AssetKey,
+    AssetsDefinition,
+    Definitions,
+    EnvVar,
+    MaterializeResult,
+    MetadataValue,
+    ResourceDefinition,
+)
+from dagster._core.definitions.decorators.op_decorator import DecoratedOpFunction
 
 from duckrun.errors import InvalidConfig
 from duckrun.storage.storage import normalise_root
@@ -164,7 +173,7 @@ def _place(definitions: Definitions, asset: AssetsDefinition, key: AssetKey, lak
     if manager is None:
         return None
     output = asset.node_def.output_def_named(asset.get_output_name_for_asset_key(key))
-    if output.dagster_type.is_nothing:
+    if output.dagster_type.is_nothing or _stores_nothing(asset):
         return None
     if id(manager) not in lakes:
         lakes[id(manager)] = _lake(manager.duckrun)
@@ -174,6 +183,12 @@ def _place(definitions: Definitions, asset: AssetsDefinition, key: AssetKey, lak
     root = _checked_root(lake, config, f"Asset {key.to_user_string()}")
     table = f"table {config.schema}.{config.table}"
     return (table, root) if config.location is None else _folder(config.location, root)
+
+
+def _stores_nothing(asset: AssetsDefinition) -> bool:
+    """True for a function annotated to return a MaterializeResult without a value, of which no IO manager stores anything."""
+    compute = getattr(asset.node_def, "compute_fn", None)
+    return isinstance(compute, DecoratedOpFunction) and compute.get_output_annotation() is MaterializeResult
 
 
 def _checked_root(known: _Known, config: TableConfig, what: str) -> str | None:

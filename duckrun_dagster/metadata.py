@@ -27,7 +27,7 @@ from duckrun.values.partition_values import typed
 from duckrun.values.rows import Commit, counted_rows
 from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun.values.type_names import type_name
-from duckrun_dagster.config import column_descriptions
+from duckrun_dagster.config import RUN_KEYS, column_descriptions
 from duckrun_dagster.partitions.partitions import PartitionSlice
 
 Metadata = dict[str, Any]
@@ -73,6 +73,16 @@ def commit_metadata(commit: Commit) -> Metadata:
 def row_count_first(values: Metadata) -> Metadata:
     """The same metadata in the order in which a page shows it: the count of rows, then the rest."""
     return {key: values[key] for key in ("dagster/row_count",) if key in values} | values
+
+
+def beside_the_assets_own(values: Metadata, own: Mapping[str, Any]) -> Metadata:
+    """Metadata of a write under names that the asset has not used itself: ``duckrun/version`` where it has a ``version``.
+
+    A word that says how this run writes, such as ``mode``, is not the asset's own: what was done stands in its place.
+    """
+    taken = own.keys() - set(RUN_KEYS)
+    renamed = {f"duckrun/{key.rpartition('/')[2]}" if key in taken else key: value for key, value in values.items()}
+    return row_count_first(renamed)
 
 
 def table_metadata(snapshot: Snapshot, descriptions: Mapping[str, str] | None = None) -> Metadata:

@@ -60,6 +60,8 @@ Context = OpExecutionContext | AssetExecutionContext
 # dbt writes the event with a node's response microseconds after the one with its result.
 _PATIENCE_SECONDS = 5.0
 
+_STORED = ("model", "seed", "snapshot")
+
 _environment_lock = threading.Lock()
 
 
@@ -213,18 +215,15 @@ class DuckrunDbtCliInvocation(DbtCliInvocation):
         commit = commit_of(response)
         try:
             if commit is None:
-                return (
-                    {}
-                    if lakes is None
-                    else self._with_lineage(_view_metadata(_lake_of(props, lakes), props), props, lakes)
-                )
+                return {} if lakes is None else self._with_lineage(_present(props, lakes), props, lakes)
             values = meta.commit_metadata(commit)
             if lakes is not None:
                 lake, ref = _written(commit, props, lakes)
-                snapshot = lake.snapshot(ref, commit.version)
+                snapshot = lake.snapshot(ref)  # a post-hook may have changed the rows since
                 values |= meta.table_metadata(snapshot, _descriptions(props, snapshot.schema.names))
                 values |= meta.lake_metadata(lake, snapshot, commit)
-                self._set_data_version(unique_id, data_version(lake, snapshot, commit=commit))
+                own = commit if snapshot.version == commit.version else None
+                self._set_data_version(unique_id, data_version(lake, snapshot, commit=own))
                 self._count_partitions(unique_id, snapshot)
                 values = self._with_lineage(values, props, lakes)
             return values
@@ -313,19 +312,29 @@ def _written(commit: Commit, props: Mapping[str, Any], lakes: Lakes) -> tuple[La
     return lake, lake.at(commit.location, schema=props.get("schema"), name=props.get("alias"))
 
 
-def _view_metadata(lake: Lake, props: Mapping[str, Any]) -> meta.Metadata:
-    """The columns of a persisted view."""
+def _present(props: Mapping[str, Any], lakes: Lakes) -> meta.Metadata:
+    """The columns of a persisted view; rows and columns of a table that the adapter said nothing of, as a project's own
+    materialization makes it. Nothing where there is neither.
+    """
     schema, name = props.get("schema"), props.get("alias")
-    if not schema or not name:
+    if not schema or not name or props.get("resource_type") not in _STORED:
         return {}
+    lake = _lake_of(props, lakes)
     ref = lake.resolve(str(schema), str(name))
     definition = lake.definition(ref)
-    if not isinstance(definition, ViewDefinition):
+    if isinstance(definition, ViewDefinition):
+        return _view_metadata(definition, ref, props)
+    try:
+        snapshot = lake.snapshot(ref)
+    except TableNotFound:
         return {}
-    described = _descriptions(props, [column for column, _ in definition.columns])
-    columns = [
-        TableColumn(name=column, type=kind, description=described.get(column)) for column, kind in _types(definition)
-    ]
+    described = _descriptions(props, snapshot.schema.names)
+    return {**meta.table_metadata(snapshot, described), **meta.lake_metadata(lake, snapshot)}
+
+
+def _view_metadata(view: ViewDefinition, ref: TableRef, props: Mapping[str, Any]) -> meta.Metadata:
+    described = _descriptions(props, [column for column, _ in view.columns])
+    columns = [TableColumn(name=column, type=kind, description=described.get(column)) for column, kind in _types(view)]
     named: meta.Metadata = {"dagster/table_name": meta.name_metadata(ref)["dagster/table_name"]}
     return {**named, "dagster/column_schema": TableSchema(columns=columns)} if columns else named
 

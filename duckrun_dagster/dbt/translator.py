@@ -7,10 +7,11 @@ def models(context, dbt: DuckrunDbtCliResource):
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
-from dagster import AssetKey, AssetSpec
+from dagster import AssetCheckSpec, AssetKey, AssetSpec
 from dagster_dbt import DagsterDbtTranslator, DagsterDbtTranslatorSettings, DbtProject
 from dagster_dbt.asset_utils import group_from_dbt_resource_props_fallback_to_directory
 
@@ -21,6 +22,7 @@ from duckrun.values.rows import EngineName
 from duckrun_dagster.config import ENGINES
 from duckrun_dagster.config_values import partition_expr
 from duckrun_dagster.dbt.cli import DuckrunDbtCliInvocation, DuckrunDbtCliResource
+from duckrun_dagster.dbt.twin_sources import TwinSources
 from duckrun_dagster.dbt.vars import partition_vars
 
 __all__ = ["DuckrunDbtCliInvocation", "DuckrunDbtCliResource", "DuckrunDbtTranslator", "partition_vars"]
@@ -30,7 +32,8 @@ class DuckrunDbtTranslator(DagsterDbtTranslator):
     """Asset keys are [schema, table], for models, seeds, snapshots and sources, as the IO manager's are.
 
     So a Python asset with key ``["marts", "daily"]`` may be a dbt source, and a dbt model a Python asset's input. A key
-    in the node's own ``meta.dagster.asset_key`` wins. ``engine`` is what models run on that do not say, and ``format`` that of the
+    in the node's own ``meta.dagster.asset_key`` wins. A source that is the table of one of the project's own nodes, such as a
+    seed, is that node's asset. ``engine`` is what models run on that do not say, and ``format`` that of the
     profile's lake, for the icons in the graph; a model's group is its dbt group, else the first folder it is in.
 
     Example::
@@ -65,8 +68,9 @@ class DuckrunDbtTranslator(DagsterDbtTranslator):
         return AssetKey(table) if table is not None else super().get_asset_key(dbt_resource_props)
 
     def get_group_name(self, dbt_resource_props: Mapping[str, Any]) -> str | None:
-        """The dbt group, else the folder."""
-        return group_from_dbt_resource_props_fallback_to_directory(dict(dbt_resource_props))
+        """The dbt group, else the folder; ``_`` stands for each character that Dagster takes in no name of a group."""
+        group = group_from_dbt_resource_props_fallback_to_directory(dict(dbt_resource_props))
+        return None if group is None else _NOT_IN_GROUPS.sub("_", group)
 
     def get_metadata(self, dbt_resource_props: Mapping[str, Any]) -> Mapping[str, Any]:
         """dagster-dbt's own and the node's ``meta.dagster.metadata``, with the table named as the IO manager names it.
@@ -82,14 +86,31 @@ class DuckrunDbtTranslator(DagsterDbtTranslator):
         return metadata
 
     def get_asset_spec(self, manifest: Mapping[str, Any], unique_id: str, project: DbtProject | None) -> AssetSpec:
-        """dagster-dbt's own, with the kinds that draw its icons."""
-        spec = super().get_asset_spec(manifest, unique_id, project)
+        """dagster-dbt's own, with the kinds that draw its icons, and with nodes in place of the sources that are their tables."""
+        spec = self._twin_sources(manifest).applied(unique_id, super().get_asset_spec(manifest, unique_id, project))
         props = self.get_resource_props(manifest, unique_id)
         config = props.get("config", {})
         kinds = {"dbt", config.get("engine") or self._engine}
         stored = "ducklake" if self._format == DUCKLAKE else "deltalake"
         kinds.add("view" if config.get("materialized") == "view" else stored)
         return spec.replace_attributes(kinds=kinds, metadata={**spec.metadata, "dagster/storage_kind": stored})
+
+    def get_asset_check_spec(
+        self, asset_spec: AssetSpec, manifest: Mapping[str, Any], unique_id: str, project: DbtProject | None
+    ) -> AssetCheckSpec | None:
+        """dagster-dbt's own; None for a test of a source that is a node's table, which is an observation of the node's asset."""
+        if asset_spec.key in self._twin_sources(manifest).unseen:
+            return None
+        return super().get_asset_check_spec(asset_spec, manifest, unique_id, project)
+
+    def _twin_sources(self, manifest: Mapping[str, Any]) -> TwinSources:
+        known = self.__dict__.setdefault("_twins", {})  # a subclass may leave out super().__init__()
+        if id(manifest) not in known:
+            known[id(manifest)] = (manifest, TwinSources.of(manifest, self.get_asset_key))  # an id is of one that lives
+        return known[id(manifest)][1]
+
+
+_NOT_IN_GROUPS = re.compile("[^A-Za-z0-9_/]")
 
 
 def _table(props: Mapping[str, Any]) -> tuple[str, str] | None:

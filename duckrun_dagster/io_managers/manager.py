@@ -272,7 +272,7 @@ class DeltaIOManager(KnownResource, TableDefaults, ConfigurableIOManager):
             column = config.partition_column()
             version = data_version(lake, snapshot, commit=commit, partition=partitions, column=column)
             step.set_data_version(context.asset_key, DataVersion(version))
-        context.add_output_metadata(meta.row_count_first(values))
+        context.add_output_metadata(meta.beside_the_assets_own(values, context.output_metadata or {}))
         context.log.info(
             f"{commit.mode} {ref}: version {commit.version} by {commit.engine} ({commit.writer}) in {commit.seconds:.2f} s"
             + (", committed before by this chain and not written again" if commit.replayed else "")

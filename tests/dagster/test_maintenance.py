@@ -9,7 +9,7 @@ import pytest
 
 import duckrun
 from duckrun.errors import InvalidConfig
-from duckrun_dagster import DuckrunResource, MaintainedTable, maintenance
+from duckrun_dagster import DuckrunResource, MaintainedTable, check_definitions, maintenance
 
 
 def append(shop: Any, number: int, start: int = 0) -> None:
@@ -81,3 +81,12 @@ def test_one_asset_a_table_downstream_of_it_on_a_schedule() -> None:
     assert defs.resolve_schedule_def("maintenance_schedule").cron_schedule == "0 3 * * *"
     with pytest.raises(InvalidConfig, match="orders is named twice"):
         maintenance(["orders", ["orders"]])
+
+
+def test_maintenance_beside_the_assets_of_its_tables_passes_the_checks_of_definitions(shop: Any) -> None:
+    @dg.asset(key=["shop", "goods"])
+    def goods() -> pa.Table:
+        return pa.table({"id": [1]})
+
+    mine = dg.Definitions(assets=[goods], resources=shop.resources())
+    check_definitions(dg.Definitions.merge(mine, maintenance([["shop", "goods"]])))

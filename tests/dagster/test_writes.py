@@ -569,3 +569,35 @@ def test_an_asset_keeps_a_change_feed_from_when_it_is_asked_for(shop: Any) -> No
         assert shop.snapshot("goods").version == 3  # turned once
     shop.run([goods(key=["other"], change_data_feed=True)])
     assert shop.snapshot("other").properties["delta.enableChangeDataFeed"] == "true"
+
+
+def test_metadata_of_the_assets_own_stays_beside_that_of_the_write(shop: Any, metadata: Any) -> None:
+    @dg.asset
+    def by_output() -> dg.Output[pa.Table]:
+        return dg.Output(ROWS, metadata={"version": "mine", "dagster/row_count": 7, "mode": "append"})
+
+    @dg.asset
+    def by_context(context: dg.AssetExecutionContext) -> pa.Table:
+        context.add_output_metadata({"version": "mine"})
+        return ROWS
+
+    result = shop.run([by_output, by_context])
+    told = metadata(result, "by_output")
+    assert (told["version"], told["dagster/row_count"]) == ("mine", 7)
+    assert (told["duckrun/version"], told["duckrun/row_count"], told["mode"]) == (0, 2, "append")
+    told = metadata(result, "by_context")
+    assert (told["version"], told["duckrun/version"], told["dagster/row_count"]) == ("mine", 0, 2)
+
+
+def test_assets_that_store_nothing_are_no_tables(shop: Any) -> None:
+    @dg.asset(key=["a", "b", "c"])
+    def kept_in_order() -> dg.MaterializeResult:
+        return dg.MaterializeResult()
+
+    @dg.asset(key=["x", "goods"])
+    def by_its_own_rows() -> dg.MaterializeResult[pa.Table]:
+        return dg.MaterializeResult(value=ROWS)
+
+    check_definitions(definitions(shop, goods(), kept_in_order, by_its_own_rows))
+    with pytest.raises(InvalidConfig, match=r"x/goods and y both write table x\.goods"):
+        check_definitions(definitions(shop, goods(key=["y"], schema="x", table="goods"), by_its_own_rows))

@@ -77,7 +77,10 @@ def normalise_root(root: str | os.PathLike[str]) -> str:
     elif scheme:
         known = ", ".join(f"{s}://" for s in _CLOUD_SCHEMES)
         raise InvalidConfig(f"root_path {text!r} has the scheme {scheme}://; known are local paths and {known}.")
-    path = Path(text.replace("\\", "/") if os.sep == "/" else text).expanduser().absolute()
+    try:
+        path = Path(text.replace("\\", "/") if os.sep == "/" else text).expanduser().absolute()
+    except RuntimeError as error:  # of a user that this machine does not know
+        raise InvalidConfig(f"root_path {text!r}: {error} Write the folder's whole path.") from error
     return path.as_posix().rstrip("/") or "/"
 
 
