@@ -38,6 +38,7 @@ from duckrun.values.rows import (
     WriteMode,
     WriterChoice,
     WriteSpec,
+    preferred,
 )
 from duckrun.values.snapshot import TableRef
 from duckrun_dagster.config_values import (
@@ -319,9 +320,11 @@ def with_defaults(own: Mapping[str, Any], defaults: Mapping[str, Any] | None) ->
     """What an asset says over what its IO manager says of all: key by key, properties one by one.
 
     What the asset says takes the place of a default that does not go with it too: its mode of merge keys, its
-    ``partition_by`` of ``cluster_by``, engine Spark of a ``writer``.
+    ``partition_by`` of ``cluster_by``, engine Spark of a ``writer``. A default of writer delta_rs is for the writes that it can do.
     """
     base = dict(defaults or {})
+    if "writer" in base:
+        base["writer"] = preferred(base["writer"])
     # So an asset is written that says no mode; one with partitions, those of the run.
     if base.get("mode") == "overwrite":
         del base["mode"]

@@ -1,4 +1,4 @@
-"""python -m example_project [--engine spark] [--format ducklake] demo | demo-next | ui | status"""
+"""python -m example_project [--engine spark] [--format ducklake] [--writer delta_rs] demo | demo-next | ui | status"""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ def main() -> int:
     parser.add_argument(
         "--format", choices=("delta", "ducklake"), help="ducklake: the same tables in a DuckLake beside the other lake"
     )
+    parser.add_argument(
+        "--writer", choices=("auto", "delta_rs"), help="delta_rs: it makes DuckDB's data files, in a lake of its own"
+    )
     given = parser.parse_args()
-    for word in ("engine", "format"):
+    for word in ("engine", "format", "writer"):
         if getattr(given, word):
             os.environ[f"DUCKRUN_EXAMPLE_{word.upper()}"] = getattr(given, word)
 

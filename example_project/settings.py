@@ -27,9 +27,14 @@ if FORMAT not in ("delta", "ducklake"):
     raise SystemExit(f"DUCKRUN_EXAMPLE_FORMAT is {FORMAT!r}; the example's lake is of format delta or ducklake.")
 STORED = "deltalake" if FORMAT == "delta" else "ducklake"  # as Dagster's page knows it, with its icon
 
+# auto, or delta_rs: it makes DuckDB's data files where it can, in a lake beside the other.
+WRITER: Any = os.environ.setdefault("DUCKRUN_EXAMPLE_WRITER", "auto")
+if WRITER not in ("auto", "delta_rs"):
+    raise SystemExit(f"DUCKRUN_EXAMPLE_WRITER is {WRITER!r}; the data files are made by auto (DuckDB) or delta_rs.")
+
 # Set here once, because dbt's profile reads them: the profile is what says where the lake is, and what.
 _HOMES = {("spark", "delta"): ".spark", ("duckdb", "ducklake"): ".ducklake", ("spark", "ducklake"): ".spark_ducklake"}
-_HOME = PACKAGE / _HOMES.get((ENGINE, FORMAT), "")
+_HOME = PACKAGE / (_HOMES.get((ENGINE, FORMAT), "") if WRITER == "auto" else ".delta_rs")
 HOME = Path(os.environ.setdefault("DUCKRUN_EXAMPLE_HOME", str(_HOME))).expanduser().resolve()
 os.environ["DUCKRUN_EXAMPLE_HOME"] = str(HOME)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from duckrun.engines.frame import LazyRows
-from duckrun.errors import VersionNotReadable
+from duckrun.errors import InvalidConfig, VersionNotReadable
 from duckrun.frame import Frame
 from duckrun.lake.catalogued import open_lake
 from duckrun.lake.lake import TableRef
@@ -21,13 +21,14 @@ from duckrun.statements.parse.parameters import Params
 from duckrun.statements.run import run
 from duckrun.table import Table
 from duckrun.values.checked import checked
-from duckrun.values.lake_format import LakeFormat
+from duckrun.values.lake_format import DUCKLAKE, LakeFormat
 from duckrun.values.options import given
 from duckrun.values.rows import (
     AppTransaction,
     EngineName,
     ReadSpec,
     SchemaMode,
+    WriterChoice,
 )
 from duckrun.values.snapshot import Scan, Snapshot
 
@@ -53,12 +54,16 @@ def connect(
     catalog: str | None = None,
     inline_rows: int | None = None,
     encrypted: bool | None = None,
+    writer: WriterChoice = "auto",
 ) -> Session:
     """Open a lake: a folder, or an ``s3://``, ``az://``, ``abfss://`` or ``gs://`` URL.
 
     With ``format="ducklake"`` its tables are DuckLake's: ``catalog`` is the database that knows them (``sqlite:<file>``, by default
     ``catalog.sqlite`` in the root, ``postgres:<dsn>``, ``duckdb:<file>``), ``inline_rows`` up to how many rows of an insert lie in it, and
     ``encrypted`` makes a new lake whose files are.
+
+    With ``writer="delta_rs"`` delta_rs makes the data files of Delta tables where it can, for every write of the session that
+    names no writer itself; the commit's ``reason`` says why it could not.
 
     Nothing is read before a statement needs it. Raises InvalidConfig for a bad or unknown argument, StorageError for a root that cannot be used.
 
@@ -68,8 +73,13 @@ def connect(
             s.sql("select count(*) from main.flights").show()
     """
     form = LakeFormat.of(format, catalog, inline_rows, encrypted)
+    if writer in ("delta_rs", "prefer_delta_rs") and form.name == DUCKLAKE:
+        raise InvalidConfig(
+            "connect(): writer delta_rs makes data files of Delta tables, and the lake's format is ducklake."
+        )
     lake = open_lake(root_path, schema=schema, storage_options=storage_options, read_only=read_only, form=form)
-    return Session(lake, engine=engine, spark=spark, arbiter=Arbiter(memory_limit, memory_fraction), pins=pins)
+    arbiter = Arbiter(memory_limit, memory_fraction)
+    return Session(lake, engine=engine, spark=spark, arbiter=arbiter, pins=pins, writer=writer)
 
 
 class Session(LakeUpkeep, Moving):

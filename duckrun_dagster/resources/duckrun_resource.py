@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from dagster import EnvVar, InitResourceContext, OpExecutionContext
 from pydantic import Field, PrivateAttr
@@ -14,8 +14,8 @@ from duckrun.lake.lakes import Lakes
 from duckrun.run.memory import Arbiter, parse_bytes
 from duckrun.run.pins import Pins
 from duckrun.session import Session
-from duckrun.values.rows import EngineName
-from duckrun_dagster.arguments import is_open, refuse_bad_memory, refuse_unknown
+from duckrun.values.rows import WRITERS, EngineName, WriterChoice
+from duckrun_dagster.arguments import is_open, refuse_bad_memory, refuse_unknown, refuse_word
 from duckrun_dagster.launch import configured_by_field
 from duckrun_dagster.resources.hidden import HidesSecrets, written
 from duckrun_dagster.resources.lake_config import FORM, LakeConfig, form_of, hidden, settings_of
@@ -58,6 +58,10 @@ class DuckrunResource(HidesSecrets):
         default=None, description="Of ducklake: up to how many rows of an insert lie in the catalog."
     )
     encrypted: bool | None = Field(default=None, description="Of ducklake: whether a new lake's files are encrypted.")
+    writer: str | None = Field(
+        default=None,
+        description="delta_rs: it makes DuckDB's data files where it can, for writes that name no writer. auto, if nothing names one.",
+    )
     lakes: dict[str, LakeConfig] = Field(default_factory=dict, description="Other lakes, by the names that assets use.")
     memory_fraction: float | None = Field(
         default=None,
@@ -72,6 +76,8 @@ class DuckrunResource(HidesSecrets):
 
     def __init__(self, **values: Any) -> None:
         refuse_unknown(type(self), values)
+        if values.get("writer") is not None:
+            refuse_word("DuckrunResource: writer", values["writer"], WRITERS)
         refuse_bad_memory("DuckrunResource", values.get("memory_limit"), values.get("memory_fraction"))
         values, secrets = hidden(values)
         super().__init__(**values)
@@ -178,6 +184,7 @@ class DuckrunResource(HidesSecrets):
             arbiter=Arbiter(None if limit is None else int(parse_bytes(limit) * (fraction or 1)), fraction),
             pins=pins if step is None else step.pins,
             lakes=Lakes(own, others),
+            writer=settings.writer,
         )
         if step is not None:
             step.sessions[engine] = session
@@ -221,6 +228,7 @@ class DuckrunResource(HidesSecrets):
             schema=self.schema_ or found.schema,
             storage_options={**found.storage_options, **written(self.storage_options, self._secrets)},
             memory_limit=self.memory_limit or found.memory_limit,
+            writer=cast(WriterChoice, self.writer or found.writer),
             form=form,
             lakes={**found.lakes, **others},
         )
@@ -229,7 +237,14 @@ class DuckrunResource(HidesSecrets):
         """The lake that ``root_path`` names. Raises InvalidConfig."""
         options = written(self.storage_options, self._secrets)
         form = form_of(self, self._secrets)
-        return LakeSettings(str(self.root_path), self.schema_, options, self.memory_limit, form)
+        return LakeSettings(
+            str(self.root_path),
+            self.schema_,
+            options,
+            self.memory_limit,
+            form,
+            writer=cast(WriterChoice, self.writer or "auto"),
+        )
 
 
 def _is_open(config: Any) -> bool:

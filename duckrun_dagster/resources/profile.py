@@ -13,6 +13,7 @@ from duckrun.lake.catalogued import open_lake
 from duckrun.lake.lake import Lake
 from duckrun.lake.lakes import Lakes, refuse_name
 from duckrun.values.lake_format import DELTA_LAKE, LakeFormat
+from duckrun.values.rows import WriterChoice
 
 
 class NoLake(InvalidConfig):
@@ -29,6 +30,7 @@ class LakeSettings:
     memory_limit: str | None = None
     form: LakeFormat = DELTA_LAKE
     read_only: bool = False
+    writer: WriterChoice = "auto"
     lakes: Mapping[str, LakeSettings] = field(default_factory=dict)
 
     def lake(self, name: str | None = None) -> Lake:
@@ -79,6 +81,7 @@ def lake_of_profile(
         **_place(values, project, f"{shown} in {where}"),
         schema=values.get("schema"),
         memory_limit=None if limit is None else str(limit),
+        writer=values.get("writer") or "auto",
         lakes={
             str(name): LakeSettings(
                 **_place(other, project, f"{shown} in {where}, lakes: {name}"),

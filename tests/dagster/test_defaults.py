@@ -1,6 +1,7 @@
 """What the IO manager says of all assets holds where an asset says nothing else."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -137,3 +138,31 @@ def test_definitions_are_checked_with_the_defaults() -> None:
     manager = DeltaIOManager(duckrun=DuckrunResource(root_path="lake"), mode="merge")
     with pytest.raises(InvalidConfig, match="Asset goods: .*needs 'merge_keys'"):
         check_definitions(dg.Definitions(assets=[asset("goods")], resources={"io_manager": manager}))
+
+
+def test_a_default_writer_is_for_the_writes_that_it_can_do(root: Path) -> None:
+    @dg.asset(key=["main", "whole"])
+    def whole() -> pa.Table:
+        return pa.table({"id": [1], "day": ["2026-01-01"]})
+
+    days = dg.StaticPartitionsDefinition(["2026-01-01"])
+
+    @dg.asset(key=["main", "by_day"], partitions_def=days, metadata={"partition_expr": "day"})
+    def by_day() -> pa.Table:
+        return pa.table({"id": [1], "day": ["2026-01-01"]})
+
+    def reasons(duckrun: DuckrunResource, **defaults: Any) -> list[tuple[str, bool]]:
+        manager = DeltaIOManager(duckrun=duckrun, **defaults)
+        told = []
+        for _ in range(2):
+            result = dg.materialize([whole, by_day], partition_key="2026-01-01", resources={"io_manager": manager})
+            for event in result.get_asset_materialization_events():
+                values = event.materialization.metadata
+                told.append((values["writer"].value, "not by delta_rs" in values["reason"].value))
+        return told
+
+    expected = [("delta_rs", False), ("delta_rs", False), ("delta_rs", False), ("staged", True)]
+    assert sorted(reasons(DuckrunResource(root_path=str(root / "a")), writer="delta_rs")) == expected
+    assert sorted(reasons(DuckrunResource(root_path=str(root / "b"), writer="delta_rs"))) == expected
+    with pytest.raises(InvalidConfig, match="writer is 'deltars'"):
+        DuckrunResource(root_path="lake", writer="deltars")

@@ -91,6 +91,8 @@ class Transaction:
         self._log = log or WorkLog()
         self._sees = sees
         self.returning: Returning | None = None
+        self.remark = ""
+        """What the reason of the commit says beside its own, such as why a writer that is preferred was not taken."""
         self.mode = "unknown"
         self.engine = "unknown"
         self._versions: dict[int, Snapshot] = {}
@@ -415,6 +417,7 @@ class Transaction:
         """
         counts = zip(("rows_inserted", "rows_updated", "rows_deleted"), new.rows, strict=True)
         reason = new.reason if self.written_for is None else f"{self.written_for[1]}: {new.reason}"
+        reason = f"{reason}; {self.remark}" if self.remark else reason
         note = self.note(writer=new.writer, reason=reason, files_pruned=new.pruned, **dict(counts))
         at, taken = snapshot, self.taken_back
         over = None if taken is None or taken.base is None else taken.newest

@@ -19,7 +19,7 @@ from duckrun.statements.parse.tokens import StatementText
 from duckrun.values.checked import checked, unknown_word
 from duckrun.values.lake_format import LakeFormat
 from duckrun.values.options import given
-from duckrun.values.rows import EngineName
+from duckrun.values.rows import EngineName, WriterChoice, preferred
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,6 +55,7 @@ class Opened:
         pins: Pins | None = None,
         lakes: Lakes | None = None,
         engines: dict[str, Engine] | None = None,
+        writer: WriterChoice = "auto",
     ) -> None:
         """``lakes`` has those that are attached; ``engines`` are used as they are, and others made at first use."""
         self.lake = lake
@@ -62,6 +63,7 @@ class Opened:
         self.closed = False
         self.arbiter = arbiter or Arbiter()
         self.engine_name: EngineName = engine
+        self.writer: WriterChoice = preferred(writer)
         self._spark = spark
         self._engines: dict[str, Engine] = {} if engines is None else engines
         self._pins = pins
@@ -127,7 +129,11 @@ class Opened:
                 made.driver = lambda: self.embedded
                 self._engines[name] = made
             else:
-                self._engines[name] = DuckDBEngine(self.lake, arbiter=self.arbiter, progress=self._pins is None)
+                limit = self.arbiter.instance_limit(beside_delta_rs=self.writer == "prefer_delta_rs")
+                progress = self._pins is None
+                self._engines[name] = DuckDBEngine(
+                    self.lake, arbiter=self.arbiter, duckdb_limit=limit, progress=progress
+                )
             for lake in self.lakes:
                 self._engines[name].reach(lake)
         return self._engines[name]

@@ -118,6 +118,8 @@ class Writing(Together):
                 )
             whole_on(transaction.lake, chosen.name)
         chosen.reach(transaction.lake)
+        if chosen.name == "duckdb" and not transaction.lake.format.transacts and spec.writer == "auto":
+            spec = replace(spec, writer=self.writer)
 
         for attempt in self.attempts(ref) if isinstance(source, SQL) else (nullcontext(),):
             with attempt:

@@ -24,7 +24,7 @@ EngineName = Literal["duckdb", "spark"]
 WriteMode = Literal["error", "overwrite", "append", "ignore", "replace", "safeappend"]
 SchemaMode = Literal["fail", "append_new_columns", "sync_all_columns"]
 WriterName = Literal["delta_rs", "staged", "ducklake", "spark", "none"]
-WriterChoice = Literal["auto", "staged", "delta_rs"]
+WriterChoice = Literal["auto", "staged", "delta_rs", "prefer_delta_rs"]
 Dialect = Annotated[str, OneOf("duckdb", "spark")]
 MergeMode = Literal["auto", "deletion_vectors", "copy_on_write"]
 ClauseKind = Literal[
@@ -36,7 +36,7 @@ ClauseKind = Literal[
 ]
 
 WRITE_MODES: tuple[WriteMode, ...] = ("error", "overwrite", "append", "ignore", "replace", "safeappend")
-WRITERS: tuple[WriterChoice, ...] = ("auto", "staged", "delta_rs")
+WRITERS: tuple[WriterChoice, ...] = ("auto", "staged", "delta_rs", "prefer_delta_rs")
 DIALECTS = ("duckdb", "spark")
 MERGE_MODES: tuple[MergeMode, ...] = ("auto", "deletion_vectors", "copy_on_write")
 SCHEMA_MODES: tuple[SchemaMode, ...] = ("fail", "append_new_columns", "sync_all_columns")
@@ -85,6 +85,11 @@ class WorkTransaction(AppTransaction):
         return replace(self, app_id=f"{work}/{ordinal}" if ordinal else work, ordinal=ordinal, version=0)
 
 
+def preferred(writer: WriterChoice) -> WriterChoice:
+    """The writer of many writes, as that of one: whatever delta_rs cannot do is not refused then."""
+    return "prefer_delta_rs" if writer == "delta_rs" else writer
+
+
 @spec(kw_only=True)
 class Spec:
     """What every spec has: the application transaction of its commit, the version that it was computed from, and the dialect
@@ -95,7 +100,8 @@ class Spec:
     ``commit_metadata`` are words of the caller's in the commit, which every reader of its log sees as ``userMetadata``: a JSON object.
     ``merge_mode`` says how rows leave a table: ``deletion_vectors`` marks them in their files (and turns the table's feature on),
     ``copy_on_write`` writes those files anew, ``auto`` does as the table's property says. ``writer`` is who makes the data files
-    inside the duckdb engine: ``auto`` is ``staged`` (DuckDB), ``delta_rs`` does full writes, appends and merges by key alone.
+    inside the duckdb engine: ``auto`` is ``staged`` (DuckDB), ``delta_rs`` does full writes, appends and merges by key alone, and
+    refuses the rest. ``prefer_delta_rs`` leaves the rest to ``staged``, and the commit's reason says why.
     """
 
     app: AppTransaction | None = None

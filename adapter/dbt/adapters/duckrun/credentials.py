@@ -18,6 +18,7 @@ from duckrun.run.memory import parse_bytes
 from duckrun.storage.storage import refuse_credentials
 from duckrun.values.lake_format import DUCKLAKE, LakeFormat
 from duckrun.values.nearest import did_you_mean
+from duckrun.values.rows import WRITERS
 
 REDACTED = "***"
 _FORMAT_KEYS = ("format", "catalog", "inline_rows", "encrypted")
@@ -45,6 +46,7 @@ class DuckrunCredentials(DuckDBCredentials):
         inline_rows: 10             # up to how many rows of an insert lie in the catalog; default: none
         encrypted: true             # a new DuckLake's files are encrypted
         publish: together           # a run of one thread is one transaction of the DuckLake; default: each, a commit for each model
+        writer: auto                # or delta_rs: it makes DuckDB's data files where it can, of nodes that name no writer
         naive_timestamps: ntz       # or utc: timestamps without zone are stored as instants of UTC
         engine: duckdb              # or spark: of every node that names none (+engine: spark)
         spark:                      # where Spark runs; default: the session or server that there is, else local[*]
@@ -65,6 +67,7 @@ class DuckrunCredentials(DuckDBCredentials):
     inline_rows: int | None = None
     encrypted: bool | None = None
     publish: str = PUBLISH[0]
+    writer: str = WRITERS[0]
 
     @property
     def type(self) -> str:
@@ -109,6 +112,12 @@ class DuckrunCredentials(DuckDBCredentials):
         if self.engine not in ENGINES:
             raise DbtRuntimeError(
                 f"Unknown engine {self.engine!r} in the profile; the engines are {', '.join(ENGINES)}."
+            )
+        if self.writer not in WRITERS:
+            raise DbtRuntimeError(f"Unknown writer {self.writer!r} in the profile; it is {', '.join(WRITERS)}.")
+        if self.writer != WRITERS[0] and self.format == DUCKLAKE:
+            raise DbtRuntimeError(
+                f"writer: {self.writer} makes data files of Delta tables, and the profile's format is ducklake."
             )
         if self.naive_timestamps not in NAIVE_TIMESTAMPS:
             raise DbtRuntimeError(
@@ -199,6 +208,7 @@ class DuckrunCredentials(DuckDBCredentials):
             "engine",
             "memory_limit",
             "naive_timestamps",
+            "writer",
             "database",
             "extensions",
             "external_root",

@@ -169,7 +169,7 @@ class LakeEnvironment(LocalEnvironment):
         with self.lock:
             if self.conn is not None:
                 return
-            limit = self.arbiter.instance_limit()
+            limit = self.arbiter.instance_limit(beside_delta_rs="delta_rs" in self.creds.writer)
             self._scratch = tempfile.TemporaryDirectory(prefix="duckrun-dbt-", ignore_cleanup_errors=True)
             ours = instance_config(limit, self._scratch.name)
             # dbt-duckdb would install the extensions and make the secrets at once: ours come from wheels, and the

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import click
 import duckdb
@@ -43,7 +43,7 @@ from dbt_common.exceptions import CompilationError, DbtRuntimeError
 
 from duckrun.errors import DuckrunError, InvalidConfig, UnsupportedFeature
 from duckrun.run.pins import unnoted
-from duckrun.values.rows import DeleteSpec
+from duckrun.values.rows import DeleteSpec, WriterChoice, preferred
 
 # Commands that write to the lake: for these an unwritable root is an error before anything runs.
 _WRITING_COMMANDS = {"run", "build", "seed", "snapshot", "retry", "clone", "run-operation"}
@@ -315,6 +315,8 @@ class DuckrunAdapter(DuckDBAdapter):
         views = self.env.catalog(model.get("database"))
         if views is not None:
             refuse_words(config, model, *self._lake_and_format(model.get("database")))
+            if config.writer == "auto" and not self.on_spark() and not views.lake.format.transacts:
+                config = replace(config, writer=preferred(cast(WriterChoice, self.env.creds.writer)))
         return config
 
     def _lake_and_format(self, database: str | None) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from duckrun.formats.format import Format
 from duckrun.sql.names import SIDES, columns_of
 from duckrun.values.columns import has_required_parts, holds
 from duckrun.values.names import writable_by_delta_rs
-from duckrun.values.rows import Commit, MergeClause, MergeSpec
+from duckrun.values.rows import Commit, DeleteInsertSpec, DeleteSpec, MergeClause, MergeSpec, RowSpec, UpdateSpec
 from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun.values.tables import order_of
 
@@ -43,6 +43,13 @@ def why_not_write(form: Format, ref: TableRef, rows: Rows, snapshot: Snapshot | 
     return None
 
 
+def why_not_mode(spec: RowSpec) -> str | None:
+    """Why delta_rs does no write of this kind to a table that is there; None for those that it may do."""
+    if isinstance(spec, DeleteSpec | UpdateSpec | DeleteInsertSpec) or spec.mode == "replace":
+        return f"it does not {spec.mode} rows" if spec.mode != "delete+insert" else "it does no delete+insert"
+    return None
+
+
 def why_not_merge(
     form: Format, spec: MergeSpec, clauses: Sequence[MergeClause], snapshot: Snapshot, rows: Rows
 ) -> str | None:
@@ -59,7 +66,10 @@ def why_not_merge(
     if has_required_parts(snapshot.schema):
         return "parts of columns are NOT NULL, which is checked on the rows as they will be"
     if _is_constrained(snapshot) and not _takes_whole_rows(spec.clauses, snapshot, rows):
-        return "the table's constraints are checked on the rows as they will be"
+        return (
+            "rows that the table would refuse are looked for among those as they will be, and a part of the columns or clauses "
+            "does not make them (NOT NULL, CHECK, or a partition column of text, which holds no empty text)"
+        )
     if order_of(snapshot):
         return "the table has a sort order, in which delta_rs does not write"
     if any(rows.types[key].id in ("float", "double") for key in spec.keys):

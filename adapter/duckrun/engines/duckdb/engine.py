@@ -353,7 +353,7 @@ class DuckDBEngine(Engine):
         spec = transaction.lake.format.with_properties(spec, transaction.ref)
         if isinstance(spec, TableSpec):
             return carry_out(self, spec, transaction)
-        if spec.writer == "delta_rs":
+        if spec.writer == "delta_rs":  # where it is preferred, the instance began with room for it
             self.make_room(f"{spec.mode} on table {transaction.ref}")
         cursor = self._cursor_with_values()
         job = write.Job(self, spec, transaction)

@@ -21,7 +21,6 @@ from duckrun.engines.duckdb.rows_to_write import refuse_outside, types_of
 from duckrun.engines.duckdb.source import Rows
 from duckrun.engines.duckdb.steady import is_steady
 from duckrun.engines.duckdb.target import target_of
-from duckrun.engines.duckdb.writers import delta_rs
 from duckrun.engines.duckdb.writers.reads import EVERYTHING, Read, equal, joined
 from duckrun.engines.fit import assigned_columns, castable_columns, columns_in_expressions
 from duckrun.errors import DuplicateSourceKeys, InvalidConfig, repeated_keys
@@ -75,8 +74,7 @@ def merge(job: Job, spec: MergeSpec, snapshot: Snapshot, rows: Rows) -> Commit:
         refuse_duplicate_keys(ref, source, spec.keys)
         if spec.within is not None:
             refuse_outside(ref, source, job.sql(spec.within), spec.within)
-        if spec.writer == "delta_rs":
-            delta_rs.refuse(spec, ref, by_delta_rs.why_not_merge(job.form, spec, clauses, snapshot, source))
+        if job.by_delta_rs(lambda: by_delta_rs.why_not_merge(job.form, spec, clauses, snapshot, source)):
             return by_delta_rs.merge(job, snapshot, job.finished(source, snapshot, mode), spec.keys, clauses)
         numbers = _Given(source, given, quote_identifier(number), apart)
         return _decided(job, spec, clauses, snapshot, numbers)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from types import MappingProxyType
@@ -93,6 +93,20 @@ class Job:
                 snapshot, self.gone = self.form.taken_back(self.work, taken)
             return self._attempt(rows, cursor, snapshot)
 
+    def by_delta_rs(self, why_not: Callable[[], str | None]) -> bool:
+        """True if delta_rs makes the data files. ``why_not`` says why it cannot, and None where it can.
+
+        Raises InvalidConfig if the spec asks for delta_rs and it cannot. Where delta_rs is preferred, the commit says why not.
+        """
+        if self.spec.writer not in ("delta_rs", "prefer_delta_rs"):
+            return False
+        why = why_not()
+        if self.spec.writer == "delta_rs":
+            delta_rs.refuse(self.spec, self.transaction.ref, why)
+        elif why is not None:
+            self.transaction.remark = f"not by delta_rs: {why}"
+        return why is None
+
     def _reads_again(self) -> bool:
         """True for a spec whose rows are read more than once, or by more than one attempt."""
         if not isinstance(self.spec, WriteSpec):
@@ -105,7 +119,9 @@ class Job:
 
     def _attempt(self, rows: Rows | None, cursor: duckdb.DuckDBPyConnection, snapshot: Snapshot | None) -> Commit:
         spec, transaction = self.spec, self.transaction
-        self.numbering, self.numbers = {}, {}
+        self.numbering, self.numbers, transaction.remark = {}, {}, ""
+        if snapshot is not None and not self.is_anew:
+            self.by_delta_rs(lambda: by_delta_rs.why_not_mode(spec))
         if snapshot is not None:
             self.form.refuse_unknown_features(snapshot)
             if rows is not None and getattr(spec, "schema_mode", "fail") != "sync_all_columns":
@@ -183,6 +199,7 @@ class Job:
             return ducklake.append(self, snapshot, rows, definition_of(snapshot), "rows are added")
         by_rows = transaction.taken_back is not None and transaction.taken_back.by_rows
         if written_anew(snapshot):
+            self.by_delta_rs(lambda: "columns of the table go or change their type, so all of its rows are written")
             if by_rows:
                 raise CommitConflict(
                     f"append to table {transaction.ref}: rows that an earlier attempt of the same work appended would have to go in the same commit, "
@@ -190,12 +207,9 @@ class Job:
                     "new run."
                 )
             return change.append(self, snapshot, rows)
-        if spec.writer == "delta_rs" and transaction.taken_back is None:
-            delta_rs.refuse(
-                spec,
-                transaction.ref,
-                by_delta_rs.why_not_write(self.form, transaction.ref, rows, snapshot, whole=False),
-            )
+        if transaction.taken_back is None and self.by_delta_rs(
+            lambda: by_delta_rs.why_not_write(self.form, transaction.ref, rows, snapshot, whole=False)
+        ):
             return delta_rs.write(transaction, snapshot, rows, spec)
         files = self.staged(rows, snapshot.partition_columns, snapshot)
         return self.added(files, snapshot, "rows are added")
@@ -215,7 +229,7 @@ class Job:
             )
         computed = self._computed_too(spec, stored, snapshot, rows.cursor)
         schema = schema_of_types(stored, rows.cursor)
-        own = self._needs_definition(spec, schema, partition_by, snapshot)
+        own = self._why_own_definition(spec, schema, partition_by, snapshot)
         if self.form.transacts:
             return self._overwrite_in_place(spec, rows, snapshot, stored, keys, computed)
         definition = self.definition(spec, schema, partition_by, snapshot, stored) if own else None
@@ -226,9 +240,7 @@ class Job:
             ref, rows, filled, partition_by, spec=spec, snapshot=snapshot, definition=definition, computed=computed
         )
         anew = snapshot is not None and (differs(rows, snapshot) or partition_by != snapshot.partition_columns)
-        if spec.writer == "delta_rs":
-            why = "the table's definition is one that it does not write" if own else None
-            delta_rs.refuse(spec, ref, why or by_delta_rs.why_not_write(self.form, ref, rows, snapshot, whole=True))
+        if self.by_delta_rs(lambda: own or by_delta_rs.why_not_write(self.form, ref, rows, snapshot, whole=True)):
             if rows.one_shot:
                 rows = self.kept(rows)
             return delta_rs.write(self.transaction, snapshot, rows, spec, partition_by=partition_by, anew=anew)
@@ -278,26 +290,35 @@ class Job:
             self._refuse_second_reading(rows)
             self._spooled[rows.sql] = rows
 
-    def _needs_definition(
+    def _why_own_definition(
         self, spec: WriteSpec, schema: pa.Schema, partition_by: Sequence[str], snapshot: Snapshot | None
-    ) -> bool:
-        """True where the definition of a table whose rows are all written anew is one that delta_rs does not write: another one,
-        properties of our own, those that need a table feature, constraints, comments of columns.
-        """
-        if (
-            spec.redefine
-            or spec.constraints
-            or spec.cluster_by is not None
-            or any(not name.startswith("delta.") for name in spec.table_properties)
-        ):
-            return True
-        if snapshot is not None and (spec.table_properties or spec.description not in (None, snapshot.description)):
-            return True  # delta_rs drops the properties of a table that it overwrites with others, and its description
-        own = self.form.asks_features(spec.table_properties)
-        own = own or (snapshot is not None and self.form.constrained_anew(snapshot, spec))
+    ) -> str | None:
+        """What delta_rs does not write of the definition of a table whose rows are all written anew; None where it writes all of it."""
+        there = snapshot is not None
+        own = sorted(name for name in spec.table_properties if not name.startswith("delta."))
         clustered = () if snapshot is None else (path[0].lower() for path in snapshot.cluster_by)
-        own = own or not set(clustered) <= {name.lower() for name in schema.names}
-        return own or _comments_anew(spec, schema.names, snapshot) or delta_rs.misspells(schema, partition_by)
+        reasons = {
+            "it gives a table that is there no other definition": spec.redefine,
+            "it writes no constraints": bool(spec.constraints),
+            "it stores no sort order (sort_by)": bool(spec.sort_by),
+            "it writes no clustering (cluster_by)": bool(spec.cluster_by)
+            or (spec.cluster_by is not None and snapshot is not None),
+            f"it writes none of the properties {', '.join(own)}": bool(own),
+            "it drops the other properties of a table that is there, where it is given some": there
+            and bool(spec.table_properties),
+            "it drops the description of a table that is there, where it is given another one": snapshot is not None
+            and spec.description not in (None, snapshot.description),
+            f"it does not turn on the table features that {', '.join(spec.table_properties)} ask for": self.form.asks_features(
+                spec.table_properties
+            ),
+            "the columns that the table is clustered by go": not set(clustered)
+            <= {name.lower() for name in schema.names},
+            "it keeps no defaults, constraints and computed columns": snapshot is not None
+            and self.form.constrained_anew(snapshot, spec),
+            "it writes no comments of columns": _comments_anew(spec, schema.names, snapshot),
+            delta_rs.MISSPELT: delta_rs.misspells(schema, partition_by),
+        }
+        return next((reason for reason, holds in reasons.items() if holds), None)
 
     def definition(
         self,
