@@ -14,6 +14,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 import duckrun
 from duckrun.engines.spark.engine import SparkEngine
@@ -285,7 +286,37 @@ def test_a_process_has_one_session_without_a_metastore(spark: Any) -> None:
         spark_session(master="local[7]")
     assert spark.conf.get("spark.sql.catalogImplementation") == "in-memory"
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
-    assert not [name for name in ("spark-warehouse", "metastore_db", "derby.log") if Path(name).exists()]
+    assert not [name for name in ("metastore_db", "derby.log") if Path(name).exists()]
+    assert not [*Path("spark-warehouse").glob("*")]
+
+
+WRITES_BY_NAME = """
+import sys
+import dagster as dg
+from duckrun_dagster import SparkResource
+
+@dg.asset
+def numbers(spark: SparkResource) -> None:
+    if sys.argv[1] == "write":
+        spark.session().sql("create schema sales")
+        spark.session().range(3).write.format("delta").saveAsTable("sales.numbers")
+    else:
+        spark.session().sql("show tables").collect()
+
+assert dg.materialize([numbers], resources={"spark": SparkResource(master="local[1]")}).success
+"""
+
+
+@needs_spark
+@pytest.mark.slow
+@pytest.mark.parametrize(("does", "left"), [("write", ["sales.db/numbers"]), ("look", None)])
+def test_what_is_written_by_name_stays_when_the_process_ends(tmp_path: Path, does: str, left: list[str] | None) -> None:
+    subprocess.run([sys.executable, "-c", WRITES_BY_NAME, does], cwd=tmp_path, check=True, capture_output=True)
+    warehouse = tmp_path / "spark-warehouse"
+    logs = [str(log.parent.relative_to(warehouse)) for log in warehouse.rglob("_delta_log")]
+    assert logs == left if left else not warehouse.exists()
+    if left:
+        assert DeltaTable(str(warehouse / left[0])).to_pyarrow_table()["id"].to_pylist() == [0, 1, 2]
 
 
 def test_master_and_remote_together_are_refused() -> None:

@@ -225,6 +225,9 @@ def _end(state: Path, session: Any | None) -> None:
         stopping = threading.Thread(target=session.stop, daemon=True)
         stopping.start()
         stopping.join(STOP_SECONDS)
+        from duckrun.engines.spark.process.session import remove_empty_warehouses
+
+        remove_empty_warehouses()
     os._exit(0)
 
 

@@ -6,10 +6,10 @@ Nothing here imports PySpark or starts a JVM before ``spark_session()`` is calle
 from __future__ import annotations
 
 import atexit
+import contextlib
 import importlib.metadata
 import os
 import re
-import shutil
 import sys
 import sysconfig
 import tempfile
@@ -58,6 +58,7 @@ _OTHERS = (
     "in Dagster session() of a SparkResource, an argument of the asset; elsewhere duckrun.spark.spark_session()."
 )
 _lock = threading.RLock()
+_warehouses: set[Path] = set()
 _shared: _Shared | None = None
 
 
@@ -218,12 +219,10 @@ def _start(
 
 def _settings(master: str, conf: Mapping[str, Any], storage: Storage | None) -> dict[str, str]:
     """Defaults, then what the user set."""
-    warehouse = tempfile.mkdtemp(prefix="duckrun-spark-")
-    atexit.register(shutil.rmtree, warehouse, ignore_errors=True)
     settings = {
         **_DELTA_CONF,
         "spark.sql.catalogImplementation": "in-memory",  # no Hive, no metastore_db in the working directory
-        "spark.sql.warehouse.dir": Path(warehouse).as_uri(),
+        "spark.sql.warehouse.dir": _warehouse().as_uri(),
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": _text(sys.stderr.isatty()),
@@ -259,6 +258,33 @@ def _settings(master: str, conf: Mapping[str, Any], storage: Storage | None) -> 
     if given.get("spark.files") and "spark.files" in settings:
         given["spark.files"] += f",{settings['spark.files']}"
     return settings | given
+
+
+def _warehouse() -> Path:
+    """Spark's own folder for tables that are written by name, as plain PySpark has it; a temporary one where that cannot be made.
+
+    Nothing that lies in it is ever removed. One that Spark has made, and that nobody has written to, goes with this process.
+    """
+    folder = Path.cwd() / "spark-warehouse"
+    if folder.exists():
+        return folder
+    if not os.access(Path.cwd(), os.W_OK):
+        folder = Path(tempfile.mkdtemp(prefix="duckrun-spark-"))
+    atexit.register(remove_if_empty, folder)
+    _warehouses.add(folder)
+    return folder
+
+
+def remove_empty_warehouses() -> None:
+    """Remove what atexit would, in a process that ends without it."""
+    for folder in _warehouses:
+        remove_if_empty(folder)
+
+
+def remove_if_empty(folder: Path) -> None:
+    """Remove a folder that holds nothing."""
+    with contextlib.suppress(OSError):  # it holds something, or Spark has never made it
+        folder.rmdir()
 
 
 def _python_daemon(master: str, conf: Mapping[str, Any]) -> dict[str, str]:
