@@ -196,8 +196,13 @@ class TableConfig(Layout):
         shared: dict[str, Any] = {"schema_mode": self.schema_mode, "app": app, **layout}
         shared["table_properties"] = with_feed(self.table_properties, self.change_data_feed)
         shared |= {"writer": self.writer, "merge_mode": self.merge_mode, "commit_metadata": self.commit_metadata}
-        if applies and mode == "merge" and not self.merge_clauses and predicate is None:
-            return ApplySpec(self.merge_keys, None, whole=whole, **shared)
+        if applies and mode == "merge" and not self.merge_clauses:
+            return ApplySpec(self.merge_keys, None, whole=whole, within=predicate, **shared)
+        if applies and mode == "delete+insert":
+            raise InvalidConfig(
+                "mode 'delete+insert' stores rows as they come, and of these '_change_type' says which are deleted. Leave mode out, so that "
+                "the changes are applied by merge_keys, or return rows without '_change_type'."
+            )
         if whole and mode not in _SCD:
             if self.merge_clauses and not self._inserts_all():
                 raise InvalidConfig(

@@ -57,6 +57,7 @@ class Applying:
         self._sequence = None if spec.sequence_by is None else self._named(spec.sequence_by, "sequence_by")
         self._stored = self._to_store()
         self._dialect = spec.dialect
+        self._within = None if spec.within is None else transpile(spec.within, spec.dialect, "duckdb")
         names = [*columns, *(() if target is None else target.names), VALID_FROM, VALID_TO]
         fresh = (
             fresh_name(f"__duckrun_{name}", names)
@@ -205,15 +206,15 @@ class Applying:
             )
             keys = (*keys, VALID_FROM)
         return MergeSpec(
-            keys, clauses, schema_mode=spec.schema_mode, app=spec.app, read_version=spec.read_version, existing=spec.existing,
+            keys, clauses, within=self._within, schema_mode=spec.schema_mode, app=spec.app, read_version=spec.read_version, existing=spec.existing,
             commit_metadata=spec.commit_metadata, merge_mode=spec.merge_mode, writer=spec.writer, **spec.layout,
         )  # fmt: skip
 
     def overwrite(self) -> WriteSpec:
-        """The write of states() in the place of all that the table holds."""
+        """The write of states() in the place of all that the table holds, or of what lies within a part of it."""
         spec = self._spec
         return WriteSpec(
-            "overwrite", app=spec.app, read_version=spec.read_version, existing=spec.existing, commit_metadata=spec.commit_metadata,
+            "overwrite" if spec.within is None else "replace", predicate=self._within, app=spec.app, read_version=spec.read_version, existing=spec.existing, commit_metadata=spec.commit_metadata,
             writer=spec.writer, **spec.layout,
         )  # fmt: skip
 

@@ -22,7 +22,8 @@ class ApplySpec(Layout, Spec):
     ``deletes`` says which changes delete their key: True those whose ``_change_type`` is delete, a text those that it is true for
     (SQL in ``dialect`` over the columns of the changes), False none, so that they are left out. ``columns`` are those to store, None all but
     the ones that a change query adds. Without ``sequence_by``, for ``scd`` 1 alone, what comes is newer than what is there. ``whole``: the
-    table is made anew of the changes. Source of the words: R. Kimball, M. Ross, The Data Warehouse Toolkit, Slowly Changing
+    table is made anew of the changes. ``within`` is SQL that is true for the rows that are touched, such as those of one partition: a key
+    elsewhere stays, and a change whose row lies outside is RowsOutsidePartition; for ``scd`` 1 alone. Source of the words: R. Kimball, M. Ross, The Data Warehouse Toolkit, Slowly Changing
     Dimension Techniques, types 1 and 2.
 
     Example::
@@ -36,6 +37,7 @@ class ApplySpec(Layout, Spec):
     deletes: bool | str = True
     columns: Listed[str] | None = None
     whole: bool = False
+    within: str | None = None
     schema_mode: SchemaMode = "fail"
 
     @property
@@ -48,5 +50,9 @@ class ApplySpec(Layout, Spec):
             raise InvalidConfig("Changes are applied by key: name at least one key column (keys).")
         if not self.sequence_by and (self.scd == 2 or self.sequence_by is not None):
             raise InvalidConfig("Changes are applied in the order of a column: name it (sequence_by).")
+        if self.within is not None:
+            if self.scd == 2:
+                raise InvalidConfig("A history (scd 2) has rows of a key in several partitions: leave out within.")
+            self._refuse_no_expressions(within=self.within)
         if not isinstance(self.deletes, bool):
             self._refuse_no_expressions(deletes=self.deletes)
