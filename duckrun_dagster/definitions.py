@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from dagster import (
     AssetKey,
     AssetsDefinition,
+    AssetSpec,
     Definitions,
     EnvVar,
     MaterializeResult,
@@ -20,6 +22,7 @@ from dagster._core.definitions.decorators.op_decorator import DecoratedOpFunctio
 
 from duckrun.errors import InvalidConfig
 from duckrun.storage.storage import normalise_root
+from duckrun.values.lake_format import DUCKLAKE
 from duckrun.values.nearest import did_you_mean
 from duckrun_dagster.config import TableConfig, is_relative, parse_changes, parse_table
 from duckrun_dagster.io_managers import DeltaIOManager
@@ -45,10 +48,19 @@ class _Known:
     lakes: Mapping[str | None, LakeSettings | None] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class _Stored:
+    """What an asset's page shows as its storage: metadata and tags, by Dagster's own names."""
+
+    metadata: Mapping[str, Any]
+    tags: Mapping[str, str]
+
+
 def check_definitions(definitions: Definitions) -> Definitions:
     """The same definitions, checked. Opens no table, starts no Spark.
 
-    Assets whose metadata has ``publish: together`` are published so (see ``publish_together``).
+    Assets that a DeltaIOManager stores get the name of their table, its address and its kind as metadata and tag, which the asset's
+    page shows as its storage. Assets whose metadata has ``publish: together`` are published so (see ``publish_together``).
 
     Raises InvalidConfig if two assets would write one table (two engines that write one table included), if an asset's
     metadata holds an error, or if the lake is that of a dbt profile that cannot be read. A table of one name in two lakes
@@ -59,6 +71,7 @@ def check_definitions(definitions: Definitions) -> Definitions:
     writers: dict[str, list[tuple[AssetKey, Any]]] = defaultdict(list)
     lakes: dict[int, _Known] = {}
     together = set()
+    stored: dict[AssetKey, _Stored] = {}
     for asset in definitions.assets or []:
         if isinstance(asset, AssetsDefinition) and asset.is_executable:
             _check_changes(asset)
@@ -70,6 +83,9 @@ def check_definitions(definitions: Definitions) -> Definitions:
                     writers[name].append((key, place[1]))
                 if _is_together(asset, key):
                     together.add(id(asset))
+                storage = _stored(definitions, asset, key, lakes)
+                if storage is not None:
+                    stored[key] = storage
     for table, found in sorted(writers.items()):
         keys = _in_one_lake(found) if len(found) > 1 else []
         if keys:
@@ -79,7 +95,7 @@ def check_definitions(definitions: Definitions) -> Definitions:
                 "or another 'schema', 'table' or 'location' in its metadata."
             )
     _check_processes(definitions, lakes.values(), [lake for each in writers.values() for _, lake in each])
-    return _with_publications(definitions, together) if together else definitions
+    return _with_storage(definitions, stored, together) if stored else definitions
 
 
 def _is_together(asset: AssetsDefinition, key: AssetKey) -> bool:
@@ -87,12 +103,21 @@ def _is_together(asset: AssetsDefinition, key: AssetKey) -> bool:
     return (value.value if isinstance(value, MetadataValue) else value) == "together"
 
 
-def _with_publications(definitions: Definitions, together: set[int]) -> Definitions:
-    """The same definitions, where some assets publish all their tables at once."""
-    assets = [
-        publish_together(each) if isinstance(each, AssetsDefinition) and id(each) in together else each
-        for each in definitions.assets or []
-    ]
+def _with_storage(definitions: Definitions, stored: Mapping[AssetKey, _Stored], together: set[int]) -> Definitions:
+    """The same definitions, where assets say what stores them, and some publish all their tables at once."""
+
+    def told(spec: AssetSpec) -> AssetSpec:
+        if spec.key not in stored:
+            return spec
+        metadata, tags = stored[spec.key].metadata, stored[spec.key].tags
+        return spec.replace_attributes(metadata={**metadata, **spec.metadata}, tags={**tags, **spec.tags})
+
+    assets = []
+    for each in definitions.assets or []:
+        if isinstance(each, AssetsDefinition) and each.keys & stored.keys():
+            each, publishes = each.map_asset_specs(told), id(each) in together
+            each = publish_together(each) if publishes else each
+        assets.append(each)
     same = ("schedules", "sensors", "jobs", "resources", "executor", "loggers", "asset_checks", "metadata")
     return Definitions(
         assets=assets, component_tree=definitions.component_tree, **{name: getattr(definitions, name) for name in same}
@@ -168,6 +193,20 @@ def _place(definitions: Definitions, asset: AssetsDefinition, key: AssetKey, lak
         project = getattr(project, "instance", project)
         known = project if hasattr(project, "profiles_dir") and hasattr(project, "project_dir") else None
         return None if table is None else (f"table {getattr(table, 'value', table)}", known)
+    found = _table(definitions, asset, key, lakes)
+    if found is None:
+        return None
+    config, lake = found
+    root = _checked_root(lake, config, f"Asset {key.to_user_string()}")
+    table = f"table {config.schema}.{config.table}"
+    return (table, root) if config.location is None else _folder(config.location, root)
+
+
+def _table(
+    definitions: Definitions, asset: AssetsDefinition, key: AssetKey, lakes: dict[int, _Known]
+) -> tuple[TableConfig, _Known] | None:
+    """The table of an asset and what is known of its lake; None if no DeltaIOManager stores it."""
+    metadata = asset.metadata_by_key.get(key, {})
     manager_key = asset.get_io_manager_key_for_asset_key(key)
     manager = _manager(asset.resource_defs.get(manager_key) or (definitions.resources or {}).get(manager_key))
     if manager is None:
@@ -180,9 +219,27 @@ def _place(definitions: Definitions, asset: AssetsDefinition, key: AssetKey, lak
     lake = lakes[id(manager)]
     own = f"${manager.schema_.env_var_name}" if isinstance(manager.schema_, EnvVar) else manager.schema_
     config = parse_table(key, metadata, default_schema=own or lake.schema, defaults=manager.table_defaults())
-    root = _checked_root(lake, config, f"Asset {key.to_user_string()}")
-    table = f"table {config.schema}.{config.table}"
-    return (table, root) if config.location is None else _folder(config.location, root)
+    return config, lake
+
+
+def _stored(
+    definitions: Definitions, asset: AssetsDefinition, key: AssetKey, lakes: dict[int, _Known]
+) -> _Stored | None:
+    """The table of an asset as far as it is known while definitions load; None for one that no DeltaIOManager stores."""
+    found = None if _DBT_MANIFEST in asset.metadata_by_key.get(key, {}) else _table(definitions, asset, key, lakes)
+    if found is None:
+        return None
+    config, known = found
+    metadata = {"dagster/table_name": f"{config.schema}.{config.table}"}
+    lake = known.lakes.get(config.lake)
+    if lake is not None and lake.form.name == DUCKLAKE:
+        return _Stored(metadata, {"dagster/storage_kind": DUCKLAKE})
+    root = None if lake is None else normalise_root(lake.root_path)
+    folder = config.location or f"{config.schema}/{config.table}"
+    place = folder if not is_relative(folder) else None if root is None else f"{root}/{folder}"
+    if place is not None:
+        metadata["dagster/uri"] = place if "://" in place else Path(normalise_root(place)).as_uri()
+    return _Stored(metadata, {"dagster/storage_kind": "deltalake"})
 
 
 def _stores_nothing(asset: AssetsDefinition) -> bool:

@@ -496,7 +496,8 @@ def test_good_definitions_come_back_as_they_are(shop: Any) -> None:
         assets=[goods(), report, other],
         resources={**shop.resources(), "other": dg.mem_io_manager},
     )
-    assert check_definitions(good) is good
+    checked = check_definitions(good)
+    assert set(checked.resolve_all_asset_keys()) == set(good.resolve_all_asset_keys())
     assert DeltaIOManager
 
 
@@ -601,3 +602,36 @@ def test_assets_that_store_nothing_are_no_tables(shop: Any) -> None:
     check_definitions(definitions(shop, goods(), kept_in_order, by_its_own_rows))
     with pytest.raises(InvalidConfig, match=r"x/goods and y both write table x\.goods"):
         check_definitions(definitions(shop, goods(key=["y"], schema="x", table="goods"), by_its_own_rows))
+
+
+def test_definitions_show_the_storage_of_assets(shop: Any, root: Path) -> None:
+    located = goods(key=["other"], location="elsewhere/other")
+    own = goods(key=["mine"], **{"dagster/table_name": "my own words"})
+
+    @dg.asset(key=["a", "nothing"])
+    def nothing() -> None: ...
+
+    checked = check_definitions(definitions(shop, goods(), located, own, nothing))
+    graph = checked.resolve_asset_graph()
+
+    def storage(*path: str) -> tuple[Any, Any, Any]:
+        node = graph.get(dg.AssetKey(list(path)))
+        found = (node.metadata.get(key) for key in ("dagster/table_name", "dagster/uri"))
+        values = (getattr(value, "value", value) for value in found)
+        return (*values, node.tags.get("dagster/storage_kind"))
+
+    at = Path(shop.root).as_uri()
+    assert storage("goods") == ("shop.goods", f"{at}/shop/goods", "deltalake")
+    assert storage("other") == ("shop.other", f"{at}/elsewhere/other", "deltalake")
+    assert storage("mine") == ("my own words", f"{at}/shop/mine", "deltalake")
+    assert storage("a", "nothing") == (None, None, None)
+    lake = DuckrunResource(root_path=str(root), format="ducklake")
+    whole = dg.Definitions(assets=[goods()], resources={"io_manager": DeltaIOManager(duckrun=lake, schema="shop")})
+    node = check_definitions(whole).resolve_asset_graph().get(dg.AssetKey(["goods"]))
+    assert node.tags["dagster/storage_kind"] == "ducklake" and "dagster/uri" not in node.metadata
+    unknown = DuckrunResource(root_path=dg.EnvVar("NO_SUCH_ROOT"))
+    whole = dg.Definitions(assets=[goods()], resources={"io_manager": DeltaIOManager(duckrun=unknown)})
+    node = check_definitions(whole).resolve_asset_graph().get(dg.AssetKey(["goods"]))
+    assert "dagster/uri" not in node.metadata and node.metadata["dagster/table_name"] == "main.goods"
+    result = checked.resolve_implicit_global_asset_job_def().execute_in_process(instance=shop.instance)
+    assert result.success and shop.rows("select count(*) from goods") == [(2,)]
