@@ -169,6 +169,14 @@ class TableConfig(Layout):
         named = self.partition_expr.get(dimension)
         return None if named is None else named.column
 
+    def refuse_partitions(self, what: str = "") -> None:
+        """Raise InvalidConfig, with ``what`` before its text, for a mode that does not go with an asset that has partitions."""
+        if self.mode in _SCD:
+            raise InvalidConfig(
+                f"{what}mode {self.mode!r} applies changes by key, and the rows of a partition are not all of a key's. Leave the asset without "
+                "partitions; its input may have them."
+            )
+
     def _inserts_all(self) -> bool:
         """Whether a merge into a table without rows stores the rows of its source as they are."""
         inserts = [clause for clause in self.merge_clauses if clause.kind == "not_matched_insert"]
@@ -217,10 +225,7 @@ class TableConfig(Layout):
         if mode in _SCD:
             assert self.sequence_by is not None, "_table_config asks for it"
             if predicate is not None:
-                raise InvalidConfig(
-                    f"mode {mode!r} applies changes by key, and the rows of a partition are not all of a key's. Leave the asset without "
-                    "partitions; its input may have them."
-                )
+                self.refuse_partitions()
             return ApplySpec(self.merge_keys, self.sequence_by, _SCD[mode], self.deletes, whole=whole, **shared)
         if predicate is not None and mode == "overwrite":
             raise InvalidConfig(

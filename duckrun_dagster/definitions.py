@@ -26,7 +26,7 @@ from duckrun.values.lake_format import DUCKLAKE
 from duckrun.values.nearest import did_you_mean
 from duckrun_dagster.config import TableConfig, is_relative, parse_changes, parse_table
 from duckrun_dagster.io_managers import DeltaIOManager
-from duckrun_dagster.io_managers.incremental import several_outputs
+from duckrun_dagster.io_managers.incremental import several_outputs, several_partitions
 from duckrun_dagster.io_managers.together import publish_together
 from duckrun_dagster.resources import DuckrunResource
 from duckrun_dagster.resources.profile import LakeSettings, NoLake, lake_of_profile
@@ -156,13 +156,16 @@ def _check_processes(definitions: Definitions, known: Iterable[_Known], written:
 
 
 def _check_changes(asset: AssetsDefinition) -> None:
-    """Raise InvalidConfig for an asset with inputs of changes that does not write one table."""
+    """Raise InvalidConfig for an asset with inputs of changes that does not write one table, or writes several partitions in a run."""
     asking = [each for each in asset.node_def.input_defs if (each.metadata or {}).get("changes") is not None]
     if any(parse_changes(each.metadata, what=f"Input {each.name!r}") is not None for each in asking):
         outputs = {key: asset.node_def.output_def_named(asset.get_output_name_for_asset_key(key)) for key in asset.keys}
         keys = [key for key, output in outputs.items() if not output.dagster_type.is_nothing]
         if len(keys) != 1:
             raise InvalidConfig(several_outputs(asset.node_def.name, keys))
+        policy = asset.backfill_policy
+        if asset.partitions_def is not None and policy is not None and policy.max_partitions_per_run != 1:
+            raise InvalidConfig(several_partitions(keys[0], "its backfill policy puts several of them into one run"))
 
 
 def _in_one_lake(found: list[tuple[AssetKey, Any]]) -> list[AssetKey]:
@@ -197,6 +200,8 @@ def _place(definitions: Definitions, asset: AssetsDefinition, key: AssetKey, lak
     if found is None:
         return None
     config, lake = found
+    if asset.partitions_def is not None:
+        config.refuse_partitions(f"Asset {key.to_user_string()}: ")
     root = _checked_root(lake, config, f"Asset {key.to_user_string()}")
     table = f"table {config.schema}.{config.table}"
     return (table, root) if config.location is None else _folder(config.location, root)

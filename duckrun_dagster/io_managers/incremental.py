@@ -153,10 +153,7 @@ def _output(step: Any, managers: type[DeltaIOManager]) -> tuple[AssetKey, DeltaI
         raise InvalidConfig(several_outputs(step.op_def.name, []))
     partitions = written_partitions(step.get_output_context(StepOutputHandle(step.step.key, output.name)))
     if partitions is not None and len(partitions.keys) != 1:
-        raise InvalidConfig(
-            f"Asset {key.to_user_string()}: its input of changes has a cursor for each partition, and this run has {len(partitions.keys)} of them. Run "
-            "them one by one: BackfillPolicy.multi_run()."
-        )
+        raise InvalidConfig(several_partitions(key, f"this run has {len(partitions.keys)} of them"))
     return key, manager, partitions
 
 
@@ -166,6 +163,14 @@ def several_outputs(name: str, keys: list[AssetKey]) -> str:
     return (
         f"{name}: inputs of changes (metadata 'changes') go with exactly one output that a DeltaIOManager stores, whose commits hold how far "
         f"they have been read; {said}."
+    )
+
+
+def several_partitions(key: AssetKey, why: str) -> str:
+    """The error about an asset whose inputs are changes, and whose run has several of its partitions."""
+    return (
+        f"Asset {key.to_user_string()}: its input of changes has a cursor for each partition, and {why}. Run "
+        "them one by one: BackfillPolicy.multi_run()."
     )
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import duckrun
 from duckrun import ApplySpec, InvalidConfig, RowsOutsidePartition
-from duckrun_dagster import DeltaIOManager, DuckrunResource
+from duckrun_dagster import DeltaIOManager, DuckrunResource, check_definitions
 from tests.drawing import seed
 
 DAYS = ["2026-01-01", "2026-01-02", "2026-01-03"]
@@ -20,7 +20,7 @@ TWO_DAYS = {"early": DAYS[:2], "late": DAYS[2:]}
 BY_DAY = dg.StaticPartitionsDefinition(DAYS)
 BY_WINDOW = dg.DailyPartitionsDefinition(start_date=DAYS[0], end_date="2026-01-04")
 BY_PART = dg.StaticPartitionsDefinition(list(TWO_DAYS))
-RUNS, STEPS = 2, 7
+RUNS, STEPS = 2, 5
 
 
 class Model:
@@ -69,6 +69,7 @@ def consumer(changes: str, partitions: Any, *, mapped: bool = False) -> dg.Asset
     return copy
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("lake_format", ["delta", "ducklake"])
 @pytest.mark.parametrize(
     ("changes", "partitions", "mapped"),
@@ -151,3 +152,134 @@ def test_delete_and_insert_does_not_store_what_is_deleted(tmp_path: Path) -> Non
     )
     [failed] = [event for event in result.all_events if event.is_step_failure]
     assert "'_change_type' says which are deleted" in str(failed.step_failure_data.error.cause.message)
+
+
+def test_a_mode_of_sequences_is_refused_on_partitions_when_definitions_load(tmp_path: Path) -> None:
+    @dg.asset(
+        key=["shop", "copy"],
+        partitions_def=BY_DAY,
+        ins={"raw": dg.AssetIn(["shop", "raw"], metadata={"changes": "full_delta", "key": ["id"]})},
+        metadata={"merge_keys": "id", "mode": "scd1", "sequence_by": "_commit_version", "partition_expr": "day"},
+    )
+    def copy(raw: pl.DataFrame) -> pl.DataFrame:
+        return raw
+
+    manager = DeltaIOManager(duckrun=DuckrunResource(root_path=str(tmp_path)))
+    with pytest.raises(InvalidConfig, match=r"Asset shop/copy: mode 'scd1' .* without partitions"):
+        check_definitions(dg.Definitions([copy], resources={"io_manager": manager}))
+
+
+@pytest.mark.parametrize(
+    "policy", [dg.BackfillPolicy.single_run(), dg.BackfillPolicy.multi_run(2), dg.BackfillPolicy.multi_run(), None]
+)
+def test_runs_of_several_partitions_are_refused_when_definitions_load(
+    tmp_path: Path, policy: dg.BackfillPolicy | None
+) -> None:
+    @dg.asset(
+        key=["shop", "copy"],
+        partitions_def=BY_WINDOW,
+        ins={"raw": dg.AssetIn(["shop", "raw"], metadata={"changes": "min_delta", "key": ["id"]})},
+        metadata={"merge_keys": "id", "partition_expr": "day"},
+        backfill_policy=policy,
+    )
+    def copy(raw: pl.DataFrame) -> pl.DataFrame:
+        return raw
+
+    manager = DeltaIOManager(duckrun=DuckrunResource(root_path=str(tmp_path)))
+    definitions = dg.Definitions([copy], resources={"io_manager": manager})
+    if policy is None or policy.max_partitions_per_run == 1:
+        check_definitions(definitions)
+    else:
+        with pytest.raises(InvalidConfig, match=r"Asset shop/copy: .* several of them into one run\. .*multi_run\(\)"):
+            check_definitions(definitions)
+
+
+REGIONS = ["north", "south"]
+
+
+def refreshing(root: Path, upstream: Any, metadata: dict[str, Any], partitions: Any, **settings: Any) -> Any:
+    """A run of one partition of an asset that hands on the changes of shop.raw: a function of the key and the run's tags."""
+    raw = dg.AssetSpec(["shop", "raw"], partitions_def=upstream, metadata=metadata).with_io_manager_key("io_manager")
+
+    @dg.asset(
+        key=["shop", "copy"],
+        partitions_def=partitions,
+        ins={"raw": dg.AssetIn(["shop", "raw"], metadata={"changes": "min_delta", "key": ["id"]})},
+        metadata={"merge_keys": "id", **metadata},
+    )
+    def copy(raw: pl.DataFrame) -> pl.DataFrame:
+        if upstream is not None:
+            return raw
+        return raw.filter(pl.col("day") == dg.AssetExecutionContext.get().partition_key)
+
+    manager = DeltaIOManager(duckrun=DuckrunResource(root_path=str(root)), preview=False, **settings)
+    instance = dg.DagsterInstance.ephemeral()
+
+    def run(key: Any, **tags: str) -> None:
+        dg.materialize(
+            [raw, copy], selection=[copy], partition_key=key, instance=instance, tags=tags, resources={"io_manager": manager}
+        )  # fmt: skip
+
+    return run
+
+
+def present(session: Any, table: str) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row.values()) for row in session.sql(f"select id, day, region, v from {table}").collect())
+
+
+BY_BOTH = dg.MultiPartitionsDefinition(
+    {
+        "day": dg.DailyPartitionsDefinition(start_date=DAYS[0], end_date=DAYS[2]),
+        "region": dg.StaticPartitionsDefinition(REGIONS),
+    }
+)
+TWO_DIMENSIONS = {"partition_expr": {"day": "day", "region": "region"}}
+ONE = {"partition_expr": "day"}
+FIRST_TWO = dg.StaticPartitionsDefinition(DAYS[:2])
+
+
+def follows(
+    root: Path, upstream: Any, metadata: dict[str, Any], partitions: Any, *, rounds: int = 2, **settings: Any
+) -> None:
+    """Rows move between days and regions. Behind each round the copy is the upstream, in whatever order the partitions ran."""
+    chance = random.Random(seed())
+    run, keys = refreshing(root, upstream, metadata, partitions, **settings), partitions.get_partition_keys()
+    changes = [
+        "update shop.raw set day = '2026-01-02', v = 7 where id = 0; update shop.raw set region = 'south' where id = 2; "
+        "delete from shop.raw where id = 3; update shop.raw set v = 8 where id = 4",
+        "update shop.raw set day = '2026-01-01' where id = 0; insert into shop.raw values (3, '2026-01-02', 'north', 9)",
+    ]
+    with duckrun.connect(root) as session:
+        session.sql(
+            "create table shop.raw as select i as id, '2026-01-0' || (1 + i % 2) as day, "
+            "case when i < 4 then 'north' else 'south' end as region, i as v from range(8) t(i)"
+        )
+        for statements in ("", *changes[:rounds]):
+            if statements:
+                session.sql(statements)
+            for key in chance.sample(keys, len(keys)):
+                run(key)
+            assert present(session, "shop.copy") == present(session, "shop.raw"), f"seed {seed()}"
+        if rounds < len(changes):
+            return
+        version = session.snapshot("shop.copy").version
+        run(keys[0], **{"duckrun/full_refresh": "true"})
+        assert session.snapshot("shop.copy").version > version
+        assert present(session, "shop.copy") == present(session, "shop.raw")
+
+
+@pytest.mark.drawn(1)
+@pytest.mark.parametrize(
+    ("upstream", "metadata", "partitions"),
+    [(BY_BOTH, TWO_DIMENSIONS, BY_BOTH), (None, ONE, FIRST_TWO)],
+    ids=["two dimensions", "filtered by the asset"],
+)
+def test_rows_that_move_between_partitions_are_in_one_of_them(
+    tmp_path: Path, upstream: Any, metadata: dict[str, Any], partitions: Any
+) -> None:
+    follows(tmp_path, upstream, metadata, partitions)
+
+
+@pytest.mark.spark
+def test_spark_applies_changes_within_a_partition(tmp_path: Path, with_spark: dict[str, Any]) -> None:
+    follows(tmp_path, FIRST_TWO, ONE, FIRST_TWO, rounds=1, engine="spark", **with_spark)
