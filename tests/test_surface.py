@@ -94,7 +94,7 @@ MERGE = [
     "execute",
 ]
 CONNECT = ["root_path", "schema", "engine", "storage_options", "read_only", "spark", "memory_limit"]
-SPARK = ["spark_session", "stop_spark_session", "RunServer", "stream_table", "watch", "STORE_PACKAGES"]
+SPARK = ["spark_session", "name_tables", "stop_spark_session", "RunServer", "stream_table", "watch", "STORE_PACKAGES"]
 ERRORS = [
     "TableNotFound",
     "SchemaMismatch",

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from dagster import DagsterInstance, DagsterRun, InitResourceContext
+from dagster import DagsterInstance, DagsterRun, InitResourceContext, OpExecutionContext
 from pydantic import Field, PrivateAttr
 
 from duckrun.errors import InvalidConfig
+from duckrun.lake.lake import Lake
 from duckrun.storage.storage import Storage
 from duckrun_dagster.arguments import refuse_unknown, refuse_word
+from duckrun_dagster.config import parse_table
 from duckrun_dagster.launch import configured_by_field
 from duckrun_dagster.resources.hidden import HidesSecrets, hide, written
 from duckrun_dagster.resources.run_worker import Worker, worker_of_run
@@ -73,13 +76,28 @@ class SparkResource(HidesSecrets):
 
     # -- what users call
 
-    def session(self, storage: Storage | None = None) -> SparkSession:
+    def session(
+        self, storage: Storage | None = None, *, lake: Lake | None = None, names: Sequence[str] = ()
+    ) -> SparkSession:
         """The process's Spark session; the first call starts it, with the credentials of ``storage``.
 
+        With ``lake`` the schemas and tables of that lake have their names in the session (``duckrun.spark.name_tables``), for
+        code in PySpark's own words. In a step the tables of its assets and of their upstream assets come first, then
+        ``names``, then others up to a limit.
+
         Raises InvalidConfig without PySpark or Java, with both addresses set, and for an address that does not answer.
+
+        Example::
+
+            @dg.asset(deps=["orders"])
+            def days(duckrun: DuckrunResource, spark: SparkResource) -> None:
+                s = spark.session(lake=duckrun.lake())
+                s.table("orders").groupBy("day").count().write.format("delta").mode("overwrite").saveAsTable("days")
         """
         self._check()
-        from duckrun.spark import spark_session
+        from duckrun.spark import name_tables, spark_session
+
+        storage = lake.storage if storage is None and lake is not None else storage
 
         server = self._server(storage) if self._shares_spark() else None
         if server is not None:
@@ -93,6 +111,8 @@ class SparkResource(HidesSecrets):
                 storage=storage,
             )
         self._report_progress(session)
+        if lake is not None:
+            name_tables(session, lake, [*_tables_of_step(lake), *names])
         return session
 
     def environment(self, storage: Storage | None = None) -> dict[str, str]:
@@ -169,6 +189,27 @@ class SparkResource(HidesSecrets):
             from duckrun.spark import watch
 
             _watches[self._run.run_id] = (id(self), watch(session, self._log.info, nearby=self.remote is None))
+
+
+def _tables_of_step(lake: Lake) -> list[str]:
+    """Names of the tables of the running step's assets and of their upstream assets; none outside of a step."""
+    from dagster._core.errors import DagsterInvariantViolationError
+
+    try:
+        step = OpExecutionContext.get().get_step_execution_context()
+    except DagsterInvariantViolationError:
+        return []
+    graph = step.job_def.asset_layer.asset_graph
+    keys = [key for key in step.get_output_asset_keys() if graph.has(key)]
+    names = []
+    for asset in dict.fromkeys(each for key in keys for each in (key, *sorted(graph.get(key).parent_keys))):
+        try:
+            table = parse_table(asset, graph.get(asset).metadata, default_schema=lake.default_schema)
+        except InvalidConfig:  # an asset of another IO manager, whose metadata is not ours
+            continue
+        if table.lake is None:
+            names.append(f"{table.schema}.{table.table}")
+    return names
 
 
 def _gives_dbt_spark(definition: Any) -> bool:

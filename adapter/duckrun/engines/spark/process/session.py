@@ -31,6 +31,7 @@ from duckrun.engines.spark.process.checks import (
     shown,
 )
 from duckrun.engines.spark.process.connect import RunServer
+from duckrun.engines.spark.process.databases import guard
 from duckrun.engines.spark.process.jars import JARS_KEY, PACKAGES_KEY, with_jars, without_stores
 from duckrun.errors import InvalidConfig
 
@@ -39,9 +40,10 @@ if TYPE_CHECKING:
 
     from duckrun.storage.storage import Storage
 
+DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 _DELTA_CONF = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.sql.catalog.spark_catalog": DELTA_CATALOG,
 }
 PYTHON_DAEMON = Path(__file__).with_name("spark_daemon.py")
 """The program that runs Python functions for Spark's executors, for ``spark.files`` where duckrun cannot send it."""
@@ -126,8 +128,14 @@ def spark_session(
             session = _connect(remote, _session_conf(conf), packages, storage, app_name)
         else:
             session = _classic(master or "local[*]", dict(conf or {}), packages, storage, app_name)
+        guard(session)  # another process may have registered a lake's schemas on the same server
         _shared = _Shared(session, f"the server of run {server.name}" if server else remote or master or "local[*]")
         return session
+
+
+def is_own(session: SparkSession) -> bool:
+    """True for the session that ``spark_session()`` started."""
+    return _shared is not None and _shared.session is session
 
 
 def stop_spark_session() -> None:

@@ -1,0 +1,106 @@
+"""Guard of the statements that create and drop Spark's databases, for sessions that see the folders of a lake.
+
+Spark deletes the folder of a database that is dropped, with tables in it that its catalog does not know.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from duckrun.engines.spark.sql import quote, text_literal
+from duckrun.errors import InvalidConfig
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from duckrun.lake.lake import Lake
+
+LAKE_PROPERTY = "duckrun.lake"
+"""Property of a database that is a schema of a lake: the lake's root."""
+
+_GAP = r"(?:\s|--[^\n]*(?:\n|$)|/\*.*?\*/)"
+_PART = r"(?:`(?:[^`]|``)+`|\w+)"
+_STATEMENT = re.compile(
+    rf"{_GAP}*(?P<verb>create|drop){_GAP}+(?:database|schema|namespace){_GAP}+(?:if{_GAP}+(?:not{_GAP}+)?exists{_GAP}+)?"
+    rf"(?P<name>{_PART}(?:\s*\.\s*{_PART})*)(?P<rest>.*)",
+    re.IGNORECASE | re.DOTALL,
+)
+_LITERAL = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
+
+
+class DatabaseStatements:
+    """``sql`` of a Spark session, with CREATE and DROP DATABASE, SCHEMA and NAMESPACE kept to the rules of a lake.
+
+    A new database without a location is a schema of ``lake``. Dropping a schema of any lake is refused.
+    """
+
+    def __init__(self, session: SparkSession) -> None:
+        self._session = session
+        self._sql = session.sql
+        self.lake: Lake | None = None
+        """The lake whose names the session has; None before ``name_tables()``."""
+
+    def __call__(self, sqlQuery: str, *args: Any, **kwargs: Any) -> DataFrame:
+        statement = _STATEMENT.match(sqlQuery) if isinstance(sqlQuery, str) else None
+        if statement is None:
+            return self._sql(sqlQuery, *args, **kwargs)
+        parts = [part.strip("`").replace("``", "`") for part in re.findall(_PART, statement["name"])]
+        if parts[:-1] not in ([], ["spark_catalog"]):
+            return self._sql(sqlQuery, *args, **kwargs)
+        if statement["verb"].lower() == "drop":
+            self._refuse_drop(parts[-1])
+        elif self.lake is not None and not re.search(
+            r"\b(managed|location)\b", _LITERAL.sub("''", statement["rest"]), re.I
+        ):
+            return self._create(sqlQuery, parts[-1], *args, **kwargs)
+        return self._sql(sqlQuery, *args, **kwargs)
+
+    def _refuse_drop(self, name: str) -> None:
+        root = self.lake_of(name)
+        if root is not None:
+            raise InvalidConfig(
+                f"Database {name} is a schema of lake {root}. Spark would delete its folder with every table in it, also "
+                "those that it has no names of. Drop its tables one by one with DROP TABLE, or the schema by "
+                f"DROP SCHEMA {name} CASCADE in a duckrun session."
+            )
+
+    def _create(self, text: str, name: str, *args: Any, **kwargs: Any) -> DataFrame:
+        lake = self.lake
+        assert lake is not None
+        if self.location_of(name) is not None:
+            return self._sql(text, *args, **kwargs)  # Spark's own error, or nothing with IF NOT EXISTS
+        lake.check_name(name)
+        location = lake.storage.spark_location(f"{lake.root}/{lake.folder(lake.spelled_schema(name))}")
+        created = self._sql(f"{text.rstrip().rstrip(';')}\nLOCATION {text_literal(location)}", *args, **kwargs)
+        self._sql(
+            f"ALTER DATABASE {quote(name)} SET DBPROPERTIES ({text_literal(LAKE_PROPERTY)} = {text_literal(lake.root)})"
+        )
+        return created
+
+    def lake_of(self, name: str) -> str | None:
+        """The root of the lake that a database is a schema of; None for another one, or none."""
+        properties = self._described(name).get("Properties", "")
+        root = re.search(rf"\({re.escape(LAKE_PROPERTY)},(.*?)\)(?:, \(|\)$)", properties)
+        return None if root is None else root[1]
+
+    def location_of(self, name: str) -> str | None:
+        """The folder of a database; None where there is no such database."""
+        location = self._described(name).get("Location")
+        return None if location is None else re.sub(r"^file:/+", "/", unquote(location)).rstrip("/")
+
+    def _described(self, name: str) -> dict[str, str]:
+        if not self._session.catalog.databaseExists(quote(name)):
+            return {}
+        rows = self._sql(f"DESCRIBE DATABASE EXTENDED {quote(name)}").collect()
+        return {row["info_name"]: row["info_value"] for row in rows}
+
+
+def guard(session: SparkSession) -> DatabaseStatements:
+    """The guard of a session, put in the place of its ``sql`` at the first call."""
+    if not isinstance(session.sql, DatabaseStatements):
+        session.sql = DatabaseStatements(session)  # type: ignore[method-assign]
+    guarded: Any = session.sql
+    assert isinstance(guarded, DatabaseStatements)
+    return guarded
