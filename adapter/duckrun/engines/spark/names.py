@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from duckrun.engines.spark.process.databases import LAKE_PROPERTY, DatabaseStatements, guard
-from duckrun.engines.spark.process.session import DELTA_CATALOG, apply_storage, is_own
+from duckrun.engines.spark.process.session import DELTA_CATALOG, apply_storage, first_line, is_own
 from duckrun.engines.spark.sql import quote, text_literal
 from duckrun.errors import DuckrunError, InvalidConfig, UnsupportedFeature
 
@@ -151,10 +151,8 @@ def _register(session: SparkSession, lake: Lake, schema: str, table: str) -> boo
             f"CREATE TABLE IF NOT EXISTS {quote(schema, table)} USING DELTA LOCATION {text_literal(location)}"
         ).collect()
     except Exception as error:
-        if isinstance(error, DuckrunError) or "pyspark" in type(error).__module__:
-            log.warning(
-                "%s.%s of lake %s has no name in Spark: %s", schema, table, lake.root, str(error).split("\n")[0]
-            )
+        if isinstance(error, DuckrunError) or type(error).__module__.startswith(("pyspark", "py4j")):
+            log.warning("%s.%s of lake %s has no name in Spark: %s", schema, table, lake.root, first_line(error))
             return False
         raise
     return True

@@ -191,7 +191,7 @@ def _connect(
         for key, value in conf.items() if misfit is None else ():
             session.conf.set(key, value)
     except Exception as error:
-        raise InvalidConfig(f"Spark at {shown(remote)} answered, but gave no session: {_first_line(error)}") from error
+        raise InvalidConfig(f"Spark at {shown(remote)} answered, but gave no session: {first_line(error)}") from error
     if misfit is not None:
         session.stop()
         raise misfit
@@ -221,7 +221,7 @@ def _start(
     except Exception as error:
         if address.startswith("spark://") and "stopped SparkContext" in str(error):
             raise no_master(address) from error
-        raise InvalidConfig(f"Spark did not start at {address}: {_first_line(error)}") from error
+        raise InvalidConfig(f"Spark did not start at {address}: {first_line(error)}") from error
     return session
 
 
@@ -341,7 +341,7 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip()]
     if len(lines) > 1 and lines[0].startswith("An error occurred while calling "):
         lines = lines[1:]  # py4j says then what it was
