@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from dagster import (
@@ -22,12 +21,14 @@ from dagster._core.definitions.decorators.op_decorator import DecoratedOpFunctio
 
 from duckrun.errors import InvalidConfig
 from duckrun.storage.storage import normalise_root
-from duckrun.values.lake_format import DUCKLAKE
+from duckrun.values.names import folder_of
 from duckrun.values.nearest import did_you_mean
+from duckrun.values.snapshot import TableRef
 from duckrun_dagster.config import TableConfig, is_relative, parse_changes, parse_table
 from duckrun_dagster.io_managers import DeltaIOManager
 from duckrun_dagster.io_managers.incremental import several_outputs, several_partitions
 from duckrun_dagster.io_managers.together import publish_together
+from duckrun_dagster.metadata import name_metadata
 from duckrun_dagster.resources import DuckrunResource
 from duckrun_dagster.resources.profile import LakeSettings, NoLake, lake_of_profile
 from duckrun_dagster.resources.run_worker import FOR_SEVERAL
@@ -235,16 +236,16 @@ def _stored(
     if found is None:
         return None
     config, known = found
-    metadata = {"dagster/table_name": f"{config.schema}.{config.table}"}
+    if config.schema.startswith("$"):  # an EnvVar decides
+        return None
     lake = known.lakes.get(config.lake)
-    if lake is not None and lake.form.name == DUCKLAKE:
-        return _Stored(metadata, {"dagster/storage_kind": DUCKLAKE})
-    root = None if lake is None else normalise_root(lake.root_path)
-    folder = config.location or f"{config.schema}/{config.table}"
-    place = folder if not is_relative(folder) else None if root is None else f"{root}/{folder}"
-    if place is not None:
-        metadata["dagster/uri"] = place if "://" in place else Path(normalise_root(place)).as_uri()
-    return _Stored(metadata, {"dagster/storage_kind": "deltalake"})
+    if lake is None:  # an EnvVar decides where it is, or in which format
+        name = ".".join(filter(None, (config.lake, config.schema, config.table)))
+        return _Stored({"dagster/table_name": name}, {})
+    folder = config.location or f"{folder_of(config.schema)}/{folder_of(config.table)}"
+    location = normalise_root(f"{lake.root_path}/{folder}" if is_relative(folder) else folder)
+    metadata = dict(name_metadata(TableRef(config.schema, config.table, location, lake.form.name, config.lake)))
+    return _Stored(metadata, {"dagster/storage_kind": str(metadata["dagster/storage_kind"])})
 
 
 def _stores_nothing(asset: AssetsDefinition) -> bool:

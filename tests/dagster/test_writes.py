@@ -604,6 +604,28 @@ def test_assets_that_store_nothing_are_no_tables(shop: Any) -> None:
         check_definitions(definitions(shop, goods(key=["y"], schema="x", table="goods"), by_its_own_rows))
 
 
+def test_definitions_show_the_storage_that_materializations_show(shop: Any, metadata: Any, tmp_path: Path) -> None:
+    there = DuckrunResource(root_path=str(shop.root), schema="shop", lakes={"b": {"root_path": f"{tmp_path}/b c"}})
+    assets = [goods(key=("odd",), table="a b%c"), goods(key=("other",), lake="b"), goods(key=("x",), location="f/a b")]
+    resources = {"io_manager": DeltaIOManager(duckrun=there)}
+    graph = check_definitions(dg.Definitions(assets, resources=resources)).resolve_asset_graph()
+    result = dg.materialize(assets, resources=resources, instance=shop.instance)
+    for name in ("odd", "other", "x"):
+        defined, entries = graph.get(dg.AssetKey(name)).metadata, metadata(result, name)
+        for key in ("dagster/table_name", "dagster/uri", "dagster/storage_kind"):
+            assert defined[key] == entries[key], (name, key)
+
+
+def test_definitions_show_no_storage_that_a_variable_decides() -> None:
+    def node(schema: Any = None, **words: Any) -> Any:
+        manager = DeltaIOManager(duckrun=DuckrunResource(root_path="/nowhere", **words), schema=schema)
+        defs = check_definitions(dg.Definitions([goods()], resources={"io_manager": manager}))
+        return defs.resolve_asset_graph().get(dg.AssetKey("goods"))
+
+    assert "dagster/storage_kind" not in node(format=dg.EnvVar("NOT_SET_WHERE_DEFINITIONS_LOAD")).tags
+    assert "dagster/table_name" not in node(schema=dg.EnvVar("NOT_SET_WHERE_DEFINITIONS_LOAD")).metadata
+
+
 def test_definitions_show_the_storage_of_assets(shop: Any, root: Path) -> None:
     located = goods(key=["other"], location="elsewhere/other")
     own = goods(key=["mine"], **{"dagster/table_name": "my own words"})
