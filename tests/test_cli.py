@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 import duckrun
 from duckrun import WriteSpec
@@ -150,3 +151,15 @@ def test_help_loads_no_engine() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert "optimize" in done.stdout
+
+
+def test_of_names_that_differ_in_case_the_exact_one_is_read(
+    lake: Path, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for schema in ("raw", "RAW"):
+        write_deltalake(lake / schema / "t", pa.table({"n": [f"in {schema}"]}))
+    assert "in raw" in run("sql", "select * from raw.t") and "in RAW" in run("sql", "select * from RAW.t")
+    for words in (("history", "Raw.t"), ("sql", "select * from Raw.t")):
+        with pytest.raises(SystemExit, match="1"):
+            main([*words, "--root", str(lake)])
+        assert "RAW, raw. Write the exact one" in capsys.readouterr().err
