@@ -250,7 +250,7 @@ def test_processes_that_apply_changes_of_one_key_at_once_leave_no_gap(duck: Sess
     for process in running:
         process.start()
     for process in running:
-        process.join(120)
+        process.join(300)
     assert [process.exitcode for process in running] == [0, 0, 0]
     found = rows_of(duck.sql("select valid_from, valid_to from main.dim where id = 1"))
     points = sorted(at * 4 + number for at in range(6) for number in (0, 2, 3))
