@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,7 @@ def test_lakes_whose_tables_get_no_names(spark: Any, tmp_path: Path) -> None:
 
 
 @needs_spark
+@pytest.mark.skipif("DUCKRUN_TEST_SPARK_REMOTE" in os.environ, reason="DeltaTable needs a plugin of the Connect server")
 def test_an_asset_in_pyspark_s_own_words(catalog: Any, tmp_path: Path) -> None:
     @dg.asset(key_prefix="ns_sales", io_manager_key="io")
     def orders() -> pa.Table:
