@@ -77,14 +77,15 @@ def check_definitions(definitions: Definitions) -> Definitions:
         if isinstance(asset, AssetsDefinition) and asset.is_executable:
             _check_changes(asset)
             for key in asset.keys:
-                place = _place(definitions, asset, key, lakes)
+                own = _table(definitions, asset, key, lakes)
+                place = _place(asset, key, own)
                 if place is not None:
                     # Names of tables are told apart without their letter case, folders are not.
                     name = place[0].lower() if place[0].startswith("table ") else place[0]
                     writers[name].append((key, place[1]))
                 if _is_together(asset, key):
                     together.add(id(asset))
-                storage = _stored(definitions, asset, key, lakes)
+                storage = None if own is None else _stored(*own)
                 if storage is not None:
                     stored[key] = storage
     for table, found in sorted(writers.items()):
@@ -189,18 +190,17 @@ def _address(lake: Any) -> str | None:
         return f"a database of the dbt project {lake.project_dir}"
 
 
-def _place(definitions: Definitions, asset: AssetsDefinition, key: AssetKey, lakes: dict[int, _Known]) -> _Place | None:
-    """Where an asset is written; None if we do not write it. ``lakes`` keeps what is known of each IO manager's."""
+def _place(asset: AssetsDefinition, key: AssetKey, own: tuple[TableConfig, _Known] | None) -> _Place | None:
+    """The place that an asset is written to; None if we do not write it. ``own`` is its table, where a DeltaIOManager stores it."""
     metadata = asset.metadata_by_key.get(key, {})
     if _DBT_MANIFEST in metadata:
         table, project = metadata.get("dagster/table_name"), metadata.get(_DBT_PROJECT)
         project = getattr(project, "instance", project)
         known = project if hasattr(project, "profiles_dir") and hasattr(project, "project_dir") else None
         return None if table is None else (f"table {getattr(table, 'value', table)}", known)
-    found = _table(definitions, asset, key, lakes)
-    if found is None:
+    if own is None:
         return None
-    config, lake = found
+    config, lake = own
     if asset.partitions_def is not None:
         config.refuse_partitions(f"Asset {key.to_user_string()}: ")
     root = _checked_root(lake, config, f"Asset {key.to_user_string()}")
@@ -211,8 +211,10 @@ def _place(definitions: Definitions, asset: AssetsDefinition, key: AssetKey, lak
 def _table(
     definitions: Definitions, asset: AssetsDefinition, key: AssetKey, lakes: dict[int, _Known]
 ) -> tuple[TableConfig, _Known] | None:
-    """The table of an asset and what is known of its lake; None if no DeltaIOManager stores it."""
+    """The table of an asset and what is known of its lake, which ``lakes`` keeps for each IO manager; None if no DeltaIOManager stores it."""
     metadata = asset.metadata_by_key.get(key, {})
+    if _DBT_MANIFEST in metadata:
+        return None
     manager_key = asset.get_io_manager_key_for_asset_key(key)
     manager = _manager(asset.resource_defs.get(manager_key) or (definitions.resources or {}).get(manager_key))
     if manager is None:
@@ -228,15 +230,9 @@ def _table(
     return config, lake
 
 
-def _stored(
-    definitions: Definitions, asset: AssetsDefinition, key: AssetKey, lakes: dict[int, _Known]
-) -> _Stored | None:
-    """The table of an asset as far as it is known while definitions load; None for one that no DeltaIOManager stores."""
-    found = None if _DBT_MANIFEST in asset.metadata_by_key.get(key, {}) else _table(definitions, asset, key, lakes)
-    if found is None:
-        return None
-    config, known = found
-    if config.schema.startswith("$"):  # an EnvVar decides
+def _stored(config: TableConfig, known: _Known) -> _Stored | None:
+    """The storage of a table as far as it is known while definitions load; None if an EnvVar decides its name."""
+    if config.schema.startswith("$"):
         return None
     lake = known.lakes.get(config.lake)
     if lake is None:  # an EnvVar decides where it is, or in which format
