@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, cast
 
-from dagster import EnvVar, InitResourceContext, OpExecutionContext
+from dagster import EnvVar, InitResourceContext
 from pydantic import Field, PrivateAttr
 
 from duckrun.errors import DuckrunError, InvalidConfig
@@ -22,7 +22,7 @@ from duckrun_dagster.resources.lake_config import FORM, LakeConfig, form_of, hid
 from duckrun_dagster.resources.profile import LakeSettings, lake_of_profile
 from duckrun_dagster.resources.run_worker import refuse_several_processes, share_of_step
 from duckrun_dagster.resources.spark_resource import SparkResource
-from duckrun_dagster.resources.steps import close_run, sessions_of
+from duckrun_dagster.resources.steps import close_run, current_step, sessions_of
 
 
 class DuckrunResource(HidesSecrets):
@@ -93,7 +93,7 @@ class DuckrunResource(HidesSecrets):
         """
         lakes = self.opened()
         if any(lake.format.transacts for lake in lakes):
-            lakes = self._of_step(_current_step(), lakes)
+            lakes = self._of_step(current_step(), lakes)
         return lakes.own if name is None else lakes.named(name, "metadata 'lake'")
 
     @property
@@ -152,7 +152,7 @@ class DuckrunResource(HidesSecrets):
         step; elsewhere (a notebook, a script) it is a new one that the caller closes. ``spark`` is a SparkResource or
         a Spark session, for engine ``spark``.
         """
-        return self.step_session(_current_step() if pins is None else None, engine, spark, pins)
+        return self.step_session(current_step() if pins is None else None, engine, spark, pins)
 
     def step_session(
         self,
@@ -250,13 +250,3 @@ class DuckrunResource(HidesSecrets):
 def _is_open(config: Any) -> bool:
     """Whether an EnvVar decides where a lake is, or in which format."""
     return any(is_open(getattr(config, word)) for word in ("root_path", *FORM))
-
-
-def _current_step() -> Any | None:
-    """The step context of the asset or op that is running here; None outside of one."""
-    from dagster._core.errors import DagsterInvariantViolationError
-
-    try:
-        return OpExecutionContext.get().get_step_execution_context()
-    except DagsterInvariantViolationError:
-        return None

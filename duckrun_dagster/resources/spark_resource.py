@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from dagster import DagsterInstance, DagsterRun, InitResourceContext, OpExecutionContext
+from dagster import DagsterInstance, DagsterRun, InitResourceContext
 from pydantic import Field, PrivateAttr
 
 from duckrun.errors import InvalidConfig
@@ -16,6 +16,7 @@ from duckrun_dagster.config import parse_table
 from duckrun_dagster.launch import configured_by_field
 from duckrun_dagster.resources.hidden import HidesSecrets, hide, written
 from duckrun_dagster.resources.run_worker import Worker, worker_of_run
+from duckrun_dagster.resources.steps import current_step
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -193,11 +194,8 @@ class SparkResource(HidesSecrets):
 
 def _tables_of_step(lake: Lake) -> list[str]:
     """Names of the tables of the running step's assets and of their upstream assets; none outside of a step."""
-    from dagster._core.errors import DagsterInvariantViolationError
-
-    try:
-        step = OpExecutionContext.get().get_step_execution_context()
-    except DagsterInvariantViolationError:
+    step = current_step()
+    if step is None:
         return []
     graph = step.job_def.asset_layer.asset_graph
     keys = [key for key in step.get_output_asset_keys() if graph.has(key)]

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NamedTuple
 
+from dagster import OpExecutionContext
+
 from duckrun.lake.lakes import Lakes
 from duckrun.run.pins import Pins
 from duckrun.run.reruns import as_before
@@ -18,6 +20,16 @@ from duckrun.session import Session
 from duckrun.values.rows import EngineName
 from duckrun.values.snapshot import Snapshot
 from duckrun_dagster.chain import own_works, work_of
+
+
+def current_step() -> Any | None:
+    """The step context of the asset or op that is running here; None outside of one."""
+    from dagster._core.errors import DagsterInvariantViolationError
+
+    try:
+        return OpExecutionContext.get().get_step_execution_context()
+    except DagsterInvariantViolationError:
+        return None
 
 
 class StepId(NamedTuple):
