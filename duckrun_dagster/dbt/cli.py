@@ -34,6 +34,7 @@ from dagster import (
 from dagster._core.errors import DagsterInvalidPropertyError
 from dagster_dbt import DbtCliInvocation, DbtCliResource, DbtProject
 from dagster_dbt.core.dbt_event_iterator import DbtEventIterator
+from dagster_dbt.utils import ASSET_RESOURCE_TYPES
 from pydantic import Field, PrivateAttr
 
 from duckrun.errors import DuckrunError, InvalidConfig, TableNotFound
@@ -59,8 +60,6 @@ Context = OpExecutionContext | AssetExecutionContext
 
 # dbt writes the event with a node's response microseconds after the one with its result.
 _PATIENCE_SECONDS = 5.0
-
-_STORED = ("model", "seed", "snapshot")
 
 _environment_lock = threading.Lock()
 
@@ -317,7 +316,7 @@ def _present(props: Mapping[str, Any], lakes: Lakes) -> meta.Metadata:
     materialization makes it. Nothing where there is neither.
     """
     schema, name = props.get("schema"), props.get("alias")
-    if not schema or not name or props.get("resource_type") not in _STORED:
+    if not schema or not name or props.get("resource_type") not in ASSET_RESOURCE_TYPES:
         return {}
     lake = _lake_of(props, lakes)
     ref = lake.resolve(str(schema), str(name))

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dagster import AssetDep, AssetKey, AssetSpec
-
-_STORED = ("model", "seed", "snapshot")
+from dagster_dbt.utils import ASSET_RESOURCE_TYPES
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,8 @@ class TwinSources:
         stored = {
             _name(node, key_of): (unique_id, key_of(node))
             for unique_id, node in manifest["nodes"].items()
-            if node["resource_type"] in _STORED and node.get("config", {}).get("materialized") != "ephemeral"
+            if node["resource_type"] in ASSET_RESOURCE_TYPES
+            and node.get("config", {}).get("materialized") != "ephemeral"
         }
         twins = {
             source_id: stored[name]
