@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from duckrun.engines.frame import LazyRows
-from duckrun.errors import InvalidConfig, VersionNotReadable
+from duckrun.errors import VersionNotReadable
 from duckrun.frame import Frame
 from duckrun.lake.catalogued import open_lake
 from duckrun.lake.lake import TableRef
@@ -21,7 +21,7 @@ from duckrun.statements.parse.parameters import Params
 from duckrun.statements.run import run
 from duckrun.table import Table
 from duckrun.values.checked import checked
-from duckrun.values.lake_format import DUCKLAKE, LakeFormat
+from duckrun.values.lake_format import LakeFormat
 from duckrun.values.options import given
 from duckrun.values.rows import (
     AppTransaction,
@@ -73,10 +73,6 @@ def connect(
             s.sql("select count(*) from main.flights").show()
     """
     form = LakeFormat.of(format, catalog, inline_rows, encrypted)
-    if writer in ("delta_rs", "prefer_delta_rs") and form.name == DUCKLAKE:
-        raise InvalidConfig(
-            "connect(): writer delta_rs makes data files of Delta tables, and the lake's format is ducklake."
-        )
     lake = open_lake(root_path, schema=schema, storage_options=storage_options, read_only=read_only, form=form)
     arbiter = Arbiter(memory_limit, memory_fraction)
     return Session(lake, engine=engine, spark=spark, arbiter=arbiter, pins=pins, writer=writer)

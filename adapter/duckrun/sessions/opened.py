@@ -19,7 +19,7 @@ from duckrun.statements.parse.tokens import StatementText
 from duckrun.values.checked import checked, unknown_word
 from duckrun.values.lake_format import LakeFormat
 from duckrun.values.options import given
-from duckrun.values.rows import EngineName, WriterChoice, preferred
+from duckrun.values.rows import BY_DELTA_RS, EngineName, WriterChoice, preferred
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,7 +57,13 @@ class Opened:
         engines: dict[str, Engine] | None = None,
         writer: WriterChoice = "auto",
     ) -> None:
-        """``lakes`` has those that are attached; ``engines`` are used as they are, and others made at first use."""
+        """``lakes`` has those that are attached; ``engines`` are used as they are, and others made at first use. Raises
+        InvalidConfig for a writer that has no part in a lake of its format.
+        """
+        if writer in BY_DELTA_RS and lake.format.transacts:
+            raise InvalidConfig(
+                f"writer {writer} makes data files of Delta tables, and the lake's format is {lake.format.name}. Leave it out."
+            )
         self.lake = lake
         self._lakes = lakes or Lakes(lake)
         self.closed = False
@@ -129,7 +135,7 @@ class Opened:
                 made.driver = lambda: self.embedded
                 self._engines[name] = made
             else:
-                limit = self.arbiter.instance_limit(beside_delta_rs=self.writer == "prefer_delta_rs")
+                limit = self.arbiter.instance_limit(beside_delta_rs=self.writer in BY_DELTA_RS)
                 progress = self._pins is None
                 self._engines[name] = DuckDBEngine(
                     self.lake, arbiter=self.arbiter, duckdb_limit=limit, progress=progress

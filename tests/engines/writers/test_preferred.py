@@ -21,6 +21,7 @@ from duckrun import (
 )
 from duckrun.errors import DuckrunError, InvalidConfig
 from duckrun.session import Session
+from duckrun_dagster import DuckrunResource
 
 OLD = pa.table({"id": [1, 2, 3], "day": ["a", "b", "c"], "v": [1, 2, 3]})
 NEW = pa.table({"id": [2, 3, 4], "day": ["b", "c", "d"], "v": [20, 30, 40]})
@@ -94,3 +95,15 @@ def test_statements_and_what_names_its_writer_itself(root: Path) -> None:
 def test_a_ducklake_has_one_writer(root: Path) -> None:
     with pytest.raises(InvalidConfig, match="the lake's format is ducklake"):
         duckrun.connect(root, format="ducklake", writer="delta_rs")
+    resource = DuckrunResource(root_path=str(root), format="ducklake", writer="delta_rs")
+    with pytest.raises(InvalidConfig, match="the lake's format is ducklake"):
+        resource.session()
+
+
+@pytest.mark.parametrize("writer", ["delta_rs", "prefer_delta_rs"])
+def test_a_write_that_delta_rs_may_do_takes_its_memory_off_duckdbs(root: Path, writer: Any) -> None:
+    with duckrun.connect(root, memory_limit="2GB") as session:
+        room = session.arbiter.instance_limit(beside_delta_rs=True)
+        assert session.embedded.duckdb_limit > room
+        assert session.execute("main.t", WriteSpec("error", writer=writer), OLD).writer == "delta_rs"
+        assert session.embedded.duckdb_limit == room

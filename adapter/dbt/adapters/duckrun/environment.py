@@ -35,7 +35,7 @@ from duckrun.run.pins import NOTHING, Pins, Read, WorkLog
 from duckrun.run.reruns import as_before
 from duckrun.run.transaction import Transaction
 from duckrun.sql.names import quote_identifier, quote_literal
-from duckrun.values.rows import WorkTransaction
+from duckrun.values.rows import BY_DELTA_RS, WorkTransaction
 from duckrun.values.snapshot import Snapshot, TableRef
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ class LakeEnvironment(LocalEnvironment):
         with self.lock:
             if self.conn is not None:
                 return
-            limit = self.arbiter.instance_limit(beside_delta_rs="delta_rs" in self.creds.writer)
+            limit = self.arbiter.instance_limit(beside_delta_rs=self.creds.writer in BY_DELTA_RS)
             self._scratch = tempfile.TemporaryDirectory(prefix="duckrun-dbt-", ignore_cleanup_errors=True)
             ours = instance_config(limit, self._scratch.name)
             # dbt-duckdb would install the extensions and make the secrets at once: ours come from wheels, and the

@@ -47,7 +47,7 @@ from duckrun.storage.storage import Storage
 from duckrun.values.any_case import AnyCase
 from duckrun.values.changes import WeighedRead
 from duckrun.values.columns import refuse_twins
-from duckrun.values.rows import Commit, ReadSpec, RowSpec, StagedFile, WriteSpec
+from duckrun.values.rows import BY_DELTA_RS, Commit, ReadSpec, RowSpec, StagedFile, WriteSpec
 from duckrun.values.snapshot import Scan, Snapshot
 from duckrun.values.tables import MaintenanceResult, OptimizeSpec, PurgeSpec, TableSpec
 
@@ -353,7 +353,7 @@ class DuckDBEngine(Engine):
         spec = transaction.lake.format.with_properties(spec, transaction.ref)
         if isinstance(spec, TableSpec):
             return carry_out(self, spec, transaction)
-        if spec.writer == "delta_rs":  # where it is preferred, the instance began with room for it
+        if spec.writer in BY_DELTA_RS:
             self.make_room(f"{spec.mode} on table {transaction.ref}")
         cursor = self._cursor_with_values()
         job = write.Job(self, spec, transaction)

@@ -44,6 +44,7 @@ from duckrun.sql.names import quote_identifier, transpile
 from duckrun.values.computed import NumberedBy
 from duckrun.values.layout import Layout
 from duckrun.values.rows import (
+    BY_DELTA_RS,
     Commit,
     DeleteInsertSpec,
     DeleteSpec,
@@ -98,7 +99,7 @@ class Job:
 
         Raises InvalidConfig if the spec asks for delta_rs and it cannot. Where delta_rs is preferred, the commit says why not.
         """
-        if self.spec.writer not in ("delta_rs", "prefer_delta_rs"):
+        if self.spec.writer not in BY_DELTA_RS:
             return False
         why = why_not()
         if self.spec.writer == "delta_rs":
