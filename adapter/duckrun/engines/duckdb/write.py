@@ -230,9 +230,9 @@ class Job:
             )
         computed = self._computed_too(spec, stored, snapshot, rows.cursor)
         schema = schema_of_types(stored, rows.cursor)
-        own = self._why_own_definition(spec, schema, partition_by, snapshot)
         if self.form.transacts:
             return self._overwrite_in_place(spec, rows, snapshot, stored, keys, computed)
+        own = self._why_own_definition(spec, schema, partition_by, snapshot)
         definition = self.definition(spec, schema, partition_by, snapshot, stored) if own else None
         filled: Filled = {name: (name if name in rows.types else None, kind) for name, kind in stored.items()}
         if computed is not None:
@@ -295,31 +295,37 @@ class Job:
         self, spec: WriteSpec, schema: pa.Schema, partition_by: Sequence[str], snapshot: Snapshot | None
     ) -> str | None:
         """What delta_rs does not write of the definition of a table whose rows are all written anew; None where it writes all of it."""
-        there = snapshot is not None
-        own = sorted(name for name in spec.table_properties if not name.startswith("delta."))
-        clustered = () if snapshot is None else (path[0].lower() for path in snapshot.cluster_by)
-        reasons = {
-            "it gives a table that is there no other definition": spec.redefine,
-            "it writes no constraints": bool(spec.constraints),
-            "it stores no sort order (sort_by)": bool(spec.sort_by),
-            "it writes no clustering (cluster_by)": bool(spec.cluster_by)
-            or (spec.cluster_by is not None and snapshot is not None),
-            f"it writes none of the properties {', '.join(own)}": bool(own),
-            "it drops the other properties of a table that is there, where it is given some": there
-            and bool(spec.table_properties),
-            "it drops the description of a table that is there, where it is given another one": snapshot is not None
-            and spec.description not in (None, snapshot.description),
-            f"it does not turn on the table features that {', '.join(spec.table_properties)} ask for": self.form.asks_features(
-                spec.table_properties
-            ),
-            "the columns that the table is clustered by go": not set(clustered)
-            <= {name.lower() for name in schema.names},
-            "it keeps no defaults, constraints and computed columns": snapshot is not None
-            and self.form.constrained_anew(snapshot, spec),
-            "it writes no comments of columns": _comments_anew(spec, schema.names, snapshot),
-            delta_rs.MISSPELT: delta_rs.misspells(schema, partition_by),
-        }
-        return next((reason for reason, holds in reasons.items() if holds), None)
+        if spec.redefine:
+            return "it gives a table that is there no other definition"
+        if spec.constraints:
+            return "it writes no constraints"
+        if spec.sort_by:
+            return "it stores no sort order (sort_by)"
+        if spec.cluster_by or (spec.cluster_by is not None and snapshot is not None):
+            return "it writes no clustering (cluster_by)"
+        if own := sorted(name for name in spec.table_properties if not name.startswith("delta.")):
+            return f"it writes none of the properties {', '.join(own)}"
+        if snapshot is not None and (reason := self._why_not_in_place(spec, schema, snapshot)) is not None:
+            return reason
+        if self.form.asks_features(spec.table_properties):
+            return f"it does not turn on the table features that {', '.join(spec.table_properties)} ask for"
+        if _comments_anew(spec, schema.names, snapshot):
+            return "it writes no comments of columns"
+        if delta_rs.misspells(schema, partition_by):
+            return delta_rs.MISSPELT
+        return None
+
+    def _why_not_in_place(self, spec: WriteSpec, schema: pa.Schema, snapshot: Snapshot) -> str | None:
+        """What delta_rs would not keep of the definition of a table that is there."""
+        if spec.table_properties:
+            return "it drops the other properties of a table that is there, where it is given some"
+        if spec.description not in (None, snapshot.description):
+            return "it drops the description of a table that is there, where it is given another one"
+        if not {path[0].lower() for path in snapshot.cluster_by} <= {name.lower() for name in schema.names}:
+            return "the columns that the table is clustered by go"
+        if self.form.constrained_anew(snapshot, spec):
+            return "it keeps no defaults, constraints and computed columns"
+        return None
 
     def definition(
         self,
