@@ -366,7 +366,9 @@ class Format(Protocol):
         """True for a table that asks of a commit what ``commit`` does not do."""
 
     def special_properties(self, properties: Mapping[str, str]) -> dict[str, str]:
-        """Those that may ask for more of a table than metadata, which ``commit`` does not set."""
+        """Those that may ask for more of a table than metadata, which ``commit`` does not set. Raises InvalidConfig for versions of the
+        protocol that the format does not have.
+        """
 
     def asks_features(self, properties: Mapping[str, Any]) -> bool:
         """True if some property of a new table needs a table feature."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.formats.delta import in_commit, mapping, row_tracking, statistics
-from duckrun.formats.delta.protocol import FEATURE, VERSIONS, WRITTEN
+from duckrun.formats.delta.protocol import FEATURE, VERSIONS, WRITTEN, versions_in
 from duckrun.values.layout import COMPRESSION, TARGET_FILE_SIZE, codec_of
 from duckrun.values.nearest import did_you_mean
 from duckrun.values.tables import SORT_BY, sort_order
@@ -122,7 +122,8 @@ def property_value(name: str, value: Any) -> str:
 
 
 def special_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """Those that ask for more of a table than metadata."""
+    """Those that ask for more of a table than metadata. Raises InvalidConfig for protocol versions that Delta does not have."""
+    versions_in(properties)
     metadata = PLAIN.keys() - _SPECIAL.keys()
     return {
         k: v for k, v in properties.items() if k.startswith("delta.") and not k.startswith(CHECK) and k not in metadata
