@@ -97,6 +97,8 @@ class Transaction:
         self.engine = "unknown"
         self._versions: dict[int, Snapshot] = {}
         """The versions that this transaction has come past, which it has not to open again."""
+        self._records: dict[int, CommitRecord] = {}
+        """The commits that it has come past, which it has not to read again."""
         self._judged: tuple[Read, int] | None = None
         """Up to which version the commits of others leave what was read as it is."""
         self._ahead: int | None = None
@@ -473,13 +475,18 @@ class Transaction:
 
     def commits_after(self, version: int) -> list[CommitRecord]:
         """The commits that others made after a version, oldest first."""
-        known = self._versions.get(version)
+        past: list[CommitRecord] = []
+        while (record := self._records.get(version + 1 + len(past))) is not None:
+            past.append(record)
+        known = self._versions.get(version + len(past))
         steps = None if known is None else self.lake.format.caught_up(known)
         if steps is None:
             self._versions.clear()  # another table may have come to the place
+            self._records.clear()
             return self.lake.format.records_after(self.ref, version)
-        self._versions.update((record.version, after) for record, after in steps)
-        return [record for record, _ in steps]
+        for record, after in steps:
+            self._records[record.version], self._versions[record.version] = record, after
+        return [*past, *(record for record, _ in steps)]
 
     def version(self, number: int) -> Snapshot:
         """A version of the table; no log is opened for those that this transaction has come past."""

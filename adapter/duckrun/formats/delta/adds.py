@@ -42,6 +42,8 @@ def adds_of(form: DeltaFormat, snapshot: Snapshot, wanted: set[str]) -> dict[str
     """The actions that added some live files, by their paths as the log spells them: from the commits, newest first, then from
     the newest checkpoint. Raises UnsupportedFeature where the log holds neither any more.
     """
+    if not wanted:
+        return {}
     found: dict[str, dict[str, Any]] = {}
     oldest, held = snapshot.version + 1, -1
     for commit in form.actions_back(snapshot.ref, snapshot.version):

@@ -125,7 +125,7 @@ def _state(form: DeltaFormat, snapshot: Snapshot, count: int) -> Iterable[Counte
     files = snapshot.files()
     tracked = "rowTracking" in snapshot.writer_features
     marked = {file.spelled or file.path for file in files if file.deletion_vector or tracked}
-    adds = adds_of(form, snapshot, marked) if marked else {}
+    adds = adds_of(form, snapshot, marked)
     for file in files:
         add = adds.get(file.spelled or file.path, {})
         file = replace(file, partition_values=_by_stored_name(snapshot, file))

@@ -108,5 +108,5 @@ def _type(fields: Sequence[Mapping[str, Any]], path: tuple[str, ...]) -> Any:
 
 def unclustered(form: DeltaFormat, snapshot: Snapshot, files: Sequence[ScanFile]) -> Iterator[ScanFile]:
     """See Format."""
-    adds = adds_of(form, snapshot, {spelled(file) for file in files}) if files else {}
+    adds = adds_of(form, snapshot, {spelled(file) for file in files})
     return (file for file in files if adds[spelled(file)].get("clusteringProvider") != PROVIDER)

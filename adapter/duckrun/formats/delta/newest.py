@@ -180,8 +180,16 @@ class Newest:
         steps = self._steps(before, None)
         if steps:
             actions, last = steps[-1]
+            self._bring_forward(replace(last, opened=Opened(last.opened.known)))
             steps[-1] = (actions, replace(last, opened=Opened(last.opened.known, before.opened.own or [])))
         return steps
+
+    def _bring_forward(self, snapshot: Snapshot) -> None:
+        """Go on from a version that the log was just read up to, so that nobody reads those commits again."""
+        with self._lock:
+            newest, own = self._kept.get(snapshot.ref.location, (None, []))
+            if newest is not None and newest.version < snapshot.version:
+                self._kept[snapshot.ref.location] = (snapshot, own)
 
     def _forward(self, before: Snapshot, version: int | None = None) -> Snapshot | None:
         """A snapshot at a later version (None: the newest), if it follows from the commits since."""

@@ -140,4 +140,4 @@ def counted(form: DeltaFormat, ref: TableRef, adds: Sequence[dict[str, Any]]) ->
 def unnumbered(form: DeltaFormat, snapshot: Snapshot, gone: Iterable[ScanFile]) -> list[dict[str, Any]]:
     """The actions that added the live files of a table, those that go aside, which have no numbers yet: the table begins to track."""
     left = {spelled(file) for file in snapshot.files()} - {spelled(file) for file in gone}
-    return [add for add in adds_of(form, snapshot, left).values() if add.get("baseRowId") is None] if left else []
+    return [add for add in adds_of(form, snapshot, left).values() if add.get("baseRowId") is None]

@@ -136,7 +136,7 @@ def _needed(form: DeltaFormat, snapshot: Snapshot, before: float) -> set[str]:
     files = snapshot.files()
     found = {path for file in files for path in _below(file.path)}
     marked = {spelled(file) for file in files if file.deletion_vector}
-    actions: list[Mapping[str, Any]] = list(adds_of(form, snapshot, marked).values()) if marked else []
+    actions: list[Mapping[str, Any]] = list(adds_of(form, snapshot, marked).values())
     actions += removes_since(form, snapshot, before)
     for action in actions:
         found.update(_below(decoded(action["path"])))
