@@ -1,15 +1,18 @@
 """Chains, works and attempts: which commits of a step an execution of it takes the place of.
 
 A chain is a run with its automatic retries and its re-executions from failure. Any other run, "re-execute all" too, is
-a new chain and writes again. Source: docs/reliability.md, Reruns.
+a new chain and writes again. Runs of a re-executed backfill have no parent run: a step of one goes on with the run of the
+parent backfill in which it did not succeed. Source: docs/reliability.md, Reruns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
-from dagster import AssetKey, DagsterInstance, DagsterRun
+from dagster import AssetKey, DagsterInstance, DagsterRun, RunsFilter
+from dagster._core.execution.stats import StepEventStatus  # no public home
 
 from duckrun.values.rows import WorkTransaction
 from duckrun_dagster.partitions.partitions import PartitionSlice
@@ -18,11 +21,29 @@ from duckrun_dagster.partitions.partitions import PartitionSlice
 RETRY_NUMBER = "dagster/retry_number"
 RESUME_RETRY = "dagster/is_resume_retry"
 PARENT_RUN = "dagster/parent_run_id"
+BACKFILL = "dagster/backfill"
+PARENT_BACKFILL = "dagster/parent_backfill_id"
+PARTITION = "dagster/partition"
+RANGE_START = "dagster/asset_partition_range_start"
+RANGE_END = "dagster/asset_partition_range_end"
 _LONGEST_CHAIN = 1000
+_PAGE = 200
+"""Runs of a backfill that are read at a time."""
 
 
-def chain_of(run: DagsterRun, instance: DagsterInstance | None) -> str:
-    """The id of the run that began this chain.
+class StepWork(NamedTuple):
+    """A step, and the assets that it writes in its run: what looks for its older attempts in a backfill."""
+
+    step_key: str
+    assets: frozenset[AssetKey] = frozenset()
+
+    @classmethod
+    def of(cls, step: Any) -> StepWork:
+        return cls(step.step.key, frozenset(step.get_output_asset_keys()))
+
+
+def chain_of(run: DagsterRun, instance: DagsterInstance | None, work: StepWork | None = None) -> str:
+    """The id of the run that began this chain of a step's work; without ``work``, by parent runs alone.
 
     Walks from parent to parent: ``dagster/root_run_id`` names the first run of all, which a "re-execute all" in
     between has left behind. A parent that is no longer stored ends the walk with its id, if the run's own tags say that it
@@ -32,7 +53,13 @@ def chain_of(run: DagsterRun, instance: DagsterInstance | None) -> str:
     for _ in range(_LONGEST_CHAIN):
         parent_id = current.parent_run_id or current.tags.get(PARENT_RUN)
         if not parent_id:
-            return run_id
+            before = (
+                None if instance is None or work is None else _unfinished_in_parent_backfill(current, work, instance)
+            )
+            if before is None:
+                return run_id
+            run_id, current = before.run_id, before
+            continue
         parent = instance.get_run_by_id(parent_id) if instance is not None else None
         if not _continues(current, parent, instance):
             return run_id
@@ -57,7 +84,7 @@ def application_of_op(output: str, step: Any) -> WorkTransaction:
 def own_works(step: Any) -> Callable[[str], bool] | None:
     """Tells the application ids of a step's works in its chain; None where no older attempt can have committed."""
     run = step.dagster_run
-    chain = chain_of(run, step.instance)
+    chain = chain_of_step(step)
     if chain == run.run_id and not step.previous_attempt_count:
         return None
     keys = [key.to_user_string() for key in step.get_output_asset_keys()]
@@ -66,7 +93,7 @@ def own_works(step: Any) -> Callable[[str], bool] | None:
 
 
 def _work(name: str, step: Any) -> WorkTransaction:
-    return work_of(f"{name}:{chain_of(step.dagster_run, step.instance)}", step)
+    return work_of(f"{name}:{chain_of_step(step)}", step)
 
 
 def work_of(app_id: str, step: Any) -> WorkTransaction:
@@ -79,6 +106,84 @@ def work_of(app_id: str, step: Any) -> WorkTransaction:
         attempt=f"{run.run_id}:{retried}",
         started=began + retried / 1000,  # a retry of the step comes later than the step
     )
+
+
+def chain_of_step(step: Any) -> str:
+    """The id of the run that began the chain of a running step: looked up once in a process."""
+    place = (step.run_id, step.step.key)
+    with _lock:
+        chain = _chains.get(place)
+    if chain is None:
+        chain = chain_of(step.dagster_run, step.instance, StepWork.of(step))
+        with _lock:
+            for old in [old for old in _chains if old[0] != step.run_id]:
+                del _chains[old]
+            _chains[place] = chain
+    return chain
+
+
+_lock = threading.Lock()
+_chains: dict[tuple[str, str], str] = {}
+
+
+def _unfinished_in_parent_backfill(run: DagsterRun, work: StepWork, instance: DagsterInstance) -> DagsterRun | None:
+    """The newest run of the same partitions and assets in the backfill that a backfill executes again, if the step did not
+    succeed in it. A backfill that never came to these partitions passes them on to its own parent.
+
+    Source: dagster_graphql, retry_partition_backfill: the backfill gets tags of its parent, its runs get those tags, and no
+    parent run.
+    """
+    if BACKFILL not in run.tags:
+        return None
+    parent = run.tags.get(PARENT_BACKFILL)
+    for _ in range(_LONGEST_CHAIN):
+        if not parent:
+            return None
+        before = next(_runs_of(parent, run, work, instance), None)
+        if before is not None:
+            stats = instance.get_run_step_stats(before.run_id, [work.step_key])
+            return None if any(each.status is StepEventStatus.SUCCESS for each in stats) else before
+        backfill = instance.get_backfill(parent)
+        parent = None if backfill is None else backfill.tags.get(PARENT_BACKFILL)
+    return None
+
+
+def _runs_of(backfill: str, like: DagsterRun, work: StepWork, instance: DagsterInstance) -> Iterator[DagsterRun]:
+    """The runs of a backfill for the partitions of another run that execute a step, the newest first."""
+    bounds = _partitions(like)
+    spelled: list[dict[str, str]] = [{}]
+    if bounds is not None:
+        spelled = [{RANGE_START: bounds[0], RANGE_END: bounds[1]}]
+        if bounds[0] == bounds[1]:  # a backfill policy makes a range of one
+            spelled.append({PARTITION: bounds[0]})
+    for tags in spelled:
+        cursor = None
+        while True:
+            filters = RunsFilter(tags={BACKFILL: backfill, **tags})
+            runs = instance.get_runs(filters, cursor=cursor, limit=_PAGE)
+            for run in runs:
+                if _partitions(run) == bounds and _executes(run, work, instance):
+                    yield run
+            if len(runs) < _PAGE:
+                break
+            cursor = runs[-1].run_id
+
+
+def _executes(run: DagsterRun, work: StepWork, instance: DagsterInstance) -> bool:
+    """True if a run has a step, or one for some of the same assets: a part of a job may name its steps otherwise."""
+    if work.assets and run.asset_selection is not None:
+        return not work.assets.isdisjoint(run.asset_selection)
+    steps = _steps(run, instance)
+    return steps is None or work.step_key in steps
+
+
+def _partitions(run: DagsterRun) -> tuple[str, str] | None:
+    """The first and the last partition of a run; None for one without."""
+    if PARTITION in run.tags:
+        return run.tags[PARTITION], run.tags[PARTITION]
+    if RANGE_START in run.tags:
+        return run.tags[RANGE_START], run.tags.get(RANGE_END, "")
+    return None
 
 
 def _continues(run: DagsterRun, parent: DagsterRun | None, instance: DagsterInstance | None) -> bool:

@@ -46,7 +46,7 @@ from duckrun.values.snapshot import Snapshot
 from duckrun.values.type_names import type_name
 from duckrun_dagster import metadata as meta
 from duckrun_dagster.arguments import KnownResource, refuse_bad_memory, refuse_unknown
-from duckrun_dagster.chain import chain_of
+from duckrun_dagster.chain import chain_of, chain_of_step
 from duckrun_dagster.config_values import partition_expr
 from duckrun_dagster.data_version import data_version
 from duckrun_dagster.dbt.lineage import column_lineage
@@ -152,7 +152,15 @@ class DuckrunDbtCliResource(KnownResource, DbtCliResource):
         step = context.op_execution_context if isinstance(context, AssetExecutionContext) else context
         call = (context.run_id, str(step.op_handle), step.retry_number, digest)
         self._calls[call] = count = self._calls.get(call, -1) + 1
-        return f"{chain_of(step.run, step.instance)}:{step.op_handle}:{digest}:{count}"
+        return f"{_chain(context)}:{step.op_handle}:{digest}:{count}"
+
+
+def _chain(context: Context) -> str:
+    """The chain of the step of a context; that of its run outside of a run."""
+    try:
+        return chain_of_step(context.get_step_execution_context())
+    except DagsterInvalidPropertyError:  # a context that a test has built
+        return chain_of(context.run, context.instance)
 
 
 def _share_of(context: Context) -> float:
