@@ -43,6 +43,27 @@ def without_type(column: str) -> SchemaMismatch:
     )
 
 
+def about_tables(mode: str, tables: Iterable[str]) -> str:
+    """The beginning of a message about rows that are read.
+
+    >>> about_tables("query", ["main.a", "main.b"])
+    'query on tables main.a, main.b'
+    """
+    names = list(tables)
+    if not names:
+        return mode
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return f"{mode} on table{'s' if len(names) > 1 else ''} {', '.join(names[:_MOST_NAMED])}{more}"
+
+
+def uncomputable(what: str, engine: str, why: str, *, writes: bool) -> InvalidConfig:
+    """The error about a row that has no value for an expression: a division by zero, an overflow, a subquery of two rows."""
+    ending = " Nothing was written." if writes else ""
+    return InvalidConfig(f"{what}: {engine} cannot compute a row: {why.rstrip('. ')}.{ending}")
+
+
+_MOST_NAMED = 4
+
 _SECRET_PARAMETER = re.compile(
     r"""([?&;][^=&;?\s'"`<>]*?(?:sig|signature|token|secret|password|passwd|credential|key|accessid)[^=&;?\s'"`<>]*=)[^&;\s'"`<>)\]}]+""",
     re.IGNORECASE,

@@ -208,7 +208,7 @@ REFUSED_ROWS = {
     "a NULL": (WriteSpec("append"), "select null::bigint as id, 5::bigint as v", SchemaMismatch),
     "a NULL in a merge": (MergeSpec(("id",)), "select null::bigint as id, 5::bigint as v", SchemaMismatch),
     "two of a key": (MergeSpec(("id",)), "select 1::bigint as id, 5::bigint as v from range(2)", DuplicateSourceKeys),
-    "an error of the query": (WriteSpec("append"), "select id, 5::bigint as v from (select 9 as id where error('no')::int is null)", duckdb.InvalidInputException),
+    "an error of the query": (WriteSpec("append"), "select id, 5::bigint as v from (select 9 as id where error('no')::int is null)", InvalidConfig),
 }  # fmt: skip
 
 

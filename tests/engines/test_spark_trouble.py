@@ -26,7 +26,7 @@ def test_a_table_that_another_writer_made_meanwhile_is_a_conflict(root: Any, spa
     """As the Spark of a killed process does, which ends what it began: the work is then looked for, and found committed."""
     target = f"delta.`{root.as_posix()}/main/t`"
     spark.range(3).writeTo(target).using("delta").create()
-    with pytest.raises(CommitTaken), errors_about("error", "main.t", analysis=InvalidConfig):
+    with pytest.raises(CommitTaken), errors_about("error on table main.t", analysis=InvalidConfig):
         spark.range(3).writeTo(target).using("delta").create()
     assert spark.table(target).count() == 3
 
@@ -39,10 +39,18 @@ def test_a_row_that_cannot_be_computed_is_an_error_of_ours(root: Any, spark: Any
         s.sql("create table main.t as select 1 as id, 0 as z")
         with pytest.raises(InvalidConfig, match="cannot compute a row: .REMAINDER_BY_ZERO") as read:
             s.sql("select id % z from main.t").toArrow()
-        assert "written" not in str(read.value)
+        assert str(read.value).startswith("query on table main.t: ") and "written" not in str(read.value)
+        for query in ("select (select id from main.t union all select 2)", "select cast('x' || id as int) from main.t"):
+            with pytest.raises(
+                InvalidConfig, match=r"^query on table main\.t: Spark cannot compute a row: \[[A-Z_]+\]"
+            ):
+                s.sql(query).toArrow()
+        with pytest.raises(InvalidConfig, match=r"^query: Spark cannot run it"):
+            s.sql("select nofunction(1)")
         for statement in (
             "insert into main.t select id % z, 1 from main.t",
             "update main.t set id = id % z",
+            "delete from main.t where id = (select id from main.t union all select 2)",
             "merge into main.t using (select 1 as id, 0 as z) s on t.id = s.id when matched then update set z = s.id % s.z",
             "create table main.u as select id % z as q from main.t",
         ):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+
+import duckdb
 import pytest
 
 from duckrun import InvalidConfig, UnsupportedFeature
@@ -87,3 +90,55 @@ def test_properties_are_shown_all_or_one_and_a_misspelt_one_with_the_nearest(duc
     assert rows_of(duck.sql("show tblproperties main.made (owner)", dialect="spark")) == [("owner", "me")]
     with pytest.raises(InvalidConfig, match="has no property 'ownr'. Did you mean 'owner'"):
         duck.sql("show tblproperties made ('ownr')")
+
+
+OVER_ROWS = {
+    "delete from x where sum(v) > 1": "sum()",
+    "delete from main.x as y where sum(y.v) > 1": "sum()",
+    "delete from x where row_number() over (order by v) = 1": "a window function",
+    "delete from x where fsum(v) > 1": "fsum()",
+    "delete from x where unnest([v]) = 1": "unnest()",
+    "delete from x using w where max(x.v) > 1 and w.k = x.k": "max()",
+    "delete from x where (select max(k) from w where sum(x.v) > 1) > 0": "sum()",
+    "delete from x where (select sum(x.v) from w) > 1": "sum()",
+    "update x set v = sum(v)": "sum()",
+    "update x set v = sum(v) over ()": "a window function",
+    "update x set v = (select sum(x.v) from w)": "sum()",
+    "update x set v = w.v from w where sum(w.v) > 1 and w.k = x.k": "sum()",
+    "merge into x as t using w as s on t.k = s.k and sum(t.v) > s.k when matched then delete": "sum()",
+    "merge into x as t using w as s on t.k = s.k when matched and sum(t.v) > 1 then delete": "sum()",
+    "merge into x as t using w as s on t.k = s.k when matched then update set v = sum(s.v)": "sum()",
+    "merge into x as t using w as s on t.k = s.k when not matched then insert (k, v) values (s.k, max(s.v))": "max()",
+    "insert into x values (1, 2) on conflict (k) do update set v = sum(x.v)": "sum()",
+    "insert into x values (1, 2) on conflict (k) do update set v = 1 where sum(excluded.v) > 1": "sum()",
+}
+
+
+def test_a_change_over_several_rows_is_refused_in_the_words_of_its_text(session: Session) -> None:
+    """No message names the aliases and columns that this library adds: DuckDB and Spark have one each, of the rewritten statement."""
+    plain = duckdb.connect()
+    for name in ("x", "w"):
+        session.sql(f"create table main.{name} as select 1 as k, 1 as v")
+        plain.sql(f"create table {name} (k int unique, v int); insert into {name} values (1, 1)")
+    for statement, part in OVER_ROWS.items():
+        with pytest.raises(duckdb.Error):
+            plain.sql(statement)
+        with pytest.raises(
+            InvalidConfig, match=rf"^Table main\.x: {re.escape(part)} takes or gives several rows"
+        ) as raised:
+            session.sql(statement)
+        assert not re.search("target|source|__duckrun", str(raised.value)), statement
+    for statement in (
+        "delete from x where v > (select 2 * sum(v) from w)",
+        "update x set v = list_sum([v, 1]) where k in (select max(k) over () from w)",
+    ):
+        session.sql(statement)
+        plain.sql(statement)
+    assert rows_of(session.sql("from x")) == plain.sql("from x").fetchall() == [(1, 2)]
+
+
+def test_a_condition_that_is_not_steady_is_named_by_its_function(duck: Session) -> None:
+    duck.sql("create table x as select 1 as k")
+    with pytest.raises(InvalidConfig, match=r"with random\(\), whose answer may change") as raised:
+        duck.sql("merge into x as t using x as s on t.k = s.k and random() > t.k when matched then delete")
+    assert "target" not in str(raised.value)

@@ -59,10 +59,10 @@ class Engine(Protocol):
     def pinned(self, snapshot: Snapshot) -> exp.Expr:
         """A table at a version, as it stands in the syntax tree of a query for select()."""
 
-    def select(self, query: exp.Expr) -> LazyRows:
-        """A query whose tables are pinned(), in any dialect's tree: lazy."""
+    def select(self, query: exp.Expr, what: str = "query") -> LazyRows:
+        """A query whose tables are pinned(), in any dialect's tree: lazy. ``what`` begins the message of an error about it."""
 
-    def explain(self, query: exp.Expr, *, analyze: bool = False) -> str:
+    def explain(self, query: exp.Expr, *, analyze: bool = False, what: str = "explain") -> str:
         """How the engine would compute a query; with ``analyze`` it does, and says how long each step took."""
 
     def local(self, rows: pa.Table) -> LazyRows:

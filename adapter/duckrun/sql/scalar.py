@@ -81,6 +81,39 @@ def why_not_scalar_in_spark(expression: str, *, is_default: bool = False) -> str
     return None
 
 
+def part_over_rows(tree: exp.Expr) -> str | None:
+    """The part of an expression that is computed from several rows, or gives several, in words; None for none. Its subqueries may
+    have one.
+    """
+    return next((name for node in tree.walk(prune=_is_query) if (name := _over_rows(node)) is not None), None)
+
+
+def aggregates_in(tree: exp.Expr) -> Iterator[tuple[str, exp.Expr]]:
+    """The aggregate functions of an expression and its subqueries, each with its name."""
+    for node in tree.walk():
+        name = _over_rows(node)
+        if name is not None and not isinstance(node, exp.Window | exp.UDTF):
+            yield name, node
+
+
+def _is_query(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Query)
+
+
+def _over_rows(node: exp.Expr) -> str | None:
+    if isinstance(node, exp.Window):
+        return "a window function"
+    if isinstance(node, exp.Unnest | exp.Explode):
+        return "unnest()"
+    if isinstance(node, exp.AggFunc):
+        return f"{node.sql_name().lower()}()"
+    if isinstance(node, exp.Anonymous) and {kind for kind, *_ in _functions().get(node.name.lower(), [])} == {
+        "aggregate"
+    }:
+        return f"{node.name.lower()}()"
+    return None
+
+
 _READ_OUTSIDE = frozenset(["reflect", "try_reflect", "java_method", "getenv", "getvariable", "current_setting"])
 _SPARK_IMPURE = (_READ_OUTSIDE | _ABOUT_SESSION) | frozenset([
     "input_file_name", "input_file_block_start", "input_file_block_length",

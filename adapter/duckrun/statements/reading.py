@@ -13,7 +13,7 @@ from sqlglot import exp
 from duckrun.changes.changes import Changes, ChangeSpec
 from duckrun.changes.own import LAKE_FUNCTIONS, OwnQuery, own_rows
 from duckrun.engines.frame import LazyRows
-from duckrun.errors import DuckrunError, InvalidConfig, UnsupportedFeature
+from duckrun.errors import DuckrunError, InvalidConfig, UnsupportedFeature, about_tables
 from duckrun.lake.lake import INFORMATION
 from duckrun.run.pins import NOTHING, Read, Reads, together
 from duckrun.sql.dialects import text_in
@@ -47,6 +47,8 @@ class Reading:
     pins: Pins
     temp_views: Mapping[str, exp.Query] = field(default_factory=dict)
     reads: Reads = NOTHING
+    _names: dict[str, None] = field(default_factory=dict)
+    """Tables, and values of the session, that are read, in the order of the text."""
     _open: list[str] = field(default_factory=list)
     _pinned: dict[tuple[Parts, int | None, str | None], exp.Expr] = field(default_factory=dict)
     """Tables by their name and version: a query of a thousand branches looks each of its tables up once."""
@@ -54,9 +56,14 @@ class Reading:
 
     def frame(self, query: exp.Expr) -> LazyRows:
         """The rows of a query over the lakes: lazy. Raises TableNotFound with the nearest names."""
-        frame = self.engine.select(self.pinned(query))
+        query = self.pinned(query)
+        frame = self.engine.select(query, self.about("query"))
         frame.reads = self.reads
         return frame
+
+    def about(self, mode: str) -> str:
+        """The beginning of a message about what this statement reads."""
+        return about_tables(mode, self._names)
 
     def pinned(self, tree: exp.Expr) -> exp.Expr:
         """A query or expression with every table at its version, and every view as its query."""
@@ -101,6 +108,7 @@ class Reading:
             named = self.engine.named_reads(name)
             named.check()
             self.reads = together(self.reads, named)
+            self._names[name] = None
             return None
         if is_information(parts_of(table)):
             _refuse_travel(name, "a list of what is there", version, timestamp)
@@ -111,7 +119,9 @@ class Reading:
         found = locate(self.lakes, parts_of(table))
         ref, view = found.ref, found.view
         self._refuse_circle(str(ref))
-        if view is not None:
+        if view is None:
+            self._names[str(ref)] = None
+        else:
             _refuse_travel(name, "a view", version, timestamp)
             sql = view.sql if view.dialect != "duckdb" else query_of_view(self.lakes, found.lake, ref.schema, view.sql)
             query = parse_query(sql, view.dialect)
@@ -147,6 +157,7 @@ class Reading:
         found = locate(self.lakes, tuple(name))
         if found.view is not None:
             raise InvalidConfig(f"{found.ref} is a view, which has no changes of its own; ask the tables under it.")
+        self._names[str(found.ref)] = None
         own = self.lakes.of(found.ref)
         if isinstance(spec, ChangeSpec) and spec.kind == "feed" and own.format.state_reader is not None:
             spec = own_query(spec)

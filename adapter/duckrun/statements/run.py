@@ -225,7 +225,8 @@ class _Run:
             case Query():
                 return self.session.own(self.reading.frame(statement.tree))
             case Explain():
-                plan = self.engine.explain(self.reading.pinned(statement.tree), analyze=statement.analyze)
+                tree = self.reading.pinned(statement.tree)
+                plan = self.engine.explain(tree, analyze=statement.analyze, what=self.reading.about("explain"))
                 found = pa.table({"plan": [plan]})
             case Show():
                 found = describe.names(self.session.lakes, list(self.session.temp_views), statement)

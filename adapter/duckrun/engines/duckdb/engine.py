@@ -7,7 +7,7 @@ import tempfile
 import threading
 import uuid
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -30,7 +30,7 @@ from duckrun.engines.engine import Engine
 from duckrun.engines.frame import LazyRows
 from duckrun.engines.tables import carry_out
 from duckrun.engines.tabular.values import arrow_table
-from duckrun.errors import InvalidConfig, UnsupportedFeature
+from duckrun.errors import InvalidConfig, UnsupportedFeature, about_tables
 from duckrun.formats.definitions import Alteration
 from duckrun.lake.lake import Lake
 from duckrun.run.memory import Arbiter
@@ -85,7 +85,8 @@ class DuckDBEngine(Engine):
         self.temp_names = AnyCase()
         self._kept: set[str] = set()
         self._held: duckdb.DuckDBPyConnection | None = None
-        self._views: AnyCase[str] = AnyCase()
+        self.views: AnyCase[str] = AnyCase()
+        """The queries of temporary views."""
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
@@ -126,7 +127,7 @@ class DuckDBEngine(Engine):
             load_extensions(connection, [lake], narrow=True)
             lake.format.lend(connection)
         lost = dict.fromkeys(self._kept, "its rows are gone")
-        for name, sql in self._views.items():
+        for name, sql in self.views.items():
             try:
                 attach_again(connection, sql)
                 connection.execute(f"CREATE OR REPLACE VIEW {quote_identifier(name)} AS {sql}")
@@ -134,7 +135,7 @@ class DuckDBEngine(Engine):
                 lost[name] = str(error).splitlines()[0]
         for name in lost:
             self._kept.discard(name)
-            self._views.pop(name, None)
+            self.views.pop(name, None)
             del self.temp_names[name]
         log.warning(
             "An internal error ended this session's DuckDB; a new one is open%s.",
@@ -169,7 +170,7 @@ class DuckDBEngine(Engine):
             self._held = None
 
     def read_files(self, format: str, path: str, options: Mapping[str, Any]) -> LazyRows:
-        return self._frame(files_sql(format, path, options))
+        return self._frame(files_sql(format, path, options), f"read of {path}")
 
     def reach(self, lake: Lake) -> None:
         if lake.format.lent in self._reached:
@@ -181,15 +182,19 @@ class DuckDBEngine(Engine):
     # -- reading
 
     def scan(self, snapshot: Snapshot, spec: ReadSpec) -> LazyRows:
-        return self._frame(select_sql(self._scan_sql(snapshot), spec, snapshot.schema.names, str(snapshot.ref)))
+        sql = select_sql(self._scan_sql(snapshot), spec, snapshot.schema.names, str(snapshot.ref))
+        return self._frame(sql, about_tables("read", [str(snapshot.ref)]))
 
     def open(self, planned: Scan) -> LazyRows:
         source = self.lake.format.scan_sql(planned.snapshot(), files=planned.files, named=True)
-        return self._frame(select_sql(source, planned.read, planned.schema.names, str(planned.ref)))
+        sql = select_sql(source, planned.read, planned.schema.names, str(planned.ref))
+        return self._frame(sql, about_tables("read", [str(planned.ref)]))
 
     def weighed(self, read: WeighedRead, query: Callable[[str], str]) -> LazyRows:
-        with errors_about(f"changes of table {read.ref}"):
-            return self._frame(query(f"({weighed_sql(read, self.cursor(), self._scratch.name)})"))
+        what = f"changes of table {read.ref}"
+        with errors_about(what, writes=False):
+            sql = query(f"({weighed_sql(read, self.cursor(), self._scratch.name)})")
+        return self._frame(sql, what)
 
     def inlined(self, rows: LazyRows) -> exp.Expr:
         assert isinstance(rows.source, DuckDBFrame), "rows of this engine"
@@ -202,11 +207,11 @@ class DuckDBEngine(Engine):
         advise(snapshot, self.arbiter.limit(), self._scratch.name)
         return snapshot.scan_sql(attach=partial(attached, self.connection))
 
-    def select(self, query: exp.Expr) -> LazyRows:
+    def select(self, query: exp.Expr, what: str = "query") -> LazyRows:
         text = text_in(query, "duckdb")
         if holds_statements(text):  # a view is another's text, and DuckDB would run each of its statements
             raise InvalidConfig("A query, or a view in it, holds more than one statement. Nothing was run.")
-        frame = self._frame(text, partial(with_names_as_written, query))
+        frame = self._frame(text, what, partial(with_names_as_written, query))
         # The relation has bound them: a schema would be one bind, and one look at each log, more.
         columns = frame.native.columns
         if any(scans_in(name) or LISTED in name or '"' in name for name in columns):
@@ -236,8 +241,8 @@ class DuckDBEngine(Engine):
             names = [name.replace(new, old) for name in names]
         return names
 
-    def explain(self, query: exp.Expr, *, analyze: bool = False) -> str:
-        with errors_about(self.lake.root, as_written=partial(with_names_as_written, query)):
+    def explain(self, query: exp.Expr, *, analyze: bool = False, what: str = "explain") -> str:
+        with errors_about(what, as_written=partial(with_names_as_written, query), writes=False):
             found = self._cursor_with_values().execute(
                 f"EXPLAIN {'ANALYZE ' if analyze else ''}{text_in(query, 'duckdb')}"
             )
@@ -245,7 +250,7 @@ class DuckDBEngine(Engine):
 
     def local(self, rows: pa.Table) -> LazyRows:
         cursor, name = self.cursor(), f"__duckrun_local_{uuid.uuid4().hex}"
-        return LazyRows(DuckDBFrame(self, cursor, register(cursor, name, rows)[0]), self.name)
+        return LazyRows(DuckDBFrame(self, cursor, register(cursor, name, rows)[0], "query"), self.name)
 
     def cast(self, value: exp.Expr, kind: str, rows: LazyRows, column: int) -> exp.Expr:
         return exp.cast(value, kind, dialect="duckdb")
@@ -253,15 +258,8 @@ class DuckDBEngine(Engine):
     def column_types(self, snapshot: Snapshot) -> dict[str, str]:
         return {name: str(kind) for name, kind in types_of(snapshot, self.cursor()).items()}
 
-    def _frame(self, sql: str, as_written: Callable[[str], str] | None = None) -> LazyRows:
-        with self.errors_in(sql, self.lake.root, as_written):
-            return LazyRows(DuckDBFrame(self, self._cursor_with_values(), sql), self.name)
-
-    def errors_in(
-        self, sql: str, what: str, as_written: Callable[[str], str] | None = None
-    ) -> AbstractContextManager[None]:
-        """See errors_about(): of a query over tables and temporary views."""
-        return errors_about(what, queries=(sql, *self._views.values()), as_written=as_written)
+    def _frame(self, sql: str, what: str, as_written: Callable[[str], str] = str) -> LazyRows:
+        return LazyRows(DuckDBFrame(self, self._cursor_with_values(), sql, what, as_written), self.name)
 
     def _cursor_with_values(self) -> duckdb.DuckDBPyConnection:
         cursor = self.cursor()
@@ -313,7 +311,7 @@ class DuckDBEngine(Engine):
             self.connection.execute(f"DROP TABLE {quote_identifier(name)}")
         elif self._registered.pop(name, None) is None:
             self.connection.execute(f"DROP VIEW IF EXISTS {quote_identifier(name)}")
-        self._views.pop(name, None)
+        self.views.pop(name, None)
         self._kept.discard(name.lower())
         del self.temp_names[name]
 

@@ -10,6 +10,7 @@ import duckdb
 import pyarrow as pa
 
 from duckrun.engines.duckdb.source import SqlOnCursor
+from duckrun.engines.duckdb.sql import errors_about
 from duckrun.engines.frame import without_arrow_form
 from duckrun.run.pins import Reads
 from duckrun.sql.names import quote_identifier, quote_literal
@@ -42,11 +43,23 @@ class _Checked:
 class DuckDBFrame:
     """A query on a cursor of its own. Its text names nothing that only other cursors see, but for registered values."""
 
-    def __init__(self, engine: DuckDBEngine, cursor: duckdb.DuckDBPyConnection, sql: str) -> None:
+    def __init__(
+        self,
+        engine: DuckDBEngine,
+        cursor: duckdb.DuckDBPyConnection,
+        sql: str,
+        what: str,
+        as_written: Callable[[str], str] = str,
+    ) -> None:
         self.engine = engine
         self.cursor = cursor
         self.sql = sql
-        self.native = cursor.sql(sql)
+        self.what = what
+        """What its rows are read for, to begin a message."""
+        self.as_written = as_written
+        """Puts the names of the query that was written into a message."""
+        with self._errors():
+            self.native = cursor.sql(sql)
 
     def schema(self) -> pa.Schema:
         self._check_types()
@@ -68,7 +81,12 @@ class DuckDBFrame:
             yield from reader
 
     def _errors(self) -> AbstractContextManager[None]:
-        return self.engine.errors_in(self.sql, f"reading lake {self.engine.lake.root}")
+        queries = (self.sql, *self.engine.views.values())
+        return errors_about(self.what, queries=queries, as_written=self.as_written, writes=False)
+
+    def _of(self, sql: str) -> DuckDBFrame:
+        """A query over this one."""
+        return DuckDBFrame(self.engine, self.cursor, sql, self.what, self.as_written)
 
     def polars_lazy(self, check: Callable[[], None]) -> Any:
         """A polars LazyFrame, which reads the tables whenever it is collected: ``check`` is called before."""
@@ -76,7 +94,7 @@ class DuckDBFrame:
         from duckdb.polars_io import duckdb_source
 
         self._check_types()
-        columns = polars.from_arrow(self.native.limit(0).to_arrow_table())
+        columns = polars.from_arrow(self.schema().empty_table())
         assert isinstance(columns, polars.DataFrame)
 
         def read(begin: Callable[[], pa.RecordBatchReader]) -> pa.RecordBatchReader:
@@ -98,20 +116,20 @@ class DuckDBFrame:
         return int(row[0])
 
     def limit(self, rows: int) -> DuckDBFrame:
-        return DuckDBFrame(self.engine, self.cursor, f"SELECT * FROM ({self.sql}) LIMIT {int(rows)}")
+        return self._of(f"SELECT * FROM ({self.sql}) LIMIT {int(rows)}")
 
     def renamed(self, columns: Sequence[tuple[Sequence[str], str]]) -> DuckDBFrame:
         named = ", ".join(f"{quote_identifier(*path)} AS {quote_identifier(name)}" for path, name in columns)
-        return DuckDBFrame(self.engine, self.cursor, f"SELECT {named} FROM ({self.sql})")
+        return self._of(f"SELECT {named} FROM ({self.sql})")
 
     def named(self, names: Sequence[str]) -> DuckDBFrame:
         # By position: a list of column aliases would number a name that stands twice.
         listed = ", ".join(f"#{place} AS {quote_identifier(name)}" for place, name in enumerate(names, 1))
-        return DuckDBFrame(self.engine, self.cursor, f"SELECT {listed} FROM ({self.sql})")
+        return self._of(f"SELECT {listed} FROM ({self.sql})")
 
     def selected(self, columns: Sequence[str]) -> DuckDBFrame:
         """Expressions over the rows, in their order."""
-        return DuckDBFrame(self.engine, self.cursor, f"SELECT {', '.join(columns)} FROM ({self.sql})")
+        return self._of(f"SELECT {', '.join(columns)} FROM ({self.sql})")
 
     def write_parquet(self, file: str) -> None:
         """Write the rows, in their order, into one Parquet file."""
@@ -125,9 +143,11 @@ class DuckDBFrame:
     def create_view(self, name: str, reads: Reads) -> None:
         """A view of the instance where the text says it all, else the rows themselves under the name."""
         if self.engine._registered:
-            self.engine.register(name, self.native.to_arrow_table())
+            with self._errors():
+                rows = self.native.to_arrow_table()
+            self.engine.register(name, rows)
             reads = reads.computed()
         else:
             self.engine.connection.execute(f"CREATE OR REPLACE VIEW {quote_identifier(name)} AS {self.sql}")
-            self.engine._views[name] = self.sql
+            self.engine.views[name] = self.sql
         self.engine.temp_names[name] = reads

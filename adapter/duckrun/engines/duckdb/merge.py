@@ -19,7 +19,7 @@ from duckrun.engines.duckdb.places import Numbered, computed, names_of, numbered
 from duckrun.engines.duckdb.pruning import files_met, key_ranges
 from duckrun.engines.duckdb.rows_to_write import refuse_outside, types_of
 from duckrun.engines.duckdb.source import Rows
-from duckrun.engines.duckdb.steady import is_steady
+from duckrun.engines.duckdb.steady import unsteady_part
 from duckrun.engines.duckdb.target import target_of
 from duckrun.engines.duckdb.writers.reads import EVERYTHING, Read, equal, joined
 from duckrun.engines.fit import assigned_columns, castable_columns, columns_in_expressions
@@ -141,9 +141,10 @@ def _refuse_unsteady(
     """Raise InvalidConfig for a condition that a row may meet once and not again: a merge asks it for each of its clauses."""
     joins = [transpile(on, spec.dialect, "duckdb") for on in (spec.on, *spec.compared.values()) if on is not None]
     for condition in (*joins, *(clause.condition for clause in clauses)):
-        if condition is not None and not is_steady(condition, cursor):
+        part = None if condition is None else unsteady_part(condition, cursor)
+        if part is not None:
             raise InvalidConfig(
-                f"The merge into table {ref} has a condition whose answer changes each time it is asked: {condition}. Nothing "
+                f"The merge into table {ref} has a condition with {part}, whose answer may change each time it is asked. Nothing "
                 "was written; let the source have it as a column, which is computed once."
             )
 

@@ -21,6 +21,7 @@ from duckrun.errors import (
     UnsupportedFeature,
     VersionNotReadable,
     redact,
+    uncomputable,
 )
 from duckrun.run.memory import Arbiter, parse_bytes
 from duckrun.run.pins import Read, Reads
@@ -129,16 +130,43 @@ _EXCERPT = re.compile(r"\s*\n\s*LINE \d+: .*", re.DOTALL)
 """The place of an error in the SQL that DuckDB was sent, where scans stand for tables."""
 
 
+# DuckDB raises these before it looks at a row. A function that it does not know is a CatalogException.
+_ABOUT_STATEMENT = (
+    duckdb.BinderException,
+    duckdb.CatalogException,
+    duckdb.DependencyException,
+    duckdb.ParserException,
+    duckdb.PermissionException,
+    duckdb.SyntaxException,
+)
+# Every other class is that of some function's error about a value: InvalidInput, OutOfRange, Conversion, and duckdb.Error itself.
+_NOT_ABOUT_ROWS = (
+    duckdb.ConnectionException,
+    duckdb.HTTPException,
+    duckdb.InterruptException,
+    duckdb.IOException,
+    duckdb.TransactionException,
+)
+
+
 @contextmanager
 def errors_about(
     what: str,
     arbiter: Arbiter | None = None,
     queries: Sequence[str] = (),
-    as_written: Callable[[str], str] | None = None,
+    as_written: Callable[[str], str] = str,
+    *,
+    writes: bool = True,
 ) -> Iterator[None]:
-    """Turn what engines raise into this library's errors, named for the table; ours pass, completed by the name. ``arbiter`` knows which
-    limit would have been enough, and ``queries`` name the tables that are read. ``as_written`` puts the names of a user's query
-    into an error about that query.
+    """Turn what engines raise into this library's errors, named for the table; ours pass, completed by the name. Of DuckDB's own, only an
+    interrupt passes, which is no error.
+
+    Args:
+        what: the beginning of the message.
+        arbiter: knows which limit would have been enough.
+        queries: those in which the tables are named that are read.
+        as_written: puts the names of a user's query into an error about that query.
+        writes: False for rows that are only read.
     """
     try:
         yield
@@ -164,6 +192,9 @@ def errors_about(
                 f"{what}: the log names data files by URIs, as a shallow clone does, which DuckDB does not open: {str(error).splitlines()[0]}. "
                 "Nothing was written. Run this with engine: spark, or copy the table (deep clone)."
             ) from error
+        if isinstance(error, _ABOUT_STATEMENT):
+            text = _EXCERPT.sub("", str(error)).replace('Values list "', 'Table "')
+            raise InvalidConfig(f"{what}: {as_written(text)}") from error
         if _of_a_library(error) and (told := storage_error(error, what)) is not None:
             raise told from error
         if isinstance(error, duckdb.OutOfMemoryException):
@@ -177,18 +208,20 @@ def errors_about(
                 f"Give this process more (memory_limit, memory_fraction){enough}; do less at once (threads, max_concurrent), or run "
                 "it with engine: spark."
             ) from error
-        if isinstance(error, duckdb.CatalogException | duckdb.ParserException | duckdb.BinderException):
-            text = _EXCERPT.sub("", str(error)).replace('Values list "', 'Table "')
-            raise InvalidConfig(f"{what}: {text}" if as_written is None else as_written(text)) from error
         if isinstance(error, duckdb.InternalException | duckdb.FatalException):
             raise StorageError(
                 f"{what}: DuckDB failed with an internal error: {str(error).splitlines()[0]}. Nothing was written. A session opens a new "
                 "DuckDB for its next statement; run this one with engine: spark."
             ) from error
-        if isinstance(error, duckdb.ConversionException):
+        if isinstance(error, duckdb.ConversionException) and writes:
             raise SchemaMismatch(f"{what}: a value does not fit its column: {said(error)}.") from error
-        raw = duckdb.IOException | duckdb.HTTPException | OSError
-        if isinstance(error, raw) or (_of_a_library(error) and not isinstance(error, duckdb.Error | pa.ArrowException)):
+        if isinstance(error, duckdb.NotSupportedError):
+            raise UnsupportedFeature(f"{what}: DuckDB does not do that: {as_written(said(error))}.") from error
+        if isinstance(error, duckdb.ConstraintException):
+            raise SchemaMismatch(f"{what}: a row breaks a constraint: {said(error)}. Nothing was written.") from error
+        if isinstance(error, duckdb.Error) and not isinstance(error, _NOT_ABOUT_ROWS):
+            raise uncomputable(what, "DuckDB", as_written(said(error)), writes=writes) from error
+        if not isinstance(error, duckdb.InterruptException | pa.ArrowException) and _of_a_library(error):
             raise StorageError(f"{what}: {said(error)}.") from error
         raise
 

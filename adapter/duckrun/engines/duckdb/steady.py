@@ -13,25 +13,31 @@ def is_steady(expression: str, cursor: duckdb.DuckDBPyConnection) -> bool:
     """True if an expression (DuckDB's dialect) gives the same answer whenever a statement asks it: no function in it is
     volatile, as far as DuckDB says so of each, and no subquery takes some rows of many.
     """
+    return unsteady_part(expression, cursor) is None
+
+
+def unsteady_part(expression: str, cursor: duckdb.DuckDBPyConnection) -> str | None:
+    """The part of an expression that keeps it from being steady, in words; None for none."""
     answer = cursor.execute("SELECT json_serialize_sql($1)", [f"SELECT ({expression})"]).fetchone()
     tree = json.loads(answer[0]) if answer else {"error": True}
     if tree["error"]:
-        return False
+        return "what DuckDB cannot read as one expression"
     functions: set[str] = set()
     for node in _nodes(tree):
         if node.get("sample") or node.get("type") in ("LIMIT_MODIFIER", "LIMIT_PERCENT_MODIFIER"):
-            return False
+            return "a subquery of some rows of many"
         if "function_name" in node and not node.get("is_operator"):
             functions.add(node["function_name"].lower())
     if not functions:
-        return True
+        return None
     # A macro may hold anything, a name that is not listed too.
     known = cursor.execute(
         "SELECT lower(function_name) FROM duckdb_functions() WHERE list_contains($1, lower(function_name)) GROUP BY 1 "
         "HAVING bool_and(function_type IN ('scalar', 'aggregate', 'table') AND coalesce(stability, '') != 'VOLATILE')",
         [sorted(functions)],
     ).fetchall()
-    return functions == {name for (name,) in known}
+    unsteady = sorted(functions - {name for (name,) in known})
+    return f"{unsteady[0]}()" if unsteady else None
 
 
 def _nodes(tree: Any) -> Iterator[dict[str, Any]]:

@@ -30,7 +30,7 @@ _OWN = "Spark's own statement, since only Spark knows all features of this table
 
 def count_breaking(engine: SparkEngine, snapshot: Snapshot, alteration: Alteration, condition: str) -> int:
     """How many rows, in their new form, a condition in Spark SQL is not true for."""
-    with errors_about("alter", str(snapshot.ref), analysis=InvalidConfig):
+    with errors_about(f"alter on table {snapshot.ref}", analysis=InvalidConfig):
         rows = altered_rows(engine, snapshot, alteration)
         return rows.where(f"NOT coalesce(({condition}), false)").count()
 
@@ -85,7 +85,10 @@ def _statement(
     own.reason = reason
 
     def run() -> Commit | None:
-        with errors_about(spec.mode, str(transaction.ref), analysis=InvalidConfig), engine.settings(settings or {}):
+        with (
+            errors_about(f"{spec.mode} on table {transaction.ref}", analysis=InvalidConfig),
+            engine.settings(settings or {}),
+        ):
             return own.statement(text(own.target))
 
     return own.proved(run)

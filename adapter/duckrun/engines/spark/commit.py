@@ -59,7 +59,7 @@ class SparkCommit:
 
     def analyse(self, query: str) -> StructType:
         """Let Spark check a query that names the expressions of a statement, before the statement runs. Their types."""
-        with errors_about(self.mode, str(self.ref), analysis=InvalidConfig):
+        with errors_about(f"{self.mode} on table {self.ref}", analysis=InvalidConfig):
             return self.spark.sql(query).schema
 
     def statement(self, text: str) -> Commit | None:

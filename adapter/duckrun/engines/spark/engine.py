@@ -33,7 +33,7 @@ from duckrun.engines.spark.weights import weighed_rows
 from duckrun.engines.spark.write import Attempt
 from duckrun.engines.tables import carry_out
 from duckrun.engines.tabular.values import arrow_table, is_of_spark
-from duckrun.errors import InvalidConfig, SchemaMismatch, StorageError, UnsupportedFeature
+from duckrun.errors import InvalidConfig, SchemaMismatch, StorageError, UnsupportedFeature, about_tables
 from duckrun.formats.definitions import Alteration
 from duckrun.run.pins import NOTHING, Reads
 from duckrun.run.reruns import rerun_of
@@ -110,10 +110,11 @@ class SparkEngine(Engine):
 
     def read_files(self, format: str, path: str, options: Mapping[str, Any]) -> LazyRows:
         """The rows of Parquet or CSV files: a file, a folder or a pattern: lazy."""
-        with errors_about("read", path, analysis=StorageError):
+        what = f"read of {path}"
+        with errors_about(what, analysis=StorageError, writes=False):
             frame = self.spark.read.format(format).options(**options).load(self.location_of(path))
             frame.schema  # noqa: B018
-        return self._frame(frame)
+        return self._frame(frame, what)
 
     def reach(self, lake: Lake) -> None:
         """Take the credentials of another lake. Spark holds one set for each bucket: another one raises InvalidConfig."""
@@ -143,13 +144,13 @@ class SparkEngine(Engine):
         """The rows of one snapshot: Spark prunes files by the predicate and reads the columns asked for."""
         if snapshot.ref.format == DUCKLAKE:
             named = spec.columns if spec.predicate is None else None
-            return self._frame(self._select(self._of_ducklake(snapshot, columns=named), spec, str(snapshot.ref)))
+            return self._select(self._of_ducklake(snapshot, columns=named), spec, str(snapshot.ref))
         frame = unbounded(self.read_at(snapshot.ref.location, snapshot.version), snapshot.rounded())
-        return self._frame(self._select(frame, spec, str(snapshot.ref)))
+        return self._select(frame, spec, str(snapshot.ref))
 
     def _of_ducklake(self, snapshot: Snapshot, **some: Any) -> DataFrame:
         """The rows of a DuckLake table, or some of them."""
-        with errors_about("read", str(snapshot.ref), analysis=InvalidConfig):
+        with errors_about(about_tables("read", [str(snapshot.ref)]), analysis=InvalidConfig, writes=False):
             return reading.rows_of(self, snapshot, **some)
 
     def open(self, scan: Scan) -> LazyRows:
@@ -157,7 +158,7 @@ class SparkEngine(Engine):
         if scan.ref.format == DUCKLAKE:
             snapshot = self.lake.format.snapshot(scan.ref, scan.version)
             frame = self._of_ducklake(snapshot, paths={file.path for file in scan.files})
-            return self._frame(self._select(frame, scan.read, str(scan.ref)))
+            return self._select(frame, scan.read, str(scan.ref))
         from pyspark.sql import functions as F
 
         frame = self.read_at(scan.ref.location, scan.version)
@@ -173,7 +174,7 @@ class SparkEngine(Engine):
             path = fresh_name("__duckrun_path", frame.columns)
             listed = self.spark.createDataFrame([(name,) for name in names], f"{path} string")
             frame = frame.withColumn(path, relative).join(F.broadcast(listed), path, "left_semi").drop(path)
-        return self._frame(self._select(unbounded(frame, scan.rounded), scan.read, str(scan.ref)))
+        return self._select(unbounded(frame, scan.rounded), scan.read, str(scan.ref))
 
     def weighed(self, read: WeighedRead, query: Callable[[str], str]) -> LazyRows:
         """A query over rows of data files, with how often each counts: lazy."""
@@ -183,10 +184,11 @@ class SparkEngine(Engine):
         text = (
             transpile(query(name), "duckdb", "spark").replace("{", "{{").replace("}", "}}").replace(name, "{weighed}")
         )
-        with errors_about("changes", str(read.ref), analysis=InvalidConfig):
+        what = f"changes of table {read.ref}"
+        with errors_about(what, analysis=InvalidConfig, writes=False):
             frame = self.spark.sql(text, weighed=weighed_rows(self, read))
             frame.schema  # noqa: B018
-        return self._frame(frame)
+        return self._frame(frame, what)
 
     def inlined(self, rows: LazyRows) -> exp.Expr:
         """Rows of this engine, as they stand in the syntax tree of a query for select()."""
@@ -216,25 +218,25 @@ class SparkEngine(Engine):
         query = exp.var(f"SELECT {', '.join(columns)} FROM {table.sql(dialect='spark')}")
         return with_columns(exp.Subquery(this=query), dates)
 
-    def select(self, query: exp.Expr) -> LazyRows:
+    def select(self, query: exp.Expr, what: str = "query") -> LazyRows:
         """A query whose tables are pinned(): lazy. Other names are Spark's own (temp views)."""
-        with errors_about("query", self.lake.root, analysis=InvalidConfig):
+        with errors_about(what, analysis=InvalidConfig, writes=False):
             frame = self.spark.sql(text_in(query, "spark"))
             frame.schema  # noqa: B018  Connect analyses when it is asked for the schema
-        return self._frame(frame)
+        return self._frame(frame, what)
 
-    def explain(self, query: exp.Expr, *, analyze: bool = False) -> str:
+    def explain(self, query: exp.Expr, *, analyze: bool = False, what: str = "explain") -> str:
         """Spark's plan of a query. Raises UnsupportedFeature for ``analyze``, which Spark does not have."""
         if analyze:
             raise UnsupportedFeature(
                 "Spark has no EXPLAIN ANALYZE; run it with engine: duckdb, or look at Spark's page."
             )
-        with errors_about("explain", self.lake.root, analysis=InvalidConfig):
+        with errors_about(what, analysis=InvalidConfig, writes=False):
             return str(self.spark.sql(f"EXPLAIN EXTENDED {text_in(query, 'spark')}").collect()[0][0])
 
     def local(self, rows: pa.Table) -> LazyRows:
         """Rows of this process as rows of the engine."""
-        return self._frame(self._from_arrow(rows))
+        return self._frame(self._from_arrow(rows), "query")
 
     def cast(self, value: exp.Expr, kind: str, rows: LazyRows, column: int) -> exp.Expr:
         if "struct<" in kind.lower():
@@ -356,7 +358,7 @@ class SparkEngine(Engine):
         """All rows as they are after an alteration, in files to be committed."""
         transaction.lake.format.refuse_copies(snapshot)
         with (
-            errors_about("alter", str(snapshot.ref), analysis=SchemaMismatch),
+            errors_about(f"alter on table {snapshot.ref}", analysis=SchemaMismatch),
             scratch(self, transaction.lake, snapshot, alteration) as copy,
         ):
             yield copy.files()
@@ -369,17 +371,18 @@ class SparkEngine(Engine):
     def read_at(self, location: str, version: int) -> DataFrame:
         return self.spark.read.format("delta").option("versionAsOf", version).load(self.location_of(location))
 
-    def _select(self, frame: DataFrame, spec: ReadSpec, table: str) -> DataFrame:
-        with errors_about("read", table, analysis=InvalidConfig):
+    def _select(self, frame: DataFrame, spec: ReadSpec, table: str) -> LazyRows:
+        what = about_tables("read", [table])
+        with errors_about(what, analysis=InvalidConfig, writes=False):
             if spec.predicate is not None:
                 frame = frame.where(to_spark(spec.predicate, spec.dialect))
             if spec.columns is not None:
                 frame = frame.select(*[quote(column) for column in spec.columns])
             frame.schema  # noqa: B018
-        return frame
+        return self._frame(frame, what)
 
-    def _frame(self, native: DataFrame) -> LazyRows:
-        return LazyRows(SparkFrame(native, self.temp_names, self.lake.root), self.name)
+    def _frame(self, native: DataFrame, what: str) -> LazyRows:
+        return LazyRows(SparkFrame(native, self.temp_names, what), self.name)
 
     def _native(self, value: Any) -> DataFrame:
         """Any tabular value as a Spark DataFrame. Local values travel through the driver as Arrow; staging large ones

@@ -7,7 +7,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from duckrun.engines.spark.process.trouble import trouble
-from duckrun.errors import DuckrunError, DuplicateSourceKeys, InvalidConfig, SchemaMismatch, UnsupportedFeature, redact
+from duckrun.errors import (
+    DuckrunError,
+    DuplicateSourceKeys,
+    InvalidConfig,
+    SchemaMismatch,
+    UnsupportedFeature,
+    redact,
+    uncomputable,
+)
 from duckrun.formats.commits import CommitTaken
 from duckrun.sql.raising import raised
 
@@ -16,15 +24,21 @@ RAISED = "duckrun: "
 
 
 @contextmanager
-def errors_about(mode: str, table: str, *, analysis: type[DuckrunError]) -> Iterator[None]:
-    """Translate what Spark raises; ``analysis`` is the error for a statement that Spark cannot analyse."""
+def errors_about(what: str, *, analysis: type[DuckrunError], writes: bool = True) -> Iterator[None]:
+    """Translate what Spark raises.
+
+    Args:
+        what: the beginning of the message: what was done, on which table.
+        analysis: the error for a statement that Spark cannot analyse.
+        writes: False for rows that are only read.
+    """
     try:
         yield
     except (DuckrunError, CommitTaken):
         raise
     except Exception as error:
         redact(error)
-        translated = _translated(error, mode, table, analysis)
+        translated = _translated(error, what, analysis, writes)
         if translated is error:
             raise
         raise translated from error
@@ -83,13 +97,13 @@ _CONDITIONS = (
 )
 
 
-def _translated(error: Exception, mode: str, table: str, analysis: type[DuckrunError]) -> Exception:
+def _translated(error: Exception, what: str, analysis: type[DuckrunError], writes: bool) -> Exception:
     """A Spark error as a DuckrunError that names the table; the error itself, with a note, where the user's code raised it."""
     module, name = type(error).__module__, type(error).__name__
     if not module.startswith(("pyspark", "py4j", "grpc", "delta")):
         return error
-    text, what = text_of(error), f"{mode} on table {table}"
-    line = next((part.strip() for part in text.splitlines() if part.strip()), name)
+    text = text_of(error)
+    line = _first_line(text, name)
     ours = raised(text, what)
     if ours is not None:
         return type(ours)(_unwritten(str(ours)))
@@ -99,7 +113,7 @@ def _translated(error: Exception, mode: str, table: str, analysis: type[DuckrunE
     condition = "DELTA_CONCURRENT" if name.startswith("Concurrent") else condition_of(error, *_CONDITIONS)
     match condition:
         case None:
-            return trouble(text, what) or _unknown(error, what, line, analysis)
+            return trouble(text, what) or _unknown(error, what, line, analysis, writes)
         case taken if taken in (*_CONCURRENT, *_MADE):
             return CommitTaken(line)
         case constraint if constraint in _CONSTRAINT:
@@ -107,8 +121,8 @@ def _translated(error: Exception, mode: str, table: str, analysis: type[DuckrunE
             return SchemaMismatch(f"{what}: a row breaks a constraint: {broken}. Nothing was written.")
         case "NOT_NULL_ASSERT_VIOLATION":
             return SchemaMismatch(f"{what}: a NULL in a column that is NOT NULL. Nothing was written.")
-        case value if value in _UNCASTABLE:
-            return SchemaMismatch(f"{what}: a value does not fit its column: {line}. Nothing was written.")
+        case value if value in _UNCASTABLE and writes:
+            return SchemaMismatch(f"{what}: a value does not fit its column: {line.rstrip('.')}. Nothing was written.")
         case unknown if unknown == _FEATURE:
             found = next(part for part in text.splitlines() if unknown in part)
             return InvalidConfig(f"{what}: {found[found.index(unknown) - 1 :].rstrip('.')}. Nothing was written.")
@@ -134,27 +148,44 @@ def _translated(error: Exception, mode: str, table: str, analysis: type[DuckrunE
             return InvalidConfig(
                 f"{what}: it is append-only (delta.appendOnly), and rows of it would go. Nothing was written."
             )
+        case _ if not writes:
+            return _unknown(error, what, line, analysis, writes)
         case _:
-            return SchemaMismatch(f"{what}: {line}. Nothing was written.")
+            return SchemaMismatch(f"{what}: {line.rstrip('.')}. Nothing was written.")
 
 
-# Class 22 is the SQL standard's data exception (a division by zero, an overflow); P0001 is raise_error() in the query.
-_ROW_ERROR = re.compile(r"\[[A-Z_.]+\] [^\n]*? SQLSTATE: (?:22\w{3}|P0001)")
+# Classes of the SQL standard: 22 is a data exception (a division by zero, an overflow), 21 a cardinality violation (a scalar subquery of
+# two rows). P0001 is raise_error() in the query.
+_ROW_ERROR = re.compile(r"\[[A-Z_.]+\] [^\n]*? SQLSTATE: (?:2[12]\w{3}|P0001)")
 
 
-def _unknown(error: Exception, what: str, line: str, analysis: type[DuckrunError]) -> Exception:
-    ending = "" if what.startswith(("read ", "query ")) else " Nothing was written."
+def _unknown(error: Exception, what: str, line: str, analysis: type[DuckrunError], writes: bool) -> Exception:
+    ending = " Nothing was written." if writes else ""
     row_error = _ROW_ERROR.search(text_of(error))
     if row_error is not None:
-        return InvalidConfig(f"{what}: Spark cannot compute a row: {row_error[0]}.{ending}")
+        return uncomputable(what, "Spark", row_error[0], writes=writes)
     if type(error).__name__ == "Py4JJavaError":
-        causes = re.findall(r"^Caused by: (.*)$", text_of(error), re.MULTILINE)
-        return DuckrunError(f"{what}: Spark failed: {(causes[-1] if causes else line).rstrip('.')}.{ending}")
+        return DuckrunError(f"{what}: Spark failed: {line.rstrip('.')}.{ending}")
     if type(error).__name__ in ("AnalysisException", "ParseException") or condition_of(error, "DELTA_MERGE_UNRESOLVED"):
         return analysis(f"{what}: Spark cannot run it: {line}")
     if hasattr(error, "add_note"):
         error.add_note(f"This was {what}; nothing was committed by it.")
     return error
+
+
+_CONDITION_LINE = re.compile(r"\[[A-Z_.]+\] [^\n]*")
+_CAUSE = re.compile(r"^(?:Caused by)?: (.*)$", re.MULTILINE)
+
+
+def _first_line(text: str, name: str) -> str:
+    """The line of an error that says most. The first one of py4j's says only that a call failed."""
+    of_a_call = text.startswith("An error occurred while calling")
+    condition = _ROW_ERROR.search(text) or (_CONDITION_LINE.search(text) if of_a_call else None)
+    if condition is not None:
+        return condition[0]
+    if of_a_call and (causes := _CAUSE.findall(text)):
+        return str(causes[-1]).strip()
+    return next((part.strip() for part in text.splitlines() if part.strip()), name)
 
 
 def _unwritten(message: str) -> str:

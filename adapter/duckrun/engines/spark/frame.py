@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 class SparkFrame:
     """What LazyRows asks of a Spark DataFrame."""
 
-    def __init__(self, native: DataFrame, named: AnyCase[Reads], root: str) -> None:
+    def __init__(self, native: DataFrame, named: AnyCase[Reads], what: str) -> None:
         self.native = native
         self._named = named
-        self._root = root
+        self._what = what
 
     def schema(self) -> pa.Schema:
         return arrow_schema(self.native)
@@ -38,7 +38,7 @@ class SparkFrame:
             return self.native.toArrow().to_reader()
 
     def _errors(self) -> AbstractContextManager[None]:
-        return errors_about("read", self._root, analysis=InvalidConfig)
+        return errors_about(self._what, analysis=InvalidConfig, writes=False)
 
     def polars_lazy(self, check: Callable[[], None]) -> Any:
         import polars
@@ -50,16 +50,17 @@ class SparkFrame:
             return self.native.count()
 
     def limit(self, rows: int) -> SparkFrame:
-        return SparkFrame(self.native.limit(rows), self._named, self._root)
+        return SparkFrame(self.native.limit(rows), self._named, self._what)
 
     def renamed(self, columns: Sequence[tuple[Sequence[str], str]]) -> SparkFrame:
         from pyspark.sql import functions as F
 
         named = [F.col(quote(*path)).alias(name) for path, name in columns]
-        return SparkFrame(self.native.select(*named), self._named, self._root)
+        with self._errors():
+            return SparkFrame(self.native.select(*named), self._named, self._what)
 
     def named(self, names: Sequence[str]) -> SparkFrame:
-        return SparkFrame(self.native.toDF(*names), self._named, self._root)
+        return SparkFrame(self.native.toDF(*names), self._named, self._what)
 
     def create_view(self, name: str, reads: Reads) -> None:
         self.native.createOrReplaceTempView(name)

@@ -106,7 +106,7 @@ def stream_table(
         checkpoint=folder,
     )
     before = writer.committed(lake)
-    with errors_about(f"stream from {origin} into", str(into), analysis=InvalidConfig):
+    with errors_about(f"stream from {origin} into table {into}", analysis=InvalidConfig):
         rows = engine.spark.readStream.format("delta").options(**given)
         query = (
             rows.load(engine.location_of(origin.location))

@@ -96,7 +96,7 @@ class Attempt(SparkCommit):
 
     def _carried_out(self) -> Commit | None:
         try:
-            with errors_about(self.spec.mode, str(self.ref), analysis=SchemaMismatch), ExitStack() as held:
+            with errors_about(f"{self.spec.mode} on table {self.ref}", analysis=SchemaMismatch), ExitStack() as held:
                 return self._dispatch(held)
         except (SchemaMismatch, InvalidConfig) as error:
             version = "which does not exist yet" if self.snapshot is None else f"at version {self.snapshot.version}"

@@ -337,7 +337,7 @@ class _Change:
         if statement.where is not None:
             query = query.where(reading.pinned(sides.rewritten(statement.where)))
         reading.note(snapshot)
-        self.source = reading.engine.select(query)
+        self.source = reading.engine.select(query, f"{'update' if values else 'delete'} on table {snapshot.ref}")
         same = [exp.NullSafeEQ(this=column_of(TARGET, name), expression=column_of(SOURCE, name)) for name in names]
         self.values = [column_of(SOURCE, name).sql(dialect=reading.engine.name) for name in new]
         self.predicate = all_of(same).sql(dialect=reading.engine.name)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from sqlglot import Token, exp
 
 from duckrun.errors import InvalidConfig
+from duckrun.sql.scalar import aggregates_in, part_over_rows
 from duckrun.sql.scopes import Sight, Source, parts_of_column
 from duckrun.sql.written import dialect_of, put_in_place, written
 from duckrun.statements.parse.tokens import StatementText, parted, step_of, tokens_of
@@ -67,9 +68,10 @@ class Sides:
     def rewritten(self, tree: exp.Expr, visible: str | None = None) -> exp.Expr:
         """The expression over ``target`` and ``source``. ``visible`` limits bare names to one side, where the other has no row.
 
-        Raises InvalidConfig for a column of neither, or of both.
+        Raises InvalidConfig for a column of neither, or of both, and for a part that is computed from several rows.
         """
         root = exp.Paren(this=tree.copy())  # a parent, so that the whole tree may be one column
+        self._refuse_over_rows(part_over_rows(root))
         sight = self.inner(root)
         for column in list(root.find_all(exp.Column)):
             if _is_bound(column):
@@ -88,7 +90,18 @@ class Sides:
                     f"Name the {captured.pop()} of this subquery otherwise; {column.sql()} would mean it."
                 )
             put_in_place(found, column)
+        for name, aggregate in aggregates_in(root):
+            columns = list(aggregate.find_all(exp.Column))
+            if columns and all(column.table in (TARGET, SOURCE) for column in columns):
+                self._refuse_over_rows(name)  # of the rows that the statement changes, though it stands in a subquery
         return root.this
+
+    def _refuse_over_rows(self, part: str | None) -> None:
+        if part is not None:
+            raise InvalidConfig(
+                f"Table {self.table}: {part} takes or gives several rows, and a condition or value of a change is computed from one row. Nothing was written. "
+                "Compute it in a subquery: (SELECT … FROM …)."
+            )
 
     def assigned(self, name: str) -> str:
         """The column of the target that is set, as the table spells it; its alias may stand before it. Raises InvalidConfig."""

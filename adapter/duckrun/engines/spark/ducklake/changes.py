@@ -11,11 +11,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from duckrun.engines.spark.errors import errors_about
 from duckrun.engines.spark.frame import SparkFrame
 from duckrun.engines.spark.process.checks import check_workers_see
 from duckrun.engines.spark.types import storable_arrow
-from duckrun.errors import InvalidConfig, UnsupportedFeature
+from duckrun.errors import UnsupportedFeature
 from duckrun.formats.ducklake.scratch import scratch
 from duckrun.sql.names import quote_identifier
 
@@ -48,7 +47,7 @@ class ComputedFrame(SparkFrame):
         self._engine, self._read, self._until = engine, read, until
         self._rows = _as_spark_reads(rows, str(read.ref))
         self._named = engine.temp_names
-        self._root = engine.lake.root
+        self._what = f"changes of table {read.ref}"
 
     @cached_property
     def native(self) -> DataFrame:  # type: ignore[override]
@@ -64,7 +63,7 @@ class ComputedFrame(SparkFrame):
             Path(folder).mkdir(parents=True, exist_ok=True)
         self._rows.source.write_parquet(file)  # type: ignore[attr-defined]
         schema = from_arrow_schema(self.schema(), prefer_timestamp_ntz=True)
-        with errors_about("changes", str(self._read.ref), analysis=InvalidConfig):
+        with self._errors():
             return engine.spark.read.schema(schema).parquet(engine.location_of(file))
 
     def schema(self) -> pa.Schema:

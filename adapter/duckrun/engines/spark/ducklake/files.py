@@ -67,14 +67,14 @@ def written(
     storage: Storage,
     frame: DataFrame,
     parent: str,
-    what: tuple[str, str],
+    what: str,
     *,
     properties: Mapping[str, str],
     partition_by: Sequence[str] = (),
     kept: Callable[[str], bool] = lambda folder: False,
 ) -> Iterator[Written]:
     """Files with the rows of a frame, in a folder of their own below ``parent``. If the block raises nothing of it stays, unless ``kept`` says of
-    the folder that it is in use. ``what`` is the mode and the table that the files are for. Files are about as large as ``properties`` say.
+    the folder that it is in use. ``what`` says what the files are for, to begin a message. Files are about as large as ``properties`` say.
     """
     folder = f"{parent.rstrip('/')}/spark-{uuid.uuid4().hex}"
     size, options = file_size(properties), dict(_OPTIONS)
@@ -82,7 +82,7 @@ def written(
         options["compression"] = codec
     gathering = {} if size is None else {key: value.format(size=size) for key, value in _GATHERING.items()}
     try:
-        with errors_about(*what, analysis=SchemaMismatch), engine.settings({**_SETTINGS, **gathering}):
+        with errors_about(what, analysis=SchemaMismatch), engine.settings({**_SETTINGS, **gathering}):
             writer = frame.write.mode("error").options(**options)
             if partition_by:
                 writer = writer.partitionBy(*partition_by)

@@ -129,7 +129,7 @@ class _Write:
                     self.engine, self.spec, self.frame, self.transaction, self.driver, f"it takes back {why}"
                 )
             except _NotWritten as needed:
-                with errors_about(self.spec.mode, str(self.ref), analysis=SchemaMismatch):
+                with errors_about(f"{self.spec.mode} on table {self.ref}", analysis=SchemaMismatch):
                     self.planned = self._plan(needed.snapshot)
             if self.planned.why_not is not None:
                 return _applied(self.engine, self.spec, self.frame, self.transaction, self.driver, self.planned.why_not)
@@ -185,7 +185,7 @@ class _Write:
             self.form.storage,
             rows,
             folder_for(self.form.catalog, self.ref, None if made.snapshot is None else made.snapshot.own),
-            (self.spec.mode, str(self.ref)),
+            f"{self.spec.mode} on table {self.ref}",
             properties=properties,
             partition_by=made.folders,
             kept=self._is_of_the_table,
@@ -320,7 +320,7 @@ def _applied(
     frame, cast = _typed(spec, frame, transaction)
     lake = transaction.lake
     properties = file_properties(spec if isinstance(spec, Layout) else None, {})
-    what = (spec.mode, str(transaction.ref))
+    what = f"{spec.mode} on table {transaction.ref}"
     with (
         scratch(lake.storage) as folder,
         written(engine, lake.storage, frame, folder, what, properties=properties) as source,
