@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -226,7 +227,8 @@ def test_a_change_over_two_tables_of_one_name(change: str, tmp_path: Any) -> Non
 def test_errors_about_names_show_the_names_as_written(query: str, message: str, lake: Session) -> None:
     with pytest.raises(duckrun.InvalidConfig) as error:
         lake.sql(query)
-    assert str(error.value).startswith(message)
+    what, _, rest = str(error.value).partition(": ")
+    assert rest.startswith(message) and re.fullmatch(r"(query|explain) on tables? [\w., ]+", what)
     assert "LINE" not in str(error.value)
     assert lake.lake.root not in str(error.value)
 
