@@ -130,6 +130,32 @@ def test_long_changes_do_what_duckdb_does(table: Session, change: str) -> None:
     assert rows_of(table.sql("select a from main.t")) == sorted(native.sql("select a from main.t").fetchall(), key=repr)
 
 
+CLIMBED: dict[str, Callable[[int], str]] = {
+    "delete": lambda n: f"delete from main.t where {_chain('a = 9{i}', ' or ')(n)}",
+    "delete by subquery": lambda n: (
+        f"delete from main.t where a in (select x.a from main.t x where {_chain('x.a = 9{i}', ' or ')(n)})"
+    ),
+    "update": lambda n: f"update main.t set a = {_chain('a', ' + 0 * ')(9)} where {_chain('t.a = 9{i}', ' or ')(n)}",
+    "merge": lambda n: (
+        f"merge into main.t using (select 9 as b) s on t.a = s.b when matched and ({_chain('t.a = 9{i}', ' or ')(n)}) then delete"
+    ),
+    "qualified columns": lambda n: f"select a from main.t where {_chain('main.t.a = 9{i}', ' or ')(n)}",
+    "one common table": lambda n: (
+        f"with c as (select a from main.t) {_chain('select a from c', ' union all ')(n // 2)}"
+    ),
+    "common tables": LONG["ctes"],
+}
+
+
+@pytest.mark.parametrize("text", CLIMBED.values(), ids=CLIMBED)
+def test_a_statement_twice_as_long_takes_twice_the_calls_to_carry_out(
+    table: Session, text: Callable[[int], str]
+) -> None:
+    table.sql(text(10))  # what is imported once
+    short, long = (_calls(lambda n=n: table.sql(text(n))) for n in (250, 500))
+    assert long < 2.5 * short
+
+
 @pytest.mark.parametrize("brackets", ["{}", "({})"], ids=["bare", "in brackets"])
 def test_a_temporary_table_takes_the_whole_text_of_a_change(table: Session, brackets: str) -> None:
     table.sql("create temp table brief as select a from main.t")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 
 import sqlglot
@@ -14,7 +14,7 @@ from sqlglot.tokens import TokenType
 from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.sql.abridged import abridged
 from duckrun.sql.dialects import text_in, tokens_in, tree_in, tree_of, trees_in
-from duckrun.sql.scopes import Names, Sight, Source, cte_of, parts_of_column
+from duckrun.sql.scopes import Names, Sight, Source, common_tables, parts_of_column
 from duckrun.sql.written import InText, InTree
 
 DIALECTS = ("duckdb", "spark")
@@ -196,9 +196,10 @@ def replace_tables(
     edit: InText | InTree = InText(tree, text_in) if InText.fits(tree, dialect) else InTree(tree)
     root = edit.root
     pairs: list[tuple[exp.Table, exp.Expr]] = []
+    common = common_tables(root)
     for table in list(root.find_all(exp.Table)):
         is_call = isinstance(table.this, exp.Func)
-        if not is_call and (not table.name or cte_of(table) is not None):
+        if not is_call and (not table.name or id(table) in common):
             continue
         found = call(table) if is_call else resolve(table)
         if found is not None:
@@ -206,7 +207,7 @@ def replace_tables(
     if not pairs:
         return tree
     spelled = _Spelled()
-    aliases = _unique_aliases(edit, pairs, names, spelled)
+    aliases = _unique_aliases(edit, pairs, common, names, spelled)
     for table, found in pairs:
         is_call = isinstance(table.this, exp.Func)
         name = table.this.name if is_call else table.name
@@ -223,6 +224,7 @@ def replace_tables(
 def _unique_aliases(
     edit: InText | InTree,
     pairs: Sequence[tuple[exp.Table, exp.Expr]],
+    common: Mapping[int, exp.CTE],
     names: Names,
     spelled: _Spelled,
 ) -> dict[int, str]:
@@ -238,7 +240,7 @@ def _unique_aliases(
     }
     if not _may_share(root, pairs) and not _has_qualified(root, replaced.values()):
         return {}
-    sight = Sight(sources)
+    sight = Sight(root, sources, common)
     meant = [(column, found) for column in root.find_all(exp.Column) if (found := sight.meant(column)) is not None]
     qualified = {id(source.node) for column, (source, length) in meant if length > 1}
     aliased = (sight.shared() | qualified) & set(replaced)

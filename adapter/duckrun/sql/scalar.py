@@ -85,15 +85,20 @@ def part_over_rows(tree: exp.Expr) -> str | None:
     """The part of an expression that is computed from several rows, or gives several, in words; None for none. Its subqueries may
     have one.
     """
+    if tree.find(*_MAY_BE_OVER_ROWS) is None:
+        return None
     return next((name for node in tree.walk(prune=_is_query) if (name := _over_rows(node)) is not None), None)
 
 
 def aggregates_in(tree: exp.Expr) -> Iterator[tuple[str, exp.Expr]]:
     """The aggregate functions of an expression and its subqueries, each with its name."""
-    for node in tree.walk():
+    for node in tree.find_all(*_MAY_BE_OVER_ROWS):
         name = _over_rows(node)
         if name is not None and not isinstance(node, exp.Window | exp.UDTF):
             yield name, node
+
+
+_MAY_BE_OVER_ROWS = (exp.Window, exp.Unnest, exp.Explode, exp.AggFunc, exp.Anonymous)
 
 
 def _is_query(node: exp.Expr) -> bool:

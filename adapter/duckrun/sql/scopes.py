@@ -7,8 +7,8 @@ schema and table, then schema (or lake) and table, then the table alone, then a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from sqlglot import exp
@@ -75,15 +75,6 @@ def parts_of_column(column: exp.Column) -> list[str]:
     return [part.name for part in column.parts]
 
 
-def _before(select: exp.Select, path: dict[int, exp.Expr]) -> Iterator[exp.Expr]:
-    """The tables of a query, up to the derived one that the path leads through."""
-    for source in sources_of(select):
-        child = path.get(id(source))
-        if child is not None and child.arg_key not in _BESIDE:
-            return
-        yield source
-
-
 def sources_of(select: exp.Select) -> Iterator[exp.Expr]:
     """The tables of a query's FROM clause in their order, those in brackets too."""
     from_ = select.args.get("from_") or select.args.get("from")
@@ -106,18 +97,18 @@ def _beside(node: exp.Expr) -> Iterator[exp.Expr]:
     yield from node.args.get("laterals") or ()
 
 
-def other_source(node: exp.Expr, columns: Columns | None = None) -> Source:
-    """A table that is known by its alias alone: a derived one, or that of a common table expression."""
+def other_source(node: exp.Expr, columns: Columns | None = None, cte: exp.CTE | None = None) -> Source:
+    """A table that is known by its alias alone: a derived one, or that of a common table expression ``cte``."""
     alias = node.args.get("alias")
     listed = [column.name for column in alias.columns] if isinstance(alias, exp.TableAlias) else []
-    columns = columns or (lambda: _columns_of(node))
+    columns = columns or (lambda: _columns_of(node, cte))
     return Source(node, node.alias_or_name, columns=(lambda: listed) if listed else columns)
 
 
-def _columns_of(node: exp.Expr) -> list[str] | None:
+def _columns_of(node: exp.Expr, cte: exp.CTE | None) -> list[str] | None:
     """The columns of a derived table or a common table expression, where its SELECT list names them."""
     query: exp.Expr | None = node.this if isinstance(node, exp.Subquery | exp.Lateral) else None
-    if isinstance(node, exp.Table) and (cte := cte_of(node)) is not None:
+    if cte is not None:
         if cte.args["alias"].columns:
             return [column.name for column in cte.args["alias"].columns]
         query = cte.this
@@ -128,23 +119,48 @@ def _columns_of(node: exp.Expr) -> list[str] | None:
     return [name for name in query.named_selects if name]
 
 
-def cte_of(table: exp.Table) -> exp.CTE | None:
-    """The common table expression that a name stands for."""
-    if table.db:
+@dataclass(frozen=True)
+class _With:
+    """The common table expressions that a place of a tree sees."""
+
+    own: Mapping[str, exp.CTE]
+    """Those of the nearest WITH, by their names in lower case."""
+    hidden: exp.CTE | None
+    """The one of them that the place lies in, which does not see itself."""
+    outer: _With | None
+
+    def of(self, name: str) -> exp.CTE | None:
+        around: _With | None = self
+        while around is not None:
+            cte = around.own.get(name)
+            if cte is not None and cte is not around.hidden:
+                return cte
+            around = around.outer
         return None
-    node: exp.Expr | None = table
-    through: exp.Expr | None = None  # the common table expression of the next WITH that the name stands in
-    while node is not None:
+
+
+def common_tables(root: exp.Expr) -> dict[int, exp.CTE]:
+    """The common table expression of each name in a tree that stands for one, by the id of the name's table."""
+    common: dict[int, exp.CTE] = {}
+    top = root.root()
+    if top.find(exp.CTE) is None:
+        return common
+    waiting: list[tuple[exp.Expr, _With | None]] = [(top, None)]
+    while waiting:
+        node, seen = waiting.pop()
         with_ = node.args.get("with_") or node.args.get("with")
         if with_ is not None:
-            inside = through if through is not None and through.parent is with_ else None
-            seen = (cte for cte in with_.expressions if cte is not inside or with_.args.get("recursive"))
-            if (cte := next((cte for cte in seen if cte.alias.lower() == table.name.lower()), None)) is not None:
-                return cte
-        if isinstance(node, exp.CTE):
-            through = node
-        node = node.parent
-    return None
+            own = {cte.alias.lower(): cte for cte in reversed(with_.expressions)}
+            waiting += [
+                (cte, _With(own, None if with_.args.get("recursive") else cte, seen)) for cte in with_.expressions
+            ]
+            seen = _With(own, None, seen)
+        if isinstance(node, exp.Table) and not node.db and seen is not None:
+            cte = seen.of(node.name.lower())
+            if cte is not None:
+                common[id(node)] = cte
+        waiting += [(child, seen) for child in node.iter_expressions() if child is not with_]
+    return common
 
 
 @dataclass(frozen=True)
@@ -169,41 +185,96 @@ class Names:
 
     def sight(self, root: exp.Expr) -> Sight:
         """The tables of a tree."""
-        tables = (table for table in root.find_all(exp.Table) if table.name and cte_of(table) is None)
-        return Sight({id(table): self.source(table) for table in tables})
+        common = common_tables(root)
+        tables = (table for table in root.find_all(exp.Table) if table.name and id(table) not in common)
+        return Sight(root, {id(table): self.source(table) for table in tables}, common)
+
+
+Levels = tuple[tuple[exp.Expr, ...], ...]
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a name means at some place of a tree. All names of one clause share it."""
+
+    levels: Levels = ()
+    """The tables that a name may mean: those of the query around it, then those of the query around that."""
+    in_select: bool = False
+    """True within a SELECT."""
+    aliases: frozenset[str] = frozenset()
+    """In ORDER BY, HAVING, QUALIFY or DISTINCT ON: the names that the SELECT list gives to expressions, in lower case."""
+    variables: frozenset[str] = frozenset()
+    """The variables of list comprehensions, in lower case: ``x`` in ``[x + 1 for x in list]``."""
+
+
+_TOP = Place()
+_AFTER_PROJECTION = (exp.Order, exp.Having, exp.Qualify, exp.Distinct)
+
+
+def _places(root: exp.Expr) -> dict[int, Place]:
+    """The place of each column and table of a tree, by its id; without those of the top. The tree is walked once, from its root:
+    to climb from each column takes the square of the length of a chain.
+    """
+    places: dict[int, Place] = {}
+    top = root.root()
+    if top.find(exp.Query, exp.Comprehension) is None:
+        return places
+    before: dict[int, Levels] = {}  # the levels within a derived table, by its id: it sees the tables before it alone
+    waiting: list[tuple[exp.Expr, Place]] = [(top, _TOP)]
+    while waiting:
+        node, place = waiting.pop()
+        if isinstance(node, exp.Column | exp.Table):
+            places[id(node)] = place
+        inside = outside = place
+        outer: Sequence[str] = ()
+        if isinstance(node, exp.Select):
+            tables = tuple(sources_of(node))
+            before |= {id(table): (tables[:at], *place.levels) for at, table in enumerate(tables)}
+            outside, outer = replace(place, in_select=True, aliases=frozenset()), ("with_", "with")
+            inside = replace(outside, levels=(tables, *place.levels))
+        elif isinstance(node, exp.Comprehension):
+            inside = replace(place, variables=place.variables | {node.expression.name.lower()})
+        elif isinstance(node, _AFTER_PROJECTION):
+            inside = replace(place, aliases=_aliases_of(node.parent))
+        elif isinstance(node, exp.Query):
+            inside = replace(place, aliases=frozenset())
+        if id(node) in before:
+            inside, outside, outer = replace(inside, levels=before[id(node)]), inside, _BESIDE
+        for child in node.iter_expressions():
+            waiting.append((child, outside if child.arg_key in outer else inside))
+    return places
+
+
+def _aliases_of(query: exp.Expr | None) -> frozenset[str]:
+    """The names that a SELECT list gives to expressions."""
+    if not isinstance(query, exp.Select):
+        return frozenset()
+    return frozenset(each.alias.lower() for each in query.expressions if isinstance(each, exp.Alias))
 
 
 class Sight:
     """The tables of a whole tree, by which its columns are found."""
 
-    def __init__(self, sources: dict[int, Source]) -> None:
+    def __init__(self, root: exp.Expr, sources: dict[int, Source], common: Mapping[int, exp.CTE]) -> None:
         self._named = {key: source for key, source in sources.items() if source.schema}
         self._sources = dict(sources)
-        self._outer: dict[int, list[list[exp.Expr]]] = {}
+        self._common = common
+        self._places = _places(root)
 
-    def levels(self, node: exp.Expr) -> list[list[exp.Expr]]:
-        """The tables that a name at some place may mean: those of the query around it, then those of the query around that."""
-        path: dict[int, exp.Expr] = {}
-        child, parent = node, node.parent
-        while parent is not None:
-            path[id(parent)] = child
-            if isinstance(parent, exp.Select) and child.arg_key not in ("with_", "with"):
-                if id(parent) not in self._outer:
-                    self._outer[id(parent)] = self.levels(parent)
-                return [list(_before(parent, path)), *self._outer[id(parent)]]
-            child, parent = parent, parent.parent
-        return []
+    def place(self, node: exp.Expr) -> Place:
+        """The place of a column or table."""
+        return self._places.get(id(node), _TOP)
 
     def of(self, node: exp.Expr) -> Source:
         if id(node) not in self._sources:
-            self._sources[id(node)] = other_source(node)
+            self._sources[id(node)] = other_source(node, cte=self._common.get(id(node)))
         return self._sources[id(node)]
 
     def shared(self) -> set[int]:
         """The replaced tables in sight of which another one has their name."""
         found: set[int] = set()
         for key, source in self._named.items():
-            for level in self.levels(source.node):
+            for level in self.place(source.node).levels:
                 for other in map(self.of, level):
                     if other.name.lower() == source.name.lower() and other.alias != source.alias:
                         found |= {key, id(other.node)}
@@ -215,10 +286,10 @@ class Sight:
 
         Raises InvalidConfig for a name that may mean two tables.
         """
-        parts = parts_of_column(column)
-        if len(parts) == 1 and _is_alias(column):
+        parts, place = parts_of_column(column), self.place(column)
+        if len(parts) == 1 and parts[0].lower() in place.aliases:
             return None
-        levels = [*([self.of(node) for node in level] for level in self.levels(column)), outside]
+        levels = [*([self.of(node) for node in level] for level in place.levels), outside]
         for sources in levels:
             for length in range(min(3, len(parts) - 1), 0, -1):
                 found = [s for s in sources if s.is_named(parts[:length]) and s.may_have(parts[length])]
@@ -243,16 +314,3 @@ class Sight:
         raise InvalidConfig(
             f"{'.'.join(parts)} may be a column of {places}; write the name of the schema before it, or an alias."
         )
-
-
-_AFTER_PROJECTION = (exp.Order, exp.Having, exp.Qualify, exp.Distinct)
-
-
-def _is_alias(column: exp.Column) -> bool:
-    """True for a name in ORDER BY, HAVING or QUALIFY that the SELECT list gives to an expression."""
-    clause = column.find_ancestor(*_AFTER_PROJECTION, exp.Query)
-    query = clause.parent if isinstance(clause, _AFTER_PROJECTION) else None
-    name = column.name.lower()
-    return isinstance(query, exp.Select) and any(
-        isinstance(each, exp.Alias) and each.alias.lower() == name for each in query.expressions
-    )

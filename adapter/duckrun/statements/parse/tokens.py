@@ -19,8 +19,10 @@ from duckrun.sql.dialects import statements_in, tokens_in, tree_of
 from duckrun.sql.names import plain_error
 
 _PACKED = ("OPTIMIZE", "VACUUM", "EXPLAIN", "SHOW", "PREPARE", "EXECUTE", "CALL")
-_OPEN = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
-_CLOSE = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
+_STEPS = {
+    **dict.fromkeys((TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE), 1),
+    **dict.fromkeys((TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END), -1),
+}
 
 
 @dataclass(frozen=True)
@@ -197,11 +199,12 @@ class TokenReader:
 
     def until(self, *words: str) -> StatementText:
         """What comes before a keyword that stands outside of all brackets and of CASE … END, or before the end."""
+        tokens, written = self.source.tokens, self.source.words
         start, depth = self.at, 0
-        while (token := self.next) is not None:
-            if depth == 0 and word_of(token) in words and not self._in_distinct_from():
+        while self.at < len(tokens):
+            if depth == 0 and written[self.at] in words and not self._in_distinct_from():
                 break
-            depth += step_of(token)
+            depth += step_of(tokens[self.at])
             self.at += 1
         if start == self.at:
             raise self.error("an expression")
@@ -214,9 +217,7 @@ class TokenReader:
 
 def step_of(token: Token) -> int:
     """What a token adds to the depth of brackets and of CASE … END."""
-    opens = token.token_type in _OPEN or token.token_type == TokenType.CASE
-    closes = token.token_type in _CLOSE or token.token_type == TokenType.END
-    return opens - closes
+    return _STEPS.get(token.token_type, 0)
 
 
 def parted(source: StatementText, *words: str) -> list[StatementText]:

@@ -285,8 +285,8 @@ class _Change:
             self._by_whole_rows(statement, values)
         else:
             sides = self._sides(statement)
-            self.values = [reading.text(sides.rewritten(value)) for value in values]
-            self.predicate = None if statement.where is None else reading.text(sides.rewritten(statement.where))
+            self.values = [_text(value, sides, reading) for value in values]
+            self.predicate = None if statement.where is None else _text(statement.where, sides, reading)
 
     def _sides(self, statement: Update | Delete, items: Sequence[Item] = ()) -> Sides:
         return sides_of(self.snapshot, statement.alias, self.reading, items)
@@ -302,7 +302,7 @@ class _Change:
                 between.append(found)
             else:
                 inside.append(condition)  # of the source alone: it has fewer rows before they meet the table
-        self.values = [reading.text(sides.rewritten(value)) for value in values]
+        self.values = [_text(value, sides, reading) for value in values]
         if not reading.engine.subqueries_in_changes and (
             any(has_subquery(condition) for condition in between) or any(has_subquery(value) for value in values)
         ):
@@ -341,6 +341,11 @@ class _Change:
         same = [exp.NullSafeEQ(this=column_of(TARGET, name), expression=column_of(SOURCE, name)) for name in names]
         self.values = [column_of(SOURCE, name).sql(dialect=reading.engine.name) for name in new]
         self.predicate = all_of(same).sql(dialect=reading.engine.name)
+
+
+def _text(tree: exp.Expr, sides: Sides, reading: Reading) -> str:
+    """An expression over ``target`` and ``source`` as the engine's SQL."""
+    return reading.text(sides.rewritten(tree, dialect=reading.engine.name))
 
 
 def sides_of(snapshot: Snapshot, alias: str, reading: Reading, items: Sequence[Item] = ()) -> Sides:

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from sqlglot import Token, exp
 
 from duckrun.errors import InvalidConfig
+from duckrun.sql.dialects import text_in
 from duckrun.sql.scalar import aggregates_in, part_over_rows
 from duckrun.sql.scopes import Sight, Source, parts_of_column
-from duckrun.sql.written import dialect_of, put_in_place, written
+from duckrun.sql.written import InText, InTree, dialect_of, written
 from duckrun.statements.parse.tokens import StatementText, parted, step_of, tokens_of
 
 TARGET, SOURCE = "target", "source"
@@ -65,36 +66,45 @@ class Sides:
     def alias(self) -> str:
         return self.target.name
 
-    def rewritten(self, tree: exp.Expr, visible: str | None = None) -> exp.Expr:
-        """The expression over ``target`` and ``source``. ``visible`` limits bare names to one side, where the other has no row.
+    def rewritten(self, tree: exp.Expr, visible: str | None = None, dialect: str = "") -> exp.Expr:
+        """The expression over ``target`` and ``source``.
 
-        Raises InvalidConfig for a column of neither, or of both, and for a part that is computed from several rows.
+        Args:
+            tree: the expression; it stays as it is.
+            visible: limits bare names to one side, where the other has no row.
+            dialect: the one that the result is wanted in as text alone: an expression without a subquery that was read in it is
+                then not copied, and becomes a text.
+
+        Raises:
+            InvalidConfig: for a column of neither side, or of both, and for a part that is computed from several rows.
         """
-        root = exp.Paren(this=tree.copy())  # a parent, so that the whole tree may be one column
-        self._refuse_over_rows(part_over_rows(root))
-        sight = self.inner(root)
-        for column in list(root.find_all(exp.Column)):
-            if _is_bound(column):
+        as_text = InText.fits(tree, dialect) and not has_subquery(tree)
+        edit: InText | InTree = InText(tree, text_in) if as_text else InTree(tree)
+        self._refuse_over_rows(part_over_rows(edit.root))
+        sight = self.inner(edit.root)
+        for column in list(edit.root.find_all(exp.Column)):
+            place = sight.place(column)
+            if not column.table and column.name.lower() in place.variables:
                 continue
             if isinstance(column.this, exp.Star):
-                if column.find_ancestor(exp.Select) is not None:
+                if place.in_select:
                     continue  # t.* of a subquery's own table
                 raise InvalidConfig(f"Table {self.table}: * cannot stand in an expression.")
             found = self._resolved(column, sight, visible)
             if found is None:
                 continue
-            inner = {each.alias_or_name.lower() for level in sight.levels(column) for each in level}
+            inner = {each.alias_or_name.lower() for level in place.levels for each in level}
             captured = inner & {node.table for node in found.find_all(exp.Column)}
             if captured:
                 raise InvalidConfig(
                     f"Name the {captured.pop()} of this subquery otherwise; {column.sql()} would mean it."
                 )
-            put_in_place(found, column)
-        for name, aggregate in aggregates_in(root):
+            edit.put(found, column, aliased=False)
+        for name, aggregate in () if as_text else aggregates_in(edit.root):
             columns = list(aggregate.find_all(exp.Column))
             if columns and all(column.table in (TARGET, SOURCE) for column in columns):
                 self._refuse_over_rows(name)  # of the rows that the statement changes, though it stands in a subquery
-        return root.this
+        return edit.result
 
     def _refuse_over_rows(self, part: str | None) -> None:
         if part is not None:
@@ -122,7 +132,7 @@ class Sides:
             if length == len(parts):
                 return self._whole_row(item, visible)
             return _with_fields(self._column(item, parts[length]), parts[length + 1 :])
-        if column.find_ancestor(exp.Select) is not None:
+        if sight.place(column).in_select:
             return None  # a name of the subquery's own tables, or one that the engine finds outside of it
         found = self._bare(parts[0], visible)
         if found is None:
@@ -251,16 +261,6 @@ def _outer_words(source: StatementText) -> list[str]:
             found.append(word)
         depth += step_of(token)
     return found
-
-
-def _is_bound(column: exp.Column) -> bool:
-    """True for the variable of ``[x + 1 for x in list]``."""
-    around = column.find_ancestor(exp.Comprehension)
-    while around is not None:
-        if not column.table and around.expression.name.lower() == column.name.lower():
-            return True
-        around = around.find_ancestor(exp.Comprehension)
-    return False
 
 
 def all_of(conditions: Sequence[exp.Expr]) -> exp.Expr:
