@@ -12,11 +12,10 @@ from duckrun.errors import InvalidConfig
 from duckrun.lake.lake import Lake
 from duckrun.storage.storage import Storage
 from duckrun_dagster.arguments import refuse_unknown, refuse_word
-from duckrun_dagster.config import parse_table
 from duckrun_dagster.launch import configured_by_field
 from duckrun_dagster.resources.hidden import HidesSecrets, hide, written
+from duckrun_dagster.resources.names import Naming
 from duckrun_dagster.resources.run_worker import Worker, worker_of_run
-from duckrun_dagster.resources.steps import current_step
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,26 +79,35 @@ class SparkResource(HidesSecrets):
     def session(
         self, storage: Storage | None = None, *, lake: Lake | None = None, names: Sequence[str] = ()
     ) -> SparkSession:
-        """The process's Spark session; the first call starts it, with the credentials of ``storage``.
+        """The process's Spark session; the first call starts it.
 
-        With ``lake`` the schemas and tables of that lake have their names in the session (``duckrun.spark.name_tables``), for
-        code in PySpark's own words. In a step the tables of its assets and of their upstream assets come first, then
-        ``names``, then others up to a limit.
+        The schemas and tables of ``lake`` get their names in the session (``duckrun.spark.name_tables``), for code in
+        PySpark's own words: the tables of the running step's assets and of their upstream assets first, then ``names``, then
+        others up to a limit. In a step that has one Delta lake, in its DuckrunResource or its IO manager, that lake is the
+        default; a lake whose names Spark cannot take is logged then.
 
-        Raises InvalidConfig without PySpark or Java, with both addresses set, and for an address that does not answer.
+        Args:
+            storage: The store whose credentials the session gets. Alone, it registers no names.
+            lake: The lake whose names the session gets. Also brings the credentials of its store.
+            names: More tables (``schema.table``) that are registered whatever the limit.
+
+        Raises:
+            InvalidConfig: PySpark or Java is missing, both addresses are set, or an address does not answer. Also if the
+                session cannot have the names of ``lake``, or no lake is known for ``names``.
+            UnsupportedFeature: ``lake`` is a DuckLake.
 
         Example::
 
-            @dg.asset(deps=["orders"])
-            def days(duckrun: DuckrunResource, spark: SparkResource) -> None:
-                s = spark.session(lake=duckrun.lake())
+            @dg.asset(deps=["orders"], io_manager_key="io_manager")
+            def days(spark: SparkResource) -> None:
+                s = spark.session()
                 s.table("orders").groupBy("day").count().write.format("delta").mode("overwrite").saveAsTable("days")
         """
         self._check()
-        from duckrun.spark import name_tables, spark_session
+        from duckrun.spark import spark_session
 
-        storage = lake.storage if storage is None and lake is not None else storage
-
+        naming = Naming.of(storage, lake, names)
+        storage = naming.lake.storage if storage is None and naming is not None else storage
         server = self._server(storage) if self._shares_spark() else None
         if server is not None:
             session = spark_session(server=server, storage=storage)
@@ -112,8 +120,8 @@ class SparkResource(HidesSecrets):
                 storage=storage,
             )
         self._report_progress(session)
-        if lake is not None:
-            name_tables(session, lake, [*_tables_of_step(lake), *names])
+        if naming is not None:
+            naming.register(session)
         return session
 
     def environment(self, storage: Storage | None = None) -> dict[str, str]:
@@ -190,24 +198,6 @@ class SparkResource(HidesSecrets):
             from duckrun.spark import watch
 
             _watches[self._run.run_id] = (id(self), watch(session, self._log.info, nearby=self.remote is None))
-
-
-def _tables_of_step(lake: Lake) -> list[str]:
-    """Names of the tables of the running step's assets and of their upstream assets; none outside of a step."""
-    step = current_step()
-    if step is None:
-        return []
-    graph = step.job_def.asset_layer.asset_graph
-    keys = [key for key in step.get_output_asset_keys() if graph.has(key)]
-    names = []
-    for asset in dict.fromkeys(each for key in keys for each in (key, *sorted(graph.get(key).parent_keys))):
-        try:
-            table = parse_table(asset, graph.get(asset).metadata, default_schema=lake.default_schema)
-        except InvalidConfig:  # an asset of another IO manager, whose metadata is not ours
-            continue
-        if table.lake is None:
-            names.append(f"{table.schema}.{table.table}")
-    return names
 
 
 def _gives_dbt_spark(definition: Any) -> bool:

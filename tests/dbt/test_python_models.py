@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 READS = {
     "models/feed.sql": "select range::bigint as id from range({{ var('rows') }})",
@@ -63,3 +65,25 @@ def test_an_incremental_model_reads_its_table_and_more_on_spark(make_project: Ca
     grow(project)
     assert project.rows("main.grown") == [(0, None), (1, None), (2, "two"), (3, None)]
     assert not [view.name for view in spark.catalog.listTables() if "_duckrun_this" in view.name]
+
+
+BY_NAME = """
+def model(dbt, session):
+    dbt.config(engine="spark", schema="ns_dbt")
+    figs = session.table("ns_sales.orders").where("item = 'fig'")
+    figs.write.format("delta").mode("overwrite").saveAsTable("ns_sales.figs")
+    return session.sql("select count(*) as figs from ns_sales.figs")
+"""
+
+
+@pytest.mark.spark
+def test_a_model_names_tables_of_the_lake_in_pyspark_s_own_words(make_project: Callable[..., Any], spark: Any) -> None:
+    project = make_project({"models/counted.py": BY_NAME})
+    orders = pa.table({"id": [1, 2, 3], "item": ["fig", "kiwi", "fig"]})
+    write_deltalake(str(project.lake / "ns_sales" / "orders"), orders)
+    try:
+        project.run("run")
+        assert project.rows("main_ns_dbt.counted") == [(2,)]
+        assert project.rows("ns_sales.figs") == [(1, "fig"), (3, "fig")]
+    finally:
+        spark.sql("drop table if exists ns_sales.figs")

@@ -20,7 +20,7 @@ from duckrun.values.lake_format import LakeFormat
 from duckrun_dagster import DeltaIOManager, DuckrunResource, SparkResource
 
 needs_spark = pytest.mark.spark
-NAMES = ("ns_main", "ns_sales", "ns_new")
+NAMES = ("ns_main", "ns_sales", "ns_new", "ns_own")
 
 
 @pytest.fixture
@@ -91,8 +91,33 @@ def test_databases_are_schemas_of_the_lake_and_are_not_dropped_with_its_tables(c
             spark.sql(text)
     spark.sql("drop schema if exists ns_nowhere")
     assert ids(tmp_path, "ns_sales", "orders") == [1] and ids(tmp_path, "ns_new", "t") == [0]
-    with pytest.raises(InvalidConfig, match="has a database ns_main at .*Use one lake"):
-        name_tables(spark, Lake(tmp_path / "other", schema="ns_main"))
+    spark.sql.lake = None
+    spark.sql(f"create database ns_own location '{tmp_path / 'own'}'")
+    write_deltalake(str(tmp_path / "ns_own" / "orders"), pa.table({"id": [1]}))
+    with pytest.raises(InvalidConfig, match="has a database ns_own at .*Drop or rename that database"):
+        name_tables(spark, Lake(tmp_path, schema="ns_main"))
+
+
+@needs_spark
+def test_a_session_has_the_names_of_one_lake_at_a_time(catalog: Any, tmp_path: Path) -> None:
+    spark = catalog
+    for name, rows in {"one": [1], "two": [2, 3]}.items():
+        write_deltalake(str(tmp_path / name / "ns_sales" / "orders"), pa.table({"id": rows}))
+    one, two = (Lake(tmp_path / name, schema="ns_main") for name in ("one", "two"))
+    spark.sql("use default")
+    name_tables(spark, one, ["ns_new"])
+    assert spark.table("ns_sales.orders").count() == 1
+    name_tables(spark, two)
+    assert spark.table("ns_sales.orders").count() == 2, "not the rows of the lake before"
+    spark.range(3).write.format("delta").saveAsTable("ns_new.made")
+    assert ids(tmp_path, "two", "ns_new", "made") == [0, 1, 2]
+    with pytest.raises(InvalidConfig, match="made table ns_new.made of lake .*two by its name.*Use one lake"):
+        name_tables(spark, one)
+    assert ids(tmp_path, "two", "ns_new", "made") == [0, 1, 2]
+    spark.sql("drop table ns_new.made")
+    name_tables(spark, one, limit=0)
+    with pytest.raises(Exception, match="TABLE_OR_VIEW_NOT_FOUND"):
+        spark.table("ns_sales.orders").collect()
 
 
 @needs_spark
@@ -113,10 +138,10 @@ def test_an_asset_in_pyspark_s_own_words(catalog: Any, tmp_path: Path) -> None:
         return pa.table({"id": [1, 2, 3]})
 
     @dg.asset(key_prefix="ns_sales", deps=[orders], io_manager_key="io")
-    def recent(duckrun: DuckrunResource, spark: SparkResource) -> None:
+    def recent(spark: SparkResource) -> None:
         from delta.tables import DeltaTable as Named
 
-        s = spark.session(lake=duckrun.lake())
+        s = spark.session()  # the lake is the IO manager's
         s.table("ns_sales.orders").where("id > 1").write.format("delta").mode("overwrite").saveAsTable(
             "ns_sales.recent"
         )
@@ -131,3 +156,54 @@ def test_an_asset_in_pyspark_s_own_words(catalog: Any, tmp_path: Path) -> None:
     resources = {"duckrun": lake, "spark": SparkResource(), "io": DeltaIOManager(duckrun=lake)}
     assert dg.materialize([orders, recent, after], resources=resources).success
     assert ids(tmp_path, "ns_sales", "after") == [3, 9]
+
+
+@needs_spark
+@pytest.mark.skipif("DUCKRUN_TEST_SPARK_REMOTE" in os.environ, reason="a Connect session finds names when it computes")
+def test_a_step_s_session_has_names_of_its_one_lake_and_says_how_to_name_more(catalog: Any, tmp_path: Path) -> None:
+    names = [f"ns_sales.t{number:02}" for number in range(10)]
+    for name in names:
+        write_deltalake(str(tmp_path.joinpath("one", *name.split("."))), pa.table({"id": [1]}))
+    one = DuckrunResource(root_path=str(tmp_path / "one"), schema="ns_main")
+    other = DuckrunResource(root_path=str(tmp_path / "other"), schema="ns_main")
+    duck = DuckrunResource(root_path=str(tmp_path / "duck"), format="ducklake")
+    seen: dict[str, Any] = {}
+
+    def listed(session: Any) -> list[str]:
+        if not session.catalog.databaseExists("ns_sales"):
+            return []
+        return [f"ns_sales.{row['tableName']}" for row in session.sql("show tables in ns_sales").collect()]
+
+    @dg.op
+    def first(spark: SparkResource, lake: DuckrunResource) -> None:
+        session = spark.session()
+        seen["first"] = listed(session)
+        missing = names[9]
+        for read in (session.table, lambda name: session.sql(f"select * from {name}")):
+            with pytest.raises(Exception, match="TABLE_OR_VIEW_NOT_FOUND") as refused:
+                read(missing)
+            assert "Name the table: session(lake=…, names=" in "".join(refused.value.__notes__)
+        assert spark.session(names=[missing]).table(missing).count() == 1
+
+    @dg.op
+    def second(spark: SparkResource, lake: DuckrunResource, other: DuckrunResource) -> None:
+        seen["second"] = listed(spark.session())
+        with pytest.raises(InvalidConfig, match=r"names=\['ns_sales.t00'\].*the step has 2\. Say which"):
+            spark.session(names=names[:1])
+
+    @dg.op
+    def third(spark: SparkResource, duck: DuckrunResource) -> None:
+        seen["third"] = listed(spark.session())
+
+    def run(op: Any, **lakes: DuckrunResource) -> None:
+        @dg.job
+        def job() -> None:
+            op()
+
+        assert job.execute_in_process(resources={"spark": SparkResource(), **lakes}).success
+
+    run(second, lake=one, other=other)
+    run(third, duck=duck)
+    run(first, lake=one)
+    assert seen["second"] == [] and seen["third"] == []
+    assert seen["first"] == names[:8], "eight tables that the step does not name"

@@ -37,14 +37,14 @@ def name_tables(session: SparkSession, lake: Lake, names: Iterable[str] = (), *,
         session: A classic or Spark Connect session with Delta's catalog.
         lake: A Delta lake that may be written.
         names: Tables (``schema.table``) that are registered first whatever the limit, and schemas, also new ones.
-        limit: Number of other tables that are registered.
+        limit: Number of other tables that are registered; those in the schemas of ``names`` come first.
 
     Returns:
         The names of the tables of the lake that the session has.
 
     Raises:
-        InvalidConfig: The lake is read-only, the session has another catalog, or a database of a schema's name that lies
-            elsewhere.
+        InvalidConfig: The lake is read-only, the session has another catalog, a database of a schema's name that lies
+            elsewhere, or a table of another lake that Spark made by name.
         UnsupportedFeature: The lake is a DuckLake.
 
     Example::
@@ -60,13 +60,15 @@ def name_tables(session: SparkSession, lake: Lake, names: Iterable[str] = (), *,
     schemas = (
         {lake.default_schema: None} | dict.fromkeys(schema for schema, _ in wanted) | dict.fromkeys(lake.schemas())
     )
+    has_moved = _leave_other_lakes(session, statements, lake)
     databases = [
         schema for schema in schemas if _is_name(lake, schema, "schema") and _database(statements, lake, schema)
     ]
     statements.lake = lake
     present = [(schema, table) for schema in databases for table in lake.tables(schema)]
     first = [pair for pair in dict.fromkeys(wanted) if pair in present]
-    others = [pair for pair in present if pair not in wanted]
+    near = {schema for schema, _ in wanted}
+    others = sorted((pair for pair in present if pair not in wanted), key=lambda pair: pair[0] not in near)
     if len(others) > limit:
         log.info(
             "%d of %d tables of lake %s get no names in Spark (limit=%d). Name those that the code uses.",
@@ -78,7 +80,8 @@ def name_tables(session: SparkSession, lake: Lake, names: Iterable[str] = (), *,
     with ThreadPoolExecutor(max_workers=_THREADS) as pool:
         done = pool.map(lambda pair: _register(session, lake, *pair), new)
         failed = {pair for pair, is_done in zip(new, done, strict=True) if not is_done}
-    if is_own(session) and lake.default_schema in databases and session.catalog.currentDatabase() == "default":
+    is_free = has_moved or session.catalog.currentDatabase() == "default"
+    if is_free and is_own(session) and lake.default_schema in databases:
         session.sql(f"USE {quote(lake.default_schema)}")
     return [f"{schema}.{table}" for schema, table in tables if (schema, table) not in failed]
 
@@ -121,6 +124,16 @@ def _is_name(lake: Lake, name: str, kind: str) -> bool:
     return takes
 
 
+def _leave_other_lakes(session: SparkSession, statements: DatabaseStatements, lake: Lake) -> bool:
+    """Make the schemas of other lakes schemas of this one; True if there were any. A name never reads a table of an earlier lake."""
+    names = [database.name for database in session.catalog.listDatabases()]
+    others = [name for name in names if statements.lake_of(name) not in (None, lake.root)]
+    for name in others:
+        folder = lake.folder(lake.spelled_schema(name))
+        statements.move(name, lake, lake.storage.spark_location(f"{lake.root}/{folder}"))
+    return bool(others)
+
+
 def _database(statements: DatabaseStatements, lake: Lake, schema: str) -> bool:
     """Make a database of a schema. Raises InvalidConfig if Spark has another one of that name."""
     location = lake.storage.spark_location(f"{lake.root}/{lake.folder(schema)}")
@@ -133,8 +146,8 @@ def _database(statements: DatabaseStatements, lake: Lake, schema: str) -> bool:
         present = statements.location_of(schema)
     if present != location.rstrip("/"):
         raise InvalidConfig(
-            f"Spark has a database {schema} at {present}, so schema {schema} of lake {lake.root} cannot have its name. Use one "
-            "lake in a Spark session, or drop that database first."
+            f"Spark has a database {schema} at {present}, so schema {schema} of lake {lake.root} cannot have its name. Drop or "
+            "rename that database first."
         )
     return True
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -18,18 +19,21 @@ from dbt.adapters.duckrun.materialize.changed import Asked
 from dbt.adapters.duckrun.model.node import Node
 from dbt.adapters.duckrun.spark.cursor import rows_of
 from dbt.adapters.duckrun.spark.session import SparkNodeSession, spark_errors
+from dbt.adapters.events.logging import AdapterLogger
 from dbt_common.exceptions import DbtRuntimeError
 from sqlglot import exp
 
 from duckrun.changes.cursors import Step
 from duckrun.engines.engine import Engine
-from duckrun.errors import SchemaMismatch
+from duckrun.errors import DuckrunError, SchemaMismatch
 from duckrun.frame import Frame
-from duckrun.spark import as_utc, quote
+from duckrun.spark import as_utc, name_tables, quote
 from duckrun.sql.names import parse_query, quote_identifier
 from duckrun.sql.written import loose
 from duckrun.statements.reading import Reading
 from duckrun.values.snapshot import Snapshot, TableRef
+
+logger = AdapterLogger("Duckrun")
 
 Row = tuple[Any, ...]
 
@@ -122,7 +126,8 @@ class SparkStage:
         """Run a Python model, with the SparkSession as its ``session``, and as ``spark`` like in a notebook; what it returns
         gets the name that the model's code knows as ``staging``.
 
-        ``dbt.ref`` and ``dbt.source`` give Spark DataFrames, at the versions that this run reads. ``this``, the SELECT of the
+        ``dbt.ref`` and ``dbt.source`` give Spark DataFrames, at the versions that this run reads. Tables that the code names as
+        ``schema.table`` have their names in the session. ``this``, the SELECT of the
         model's own table where there is one, is a temporary view meanwhile, which ``dbt.this`` is the name of in Spark's SQL.
         """
 
@@ -131,6 +136,7 @@ class SparkStage:
                 return self.session.sql(f"select * from {relation}").native
 
         spark = self.session.spark
+        self._name_tables(compiled_code)
         module = _module(self.node.name, compiled_code, spark=spark)
         own = f"_duckrun_this_{uuid.uuid4().hex}"
         if this is not None:
@@ -146,6 +152,17 @@ class SparkStage:
         finally:
             spark.catalog.dropTempView(own)
         self.keep(module.staging, value)
+
+    def _name_tables(self, code: str) -> None:
+        """Register the schemas and tables of the lake that a model's code names as ``schema.table``."""
+        lake = self.session.lake
+        schemas = sorted({lake.default_schema, *lake.schemas()}, key=len, reverse=True)
+        names = {match[0] for match in re.finditer(rf"\b(?:{'|'.join(map(re.escape, schemas))})\.\w+\b", code)}
+        if names and not lake.format.transacts and not lake.read_only:
+            try:
+                name_tables(self.session.spark, lake, sorted(names), limit=0)
+            except DuckrunError as error:
+                logger.info(f"{self.node.name}: tables have no names in Spark: {error}")
 
     def _query(self, sql: str) -> Frame:
         with spark_errors(self.node):

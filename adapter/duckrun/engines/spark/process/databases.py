@@ -1,11 +1,14 @@
 """Guard of the statements that create and drop Spark's databases, for sessions that see the folders of a lake.
 
-Spark deletes the folder of a database that is dropped, with tables in it that its catalog does not know.
+Spark deletes the folder of a database that is dropped, with tables in it that its catalog does not know. The guard also
+adds to Spark's error for a missing table how a table of the lake gets its name.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -45,7 +48,8 @@ class DatabaseStatements:
     def __call__(self, sqlQuery: str, *args: Any, **kwargs: Any) -> DataFrame:
         statement = _STATEMENT.match(sqlQuery) if isinstance(sqlQuery, str) else None
         if statement is None:
-            return self._sql(sqlQuery, *args, **kwargs)
+            with self.explaining_missing_names():
+                return self._sql(sqlQuery, *args, **kwargs)
         parts = [part.strip("`").replace("``", "`") for part in re.findall(_PART, statement["name"])]
         if parts[:-1] not in ([], ["spark_catalog"]):
             return self._sql(sqlQuery, *args, **kwargs)
@@ -74,16 +78,54 @@ class DatabaseStatements:
         lake.check_name(name)
         location = lake.storage.spark_location(f"{lake.root}/{lake.folder(lake.spelled_schema(name))}")
         created = self._sql(f"{text.rstrip().rstrip(';')}\nLOCATION {text_literal(location)}", *args, **kwargs)
-        self._sql(
-            f"ALTER DATABASE {quote(name)} SET DBPROPERTIES ({text_literal(LAKE_PROPERTY)} = {text_literal(lake.root)})"
-        )
+        self._own(name, lake)
         return created
+
+    @contextmanager
+    def explaining_missing_names(self) -> Iterator[None]:
+        """Add a note to Spark's error for a table without a name, if the session has the names of a lake."""
+        try:
+            yield
+        except Exception as error:
+            if self.lake is not None and "TABLE_OR_VIEW_NOT_FOUND" in str(error):
+                error.add_note(
+                    f"duckrun: the session has names of lake {self.lake.root}, but not of each of its tables. Name the table: "
+                    "session(lake=…, names=['schema.table']) of SparkResource, or name_tables(spark, lake, ['schema.table'])."
+                )
+            raise
 
     def lake_of(self, name: str) -> str | None:
         """The root of the lake that a database is a schema of; None for another one, or none."""
         properties = self._described(name).get("Properties", "")
         root = re.search(rf"\({re.escape(LAKE_PROPERTY)},(.*?)\)(?:, \(|\)$)", properties)
         return None if root is None else root[1]
+
+    def move(self, name: str, lake: Lake, location: str) -> None:
+        """Make a database that is a schema of one lake a schema of another; tables that were registered lose their names.
+
+        Raises InvalidConfig if Spark made a table in it by name: taking its name away would remove its files.
+        """
+        tables = [row["tableName"] for row in self._sql(f"SHOW TABLES IN {quote(name)}").collect() if row["namespace"]]
+        managed = [table for table in tables if self._is_managed(name, table)]
+        if managed:
+            raise InvalidConfig(
+                f"Spark has made table {name}.{managed[0]} of lake {self.lake_of(name)} by its name, so schema {name} cannot be one "
+                f"of lake {lake.root} in this process: Spark would remove that table's files. Use one lake by names in a "
+                "process. Code that uses no names takes its session by session(storage=lake.storage) of SparkResource."
+            )
+        for table in tables:
+            self._sql(f"DROP TABLE IF EXISTS {quote(name, table)}")
+        self._sql(f"ALTER DATABASE {quote(name)} SET LOCATION {text_literal(location)}")
+        self._own(name, lake)
+
+    def _is_managed(self, database: str, table: str) -> bool:
+        rows = self._sql(f"DESCRIBE TABLE EXTENDED {quote(database, table)}").collect()
+        return any(row["col_name"] == "Type" and row["data_type"] == "MANAGED" for row in rows)
+
+    def _own(self, name: str, lake: Lake) -> None:
+        self._sql(
+            f"ALTER DATABASE {quote(name)} SET DBPROPERTIES ({text_literal(LAKE_PROPERTY)} = {text_literal(lake.root)})"
+        )
 
     def location_of(self, name: str) -> str | None:
         """The folder of a database; None where there is no such database."""
@@ -98,9 +140,19 @@ class DatabaseStatements:
 
 
 def guard(session: SparkSession) -> DatabaseStatements:
-    """The guard of a session, put in the place of its ``sql`` at the first call."""
+    """The guard of a session, put in the place of its ``sql`` and around its ``table`` at the first call."""
     if not isinstance(session.sql, DatabaseStatements):
-        session.sql = DatabaseStatements(session)  # type: ignore[method-assign]
+        statements = DatabaseStatements(session)
+        session.sql = statements  # type: ignore[method-assign]
+        session.table = _explaining(session.table, statements)  # type: ignore[method-assign,assignment]
     guarded: Any = session.sql
     assert isinstance(guarded, DatabaseStatements)
     return guarded
+
+
+def _explaining(table: Callable[[str], DataFrame], statements: DatabaseStatements) -> Callable[[str], DataFrame]:
+    def explained(tableName: str) -> DataFrame:
+        with statements.explaining_missing_names():
+            return table(tableName)
+
+    return explained
