@@ -163,6 +163,11 @@ class Format(Protocol):
     def records_after(self, ref: TableRef, version: int) -> list[CommitRecord]:
         """What the commits after a version changed, oldest first."""
 
+    def check_landed(self, snapshot: Snapshot | None, version: int | None, commit_id: str) -> None:
+        """Raise CommitConflict for a commit that was made while its table was dropped, after taking it out of the log that it landed in.
+        ``version`` is that of the commit, None if none was seen after the snapshot; ``commit_id`` tells it from those of others.
+        """
+
     def caught_up(self, snapshot: Snapshot) -> list[tuple[CommitRecord, Snapshot]] | None:
         """The commits after a snapshot, oldest first, each with the snapshot that it made, by reading these commits alone; None where that
         does not tell all of it.

@@ -110,15 +110,17 @@ class SparkCommit:
         return self.nothing("no row was touched, so Spark made no commit")
 
     def _own(self) -> Commit | None:
-        """The commit that carries our token, if there is one."""
+        """The commit that carries our token, if there is one. Raises CommitConflict if the table was dropped meanwhile."""
+        form = self.transaction.lake.format
         wanted = version = 0 if self.snapshot is None else self.snapshot.version + 1
-        while (record := self.transaction.lake.format.record(self.ref, version)) is not None:
-            if record.note.get("token") == self.token:
-                if version != wanted:
-                    self._passed(version)
-                return record.as_commit(self.ref, mode=self.mode, engine="spark", writer="spark", reason=self.reason)
+        while (record := form.record(self.ref, version)) is not None and record.note.get("token") != self.token:
             version += 1
-        return None
+        form.check_landed(self.snapshot, None if record is None else version, self.token)
+        if record is None:
+            return None
+        if version != wanted:
+            self._passed(version)
+        return record.as_commit(self.ref, mode=self.mode, engine="spark", writer="spark", reason=self.reason)
 
     def proved(self, run: Callable[[], Commit | None]) -> Commit:
         """Run statements, and return the commit that they made. One that Spark made counts although it raises: the answer of the store,

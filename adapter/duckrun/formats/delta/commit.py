@@ -18,7 +18,7 @@ from duckrun.formats.delta import clustering, in_commit, row_tracking
 from duckrun.formats.delta.adds import adds_of
 from duckrun.formats.delta.data_paths import encoded, spelled
 from duckrun.formats.delta.definition import DeltaDefinition
-from duckrun.formats.delta.log import LOG, append_only, info_of, new_txn_id
+from duckrun.formats.delta.log import append_only, entry, info_of, new_txn_id
 from duckrun.formats.delta.mapping import stored_columns
 from duckrun.formats.delta.operations import Operation, metrics, operation_of
 from duckrun.formats.delta.protocol import OF_ROWS, PREVIEWS, WRITTEN, Protocol
@@ -92,11 +92,12 @@ def write_commit(
     actions += [{"cdc": _fed(file, figures)} for file in new.feed]
     body = "\n".join(json.dumps(action, ensure_ascii=False) for action in actions)
     what = f"version {version} of table {ref}"
-    _refuse_another_table(snapshot)
-    written = form.storage.put_new(ref.location, f"{LOG}/{version:020d}.json", body.encode(), what)
+    _refuse_another_table(form, snapshot)
+    written = form.storage.put_new(ref.location, entry(version), body.encode(), what)
     if written is None:
         raise CommitTaken(what)
     form.newest.wrote(snapshot, body.encode(), written)
+    form.check_landed(snapshot, version, info["txnId"])
     return version
 
 
@@ -232,11 +233,11 @@ def _check_rows(ref: TableRef, new: NewCommit, operation: Operation) -> None:
     )
 
 
-def _refuse_another_table(snapshot: Snapshot | None) -> None:
+def _refuse_another_table(form: DeltaFormat, snapshot: Snapshot | None) -> None:
     """Raise CommitConflict if the table was dropped since a commit began from it. The log that is there now would take the commit, whose
     files went with the older table.
     """
-    if snapshot is None or snapshot.pin is None:
+    if snapshot is None or snapshot.pin is None or form.newest.has(snapshot):
         return
     try:
         snapshot.pin.check("")

@@ -35,6 +35,7 @@ from duckrun.formats.delta import (
     instead,
     maintenance,
     mapping,
+    replaced,
     restore,
     row_tracking,
     types,
@@ -45,7 +46,7 @@ from duckrun.formats.delta.commit import features_of_files, refuse_copies, refus
 from duckrun.formats.delta.dataset import arrow_dataset
 from duckrun.formats.delta.definition import DeltaDefinition
 from duckrun.formats.delta.files import files_of
-from duckrun.formats.delta.log import COPY, LOG, CommitActions, parse_commit
+from duckrun.formats.delta.log import COPY, LOG, CommitActions, entry, parse_commit
 from duckrun.formats.delta.long_logs import LongLogs
 from duckrun.formats.delta.newest import Newest, Opened, known_of, moved
 from duckrun.formats.delta.opening import opened
@@ -84,6 +85,7 @@ class DeltaFormat:
     untouched = instead.untouched
     added_rows = instead.added_rows
     restore = restore.restore
+    check_landed = replaced.check_landed
     convert = maintenance.convert
     drop = maintenance.drop
     rename = maintenance.rename
@@ -306,7 +308,7 @@ class DeltaFormat:
 
     def actions(self, ref: TableRef, version: int) -> CommitActions | None:
         """One commit, or None where the log no longer holds it."""
-        raw = self.storage.read_at(ref.location, f"{LOG}/{version:020d}.json")
+        raw = self.storage.read_at(ref.location, entry(version))
         return None if raw is None else parse_commit(version, raw)
 
     def actions_back(self, ref: TableRef, newest: int) -> Iterator[CommitActions]:
@@ -342,7 +344,7 @@ class DeltaFormat:
 
     def fingerprint(self, ref: TableRef, version: int) -> str | None:
         """See Format: of the bytes of its entry."""
-        raw = self.storage.read_at(ref.location, f"{LOG}/{version:020d}.json")
+        raw = self.storage.read_at(ref.location, entry(version))
         return None if raw is None else hashlib.sha256(raw).hexdigest()
 
     # -- definitions

@@ -36,6 +36,11 @@ COPY = "rewrite-"
 """How the folder inside a table begins where an engine fills a copy of it, whose files one commit makes the table's."""
 
 
+def entry(version: int) -> str:
+    """The path of a version's entry of the log, relative to the table."""
+    return f"{LOG}/{version:020d}.json"
+
+
 def new_txn_id() -> str:
     """A value of ``commitInfo.txnId`` (Delta protocol, Commit Provenance Information), by which a writer knows its own commit again."""
     return str(uuid.uuid4())

@@ -18,7 +18,7 @@ from deltalake.exceptions import DeltaError
 
 from duckrun.errors import DuckrunError
 from duckrun.formats.delta.files import LoggedFiles
-from duckrun.formats.delta.log import LOG, CommitActions, parse_commit
+from duckrun.formats.delta.log import LOG, CommitActions, entry, parse_commit
 from duckrun.formats.delta.protocol import WRITTEN
 from duckrun.storage.storage import Storage, Written
 from duckrun.values.snapshot import Snapshot, TableRef
@@ -171,6 +171,13 @@ class Newest:
         if before is not None and isinstance(before.opened, Opened) and mark is not None:
             before.opened.wrote[:] = [(body, mark)]
 
+    def has(self, snapshot: Snapshot) -> bool:
+        """True if the log is known to have a snapshot's commit still; False also where nothing is known of it."""
+        known = known_of(snapshot)
+        return known is not None and self._has(
+            snapshot.ref, snapshot.version, known, self._present(snapshot.ref, snapshot.version, known)
+        )
+
     # -- from one version to the next
 
     def since(self, before: Snapshot) -> list[tuple[CommitActions, Snapshot]] | None:
@@ -223,10 +230,8 @@ class Newest:
         """The commits after a version, up to another one or all, each with its mark; None where the log has not, or no longer, what is
         known to be in it, or not all up to that version.
         """
-        present = None if self._storage.is_local else self._listed(ref, before - (known.under is not None))
-        if known.mark != self._mark(ref, before, present):
-            return None
-        if known.under is not None and known.under != self._mark(ref, before - 1, present):
+        present = self._present(ref, before, known)
+        if not self._has(ref, before, known, present):
             return None
         found: list[tuple[bytes, str]] = []
         while version is None or before + len(found) < version:
@@ -234,23 +239,33 @@ class Newest:
             mark = None if present is None else present.get(number)
             if present is not None and mark is None:
                 break
-            body = self._storage.read_at(ref.location, _name(number))
+            body = self._storage.read_at(ref.location, entry(number))
             if body is None:
                 break
             found.append((body, mark or _hash(body)))
         return found if version is None or before + len(found) == version else None
 
+    def _present(self, ref: TableRef, version: int, known: Known) -> Mapping[int, str] | None:
+        """The commits of an object store that tell whether a version is the one that is known, and those after it."""
+        return None if self._storage.is_local else self._listed(ref, version - (known.under is not None))
+
+    def _has(self, ref: TableRef, version: int, known: Known, present: Mapping[int, str] | None) -> bool:
+        """True if the log has what is known to be in it."""
+        if known.mark != self._mark(ref, version, present):
+            return False
+        return known.under is None or known.under == self._mark(ref, version - 1, present)
+
     def _mark(self, ref: TableRef, version: int, present: Mapping[int, str] | None = None) -> str | None:
         """What tells the commit of a version from any other: another table may have come to the place, with as many versions."""
         if not self._storage.is_local:
             return (self._listed(ref, version) if present is None else present).get(version)
-        body = self._storage.read_at(ref.location, _name(version))
+        body = self._storage.read_at(ref.location, entry(version))
         return None if body is None else _hash(body)
 
     def _listed(self, ref: TableRef, version: int) -> dict[int, str]:
         """The commits from a version on, each with its entity tag, by one listing."""
         found = {}
-        for key in self._storage.keys(ref.location, LOG, after=_name(version).removesuffix(".json")):
+        for key in self._storage.keys(ref.location, LOG, after=entry(version).removesuffix(".json")):
             name = _COMMIT.search(key["path"])
             if name and key["e_tag"]:
                 found[int(name[1])] = str(key["e_tag"])
@@ -268,10 +283,6 @@ def moved(handle: DeltaTable | None, version: int) -> DeltaTable | None:
 def _is_plain(snapshot: Snapshot) -> bool:
     features = snapshot.reader_features | snapshot.writer_features
     return not snapshot.long_log and features <= WRITTEN and not any(name in snapshot.properties for name in _NOT_PLAIN)
-
-
-def _name(version: int) -> str:
-    return f"{LOG}/{version:020d}.json"
 
 
 def _hash(body: bytes) -> str:

@@ -296,6 +296,9 @@ class DuckLakeFormat(Commits, Defining):
         found = [self.records.record(ref, state, each) for each in self.records.versions(state, after=version)]
         return [record for record in found if record is not None]
 
+    def check_landed(self, snapshot: Snapshot | None, version: int | None, commit_id: str) -> None:
+        """Nothing: a transaction of the catalog knows a table by its id."""
+
     def caught_up(self, snapshot: Snapshot) -> None:
         """None: a snapshot of the catalog is found by one query."""
 

@@ -98,7 +98,9 @@ def write(
                 raise refused(transaction.ref, error) from error
             if snapshot is None and isinstance(error, DeltaError) and form.exists(ref):
                 raise CommitTaken(str(error)) from error
+            form.check_landed(snapshot, None, txn_id)
             raise
+    form.check_landed(snapshot, version, txn_id)
     return transaction.committed(version, writer="delta_rs", reason=why)
 
 
@@ -161,7 +163,8 @@ def merge(
 
     ``clauses`` take the source's ``columns`` as they come. delta_rs always gets a ``max_spill_size``: without it a merge takes eight times the memory for the same time.
     """
-    table, txn_id = _handle(transaction, snapshot), new_txn_id()
+    form, table, txn_id = _form(transaction), _handle(transaction, snapshot), new_txn_id()
+    version = snapshot.version + 1
     on = " AND ".join(f"target.{quote_identifier(key)} = source.{quote_identifier(key)}" for key in keys)
     reader = arrow_reader(rows)
     builder = table.merge(
@@ -185,15 +188,17 @@ def merge(
             builder = builder.when_not_matched_insert(columns, clause.condition)
     try:
         builder.execute()
+        version = table.version()
     except (DeltaError, OSError) as error:
-        if has_landed(_form(transaction), transaction.ref, snapshot.version + 1, txn_id, error):
-            return snapshot.version + 1
-        if isinstance(error, CommitFailedError):
-            raise refused(transaction.ref, error) from error
-        if "Resources exhausted" in str(error):
-            raise InvalidConfig(
-                f"Table {transaction.ref}: delta_rs cannot merge with {shares.spill / 1e6:.0f} MB. Raise memory_limit, or leave writer to "
-                "auto, which spills to disk; the table is as it was."
-            ) from error
-        raise
-    return table.version()
+        if not has_landed(form, transaction.ref, version, txn_id, error):
+            if isinstance(error, CommitFailedError):
+                raise refused(transaction.ref, error) from error
+            if "Resources exhausted" in str(error):
+                raise InvalidConfig(
+                    f"Table {transaction.ref}: delta_rs cannot merge with {shares.spill / 1e6:.0f} MB. Raise memory_limit, or leave writer "
+                    "to auto, which spills to disk; the table is as it was."
+                ) from error
+            form.check_landed(snapshot, None, txn_id)
+            raise
+    form.check_landed(snapshot, version, txn_id)
+    return version

@@ -1,0 +1,101 @@
+"""Commits that landed in another table's log: theirs was dropped and created again while they were written.
+
+A writer puts its entry at a place, and not into a table: the log there takes any entry of a number that it lacks. So each commit looks
+afterwards whether the log still is the one that it began from, and takes out an entry that landed elsewhere.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from duckrun.errors import CommitConflict, DuckrunError, TableNotFound, VersionNotReadable
+from duckrun.formats.commits import CommitTaken
+from duckrun.formats.delta.adds import newest_whole
+from duckrun.formats.delta.log import LOG, CommitActions, entry
+from duckrun.formats.delta.restore import restore
+from duckrun.values.snapshot import Snapshot, TableRef
+
+if TYPE_CHECKING:
+    from duckrun.formats.delta.delta import DeltaFormat
+
+
+def check_landed(form: DeltaFormat, snapshot: Snapshot | None, version: int | None, commit_id: str) -> None:
+    """Raise CommitConflict for a commit that was made while its table was dropped, after taking it out of the log that it landed in.
+
+    Args:
+        form: The tables' format.
+        snapshot: The table that the commit began from; None of a new one.
+        version: The commit's version; None if no commit was seen after the snapshot's.
+        commit_id: Tells the commit from those of others: its ``txnId``, or the token in its note.
+
+    Raises:
+        CommitConflict: The message says what is left of the commit.
+    """
+    if snapshot is None or form.newest.has(snapshot):
+        return
+    ref = snapshot.ref
+    # An entry behind a gap makes the log unreadable.
+    if version is None or _follows(form, ref, version):
+        if not _is_another_table(snapshot):
+            return
+        version = _landed(form, ref, version, commit_id)
+        left = "Nothing of it was committed" if version is None else _taken_back(form, ref, version)
+    else:
+        actions = form.actions(ref, version)
+        if actions is not None and _is(actions, commit_id):
+            form.storage.remove_files(ref.location, [entry(version)])
+        left = "Nothing of it is left"
+    raise CommitConflict(
+        f"Table {ref} was dropped while this write from its version {snapshot.version} ran, and what is there now is another table or "
+        f"none. {left}. Run it again."
+    )
+
+
+def _is_another_table(snapshot: Snapshot) -> bool:
+    pin = snapshot.pin
+    assert pin is not None, "tables of this format have versions of their own"
+    try:
+        with suppress(VersionNotReadable):  # cleaned up
+            # Not the newest version: a commit may have brought the old table's definition, and its id with it.
+            return pin.find(pin.version, None).table_id != pin.table_id
+        pin.check("")
+    except (VersionNotReadable, TableNotFound):
+        return True
+    return False
+
+
+def _follows(form: DeltaFormat, ref: TableRef, version: int) -> bool:
+    """True if an entry stands behind another one, or behind a checkpoint."""
+    names = {key["path"] for key in form.storage.keys(ref.location, LOG)}
+    return entry(version - 1) in names or newest_whole(names, version - 1, version)[0] >= 0
+
+
+def _is(actions: CommitActions, commit_id: str) -> bool:
+    return commit_id in (actions.info.get("txnId"), actions.note.get("token"))
+
+
+def _landed(form: DeltaFormat, ref: TableRef, version: int | None, commit_id: str) -> int | None:
+    """The version at which the commit is in the log that is there now; None where it is not."""
+    if version is None:
+        newest = form.latest_version(ref)
+        log = () if newest is None else form.actions_back(ref, newest)
+        return next((actions.version for actions in log if _is(actions, commit_id)), None)
+    actions = form.actions(ref, version)
+    return version if actions is not None and _is(actions, commit_id) else None
+
+
+def _taken_back(form: DeltaFormat, ref: TableRef, version: int) -> str:
+    """Make the table what it was before a version, if that is its newest. What has become of the version."""
+    before = version - 1
+    try:
+        now = form.snapshot(ref)
+        if now.version == version:
+            note = {"engine": "duckdb", "mode": "restore", "writer": "staged"}
+            note["reason"] = f"version {version} was a commit to a table that was dropped"
+            undone = restore(form, now, before, note, None)
+            return f"It landed in the new table as version {version}, and version {undone} takes it back"
+        why = f"version {now.version} stands on it"
+    except (DuckrunError, CommitTaken) as error:
+        why = str(error)
+    return f"It landed in the new table as version {version}, and is not taken back: {why}. Restore version {before} to take it out"
