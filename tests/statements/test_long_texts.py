@@ -9,11 +9,14 @@ from typing import Any
 
 import duckdb
 import pytest
+from sqlglot.tokens import TokenType
 
 import duckrun
 from duckrun.session import Session
-from duckrun.sql.dialects import text_in, tree_in
+from duckrun.sql.abridged import abridged
+from duckrun.sql.dialects import text_in, tokens_in, tree_in
 from duckrun.statements.parse.parsing import parse
+from duckrun.statements.parse.tokens import split
 from tests.lake import rows_of
 
 
@@ -276,6 +279,65 @@ def test_long_lists_hold_all_of_their_constants_wherever_they_stand(duck: Sessio
     assert {row for name in ("main.seen", "brief") for row in rows_of(duck.sql(f"select i from {name}"))} == {(True,)}
     duck.sql(f"prepare p as select count(*) as n from main.l where a in ({numbers}) and a > $1")
     assert rows_of(duck.sql("execute p(100)")) == native.sql("select count(*) from main.l where a > 100").fetchall()
+
+
+_ITEMS, _ROWS = _chain("{i}", ", ")(150), _chain("({i}, 'it''s {i}')", ",\n")(150)
+HAZARDS = {
+    "text": f"select 'values {_ROWS.replace(chr(39), '')}' as x, 'in ({_ITEMS})' as y",
+    "name": f'select 1 as "in ({_ITEMS})"',
+    "comment": f"select 1 as x /* in ({_ITEMS}) */, 2 as y -- 3 in ({_ITEMS})",
+    "dollars": f"select $$ in ({_ITEMS}) $$ as x, $t$ values {_ROWS} $t$ as y",
+    "escapes": f"select E'it\\'s in ({_ITEMS})' as x, '\\' as y, 7 in ({_ITEMS}) as z",
+    "expression at the end": f"select 151 in ({_ITEMS}, 150 + 1) as x, 7 in ({_ITEMS}) and 8 in ({_ITEMS}, -9, .5, 1e3, null) as y",
+    "rows of a common table": f"with v(a, b) as (values {_ROWS}, (1 + 1, 'x')) select count(*) as n, max(b) as b from v where a in ({_ITEMS})",
+    "rows at the end": f"values {_ROWS}",
+    "comment between rows": f"select count(*) as n, max(a) as a from (values {_ROWS}, -- values (1, 'no')\n{_ROWS}) v(a, b)",
+    "lists": f"select [[{_ITEMS}], [{_ITEMS}, 7]] as x, [{_ITEMS}][3] as y, {{'a': [{_ITEMS}]}} as z",
+    "typed": f"select count(*) as n from (values {_ROWS}) v(a, b) where date '2026-01-01' + a in (date '2026-01-02', {_chain('date ' + chr(39) + '2026-02-01' + chr(39), ', ')(60)})",
+}
+
+
+@pytest.mark.parametrize("query", HAZARDS.values(), ids=HAZARDS)
+def test_constants_are_left_out_of_the_tokens_alone(table: Session, query: str) -> None:
+    """The tokens that are left stand where they stood, the others are constants, and the rows are DuckDB's."""
+    short, _ = abridged(query, "duckdb")
+    whole, left = (
+        [(t.start, t.end, t.token_type, t.text) for t in tokens_in(each, "duckdb")] for each in (query, short)
+    )
+    assert set(left) <= set(whole)
+    assert left[-1] == whole[-1]
+    assert not any(text.isidentifier() for *_, kind, text in set(whole) - set(left) if kind != TokenType.STRING)
+    expected = sorted(map(repr, _native(query)))
+    assert sorted(map(repr, rows_of(table.sql(query)))) == expected
+    table.sql(f"create table main.made as select * from ({query}\n) r")
+    table.sql(f"insert into main.made select * from ({query}\n) r")
+    assert sorted(map(repr, rows_of(table.sql("select * from main.made")))) == sorted(2 * expected)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"insert into main.t values {_ROWS}",
+        f"create or replace table main.t as select * from (values {_ROWS}) v(a, b)",
+        f'create view "main"."s" (a, b) as values {_ROWS}',
+        f"-- a comment\ndelete from main.t where a in ({_ITEMS}) or b = 3",
+        f"merge into main.t using (values {_ROWS}) s(a, b) on t.a = s.a when matched then delete",
+        f"select 1; update main.t set a = 1 where a not in ({_ITEMS})",
+        f"explain select [{_ITEMS}]",
+    ],
+    ids=["insert", "create as", "view", "delete", "merge", "two statements", "explain"],
+)
+def test_long_runs_of_constants_become_no_tokens(text: str) -> None:
+    assert sum(len(each.tokens) for each in split(text, "duckdb", abridge=True)) < 60
+
+
+def test_constants_of_a_definition_are_kept() -> None:
+    for text in (
+        f"create table main.t (a integer check (a in ({_ITEMS})))",
+        f"create table main.t (a integer default 1, l integer[] default [{_ITEMS}])",
+        f"alter table main.t add constraint c check (a in ({_ITEMS}))",
+    ):
+        assert abridged(text, "duckdb") == (text, ())
 
 
 def test_a_long_text_for_the_other_engine_is_read_whole(session: Session) -> None:

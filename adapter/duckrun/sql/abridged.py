@@ -1,91 +1,80 @@
-"""Tokens without long runs of constants, of which a syntax tree needs none: they stay in the text that it was read from.
+"""Texts without long runs of constants, which no syntax tree needs: they stay in the text that the engine is given.
 
-A parser takes some microseconds for each constant, and each copy of its tree some more, where DuckDB takes a fraction of one.
+sqlglot takes some microseconds for each constant, as a token and as a node, where DuckDB takes a fraction of one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
 
-from sqlglot import Token
-from sqlglot.tokens import TokenType
+_LONG = 400
+"""Characters of constants from which on a run is left out."""
+_CONSTANT = r"""(?:-?\s*(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?(?![\w.])|'[^']*(?:''[^']*)*'|(?i:NULL|TRUE|FALSE)\b)"""
+_ROW = rf"\(\s*{_CONSTANT}(?:\s*,\s*{_CONSTANT})*\s*\)"
+# Pieces of a run: a repetition without a bound would remember each of its items.
+_ROWS, _ITEMS = (re.compile(rf"(\s*,\s*{each}){{1,64}}") for each in (_ROW, _CONSTANT))
+_FIRST_ROW, _FIRST_ITEM = (re.compile(rf"\s*{each}") for each in (_ROW, _CONSTANT))
+_CLOSING = re.compile(r"\s*[)\]]")
+_MANY_ROWS = re.compile(rf"\)\s*,\s*{_ROW}(?:\s*,\s*{_ROW}){{15}}")
+_MANY_ITEMS = re.compile(rf",\s*{_CONSTANT}(?:\s*,\s*{_CONSTANT}){{30}}")
+_NEXT = re.compile(
+    r"""'[^']*(?:''[^']*)*'|"[^"]*(?:""[^"]*)*"|`[^`]*`|--[^\n]*|(?P<end>;)|(?P<rows>\bVALUES\s*(?=\())|(?P<items>\bIN\s*\(|\[)""",
+    re.IGNORECASE,
+)
+"""What stands for itself, such as a text in quotes; the end of a statement; and where constants may begin."""
+_NAME = r"""(?:[^()'";]|(?>"[^"]*(?:""[^"]*)*"))"""
+_HEAD = re.compile(
+    rf"""(?:\s|--[^\n]*\n)*(?:CREATE\b{_NAME}*?(?:\([^()'"]*\){_NAME}*?)*?\bAS\b|(?=\()|(?=(?:SELECT|WITH|FROM|VALUES|INSERT|UPDATE|DELETE|MERGE)\b))""",
+    re.IGNORECASE,
+)
+"""The begin of a statement of which constants may be left out. Those before the AS of a CREATE stay: they define a table."""
+_OTHER_QUOTES = {"duckdb": re.compile(r"/\*|\$\w*\$|\b[eE]'"), "spark": re.compile(r"/\*|\\")}
+"""Quotes and comments that are not read here: a text with them is taken whole."""
 
-_LONG = 50
-"""Constants, or rows of them, from which on a run is left out."""
-_CONSTANTS = (TokenType.NUMBER, TokenType.STRING, TokenType.NULL, TokenType.TRUE, TokenType.FALSE)
-_CLOSING = {TokenType.L_PAREN: TokenType.R_PAREN, TokenType.L_BRACKET: TokenType.R_BRACKET}
 
+def abridged(text: str, dialect: str, *, is_statement: bool = True) -> tuple[str, tuple[int, ...]]:
+    """A text with blanks in the place of constants that a tree does not need, and the places where they begin.
 
-def abridged(tokens: Sequence[Token]) -> Sequence[Token]:
-    """The tokens with one constant for a long ``IN (…)`` or ``[…]`` of constants, and two rows for those of a long VALUES. What stands
-    before the query of a CREATE stays, and all of an ALTER: they define a table.
+    Of a long ``IN (…)`` or ``[…]`` of constants the first and the last stay, and so do those of the rows of a long VALUES: a text
+    ends where its last token does. All else stays in its place. Without ``is_statement`` the text is one expression.
+
+    >>> short, places = abridged("SELECT 1 IN (" + "1, " * 200 + "2) AS x", "duckdb")
+    >>> " ".join(short.split()), len(short), places
+    ('SELECT 1 IN (1 , 2) AS x', 620, (14,))
     """
-    at = _first(tokens)
-    if len(tokens) - at < 2 * _LONG:
-        return tokens
-    short = list(tokens[:at])
-    while at < len(tokens):
-        token = tokens[at]
-        short.append(token)
-        at += 1
-        if token.token_type == TokenType.VALUES:
-            at = _rows(tokens, at, short)
-        elif token.token_type == TokenType.L_BRACKET or (
-            token.token_type == TokenType.L_PAREN and at > 1 and tokens[at - 2].token_type == TokenType.IN
-        ):
-            end = end_of_constants(tokens, at)
-            closes = end < len(tokens) and tokens[end].token_type == _CLOSING[token.token_type]
-            if closes and end - at > 2 * _LONG:
-                short.append(tokens[end - 1])
-                at = end
-    return short
+    if (_MANY_ROWS.search(text) or _MANY_ITEMS.search(text)) is None or _OTHER_QUOTES[dialect].search(text) is not None:
+        return text, ()
+    pieces: list[str] = []
+    places: list[int] = []
+    copied = at = 0
+    head = _HEAD.match(text)
+    may_begin, at = (head is not None, head.end() if head is not None else 0) if is_statement else (True, 0)
+    while (found := _NEXT.search(text, at)) is not None:
+        at = found.end()
+        if found["end"]:
+            head = _HEAD.match(text, at)
+            may_begin, at = head is not None, at if head is None else head.end()
+        elif may_begin and (found["rows"] or found["items"]):
+            start, end = _run(text, at, is_rows=bool(found["rows"]))
+            if end - start >= _LONG:
+                pieces += [text[copied:start], _blanks(text[start:end])]
+                places.append(start)
+                copied = at = end
+    return "".join([*pieces, text[copied:]]), tuple(places)
 
 
-def _first(tokens: Sequence[Token]) -> int:
-    """The token from which on constants may be left out."""
-    word = tokens[0].text.upper() if tokens else ""
-    if word == "ALTER":
-        return len(tokens)
-    if word != "CREATE":
-        return 0
-    depth = 0
-    for at, token in enumerate(tokens):
-        if depth == 0 and token.token_type == TokenType.ALIAS:
-            return at
-        depth += (token.token_type == TokenType.L_PAREN) - (token.token_type == TokenType.R_PAREN)
-    return len(tokens)
+def _run(text: str, at: int, *, is_rows: bool) -> tuple[int, int]:
+    """Where the constants that can be left out begin and end, of a list or of rows that begin at a place: those between the first
+    and the last.
+    """
+    first = (_FIRST_ROW if is_rows else _FIRST_ITEM).match(text, at)
+    if first is None:
+        return at, at
+    start = last = end = first.end()
+    while (more := (_ROWS if is_rows else _ITEMS).match(text, end)) is not None:
+        last, end = more.start(1), more.end()
+    return (start, last) if is_rows or _CLOSING.match(text, end) is not None else (at, at)
 
 
-def _rows(tokens: Sequence[Token], start: int, short: list[Token]) -> int:
-    """Take two of the rows of constants that follow VALUES into ``short``, if they are many; the first token that is not read."""
-    count, at, second = 0, start, start
-    while at < len(tokens) and tokens[at].token_type == TokenType.L_PAREN:
-        end = end_of_constants(tokens, at + 1)
-        if end == len(tokens) or tokens[end].token_type != TokenType.R_PAREN:
-            break
-        count += 1
-        at = end + 1
-        second = at if count <= 2 else second
-        if at == len(tokens) or tokens[at].token_type != TokenType.COMMA:
-            break
-        at += 1
-    if count <= _LONG:
-        return start
-    is_next_row = tokens[at - 1].token_type == TokenType.COMMA
-    short.extend(tokens[start:second])
-    return at - is_next_row
-
-
-def end_of_constants(tokens: Sequence[Token], at: int) -> int:
-    """The first token behind a list of constants that begins at one; that one, if none does."""
-    start = at
-    while at < len(tokens):
-        if tokens[at].token_type == TokenType.DASH and at + 1 < len(tokens):
-            at += tokens[at + 1].token_type == TokenType.NUMBER
-        if tokens[at].token_type not in _CONSTANTS:
-            return start
-        at += 1
-        if at == len(tokens) or tokens[at].token_type != TokenType.COMMA:
-            return at
-        at += 1
-    return start
+def _blanks(text: str) -> str:
+    return "\n".join(" " * len(line) for line in text.split("\n"))

@@ -29,7 +29,6 @@ from duckrun.sql.written import (
     mark,
     read_from,
     text_of,
-    unread,
     why_unread,
     written,
     written_of_names,
@@ -93,13 +92,11 @@ def trees_in(text: str, dialect: str) -> list[exp.Expr]:
     return [tree_of(tokens, text, dialect) for tokens in statements_in(tokens_in(text, dialect))]
 
 
-def tree_of(tokens: Sequence[Token], text: str, dialect: str, abridged: Sequence[Token] | None = None) -> exp.Expr:
-    """The tree of one expression or statement that is a part of a text. ``abridged`` are those of its tokens that the tree is made
-    of, where that is not all. Raises SqlglotError.
-    """
+def tree_of(tokens: Sequence[Token], text: str, dialect: str) -> exp.Expr:
+    """The tree of one expression or statement that is a part of a text. Raises SqlglotError."""
     silent = _SILENT.set(True)
     try:
-        trees = Dialect.get_or_raise(dialect).parser().parse(list(tokens if abridged is None else abridged), text)
+        trees = Dialect.get_or_raise(dialect).parser().parse(list(tokens), text)
     finally:
         _SILENT.reset(silent)
     if len(trees) != 1 or trees[0] is None:
@@ -107,10 +104,7 @@ def tree_of(tokens: Sequence[Token], text: str, dialect: str, abridged: Sequence
     texts = [token.text for token in tokens if token.token_type == TokenType.STRING] if dialect == "spark" else []
     if texts:
         keep_patterns(trees[0], texts, _pattern_of_sqlglot)
-    tree = read_from(trees[0], dialect, text, tokens)
-    if abridged is not None and len(abridged) < len(tokens):
-        return unread(tree, "its tree leaves out constants; give the text in the dialect of the engine that runs it.")
-    return tree
+    return read_from(trees[0], dialect, text, tokens)
 
 
 def _pattern_of_sqlglot(pattern: str) -> str | None:

@@ -110,8 +110,8 @@ def columns_of(expression: str, dialect: str = "duckdb", sides: Collection[str] 
 def paths_of(expression: str, dialect: str = "duckdb") -> set[tuple[str, ...]]:
     """The names of each column of an expression, with those of the field that is read of it. Of deep fields these are the first four."""
     try:
-        tokens = tokens_in(expression, dialect)
-        tree = tree_of(tokens, expression, dialect, abridged(tokens))
+        short, _ = abridged(expression, dialect, is_statement=False)
+        tree = tree_of(tokens_in(short, dialect), expression, dialect)
     except SqlglotError as error:
         raise _unreadable(expression, dialect, error) from error
     return {tuple(part.name for part in column.parts) for column in tree.find_all(exp.Column)}

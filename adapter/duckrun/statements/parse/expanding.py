@@ -15,7 +15,7 @@ from sqlglot.tokens import Token, TokenType
 from duckrun.errors import InvalidConfig
 from duckrun.sql.names import plain_error, quote_identifier
 from duckrun.statements.parse.by_tokens import may_be_alias
-from duckrun.statements.parse.tokens import StatementText, TokenReader, tokens_of, word_of
+from duckrun.statements.parse.tokens import StatementText, TokenReader, word_of
 from duckrun.values.macros import Macro, MacroForm
 
 
@@ -59,7 +59,7 @@ def expanded(source: StatementText, find: Find, within: tuple[str, ...] = ()) ->
     if not pieces:
         return source
     text = "".join([*pieces, source.text[at : source.tokens[-1].end + 1]])
-    return replace(source, text=text, tokens=tuple(tokens_of(text, source.dialect)))
+    return StatementText.of(text, source.dialect, abridge=source.abridge)
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ def _text(call: _Call, find: Find, within: tuple[str, ...]) -> str:
         said = f"SELECT … FROM {macro}(…)" if form.is_table else f"SELECT {macro}(…)"
         raise InvalidConfig(f"Macro {macro} gives {'a table' if form.is_table else 'a value, and no table'}: {said}.")
     body = call.found.qualified(form)
-    inner = StatementText(body, "duckdb", tuple(tokens_of(body, "duckdb")))
+    inner = StatementText.of(body, "duckdb")
     text = f"({_filled(expanded(inner, call.found.find, (*within, str(macro))), values, macro)})"
     if form.is_table and not may_be_alias(call.next):
         return f"{text} AS {quote_identifier(macro.name)}"

@@ -18,7 +18,7 @@ from duckrun.statements.parse.parts import (
     unsupported,
     with_ctes,
 )
-from duckrun.statements.parse.tokens import StatementText, TokenReader, parted, parted_at, tokens_of
+from duckrun.statements.parse.tokens import StatementText, TokenReader, parted, parted_at
 from duckrun.statements.values import Delete, Insert, OnConflict, OnTable, Parts, Returned, Statement, Update
 from duckrun.values.rows import DeleteSpec
 
@@ -85,7 +85,7 @@ def _default_values(target: Parts, tree: exp.Expr, source: StatementText, alias:
     if before.words[-2:] != (DEFAULT, "VALUES") or isinstance(tree.this, exp.Schema):
         raise unsupported("INSERT … DEFAULT VALUES with a list of columns, or a clause behind it,")
     one = f"VALUES ({DEFAULT})"
-    query, _ = _rows(StatementText(one, source.dialect, tuple(tokens_of(one, source.dialect))))
+    query, _ = _rows(StatementText.of(one, source.dialect))
     returning = None if returned is None else _returned(TokenReader(returned), alias)
     return Insert(target, query, returning=returning, defaults=True)
 

@@ -16,7 +16,7 @@ from sqlglot.tokens import TokenType
 
 from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.sql.names import quote_literal
-from duckrun.statements.parse.tokens import StatementText, tokens_of
+from duckrun.statements.parse.tokens import StatementText
 from duckrun.values.nearest import did_you_mean
 
 Params = Sequence[Any] | Mapping[str, Any]
@@ -134,8 +134,8 @@ def with_texts(source: StatementText, marks: Sequence[Mark], text_for: Callable[
         begin = source.tokens[mark.last].end + 1
         pieces.append(" " * source.text[begin : begin + 1].isalnum())
     text = "".join([*pieces, source.text[begin:end]])
-    tokens = (*head, *tokens_of(text, source.dialect))
-    return replace(source, text=text, tokens=tokens)
+    filled = StatementText.of(text, source.dialect, abridge=source.abridge)
+    return replace(filled, tokens=(*head, *filled.tokens), is_unpacked=source.is_unpacked)
 
 
 # -- values

@@ -8,7 +8,7 @@ from sqlglot import exp
 
 from duckrun.errors import InvalidConfig
 from duckrun.statements.parse.parameters import marks_of, with_texts
-from duckrun.statements.parse.tokens import StatementText, TokenReader, tokens_of
+from duckrun.statements.parse.tokens import StatementText, TokenReader
 from duckrun.values.nearest import did_you_mean
 
 _CONSTANT = (
@@ -28,7 +28,7 @@ def prepared_by(source: StatementText) -> tuple[str, StatementText]:
     if not reader.left:
         raise reader.error("a statement")
     body = source.with_(reader.left).written
-    return name, StatementText(body, source.dialect, tuple(tokens_of(body, source.dialect)), abridge=source.abridge)
+    return name, StatementText.of(body, source.dialect, abridge=source.abridge)
 
 
 def executed(source: StatementText, known: Mapping[str, StatementText]) -> StatementText:

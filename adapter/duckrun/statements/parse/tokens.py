@@ -17,6 +17,7 @@ from duckrun.errors import InvalidConfig
 from duckrun.sql.abridged import abridged
 from duckrun.sql.dialects import statements_in, tokens_in, tree_of
 from duckrun.sql.names import plain_error
+from duckrun.sql.written import unread
 
 _PACKED = ("OPTIMIZE", "VACUUM", "EXPLAIN", "SHOW", "PREPARE", "EXECUTE", "CALL")
 _STEPS = {
@@ -28,8 +29,8 @@ _STEPS = {
 @dataclass(frozen=True)
 class StatementText:
     """The text of a statement (which may be part of a longer one), its dialect and its tokens. ``is_unpacked``: the text begins
-    behind the first token. ``abridge``: trees of it leave out long runs of constants, which stay in the text alone; so no other
-    dialect's text can be made of them.
+    behind the first token. ``abridge``: its tokens and trees leave out long runs of constants, which stay in the text alone; so no
+    other dialect's text can be made of them. ``left_out`` is where these begin.
     """
 
     text: str
@@ -37,6 +38,13 @@ class StatementText:
     tokens: tuple[Token, ...]
     is_unpacked: bool = False
     abridge: bool = False
+    left_out: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, text: str, dialect: str, *, abridge: bool = False) -> StatementText:
+        """A text that is one statement, or a part of one. Raises InvalidConfig for an open quote or comment."""
+        short, left_out = abridged(text, dialect) if abridge else (text, ())
+        return cls(text, dialect, tuple(tokens_of(short, dialect)), abridge=abridge, left_out=left_out)
 
     @cached_property
     def words(self) -> tuple[str, ...]:
@@ -63,17 +71,18 @@ class StatementText:
         if not self.tokens:
             raise InvalidConfig(f"Cannot read this as {self.dialect} SQL: an expression is missing.")
         try:
-            return tree_of(self.tokens, self.text, self.dialect, abridged(self.tokens) if self.abridge else None)
+            tree = tree_of(self.tokens, self.text, self.dialect)
         except SqlglotError as error:
             raise InvalidConfig(f"Cannot read this as {self.dialect} SQL: {plain_error(error)}") from error
+        if any(self.tokens[0].start < place <= self.tokens[-1].end for place in self.left_out):
+            unread(tree, "its tree leaves out constants; give the text in the dialect of the engine that runs it.")
+        return tree
 
 
 def split(text: str, dialect: str, *, abridge: bool = False) -> list[StatementText]:
     """The statements of a text."""
-    return [
-        _whole(StatementText(text, dialect, tuple(each), abridge=abridge))
-        for each in statements_in(tokens_of(text, dialect))
-    ]
+    whole = StatementText.of(text, dialect, abridge=abridge)
+    return [_whole(whole.with_(each)) for each in statements_in(whole.tokens)]
 
 
 def tokens_of(text: str, dialect: str) -> list[Token]:
@@ -90,9 +99,8 @@ def _whole(source: StatementText) -> StatementText:
     packed = len(source.tokens) == 2 and source.tokens[1].token_type == TokenType.STRING
     if not packed or word_of(first) not in _PACKED:
         return source
-    text = source.tokens[1].text
-    tokens = (first, *tokens_of(text, source.dialect))
-    return StatementText(text, source.dialect, tokens, is_unpacked=True, abridge=source.abridge)
+    rest = StatementText.of(source.tokens[1].text, source.dialect, abridge=source.abridge)
+    return replace(rest, tokens=(first, *rest.tokens), is_unpacked=True)
 
 
 def word_of(token: Token) -> str:

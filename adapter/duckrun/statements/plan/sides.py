@@ -15,7 +15,7 @@ from duckrun.sql.dialects import text_in
 from duckrun.sql.scalar import aggregates_in, part_over_rows
 from duckrun.sql.scopes import Sight, Source, parts_of_column
 from duckrun.sql.written import InText, InTree, dialect_of, written
-from duckrun.statements.parse.tokens import StatementText, parted, step_of, tokens_of
+from duckrun.statements.parse.tokens import StatementText, parted, step_of
 
 TARGET, SOURCE = "target", "source"
 
@@ -233,7 +233,7 @@ def _source_of(tree: exp.Expr) -> StatementText | None:
     text, dialect = written(tree), dialect_of(tree)
     if text is None or dialect is None:
         return None
-    source = StatementText(text, dialect, tuple(tokens_of(text, dialect)))
+    source = StatementText.of(text, dialect)
     while isinstance(tree, exp.Paren):
         source, tree = source.with_(source.tokens[1:-1]), tree.this
     return source

@@ -10,7 +10,6 @@ from sqlglot import Token, exp
 from sqlglot.tokens import TokenType
 
 from duckrun.errors import UnsupportedFeature
-from duckrun.sql.abridged import end_of_constants
 from duckrun.sql.names import transpile
 from duckrun.sql.written import dialect_of, written
 from duckrun.statements.parse.tokens import StatementText, parted, step_of, tokens_of, word_of
@@ -113,7 +112,7 @@ def _have_types(tokens: Sequence[Token], types: Sequence[str]) -> bool:
     while at < len(tokens):
         if tokens[at].token_type != TokenType.L_PAREN:
             return False
-        end = end_of_constants(tokens, at + 1)
+        end = _end_of_constants(tokens, at + 1)
         values = [token for token in tokens[at + 1 : end] if token.token_type not in (TokenType.COMMA, TokenType.DASH)]
         if len(values) != len(types) or end == len(tokens) or tokens[end].token_type != TokenType.R_PAREN:
             return False
@@ -135,6 +134,21 @@ def _have_types(tokens: Sequence[Token], types: Sequence[str]) -> bool:
         kind != "other" and (kind != "decimal" or _NUMBERS.fullmatch(type_) is not None)
         for kind, type_ in zip(kinds, types, strict=True)
     )
+
+
+def _end_of_constants(tokens: Sequence[Token], at: int) -> int:
+    """The first token behind a list of constants that begins at one; that one, if none does."""
+    start = at
+    while at < len(tokens):
+        if tokens[at].token_type == TokenType.DASH and at + 1 < len(tokens):
+            at += tokens[at + 1].token_type == TokenType.NUMBER
+        if tokens[at].token_type != TokenType.NUMBER and tokens[at].token_type not in _KINDS:
+            return start
+        at += 1
+        if at == len(tokens) or tokens[at].token_type != TokenType.COMMA:
+            return at
+        at += 1
+    return start
 
 
 def _kind_of(value: Token) -> str:
@@ -180,4 +194,4 @@ def _spliced(text: str, edits: Sequence[_Edit]) -> str:
 
 
 def _read(text: str, dialect: str) -> exp.Expr:
-    return StatementText(text, dialect, tuple(tokens_of(text, dialect))).parse()
+    return StatementText.of(text, dialect).parse()
