@@ -94,6 +94,65 @@ def test_an_expression_over_a_table_has_the_name_that_duckdb_gives_it(duck: Sess
     assert duck.scan("main.made").columns == plain.sql(query).columns
 
 
+GENERATED = [
+    'select "max(a.t.id)" from (select max(a.t.id) from a.t)',
+    'with c as (select max(a.t.id) from a.t), d as (select "max(a.t.id)" + 1 from c) from d',
+    'select "(SELECT max(id) FROM a.t)" from (select (select max(id) from a.t))',
+    'select "max(a.t.id)" from (select max(a.t.id) from a.t union all select max(b.t.id) from b.t) order by 1',
+    "from (select max(a.t.id) from a.t union by name select max(b.t.id), max(a.t.id) from a.t, b.t)",
+    'select * exclude ("max(memory.a.t.id)") from (select max(memory.a.t.id), 1 as one from memory.a.t)',
+    'select a.t.id, s."max(b.t.id)" from a.t, lateral (select max(b.t.id) from b.t where b.t.id <= a.t.id) s',
+    'from (pivot (select max(a.t.id), a.t.x from a.t group by all) on x using max("max(a.t.id)"))',
+    'select "CAST(max(a.t.id) AS ""DATE"")" from (select max(a.t.id)::date from a.t where false)',
+    "from (select a.t.id is not distinct from 1, (a.t.id), a.t.x q, r: a.t.id + 1, count(*) over () from a.t)",
+    "from (select distinct on (a.t.id > 1) a.t.id + 1 from a.t order by a.t.id)",
+    "from (select a.t.id::decimal(10, 2), (a.t.id * interval 1 day)::varchar, list_transform([1], lambda i: i + a.t.id) from a.t)",
+    'select exists (select 1 from (select max(a.t.id) from a.t) where "max(a.t.id)" > 1), (select max(a.t.id) from a.t)',
+    'select "max(a.t.id)", "(SELECT min(id) FROM a.t)" from seen',
+    'select "max(a.t.id)", "count_star()" from passing',
+]
+"""Queries that name a column of an inner query by its expression, which holds the schema of a table."""
+CHANGES = [
+    'update b.t set y = s."max(a.t.x)" from (select max(a.t.x), max(a.t.id) from a.t) s where s."max(a.t.id)" = b.t.id',
+    'delete from b.t where id in (select "min(a.t.id)" + 1 from (select min(a.t.id) from a.t))',
+    'merge into b.t using (select max(a.t.id), min(a.t.x) from a.t) s on b.t.id = s."max(a.t.id)" when matched then '
+    'update set y = s."min(a.t.x)"',
+    "insert into b.t by name select * from (select a.t.id, max(a.t.x) as y from a.t group by all)",
+    'create table b.made as select "max(a.t.id)" + 1, s.* from (select max(a.t.id), (select min(id) from a.t) from a.t) s',
+]
+
+
+@pytest.fixture
+def both(duck: Session) -> tuple[Session, duckdb.DuckDBPyConnection]:
+    plain = duckdb.connect()
+    for run in (duck.sql, plain.execute):
+        run("create schema a")
+        run("create schema b")
+        run("create table a.t as select i as id, 'a' || i as x from range(1, 4) r(i)")
+        run("create table b.t as select i as id, 'b' || i as y from range(2, 5) r(i)")
+        run("create view seen as select max(a.t.id), (select min(id) from a.t) from a.t")
+        run("create temp view passing as select max(a.t.id), count(*) from a.t")
+    return duck, plain
+
+
+def test_an_outer_query_names_a_column_of_an_inner_one_as_duckdb_does(
+    both: tuple[Session, duckdb.DuckDBPyConnection],
+) -> None:
+    for query in GENERATED:
+        ours, theirs = both[0].sql(query), both[1].sql(query)
+        assert ours.columns == theirs.columns, query
+        assert sorted(map(str, rows_of(ours))) == sorted(map(str, theirs.fetchall())), query
+
+
+def test_a_change_names_a_column_of_its_source_as_duckdb_does(both: tuple[Session, duckdb.DuckDBPyConnection]) -> None:
+    for change in CHANGES:
+        for run in (both[0].sql, both[1].execute):
+            run(change)
+        for table in ("b.t", *(["b.made"] if "made" in change else [])):
+            ours, theirs = both[0].sql(f"from {table}"), both[1].sql(f"from {table}")
+            assert (ours.columns, sorted(rows_of(ours))) == (theirs.columns, sorted(theirs.fetchall())), change
+
+
 @pytest.mark.parametrize(
     ("statement", "expected"),
     [

@@ -52,6 +52,8 @@ class Drawn:
     """Draws statements. Every choice is of one random source."""
 
     random: Random
+    generated: str = ""
+    """The name that DuckDB gives to the expression of the last query with one maximum."""
 
     def query(self) -> str:
         return self._query((), 0, ctes={})
@@ -63,7 +65,7 @@ class Drawn:
         target = self._named(table)
         written = self._spelled(table)
         text = next(name for name, kind in COLUMNS[table].items() if name != "id")
-        kind = random.choice(("delete", "using", "update", "from", "insert", "merge", "create", "view"))
+        kind = random.choice(("delete", "using", "update", "from", "insert", "conflict", "merge", "create", "view"))
         if kind == "create":
             return f"create or replace table made as {self.query()}", "made"
         if kind == "view":
@@ -86,6 +88,8 @@ class Drawn:
                 f"where {condition} and {self._exact(known[0])} < 4",
                 table,
             )
+        if kind == "conflict":
+            return self._upsert(table, text if is_text else ""), table
         source_text, source = self._table({}, without_alias=0.7, but=table)
         on = self._equal((target, source), target, source)
         if kind == "using":
@@ -104,15 +108,35 @@ class Drawn:
             clauses += " when matched then delete"
         return f"merge into {written} using {source_text} on {on} {clauses}", table
 
+    def _upsert(self, table: str, text: str) -> str:
+        """An INSERT with ON CONFLICT (id), which updates a column of texts where there is one."""
+        random, target = self.random, self._named(table)
+        source_text, source = self._table({}, without_alias=0.7)
+        value = f", {self._text((source,), 2)}" if text else ""
+        rows = (
+            f"insert into {self._spelled(table)} (id{', ' + text if text else ''}) "
+            f"select {self._exact(source)} + {random.choice((0, 1))}{value} from {source_text}"
+        )
+        if not text or random.random() < 0.2:
+            return f"{rows} on conflict (id) do nothing"
+        sides = ["excluded", random.choice(target.names)]
+        column = random.choice((f"{random.choice(sides)}.{text}", f"'<' || {sides[1]}.{text} || excluded.{text}", text))
+        where = (
+            f" where {sides[1]}.id {random.choice(('<', '>='))} {random.choice(sides)}.id + 1"
+            if random.random() < 0.5
+            else ""
+        )
+        return f"{rows} on conflict (id) do update set {text} = {column}{where}"
+
     # -- queries
 
     def _query(self, outer: tuple[Named, ...], depth: int, ctes: dict[str, dict[str, str]], items: str = "") -> str:
         random = self.random
         with_ = ""
         if depth < 2 and random.random() < 0.25:
-            name = random.choice(("t", "a", "b"))
-            with_ = f"with {name} as ({self._query((), depth + 2, ctes, 'n')}) "
-            ctes = {**ctes, name: {"id": "n", "n": "n"}}
+            name, items = random.choice(("t", "a", "b")), random.choice(("n", "n", "max"))
+            with_ = f"with {name} as ({self._query((), depth + 2, ctes, items)}) "
+            ctes = {**ctes, name: {"id": "n", "n": "n"} if items == "n" else {self._quoted(self.generated): "n"}}
         froms: list[str] = []
         known: list[Named] = []
         for _ in range(random.choice((1, 1, 2, 2, 3)) if depth < 2 else 1):
@@ -120,6 +144,10 @@ class Drawn:
                 alias = random.choice(ALIASES)
                 lateral = random.choice(("lateral ", "")) if known else ""
                 seen = (*known, *outer) if lateral else outer
+                if random.random() < 0.4:
+                    froms.append(f"{lateral}({self._query(seen, depth + 1, ctes, 'max')}) {alias}")
+                    known.append(Named((alias,), {self._quoted(self.generated): "n"}))
+                    continue
                 froms.append(f"{lateral}({self._query(seen, depth + 1, ctes, 'n')}) {alias}")
                 known.append(Named((alias,), {"id": "n", "n": "n"}))
                 continue
@@ -140,7 +168,8 @@ class Drawn:
         if items == "1":
             return f"{with_}select 1 from {listed}{where}"
         if items == "max":
-            return f"{with_}select max({self._number(inner, depth)}) from {listed}{where}"
+            self.generated = f"max({self._number(inner, depth)})"
+            return f"{with_}select {self.generated} from {listed}{where}"
         if items == "n":
             return f"{with_}select {self._number(inner, depth)} as id, {self._number(inner, depth)} as n from {listed}{where}"
         style = random.random()
@@ -171,6 +200,9 @@ class Drawn:
 
     def _equal(self, known: tuple[Named, ...], left: Named, right: Named) -> str:
         return f"{self._exact(left, known)} = {self._exact(right, known)}"
+
+    def _quoted(self, name: str) -> str:
+        return '"' + name.replace('"', '""') + '"'
 
     # -- tables and columns
 

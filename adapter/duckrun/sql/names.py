@@ -14,8 +14,9 @@ from sqlglot.tokens import TokenType
 from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.sql.abridged import abridged
 from duckrun.sql.dialects import text_in, tokens_in, tree_in, tree_of, trees_in
+from duckrun.sql.result_names import names_behind
 from duckrun.sql.scopes import Names, Sight, Source, common_tables, parts_of_column
-from duckrun.sql.written import InText, InTree
+from duckrun.sql.written import InText, InTree, dialect_of, text_of_piece, tokens_of_piece
 
 DIALECTS = ("duckdb", "spark")
 NO_NAMES = Names()
@@ -176,6 +177,7 @@ def replace_tables(
     names: Names = NO_NAMES,
     call: Callable[[exp.Table], exp.Expr | None] = lambda table: None,
     dialect: str = "",
+    inner: bool = False,
 ) -> exp.Expr:
     """The tree with every table that ``resolve`` knows put in place of its name, under the name's alias; in the text that the
     tree was read from, nothing else changes.
@@ -190,6 +192,7 @@ def replace_tables(
         names: finds tables and columns.
         call: the same as ``resolve`` for a function that gives a table.
         dialect: the one that the result is wanted in as text: a tree that was read in it is then not copied, and becomes a text alone.
+        inner: True for a query that stands in another one, which may use the names that DuckDB gives to its expressions.
     """
     if tree.find(exp.Table) is None:
         return tree
@@ -218,7 +221,19 @@ def replace_tables(
             alias = alias if is_call else spelled.alias(alias, table.parts)
             found.set("alias", exp.TableAlias(this=exp.to_identifier(alias, quoted=True)))
         edit.put(found, table, aliased=bool(table.alias))
+    _keep_generated_names(edit, inner)
     return edit.result
+
+
+def _keep_generated_names(edit: InText | InTree, inner: bool) -> None:
+    """Alias the expressions of inner queries that DuckDB names by their texts, where these change."""
+    root = edit.root if isinstance(edit, InText) else edit.result
+    for piece, changes in list(edit.changed()):
+        if dialect_of(piece) != "duckdb":
+            continue
+        outermost = inner or piece is not root
+        for end, name in names_behind(text_of_piece(piece), tokens_of_piece(piece), changes, outermost=outermost):
+            edit.append(piece, end, f" AS {quote_identifier(name)}")
 
 
 def _unique_aliases(

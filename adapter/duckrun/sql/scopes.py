@@ -14,6 +14,7 @@ from functools import partial
 from sqlglot import exp
 
 from duckrun.errors import InvalidConfig
+from duckrun.sql.result_names import generated_name
 
 Columns = Callable[[], Sequence[str] | None]
 _BESIDE = ("joins", "laterals", "pivots", "sample")
@@ -116,7 +117,8 @@ def _columns_of(node: exp.Expr, cte: exp.CTE | None) -> list[str] | None:
         query = query.this
     if not isinstance(query, exp.Select) or any(each.find(exp.Star, exp.Columns) for each in query.expressions):
         return None
-    return [name for name in query.named_selects if name]
+    names = (each.output_name or generated_name(each.sql("duckdb")) for each in query.expressions)
+    return [name for name in names if name]
 
 
 @dataclass(frozen=True)

@@ -108,6 +108,12 @@ def tokens_of_piece(piece: exp.Expr) -> Sequence[Token]:
     return tokens
 
 
+def text_of_piece(piece: exp.Expr) -> str:
+    """The text in which the tokens of a piece have their places."""
+    text: str = piece.meta[_PIECE][0]
+    return text
+
+
 def written_of_names(piece: exp.Expr) -> str:
     """The same without the arguments, and the versions, of tables in whose place something was put."""
     text, at, end = piece.meta[_PIECE]
@@ -200,6 +206,17 @@ class InTree:
         found: exp.Expr = self.root.this
         return found
 
+    def changed(self) -> Iterator[tuple[exp.Expr, list[int]]]:
+        """The pieces with their changes: where each begins."""
+        for piece in self.root.walk():
+            if _known(piece, _ORIGINAL) is not None and _known(piece, _PIECE) is not None:
+                yield piece, sorted(start for node in _of_piece(piece) for start in _starts(node))
+
+    def append(self, piece: exp.Expr, end: int, text: str) -> None:
+        """Put a text behind a character of a piece's text."""
+        if (end + 1, end, text) not in piece.meta.get(_CHANGES, ()):  # a tree may be changed again
+            change(piece, end + 1, end, text)
+
     def put(self, new: exp.Expr, old: exp.Expr, *, aliased: bool) -> None:
         """Put something in the place of a table, with what follows the table's name there."""
         put_in_place(new, old, aliased=aliased)
@@ -255,6 +272,15 @@ class InText:
         piece.meta[_ORIGINAL] = _Original(piece, ())
         return unread(piece, "the names of its tables are replaced already.")
 
+    def changed(self) -> Iterator[tuple[exp.Expr, list[int]]]:
+        """The piece with its changes: where each begins."""
+        yield self.root, sorted(start for start, _, _ in self._edits.values())
+
+    def append(self, piece: exp.Expr, end: int, text: str) -> None:
+        """Put a text behind a character of the piece's text."""
+        self._edits[~end] = end + 1, end, text
+        self._names[text] = ""
+
     def put(self, new: exp.Expr, old: exp.Expr, *, aliased: bool) -> None:
         place = _place_of(old, aliased)
         assert place is not None, "names of a text have a place in it"
@@ -278,6 +304,14 @@ class InText:
         self._edits[id(column)] = (*span, new)
         if new:
             self._names[new] = self.root.meta[_PIECE][0][span[0] : span[1] + 1]
+
+
+def _starts(node: exp.Expr) -> Iterator[int]:
+    """Where the changes of one node of a piece begin."""
+    place = _known(node, _PLACE)
+    if place is not None:
+        yield place[0]
+    yield from (start for start, _, _ in _known(node, _CHANGES) or ())
 
 
 def _parts(column: exp.Column, length: int) -> tuple[int, int] | None:
@@ -342,6 +376,7 @@ def put_names(tree: exp.Expr, generate: Generate) -> Iterator[tuple[str, str]]:
         if original is None:
             continue
         text = node.meta[_PIECE][0]
+        found.update({new: "" for start, end, new in _known(node, _CHANGES) or () if start > end})
         for put in _of_piece(node):
             if isinstance(put, exp.Column):
                 found.update({new: text[start : end + 1] for start, end, new in _known(put, _CHANGES) or () if new})

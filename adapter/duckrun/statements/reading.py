@@ -65,9 +65,9 @@ class Reading:
         """The beginning of a message about what this statement reads."""
         return about_tables(mode, self._names)
 
-    def pinned(self, tree: exp.Expr) -> exp.Expr:
-        """A query or expression with every table at its version, and every view as its query."""
-        return replace_tables(tree, self._resolve, self.names, self._changes, dialect=self.engine.name)
+    def pinned(self, tree: exp.Expr, *, inner: bool = False) -> exp.Expr:
+        """A query or expression with every table at its version, and every view as its query. ``inner`` is one that stands in another."""
+        return replace_tables(tree, self._resolve, self.names, self._changes, dialect=self.engine.name, inner=inner)
 
     @property
     def names(self) -> Names:
@@ -181,7 +181,7 @@ class Reading:
 
     def _expanded(self, name: str, query: exp.Expr) -> exp.Expr:
         with self.inside(name):
-            return exp.Subquery(this=self.pinned(query))
+            return exp.Subquery(this=self.pinned(query, inner=True))
 
     @contextmanager
     def inside(self, view: str) -> Iterator[None]:

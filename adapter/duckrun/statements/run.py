@@ -351,6 +351,7 @@ class _Run:
             self.reading.names,
             call=lambda table: _refuse_change_query(table, f"View {ref}"),
             dialect=self.dialect,
+            inner=True,
         )
         with self.reading.inside(str(ref)):
             frame = self.reading.frame(statement.query)

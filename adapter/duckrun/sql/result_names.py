@@ -1,0 +1,154 @@
+"""Names that DuckDB gives to expressions without one, where names inside of them are replaced: an outer query may use them.
+
+DuckDB names ``max(a.t.id)`` by its own text. With something else in the place of ``a.t`` that name changes, so the text gets it as an
+alias. DuckDB's parser says what the name is.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from functools import cache, lru_cache
+from typing import Any
+
+import duckdb
+from sqlglot import Token
+from sqlglot.tokens import TokenType
+
+_OPENING = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
+_CLOSING = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
+_ENDS = (
+    TokenType.FROM, TokenType.WHERE, TokenType.GROUP_BY, TokenType.HAVING, TokenType.WINDOW, TokenType.QUALIFY, TokenType.USING,
+    TokenType.ORDER_BY, TokenType.LIMIT, TokenType.OFFSET, TokenType.FETCH, TokenType.UNION, TokenType.EXCEPT, TokenType.INTERSECT,
+    TokenType.SELECT, TokenType.SEMICOLON, TokenType.INTO, TokenType.RETURNING, TokenType.ON,
+)  # fmt: skip
+"""What may follow a SELECT list."""
+_SPELLED = re.compile(r"\b(\w*char|character varying|bit|numeric|decimal|dec|interval)\b", re.IGNORECASE)
+"""Types of which the parser's tree does not say whether a length was written, and one that is made of other casts."""
+
+
+def names_behind(
+    text: str, tokens: Sequence[Token], changes: Sequence[int], *, outermost: bool
+) -> Iterator[tuple[int, str]]:
+    """The generated names that changes of a text would change, each with the character behind which it is to stand as an alias.
+
+    Args:
+        text: a query of DuckDB's, or a text with queries in it.
+        tokens: those of the text.
+        changes: where names are replaced, in ascending order.
+        outermost: True if the names of the outermost query are used by another one too.
+    """
+    has_inner = outermost or tokens[0].token_type != TokenType.SELECT or text.lower().count("select") > 1
+    if not changes or not has_inner:
+        return
+    for start, end in _items(tokens, 0 if outermost else 1):
+        at = bisect_left(changes, start)
+        if at < len(changes) and changes[at] <= end and (name := generated_name(text[start : end + 1])) is not None:
+            yield end, name
+
+
+def _items(tokens: Sequence[Token], least: int) -> Iterator[tuple[int, int]]:
+    """The first and last character of each expression of the SELECT lists that stand in so many brackets or more."""
+    depth = 0
+    for at, token in enumerate(tokens):
+        depth += (token.token_type in _OPENING) - (token.token_type in _CLOSING)
+        if token.token_type == TokenType.SELECT and depth >= least:
+            yield from _listed(tokens, _first(tokens, at + 1))
+
+
+def _first(tokens: Sequence[Token], at: int) -> int:
+    """The token behind ``ALL``, ``DISTINCT`` and ``DISTINCT ON (…)``."""
+    while at < len(tokens) and tokens[at].token_type in (TokenType.ALL, TokenType.DISTINCT):
+        at += 1
+    if at == len(tokens) or tokens[at].token_type != TokenType.ON:
+        return at
+    depth = 0
+    for behind, token in enumerate(tokens[at + 1 :], at + 2):
+        depth += (token.token_type in _OPENING) - (token.token_type in _CLOSING)
+        if depth == 0:
+            return behind
+    return len(tokens)
+
+
+def _listed(tokens: Sequence[Token], at: int) -> Iterator[tuple[int, int]]:
+    depth, first = 0, at
+    while at < len(tokens):
+        kind = tokens[at].token_type
+        if depth == 0 and (kind in _CLOSING or kind == TokenType.COMMA or _ends(tokens, at)):
+            if at > first:
+                yield tokens[first].start, tokens[at - 1].end
+            if kind != TokenType.COMMA:
+                return
+            first = at + 1
+        depth += (kind in _OPENING) - (kind in _CLOSING)
+        at += 1
+    if at > first:
+        yield tokens[first].start, tokens[at - 1].end
+
+
+def _ends(tokens: Sequence[Token], at: int) -> bool:
+    """True for a word behind a SELECT list; that of ``IS DISTINCT FROM`` is within."""
+    is_within = tokens[at].token_type == TokenType.FROM and tokens[at - 1].token_type == TokenType.DISTINCT
+    return tokens[at].token_type in _ENDS and not is_within
+
+
+@lru_cache(maxsize=1024)
+def generated_name(expression: str) -> str | None:
+    """The name that DuckDB gives to an expression of a SELECT list by its text. None for one with a name, of several columns, or of which the
+    parser does not say it.
+
+    >>> generated_name("a.t.id+1"), generated_name("max(a.t.id)::date")
+    ('(a.t.id + 1)', 'CAST(max(a.t.id) AS "DATE")')
+    >>> generated_name("max(a.t.id) n"), generated_name("columns(*)"), generated_name("a.t.id")
+    (None, None, None)
+    """
+    sql = f"SELECT {expression}"
+    parsed = _asked("SELECT json_serialize_sql($1)", sql)
+    tree = json.loads(parsed)
+    if tree["error"] or len(tree["statements"]) != 1:
+        return None
+    node = tree["statements"][0]["node"]
+    if node["type"] != "SELECT_NODE" or node["from_table"]["type"] != "EMPTY" or node["modifiers"]:
+        return None
+    if len(node["select_list"]) != 1 or (item := node["select_list"][0])["alias"] or item["class"] == "COLUMN_REF":
+        return None
+    if item["class"] == "FUNCTION" and item["function_name"].lower() == "unnest":
+        return None  # that of a struct is several columns
+    name = _asked("SELECT json_deserialize_sql($1::json)", parsed).removeprefix("SELECT ")
+    for part in _parts(item):
+        if part.get("class") in ("STAR", "LAMBDA"):  # DuckDB's JSON does not say how a lambda was written
+            return None
+        if part.get("class") == "CAST":
+            kind = part["cast_type"]
+            if kind["type_info"] is not None or _SPELLED.search(expression):
+                return None
+            name = name.replace(f" AS {kind['id']})", f" AS {_shown_type(kind['id'])})")
+    return name
+
+
+@cache
+def _shown_type(kind: str) -> str:
+    """A type as it stands in a generated name."""
+    return _names(f"SELECT CAST(NULL AS {kind})").removeprefix("CAST(NULL AS ")[:-1]
+
+
+def _names(sql: str) -> str:
+    return str(_parser().cursor().execute(sql).description[0][0])  # type: ignore[index]
+
+
+def _asked(sql: str, value: str) -> str:
+    return str(_parser().cursor().execute(sql, [value]).fetchall()[0][0])
+
+
+@cache
+def _parser() -> duckdb.DuckDBPyConnection:
+    return duckdb.connect(config={"threads": 1})
+
+
+def _parts(tree: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(tree, dict):
+        yield tree
+    for child in tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ():
+        yield from _parts(child)
