@@ -31,6 +31,8 @@ new table, or from the table as it was before."""
 
 def rerun_of(spec: RowSpec) -> Rerun:
     """How a write is made again whose source does not read the target, which the spec does not tell."""
+    if spec.read_version == NO_TABLE:
+        return "create"
     if isinstance(spec, WriteSpec):
         kinds: Mapping[str, Rerun] = {"append": "append", "error": "create", "ignore": "create", "safeappend": "base"}
         return kinds.get(spec.mode, "again")
@@ -89,14 +91,16 @@ def version_before(record: CommitRecord) -> int | None:
 
 
 def as_before(form: Format, snapshot: Snapshot, app: WorkTransaction) -> Snapshot | None:
-    """What an attempt reads of the table that it writes: the version before the commits of older attempts, None where they made the
-    table. The newest version where that cannot be read.
+    """What an attempt reads of the table that it writes: the version before the commits of older attempts, None if they made the
+    table. The newest version if that cannot be read, or others have put rows into the table that they made.
     """
     records = of_older_attempts(form, snapshot, app)
     if not records:
         return snapshot
     if is_made_by(form, snapshot, records[0]):
-        return None
+        own = {each.version for each in records}
+        since = form.records_after(snapshot.ref, records[0].version)
+        return snapshot if any(each.changes_rows and each.version not in own for each in since) else None
     version = version_before(records[0])
     try:
         base = snapshot if version is None else form.snapshot(snapshot.ref, version)

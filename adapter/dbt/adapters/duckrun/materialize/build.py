@@ -73,8 +73,8 @@ class Build:
         staging, engine, work = f"{self.ref.name}{_STAGING_SUFFIX}", self.stage.engine, self.config.node
         if self.config.batch is not None:
             work = f"{work}/{self.config.batch.start}"  # batches run at once: each is a piece of work of its own
-        if strategy == CREATE and self.env.is_made_by_older():
-            strategy = OVERWRITE
+        if strategy == CREATE and self.env.is_made_by_older() and self.env.changes.of(self.config.node):
+            strategy = OVERWRITE  # the cursor says what it takes the place of
         step = self._begun(strategy)
         if step is not None and step.idle:
             snapshot = self._target()
