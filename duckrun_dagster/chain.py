@@ -83,13 +83,17 @@ def application_of_op(output: str, step: Any) -> WorkTransaction:
 
 def own_works(step: Any) -> Callable[[str], bool] | None:
     """Tells the application ids of a step's works in its chain; None where no older attempt can have committed."""
-    run = step.dagster_run
-    chain = chain_of_step(step)
-    if chain == run.run_id and not step.previous_attempt_count:
+    if not is_rerun(step):
         return None
+    chain = chain_of_step(step)
     keys = [key.to_user_string() for key in step.get_output_asset_keys()]
     starts = (f"dagster:op {step.step.key} ", *(f"dagster:{key}{end}" for key in keys for end in (":", "[")))
     return lambda app_id: app_id.startswith(starts) and app_id.endswith(f":{chain}")
+
+
+def is_rerun(step: Any) -> bool:
+    """True if an older attempt of a step's works may have committed."""
+    return bool(step.previous_attempt_count) or chain_of_step(step) != step.run_id
 
 
 def _work(name: str, step: Any) -> WorkTransaction:

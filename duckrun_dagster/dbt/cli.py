@@ -6,7 +6,6 @@ rows and columns come from the table's log. No second connection is opened and n
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
@@ -25,6 +24,7 @@ from dagster import (
     AssetExecutionContext,
     AssetMaterialization,
     AssetSpec,
+    DagsterEventType,
     DataVersion,
     OpExecutionContext,
     Output,
@@ -32,7 +32,7 @@ from dagster import (
     TableSchema,
 )
 from dagster._core.errors import DagsterInvalidPropertyError
-from dagster_dbt import DbtCliInvocation, DbtCliResource, DbtProject
+from dagster_dbt import DbtCliEventMessage, DbtCliInvocation, DbtCliResource, DbtProject
 from dagster_dbt.core.dbt_event_iterator import DbtEventIterator
 from dagster_dbt.utils import ASSET_RESOURCE_TYPES
 from pydantic import Field, PrivateAttr
@@ -46,9 +46,10 @@ from duckrun.values.snapshot import Snapshot
 from duckrun.values.type_names import type_name
 from duckrun_dagster import metadata as meta
 from duckrun_dagster.arguments import KnownResource, refuse_bad_memory, refuse_unknown
-from duckrun_dagster.chain import chain_of, chain_of_step
+from duckrun_dagster.chain import chain_of, chain_of_step, is_rerun
 from duckrun_dagster.config_values import partition_expr
 from duckrun_dagster.data_version import data_version
+from duckrun_dagster.dbt.calls import Attempt, Call, CallId
 from duckrun_dagster.dbt.lineage import column_lineage
 from duckrun_dagster.partitions.partitions import PartitionSlice
 from duckrun_dagster.resources.profile import LakeSettings, lake_of_profile, names_a_catalog
@@ -60,6 +61,9 @@ Context = OpExecutionContext | AssetExecutionContext
 
 # dbt writes the event with a node's response microseconds after the one with its result.
 _PATIENCE_SECONDS = 5.0
+
+_ADDING = ("append", "safeappend")
+"""Modes of a commit that count twice if they are made twice."""
 
 _environment_lock = threading.Lock()
 
@@ -98,13 +102,14 @@ class DuckrunDbtCliResource(KnownResource, DbtCliResource):
 
     def cli(self, args: Sequence[str], *, context: Context | None = None, **kwargs: Any) -> DuckrunDbtCliInvocation:
         """As DbtCliResource.cli: starts dbt, and returns what streams its events."""
+        call = None
         if context is not None:
             self._refuse_two_processes(kwargs.get("project_dir"))
-        with _environment(self._environment(args, context)):
+            call = self._call(args, context)
+        with _environment(self._environment(call, context)):
             started = super().cli(args, context=context, **kwargs)
-        return DuckrunDbtCliInvocation(
-            **{each.name: getattr(started, each.name) for each in fields(started) if each.init}, resource=self
-        )
+        known = {each.name: getattr(started, each.name) for each in fields(started) if each.init}
+        return DuckrunDbtCliInvocation(**known, resource=self, call=call)
 
     def lake(self, project_dir: Path | str | None = None) -> Lake:
         """The lake of the profile. Raises InvalidConfig where the profile names none."""
@@ -132,44 +137,60 @@ class DuckrunDbtCliResource(KnownResource, DbtCliResource):
                 f"{FOR_SEVERAL}."
             )
 
-    def _environment(self, args: Sequence[str], context: Context | None) -> dict[str, str]:
+    def _environment(self, call: CallId | None, context: Context | None) -> dict[str, str]:
         # The log that the commits are read from: JSON, complete, and not rolled over to a second file.
         values = {"DBT_LOG_FORMAT_FILE": "json", "DBT_LOG_LEVEL_FILE": "debug", "DBT_LOG_FILE_MAX_BYTES": "0"}
-        if context is not None:
-            values["DUCKRUN_RUN_ID"] = self._run_id(args, context)
+        if call is not None:
+            values["DUCKRUN_RUN_ID"] = str(call)
         fraction = self.memory_fraction or (1.0 if context is None else _share_of(context))
         if fraction < 1:  # else what the environment says holds
             values["DUCKRUN_MEMORY_FRACTION"] = str(fraction)
         return values
 
-    def _run_id(self, args: Sequence[str], context: Context) -> str:
-        """The chain and which of its dbt commands this is.
+    def _call(self, args: Sequence[str], context: Context) -> CallId:
+        """Which of the dbt commands of its step this is.
 
         A step may call dbt several times, for one day after another or for the same models twice: each is work of its
         own. A retried step makes the same calls in the same order, and gets the same ids.
         """
-        digest = hashlib.sha256("\0".join(args).encode()).hexdigest()[:12]
         step = context.op_execution_context if isinstance(context, AssetExecutionContext) else context
-        call = (context.run_id, str(step.op_handle), step.retry_number, digest)
-        self._calls[call] = count = self._calls.get(call, -1) + 1
-        return f"{_chain(context)}:{step.op_handle}:{digest}:{count}"
+        call = Call.of(args, _attempt(context))
+        place = (context.run_id, str(step.op_handle), step.retry_number, *call)
+        self._calls[place] = count = self._calls.get(place, -1) + 1
+        return CallId(f"{_chain(context)}:{step.op_handle}", call, count)
+
+
+def _step_of(context: Context) -> Any | None:
+    """The running step of a context; None for a context that a test has built."""
+    try:
+        return context.get_step_execution_context()
+    except DagsterInvalidPropertyError:
+        return None
 
 
 def _chain(context: Context) -> str:
-    """The chain of the step of a context; that of its run outside of a run."""
-    try:
-        return chain_of_step(context.get_step_execution_context())
-    except DagsterInvalidPropertyError:  # a context that a test has built
-        return chain_of(context.run, context.instance)
+    """The chain of the step of a context; that of its run outside of a step."""
+    step = _step_of(context)
+    return chain_of(context.run, context.instance) if step is None else chain_of_step(step)
+
+
+def _attempt(context: Context) -> Attempt | None:
+    """The attempt that a step is; None outside of a step."""
+    step = _step_of(context)
+    if step is None:
+        return None
+    started = context.instance.get_records_for_run(
+        step.run_id, of_type={DagsterEventType.STEP_START, DagsterEventType.STEP_RESTARTED}
+    ).records
+    began = [each.timestamp for each in started if each.event_log_entry.step_key == step.step.key]
+    now = time.time()
+    return Attempt(step.run_id, max(began, default=now), now)
 
 
 def _share_of(context: Context) -> float:
     """The part of the machine's memory that the step of a context has; all of it outside of a run."""
-    try:
-        step = context.get_step_execution_context()
-    except DagsterInvalidPropertyError:  # a context that a test has built
-        return 1.0
-    return share_of_step(step)
+    step = _step_of(context)
+    return 1.0 if step is None else share_of_step(step)
 
 
 class DuckrunEventIterator(DbtEventIterator[Any]):
@@ -191,11 +212,46 @@ class DuckrunDbtCliInvocation(DbtCliInvocation):
     """A running dbt command whose events carry the commits."""
 
     resource: DuckrunDbtCliResource = field(kw_only=True, repr=False)
+    call: CallId | None = field(default=None, kw_only=True, repr=False)
     _columns: dict[str, list[str]] = field(default_factory=dict, init=False, repr=False)
 
     def stream(self) -> DbtEventIterator[Any]:
         """As DbtCliInvocation.stream, with the commit of each model in the metadata of its event."""
         return DuckrunEventIterator(self._with_commits(super().stream()), self)
+
+    def stream_raw_events(self) -> Iterator[DbtCliEventMessage]:
+        """As DbtCliInvocation.stream_raw_events; then warns of rows that an earlier attempt of the step has left."""
+        try:
+            yield from super().stream_raw_events()
+        finally:
+            if self.process.poll() is not None:
+                self._warn_of_older_calls()
+
+    def _warn_of_older_calls(self) -> None:
+        """Warn of each table to which this call has added rows beside those of an older attempt that may be the same.
+
+        That is undecidable where a call differs from an older one in values of variables: it may be the same call with
+        another value, or another one of several calls.
+        """
+        context = self.context
+        step = None if context is None else _step_of(context)
+        if context is None or step is None or self.call is None or not is_rerun(step):
+            return
+        attempt, lakes = _attempt(context), self._lakes()
+        if attempt is None or lakes is None:
+            return
+        for unique_id, response in _Responses(self.target_path / "dbt.log", self.process).all().items():
+            commit = commit_of(response)
+            if commit is None or commit.mode not in _ADDING or commit.retracted is not None or commit.replayed:
+                continue
+            lake, ref = _written(commit, self.manifest.get("nodes", {}).get(unique_id, {}), lakes)
+            older = self.call.left_by_older(lake.format, ref, commit.version, unique_id, attempt.began)
+            if older is not None:
+                step.log.warning(
+                    f"{unique_id}: version {commit.version} of {ref} adds rows beside those that an earlier attempt of this step added at version "
+                    f"{older}, by a call of dbt that differs in the values of --vars alone. If it was the same call, the rows of version {older} count "
+                    "twice: delete them. Take such values from the run, so that a retry has the same."
+                )
 
     def _with_commits(self, events: Iterator[Any]) -> Iterator[Any]:
         responses = _Responses(self.target_path / "dbt.log", self.process)
@@ -374,6 +430,11 @@ class _Responses:
         self._offset = 0
         self._rest = b""
         self._found: dict[str, Mapping[str, Any]] = {}
+
+    def all(self) -> dict[str, Mapping[str, Any]]:
+        """The responses of all nodes that have finished so far."""
+        self._read()
+        return self._found
 
     def of(self, unique_id: str) -> Mapping[str, Any] | None:
         """The response of a node whose result has been streamed; None if the log never says."""
