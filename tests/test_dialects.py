@@ -49,6 +49,11 @@ def on_spark(sql: str, dialect: str = "duckdb") -> str:
         ("a[-1]", "TRY_ELEMENT_AT(a, -1)"),
         ("a[n]", "TRY_ELEMENT_AT(a, n)"),
         ("a['key']", "a['key']"),
+        ("map {'k': x, 'l': 2}", "MAP('k', x, 'l', 2)"),
+        ("(map {1: x})[1]", "TRY_ELEMENT_AT((MAP(1, x)), 1)"),
+        ("map([1], [x])[1]", "TRY_ELEMENT_AT(MAP_FROM_ARRAYS(ARRAY(1), ARRAY(x)), 1)"),
+        ("map {}", "CAST(MAP() AS MAP<INT, INT>)"),
+        ("row(x, 2)", "NAMED_STRUCT('col1', x, 'col2', 2)"),
         ("list_aggr(a, 'string_agg', '-')", "ARRAY_JOIN(a, '-')"),
         ("array_agg(x)", "TRANSFORM(COLLECT_LIST(NAMED_STRUCT('v', x)), item -> item.v)"),
         (

@@ -15,7 +15,7 @@ import duckrun
 from duckrun import WriteSpec
 from duckrun.engines.spark.errors import errors_about
 from duckrun.engines.spark.process.trouble import trouble
-from duckrun.errors import DuckrunError, FunctionFailed, InvalidConfig, StorageError
+from duckrun.errors import DuckrunError, FunctionFailed, InvalidConfig, StorageError, UnsupportedFeature
 from duckrun.formats.commits import CommitTaken
 
 JAVA = "\n\tat org.apache.spark.scheduler.DAGScheduler.abortStage(DAGScheduler.scala:2935)\n\t... 26 more"
@@ -57,6 +57,40 @@ def test_a_row_that_cannot_be_computed_is_an_error_of_ours(root: Any, spark: Any
             with pytest.raises(InvalidConfig, match=r"main\.[tu]: Spark cannot compute a row.*Nothing was written"):
                 s.sql(statement)
         assert s.tables() == ["main.t"] and s.snapshot("main.t").version == 0
+
+
+REFUSED = {
+    "alter table main.t set tblproperties ('delta.feature.columnMapping' = 'yes')": UnsupportedFeature,
+    "alter table main.t set tblproperties ('delta.columnMapping.mode' = 'id')": UnsupportedFeature,
+    "alter table main.t set tblproperties ('delta.columnMapping.mode' = 'what')": UnsupportedFeature,
+    "alter table main.t set tblproperties ('delta.enableIcebergCompatV2' = 'true')": InvalidConfig,
+    "alter table main.t set tblproperties ('delta.checkpointPolicy' = 'v3')": InvalidConfig,
+    "alter table main.t set tblproperties ('delta.enableDeletionVectors' = 'perhaps')": InvalidConfig,
+    "create table main.u (id int) using delta tblproperties ('delta.checkpointPolicy' = 'v3')": InvalidConfig,
+    "optimize main.t zorder by (p)": InvalidConfig,
+}
+"""Statements that Delta refuses as they run, by five classes of Java's, four of them without a class of PySpark's."""
+
+
+@pytest.mark.spark
+def test_what_delta_refuses_as_it_runs_is_an_error_of_ours(root: Any, spark: Any) -> None:
+    """By the class of its SQLSTATE, or of Java's exception: each came out as PySpark's or py4j's own, or as a failure of Spark's."""
+    with duckrun.connect(root, engine="spark", spark=spark) as s:
+        s.sql("create table main.t (id int, p int) using delta partitioned by (p)", dialect="spark")
+        for statement, error in REFUSED.items():
+            with pytest.raises(
+                error, match=r"on table main\.[tu]: .*(Nothing was written|The table is as it was)"
+            ) as refused:
+                s.sql(statement, dialect="spark")
+            assert type(refused.value) is error, statement
+        assert s.tables() == ["main.t"] and s.snapshot("main.t").version == 0
+        with pytest.raises(
+            InvalidConfig, match=r"^query on table main\.t: Spark cannot compute a row: \[DUPLICATED_MAP_KEY"
+        ):
+            s.sql("insert into main.t values (1, 1); select map {id: 1, p: 2} from main.t").toArrow()
+        assert s.sql("select (map {p: 'q'})[1] as v, row(id, p) = (1, 1) as same from main.t").collect() == [
+            {"v": "q", "same": True}
+        ]
 
 
 @pytest.mark.spark

@@ -67,6 +67,8 @@ def _function(node: Any) -> exp.Expr:
         return parsed(*arguments, lenient=True)
     if name == "printf":
         return printf(arguments)
+    if name == "row" and arguments:
+        return _row(node)
     if name == "url_encode":
         raise untranslated("url_encode(), which Spark does by other rules for a blank and for ~ and *,")
     if name in _RENAMED:
@@ -315,10 +317,41 @@ def _bracket(node: Any) -> exp.Expr:
 
 
 def _element(whole: exp.Expr, index: Any) -> exp.Expr:
-    """An element by its number, or of a map by its key. sqlglot has taken 1 from a number that is written out."""
-    if index.is_int:
+    """An element by its number, or of a map by its key. sqlglot has taken 1 from a number that is written out, unless it knows that
+    this is no list.
+    """
+    is_shifted = whole.type is None or whole.is_type(exp.DType.UNKNOWN, exp.DType.ARRAY, exp.DType.LIST)
+    if index.is_int and is_shifted:
         index = number(int(index.to_py()) + 1)
     return call("try_element_at", whole, index)
+
+
+def _map(node: Any) -> exp.Expr:
+    """``map {key: value}``; sqlglot would write a struct for the pairs."""
+    if not isinstance(node.this, exp.Struct):
+        raise untranslated("map {…} with something behind its }", "write (map {…}) in brackets, or ")
+    pairs = node.this.expressions
+    if not pairs:
+        return _empty_map(node)
+    made = call("map", *(part for pair in pairs for part in (pair.this, pair.expression)))
+    made.type = node.type
+    return made
+
+
+def _empty_map(node: Any) -> exp.Expr:
+    """``map {}`` has numbers as keys and values; Spark's has no types, which no result takes."""
+    return node if node.args.get("keys") else exp.cast(call("map"), "map(int, int)", dialect="duckdb")
+
+
+def _row(node: Any) -> exp.Expr:
+    """``row(a, b)``, whose fields have no names. Spark would name them by the columns, and compare no rows with others; before IN
+    it has a list.
+    """
+    values = node.expressions
+    if isinstance(node.parent, exp.In) and node.arg_key == "this":
+        return exp.Tuple(expressions=values)
+    named = ((exp.Literal.string(f"col{place}"), value) for place, value in enumerate(values, 1))
+    return call("named_struct", *(part for pair in named for part in pair))
 
 
 def _list_aggregate(node: Any) -> exp.Expr:
@@ -397,6 +430,11 @@ _RULES: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
     exp.RegexpLike: _regexp_like,
     exp.WithinGroup: _within_group,
     exp.Table: _table,
+    exp.Map: _empty_map,
+    exp.ToMap: _map,
+    exp.Tuple: lambda node: (
+        _row(node) if isinstance(node.parent, exp.Predicate) and isinstance(node.parent, exp.Binary) else node
+    ),
     exp.Identifier: _identifier,
     exp.GenerateSeries: lambda node: node if isinstance(node.parent, exp.Table) else series(node),
     exp.Select: _select,

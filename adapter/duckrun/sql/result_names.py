@@ -40,8 +40,9 @@ def names_behind(
         changes: where names are replaced, in ascending order.
         outermost: True if the names of the outermost query are used by another one too.
     """
-    has_inner = outermost or tokens[0].token_type != TokenType.SELECT or text.lower().count("select") > 1
-    if not changes or not has_inner:
+    if not changes or not tokens:
+        return
+    if not outermost and tokens[0].token_type == TokenType.SELECT and text.lower().count("select") == 1:
         return
     for start, end in _items(tokens, 0 if outermost else 1):
         at = bisect_left(changes, start)

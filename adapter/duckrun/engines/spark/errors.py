@@ -155,19 +155,55 @@ def _translated(error: Exception, what: str, analysis: type[DuckrunError], write
 
 
 # Classes of the SQL standard: 22 is a data exception (a division by zero, an overflow), 21 a cardinality violation (a scalar subquery of
-# two rows). P0001 is raise_error() in the query.
-_ROW_ERROR = re.compile(r"\[[A-Z_.]+\] [^\n]*? SQLSTATE: (?:2[12]\w{3}|P0001)")
+# two rows), 23 a broken constraint (a key twice in a map). P0001 is raise_error() in the query. Delta's own are about the table.
+_ROW_ERROR = re.compile(r"\[(?!DELTA_)[A-Z_.]+\] (?:(?!SQLSTATE:).)*? SQLSTATE: (?:2[123]\w{3}|P0001)", re.DOTALL)
+_STATE = re.compile(r"SQLSTATE: (\w{5})")
+_INVALID = ("22", "42", "54", "55", "56", "F0", "KD")
+"""Classes of conditions about what was asked, with those of Delta's own (https://github.com/delta-io/delta, delta-error-classes.json)."""
+_JAVA_CLASS = re.compile(r"^: (?:[a-z]\w*\.)*([A-Z]\w*)", re.MULTILINE)
+_WRAPPED = re.compile(r"Unsupported table change: .*?^Caused by: (?:[a-z]\w*\.)*([A-Z]\w*)", re.MULTILINE | re.DOTALL)
+"""Spark's own exception around the one that a catalog raises in ALTER TABLE."""
+
+
+def _state(error: Exception) -> str:
+    """The SQLSTATE of an error, by PySpark's own word or by the Java exception's; empty where it has none."""
+    for origin in (error, getattr(error, "java_exception", None)):
+        try:
+            return str(origin.getSqlState() or "")  # type: ignore[union-attr]
+        except Exception:  # no SparkThrowable, or one that PySpark cannot build for a condition of Delta's
+            continue
+    found = _STATE.search(text_of(error))
+    return "" if found is None else found[1]
+
+
+def _refusal(error: Exception, name: str) -> type[DuckrunError] | None:
+    """The error for a statement that Spark or Delta refuses as it runs: by the class of its SQLSTATE, and without one by that of the Java
+    exception. None for a failure of Spark's.
+    """
+    state = _state(error)[:2]
+    if state:
+        return UnsupportedFeature if state == "0A" else InvalidConfig if state in _INVALID else None
+    text = text_of(error)
+    wrapped = _WRAPPED.search(text)
+    java = _JAVA_CLASS.search(text) if wrapped is None else wrapped
+    return {"UnsupportedOperationException": UnsupportedFeature, "IllegalArgumentException": InvalidConfig}.get(
+        name if java is None else java[1]
+    )
 
 
 def _unknown(error: Exception, what: str, line: str, analysis: type[DuckrunError], writes: bool) -> Exception:
     ending = " Nothing was written." if writes else ""
     row_error = _ROW_ERROR.search(text_of(error))
     if row_error is not None:
-        return uncomputable(what, "Spark", row_error[0], writes=writes)
-    if type(error).__name__ == "Py4JJavaError":
-        return DuckrunError(f"{what}: Spark failed: {line.rstrip('.')}.{ending}")
-    if type(error).__name__ in ("AnalysisException", "ParseException") or condition_of(error, "DELTA_MERGE_UNRESOLVED"):
+        return uncomputable(what, "Spark", " ".join(row_error[0].split()), writes=writes)
+    name = type(error).__name__
+    if name in ("AnalysisException", "ParseException") or condition_of(error, "DELTA_MERGE_UNRESOLVED"):
         return analysis(f"{what}: Spark cannot run it: {line}")
+    refusal = _refusal(error, name)
+    if refusal is not None:
+        return refusal(f"{what}: Spark cannot run it: {line.rstrip('.')}.{ending}")
+    if name == "Py4JJavaError":
+        return DuckrunError(f"{what}: Spark failed: {line.rstrip('.')}.{ending}")
     if hasattr(error, "add_note"):
         error.add_note(f"This was {what}; nothing was committed by it.")
     return error
