@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
+from datetime import date
 
 import pyarrow as pa
 import pytest
 
+import duckrun
+from duckrun import MergeSpec, WriteSpec
 from duckrun.errors import SchemaMismatch
 from duckrun.session import Session
 from duckrun.sql.names import quote_identifier as quoted
@@ -70,9 +73,22 @@ def test_a_field_with_a_dot_in_its_name_is_looked_for_by_it(session: Session) ->
 
 
 @pytest.mark.spark
-def test_spark_adds_no_column_with_a_space_to_a_table_and_says_so(root, spark):
-    import duckrun
+def test_a_frame_of_spark_s_with_odd_names_has_dates_partitions_and_comments(root, spark):
+    with duckrun.connect(root, engine="spark", spark=spark) as s:
+        rows = spark.sql("select date'2026-01-01' as `d.e`, 1 as `a.b`, 'x' as `q``r`")
+        spec = WriteSpec("error", partition_by=("d.e",), column_comments={"D.e": "day", "q`r": "kind"})
+        assert s.execute("main.t", spec, rows).rows_inserted == 1
+        s.execute("main.t", MergeSpec(("a.b",)), rows)
+        expected = [{"d.e": date(2026, 1, 1), "a.b": 1, "q`r": "x"}]
+        assert s.table("main.t").toDF().collect() == expected
+        comments = {f.name: (f.metadata or {}).get(b"comment") for f in s.snapshot("main.t").schema}
+        assert comments == {"d.e": b"day", "a.b": None, "q`r": b"kind"}
+    with duckrun.connect(root) as s:
+        assert s.table("main.t").toDF().collect() == expected
 
+
+@pytest.mark.spark
+def test_spark_adds_no_column_with_a_space_to_a_table_and_says_so(root, spark):
     with duckrun.connect(root, engine="spark", spark=spark) as session:
         session.sql("create table t as select 1 as id")
         with pytest.raises(SchemaMismatch, match=r"main\.t.*select … as ….*engine: duckdb.*Nothing was written"):

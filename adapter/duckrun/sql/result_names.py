@@ -136,7 +136,7 @@ def _shown_type(kind: str) -> str:
 
 
 def _names(sql: str) -> str:
-    return str(_parser().cursor().execute(sql).description[0][0])  # type: ignore[index]
+    return str(_parser().cursor().execute(sql).description[0][0])
 
 
 def _asked(sql: str, value: str) -> str:

@@ -67,6 +67,7 @@ _VECTORS = [f"spark.databricks.delta.{what}.deletionVectors.persistent" for what
 _NOT_TAKEN = frozenset({TARGET_FILE_SIZE, "owner", "provider", "location", "external", "is_managed_location"})
 """Properties that Spark's writers of frames leave out or refuse. Source: CatalogV2Util.TABLE_RESERVED_PROPERTIES of Spark 4.1."""
 TAKEN_BACK = "what an earlier attempt wrote goes in the same commit"
+_GATHERS = "spark.databricks.delta.merge.repartitionBeforeWrite.enabled"
 _PADDING = "spark.sql.readSideCharPadding"
 _FILE_SIZE = "spark.databricks.delta.optimizeWrite.binSize"
 
@@ -389,6 +390,7 @@ class Attempt(SparkCommit):
         from pyspark.sql import functions as F
 
         parts = {column.lower() for column in partition_by}
+        columns, is_checked = [], False
         for field in frame.schema.fields:
             name, kind, here = field.name, field.dataType.typeName(), F.col(quote(field.name))
             wrong, message = None, outside_years(name)
@@ -401,9 +403,11 @@ class Attempt(SparkCommit):
                     wrong, message = here.isin(*NO_PARTITION_VALUES), no_partition_value(name)
             if wrong is not None:
                 failing = F.raise_error(F.lit(f"{RAISED}{message}")).cast(field.dataType)
-                frame = frame.withColumn(name, F.when(wrong, failing).otherwise(here))
-                frame = frame.withMetadata(name, field.metadata or {})
-        return frame
+                # not by withMetadata(), which takes a dot or a backtick in a name for syntax
+                here = F.when(wrong, failing).otherwise(here).alias(name, metadata=field.metadata or {})
+                is_checked = True
+            columns.append(here)
+        return frame.select(*columns) if is_checked else frame
 
     def arranged(
         self, frame: DataFrame, partition_by: Sequence[str], sort_by: Sequence[str], *, gather: bool = False
@@ -414,14 +418,24 @@ class Attempt(SparkCommit):
         return arranged(frame, partition_by, sort_by, gather=gather)
 
     def _commented(self, frame: DataFrame, spec: WriteSpec) -> DataFrame:
-        names = {name.lower(): name for name in frame.columns}
-        for column, comment in spec.column_comments.items():
-            if column.lower() not in names:
-                raise SchemaMismatch(f"a comment is for the column {column!r}, which the data does not have")
-            name = names[column.lower()]
-            metadata = {**(frame.schema[name].metadata or {}), "comment": comment}
-            frame = frame.withMetadata(name, metadata)
-        return frame
+        from pyspark.sql import functions as F
+
+        fields = frame.schema.fields
+        comments = {column.lower(): comment for column, comment in spec.column_comments.items()}
+        present = {field.name.lower() for field in fields}
+        unknown = next((column for column in spec.column_comments if column.lower() not in present), None)
+        if unknown is not None:
+            raise SchemaMismatch(f"a comment is for the column {unknown!r}, which the data does not have")
+        if not comments:
+            return frame
+        metadata = {
+            f.name: {
+                **(f.metadata or {}),
+                **({"comment": comments[f.name.lower()]} if f.name.lower() in comments else {}),
+            }
+            for f in fields
+        }
+        return frame.select(*[F.col(quote(name)).alias(name, metadata=metadata[name]) for name in metadata])
 
     # -- statements
 
@@ -434,7 +448,14 @@ class Attempt(SparkCommit):
         # Delta 4.4 loses the column that Spark pads: DELTA_MERGE_RESOLVED_ATTRIBUTE_MISSING_FROM_INPUT.
         merges = isinstance(self.spec, MergeSpec | DeleteInsertSpec)
         padded = merges and self.snapshot is not None and any(map(is_padded, self.snapshot.schema))
-        return super().statement_settings() | self._marking() | ({_PADDING: "false"} if padded else {})
+        # Its MERGE gathers rows by the names of partition columns without quotes.
+        odd = merges and self.snapshot is not None and any({*"`."} & {*c} for c in self.snapshot.partition_columns)
+        return (
+            super().statement_settings()
+            | self._marking()
+            | ({_PADDING: "false"} if padded else {})
+            | ({_GATHERS: "false"} if odd else {})
+        )
 
     def chars(self, keys: Sequence[str]) -> dict[str, Any]:
         """The fields of the keys that are CHAR(n)."""
