@@ -39,6 +39,8 @@ class Engine(Protocol):
     """Whether a write fills what RETURNING asks for."""
     casts_structs_by_name: bool
     """True if its cast of a struct goes by the names of the fields, and not by their position."""
+    shares_scans: bool
+    """True if a query that names a small table many times is to scan it once, by a common table expression."""
     subqueries_in_changes: bool
     """Whether the predicates and values of updates, deletes and merges may hold subqueries."""
 

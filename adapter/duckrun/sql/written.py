@@ -7,7 +7,8 @@ in where the old one stood. Whoever changes a piece otherwise makes it ``loose``
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sqlglot import Token, exp
@@ -193,6 +194,38 @@ def _part_from_original(node: exp.Expr) -> None:
 def change(node: exp.Expr, start: int, end: int, new: str) -> None:
     """Put other words in the place of some of a text, of which ``node`` is the piece, or a part of it."""
     node.meta[_CHANGES] = [*node.meta.get(_CHANGES, ()), (start, end, new)]
+
+
+_WITH = re.compile(r"\s*WITH\s+(?:RECURSIVE\s+)?", re.IGNORECASE)
+
+
+def may_have_scans(query: exp.Expr, dialect: str) -> bool:
+    """True for a query to which with_scans() can add common table expressions."""
+    if not isinstance(query, exp.Select | exp.SetOperation):
+        return False
+    text, own = written(query), query.args.get("with_")
+    if text is None:
+        return own is None  # else it has the expressions of a statement around it, which are texts
+    return InText.fits(query, dialect) and (own is None or _WITH.match(text) is not None)
+
+
+def with_scans(query: exp.Expr, scans: Mapping[str, str]) -> exp.Expr:
+    """A query whose tables are replaced, with materialized common table expressions before its own: name -> SQL in brackets."""
+    names = {exp.to_identifier(name, quoted=True): sql for name, sql in scans.items()}
+    text = written(query)
+    if text is None:
+        added = [
+            exp.CTE(this=exp.var(sql[1:-1]), alias=exp.TableAlias(this=name), materialized=True)
+            for name, sql in names.items()
+        ]
+        query.set("with_", exp.With(expressions=added))
+        return query
+    start = query.meta[_PIECE][1]
+    head = _WITH.match(text)
+    at = start + (head.end() if head is not None else 0)
+    listed = ", ".join(f"{name.sql(dialect_of(query))} AS MATERIALIZED {sql}" for name, sql in names.items())
+    change(query, at, at - 1, f"WITH {listed} " if head is None else f"{listed}, ")
+    return query
 
 
 class InTree:

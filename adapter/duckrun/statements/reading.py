@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +18,9 @@ from duckrun.errors import DuckrunError, InvalidConfig, UnsupportedFeature, abou
 from duckrun.lake.lake import INFORMATION
 from duckrun.run.pins import NOTHING, Read, Reads, together
 from duckrun.sql.dialects import text_in
-from duckrun.sql.names import parse_query, replace_tables
+from duckrun.sql.names import parse_query, quote_identifier, replace_tables
 from duckrun.sql.scopes import Names
+from duckrun.sql.written import may_have_scans, with_scans
 from duckrun.statements import information
 from duckrun.statements.change_queries import change_query, own_query
 from duckrun.statements.engine_lists import list_in, list_rows
@@ -29,9 +31,16 @@ from duckrun.values.snapshot import Snapshot, TableRef
 
 if TYPE_CHECKING:
     from duckrun.engines.engine import Engine
+    from duckrun.lake.lake import Lake
     from duckrun.lake.lakes import Lakes, Located
     from duckrun.run.pins import Pins
     from duckrun.statements.values import Parts
+
+
+_OFTEN = 8
+"""Times that a query names a table from which on it is read often."""
+_SMALL = 16 * 1024**2
+"""Bytes of data files up to which a table is small."""
 
 
 @dataclass
@@ -53,11 +62,20 @@ class Reading:
     _pinned: dict[tuple[Parts, int | None, str | None], exp.Expr] = field(default_factory=dict)
     """Tables by their name and version: a query of a thousand branches looks each of its tables up once."""
     _snapshots: dict[tuple[Parts, int | None, str | None], Snapshot] = field(default_factory=dict)
+    _often: frozenset[Parts] = frozenset()
+    """Names that one query has many times."""
+    _is_often: bool = False
+    """True within a view whose name is one of them."""
+    _scans: dict[str, str] | None = None
+    """Common table expressions of the query that is read, each a scan of a small table that it reads often; None where it may have none."""
 
     def frame(self, query: exp.Expr) -> LazyRows:
         """The rows of a query over the lakes: lazy. Raises TableNotFound with the nearest names."""
-        query = self.pinned(query)
-        frame = self.engine.select(query, self.about("query"))
+        with self._pinning(
+            {} if self.engine.shares_scans and may_have_scans(query, self.engine.name) else None
+        ) as scans:
+            query = self.pinned(query)
+        frame = self.engine.select(with_scans(query, scans) if scans else query, self.about("query"))
         frame.reads = self.reads
         return frame
 
@@ -67,7 +85,21 @@ class Reading:
 
     def pinned(self, tree: exp.Expr, *, inner: bool = False) -> exp.Expr:
         """A query or expression with every table at its version, and every view as its query. ``inner`` is one that stands in another."""
+        names = Counter(parts_of(table) for table in tree.find_all(exp.Table))
+        self._often |= {name for name, count in names.items() if count >= _OFTEN}
         return replace_tables(tree, self._resolve, self.names, self._changes, dialect=self.engine.name, inner=inner)
+
+    @contextmanager
+    def _pinning(self, scans: dict[str, str] | None) -> Iterator[dict[str, str] | None]:
+        """Meanwhile tables become scans of one text, of which ``scans`` are the common table expressions."""
+        if scans is None and self._scans is None:
+            yield None
+            return
+        before, self._scans, self._pinned = (self._scans, self._pinned), scans, {}
+        try:
+            yield scans
+        finally:
+            self._scans, self._pinned = before
 
     @property
     def names(self) -> Names:
@@ -77,7 +109,8 @@ class Reading:
     def _columns(self, table: exp.Table) -> list[str] | None:
         """The columns of a table, view or change query; None for another function."""
         is_call = isinstance(table.this, exp.Func)
-        rows = self._changes(table) if is_call else self._resolve(table)
+        with self._pinning(None):  # it is asked for its columns alone
+            rows = self._changes(table) if is_call else self._resolve(table)
         snapshot = self._snapshots.get((parts_of(table), *self._asked(table)))
         if snapshot is not None:
             return list(snapshot.schema.names)
@@ -102,7 +135,7 @@ class Reading:
         version, timestamp = self._asked(table)
         if not table.db and name.lower() in self.temp_views:
             _refuse_travel(name, "a temporary view", version, timestamp)
-            return self._expanded(name.lower(), self.temp_views[name.lower()])
+            return self._expanded(table, name.lower(), self.temp_views[name.lower()])
         if self.engine.has_name(name):
             _refuse_travel(name, "a value of this session", version, timestamp)
             named = self.engine.named_reads(name)
@@ -125,14 +158,14 @@ class Reading:
             _refuse_travel(name, "a view", version, timestamp)
             sql = view.sql if view.dialect != "duckdb" else query_of_view(self.lakes, found.lake, ref.schema, view.sql)
             query = parse_query(sql, view.dialect)
-            return self._expanded(str(ref), qualified_view(query, ref, view.catalog))
+            return self._expanded(table, str(ref), qualified_view(query, ref, view.catalog))
         if version is None and timestamp is None:
             snapshot = self.snapshot(ref, found.newest)
             self.note(snapshot)
         else:
             snapshot = self.lakes.snapshot(ref, version, timestamp)
             self.reads = together(self.reads, Reads.of(snapshot))
-        pinned = self.engine.pinned(snapshot)
+        pinned = self._scan(snapshot, found.lake) if self._has_often(table) else self.engine.pinned(snapshot)
         self._pinned[parts_of(table), version, timestamp] = pinned
         self._snapshots[parts_of(table), version, timestamp] = snapshot
         return pinned.copy()
@@ -179,9 +212,33 @@ class Reading:
         self.reads = together(self.reads, Reads.of(snapshot, read))
         self.pins.log.note(snapshot.ref.location, read)
 
-    def _expanded(self, name: str, query: exp.Expr) -> exp.Expr:
-        with self.inside(name):
-            return exp.Subquery(this=self.pinned(query, inner=True))
+    def _has_often(self, table: exp.Table) -> bool:
+        return self._is_often or parts_of(table) in self._often
+
+    def _scan(self, snapshot: Snapshot, lake: Lake) -> exp.Expr:
+        """A table that a query reads often. Each scan of it costs as much as a small query, so a small table is scanned once, and a
+        large one, whose scans may each need another part of it, is opened once.
+        """
+        if self._scans is None or snapshot.files().weight()[1] > _SMALL:
+            mark = lake.format.fingerprint(snapshot.ref, snapshot.version)
+            return self.engine.pinned(replace(snapshot, long_log=snapshot.long_log or mark))
+        name = (
+            f"duckrun scan {len(self._scans) + 1}"  # quoted wherever DuckDB writes it down, by which it is known again
+        )
+        self._scans[name] = text_in(self.engine.pinned(snapshot), self.engine.name)
+        return exp.Subquery(this=exp.var(f"SELECT * FROM {quote_identifier(name)}"))
+
+    def _expanded(self, table: exp.Table, name: str, query: exp.Expr) -> exp.Expr:
+        """The query of a view in the place of its name."""
+        key = parts_of(table), None, None
+        if key not in self._pinned:
+            is_often, self._is_often = self._is_often, self._has_often(table)
+            try:
+                with self.inside(name):
+                    self._pinned[key] = exp.Subquery(this=self.pinned(query, inner=True))
+            finally:
+                self._is_often = is_often
+        return self._pinned[key].copy()
 
     @contextmanager
     def inside(self, view: str) -> Iterator[None]:

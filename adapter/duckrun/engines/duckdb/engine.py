@@ -60,6 +60,7 @@ class DuckDBEngine(Engine):
     name = "duckdb"
     temp_tables = True
     returns_rows = True
+    shares_scans = True
     subqueries_in_changes = True
     casts_structs_by_name = True
 

@@ -85,6 +85,7 @@ class SparkEngine(Engine):
     name = "spark"
     temp_tables = False
     returns_rows = False  # its DML gives counts
+    shares_scans = False
     subqueries_in_changes = False  # DELTA_UNSUPPORTED_SUBQUERY
     casts_structs_by_name = False
 
