@@ -130,6 +130,16 @@ def test_rows_of_others_stay_where_an_append_is_taken_back(session: Any) -> None
     assert (commit.rows_inserted, commit.rows_deleted) == (1, 2)
 
 
+def test_a_table_that_the_older_attempt_made_is_dropped_where_it_cannot_be_taken_back(session: Any) -> None:
+    append(session, 1, [(2, 2)])
+    session.sql("update orders set n = 22 where id = 2")
+    with pytest.raises(CommitConflict, match=r"append to table main\.orders.*That commit made the table: drop it"):
+        append(session, 2, [(3, 3)])
+    session.sql("drop table orders")
+    append(session, 2, [(3, 3)])
+    assert rows_in(session) == Counter([(3, 3)])
+
+
 def test_an_append_of_which_others_changed_the_rows_is_compared(session: Any) -> None:
     make(session, [(1, 1)])
     append(session, 1, [(2, 2)])

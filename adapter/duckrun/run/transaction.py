@@ -235,7 +235,7 @@ class Transaction:
         if self._rerun is None or ((how := self._rerun()) == "again" and self.read() is None):
             return None
         if newest is not None and record is None:
-            raise self._not_taken_back(snapshot.version, "the log no longer says what that did")
+            raise self._not_taken_back(None, snapshot, "the log no longer says what that did")
         self._take_back(how, of_older_attempts(form, snapshot, app), snapshot)
         return None
 
@@ -261,10 +261,10 @@ class Transaction:
         if how == "append":
             self._take_back_rows(records, snapshot, made=made, alone=not since)
         elif snapshot.is_append_only:
-            raise self._not_taken_back(first, "the table is append-only")
+            raise self._not_taken_back(records[0], snapshot, "the table is append-only")
         elif others:
             named = ", ".join(f"{each.version} ({each.operation})" for each in others[:5])
-            raise self._not_taken_back(first, f"others have changed rows since, by version {named}")
+            raise self._not_taken_back(records[0], snapshot, f"others have changed rows since, by version {named}")
         elif made:
             self.taken_back = TakenBack(records, snapshot, anew=True)
         else:
@@ -273,7 +273,7 @@ class Transaction:
             return
         if seen and read is not None and read.version >= first:
             raise self._not_taken_back(
-                first, f"this one was computed from version {read.version}, in which those rows are"
+                records[0], snapshot, f"this one was computed from version {read.version}, in which those rows are"
             )
         for each in records:  # they are not somebody else's
             self.log.committed(self.ref.location, each.version)
@@ -297,37 +297,47 @@ class Transaction:
         else:
             self.compared_with = records[0]
         if self.compared_with is not None and not (appended and len(records) == 1):
-            raise self._not_taken_back(records[0].version, "others have changed its rows or files since")
+            raise self._not_taken_back(records[0], snapshot, "others have changed its rows or files since")
 
     def _base(self, snapshot: Snapshot, record: CommitRecord) -> Snapshot:
         """The table as it was before a commit, and before those that it took back. Raises CommitConflict if that cannot be read, or has
         another definition.
         """
-        form, first = self.lake.format, record.version
+        form = self.lake.format
         before = version_before(record)
         if before is None:
             raise self._not_taken_back(
-                first, "it took rows of another attempt back, and others have written between the two"
+                record, snapshot, "it took rows of another attempt back, and others have written between the two"
             )
         try:
             base = form.snapshot(self.ref, before)
         except VersionNotReadable as error:
-            raise self._not_taken_back(first, f"the version before cannot be read ({error})") from error
+            raise self._not_taken_back(record, snapshot, f"the version before cannot be read ({error})") from error
         same = base.schema == snapshot.schema and base.checks == snapshot.checks
         if not same or base.partition_keys != snapshot.partition_keys or base.table_id != snapshot.table_id:
-            raise self._not_taken_back(first, "the table has other columns, constraints or partitions since")
+            raise self._not_taken_back(record, snapshot, "the table has other columns, constraints or partitions since")
         if missing := form.missing_files(self.ref, list(base.files())):
-            raise self._not_taken_back(first, f"files of the version before were vacuumed, such as {missing[0].path}")
+            raise self._not_taken_back(
+                record, snapshot, f"files of the version before were vacuumed, such as {missing[0].path}"
+            )
         return base
 
-    def _not_taken_back(self, version: int, why: str) -> NotTakenBack:
+    def _not_taken_back(self, record: CommitRecord | None, snapshot: Snapshot, why: str) -> NotTakenBack:
+        version = snapshot.version if record is None else record.version
         error = NotTakenBack(
             f"{self.mode} on table {self.ref}: an earlier attempt of the same work committed version {version}, which cannot be taken back: {why}. "
-            f"Nothing was written. Restore the table to version {version - 1} if the later changes may go, then start a new run, which is no "
-            "retry of this one."
+            f"Nothing was written. {self._without(record, snapshot)}"
         )
         error.why = why
         return error
+
+    def _without(self, record: CommitRecord | None, snapshot: Snapshot) -> str:
+        """Advice on how to get the table as it was before a commit of an older attempt."""
+        if record is not None and is_made_by(self.lake.format, snapshot, record):
+            return "That commit made the table: drop it if its rows and later changes may go, and run this again."
+        version = None if record is None else version_before(record)
+        restored = "a version before the attempt" if version is None else f"version {version}"
+        return f"Restore the table to {restored} if the later changes may go, then start a new run, which is no retry of this one."
 
     @property
     def _retracted(self) -> Retracted | None:
@@ -338,12 +348,11 @@ class Transaction:
         counts = [count for each in commits for count in (each.rows_inserted, each.rows_updated, each.rows_deleted)]
         return Retracted(self.taken_back.version, None if None in counts else sum(count or 0 for count in counts))
 
-    def refuse_other_rows(self, earlier: CommitRecord) -> None:
+    def refuse_other_rows(self, earlier: CommitRecord, snapshot: Snapshot) -> None:
         """Raise CommitConflict: this attempt computed other rows than an older one, whose commit cannot be taken back."""
         raise CommitConflict(
             f"append to table {self.ref}: an earlier attempt of the same work appended other rows at version {earlier.version}, and they cannot be "
-            f"taken back: others have changed its files since, or the table is append-only. Nothing was written. Restore the table to version "
-            f"{earlier.version - 1} if the later changes may go, then start a new run, which is no retry of this one."
+            f"taken back: others have changed its files since, or the table is append-only. Nothing was written. {self._without(earlier, snapshot)}"
         )
 
     def _counted(self, snapshot: Snapshot | None, app: CursorTransaction) -> Commit | None:
@@ -359,7 +368,7 @@ class Transaction:
             commit = form.find_commit(self.ref, AppTransaction(app.app_id, app.instead), snapshot)
             record = None if commit is None else form.record(self.ref, commit.version)
             if record is None:
-                raise self._not_taken_back(snapshot.version, "the log no longer says what that did")
+                raise self._not_taken_back(None, snapshot, "the log no longer says what that did")
             self._take_back("base", [record], snapshot)
         elif holds != app.after:
             raise CommitConflict(

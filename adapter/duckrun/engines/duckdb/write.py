@@ -366,7 +366,7 @@ class Job:
     def compared(self, earlier: CommitRecord, rows: Rows, snapshot: Snapshot) -> Commit:
         """The commit of an older attempt, if the rows are those that it added. Raises CommitConflict."""
         if not change.is_appended(self, snapshot, earlier, rows):
-            self.transaction.refuse_other_rows(earlier)
+            self.transaction.refuse_other_rows(earlier, snapshot)
         return earlier.as_commit(self.transaction.ref).with_(replayed=True)
 
     @property

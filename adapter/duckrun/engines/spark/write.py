@@ -184,7 +184,7 @@ class Attempt(SparkCommit):
             added = added.exceptAll(self.engine.read_at(self.ref.location, earlier.version - 1))
         rows = rows.select(*[quote(name) for name in added.columns])
         if not (rows.exceptAll(added).isEmpty() and added.exceptAll(rows).isEmpty()):
-            self.transaction.refuse_other_rows(earlier)
+            self.transaction.refuse_other_rows(earlier, self.snapshot)
         return earlier.as_commit(self.ref).with_(replayed=True)
 
     # -- whole rows
