@@ -9,14 +9,16 @@ import re
 
 _LONG = 400
 """Characters of constants from which on a run is left out."""
-_CONSTANT = r"""(?:-?\s*(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?(?![\w.])|'[^']*(?:''[^']*)*'|(?i:NULL|TRUE|FALSE)\b)"""
-_ROW = rf"\(\s*{_CONSTANT}(?:\s*,\s*{_CONSTANT})*\s*\)"
+# Blanks and digits are matched in one way only (possessive): where a run is too short, nothing is tried again.
+_CONSTANT = r"""(?:(?:-\s*+)?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][+-]?\d++)?(?![\w.])|'[^']*+(?:''[^']*+)*+'|(?i:NULL|TRUE|FALSE)\b)"""
+_AND = r"\s*+,\s*+"
+_ROW = rf"\(\s*+{_CONSTANT}(?:{_AND}{_CONSTANT})*+\s*+\)"
 # Pieces of a run: a repetition without a bound would remember each of its items.
-_ROWS, _ITEMS = (re.compile(rf"(\s*,\s*{each}){{1,64}}") for each in (_ROW, _CONSTANT))
-_FIRST_ROW, _FIRST_ITEM = (re.compile(rf"\s*{each}") for each in (_ROW, _CONSTANT))
+_ROWS, _ITEMS = (re.compile(rf"({_AND}{each}){{1,64}}+") for each in (_ROW, _CONSTANT))
+_FIRST_ROW, _FIRST_ITEM = (re.compile(rf"\s*+{each}") for each in (_ROW, _CONSTANT))
 _CLOSING = re.compile(r"\s*[)\]]")
-_MANY_ROWS = re.compile(rf"\)\s*,\s*{_ROW}(?:\s*,\s*{_ROW}){{15}}")
-_MANY_ITEMS = re.compile(rf",\s*{_CONSTANT}(?:\s*,\s*{_CONSTANT}){{30}}")
+_MANY_ROWS = re.compile(rf"\){_AND}{_ROW}(?:{_AND}{_ROW}){{15}}+")
+_MANY_ITEMS = re.compile(rf",\s*+{_CONSTANT}(?:{_AND}{_CONSTANT}){{30}}+")
 _NEXT = re.compile(
     r"""'[^']*(?:''[^']*)*'|"[^"]*(?:""[^"]*)*"|`[^`]*`|--[^\n]*|(?P<end>;)|(?P<rows>\bVALUES\s*(?=\())|(?P<items>\bIN\s*\(|\[)""",
     re.IGNORECASE,
