@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from dagster import AssetKey
 
 from duckrun.errors import DuckrunError, InvalidConfig
 from duckrun.lake.lake import Lake
 from duckrun.storage.storage import Storage
-from duckrun_dagster.config import parse_table
+from duckrun.values.snapshot import TableRef
+from duckrun_dagster.config import TableConfig, parse_table
 from duckrun_dagster.resources.steps import current_step
 
 if TYPE_CHECKING:
@@ -66,6 +69,9 @@ class Naming:
                 raise
             assert self.step is not None, "only a step has a lake that nobody named"
             self.step.log.info(f"Tables have no names in Spark: {error}")
+        else:
+            if self.step is not None:
+                _report_versions(self.step, self.lake)
 
 
 def _lakes_of(step: Any) -> list[Lake]:
@@ -79,12 +85,50 @@ def _tables_of(step: Any, lake: Lake) -> list[str]:
     """Names of the tables of a step's assets and of their upstream assets."""
     graph = step.job_def.asset_layer.asset_graph
     keys = [key for key in step.get_output_asset_keys() if graph.has(key)]
-    names = []
-    for asset in dict.fromkeys(each for key in keys for each in (key, *sorted(graph.get(key).parent_keys))):
-        try:
-            table = parse_table(asset, graph.get(asset).metadata, default_schema=lake.default_schema)
-        except InvalidConfig:  # an asset of another IO manager, whose metadata is not ours
-            continue
-        if table.lake is None:
-            names.append(f"{table.schema}.{table.table}")
-    return names
+    assets = dict.fromkeys(each for key in keys for each in (key, *sorted(graph.get(key).parent_keys)))
+    tables = (_table_of(asset, step, lake) for asset in assets)
+    return [f"{table.schema}.{table.table}" for table in tables if table is not None]
+
+
+def _table_of(asset: AssetKey, step: Any, lake: Lake) -> TableConfig | None:
+    """The table of an asset in a lake; None for one of another lake or of another IO manager."""
+    graph = step.job_def.asset_layer.asset_graph
+    try:
+        table = parse_table(asset, graph.get(asset).metadata, default_schema=lake.default_schema)
+    except InvalidConfig:  # of another IO manager, whose metadata is not ours
+        return None
+    return table if table.lake is None else None
+
+
+def _report_versions(step: Any, lake: Lake) -> None:
+    """Have the materializations of assets that give Dagster no value show the versions that the step makes of their tables.
+
+    The step's function writes after this call, and Dagster asks for metadata when it has returned.
+    """
+    outputs = {each.properties.asset_key: each.name for each in step.step.step_outputs}
+    tables = {
+        key: lake.resolve(table.schema, table.table)
+        for key, name in outputs.items()
+        if key is not None
+        and step.op_def.output_def_named(name).dagster_type.is_nothing
+        and (table := _table_of(key, step, lake)) is not None
+    }
+    before = {key: _version(lake, ref) for key, ref in tables.items()}
+    metadata_of = step.get_asset_metadata
+
+    def with_versions(asset_key: AssetKey, partition_key: str | None = None) -> Mapping[str, Any] | None:
+        metadata = metadata_of(asset_key, partition_key)
+        if partition_key is not None or asset_key not in tables:
+            return metadata
+        version, first = _version(lake, tables[asset_key]), before[asset_key]
+        if version is None or version == first:
+            return metadata
+        made = range(0 if first is None else first + 1, version + 1)
+        span = {"duckrun/versions": f"{made[0]} to {made[-1]}"} if len(made) > 1 else {}
+        return {"duckrun/version": version, **span, **(metadata or {})}
+
+    step.get_asset_metadata = with_versions
+
+
+def _version(lake: Lake, ref: TableRef) -> int | None:
+    return lake.snapshot(ref).version if lake.exists(ref) else None

@@ -154,7 +154,10 @@ def test_an_asset_in_pyspark_s_own_words(catalog: Any, tmp_path: Path) -> None:
 
     lake = DuckrunResource(root_path=str(tmp_path), schema="ns_main")
     resources = {"duckrun": lake, "spark": SparkResource(), "io": DeltaIOManager(duckrun=lake)}
-    assert dg.materialize([orders, recent, after], resources=resources).success
+    result = dg.materialize([orders, recent, after], resources=resources)
+    (event,) = (each for each in result.get_asset_materialization_events() if each.asset_key == recent.key)
+    assert event.materialization.metadata["duckrun/version"].value == 2, "written, inserted into, deleted from"
+    assert event.materialization.metadata["duckrun/versions"].value == "0 to 2"
     assert ids(tmp_path, "ns_sales", "after") == [3, 9]
 
 
