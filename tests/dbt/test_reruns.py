@@ -61,6 +61,15 @@ def test_an_append_by_max_id_counts_once_with_the_newest_value(project: Project)
     assert [row[0] for row in rows(project, "select id from orders order by id")] == [1, 2, 3]
 
 
+def test_a_third_attempt_reads_the_table_as_it_was_before_the_first(project: Project) -> None:
+    run(project, "monday", "first")
+    for said in ("killed", "killed again", "mended", "mended again"):
+        run(project, "tuesday", said, 5)
+    assert rows(project, "select id, said from orders order by id") == [(1, "first"), (2, "mended again")]
+    late = [(1, "first"), (2, "first"), (3, "first"), (4, "mended again"), (5, "mended again")]
+    assert rows(project, "select id, said from late order by id") == late
+
+
 def test_the_table_that_the_older_attempt_made_is_none_to_the_newer_one(project: Project) -> None:
     run(project, "monday", "bad")
     run(project, "monday", "mended")

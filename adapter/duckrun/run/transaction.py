@@ -275,8 +275,10 @@ class Transaction:
             raise self._not_taken_back(
                 records[0], snapshot, f"this one was computed from version {read.version}, in which those rows are"
             )
-        for each in records:  # they are not somebody else's
-            self.log.committed(self.ref.location, each.version)
+        for each in records:  # they are not somebody else's, nor are those that they took back
+            before = version_before(each)
+            for version in range(each.version if before is None else before + 1, each.version + 1):
+                self.log.committed(self.ref.location, version)
         log.info("%s %s: an older attempt has committed version %s", self.mode, self.ref, sorted(taken))
         by_rows = self.taken_back is not None and self.taken_back.by_rows
         if self._takes_back == "nothing" or (self._takes_back == "rows" and not by_rows):
