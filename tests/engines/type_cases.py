@@ -140,6 +140,10 @@ Where Delta keeps a type as a wider one, the table's column is of the wider type
 | `JSON`, `UUID`, `ENUM`, `BIT` | a text | any text; JSON functions work on it |
 | `TIMESTAMP_S`, `TIMESTAMP_MS` | microseconds | fractions of a second |
 | `VARCHAR(3)` | a text | any length, as in DuckDB |
+
+In Spark's dialect `CHAR(n)` and `VARCHAR(n)` are limits, nested too. Every write of either engine refuses a longer value, trailing spaces included.
+`CHAR` is stored as it is written and read with spaces up to n, so compare it with them: `k = 'a    '` (Spark pads a literal itself, DuckDB does not).
+An overwrite keeps the limits of columns that keep their type; `CREATE OR REPLACE` makes the table anew. deltalake reads the values without spaces.
 """
 VALUES = """
 ## Values at the ends
