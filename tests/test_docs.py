@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,9 @@ from typing import Any
 import pytest
 
 import duckrun
+from tests.dagster import matrix
+from tests.engines import feature_cases, type_cases
+from tests.pages import wrapped
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -76,3 +80,21 @@ def test_contributing_names_what_is_there() -> None:
     paths = re.findall(r"`((?:adapter|duckrun_dagster|tests|docs)/[\w/.]*)`", table)
     assert len(paths) > 15
     assert not [path for path in paths if not (ROOT / path).exists()]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("types", type_cases.page({}, defaultdict(str))),
+        ("features", feature_cases.page(defaultdict(str))),
+        ("dagster_matrix", matrix.page({})),
+    ],
+    ids=["types", "features", "dagster_matrix"],
+)
+def test_prose_of_a_written_page_is_its_tests(name: str, text: str) -> None:
+    """The long suites write the tables of these pages, and their prose: it is changed in the tests."""
+
+    def prose(page: str) -> list[str]:
+        return [line for line in page.splitlines() if line and not line.startswith(("|", "## "))]
+
+    assert prose((ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")) == prose(wrapped(text))

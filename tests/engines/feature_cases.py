@@ -290,7 +290,10 @@ s.sql(
 s.sql("insert into orders values (1, 10), (2, 20)")
 s.sql("delete from orders where id = 2")
 assert "deletionVectors" in s.table("orders").snapshot().writer_features
-s.sql("create table wide (id int, old int) using delta tblproperties ('delta.columnMapping.mode' = 'name')", dialect="spark")
+s.sql(
+    "create table wide (id int, old int) using delta tblproperties ('delta.columnMapping.mode' = 'name')",
+    dialect="spark",
+)
 s.sql("insert into wide values (1, 2)")
 s.sql("alter table wide rename column old to new")  # metadata alone: no file is written anew
 assert s.sql("select new from wide").collect()[0]["new"] == 2
