@@ -12,7 +12,7 @@ from typing import Any
 import dagster as dg
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 import duckrun
 from duckrun.errors import InvalidConfig, TableNotFound
@@ -76,6 +76,38 @@ def test_of_tables_that_differ_in_case_each_is_found_by_its_exact_name(tmp_path:
         with pytest.raises(TableNotFound):
             session.sql("select * from RAW.y")
     assert sorted(name for name in os.listdir(root)) == ["RAW", "main", "raw"]
+
+
+@pytest.mark.spark
+@pytest.mark.only_format("delta", "a DuckLake has no names that nobody has judged")
+def test_of_tables_that_differ_in_case_spark_reads_and_writes_each(
+    tmp_path: Path, lake_format: str, spark: Any
+) -> None:
+    root = tmp_path / "lake"
+    by_foreign_writer(root, "main.T", "main.t", "RAW.x", "raw.x")
+    with duckrun.connect(root, engine="spark", spark=spark) as session:
+        session.sql("insert into RAW.x values ('by SQL')")
+        session.execute("main.t", WriteSpec("append"), pa.table({"n": ["by spec"]}))
+        session.sql(
+            "merge into raw.x as t using (select * from RAW.x) as s on t.n = s.n when not matched then insert *"
+        )
+        session.sql("create view main.v as select u.n, l.n as m from main.T as u, main.t as l")
+        for statement, why in {
+            "select * from Raw.x": "RAW, raw. Write the exact one",
+            "create table Raw.z as select 1 as id": "RAW, raw. Write the exact one",
+            "create view Main.T as select 1 as id": "is a table",
+        }.items():
+            with pytest.raises(InvalidConfig, match=why):
+                session.sql(statement)
+        assert session.table("main.T").toDF().collect() == [{"n": "main.T"}]
+    rows = {name: sorted(DeltaTable(root / name).to_pyarrow_table()["n"].to_pylist()) for name in ("RAW/x", "raw/x")}
+    assert rows == {"RAW/x": ["RAW.x", "by SQL"], "raw/x": ["RAW.x", "by SQL", "raw.x"]}
+    with duckrun.connect(root) as session:
+        assert session.sql("from main.v order by all").collect() == [
+            {"n": "main.T", "m": "by spec"},
+            {"n": "main.T", "m": "main.t"},
+        ]
+    assert sorted(os.listdir(root / "main") + os.listdir(root)) == sorted(["T", "t", "_duckrun", "RAW", "main", "raw"])
 
 
 @pytest.mark.only_format("delta", "requests to a store are counted of folders")

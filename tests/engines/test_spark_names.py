@@ -20,7 +20,7 @@ from duckrun.values.lake_format import LakeFormat
 from duckrun_dagster import DeltaIOManager, DuckrunResource, SparkResource
 
 needs_spark = pytest.mark.spark
-NAMES = ("ns_main", "ns_sales", "ns_new", "ns_own")
+NAMES = ("ns_main", "ns_sales", "ns_new", "ns_own", "ns_twin")
 
 
 @pytest.fixture
@@ -71,6 +71,27 @@ def test_tables_of_a_lake_are_read_and_written_by_pyspark_s_own_names(
     spark.sql("drop table ns_sales.saved")
     assert ids(orders) == [1, 2], "a registered table keeps its files"
     assert not (root / "ns_sales" / "saved").exists(), "one that Spark made is removed"
+
+
+@needs_spark
+def test_of_names_that_differ_in_case_spark_reads_and_writes_none(catalog: Any, tmp_path: Path) -> None:
+    spark, root = catalog, tmp_path / "lake"
+    tables = {"ns_sales/T": 1, "ns_sales/t": 2, "ns_main/u": 3, "ns_twin/t": 4, "NS_twin/t": 5}
+    for name, number in tables.items():
+        write_deltalake(str(root / name), pa.table({"id": [number]}))
+    lake = Lake(root, schema="ns_main")
+    assert name_tables(spark, lake) == ["ns_main.u"]
+    for name, twins in {"ns_sales.T": r"ns_sales\.T, ns_sales\.t", "ns_twin.t": "NS_twin, ns_twin"}.items():
+        with pytest.raises(InvalidConfig, match=f"has {twins}, which differ in letter case only"):
+            name_tables(spark, lake, [name])
+        with pytest.raises(InvalidConfig, match=f"has {twins}, which differ in letter case only"):
+            spark.sql(f"create database if not exists {name.partition('.')[0]}")
+        with pytest.raises(Exception, match="TABLE_OR_VIEW_NOT_FOUND"):
+            spark.table(name)
+        for mode in ("append", "overwrite", "overwrite"):
+            with pytest.raises(Exception, match="SCHEMA_NOT_FOUND"):
+                spark.range(9).write.format("delta").mode(mode).saveAsTable(name)
+    assert {name: ids(root, name) for name in tables} == {name: [number] for name, number in tables.items()}
 
 
 @needs_spark

@@ -116,11 +116,10 @@ class LakeEnvironment(LocalEnvironment):
         views = self.catalog(relation.database)
         if views is None or not relation.schema or not relation.identifier:
             return None
-        try:
-            schema = views.schema(relation.schema)
-            return views.lake.resolve(schema, views.name(schema, relation.identifier))
-        except InvalidConfig:  # a name that no table of a lake can have, such as one that starts with an underscore
+        if not views.lake.is_name(relation.schema, relation.identifier):  # such as one that starts with an underscore
             return None
+        schema = views.schema(relation.schema)
+        return views.lake.resolve(schema, views.name(schema, relation.identifier))
 
     def present(self, relation: BaseRelation) -> TableRef | None:
         """The table or persisted view that a lake holds for a relation; None where it holds none."""
@@ -275,6 +274,7 @@ class LakeEnvironment(LocalEnvironment):
         written, and an append is counted once.
         """
         self.refuse_elsewhere(ref, self.lakes.of(ref))
+        self.views_of(ref).refuse_twin(ref)
         with self._commits_lock:
             ordinal = self._commits[node]
             self._commits[node] += 1

@@ -214,11 +214,29 @@ class DuckrunAdapter(DuckDBAdapter):
     def get_relation(self, database: str | None, schema: str, identifier: str) -> BaseRelation | None:
         """See dbt's. A table that an older attempt of the node has made is none to this one: ``is_incremental()`` is false."""
         found = super().get_relation(database, schema, identifier)
-        if found is not None:
-            with dbt_errors():
-                if self.env.is_to_make(database, schema, identifier):
-                    return None
-        return found
+        if found is None:
+            return self._twin(database, schema, identifier)
+        with dbt_errors():
+            return None if self.env.is_to_make(database, schema, identifier) else found
+
+    def _twin(self, database: str | None, schema: str, identifier: str) -> BaseRelation | None:
+        """A table or view of a lake from whose name another one differs in letter case only; None for any other."""
+        views = self.env.catalog(database)
+        with dbt_errors():
+            if views is None or not views.lake.is_name(schema, identifier) or not views.is_twin(schema, identifier):
+                return None
+            names = views.names(views.schema(schema))
+            kind = names.get(views.name(schema, identifier))
+        return None if kind is None else self._relation(database or self.env.creds.database, schema, identifier, kind)
+
+    def _relation(self, database: str | None, schema: str, name: str, kind: str) -> BaseRelation:
+        return self.Relation.create(
+            database=database,
+            schema=schema,
+            identifier=name,
+            type=self.Relation.get_relation_type(kind),
+            quote_policy={"database": True, "schema": True, "identifier": True},
+        )
 
     def list_relations_without_caching(self, schema_relation: BaseRelation) -> list[BaseRelation]:
         """Tables and views of the lake by listing; and what else DuckDB holds in that schema (loaded sources, ...)."""
@@ -234,14 +252,9 @@ class DuckrunAdapter(DuckDBAdapter):
             if r.identifier not in kinds and r.identifier not in views_made
         ]
         return others + [
-            self.Relation.create(
-                database=schema_relation.database,
-                schema=schema,
-                identifier=name,
-                type=self.Relation.get_relation_type(kind),
-                quote_policy={"database": True, "schema": True, "identifier": True},
-            )
+            self._relation(schema_relation.database, schema, name, kind)
             for name, kind in kinds.items()
+            if not views.is_twin(schema, name)  # dbt's cache has one entry for them; get_relation() finds each
         ]
 
     # -- changes of relations
@@ -258,6 +271,7 @@ class DuckrunAdapter(DuckDBAdapter):
             if ref is None:
                 super().drop_relation(relation)
                 return
+            self.env.views_of(ref).refuse_twin(ref)
             drop(self.env, ref)
             self.cache_dropped(relation)
 
@@ -298,6 +312,7 @@ class DuckrunAdapter(DuckDBAdapter):
                     raise InvalidConfig(
                         f"{from_relation} cannot be renamed to {to_relation}, which is no name of its lake."
                     )
+                self.env.views_of(ref).refuse_twin(ref)
                 rename(self.env, ref, new)
                 self.cache_renamed(from_relation, to_relation)
                 return
@@ -437,6 +452,7 @@ class DuckrunAdapter(DuckDBAdapter):
             raise UnsupportedFeature(f"{problem} {self._no_lake(relation.database)}")
         schema = views.schema(relation.schema or "")
         ref = views.lake.resolve(schema, views.name(schema, relation.identifier or ""))
+        views.refuse_twin(ref)
         return Build(self.env, self._stage(), ref, config)
 
     def _stage(self) -> DuckDBStage | SparkStage:

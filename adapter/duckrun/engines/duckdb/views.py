@@ -8,17 +8,19 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 
 import duckdb
 from sqlglot import exp
+from sqlglot.errors import SqlglotError
 
 from duckrun.engines.duckdb.sql import attached
 from duckrun.errors import DuckrunError, InvalidConfig, TableNotFound, UnsupportedFeature
 from duckrun.lake.lake import INFORMATION, Lake, TableRef, ViewDefinition
 from duckrun.run.pins import Pins
-from duckrun.sql.dialects import text_in
+from duckrun.sql.dialects import text_in, trees_in
 from duckrun.sql.names import dotted_names, parse_query, quote_identifier, replace_tables
+from duckrun.sql.scopes import common_tables
 from duckrun.values.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
@@ -35,6 +37,33 @@ class _Made:
     columns: list[tuple[str, str]]
     reads: frozenset[_Key] = frozenset()
     shown: Snapshot | None = None
+
+
+class _Tables:
+    """Tables that a statement names, as it spells them; read at the first question. ``dotted_names`` gives columns and aliases too."""
+
+    def __init__(self, sql: str, database: str) -> None:
+        self._sql = sql
+        self._database = database
+
+    @cached_property
+    def _named(self) -> set[_Key] | None:
+        """Schema and name of each; None for a statement that sqlglot cannot read."""
+        try:
+            trees = trees_in(self._sql, "duckdb")
+        except SqlglotError:
+            return None
+        return {
+            (table.db or "main", table.name)
+            for tree in trees
+            for common in [common_tables(tree)]
+            for table in tree.find_all(exp.Table)
+            if id(table) not in common and table.catalog.lower() in ("", self._database.lower())
+        }
+
+    def name(self, schema: str, name: str) -> bool:
+        """True if a table is named so. Of a statement that cannot be read, any name may be a table's."""
+        return self._named is None or (schema, name) in self._named
 
 
 class ViewCatalog:
@@ -66,7 +95,10 @@ class ViewCatalog:
         self._lock = threading.RLock()
         self._schemas: dict[str, str] | None = None
         self._names: dict[str, dict[str, tuple[str, str]]] = {}
-        self._twins: dict[_Key, list[str]] = {}
+        self._twins: dict[_Key, dict[str, str]] = {}
+        """Twins (names that differ in letter case only), each with its kind, by their lower-case key. Schemas have ("", name)."""
+        self._chosen: dict[_Key, str] = {}
+        """The twin that has the view, by the same key: DuckDB's names ignore letter case, so there is one view for all twins."""
         self._made: dict[_Key, _Made] = {}
         self._making: set[_Key] = set()
 
@@ -75,19 +107,55 @@ class ViewCatalog:
     def names(self, schema: str, *, fresh: bool = False) -> dict[str, str]:
         """The names of a schema with their kind, ``table`` or ``view``; listed once, or again with ``fresh``."""
         with self._lock:
+            self._known_schemas()
+            if ("", schema.lower()) in self._twins:
+                return dict(self._list(schema))
             if fresh:
                 self._names.pop(schema.lower(), None)
-            return dict(self._listed(schema.lower(), schema).values())
+            names = dict(self._listed(schema.lower(), schema).values())
+            for name in list(names):
+                names |= self._twins.get((schema.lower(), name.lower()), {})
+            return names
 
     def schema(self, name: str) -> str:
-        """A schema's name as the lake spells it."""
+        """A schema's name as the lake spells it, or as it is given for a new one.
+
+        Raises:
+            InvalidConfig: The name is none of several that differ in letter case only, or another one of them has the view.
+        """
         with self._lock:
-            return self._known_schemas().get(name.lower(), name)
+            known = self._known_schemas()
+            self._choose(("", name.lower()), name)
+            return known.get(name.lower(), name)
 
     def name(self, schema: str, name: str) -> str:
-        """A table's or view's name as the lake spells it; one that is not there as it is given."""
+        """A table's or view's name as the lake spells it, or as it is given for a new one. Raises as schema() does."""
         with self._lock:
-            return self._listed(schema.lower(), schema).get(name.lower(), (name, ""))[0]
+            listed = self._listed(schema.lower(), schema)
+            self._choose((schema.lower(), name.lower()), name)
+            return listed.get(name.lower(), (name, ""))[0]
+
+    def is_twin(self, schema: str, name: str) -> bool:
+        """True if another schema or table differs from this one in letter case only."""
+        with self._lock:
+            return bool(self._twin_keys(schema, name))
+
+    def refuse_twin(self, ref: TableRef) -> None:
+        """Raise InvalidConfig if another schema or table differs from this one in letter case only."""
+        with self._lock:
+            for key in self._twin_keys(ref.schema, ref.name):
+                raise InvalidConfig(
+                    f"Table {ref} is not written: {self._of_twins(key)}, and dbt takes them for one. Rename all but one of them."
+                )
+
+    def _twin_keys(self, schema: str, name: str) -> list[_Key]:
+        self._listed(schema.lower(), schema)
+        return [key for key in (("", schema.lower()), (schema.lower(), name.lower())) if key in self._twins]
+
+    def _is_other_twin(self, ref: TableRef) -> bool:
+        """True for a twin of the table that has the view."""
+        keys = (("", ref.schema.lower()), ref.schema), ((ref.schema.lower(), ref.name.lower()), ref.name)
+        return any(self._chosen.get(key, name) != name for key, name in keys)
 
     def made(self, schema: str) -> set[str]:
         """The names of a schema's views that this catalog has made."""
@@ -101,32 +169,70 @@ class ViewCatalog:
 
     def _listed(self, folded: str, schema: str) -> dict[str, tuple[str, str]]:
         if folded not in self._names:
-            schema = self._known_schemas().get(folded, schema)
-            found = [(n, "table") for n in self.lake.tables(schema)] + [(n, "view") for n in self.lake.views(schema)]
+            found = self._list(self._known_schemas().get(folded, schema))
             self._names[folded] = {name.lower(): (name, kind) for name, kind in found}
-            self._note_twins(folded, [name for name, _ in found], f"{schema}.")
+            self._note_twins(folded, found)
         return self._names[folded]
+
+    def _list(self, schema: str) -> list[tuple[str, str]]:
+        """The names of a schema by its exact name, with their kind."""
+        return [(n, "table") for n in self.lake.tables(schema)] + [(n, "view") for n in self.lake.views(schema)]
 
     def _known_schemas(self) -> dict[str, str]:
         if self._schemas is None:
             schemas = self.lake.schemas()
             self._schemas = {name.lower(): name for name in schemas}
-            self._note_twins("", schemas, "")
+            self._note_twins("", [(name, "schema") for name in schemas])
         return self._schemas
 
-    def _note_twins(self, schema: str, names: list[str], prefix: str) -> None:
-        for name, count in Counter(map(str.lower, names)).items():
+    def _note_twins(self, schema: str, names: list[tuple[str, str]]) -> None:
+        for name, count in Counter(name.lower() for name, _ in names).items():
             if count > 1:
-                self._twins[schema, name] = [f"{prefix}{each}" for each in names if each.lower() == name]
+                self._twins[schema, name] = {each: kind for each, kind in names if each.lower() == name}
 
-    def _refuse_twins(self, key: _Key) -> None:
-        """Raise InvalidConfig for a name that several of the lake's differ from in case only: DuckDB has one view for all of them."""
-        twins = self._twins.get(("", key[0])) or self._twins.get(key)
-        if twins:
+    def _choose(self, key: _Key, name: str) -> None:
+        """Give the view to a twin, by its exact spelling. Raises InvalidConfig for another spelling, and if another twin has it."""
+        twins = self._twins.get(key)
+        if twins is None:
+            return
+        if name not in twins:
+            raise InvalidConfig(f"{self._of_twins(key)}, and {name} is none of these. Write the exact name.")
+        chosen = self._chosen.get(key)
+        if chosen is None:
+            self._chosen[key] = name
+            if key[0]:
+                self._listed(*key)[key[1]] = (name, twins[name])
+            else:
+                self._known_schemas()[key[1]] = name
+                self._names.pop(key[1], None)  # the names of another schema
+        elif chosen != name:
             raise InvalidConfig(
-                f"Lake {self.lake.root} has {' and '.join(sorted(twins))}, which differ in letter case only, and SQL does not tell them apart here: "
-                "rename all but one of them."
+                f"{self._of_twins(key)}. This run reads {chosen}, and DuckDB does not tell them apart: read {name} in a run "
+                "of its own (dbt's --select) or on engine spark, or rename one of them."
             )
+
+    def _of_twins(self, key: _Key) -> str:
+        schema = f"{self._known_schemas().get(key[0], key[0])}." if key[0] else ""
+        names = " and ".join(f"{schema}{name}" for name in sorted(self._twins[key]))
+        return f"Lake {self.lake.root} has {names}, which differ in letter case only"
+
+    def _key(self, schema: str, name: str, tables: _Tables) -> _Key | None:
+        """The key of a name as a statement spells it; None for one that the lake lacks. Raises as schema() does."""
+        key = (schema.lower(), name.lower())
+        known = self._known_schemas()
+        if key[0] not in known:
+            return None
+        if ("", key[0]) in self._twins:
+            if not tables.name(schema, name):
+                return None
+            self._choose(("", key[0]), schema)
+        if key[1] not in self._listed(key[0], known[key[0]]):
+            return None
+        if key in self._twins:
+            if not tables.name(schema, name):
+                return None
+            self._choose(key, name)
+        return key
 
     def _spelled(self, key: _Key) -> tuple[str, str]:
         """Schema and name as the lake spells them: SQL does not tell cases apart, folders do."""
@@ -135,12 +241,11 @@ class ViewCatalog:
 
     def _keys(self, sql: str) -> Iterator[tuple[_Key, bool]]:
         """The lake's names in a statement, and whether each is qualified by its schema."""
-        schemas = self._known_schemas()
         seen: set[_Key] = set()
-        for chain in dotted_names(sql):
-            parts = [part.lower() for part in chain]
-            if len(parts) > 2 and parts[0] == self.database.lower():
-                self._find(*chain[1:3])
+        tables = _Tables(sql, self.database)
+        for parts in dotted_names(sql):
+            if len(parts) > 2 and parts[0].lower() == self.database.lower():
+                self._find(*parts[1:3])
                 parts = parts[1:]
             elif not self.bare:
                 continue
@@ -148,8 +253,8 @@ class ViewCatalog:
             if len(parts) > 1:
                 candidates.insert(0, (parts[0], parts[1], True))
             for schema, name, qualified in candidates:
-                key = (schema, name)
-                if schema in schemas and key not in seen and name in self._listed(schema, schemas[schema]):
+                key = self._key(schema, name, tables)
+                if key is not None and key not in seen:
                     seen.add(key)
                     yield key, qualified
 
@@ -208,6 +313,7 @@ class ViewCatalog:
     def ensure(self, ref: TableRef) -> None:
         """Make the view of one table or persisted view."""
         with self._lock:
+            self.name(self.schema(ref.schema), ref.name)
             self._note(ref)
             self._ensure((ref.schema.lower(), ref.name.lower()))
 
@@ -224,7 +330,6 @@ class ViewCatalog:
     def _ensure(self, key: _Key) -> None:
         if key in self._made or key in self._making:
             return
-        self._refuse_twins(key)
         self._making.add(key)
         try:
             ref = self.lake.resolve(*self._spelled(key))
@@ -288,6 +393,8 @@ class ViewCatalog:
     def moved(self, ref: TableRef) -> None:
         """This run has committed to a table: its view shows the new version at once."""
         with self._lock:
+            if self._is_other_twin(ref):
+                return
             key = self._note(ref, "table")
             before = self._made.pop(key, None)
             self._make(key, ref)
@@ -300,6 +407,8 @@ class ViewCatalog:
         Until then the old one stays, as a statement that runs beside this may have found it.
         """
         with self._lock:
+            if self._is_other_twin(ref):
+                return
             if self.lake.definition(ref) is None and not self.lake.exists(ref):
                 self.dropped(ref)
             else:
@@ -316,6 +425,8 @@ class ViewCatalog:
     def dropped(self, ref: TableRef) -> None:
         """A table or persisted view is gone, or will be another: so is its view. Raises duckdb.Error if other entries of the instance depend on it."""
         with self._lock:
+            if self._is_other_twin(ref):
+                return
             key = (ref.schema.lower(), ref.name.lower())
             self._forget_readers(key)
             if key in self._made:
@@ -327,7 +438,7 @@ class ViewCatalog:
         """Drop the view of a name alone, which its next use makes anew. Raises duckdb.Error if other views depend on it (enable_view_dependencies)."""
         with self._lock:
             key = (ref.schema.lower(), ref.name.lower())
-            if key in self._made:
+            if key in self._made and not self._is_other_twin(ref):
                 self._drop(key)
                 self._made.pop(key, None)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from duckrun.engines.spark.process.databases import LAKE_PROPERTY, DatabaseStatements, guard
+from duckrun.engines.spark.process.databases import LAKE_PROPERTY, DatabaseStatements, guard, refuse_twins
 from duckrun.engines.spark.process.session import DELTA_CATALOG, apply_storage, first_line, is_own
 from duckrun.engines.spark.sql import quote, text_literal
 from duckrun.errors import DuckrunError, InvalidConfig, UnsupportedFeature
@@ -33,6 +33,8 @@ def name_tables(session: SparkSession, lake: Lake, names: Iterable[str] = (), *,
     lake. Spark writes as a foreign writer: locks, pins and exactly-once of duckrun do not hold for these writes. Nothing in
     the lake changes. A table that Spark cannot read is logged and left out; the others get their names.
 
+    Spark's names ignore letter case. Schemas that differ in letter case only, and a schema with tables that do, get no names.
+
     Args:
         session: A classic or Spark Connect session with Delta's catalog.
         lake: A Delta lake that may be written.
@@ -44,7 +46,7 @@ def name_tables(session: SparkSession, lake: Lake, names: Iterable[str] = (), *,
 
     Raises:
         InvalidConfig: The lake is read-only, the session has another catalog, a database of a schema's name that lies
-            elsewhere, or a table of another lake that Spark made by name.
+            elsewhere, or a table of another lake that Spark made by name. ``names`` has a schema that gets no names.
         UnsupportedFeature: The lake is a DuckLake.
 
     Example::
@@ -57,15 +59,22 @@ def name_tables(session: SparkSession, lake: Lake, names: Iterable[str] = (), *,
     apply_storage(session, lake.storage)
     statements = guard(session)
     wanted = [_split(lake, name) for name in names]
-    schemas = (
-        {lake.default_schema: None} | dict.fromkeys(schema for schema, _ in wanted) | dict.fromkeys(lake.schemas())
-    )
-    has_moved = _leave_other_lakes(session, statements, lake)
+    listed = lake.schemas()
+    default = next((each for each in listed if each.lower() == lake.default_schema.lower()), lake.default_schema)
+    schemas = dict.fromkeys([default, *(schema for schema, _ in wanted), *listed])
+    tables_of = {schema: lake.tables(schema) for schema in schemas}
+    for schema, _ in wanted:
+        refuse_twins(lake, schema, tables_of)
+    has_moved = _leave_other_lakes(session, statements, lake, tables_of)
     databases = [
-        schema for schema in schemas if _is_name(lake, schema, "schema") and _database(statements, lake, schema)
+        schema
+        for schema in schemas
+        if _is_name(lake, schema, "schema")
+        and not _has_twins(lake, schema, tables_of)
+        and _database(statements, lake, schema)
     ]
     statements.lake = lake
-    present = [(schema, table) for schema in databases for table in lake.tables(schema)]
+    present = [(schema, table) for schema in databases for table in tables_of[schema]]
     first = [pair for pair in dict.fromkeys(wanted) if pair in present]
     near = {schema for schema, _ in wanted}
     others = sorted((pair for pair in present if pair not in wanted), key=lambda pair: pair[0] not in near)
@@ -81,8 +90,8 @@ def name_tables(session: SparkSession, lake: Lake, names: Iterable[str] = (), *,
         done = pool.map(lambda pair: _register(session, lake, *pair), new)
         failed = {pair for pair, is_done in zip(new, done, strict=True) if not is_done}
     is_free = has_moved or session.catalog.currentDatabase() == "default"
-    if is_free and is_own(session) and lake.default_schema in databases:
-        session.sql(f"USE {quote(lake.default_schema)}")
+    if is_free and is_own(session) and default in databases:
+        session.sql(f"USE {quote(default)}")
     return [f"{schema}.{table}" for schema, table in tables if (schema, table) not in failed]
 
 
@@ -124,11 +133,24 @@ def _is_name(lake: Lake, name: str, kind: str) -> bool:
     return takes
 
 
-def _leave_other_lakes(session: SparkSession, statements: DatabaseStatements, lake: Lake) -> bool:
+def _has_twins(lake: Lake, schema: str, tables_of: Mapping[str, Sequence[str]]) -> bool:
+    """True for a schema that gets no names; a log line says why."""
+    try:
+        refuse_twins(lake, schema, tables_of)
+    except InvalidConfig as error:
+        log.warning("schema %s gets no names in Spark: %s", schema, error)
+        return True
+    return False
+
+
+def _leave_other_lakes(
+    session: SparkSession, statements: DatabaseStatements, lake: Lake, tables_of: Mapping[str, Sequence[str]]
+) -> bool:
     """Make the schemas of other lakes schemas of this one; True if there were any. A name never reads a table of an earlier lake."""
     names = [database.name for database in session.catalog.listDatabases()]
     others = [name for name in names if statements.lake_of(name) not in (None, lake.root)]
     for name in others:
+        refuse_twins(lake, name, tables_of)
         folder = lake.folder(lake.spelled_schema(name))
         statements.move(name, lake, lake.storage.spark_location(f"{lake.root}/{folder}"))
     return bool(others)

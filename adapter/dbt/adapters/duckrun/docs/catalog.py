@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dbt.adapters.duckrun.environment import LakeEnvironment
+from dbt.adapters.events.logging import AdapterLogger
 from dbt_common.contracts.metadata import CatalogTable
 
 from duckrun.engines.duckdb import ViewCatalog
@@ -15,6 +16,8 @@ from duckrun.values.snapshot import Snapshot
 
 if TYPE_CHECKING:
     import agate  # type: ignore[import-untyped]
+
+logger = AdapterLogger("Duckrun")
 
 _TABLE = ("table_database", "table_schema", "table_name", "table_type", "table_comment")
 _COLUMN = ("column_name", "column_index", "column_type", "column_comment", "table_owner")
@@ -28,11 +31,17 @@ COLUMNS = (*_TABLE, *_COLUMN, *(f"stats:{key}:{part}" for key in _STATISTICS for
 
 
 def catalog_of(env: LakeEnvironment, views: ViewCatalog, names: Iterable[tuple[str, str]]) -> agate.Table:
-    """The catalog rows of some (schema, name) of one lake: one a column. What the lake does not hold is left out."""
+    """The catalog rows of some (schema, name) of one lake: one a column. Names that the lake lacks are left out.
+
+    Twins (names that differ in letter case only) are left out too: dbt's catalog ignores letter case.
+    """
     from dbt_common.clients.agate_helper import table_from_rows
 
     rows: list[tuple[Any, ...]] = []
     for schema, name in dict.fromkeys(names):
+        if views.is_twin(schema, name):
+            logger.warning(f"The catalog has no {schema}.{name}: another name differs from it in letter case only.")
+            continue
         spelled = {known.lower(): known for known in views.names(schema)}.get(name.lower())
         if spelled is not None:
             rows += _rows(env, views, views.lake.resolve(schema, spelled))

@@ -7,7 +7,8 @@ adds to Spark's error for a missing table how a table of the lake gets its name.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -76,6 +77,7 @@ class DatabaseStatements:
         if self.location_of(name) is not None:
             return self._sql(text, *args, **kwargs)  # Spark's own error, or nothing with IF NOT EXISTS
         lake.check_name(name)
+        refuse_twins(lake, name)
         location = lake.storage.spark_location(f"{lake.root}/{lake.folder(lake.spelled_schema(name))}")
         created = self._sql(f"{text.rstrip().rstrip(';')}\nLOCATION {text_literal(location)}", *args, **kwargs)
         self._own(name, lake)
@@ -137,6 +139,28 @@ class DatabaseStatements:
             return {}
         rows = self._sql(f"DESCRIBE DATABASE EXTENDED {quote(name)}").collect()
         return {row["info_name"]: row["info_value"] for row in rows}
+
+
+def refuse_twins(lake: Lake, schema: str, tables_of: Mapping[str, Sequence[str]] | None = None) -> None:
+    """Raise InvalidConfig if another schema, or two tables of the schema, differ in letter case only.
+
+    Spark's catalog ignores letter case: it would read or overwrite another table than the one that is named.
+
+    Args:
+        lake: The lake.
+        schema: A schema, in any letter case.
+        tables_of: Tables of each schema of the lake, if the caller has listed them.
+    """
+    schemas = [each for each in (lake.schemas() if tables_of is None else tables_of) if each.lower() == schema.lower()]
+    tables = {each: lake.tables(each) if tables_of is None else tables_of[each] for each in schemas}
+    names = schemas if len(schemas) > 1 else [f"{each}.{table}" for each in schemas for table in tables[each]]
+    counts = Counter(map(str.lower, names))
+    twins = [name for name in names if counts[name.lower()] > 1]
+    if twins:
+        raise InvalidConfig(
+            f"Lake {lake.root} has {', '.join(sorted(twins))}, which differ in letter case only, and Spark's catalog ignores letter "
+            "case. Read and write them by a duckrun session, or rename all but one of them."
+        )
 
 
 def guard(session: SparkSession) -> DatabaseStatements:
