@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 import duckrun
-from duckrun import MergeSpec, WriteSpec
+from duckrun import Commit, MergeSpec, WriteSpec
 from duckrun.run import memory
 from duckrun.run.memory import Arbiter, effective_limit, parse_bytes
 
@@ -137,6 +137,126 @@ def test_a_merge_that_fails_gives_its_share_back() -> None:
         raise ValueError
     with arbiter.merge(100) as shares:
         assert shares.spill > 0
+
+
+def test_a_merge_that_waits_says_for_what(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(memory, "_TOLD", 0.02)
+    arbiter, ended = Arbiter("1GB"), []
+
+    def merge() -> None:
+        with arbiter.merge(100, "merge on table sales.orders"):
+            ended.append("merge")
+
+    thread = threading.Thread(target=merge)
+    with caplog.at_level("WARNING", logger=memory.log.name), arbiter.merge(100):
+        thread.start()
+        while not caplog.records:
+            time.sleep(0.01)
+        assert not ended
+    thread.join(timeout=30)
+    assert ended and "merge on table sales.orders has waited" in caplog.text
+
+
+def test_a_job_alone_waits_for_the_others_and_lets_none_begin(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(memory, "_TOLD", 0.02)
+    arbiter, events, go_on = Arbiter("1GB"), [], threading.Event()
+
+    def job(name: str, *, alone: bool = False) -> None:
+        with arbiter.job(name, alone=alone) as crowded, arbiter.job(f"a part of {name}"):
+            events.append(f"{name} began")
+            if name == "first":
+                go_on.wait(30)
+            elif alone:
+                third.start()
+                while "third has waited" not in caplog.text:
+                    time.sleep(0.01)
+                assert not crowded()
+            events.append(f"{name} ended")
+
+    first, second, third = (
+        threading.Thread(target=job, args=("first",)),
+        threading.Thread(target=job, args=("second",), kwargs={"alone": True}),
+        threading.Thread(target=job, args=("third",)),
+    )
+    with caplog.at_level("WARNING", logger=memory.log.name):
+        first.start()
+        while not events:
+            time.sleep(0.01)
+        second.start()
+        while "second has waited" not in caplog.text:
+            time.sleep(0.01)
+        go_on.set()
+        for thread in (first, second):
+            thread.join(timeout=30)
+        third.join(timeout=30)
+    assert events == [f"{name} {what}" for name in ("first", "second", "third") for what in ("began", "ended")]
+
+
+def test_a_job_knows_whether_others_were_at_work() -> None:
+    arbiter, began, seen = Arbiter("1GB"), threading.Event(), []
+
+    def other() -> None:
+        with arbiter.job("the other") as crowded:
+            seen.append(crowded())
+            began.set()
+
+    with arbiter.job("one") as crowded:
+        assert not crowded()
+        thread = threading.Thread(target=other)
+        thread.start()
+        assert began.wait(30)
+        thread.join(timeout=30)
+        assert crowded() and seen == [True]
+    with arbiter.job("one") as crowded:
+        assert not crowded()
+
+
+@pytest.mark.slow
+def test_writes_that_do_not_fit_side_by_side_succeed_one_after_the_other(root: Path) -> None:
+    """Each sorts rows in half of DuckDB's memory, and nothing can go to disk."""
+    own = psutil.Process().memory_info().rss
+    with duckrun.connect(root, memory_limit=own + 900 * 1024**2) as session:
+        session.engine.connection.execute("SET GLOBAL max_temp_directory_size = '1KiB'")
+        rows = duckrun.SQL("SELECT hash(range) AS a, hash(range + 1) AS b, range AS id FROM range(3000000) ORDER BY a")
+        commits: list[Commit] = []
+        errors: list[BaseException] = []
+
+        def write(number: int) -> None:
+            try:
+                commits.append(session.execute(f"t{number}", WriteSpec("append"), rows))
+            except BaseException as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=write, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(timeout=120)
+        assert not errors
+        assert [commit.rows_inserted for commit in commits] == [3_000_000] * 4
+        assert [session.table(f"t{number}").snapshot().version for number in range(4)] == [0] * 4
+
+
+@pytest.mark.slow
+def test_a_merge_by_delta_rs_names_the_limit_that_is_enough(root: Path) -> None:
+    own = psutil.Process().memory_info().rss
+    row = "range AS id, md5(range::VARCHAR) AS a, md5((range + 1)::VARCHAR) AS b"
+    with duckrun.connect(root) as session:
+        session.execute("t", WriteSpec("append"), duckrun.SQL(f"SELECT {row} FROM range(400000)"))
+    merge, source = MergeSpec(("id",), writer="delta_rs"), duckrun.SQL(f"SELECT {row} FROM range(5000, 1200000)")
+    with duckrun.connect(root, memory_limit=own + 300 * 1024**2) as session:
+        with pytest.raises(
+            duckrun.InvalidConfig, match=r"main\.t: delta_rs holds the 1195000 rows.*memory_limit to \d+MB"
+        ) as raised:
+            session.execute("t", merge, source)
+        assert session.table("t").snapshot().version == 0
+    limit = re.search(r"memory_limit to (\d+MB)", str(raised.value))
+    assert limit is not None
+    held_since = psutil.Process().memory_info().rss - own  # a process of its own would begin without it
+    with duckrun.connect(root, memory_limit=parse_bytes(limit[1]) + held_since) as session:
+        assert session.execute("t", merge, source).rows_inserted == 800_000
 
 
 @pytest.mark.formats

@@ -115,7 +115,9 @@ class Changes:
             self._refuse_restored_columns()
             self._refuse_without_feed()
         except VersionNotReadable as error:
-            raise error if trial else VersionNotReadable(f"{error} {self._oldest()}") from error
+            if trial:
+                raise
+            raise VersionNotReadable(f"{error} {self._oldest()}") from error
 
     def _refuse_another_table(self) -> None:
         """Raise VersionNotReadable if the range is not one of the table that the caller means: its numbers are those of another table."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
 from _thread import start_new_thread
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,7 +17,9 @@ from pydantic import ByteSize, TypeAdapter, ValidationError
 from duckrun.errors import InvalidConfig
 from duckrun.values.rows import MemoryShares
 
-DUCKDB, BESIDE_DELTA_RS, DELTA_RS = 0.7, 0.3, 0.6
+log = logging.getLogger(__name__)
+
+DUCKDB, BESIDE_DELTA_RS, DELTA_RS = 0.7, 0.3, 0.4
 """Of the budget: DuckDB's part, its part where delta_rs writes too, and what that may hold before it spills."""
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 _CGROUP_USED = ("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory/memory.usage_in_bytes")
@@ -29,6 +32,8 @@ _LEAST = 150 * 1024**2
 """What DuckDB gets of a small budget all the same: with less, sorts of long rows fail."""
 _OF_A_THREAD = 128 * 1024**2
 """What each thread of DuckDB needs, by its own performance guide."""
+_TOLD = 60.0
+"""Seconds between two warnings of a job that waits for memory."""
 
 
 def parse_bytes(size: str | int) -> int:
@@ -77,6 +82,11 @@ def _number(path: str) -> int | None:
         return None
 
 
+def limit_for_merge(shares: MemoryShares, spill: int) -> int:
+    """The limit in bytes of which a merge by delta_rs gets ``spill`` bytes, from the shares of one that got fewer."""
+    return shares.limit + int((spill - shares.spill) / DELTA_RS)
+
+
 def threads_within(limit: int) -> int:
     """How many threads of DuckDB a limit in bytes has room for, at most one for each processor."""
     return max(1, min(os.cpu_count() or 1, limit // _OF_A_THREAD))
@@ -95,6 +105,7 @@ class Arbiter:
         self._fraction = fraction
         self._baseline = psutil.Process().memory_info().rss
         self._merging = threading.Lock()
+        self._turns = Turns()
         self._sampled = (float("-inf"), 0)
         """When the limit of a write by DuckDB was last looked at, and what it was."""
 
@@ -120,12 +131,32 @@ class Arbiter:
         return self._baseline + int(duckdb / DUCKDB) + _LATER
 
     @contextmanager
-    def merge(self, duckdb_limit: int) -> Iterator[MemoryShares]:
-        """Hold the one share of this process for merges by delta_rs: what it may use before it spills to disk."""
-        with self._merging:
+    def merge(self, duckdb_limit: int, what: str = "a merge by delta_rs") -> Iterator[MemoryShares]:
+        """Hold the one share of this process for merges by delta_rs: what it may use before it spills to disk.
+
+        ``what`` is the merge, for the warning that it waits for the one before it.
+        """
+        started = time.monotonic()
+        while not self._merging.acquire(timeout=_TOLD):
+            log.warning(
+                "%s has waited %.0f s for a merge by delta_rs that began before it", what, time.monotonic() - started
+            )
+        try:
             budget = self.budget()
             spill = max(min(int(budget * DELTA_RS), budget - duckdb_limit), _SMALLEST // 2)
             yield MemoryShares(limit=self.limit(), duckdb=duckdb_limit, spill=spill)
+        finally:
+            self._merging.release()
+
+    @contextmanager
+    def job(self, what: str, *, alone: bool = False) -> Iterator[Callable[[], bool]]:
+        """Count a job by DuckDB as at work. Yields a function that tells whether another was at work at the same time.
+
+        Jobs share DuckDB's memory without shares of their own, so one may lack what others hold. ``alone`` waits until none of
+        them is at work, and lets none begin. ``what`` is the job, for the warning that it waits.
+        """
+        with self._turns.job(what, alone=alone) as crowded:
+            yield crowded
 
     def write(self, duckdb_limit: int) -> MemoryShares:
         """The shares of a write by DuckDB. The limit is sampled once a second: small writes follow each other faster."""
@@ -133,6 +164,55 @@ class Arbiter:
         if now > self._sampled[0] + 1:
             self._sampled = (now, self.limit())
         return MemoryShares(limit=self._sampled[1], duckdb=duckdb_limit)
+
+
+class Turns:
+    """Which jobs are at work, of those that share a resource: any number at once, or one alone."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._working: list[int] = []
+        """The thread of each job at work."""
+        self._alone: int | None = None
+        """The thread of a job that is alone."""
+        self._begun = 0
+
+    @contextmanager
+    def job(self, what: str, *, alone: bool = False) -> Iterator[Callable[[], bool]]:
+        """One job. Yields a function that tells whether another thread's job was at work at the same time.
+
+        A job inside of another one of the same thread never waits.
+        """
+        me = threading.get_ident()
+        with self._changed:
+            inside = me in self._working
+            if not inside:
+                self._wait(what, lambda: self._alone is None and not (alone and self._working))
+                self._begun += 1
+            exclusive = alone and self._alone is None
+            if exclusive:
+                self._alone = me
+            others = any(thread != me for thread in self._working)
+            self._working.append(me)
+            begun = self._begun
+        try:
+            yield lambda: others or self._begun > begun
+        finally:
+            with self._changed:
+                self._working.remove(me)
+                if exclusive:
+                    self._alone = None
+                self._changed.notify_all()
+
+    def _wait(self, what: str, free: Callable[[], bool]) -> None:
+        started = time.monotonic()
+        while not self._changed.wait_for(free, timeout=_TOLD):
+            log.warning(
+                "%s has waited %.0f s for the memory of %s other jobs",
+                what,
+                time.monotonic() - started,
+                len(self._working),
+            )
 
 
 class _Own:

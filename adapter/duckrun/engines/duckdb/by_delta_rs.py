@@ -142,7 +142,8 @@ def merge(job: Job, snapshot: Snapshot, rows: Rows, keys: Sequence[str], clauses
         for clause in clauses
     ]
     reason = "asked for: key equality and finished columns"
-    with job.engine.arbiter.merge(job.engine.duckdb_limit) as job.shares:
+    what = f"{job.spec.mode} on table {job.transaction.ref}"
+    with job.engine.arbiter.merge(job.engine.duckdb_limit, what) as job.shares:
         version = delta_rs.merge(
             job.transaction,
             snapshot,

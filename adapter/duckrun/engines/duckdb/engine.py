@@ -23,14 +23,22 @@ from duckrun.engines.duckdb.frame import DuckDBFrame
 from duckrun.engines.duckdb.instance import has_ended, load_extensions, open_connection
 from duckrun.engines.duckdb.places import one_moment
 from duckrun.engines.duckdb.rows_to_write import stored_types, types_of
-from duckrun.engines.duckdb.source import rows_of, schema_of_types
-from duckrun.engines.duckdb.sql import attach_again, attached, errors_about, files_sql, scans_in, select_sql
+from duckrun.engines.duckdb.source import Rows, rows_of, schema_of_types
+from duckrun.engines.duckdb.sql import (
+    attach_again,
+    attached,
+    errors_about,
+    files_sql,
+    lacked_memory,
+    scans_in,
+    select_sql,
+)
 from duckrun.engines.duckdb.weights import weighed_sql
 from duckrun.engines.engine import Engine
 from duckrun.engines.frame import LazyRows
 from duckrun.engines.tables import carry_out
 from duckrun.engines.tabular.values import arrow_table
-from duckrun.errors import InvalidConfig, UnsupportedFeature, about_tables
+from duckrun.errors import InvalidConfig, StorageError, UnsupportedFeature, about_tables
 from duckrun.formats.definitions import Alteration
 from duckrun.lake.lake import Lake
 from duckrun.run.memory import Arbiter
@@ -360,16 +368,29 @@ class DuckDBEngine(Engine):
             source = source.toArrow()
         given = nullcontext() if source is None else rows_of(source, cursor, self._scratch.name)
         with errors_about(f"table {transaction.ref}, {spec.mode}", self.arbiter), given as rows:
-            cursor = cursor if rows is None else rows.cursor
-            with nullcontext() if transaction.lake.format.transacts else one_moment(cursor):
-                commit = transaction.run(
-                    partial(job.attempt, rows, cursor),
-                    mode=spec.mode,
-                    engine=self.name,
-                    rerun=partial(rerun_of, spec),
-                    takes_back="all",
-                )
+            commit = self._written(job, rows, cursor if rows is None else rows.cursor)
         return commit if commit.replayed else commit.with_(memory=job.shares)
+
+    def _written(self, job: write.Job, rows: Rows | None, cursor: duckdb.DuckDBPyConnection) -> Commit:
+        """The commit of a write; made alone, where it has lacked memory beside others. What is left of a stream cannot be read again."""
+        transaction, what = job.transaction, f"{job.spec.mode} on table {job.transaction.ref}"
+        for alone in (False, True):
+            with self.arbiter.job(what, alone=alone) as crowded:
+                try:
+                    with nullcontext() if transaction.lake.format.transacts else one_moment(cursor):
+                        return transaction.run(
+                            partial(job.attempt, rows, cursor),
+                            mode=job.spec.mode,
+                            engine=self.name,
+                            rerun=partial(rerun_of, job.spec),
+                            takes_back="all",
+                        )
+                except (duckdb.OutOfMemoryException, StorageError) as error:
+                    again = not alone and crowded() and (rows is None or not rows.one_shot)
+                    if not again or not lacked_memory(error):
+                        raise
+                    log.info("%s: DuckDB's memory was in use by other jobs; again when they have ended", what)
+        raise AssertionError("a job alone returns or raises")
 
     # -- a table as a whole (see engines/tables.py)
 

@@ -172,7 +172,9 @@ def errors_about(
         yield
     except DuckrunError as error:
         text = str(error)
-        raise error if what.split(",")[0].removeprefix("table ") in text else type(error)(f"{what}: {text}") from error
+        if what.split(",")[0].removeprefix("table ") in text:
+            raise
+        raise type(error)(f"{what}: {text}") from error
     except BaseException as error:
         if _of_a_library(error):
             redact(error)
@@ -224,6 +226,11 @@ def errors_about(
         if not isinstance(error, duckdb.InterruptException | pa.ArrowException) and _of_a_library(error):
             raise StorageError(f"{what}: {said(error)}.") from error
         raise
+
+
+def lacked_memory(error: BaseException) -> bool:
+    """True for an error of DuckDB's that memory, or the disk that it spills to, had no room, and for ours that it has caused."""
+    return any(isinstance(each, duckdb.OutOfMemoryException) for each in (error, error.__cause__))
 
 
 def _of_a_library(error: BaseException) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ from duckrun.formats.delta.data_paths import respelled
 from duckrun.formats.delta.delta import DeltaFormat
 from duckrun.formats.delta.log import commit_properties, has_landed, new_txn_id, refused
 from duckrun.formats.delta.statistics import EXACT_DIGITS
+from duckrun.run.memory import limit_for_merge
 from duckrun.run.transaction import Transaction
 from duckrun.sql.names import quote_identifier
 from duckrun.values.layout import CODECS, codec_of
@@ -24,6 +25,9 @@ from duckrun.values.rows import Commit, MemoryShares, MergeClause, RowSpec, Scan
 from duckrun.values.snapshot import Snapshot, TableRef
 
 MISSPELT = "delta_rs spells decimals and floating numbers among partition values so that not every reader finds them"
+_OF_ITS_SOURCE = 2.5
+"""How many times its source's rows in Arrow a merge may hold before it spills: it holds them all, and looks them up by a hash
+table. Measured with deltalake 1.6 for 100,000 to 2 million rows: 1.3 to 2.2 times, whatever the size of the table."""
 RESPELLED = "the log spells paths otherwise than delta_rs, whose removes would leave those files in the table"
 
 
@@ -166,9 +170,9 @@ def merge(
     form, table, txn_id = _form(transaction), _handle(transaction, snapshot), new_txn_id()
     version = snapshot.version + 1
     on = " AND ".join(f"target.{quote_identifier(key)} = source.{quote_identifier(key)}" for key in keys)
-    reader = arrow_reader(rows)
+    reader, read = arrow_reader(rows), _Read()
     builder = table.merge(
-        reader,
+        pa.RecordBatchReader.from_batches(reader.schema, read.of(reader)),
         predicate=on,
         source_alias="source",
         target_alias="target",
@@ -194,11 +198,32 @@ def merge(
             if isinstance(error, CommitFailedError):
                 raise refused(transaction.ref, error) from error
             if "Resources exhausted" in str(error):
-                raise InvalidConfig(
-                    f"Table {transaction.ref}: delta_rs cannot merge with {shares.spill / 1e6:.0f} MB. Raise memory_limit, or leave writer "
-                    "to auto, which spills to disk; the table is as it was."
-                ) from error
+                raise InvalidConfig(_too_small(transaction.ref, rows, read, shares)) from error
             form.check_landed(snapshot, None, txn_id)
             raise
     form.check_landed(snapshot, version, txn_id)
     return version
+
+
+class _Read:
+    """How much of a source has been read: rows, and their bytes in Arrow."""
+
+    def __init__(self) -> None:
+        self.rows = self.bytes = 0
+
+    def of(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            self.rows += batch.num_rows
+            self.bytes += batch.nbytes
+            yield batch
+
+
+def _too_small(ref: TableRef, rows: Rows, read: _Read, shares: MemoryShares) -> str:
+    """The error of a merge that delta_rs gave up, with the least limit for it."""
+    count = rows.cursor.sql(f"SELECT count(*) FROM ({rows.sql})").fetchall()[0][0]
+    held = int(_OF_ITS_SOURCE * read.bytes / max(read.rows, 1) * count)
+    least = -(-limit_for_merge(shares, max(held, shares.spill * 5 // 4)) // 10**6)
+    return (
+        f"Table {ref}: delta_rs holds the {count} rows of the source while it merges, and cannot with {shares.spill / 1e6:.0f} MB. Set "
+        f"memory_limit to {least}MB, or leave writer to auto, which spills to disk; the table is as it was."
+    )
