@@ -5,9 +5,11 @@ sqlglot does most of it. Here is what it reads otherwise than the engines; what 
 
 from __future__ import annotations
 
+import gc
 import logging
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from datetime import datetime
 from functools import lru_cache
@@ -53,7 +55,7 @@ def tokens_in(text: str, dialect: str) -> list[Token]:
     else:
         marks = marks_in(text)
         tokens = _with_marks(tokenizer.tokenize(_without(text, marks)), text, marks)
-        if _NAME_TOO.search(text):
+        if _may_name(text) and _NAME_TOO.search(text):
             tokens = _with_columns_named_as_types(tokens)
     if "@" in text:
         tokens = _with_versions(tokens, dialect)
@@ -70,7 +72,14 @@ def _with_columns_named_as_types(tokens: list[Token]) -> list[Token]:
     ] + tokens[-1:]
 
 
+def _may_name(text: str) -> bool:
+    """False for a text in which none of these words is, which is told faster than by an expression."""
+    lower = text.lower()
+    return any(name in lower for name in _LOWER_NAMES_TOO)
+
+
 _NAMES_TOO = ("RANGE", "MAP", "STRUCT", "LIST", "ARRAY", "ROW", "IF")
+_LOWER_NAMES_TOO = tuple(name.lower() for name in _NAMES_TOO)
 _NAME_TOO = re.compile(rf"\b({'|'.join(_NAMES_TOO)})\b", re.IGNORECASE)
 _QUOTED = (TokenType.IDENTIFIER, TokenType.STRING)
 _OPERATORS = (
@@ -96,7 +105,8 @@ def tree_of(tokens: Sequence[Token], text: str, dialect: str) -> exp.Expr:
     """The tree of one expression or statement that is a part of a text. Raises SqlglotError."""
     silent = _SILENT.set(True)
     try:
-        trees = Dialect.get_or_raise(dialect).parser().parse(list(tokens), text)
+        with _collector_paused() if len(tokens) > _LONG else nullcontext():
+            trees = Dialect.get_or_raise(dialect).parser().parse(list(tokens), text)
     finally:
         _SILENT.reset(silent)
     if len(trees) != 1 or trees[0] is None:
@@ -105,6 +115,24 @@ def tree_of(tokens: Sequence[Token], text: str, dialect: str) -> exp.Expr:
     if texts:
         keep_patterns(trees[0], texts, _pattern_of_sqlglot)
     return read_from(trees[0], dialect, text, tokens)
+
+
+_LONG = 1000
+"""Tokens from which on a text is long."""
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Meanwhile Python looks for no cyclic garbage. While a large tree grows, it would look through all objects of the process, which
+    takes longer than to parse; the tree itself is young when it is no longer of use, and then found cheaply.
+    """
+    is_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if is_enabled:
+            gc.enable()
 
 
 def _pattern_of_sqlglot(pattern: str) -> str | None:

@@ -16,7 +16,7 @@ from duckrun.sql.abridged import abridged
 from duckrun.sql.dialects import text_in, tokens_in, tree_in, tree_of, trees_in
 from duckrun.sql.result_names import names_behind
 from duckrun.sql.scopes import Names, Sight, Source, common_tables, parts_of_column
-from duckrun.sql.written import InText, InTree, dialect_of, text_of_piece, tokens_of_piece
+from duckrun.sql.written import InText, InTree, all_in, dialect_of, has_any, text_of_piece, tokens_of_piece
 
 DIALECTS = ("duckdb", "spark")
 NO_NAMES = Names()
@@ -28,7 +28,7 @@ def quote_identifier(*parts: str) -> str:
     >>> print(quote_identifier("sales", 'odd "name'))
     "sales"."odd ""name"
     """
-    return ".".join('"' + part.replace('"', '""') + '"' for part in parts)
+    return ".".join(['"' + part.replace('"', '""') + '"' for part in parts])
 
 
 def quote_literal(value: str) -> str:
@@ -194,13 +194,13 @@ def replace_tables(
         dialect: the one that the result is wanted in as text: a tree that was read in it is then not copied, and becomes a text alone.
         inner: True for a query that stands in another one, which may use the names that DuckDB gives to its expressions.
     """
-    if tree.find(exp.Table) is None:
+    if not has_any(tree, exp.Table):
         return tree
     edit: InText | InTree = InText(tree, text_in) if InText.fits(tree, dialect) else InTree(tree)
     root = edit.root
     pairs: list[tuple[exp.Table, exp.Expr]] = []
     common = common_tables(root)
-    for table in list(root.find_all(exp.Table)):
+    for table in all_in(root, exp.Table):
         is_call = isinstance(table.this, exp.Func)
         if not is_call and (not table.name or id(table) in common):
             continue
@@ -256,7 +256,7 @@ def _unique_aliases(
     if not _may_share(root, pairs) and not _has_qualified(root, replaced.values()):
         return {}
     sight = Sight(root, sources, common)
-    meant = [(column, found) for column in root.find_all(exp.Column) if (found := sight.meant(column)) is not None]
+    meant = [(column, found) for column in all_in(root, exp.Column) if (found := sight.meant(column)) is not None]
     qualified = {id(source.node) for column, (source, length) in meant if length > 1}
     aliased = (sight.shared() | qualified) & set(replaced)
     whole = {id(table): found for table, found in pairs if id(table) in aliased and not replaced[id(table)].loses_name}
@@ -296,7 +296,7 @@ class _Spelled:
 def _has_qualified(root: exp.Expr, sources: Collection[Source]) -> bool:
     """True if the name of some column may begin with a table's schema or catalog."""
     first = {name for source in sources for name in (source.schema.lower(), *source.catalogs) if name}
-    return any(column.table and parts_of_column(column)[0].lower() in first for column in root.find_all(exp.Column))
+    return any(column.table and parts_of_column(column)[0].lower() in first for column in all_in(root, exp.Column))
 
 
 def _may_share(root: exp.Expr, pairs: Sequence[tuple[exp.Table, exp.Expr]]) -> bool:
@@ -308,7 +308,7 @@ def _may_share(root: exp.Expr, pairs: Sequence[tuple[exp.Table, exp.Expr]]) -> b
         return True
     own = {id(table) for table in bare}
     others = (exp.Table, exp.Subquery, exp.Lateral, exp.Values, exp.Unnest)
-    return any(id(node) not in own and node.alias_or_name.lower() in names for node in root.find_all(*others))
+    return any(id(node) not in own and node.alias_or_name.lower() in names for node in all_in(root, *others))
 
 
 def _keeps_name(table: exp.Table, found: exp.Expr, schema: str) -> bool:

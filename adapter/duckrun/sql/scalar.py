@@ -19,6 +19,7 @@ from sqlglot.errors import SqlglotError
 from duckrun.errors import UnsupportedFeature
 from duckrun.sql.dialects import tree_in
 from duckrun.sql.names import transpile
+from duckrun.sql.written import has_any
 
 _ABOUT_SESSION = frozenset([
     "current_setting", "getvariable", "getenv", "version", "current_user", "session_user", "user", "current_role",
@@ -85,7 +86,7 @@ def part_over_rows(tree: exp.Expr) -> str | None:
     """The part of an expression that is computed from several rows, or gives several, in words; None for none. Its subqueries may
     have one.
     """
-    if tree.find(*_MAY_BE_OVER_ROWS) is None:
+    if not has_any(tree, *_MAY_BE_OVER_ROWS):
         return None
     return next((name for node in tree.walk(prune=_is_query) if (name := _over_rows(node)) is not None), None)
 

@@ -15,6 +15,7 @@ from sqlglot import exp
 
 from duckrun.errors import InvalidConfig
 from duckrun.sql.result_names import generated_name
+from duckrun.sql.written import all_in, has_any
 
 Columns = Callable[[], Sequence[str] | None]
 _BESIDE = ("joins", "laterals", "pivots", "sample")
@@ -145,7 +146,7 @@ def common_tables(root: exp.Expr) -> dict[int, exp.CTE]:
     """The common table expression of each name in a tree that stands for one, by the id of the name's table."""
     common: dict[int, exp.CTE] = {}
     top = root.root()
-    if top.find(exp.CTE) is None:
+    if not has_any(top, exp.CTE):
         return common
     waiting: list[tuple[exp.Expr, _With | None]] = [(top, None)]
     while waiting:
@@ -188,7 +189,7 @@ class Names:
     def sight(self, root: exp.Expr) -> Sight:
         """The tables of a tree."""
         common = common_tables(root)
-        tables = (table for table in root.find_all(exp.Table) if table.name and id(table) not in common)
+        tables = (table for table in all_in(root, exp.Table) if table.name and id(table) not in common)
         return Sight(root, {id(table): self.source(table) for table in tables}, common)
 
 
@@ -219,7 +220,7 @@ def _places(root: exp.Expr) -> dict[int, Place]:
     """
     places: dict[int, Place] = {}
     top = root.root()
-    if top.find(exp.Query, exp.Comprehension) is None:
+    if not has_any(top, exp.Query, exp.Comprehension):
         return places
     before: dict[int, Levels] = {}  # the levels within a derived table, by its id: it sees the tables before it alone
     waiting: list[tuple[exp.Expr, Place]] = [(top, _TOP)]

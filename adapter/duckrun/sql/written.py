@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from functools import cached_property
+from operator import itemgetter
+from typing import Any, TypeVar
 
 from sqlglot import Token, exp
 from sqlglot.dialects.dialect import Dialect
@@ -39,16 +41,42 @@ class _Original:
     def __init__(self, tree: exp.Expr, tokens: Sequence[Token]) -> None:
         self.tree, self.tokens = tree, tokens
 
+    @cached_property
+    def nodes(self) -> dict[type[exp.Expr], list[tuple[int, exp.Expr]]]:
+        """The nodes of the tree by their class, each with its number in a walk. The tree is walked once for all questions."""
+        by_kind: dict[type[exp.Expr], list[tuple[int, exp.Expr]]] = {}
+        for number, node in enumerate(self.tree.walk()):
+            by_kind.setdefault(type(node), []).append((number, node))
+        return by_kind
+
     def __deepcopy__(self, memo: dict[int, object]) -> _Original:
         return self
 
 
 Generate = Callable[[exp.Expr, str], str]
+Node = TypeVar("Node", bound=exp.Expr)
 
 
 def _known(node: exp.Expr, key: str) -> Any:
     """What a node knows of itself. Its ``meta`` would be made for the question, and then copied with every node."""
     return None if node._meta is None else node._meta.get(key)
+
+
+def all_in(tree: exp.Expr, *kinds: type[Node]) -> list[Node]:
+    """The nodes of some classes, in the order of ``find_all()``."""
+    original = _known(tree, _ORIGINAL)
+    if original is None or original.tree is not tree:
+        return list(tree.find_all(*kinds))
+    numbered = [pair for kind, nodes in original.nodes.items() if issubclass(kind, kinds) for pair in nodes]
+    return [node for _, node in sorted(numbered, key=itemgetter(0))]
+
+
+def has_any(tree: exp.Expr, *kinds: type[exp.Expr]) -> bool:
+    """True if a tree has a node of one of some classes."""
+    original = _known(tree, _ORIGINAL)
+    if original is None or original.tree is not tree:
+        return tree.find(*kinds) is not None
+    return any(issubclass(kind, kinds) for kind in original.nodes)
 
 
 def mark(root: exp.Expr) -> None:
@@ -72,8 +100,10 @@ def mark(root: exp.Expr) -> None:
 def read_from(tree: exp.Expr, dialect: str, text: str, tokens: Sequence[Token]) -> exp.Expr:
     """The tree as a piece of a text, whose tokens it was read from."""
     tree.meta.update({_PIECE: (text, tokens[0].start, tokens[-1].end), _READ: dialect})
-    at = {token.end: i for i, token in enumerate(tokens)}
-    for node in tree.find_all(exp.Table):
+    tree.meta[_ORIGINAL] = _Original(tree, tokens)
+    tables = all_in(tree, exp.Table)
+    at = {token.end: i for i, token in enumerate(tokens)} if tables else {}
+    for node in tables:
         if (found := _span(node)) is not None and found[1] in at:
             last = at[found[1]]
             if isinstance(node.this, exp.Func):
@@ -88,7 +118,6 @@ def read_from(tree: exp.Expr, dialect: str, text: str, tokens: Sequence[Token]) 
                 node.meta[_ROWS] = before.start
             elif before is not None and before.text.upper() in ("DESCRIBE", "SUMMARIZE"):
                 node.meta[_ROWS] = found[0]
-    tree.meta[_ORIGINAL] = _Original(tree, tokens)
     return tree
 
 
@@ -279,6 +308,7 @@ class InText:
         self._dialect: str = piece.meta[_READ]
         self._generate = generate
         self._texts: dict[Any, str] = {}
+        self._columns: dict[int, tuple[exp.Expr, str]] = {}
         self._edits: dict[int, tuple[int, int, str]] = {}
         self._names: dict[str, str] = {}
         self._aliases: dict[str, str] = {}
@@ -318,6 +348,11 @@ class InText:
         place = _place_of(old, aliased)
         assert place is not None, "names of a text have a place in it"
         start, end, _, rows = place
+        if isinstance(new, exp.Column):  # which may stand in the place of thousands
+            if id(new) not in self._columns:
+                self._columns[id(new)] = new, self._generate(new, self._dialect)
+            self._edits[id(old)] = start, end, self._columns[id(new)][1]
+            return
         text = _name(new, aliased, self._dialect, self._generate, self._texts)
         self._edits[id(old)] = start, end, ("SELECT * FROM " if rows else "") + text
         if not aliased and "." in new.alias:

@@ -20,7 +20,7 @@ from duckrun.run.pins import NOTHING, Read, Reads, together
 from duckrun.sql.dialects import text_in
 from duckrun.sql.names import parse_query, quote_identifier, replace_tables
 from duckrun.sql.scopes import Names
-from duckrun.sql.written import may_have_scans, with_scans
+from duckrun.sql.written import all_in, may_have_scans, with_scans
 from duckrun.statements import information
 from duckrun.statements.change_queries import change_query, own_query
 from duckrun.statements.engine_lists import list_in, list_rows
@@ -85,7 +85,7 @@ class Reading:
 
     def pinned(self, tree: exp.Expr, *, inner: bool = False) -> exp.Expr:
         """A query or expression with every table at its version, and every view as its query. ``inner`` is one that stands in another."""
-        names = Counter(parts_of(table) for table in tree.find_all(exp.Table))
+        names = Counter(parts_of(table) for table in all_in(tree, exp.Table))
         self._often |= {name for name, count in names.items() if count >= _OFTEN}
         return replace_tables(tree, self._resolve, self.names, self._changes, dialect=self.engine.name, inner=inner)
 

@@ -14,7 +14,7 @@ from duckrun.errors import InvalidConfig
 from duckrun.sql.dialects import text_in
 from duckrun.sql.scalar import aggregates_in, part_over_rows
 from duckrun.sql.scopes import Sight, Source, parts_of_column
-from duckrun.sql.written import InText, InTree, dialect_of, written
+from duckrun.sql.written import InText, InTree, all_in, dialect_of, has_any, written
 from duckrun.statements.parse.tokens import StatementText, parted, step_of
 
 TARGET, SOURCE = "target", "source"
@@ -82,7 +82,8 @@ class Sides:
         edit: InText | InTree = InText(tree, text_in) if as_text else InTree(tree)
         self._refuse_over_rows(part_over_rows(edit.root))
         sight = self.inner(edit.root)
-        for column in list(edit.root.find_all(exp.Column)):
+        known: dict[tuple[str, ...], exp.Expr | None] = {}
+        for column in all_in(edit.root, exp.Column):
             place = sight.place(column)
             if not column.table and column.name.lower() in place.variables:
                 continue
@@ -90,7 +91,10 @@ class Sides:
                 if place.in_select:
                     continue  # t.* of a subquery's own table
                 raise InvalidConfig(f"Table {self.table}: * cannot stand in an expression.")
-            found = self._resolved(column, sight, visible)
+            parts = tuple(parts_of_column(column))
+            if not as_text or parts not in known:  # a text has no subquery, in which a name may mean something else
+                known[parts] = self._resolved(column, sight, visible)
+            found = known[parts]
             if found is None:
                 continue
             inner = {each.alias_or_name.lower() for level in place.levels for each in level}
@@ -188,7 +192,7 @@ def names_side(tree: exp.Expr, side: str) -> bool:
 
 
 def has_subquery(tree: exp.Expr | None) -> bool:
-    return tree is not None and tree.find(exp.Query) is not None
+    return tree is not None and has_any(tree, exp.Query)
 
 
 def conjuncts(tree: exp.Expr | None) -> list[exp.Expr]:
