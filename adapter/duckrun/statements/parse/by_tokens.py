@@ -25,7 +25,7 @@ _NO_ALIAS = _END_OF_TABLES | frozenset([
 
 def query(source: StatementText, why: str) -> exp.Expr | None:
     """A tree that holds the query's tables; None for what does not begin as a query."""
-    if source.dialect != "duckdb" or source.words[0] not in _BEGIN:
+    if source.dialect != "duckdb" or source.head[0] not in _BEGIN:
         return None
     named = _common_names(source)
     tables = [_table(source.tokens, start, end) for start, end in _places(source)]

@@ -15,7 +15,7 @@ from duckrun.values import tables
 
 def alter(source: StatementText) -> Statement | None:
     """The statement, or None for one that sqlglot has a tree for."""
-    if source.words[:2] != ("ALTER", "TABLE"):
+    if source.head[:2] != ("ALTER", "TABLE"):
         return None
     reader = TokenReader(source)
     reader.expect("ALTER", "TABLE")

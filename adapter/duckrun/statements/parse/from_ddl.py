@@ -135,10 +135,10 @@ def _properties(tree: exp.Expr, kind: str, source: StatementText) -> _Properties
 
 def refuse_options(source: StatementText, kind: str) -> None:
     """Raise InvalidConfig for a bare word in WITH (…), which is an option: a property has a dot, or stands in quotes."""
-    words = source.words
-    end = words.index("AS") if "AS" in words else len(words)
-    for at in range(end - 1):
-        if words[at : at + 2] != ("WITH", "("):
+    for at, token in enumerate(source.tokens):
+        if word_of(token) == "AS":
+            return
+        if not source.says(("WITH", "("), at):
             continue
         reader = TokenReader(source)
         reader.at = at + 1

@@ -135,7 +135,7 @@ def _on_conflict(text: StatementText, alias: str, with_: exp.With | None) -> OnC
 def after_with(source: StatementText, verb: str) -> tuple[exp.With | None, TokenReader]:
     """The WITH that stands before a statement, and the statement itself."""
     reader = TokenReader(source)
-    if source.words[0] != "WITH":
+    if source.head[0] != "WITH":
         return None, reader
     with_ = ctes_of(reader.until(verb))
     return with_, TokenReader(source.with_(reader.left))
@@ -201,7 +201,7 @@ def assignments(text: StatementText, alias: str, *, defaults: bool = False) -> t
         names = [part.with_(name) for name in reader.brackets()] if listed else [part.with_(_to_equals(reader))]
         if not reader.accept("=") or not reader.left:
             raise unsupported(f"SET {part.written if part.tokens else ''}")
-        values = [part.with_(reader.left)]
+        values = [part.between(reader.at)]
         if listed:
             bracket = TokenReader(values[0])
             values = [part.with_(value) for value in bracket.brackets()] if bracket.source.words[0] == "(" else []

@@ -17,7 +17,7 @@ from duckrun.statements.values import CreateMacro, DropMacro, Statement
 
 def is_macro(source: StatementText) -> bool:
     """True for a statement that makes a macro: what it calls is looked up when it is called itself."""
-    return source.words[:1] == ("CREATE",) and bool({"MACRO", "FUNCTION"} & {*source.words[1:4]})
+    return source.head[:1] == ("CREATE",) and bool({"MACRO", "FUNCTION"} & {*source.head[1:4]})
 
 
 def create(*, replace: bool) -> Callable[[TokenReader], Statement]:

@@ -15,13 +15,13 @@ from duckrun.statements.values import Merge, When
 
 def is_merge(source: StatementText) -> bool:
     """True for a MERGE, which a WITH may stand before."""
-    if source.words[0] == "MERGE":
+    if source.head[0] == "MERGE":
         return True
-    if source.words[0] != "WITH":
+    if source.head[0] != "WITH":
         return False
     depth = 0
     for at, token in enumerate(source.tokens):
-        if depth == 0 and source.words[at : at + 2] in (("MERGE", "INTO"), ("MERGE", "WITH")):
+        if depth == 0 and (source.says(("MERGE", "INTO"), at) or source.says(("MERGE", "WITH"), at)):
             return True
         depth += step_of(token)
     return False

@@ -12,7 +12,7 @@ from duckrun.sql.written import read_from
 from duckrun.statements.parse import from_alter, from_call, from_macro
 from duckrun.statements.parse.layout import sorted_columns
 from duckrun.statements.parse.parts import query_start, unsupported
-from duckrun.statements.parse.tokens import StatementText, TokenReader, step_of
+from duckrun.statements.parse.tokens import StatementText, TokenReader, step_of, word_of
 from duckrun.statements.values import (
     CommentOnView,
     CreateSchema,
@@ -34,7 +34,7 @@ from duckrun.values.upkeep import RestoreLakeSpec
 def read(source: StatementText) -> Statement | None:
     """The statement, or None for one that sqlglot has a tree for."""
     for words, read_rest in _BY_WORDS.items():
-        if source.words[: len(words)] == words:
+        if source.head[: len(words)] == words:
             reader = TokenReader(source)
             reader.expect(*words)
             statement = read_rest(reader)
@@ -245,11 +245,10 @@ _BY_WORDS: dict[tuple[str, ...], Callable[[TokenReader], Statement]] = {
 
 def without_sorted_by(source: StatementText) -> tuple[StatementText, tuple[str, ...]]:
     """CREATE TABLE … SORTED BY (a, b), of which sqlglot would make a Command: the clause stands before AS."""
-    words, end = source.words, len(source.words)
-    if "AS" in words:
-        end = words.index("AS")
-    for at in range(end - 2):
-        if words[at : at + 2] == ("SORTED", "BY"):
+    for at, token in enumerate(source.tokens):
+        if word_of(token) == "AS":
+            break
+        if source.says(("SORTED", "BY"), at):
             reader = TokenReader(source)
             reader.at = at + 2
             names = sorted_columns(reader)
@@ -260,18 +259,17 @@ def without_sorted_by(source: StatementText) -> tuple[StatementText, tuple[str, 
 def whole_tree(source: StatementText) -> exp.Expr:
     """The tree of all of an INSERT, UPDATE or DELETE, for an engine that runs its text as it is."""
     fewer = source
-    if source.words[0] in ("INSERT", "WITH"):
+    if source.head[0] in ("INSERT", "WITH"):
         fewer = without_brackets(without_by_position(source))
     return read_from(fewer.parse(), source.dialect, source.text, source.tokens)
 
 
 def without_by_position(source: StatementText) -> StatementText:
     """INSERT … BY POSITION, which is what INSERT does anyway."""
-    words = source.words
-    for at in range(min(len(words) - 1, len(words))):
-        if words[at] in ("SELECT", "VALUES", "WITH", "FROM"):
+    for at, token in enumerate(source.tokens):
+        if word_of(token) in ("SELECT", "VALUES", "WITH", "FROM"):
             break
-        if words[at : at + 2] == ("BY", "POSITION"):
+        if source.says(("BY", "POSITION"), at):
             return source.with_((*source.tokens[:at], *source.tokens[at + 2 :]))
     return source
 
@@ -280,7 +278,7 @@ def without_brackets(source: StatementText) -> StatementText:
     """INSERT INTO t (VALUES …) and (FROM …) without the brackets, in which sqlglot would look for columns."""
     depth, verb = 0, 0
     for at, token in enumerate(source.tokens):
-        if depth == 0 and source.words[at] == "INSERT":
+        if depth == 0 and word_of(token) == "INSERT":
             verb = at
             break
         depth += step_of(token)
@@ -289,7 +287,7 @@ def without_brackets(source: StatementText) -> StatementText:
     start = verb + query_start(source.tokens[verb:])
     reader = TokenReader(source)
     reader.at = start
-    if source.words[start : start + 2] not in (("(", "VALUES"), ("(", "FROM")):
+    if not source.says(("(", "VALUES"), start) and not source.says(("(", "FROM"), start):
         return source
     reader.brackets()
     if source.words[reader.at : reader.at + 1] not in ((), ("ON",), ("RETURNING",)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from duckrun.statements.parse.parts import unsupported
-from duckrun.statements.parse.tokens import StatementText, TokenReader, step_of
+from duckrun.statements.parse.tokens import StatementText, TokenReader, step_of, word_of
 
 _ONE = {"years": "year", "months": "month", "days": "day", "hours": "hour"}
 """Spark's names of transforms -> those of the catalog."""
@@ -13,9 +13,9 @@ def partitioned_by(source: StatementText) -> tuple[str, ...]:
     """The partition keys of a CREATE TABLE, before its query; none where it names none."""
     depth = 0
     for at, token in enumerate(source.tokens):
-        if depth == 0 and source.words[at] == "AS":
+        if depth == 0 and word_of(token) == "AS":
             break
-        if depth == 0 and source.words[at] == "PARTITIONED BY":
+        if depth == 0 and word_of(token) == "PARTITIONED BY":
             reader = TokenReader(source)
             reader.at = at + 1
             return partition_keys(reader)

@@ -19,7 +19,7 @@ LATER = ("RETURNING", "ORDER BY", "LIMIT")
 
 def outline(source: StatementText) -> StatementText:
     """The outline of a CREATE … AS, INSERT, UPDATE or DELETE; any other statement as it is."""
-    shorten = _BY_WORD.get(source.words[0])
+    shorten = _BY_WORD.get(source.head[0])
     return source if shorten is None else shorten(source)
 
 

@@ -83,7 +83,7 @@ def filled(sources: Sequence[StatementText], params: Params | None) -> list[Stat
     marks: list[list[Mark]] = []
     count = 0
     for source in sources:
-        marks.append([] if source.words[0] == "PREPARE" else marks_of(source, count))
+        marks.append([] if source.head[0] == "PREPARE" else marks_of(source, count))
         count += sum(source.tokens[mark.first].text.startswith("?") for mark in marks[-1])
     given = _given(params)
     _refuse_unfitting({mark.key for each in marks for mark in each}, given, params)

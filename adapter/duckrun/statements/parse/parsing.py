@@ -63,7 +63,7 @@ def parse(
     known = dict(prepared)
     for number, source in enumerate(sources, 1):
         with numbered(number, len(sources)):
-            if source.words[0] == "EXECUTE":
+            if source.head[0] == "EXECUTE":
                 source = executed(source, known)
             if macros is not None and not from_macro.is_macro(source):
                 source = macros.expand(source)
@@ -91,20 +91,20 @@ def numbered(number: int, count: int) -> Iterator[None]:
 
 
 def _statements(source: StatementText) -> list[Statement]:
-    if source.words[0] == "EXPLAIN":
+    if source.head[0] == "EXPLAIN":
         return [_explain(TokenReader(source))]
-    if source.words[0] == "PREPARE":
+    if source.head[0] == "PREPARE":
         return [_prepare(source)]
     statement = from_tokens.read(source)
     if statement is not None:
         return [statement]
     sorted_by: tuple[str, ...] = ()
     whole = source
-    if source.words[0] == "CREATE":
+    if source.head[0] == "CREATE":
         source, sorted_by = from_tokens.without_sorted_by(source)
-    if source.words[0] == "INSERT":
+    if source.head[0] == "INSERT":
         source = from_tokens.without_by_position(source)
-    if source.words[0] in ("INSERT", "WITH"):
+    if source.head[0] in ("INSERT", "WITH"):
         source = from_tokens.without_brackets(source)
     if from_merge.is_merge(source):
         return [from_merge.merge(source)]
@@ -136,8 +136,8 @@ def _tree(source: StatementText) -> exp.Expr:
 def _prepare(source: StatementText) -> Statement:
     """A statement to be carried out later. It is read now with NULL for its parameters, so that what is wrong is said now."""
     name, body = prepared_by(source)
-    if body.words[0] in ("PREPARE", "EXECUTE", "DEALLOCATE"):
-        raise unsupported(f"PREPARE of {body.words[0]}")
+    if body.head[0] in ("PREPARE", "EXECUTE", "DEALLOCATE"):
+        raise unsupported(f"PREPARE of {body.head[0]}")
     _statements(with_texts(body, marks_of(body), lambda mark: "NULL"))
     return Prepare(name, body)
 

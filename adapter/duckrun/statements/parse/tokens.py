@@ -19,7 +19,9 @@ from duckrun.sql.dialects import statements_in, tokens_in, tree_of
 from duckrun.sql.names import plain_error
 from duckrun.sql.written import unread
 
+_HEAD = 8
 _PACKED = ("OPTIMIZE", "VACUUM", "EXPLAIN", "SHOW", "PREPARE", "EXECUTE", "CALL")
+_QUOTED = (TokenType.IDENTIFIER, TokenType.STRING, TokenType.HEREDOC_STRING, TokenType.RAW_STRING)
 _STEPS = {
     **dict.fromkeys((TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE), 1),
     **dict.fromkeys((TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END), -1),
@@ -49,7 +51,12 @@ class StatementText:
     @cached_property
     def words(self) -> tuple[str, ...]:
         """The tokens in capitals, for keywords; quoted names and strings are none. Computed once."""
-        return tuple(word_of(token) for token in self.tokens)
+        return tuple(map(word_of, self.tokens))
+
+    @cached_property
+    def head(self) -> tuple[str, ...]:
+        """The first words, which say what kind of statement this is; the words of a long query are seldom of use."""
+        return tuple(map(word_of, self.tokens[:_HEAD]))
 
     def with_(self, tokens: Sequence[Token]) -> StatementText:
         return replace(self, tokens=tuple(tokens))
@@ -60,6 +67,10 @@ class StatementText:
         if "words" in self.__dict__:
             part.__dict__["words"] = self.words[start:end]
         return part
+
+    def says(self, words: tuple[str, ...], at: int = 0) -> bool:
+        """True if these words stand at a token. Of a long text no others are computed for it."""
+        return tuple(map(word_of, self.tokens[at : at + len(words)])) == words
 
     @property
     def written(self) -> str:
@@ -105,7 +116,7 @@ def _whole(source: StatementText) -> StatementText:
 
 def word_of(token: Token) -> str:
     """A token as a keyword, in capitals; "" for what is quoted."""
-    if token.token_type in (TokenType.IDENTIFIER, TokenType.STRING, TokenType.HEREDOC_STRING, TokenType.RAW_STRING):
+    if token.token_type in _QUOTED:
         return ""
     return token.text.upper()
 
@@ -129,7 +140,7 @@ class TokenReader:
 
     def accept(self, *words: str) -> bool:
         """Step over these keywords, if they are next."""
-        if self.source.words[self.at : self.at + len(words)] != words:
+        if not self.source.says(words, self.at):
             return False
         self.at += len(words)
         return True
@@ -145,7 +156,7 @@ class TokenReader:
 
     def error(self, expected: str) -> InvalidConfig:
         where = f"at {self.left[0].text!r}" if self.left else "at the end"
-        return InvalidConfig(f"Cannot read this {' '.join(self.source.words[:2])}: expected {expected} {where}.")
+        return InvalidConfig(f"Cannot read this {' '.join(self.source.head[:2])}: expected {expected} {where}.")
 
     def name(self) -> tuple[str, ...]:
         """A name of one part or more."""
@@ -207,12 +218,11 @@ class TokenReader:
 
     def until(self, *words: str) -> StatementText:
         """What comes before a keyword that stands outside of all brackets and of CASE … END, or before the end."""
-        tokens, written = self.source.tokens, self.source.words
         start, depth = self.at, 0
-        while self.at < len(tokens):
-            if depth == 0 and written[self.at] in words and not self._in_distinct_from():
+        while (token := self.next) is not None:
+            if depth == 0 and word_of(token) in words and not self._in_distinct_from():
                 break
-            depth += step_of(tokens[self.at])
+            depth += step_of(token)
             self.at += 1
         if start == self.at:
             raise self.error("an expression")
@@ -220,7 +230,7 @@ class TokenReader:
 
     def _in_distinct_from(self) -> bool:
         """True at the FROM of ``a IS NOT DISTINCT FROM b``."""
-        return self.source.words[self.at] == "FROM" and self.source.words[max(self.at - 1, 0)] == "DISTINCT"
+        return self.source.says(("DISTINCT", "FROM"), max(self.at - 1, 0))
 
 
 def step_of(token: Token) -> int:
@@ -230,15 +240,15 @@ def step_of(token: Token) -> int:
 
 def parted(source: StatementText, *words: str) -> list[StatementText]:
     """The parts of a text between keywords or signs that stand outside of all brackets and of CASE … END; some may be empty."""
-    parts: list[list[Token]] = [[]]
-    depth = 0
-    for token in source.tokens:
+    parts: list[StatementText] = []
+    depth = start = 0
+    for at, token in enumerate(source.tokens):
         if depth == 0 and word_of(token) in words:
-            parts.append([])
-            continue
-        depth += step_of(token)
-        parts[-1].append(token)
-    return [source.with_(part) for part in parts]
+            parts.append(source.between(start, at))
+            start = at + 1
+        else:
+            depth += step_of(token)
+    return [*parts, source.between(start)]
 
 
 def parted_at(text: StatementText, *words: str) -> tuple[StatementText, StatementText | None]:
