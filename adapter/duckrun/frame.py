@@ -22,6 +22,8 @@ class Frame(LazyRows):
         s.sql("select item, count(*) as n from sales.orders group by item").pl()
     """
 
+    is_held = True
+
     def __init__(
         self,
         source: FrameSource,

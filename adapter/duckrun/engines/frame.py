@@ -51,6 +51,9 @@ class LazyRows:
     ``native`` is the DuckDB relation or Spark DataFrame underneath, for everything else.
     """
 
+    is_held = False
+    """True for rows that a user holds: names in their query may mean something else by the time that they are written."""
+
     def __init__(self, source: FrameSource, engine: str, alias: str | None = None, reads: Reads = NOTHING) -> None:
         self._source = source
         self.engine = engine

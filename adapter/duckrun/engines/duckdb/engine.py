@@ -45,7 +45,6 @@ from duckrun.run.memory import Arbiter
 from duckrun.run.pins import NOTHING, Reads, together
 from duckrun.run.reruns import rerun_of
 from duckrun.run.transaction import Transaction
-from duckrun.sql.constants import LISTED
 from duckrun.sql.dialects import text_in
 from duckrun.sql.names import dotted_names, quote_identifier
 from duckrun.sql.scalar import holds_statements
@@ -223,7 +222,7 @@ class DuckDBEngine(Engine):
         frame = self._frame(text, what, partial(with_names_as_written, query))
         # The relation has bound them: a schema would be one bind, and one look at each log, more.
         columns = frame.native.columns
-        if any(scans_in(name) or LISTED in name or '"' in name for name in columns):
+        if not all(map(str.isidentifier, columns)):  # else none is the text of an expression, which may hold our scan
             names = self._names_as_written(columns, query)
             return frame if names == list(columns) else frame.named(names)
         return frame

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pyarrow as pa
 
-from duckrun.engines.duckdb.source import SqlOnCursor
+from duckrun.engines.duckdb.source import Rows, SqlOnCursor, rows_of_relation
 from duckrun.engines.duckdb.sql import errors_about
 from duckrun.engines.frame import without_arrow_form
 from duckrun.run.pins import Reads
@@ -59,7 +59,10 @@ class DuckDBFrame:
         self.as_written = as_written
         """Puts the names of the query that was written into a message."""
         with self._errors():
-            self.native = cursor.sql(sql)
+            parsed = cursor.extract_statements(sql)
+            # DuckDB parses a text each time that it is given one, and a PIVOT becomes several statements.
+            self._statement: duckdb.Statement | str = parsed[0] if len(parsed) == 1 else sql
+            self.native = cursor.sql(self._statement)
 
     def schema(self) -> pa.Schema:
         self._check_types()
@@ -69,7 +72,7 @@ class DuckDBFrame:
     def reader(self) -> pa.RecordBatchReader:
         self._check_types()
         # Not by a relation, which binds the query once more: a bind reads the log, or the catalog.
-        return self._read(lambda: self.cursor.execute(self.sql).to_arrow_reader(batch_size=100_000))
+        return self._read(lambda: self.cursor.execute(self._statement).to_arrow_reader(batch_size=100_000))
 
     def _read(self, begin: Callable[[], pa.RecordBatchReader]) -> pa.RecordBatchReader:
         with self._errors():
@@ -139,6 +142,10 @@ class DuckDBFrame:
     def as_source(self) -> SqlOnCursor:
         """The query itself, which DuckDB can run again to write it."""
         return SqlOnCursor(self.cursor, self.sql)
+
+    def as_rows(self) -> Rows:
+        """The query with the columns and types that it was bound to, for whoever has just made it."""
+        return rows_of_relation(self.cursor, self.sql, self.native)
 
     def create_view(self, name: str, reads: Reads) -> None:
         """A view of the instance where the text says it all, else the rows themselves under the name."""

@@ -74,6 +74,9 @@ def rows_of(value: Any, cursor: duckdb.DuckDBPyConnection, scratch: str) -> Iter
 
     Raises InvalidConfig for a value that is no table, SchemaMismatch for one that has no Arrow form.
     """
+    if isinstance(value, LazyRows) and not value.is_held and hasattr(value.source, "as_rows"):
+        yield value.source.as_rows()
+        return
     if isinstance(value, LazyRows) and hasattr(value.source, "as_source"):
         value = value.source.as_source()
     if isinstance(value, SqlOnCursor):
@@ -89,7 +92,13 @@ def rows_of(value: Any, cursor: duckdb.DuckDBPyConnection, scratch: str) -> Iter
 
 def select(cursor: duckdb.DuckDBPyConnection, sql: str, one_shot: bool = False) -> Rows:
     """The rows of a query. Raises SchemaMismatch for a statement without rows, and for two columns of one name."""
-    relation = cursor.sql(sql)
+    return rows_of_relation(cursor, sql, cursor.sql(sql), one_shot)
+
+
+def rows_of_relation(
+    cursor: duckdb.DuckDBPyConnection, sql: str, relation: duckdb.DuckDBPyRelation | None, one_shot: bool = False
+) -> Rows:
+    """The rows of a query that is bound already. Raises as ``select()`` does."""
     if relation is None:
         raise SchemaMismatch("the statement returns no rows and no columns")
     refuse_twins(relation.columns)
@@ -209,9 +218,13 @@ def _polars(value: Any, cursor: duckdb.DuckDBPyConnection, name: str, file: Path
 
 def schema_of_types(types: Mapping[str, Any], cursor: duckdb.DuckDBPyConnection) -> pa.Schema:
     """The Arrow schema of columns of DuckDB's types, given by name or as its values."""
-    kinds = {n: in_arrow(duckdb.type(str(k))) if "VARIANT" in str(k) else str(k) for n, k in types.items()}
-    nulls = ", ".join(f"CAST(NULL AS {kind}) AS {quote_identifier(name)}" for name, kind in kinds.items())
-    return in_utc(cursor.sql(f"SELECT {nulls} LIMIT 0").to_arrow_table().schema)
+    kinds = {name: str(kind) for name, kind in types.items()}
+    # DuckDB is asked for each type once: a table of 2,000 columns has few.
+    each = list(dict.fromkeys(kinds.values()))
+    typed = (in_arrow(duckdb.type(kind)) if "VARIANT" in kind else kind for kind in each)
+    nulls = ", ".join(f"CAST(NULL AS {kind})" for kind in typed)
+    fields = dict(zip(each, in_utc(cursor.sql(f"SELECT {nulls} LIMIT 0").to_arrow_table().schema), strict=True))
+    return pa.schema([fields[kind].with_name(name) for name, kind in kinds.items()])
 
 
 def arrow_reader(rows: Rows) -> pa.RecordBatchReader:

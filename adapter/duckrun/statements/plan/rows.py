@@ -125,13 +125,15 @@ def fitted(
     wanted = [name for name in listed if name not in fixed]
     given_rows = statement.query
     defaults = defaults_of(snapshot)
+    is_counted = False
     if not statement.by_name:
-        given_rows, wanted = with_types(
+        given_rows, wanted, is_counted = with_types(
             given_rows, wanted, _cast_in_values(types, reading), reading.engine.name, defaults, computed
         )
         given_rows = _with_structs_by_name(given_rows, wanted, types, reading, snapshot)
-    frame = reading.frame(given_rows)
-    found = frame.columns
+    # To bind VALUES of constants takes as long as to write them, and says nothing that their text does not.
+    frame = None if is_counted and reading.engine.casts_structs_by_name else reading.frame(given_rows)
+    found = wanted if frame is None else frame.columns
     new: list[str] = []
     if statement.by_name:
         given = [spelled.get(name.lower(), name) for name in found]
@@ -176,7 +178,11 @@ def _holds_struct(kind: str) -> bool:
     return "STRUCT" in kind.upper()
 
 
-def _cast(value: exp.Expr, kind: str, frame: LazyRows, at: int, reading: Reading, snapshot: Snapshot) -> exp.Expr:
+def _cast(
+    value: exp.Expr, kind: str, frame: LazyRows | None, at: int, reading: Reading, snapshot: Snapshot
+) -> exp.Expr:
+    if frame is None:
+        return exp.cast(value, kind, dialect=reading.engine.name)
     try:
         return reading.engine.cast(value, kind, frame, at)
     except SchemaMismatch as error:
