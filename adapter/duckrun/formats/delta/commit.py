@@ -109,13 +109,14 @@ def refuse_wrong(snapshot: Snapshot, new: NewCommit, operation: Operation) -> No
 
 def features_of_files(snapshot: Snapshot) -> frozenset[str]:
     """The features of a table by which its files are more than rows in columns, so that whoever fills a copy of it does not fill it."""
-    return (snapshot.reader_features | snapshot.writer_features) - OF_ROWS - snapshot.idle_features
+    features = (snapshot.reader_features | snapshot.writer_features) - OF_ROWS
+    return features and features - snapshot.idle_features  # for which all columns are looked at
 
 
 def refuse_unknown_features(snapshot: Snapshot) -> None:
     """Raise UnsupportedFeature for a table whose features ask of a commit what this one does not do."""
-    unknown = (snapshot.reader_features | snapshot.writer_features) - WRITTEN - PREVIEWS - snapshot.idle_features
-    if unknown:
+    unknown = (snapshot.reader_features | snapshot.writer_features) - WRITTEN - PREVIEWS
+    if unknown and (unknown := unknown - snapshot.idle_features):  # for which all columns are looked at
         raise UnsupportedFeature(
             f"Table {snapshot.ref} uses {', '.join(sorted(unknown))}, with which the duckdb engine cannot write. Run this with engine: spark."
         )

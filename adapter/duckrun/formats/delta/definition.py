@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -63,7 +64,7 @@ class DeltaDefinition(OfColumns):
     cluster_by: tuple[tuple[str, ...], ...] | None = None
     """The columns of liquid clustering, each the names on the way to it; None for a table without."""
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
         """The Arrow form of the columns."""
         return pa.schema(Schema.from_json(self.schema_json).to_arrow())
