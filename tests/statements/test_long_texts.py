@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
+from random import Random
 from types import FrameType
 from typing import Any
 
 import duckdb
 import pytest
+from sqlglot.errors import SqlglotError
 from sqlglot.tokens import TokenType
 
 import duckrun
@@ -17,6 +20,7 @@ from duckrun.sql.abridged import abridged
 from duckrun.sql.dialects import text_in, tokens_in, tree_in
 from duckrun.statements.parse.parsing import parse
 from duckrun.statements.parse.tokens import split
+from duckrun.statements.plan import spliced
 from tests.lake import rows_of
 
 
@@ -73,6 +77,97 @@ def test_reading_a_statement_twice_as_long_takes_twice_the_calls(query: Callable
     parse("select 1")  # what is imported once
     short, long = (_calls(lambda n=n: parse(statement.format(query(n)))) for n in (120, 240))
     assert long < 2.5 * short
+
+
+def test_of_a_long_query_only_the_words_are_read_that_say_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    from duckrun.statements.parse import from_ddl, from_tokens, layout, tokens
+
+    read = []
+    word_of = tokens.word_of
+    for module in (from_ddl, from_tokens, layout, tokens):
+        monkeypatch.setattr(module, "word_of", lambda token: read.append(token) or word_of(token))
+    for statement in ("select", "create as", "view"):
+        parse(STATEMENTS[statement].format(LONG["columns"](500)))
+    assert len(read) < 300
+
+
+def test_the_tree_of_a_query_is_walked_once(table: Session) -> None:
+    """Each walk more is a few calls for each of the columns."""
+    table.sql("select a from main.t")
+    few, many = (_calls(lambda n=n: table.sql(LONG["columns"](n))) for n in (100, 1100))
+    assert (many - few) / 1000 < 18  # it was 22
+
+
+def test_long_values_are_bound_once_before_they_are_written(table: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    from duckrun.engines.duckdb import source
+    from duckrun.engines.duckdb.frame import DuckDBFrame
+
+    bound = []
+    init, select = DuckDBFrame.__init__, source.select
+    monkeypatch.setattr(
+        DuckDBFrame, "__init__", lambda self, *args, **more: bound.append(1) or init(self, *args, **more)
+    )
+    monkeypatch.setattr(source, "select", lambda *args, **more: bound.append(1) or select(*args, **more))
+    table.sql("create table main.v (a integer, b double)")
+    table.sql(f"insert into main.v values {_chain('({i}, {i}.5)', ', ')(200)}")
+    assert len(bound) == 1
+    table.sql("create table main.w as select a + 1 as a from main.v")
+    assert len(bound) == 2
+    assert rows_of(table.sql("select count(*), sum(b) from main.v")) == [(200, 20_000.0)]
+
+
+def test_a_frame_that_is_kept_is_written_as_its_names_mean_then(table: Session) -> None:
+    table.sql("select 1 as n").createOrReplaceTempView("named")
+    frame = table.sql("select * from named")
+    table.sql("select 'two' as word").createOrReplaceTempView("named")
+    frame.write.saveAsTable("main.words")
+    assert rows_of(table.sql("select word from main.words")) == [("two",)]
+
+
+@pytest.mark.parametrize("is_enabled", [True, False])
+def test_reading_a_long_text_leaves_the_garbage_collector_as_it_was(is_enabled: bool) -> None:
+    before = gc.isenabled()
+    (gc.enable if is_enabled else gc.disable)()
+    try:
+        tree_in(LONG["columns"](1000), "duckdb")
+        assert gc.isenabled() is is_enabled
+        with pytest.raises(SqlglotError):
+            tree_in(LONG["columns"](1000) + " where (", "duckdb")
+        assert gc.isenabled() is is_enabled
+    finally:
+        (gc.enable if before else gc.disable)()
+
+
+_CELLS = [
+    "1", "-1", "- 7", "0.5", "-12.25", "123456789012345", "1234567890123456", "12345678901234.5", "1e5", ".5", "1.", "1_000",
+    "'x'", "'it''s'", "''", "'a' 'b'", "E'x'", "NULL", "null", "true", "FALSE", "nulls", "truex", "default", "(1)", "1 + 1",
+    "date '2026-01-01'", "0x1F", "'x'::text", "/* c */ 1", "$$x$$",
+]  # fmt: skip
+_KINDS = ["INTEGER", "DECIMAL(18,3)", "DOUBLE", "VARCHAR", "BOOLEAN", "DATE"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_text_of_values_says_no_more_than_its_tokens(seed: int) -> None:
+    """Whatever is taken for constants of one kind by the text is so by its tokens; plain rows are seen by both."""
+    random = Random(seed)
+    for _ in range(50):
+        types = random.choices(_KINDS, k=random.randint(1, 3))
+        cells = [random.choices(_CELLS, k=random.randint(1, 3)) for _ in types]
+        rows = [f"({', '.join(random.choice(each) for each in cells)})" for _ in range(random.randint(1, 100))]
+        text = "VALUES " + random.choice([", ", ",", " ,\n "]).join(rows) + random.choice(["", " ", ",", ", 1", " x"])
+        try:
+            tokens = tuple(tokens_in(text, "duckdb")[1:])
+        except SqlglotError:
+            continue
+        if spliced._read_as_types(text, types):
+            assert spliced._have_types(tokens, types)
+    plain = f"VALUES {_chain('({i}, {i}.5, null)', ', ')(300)}"
+    assert not spliced._read_as_types(
+        plain, ["INTEGER", "DOUBLE", "VARCHAR"]
+    )  # the first row says nothing of the last column
+    plain = plain.replace("null", "'x'", 1)
+    assert spliced._read_as_types(plain, ["INTEGER", "DOUBLE", "VARCHAR"])
+    assert not spliced._read_as_types(plain, ["INTEGER", "VARCHAR", "VARCHAR"])
 
 
 def test_the_words_of_a_statement_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
