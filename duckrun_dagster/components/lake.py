@@ -79,7 +79,7 @@ class DuckrunLakeComponent(KnownArguments, TableDefaults, dg.Component, dg.Model
             schema=self.lake_schema,
             **{name: getattr(self, name) for name in as_they_are},
         )
-        spark = None if self.spark is None else SparkResource(**self.spark)
+        spark = None if self.spark is None else SparkResource(duckrun=lake, **self.spark)
         manager = DeltaIOManager(
             duckrun=lake,
             spark=spark,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from dagster import EnvVar, InitResourceContext
 from pydantic import Field, PrivateAttr
@@ -21,8 +21,10 @@ from duckrun_dagster.resources.hidden import HidesSecrets, written
 from duckrun_dagster.resources.lake_config import FORM, LakeConfig, form_of, hidden, settings_of
 from duckrun_dagster.resources.profile import LakeSettings, lake_of_profile
 from duckrun_dagster.resources.run_worker import refuse_several_processes, share_of_step
-from duckrun_dagster.resources.spark_resource import SparkResource
 from duckrun_dagster.resources.steps import close_run, current_step, sessions_of
+
+if TYPE_CHECKING:
+    from duckrun_dagster.resources.spark_resource import SparkResource
 
 
 class DuckrunResource(HidesSecrets):
@@ -174,6 +176,8 @@ class DuckrunResource(HidesSecrets):
         if fraction is None and step_context is not None:
             fraction = share_of_step(step_context)
         limit = self.memory_limit or settings.memory_limit
+        from duckrun_dagster.resources.spark_resource import SparkResource  # which has a DuckrunResource as a field
+
         if engine == "spark" and (spark is None or isinstance(spark, SparkResource)):
             spark = (spark or SparkResource()).session(lakes.own.storage)
         own, *others = lakes

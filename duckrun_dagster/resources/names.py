@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from dagster import AssetKey
+from filelock import BaseFileLock
 
 from duckrun.errors import DuckrunError, InvalidConfig
 from duckrun.lake.lake import Lake
+from duckrun.storage.locks import lock_path, try_file_lock
 from duckrun.storage.storage import Storage
 from duckrun.values.snapshot import TableRef
 from duckrun_dagster.config import TableConfig, parse_table
@@ -18,8 +22,13 @@ from duckrun_dagster.resources.steps import current_step
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+log = logging.getLogger(__name__)
+
 OTHERS_OF_STEP = 8
 """Tables that a step registers beyond its own, its upstream assets' and those it names: one round of Spark's, under a second."""
+
+_held: dict[Path, tuple[str, BaseFileLock]] = {}
+"""Locks of the tables that steps of this process write by name, with their runs."""
 
 
 @runtime_checkable
@@ -41,21 +50,28 @@ class Naming:
     step: Any | None
 
     @classmethod
-    def of(cls, storage: Storage | None, lake: Lake | None, names: Sequence[str]) -> Naming | None:
-        """What a call of ``session()`` registers: the names of ``lake``, else of the step's own lake; None without one.
+    def of(
+        cls, storage: Storage | None, lake: Lake | None, names: Sequence[str], default: _HasLake | None
+    ) -> Naming | None:
+        """What a call of ``session()`` registers: the names of ``lake``, of the default one, or of the step's; None without one.
 
         Raises InvalidConfig for names without a lake.
         """
         step = current_step()
         if lake is not None:
             return cls(lake, names, True, step)
-        found = _lakes_of(step) if step is not None and (names or storage is None) else []
-        if names and len(found) != 1:
+        if storage is not None and not names:
+            return None
+        if default is not None:
+            return cls(default.lake(), names, bool(names), step)
+        lakes = _lakes_of(step) if step is not None else []
+        lakes = [each for each in lakes if not each.format.transacts and not each.read_only] or lakes
+        if names and len(lakes) != 1:
             raise InvalidConfig(
                 f"session(names=[{', '.join(map(repr, names))}]) of SparkResource names tables of no lake, since the step has "
-                f"{len(found)}. Say which: session(lake=duckrun.lake(), names=…)."
+                f"{len(lakes)}. Say which: session(lake=duckrun.lake(), names=…), or SparkResource(duckrun=…)."
             )
-        return cls(found[0], names, bool(names), step) if len(found) == 1 else None
+        return cls(lakes[0], names, bool(names), step) if len(lakes) == 1 else None
 
     def register(self, session: SparkSession) -> None:
         """Register the names. Raises what ``name_tables()`` raises, if the caller named the lake or tables."""
@@ -67,18 +83,19 @@ class Naming:
         except DuckrunError as error:
             if self.is_asked:
                 raise
-            assert self.step is not None, "only a step has a lake that nobody named"
-            self.step.log.info(f"Tables have no names in Spark: {error}")
+            (log if self.step is None else self.step.log).info(f"Tables have no names in Spark: {error}")
         else:
             if self.step is not None:
-                _report_versions(self.step, self.lake)
+                tables = _written_tables(self.step, self.lake)
+                _warn_of_other_writers(self.step, self.lake, tables.values())
+                _report_versions(self.step, self.lake, tables)
 
 
 def _lakes_of(step: Any) -> list[Lake]:
-    """The Delta lakes that can be written, one per root, of the resources and IO managers of a step."""
+    """The lakes, one per root, of the resources and IO managers of a step."""
     resources = (getattr(each, "duckrun", each) for each in step.resources._asdict().values())
     lakes = [each.lake() for each in resources if isinstance(each, _HasLake)]
-    return list({lake.root: lake for lake in lakes if not lake.format.transacts and not lake.read_only}.values())
+    return list({lake.root: lake for lake in lakes}.values())
 
 
 def _tables_of(step: Any, lake: Lake) -> list[str]:
@@ -100,19 +117,46 @@ def _table_of(asset: AssetKey, step: Any, lake: Lake) -> TableConfig | None:
     return table if table.lake is None else None
 
 
-def _report_versions(step: Any, lake: Lake) -> None:
-    """Have the materializations of assets that give Dagster no value show the versions that the step makes of their tables.
-
-    The step's function writes after this call, and Dagster asks for metadata when it has returned.
-    """
+def _written_tables(step: Any, lake: Lake) -> dict[AssetKey, TableRef]:
+    """The tables of a step's assets that give Dagster no value, which its function writes by itself."""
     outputs = {each.properties.asset_key: each.name for each in step.step.step_outputs}
-    tables = {
+    return {
         key: lake.resolve(table.schema, table.table)
         for key, name in outputs.items()
         if key is not None
         and step.op_def.output_def_named(name).dagster_type.is_nothing
         and (table := _table_of(key, step, lake)) is not None
     }
+
+
+def _warn_of_other_writers(step: Any, lake: Lake, tables: Iterable[TableRef]) -> None:
+    """Warn if a step of another process, which is not done, writes a local table by its name too."""
+    for ref in tables if lake.storage.is_local else ():
+        path = lock_path(ref).with_suffix(".names")
+        if path in _held:
+            continue
+        lock = try_file_lock(path)
+        if lock is None:
+            step.log.warning(
+                f"A step of another process writes table {ref} by its name in Spark too. Each has a Spark of its own, and commits of "
+                "two of them to one local table may replace each other. Run one at a time, for instance by a concurrency "
+                "limit, or return the rows to the IO manager, whose writes wait for each other."
+            )
+        else:
+            _held[path] = (step.run_id, lock)
+
+
+def release_tables(run_id: str) -> None:
+    """Let other processes write the tables of a run by their names without a warning."""
+    for path in [path for path, (run, _) in _held.items() if run == run_id]:
+        _held.pop(path)[1].release()
+
+
+def _report_versions(step: Any, lake: Lake, tables: Mapping[AssetKey, TableRef]) -> None:
+    """Have the materializations of the tables that a step writes by itself show the versions that it makes.
+
+    The step's function writes after this call, and Dagster asks for metadata when it has returned.
+    """
     before = {key: _version(lake, ref) for key, ref in tables.items()}
     metadata_of = step.get_asset_metadata
 

@@ -13,8 +13,9 @@ from duckrun.lake.lake import Lake
 from duckrun.storage.storage import Storage
 from duckrun_dagster.arguments import refuse_unknown, refuse_word
 from duckrun_dagster.launch import configured_by_field
+from duckrun_dagster.resources.duckrun_resource import DuckrunResource
 from duckrun_dagster.resources.hidden import HidesSecrets, hide, written
-from duckrun_dagster.resources.names import Naming
+from duckrun_dagster.resources.names import Naming, release_tables
 from duckrun_dagster.resources.run_worker import Worker, worker_of_run
 
 if TYPE_CHECKING:
@@ -52,6 +53,9 @@ class SparkResource(HidesSecrets):
         default="auto",
         description="auto: a run with several Spark processes shares one Spark Connect server on master; always; never.",
     )
+    duckrun: DuckrunResource | None = Field(
+        default=None, description="The lake whose tables have their names in a session, where a step does not say it."
+    )
     progress: bool = Field(default=True, description="Say in the run's log how far Spark's longer jobs are.")
 
     _run: DagsterRun | None = PrivateAttr(default=None)
@@ -83,8 +87,8 @@ class SparkResource(HidesSecrets):
 
         The schemas and tables of ``lake`` get their names in the session (``duckrun.spark.name_tables``), for code in
         PySpark's own words: the tables of the running step's assets and of their upstream assets first, then ``names``, then
-        others up to a limit. In a step that has one Delta lake, in its DuckrunResource or its IO manager, that lake is the
-        default; a lake whose names Spark cannot take is logged then.
+        others up to a limit. The default lake is that of the field ``duckrun``, else the one Delta lake of the running step, in
+        its DuckrunResource or its IO manager; if Spark cannot take the names of the default lake of a step, that is logged.
 
         Args:
             storage: The store whose credentials the session gets. Alone, it registers no names.
@@ -106,7 +110,7 @@ class SparkResource(HidesSecrets):
         self._check()
         from duckrun.spark import spark_session
 
-        naming = Naming.of(storage, lake, names)
+        naming = Naming.of(storage, lake, names, self.duckrun)
         storage = naming.lake.storage if storage is None and naming is not None else storage
         server = self._server(storage) if self._shares_spark() else None
         if server is not None:
@@ -123,6 +127,11 @@ class SparkResource(HidesSecrets):
         if naming is not None:
             naming.register(session)
         return session
+
+    @property
+    def spark_session(self) -> SparkSession:
+        """``session()``, by the name that it has in dagster-pyspark's ``PySparkResource``."""
+        return self.session()
 
     def environment(self, storage: Storage | None = None) -> dict[str, str]:
         """Variables by which a process that this run starts, such as dbt, finds the Spark of this run.
@@ -148,6 +157,7 @@ class SparkResource(HidesSecrets):
         run = context.run.run_id if context.run is not None else ""
         if run in _watches and _watches[run][0] == id(self):
             _watches.pop(run)[1].stop()
+        release_tables(run)
 
     # -- how it is put together
 

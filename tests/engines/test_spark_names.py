@@ -16,6 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.lake.lake import Lake
 from duckrun.spark import name_tables
+from duckrun.storage.locks import lock_path, try_file_lock
 from duckrun.values.lake_format import LakeFormat
 from duckrun_dagster import DeltaIOManager, DuckrunResource, SparkResource
 
@@ -50,21 +51,28 @@ def test_tables_of_a_lake_are_read_and_written_by_pyspark_s_own_names(
     (broken / f"{0:020}.json").write_text("no json")
     lake = Lake(root, schema="ns_main")
     with caplog.at_level(logging.WARNING):
-        assert name_tables(spark, lake, ["ns_sales.orders"], limit=5) == ["ns_sales.orders"]
+        registered = name_tables(spark, lake, ["ns_sales.orders"], limit=5)
+    assert registered == ["ns_sales.orders"]
     assert "'odd-name'" in caplog.text and "ns_sales.broken" in caplog.text
+    if "DUCKRUN_TEST_SPARK_REMOTE" not in os.environ:  # a Connect session finds names when it computes
+        with pytest.raises(Exception, match="TABLE_OR_VIEW_NOT_FOUND") as refused:
+            spark.table("ns_sales.broken")
+        assert "Spark cannot read table `ns_sales`.`broken`" in refused.value.__notes__[0]
 
     write_deltalake(orders, pa.table({"id": [3]}), mode="append")
     assert spark.table("ns_sales.orders").count() == 3, "a commit that another writer made later"
     spark.sql("merge into ns_sales.orders t using (select 3L as id) s on t.id = s.id when matched then delete")
     spark.table("ns_sales.orders").write.format("delta").saveAsTable("ns_sales.saved")
     spark.range(3).writeTo("ns_sales.written").using("delta").create()
-    spark.range(4).write.format("delta").saveAsTable("unqualified")
+    spark.range(4).write.saveAsTable("unqualified")
     assert (ids(orders), ids(root, "ns_sales", "saved"), ids(root, "ns_sales", "written")) == (
         [1, 2],
         [1, 2],
         [0, 1, 2],
     )
-    assert ids(root, "ns_main", "unqualified") == [0, 1, 2, 3], "a name without schema is of the default schema"
+    assert ids(root, "ns_main", "unqualified") == [0, 1, 2, 3], (
+        "a name without schema is of the default schema, and Delta"
+    )
     assert {*lake.tables("ns_sales")} >= {"orders", "saved", "written"}
 
     spark.sql("drop table ns_sales.orders")
@@ -180,6 +188,31 @@ def test_an_asset_in_pyspark_s_own_words(catalog: Any, tmp_path: Path) -> None:
     assert event.materialization.metadata["duckrun/version"].value == 2, "written, inserted into, deleted from"
     assert event.materialization.metadata["duckrun/versions"].value == "0 to 2"
     assert ids(tmp_path, "ns_sales", "after") == [3, 9]
+
+
+@needs_spark
+def test_a_step_says_that_another_process_writes_its_table_by_name_and_that_a_ducklake_has_no_names(
+    catalog: Any, tmp_path: Path
+) -> None:
+    @dg.asset(key_prefix="ns_sales", io_manager_key="io")
+    def orders(spark: SparkResource) -> None:
+        spark.session()
+
+    def said(lake: DuckrunResource) -> str:
+        resources = {"spark": SparkResource(), "io": DeltaIOManager(duckrun=lake)}
+        with dg.DagsterInstance.ephemeral() as instance:
+            result = dg.materialize([orders], resources=resources, instance=instance)
+            return "\n".join(record.user_message for record in instance.all_logs(result.run_id))
+
+    lake = DuckrunResource(root_path=str(tmp_path), schema="ns_main")
+    other = try_file_lock(lock_path(lake.lake().resolve("ns_sales", "orders")).with_suffix(".names"))
+    assert other is not None
+    assert "another process writes table ns_sales.orders by its name" in said(lake)
+    other.release()
+    for _ in range(2):
+        assert "another process" not in said(lake), "the run before has let go of it"
+    text = said(DuckrunResource(root_path=str(tmp_path / "duck"), format="ducklake"))
+    assert "Tables have no names in Spark: Lake" in text and "is a DuckLake" in text
 
 
 @needs_spark

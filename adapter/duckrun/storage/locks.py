@@ -59,6 +59,17 @@ def file_lock(path: Path, what: str) -> Iterator[None]:
         lock.release()
 
 
+def try_file_lock(path: Path) -> FileLock | None:
+    """Hold the lock of a file, which is made, until its release or the end of this process; None if another process holds it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(str(path), thread_local=False)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        return None
+    return lock
+
+
 def lock_path(ref: TableRef) -> Path:
     """The lock file of a table: beside its folder, so that it is there before the table and outlives it."""
     folder = Path(ref.location)

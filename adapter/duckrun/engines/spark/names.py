@@ -8,7 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from duckrun.engines.spark.process.databases import LAKE_PROPERTY, DatabaseStatements, guard, refuse_twins
+from duckrun.engines.spark.process.databases import (
+    LAKE_PROPERTY,
+    DatabaseStatements,
+    guard,
+    local_path,
+    refuse_twins,
+)
 from duckrun.engines.spark.process.session import DELTA_CATALOG, apply_storage, first_line, is_own
 from duckrun.engines.spark.sql import quote, text_literal
 from duckrun.errors import DuckrunError, InvalidConfig, UnsupportedFeature
@@ -65,15 +71,17 @@ def name_tables(session: SparkSession, lake: Lake, names: Iterable[str] = (), *,
     tables_of = {schema: lake.tables(schema) for schema in schemas}
     for schema, _ in wanted:
         refuse_twins(lake, schema, tables_of)
-    has_moved = _leave_other_lakes(session, statements, lake, tables_of)
+    # Spark quotes a name that begins with a digit.
+    places = {each.name.strip("`"): local_path(each.locationUri) for each in session.catalog.listDatabases()}
+    has_moved = _leave_other_lakes(statements, lake, tables_of, places)
     databases = [
         schema
         for schema in schemas
         if _is_name(lake, schema, "schema")
         and not _has_twins(lake, schema, tables_of)
-        and _database(statements, lake, schema)
+        and _database(statements, lake, schema, places.get(schema.lower()))
     ]
-    statements.lake = lake
+    statements.lake, statements.unreadable = lake, {}
     present = [(schema, table) for schema in databases for table in tables_of[schema]]
     first = [pair for pair in dict.fromkeys(wanted) if pair in present]
     near = {schema for schema, _ in wanted}
@@ -87,8 +95,9 @@ def name_tables(session: SparkSession, lake: Lake, names: Iterable[str] = (), *,
     tables = [pair for pair in [*first, *others[:limit]] if _is_name(lake, pair[1], f"table of schema {pair[0]}")]
     new = [pair for pair in tables if pair[1].lower() not in registered[pair[0]]]
     with ThreadPoolExecutor(max_workers=_THREADS) as pool:
-        done = pool.map(lambda pair: _register(session, lake, *pair), new)
-        failed = {pair for pair, is_done in zip(new, done, strict=True) if not is_done}
+        reasons = pool.map(lambda pair: _register(session, lake, *pair), new)
+        failed = {pair: reason for pair, reason in zip(new, reasons, strict=True) if reason is not None}
+    statements.unreadable = {quote(*pair).lower(): reason for pair, reason in failed.items()}
     is_free = has_moved or session.catalog.currentDatabase() == "default"
     if is_free and is_own(session) and default in databases:
         session.sql(f"USE {quote(default)}")
@@ -144,31 +153,41 @@ def _has_twins(lake: Lake, schema: str, tables_of: Mapping[str, Sequence[str]]) 
 
 
 def _leave_other_lakes(
-    session: SparkSession, statements: DatabaseStatements, lake: Lake, tables_of: Mapping[str, Sequence[str]]
+    statements: DatabaseStatements, lake: Lake, tables_of: Mapping[str, Sequence[str]], places: dict[str, str]
 ) -> bool:
-    """Make the schemas of other lakes schemas of this one; True if there were any. A name never reads a table of an earlier lake."""
-    names = [database.name for database in session.catalog.listDatabases()]
-    others = [name for name in names if statements.lake_of(name) not in (None, lake.root)]
+    """Make the schemas of other lakes schemas of this one; True if there were any. A name never reads a table of an earlier lake.
+
+    ``places`` are the databases and their folders, which are updated.
+    """
+    here = {"default": places.get("default")} | {schema.lower(): _location(lake, schema) for schema in tables_of}
+    others = [
+        name
+        for name, place in places.items()
+        if place != here.get(name) and statements.lake_of(name) not in (None, lake.root)
+    ]
     for name in others:
         refuse_twins(lake, name, tables_of)
-        folder = lake.folder(lake.spelled_schema(name))
-        statements.move(name, lake, lake.storage.spark_location(f"{lake.root}/{folder}"))
+        places[name] = _location(lake, lake.spelled_schema(name))
+        statements.move(name, lake, places[name])
     return bool(others)
 
 
-def _database(statements: DatabaseStatements, lake: Lake, schema: str) -> bool:
-    """Make a database of a schema. Raises InvalidConfig if Spark has another one of that name."""
-    location = lake.storage.spark_location(f"{lake.root}/{lake.folder(schema)}")
-    present = statements.location_of(schema)
-    if present is None:
+def _location(lake: Lake, schema: str) -> str:
+    return lake.storage.spark_location(f"{lake.root}/{lake.folder(schema)}").rstrip("/")
+
+
+def _database(statements: DatabaseStatements, lake: Lake, schema: str, place: str | None) -> bool:
+    """Make a database of a schema; ``place`` is the folder of Spark's of that name. Raises InvalidConfig if it is another one."""
+    location = _location(lake, schema)
+    if place is None:
         statements(
             f"CREATE DATABASE IF NOT EXISTS {quote(schema)} LOCATION {text_literal(location)} "
             f"WITH DBPROPERTIES ({text_literal(LAKE_PROPERTY)} = {text_literal(lake.root)})"
         )
-        present = statements.location_of(schema)
-    if present != location.rstrip("/"):
+        place = statements.location_of(schema)
+    if place != location:
         raise InvalidConfig(
-            f"Spark has a database {schema} at {present}, so schema {schema} of lake {lake.root} cannot have its name. Drop or "
+            f"Spark has a database {schema} at {place}, so schema {schema} of lake {lake.root} cannot have its name. Drop or "
             "rename that database first."
         )
     return True
@@ -178,8 +197,8 @@ def _registered(session: SparkSession, schema: str) -> set[str]:
     return {row["tableName"].lower() for row in session.sql(f"SHOW TABLES IN {quote(schema)}").collect()}
 
 
-def _register(session: SparkSession, lake: Lake, schema: str, table: str) -> bool:
-    """Give one table its name; False, with a log line, if Spark cannot read it."""
+def _register(session: SparkSession, lake: Lake, schema: str, table: str) -> str | None:
+    """Give one table its name. If Spark cannot read it, log and return the reason."""
     try:
         location = lake.storage.spark_location(lake.resolve(schema, table).location)
         session.sql(
@@ -188,6 +207,6 @@ def _register(session: SparkSession, lake: Lake, schema: str, table: str) -> boo
     except Exception as error:
         if isinstance(error, DuckrunError) or type(error).__module__.startswith(("pyspark", "py4j")):
             log.warning("%s.%s of lake %s has no name in Spark: %s", schema, table, lake.root, first_line(error))
-            return False
+            return first_line(error)
         raise
-    return True
+    return None

@@ -45,6 +45,8 @@ class DatabaseStatements:
         self._sql = session.sql
         self.lake: Lake | None = None
         """The lake whose names the session has; None before ``name_tables()``."""
+        self.unreadable: dict[str, str] = {}
+        """Quoted names of tables that Spark cannot read, and why."""
 
     def __call__(self, sqlQuery: str, *args: Any, **kwargs: Any) -> DataFrame:
         statement = _STATEMENT.match(sqlQuery) if isinstance(sqlQuery, str) else None
@@ -89,12 +91,20 @@ class DatabaseStatements:
         try:
             yield
         except Exception as error:
-            if self.lake is not None and "TABLE_OR_VIEW_NOT_FOUND" in str(error):
-                error.add_note(
-                    f"duckrun: the session has names of lake {self.lake.root}, but not of each of its tables. Name the table: "
-                    "session(lake=…, names=['schema.table']) of SparkResource, or name_tables(spark, lake, ['schema.table'])."
-                )
+            text = str(error)
+            if self.lake is not None and ("TABLE_OR_VIEW_NOT_FOUND" in text or "WITH_NON_EMPTY_LOCATION" in text):
+                error.add_note(f"duckrun: {self._why_missing(text.lower())}")
             raise
+
+    def _why_missing(self, text: str) -> str:
+        assert self.lake is not None
+        for name, reason in self.unreadable.items():
+            if name in text:
+                return f"Spark cannot read table {name} of lake {self.lake.root}, so it has no name here: {reason}"
+        return (
+            f"the session has names of lake {self.lake.root}, but not of each of its tables. Name the table: "
+            "session(lake=…, names=['schema.table']) of SparkResource, or name_tables(spark, lake, ['schema.table'])."
+        )
 
     def lake_of(self, name: str) -> str | None:
         """The root of the lake that a database is a schema of; None for another one, or none."""
@@ -132,7 +142,7 @@ class DatabaseStatements:
     def location_of(self, name: str) -> str | None:
         """The folder of a database; None where there is no such database."""
         location = self._described(name).get("Location")
-        return None if location is None else re.sub(r"^file:/+", "/", unquote(location)).rstrip("/")
+        return None if location is None else local_path(location)
 
     def _described(self, name: str) -> dict[str, str]:
         if not self._session.catalog.databaseExists(quote(name)):
@@ -161,6 +171,11 @@ def refuse_twins(lake: Lake, schema: str, tables_of: Mapping[str, Sequence[str]]
             f"Lake {lake.root} has {', '.join(sorted(twins))}, which differ in letter case only, and Spark's catalog ignores letter "
             "case. Read and write them by a duckrun session, or rename all but one of them."
         )
+
+
+def local_path(location: str) -> str:
+    """A location as Spark tells it, in the form that two can be compared in: a local one as its path."""
+    return re.sub(r"^file:/+", "/", unquote(location)).rstrip("/")
 
 
 def guard(session: SparkSession) -> DatabaseStatements:

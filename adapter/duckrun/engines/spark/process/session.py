@@ -45,6 +45,9 @@ _DELTA_CONF = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": DELTA_CATALOG,
 }
+DEFAULT_FORMAT = "delta"
+"""Format of a write that names none, as on Databricks. Spark's own is Parquet: ``saveAsTable`` would put a folder of files without a
+log into the lake."""
 PYTHON_DAEMON = Path(__file__).with_name("spark_daemon.py")
 """The program that runs Python functions for Spark's executors, for ``spark.files`` where duckrun cannot send it."""
 
@@ -202,7 +205,7 @@ def _connect(
 def _session_conf(conf: Mapping[str, Any] | None) -> dict[str, str]:
     """A server has its jars and its static settings already; what is set belongs to this one session."""
     given = {key: _text(value) for key, value in (conf or {}).items() if key not in (JARS_KEY, PACKAGES_KEY)}
-    return {"spark.sql.session.timeZone": "UTC", **given}
+    return {"spark.sql.session.timeZone": "UTC", "spark.sql.sources.default": DEFAULT_FORMAT, **given}
 
 
 def _start(
@@ -232,6 +235,7 @@ def _settings(master: str, conf: Mapping[str, Any], storage: Storage | None) -> 
         "spark.sql.catalogImplementation": "in-memory",  # no Hive, no metastore_db in the working directory
         "spark.sql.warehouse.dir": _warehouse().as_uri(),
         "spark.sql.session.timeZone": "UTC",
+        "spark.sql.sources.default": DEFAULT_FORMAT,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": _text(sys.stderr.isatty()),
         "spark.log.level": "ERROR",
