@@ -307,7 +307,7 @@ LEFT_BEHIND = pytest.mark.lacks_format(
     "ducklake", CommitConflict, "what was read of a stream went with the transaction that lost"
 )
 SOURCES_ONCE = pytest.mark.parametrize("given", [as_table, pytest.param(streamed, marks=LEFT_BEHIND)], ids=["table", "stream"])  # fmt: skip
-OF_DELTA_RS = pytest.param(MergeSpec(("id",), writer="delta_rs"), marks=pytest.mark.lacks_format("ducklake", UnsupportedFeature, "delta_rs writes Delta's files"))  # fmt: skip
+OF_DELTA_RS, COMPUTED = (pytest.param(MergeSpec(("id",), writer="delta_rs", on=on), marks=pytest.mark.lacks_format("ducklake", UnsupportedFeature, "delta_rs writes Delta's files")) for on in (None, "target.id > 0"))  # fmt: skip
 
 
 def ids(lake: Place) -> list[int]:
@@ -395,7 +395,7 @@ def test_replace_of_one_partition_goes_on_top_of_a_foreign_write_to_another(
 
 @FORMATS
 @SOURCES
-@pytest.mark.parametrize("spec", [OF_DELTA_RS, MergeSpec(("id",), on="target.id > 0"), DeleteInsertSpec(("id",))], ids=["delta_rs", "staged", "delete+insert"])  # fmt: skip
+@pytest.mark.parametrize("spec", [OF_DELTA_RS, COMPUTED, MergeSpec(("id",), on="target.id > 0"), DeleteInsertSpec(("id",))], ids=["delta_rs", "delta_rs, computed", "staged", "delete+insert"])  # fmt: skip
 def test_a_key_that_a_foreign_writer_inserts_meanwhile_is_not_inserted_again(
     lake: Place, session: Session, foreign: Foreign, spec: Any, given: Any
 ) -> None:
@@ -506,8 +506,8 @@ def test_the_same_work_by_a_twin_without_our_lock_is_not_committed_twice(
 @FORMATS
 @pytest.mark.parametrize(
     "spec",
-    [MergeSpec(("id",), on="target.id > 0"), DeleteInsertSpec(("id",)), OF_DELTA_RS],
-    ids=["staged", "delete+insert", "delta_rs"],
+    [MergeSpec(("id",), on="target.id > 0"), DeleteInsertSpec(("id",)), OF_DELTA_RS, COMPUTED],
+    ids=["staged", "delete+insert", "delta_rs", "delta_rs, computed"],
 )
 def test_a_new_key_that_another_writer_puts_in_another_partition_is_not_there_twice(
     lake: Place, session: Session, foreign: Foreign, spec: Any

@@ -18,6 +18,12 @@ from sqlglot.errors import SqlglotError
 from duckrun.errors import DuckrunError
 from duckrun.sql.dialects import text_in, tokens_in, tree_in
 
+_IN_ALL = (
+    exp.And, exp.Or, exp.Not, exp.Paren, exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Between, exp.In,
+    exp.Is, exp.Add, exp.Sub, exp.Mul, exp.Neg, exp.Null, exp.Boolean, exp.Literal, exp.Column, exp.Identifier, exp.Coalesce,
+    exp.Lower, exp.Upper, exp.Length,
+)  # fmt: skip
+
 Kind = str | None
 """Delta's name of the type that both engines give an expression; ``null`` for NULL alone, None where the two may differ."""
 
@@ -60,6 +66,20 @@ def duckdb_of(expression: str, kinds: Mapping[str, str]) -> str | None:
         return text_in(tree.transform(_in_duckdb), "duckdb")
     except DuckrunError:  # names what it has no words for
         return None
+
+
+def is_same_in_all(tree: exp.Expr) -> bool:
+    """True for a condition that DuckDB, Spark and DataFusion (delta_rs) take for the same: no functions but a few, and no casts."""
+    return all(
+        (isinstance(part, _IN_ALL) or _is_date(part)) and not (isinstance(part, exp.Column) and part.table)
+        for part in tree.walk()
+    )
+
+
+def _is_date(part: exp.Expr) -> bool:
+    """True for a date as a literal, and for what it is made of."""
+    cast = part.parent if isinstance(part, exp.DataType) else part
+    return isinstance(cast, exp.Cast) and cast.is_type("date") and isinstance(cast.this, exp.Literal)
 
 
 def kind_of(expression: str, kinds: Mapping[str, str]) -> Kind:

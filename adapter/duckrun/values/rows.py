@@ -102,7 +102,7 @@ class Spec:
     ``commit_metadata`` are words of the caller's in the commit, which every reader of its log sees as ``userMetadata``: a JSON object.
     ``merge_mode`` says how rows leave a table: ``deletion_vectors`` marks them in their files (and turns the table's feature on),
     ``copy_on_write`` writes those files anew, ``auto`` does as the table's property says. ``writer`` is who makes the data files
-    inside the duckdb engine: ``auto`` is ``staged`` (DuckDB), ``delta_rs`` does full writes, appends and merges by key alone, and
+    inside the duckdb engine: ``auto`` is ``staged`` (DuckDB), ``delta_rs`` does full writes, appends and merges by key, and
     refuses the rest. ``prefer_delta_rs`` leaves the rest to ``staged``, and the commit's reason says why.
     """
 

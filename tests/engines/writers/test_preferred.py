@@ -35,7 +35,7 @@ WRITES: list[tuple[Any, bool, str]] = [
     (WriteSpec("overwrite", table_properties={"delta.enableDeletionVectors": "true"}), False, "properties"),
     (WriteSpec("replace", predicate="day in ('b', 'c', 'd')"), False, "replace"),
     (DeleteInsertSpec(("id",)), False, "delete+insert"),
-    (MergeSpec(("id",), clauses=(MergeClause("matched_update", condition="source.v > 20"),)), False, "condition"),
+    (MergeSpec(("id",), clauses=(MergeClause("matched_update", condition="source.v > 20"),)), True, ""),
     (MergeSpec(("id",), merge_mode="deletion_vectors"), False, "deletion vectors"),
     (DeleteSpec("v > 1"), False, "delete"),
     (UpdateSpec({"v": "v + 1"}, "v > 1"), False, "update"),

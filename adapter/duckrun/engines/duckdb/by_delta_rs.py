@@ -1,24 +1,37 @@
-"""What delta_rs is asked for: when it may write rows of a table, or merge them by key, and why not."""
+"""What delta_rs is asked for: when it may write rows of a table, or merge them by key, and why not.
+
+A merge of whole rows by key alone takes the source as it comes. For any other DuckDB computes which rows change and how, and delta_rs
+updates, deletes and inserts those.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import duckdb
 import pyarrow as pa
 
 from duckrun.engines.duckdb.clauses import assigned_by
+from duckrun.engines.duckdb.places import computed
+from duckrun.engines.duckdb.rows_to_write import types_of
 from duckrun.engines.duckdb.source import Rows
-from duckrun.engines.duckdb.target import definition_of
+from duckrun.engines.duckdb.target import Target, definition_of, written_anew
 from duckrun.engines.duckdb.writers import delta_rs
+from duckrun.errors import LostRows
+from duckrun.formats.commits import NewCommit, RowCounts, WentAhead
 from duckrun.formats.format import Format
-from duckrun.sql.names import SIDES, columns_of
+from duckrun.run.transaction import Transaction
+from duckrun.sql.alike import is_same_in_all
+from duckrun.sql.char_types import is_padded
+from duckrun.sql.dialects import tree_in
+from duckrun.sql.names import SIDES, columns_of, fresh_name, quote_identifier
 from duckrun.values.columns import has_required_parts, holds
 from duckrun.values.names import writable_by_delta_rs
 from duckrun.values.rows import Commit, DeleteInsertSpec, DeleteSpec, MergeClause, MergeSpec, RowSpec, UpdateSpec
 from duckrun.values.snapshot import Snapshot, TableRef
-from duckrun.values.tables import order_of
+from duckrun.values.tables import AddColumn, AlterSpec, ColumnSpec, order_of
 
 if TYPE_CHECKING:
     from duckrun.engines.duckdb.write import Job
@@ -28,12 +41,14 @@ def why_not_write(form: Format, ref: TableRef, rows: Rows, snapshot: Snapshot | 
     """Why delta_rs cannot write all rows of a table, or more of them; None where it can."""
     if snapshot is not None and (reason := form.only_own(snapshot)) is not None:
         return reason
+    if any("VARIANT" in str(kind) for kind in rows.types.values()):
+        return "it writes no VARIANT"
     if snapshot is not None and not whole and definition_of(snapshot) is not None:
         return "columns are added, where it would let the others be NULL"
     if snapshot is not None and has_required_parts(snapshot.schema):
         return "parts of columns are NOT NULL, which it does not check"
-    if rows.one_shot and not whole:
-        return "the source is a stream, which can be read once, and an attempt may have to run again"
+    if snapshot is not None and (reason := _why_not_checked(snapshot)) is not None:
+        return reason
     if snapshot is not None and delta_rs.misspells(snapshot.schema, snapshot.partition_columns):
         return delta_rs.MISSPELT
     if snapshot is not None and whole and (reason := delta_rs.why_not_these(snapshot.files())) is not None:
@@ -50,32 +65,22 @@ def why_not_mode(spec: RowSpec) -> str | None:
     return None
 
 
-def why_not_merge(
-    form: Format, spec: MergeSpec, clauses: Sequence[MergeClause], snapshot: Snapshot, rows: Rows
-) -> str | None:
+def why_not_merge(form: Format, spec: MergeSpec, snapshot: Snapshot, rows: Rows) -> str | None:
+    """Why delta_rs cannot merge rows, or the changes that DuckDB computes of them; None where it can."""
     if (reason := form.only_own(snapshot)) is not None:
         return reason
-    if not _plain(clauses):
-        return "a clause has a condition or an expression, or concerns rows that the source has not"
-    if definition_of(snapshot) is not None:
-        return "columns are added, go or change their type, and delta_rs would not keep the rest of the definition"
-    if spec.on is not None or spec.compared:
-        return "the condition is more than key equality"
-    if not _within_by_keys(spec):
-        return "only the rows of a part of the table may match, and the keys do not say which"
+    if written_anew(snapshot):
+        return "columns of the table go or change their type, so all of its rows are written"
+    if snapshot.variants or snapshot.variants_inside:
+        return "it writes no VARIANT"
     if has_required_parts(snapshot.schema):
-        return "parts of columns are NOT NULL, which is checked on the rows as they will be"
-    if _is_constrained(snapshot) and not _takes_whole_rows(spec.clauses, snapshot, rows):
-        return (
-            "rows that the table would refuse are looked for among those as they will be, and a part of the columns or clauses "
-            "does not make them (NOT NULL, CHECK, or a partition column of text, which holds no empty text)"
-        )
+        return "parts of columns are NOT NULL, which it does not keep"
+    if (reason := _why_not_checked(snapshot)) is not None:
+        return reason
     if order_of(snapshot):
         return "the table has a sort order, in which delta_rs does not write"
-    if any(rows.types[key].id in ("float", "double") for key in spec.keys):
-        return "a key is a floating number, and delta_rs compares NaN and -0.0 in its own way"
-    if any(rows.types[key].id in ("list", "struct", "map", "blob") for key in spec.keys):
-        return "a key is nested or binary"
+    if (reason := _why_not_compared(matched_by(spec, snapshot), snapshot, rows)) is not None:
+        return reason
     if any(holds(field.type, _is_instant) for field in snapshot.schema):
         # Spark writes instants as INT96, which delta_rs reads as nanoseconds in 64 bits: years before 1678 and after 2261 become
         # others, and a merge writes those down.
@@ -86,6 +91,50 @@ def why_not_merge(
     if spec.merge_mode == "deletion_vectors" or any(f.deletion_vector for f in files):
         return "it writes no deletion vectors"
     return delta_rs.why_not_these(files)
+
+
+def _why_not_checked(snapshot: Snapshot) -> str | None:
+    """Why delta_rs, which checks the rows that it writes itself, may refuse rows that fulfil the table's constraints."""
+    for name, condition in snapshot.checks.items():
+        if not is_same_in_all(tree_in(condition, "spark")):
+            return f"it may take the constraint {name} ({condition}) for another than Spark does"
+    return None
+
+
+def matched_by(spec: MergeSpec, snapshot: Snapshot) -> list[str]:
+    """The columns that say which rows of the table a merge changes: rows with equal values in them meet the same row of the source."""
+    conditions = [text for text in (spec.on, spec.within, *spec.compared.values()) if text is not None]
+    named = {n.lower() for text in conditions for side, n in columns_of(text, spec.dialect, SIDES) if side != "source"}
+    keys = [key for key in spec.keys if key not in spec.compared]
+    return [*keys, *(name for name in snapshot.schema.names if name.lower() in named and name not in keys)]
+
+
+def _why_not_compared(columns: Sequence[str], snapshot: Snapshot, rows: Rows) -> str | None:
+    """Why delta_rs may take other rows of a table than DuckDB for those with some values; None where it takes the same."""
+    kinds = types_of(snapshot, rows.cursor)
+    if any(kinds[name].id in ("float", "double") for name in columns):
+        return "a key is a floating number, and delta_rs compares NaN and -0.0 in its own way"
+    if any(kinds[name].id in ("list", "array", "struct", "map", "blob") for name in columns):
+        return "a key is nested or binary"
+    if any(is_padded(snapshot.schema.field(name)) for name in columns):
+        return "a key is CHAR, which delta_rs compares without its padding"
+    return None
+
+
+def takes_source(spec: MergeSpec, clauses: Sequence[MergeClause], snapshot: Snapshot, rows: Rows) -> bool:
+    """True for a merge that delta_rs does with the rows of the source as they come: each updates a row or is inserted, and so none
+    is sent in vain.
+    """
+    return (
+        [c.kind for c in clauses]
+        in (["matched_update", "not_matched_insert"], ["not_matched_insert", "matched_update"])
+        and all(c.condition is None and c.set is None for c in clauses)
+        and definition_of(snapshot) is None
+        and spec.on is None
+        and not spec.compared
+        and _within_by_keys(spec)
+        and (not _is_constrained(snapshot) or _takes_whole_rows(spec.clauses, snapshot, rows))
+    )
 
 
 def _is_instant(kind: pa.DataType) -> bool:
@@ -121,27 +170,130 @@ def _takes_whole_rows(clauses: Sequence[MergeClause], snapshot: Snapshot, rows: 
     )
 
 
-def _plain(clauses: Sequence[MergeClause]) -> bool:
-    """True for one update and one insert at most, of columns as they come, with no condition on either."""
-    kinds = [c.kind for c in clauses]
-    return (
-        len(set(kinds)) == len(kinds)
-        and not any(kind.startswith("not_matched_by_source") for kind in kinds)
-        and all(c.condition is None and c.set is None for c in clauses)
-        and not ("matched_update" in kinds and "matched_delete" in kinds)
-    )
-
-
 def merge(job: Job, snapshot: Snapshot, rows: Rows, keys: Sequence[str], clauses: Sequence[MergeClause]) -> Commit:
     """Merge finished rows by keys; the clauses take columns as they come."""
     columns = [name for name in snapshot.schema.names if name in rows.types]
-    finished = [
-        clause
-        if clause.kind.endswith("delete")
-        else replace(clause, columns=tuple(assigned_by(clause, columns, snapshot.ref)), set=None)
-        for clause in clauses
+    whole = [replace(clause, columns=tuple(assigned_by(clause, columns, snapshot.ref))) for clause in clauses]
+    on = " AND ".join(f"target.{quote_identifier(key)} = source.{quote_identifier(key)}" for key in keys)
+    return _merged(job, snapshot, rows, on, whole, "asked for: key equality and finished columns")
+
+
+@dataclass(frozen=True)
+class Changes:
+    """The rows that a merge changes, as DuckDB has computed them: of each row of the table that the source meets, and of each that it
+    adds, which clause applies, and the values that it gives.
+    """
+
+    table: str
+    """Quoted name of the temporary table that has them."""
+    row: str
+    """Quoted name of the column that is NULL for a row that is added."""
+    action: str
+    """Quoted name of the column with the number of the clause, NULL where none applies."""
+    deleting: str
+    """Numbers of the clauses that delete, as a list in SQL."""
+    before: Mapping[str, str]
+    """Column of the table that the merge matches by -> quoted name of the column with its value before; NULL for a row that is added."""
+
+    @property
+    def present(self) -> str:
+        return f"FROM {self.table} WHERE {self.row} IS NOT NULL"
+
+    @property
+    def repeated(self) -> str:
+        """SELECT of the values that several rows of the table have in the columns that the merge matches by."""
+        names = ", ".join(self.before.values())
+        return f"SELECT {names} {self.present} GROUP BY {names} HAVING count(*) > 1 AND count({self.action}) > 0"
+
+
+def why_not_changes(changes: Changes, columns: Sequence[str], cursor: duckdb.DuckDBPyConnection) -> str | None:
+    """Why delta_rs cannot tell the rows that change from others; None where it can. ``changes`` have those too that no clause touches."""
+    if cursor.execute(f"{changes.repeated} LIMIT 1").fetchone() is None:
+        return None
+    after = ", ".join([changes.action, *map(quote_identifier, columns)])
+    several = f"{changes.repeated} AND count(DISTINCT row({after})) > 1 LIMIT 1"
+    if cursor.execute(several).fetchone() is None:
+        return None
+    return f"rows of the table that have the same {', '.join(changes.before)} become different ones, and it tells rows by these alone"
+
+
+def merge_changes(job: Job, snapshot: Snapshot, live: Rows, changes: Changes, counts: RowCounts) -> Commit:
+    """Merge the rows that clauses change, and no others. ``live`` are those of them that are not deleted, finished, each with the columns
+    ``row`` and ``before`` of ``changes``.
+    """
+    cursor = live.cursor
+    if not any(counts) and definition_of(snapshot) is None:
+        return job.transaction.nothing(snapshot, "no row was concerned")
+    _go_ahead(job, snapshot, live)
+    if not any(counts):
+        return job.transaction.nothing(snapshot, "no row was concerned")
+    if cursor.execute(f"{changes.repeated} LIMIT 1").fetchone() is not None:  # they become the same row
+        first = f"SELECT min(rowid) {changes.present} GROUP BY {', '.join(changes.before.values())}"
+        cursor.execute(f"DELETE FROM {changes.table} WHERE {changes.row} IS NOT NULL AND rowid NOT IN ({first})")
+    names, before = [quote_identifier(name) for name in live.types], list(changes.before.values())
+    kind = quote_identifier(fresh_name("__duckrun_kind", {*live.types, *(name[1:-1] for name in before)}))
+    none = [f"CAST(NULL AS {each})" for each in live.types.values()]
+    rows = (
+        f"SELECT {', '.join([*names, *before])}, CASE WHEN {changes.row} IS NULL THEN 'insert' ELSE 'update' END AS {kind} "
+        f"FROM ({live.sql}) UNION ALL SELECT {', '.join([*none, *before])}, 'delete' FROM {changes.table} "
+        f"WHERE {changes.action} IN ({changes.deleting})"
+    )
+    columns = tuple(live.types)
+    kinds: dict[str, MergeClause] = {
+        "insert": MergeClause("not_matched_insert", f"source.{kind} = 'insert'", columns),
+        "update": MergeClause("matched_update", f"source.{kind} = 'update'", columns),
+        "delete": MergeClause("matched_delete", f"source.{kind} = 'delete'"),
+    }
+    clauses = [clause for clause, count in zip(kinds.values(), counts, strict=True) if count]
+    sent = Rows(cursor, rows, {})
+    commit = _merged(
+        job, snapshot, sent, _on(changes, kind, cursor), clauses, "asked for: DuckDB computed the rows that change"
+    )
+    if (commit.rows_inserted, commit.rows_updated, commit.rows_deleted) != counts:
+        raise LostRows(
+            f"Version {commit.version} of table {snapshot.ref}, which delta_rs has merged, inserted, updated and deleted "
+            f"{commit.rows_inserted}, {commit.rows_updated} and {commit.rows_deleted} rows instead of {', '.join(map(str, counts))}. "
+            f"Restore version {snapshot.version}, run this with writer: staged, and report it."
+        )
+    return commit
+
+
+def _go_ahead(job: Job, snapshot: Snapshot, live: Rows) -> None:
+    """Add the columns that the table gets with a merge in a commit before it, and raise WentAhead. deltalake's own way gives the table
+    another id, and drops its name and description.
+    """
+    if not isinstance(snapshot, Target):
+        return
+    with computed(live.cursor, live.sql):
+        pass  # a row that the table refuses is one before the table is changed
+    alteration, kinds = snapshot.alteration, types_of(snapshot, live.cursor)
+    names = [name for name, old in alteration.columns.items() if old is None or name in alteration.grown]
+    spec = AlterSpec(tuple(AddColumn(ColumnSpec(name, str(kinds[name]))) for name in names))
+    ahead = Transaction(job.transaction.lake, snapshot.ref)
+    ahead.mode, ahead.engine = spec.mode, job.engine.name
+    reason = "columns are added, before the merge by delta_rs that brings them"
+    version = ahead.commit(snapshot, NewCommit(spec, alteration.after, reason=reason)).version
+    raise WentAhead("columns were added", version)
+
+
+def _on(changes: Changes, kind: str, cursor: duckdb.DuckDBPyConnection) -> str:
+    """The condition in delta_rs's SQL on which a row of the table is one that changes. NULL is a value among those before, and no row
+    that is added meets any.
+    """
+    nulls = ", ".join(f"count(*) FILTER (WHERE {name} IS NULL)" for name in changes.before.values())
+    there, *missing = cursor.execute(f"SELECT count(*), {nulls} {changes.present}").fetchall()[0]
+    if not there:
+        return "1 = 2"  # no file of the table is read
+    tests = [
+        f"(target.{quote_identifier(column)} {'IS NOT DISTINCT FROM' if count else '='} source.{name})"
+        for (column, name), count in zip(changes.before.items(), missing, strict=True)
     ]
-    reason = "asked for: key equality and finished columns"
+    if all(missing):
+        tests.insert(0, f"source.{kind} <> 'insert'")
+    return " AND ".join(tests)
+
+
+def _merged(job: Job, snapshot: Snapshot, rows: Rows, on: str, clauses: Sequence[MergeClause], reason: str) -> Commit:
     what = f"{job.spec.mode} on table {job.transaction.ref}"
     with job.engine.arbiter.merge(job.engine.duckdb_limit, what) as job.shares:
         version = delta_rs.merge(
@@ -149,8 +301,8 @@ def merge(job: Job, snapshot: Snapshot, rows: Rows, keys: Sequence[str], clauses
             snapshot,
             rows,
             job.spec,
-            keys=keys,
-            clauses=finished,
+            on=on,
+            clauses=clauses,
             shares=job.shares,
             writer="delta_rs",
             reason=reason,

@@ -1,5 +1,5 @@
 """Merge on DuckDB: one join says which rows of the table the source meets, a clause is chosen for each, and one commit takes the
-old rows away and adds the new ones. delta_rs does a merge by key alone, where the spec asks for it.
+old rows away and adds the new ones. Where the spec asks for it, delta_rs merges these by key.
 """
 
 from __future__ import annotations
@@ -74,10 +74,11 @@ def merge(job: Job, spec: MergeSpec, snapshot: Snapshot, rows: Rows) -> Commit:
         refuse_duplicate_keys(ref, source, spec.keys)
         if spec.within is not None:
             refuse_outside(ref, source, job.sql(spec.within), spec.within)
-        if job.by_delta_rs(lambda: by_delta_rs.why_not_merge(job.form, spec, clauses, snapshot, source)):
+        by_key = job.by_delta_rs(lambda: by_delta_rs.why_not_merge(job.form, spec, snapshot, source))
+        if by_key and by_delta_rs.takes_source(spec, clauses, snapshot, source):
             return by_delta_rs.merge(job, snapshot, job.finished(source, snapshot, mode), spec.keys, clauses)
         numbers = _Given(source, given, quote_identifier(number), apart)
-        return _decided(job, spec, clauses, snapshot, numbers)
+        return _decided(job, spec, clauses, snapshot, numbers, by_delta_rs.matched_by(spec, snapshot) if by_key else ())
 
 
 @dataclass(frozen=True)
@@ -171,15 +172,24 @@ def inserted_alone(spec: MergeSpec, rows: Rows) -> str:
     return f"SELECT {outputs} FROM ({inner}) AS source WHERE {action} IS NOT NULL"
 
 
-def _decided(job: Job, spec: MergeSpec, clauses: Sequence[MergeClause], snapshot: Snapshot, given: _Given) -> Commit:
-    """Join once, choose a clause for each row, and commit what follows."""
+def _decided(
+    job: Job,
+    spec: MergeSpec,
+    clauses: Sequence[MergeClause],
+    snapshot: Snapshot,
+    given: _Given,
+    matched_by: Sequence[str],
+) -> Commit:
+    """Join once, choose a clause for each row, and commit what follows; delta_rs does where it may tell rows of the table by the columns
+    ``matched_by``.
+    """
     source, cursor = given.rows, given.rows.cursor
     on = equal(spec.keys, {key: job.sql(text) for key, text in spec.compared.items()}, given.cast)
     on += "" if spec.on is None else f" AND ({job.sql(spec.on)})"
     within = None if spec.within is None else job.sql(spec.within)
     alone = any(c.kind.startswith("not_matched_by_source") for c in clauses)
     with numbered(snapshot, cursor) as table:
-        choices = _Choices(job, clauses, table, given)
+        choices = _Choices(job, clauses, table, given, matched_by)
         keys = [key for key in spec.keys if key not in spec.compared]
         limits, met = [] if within is None else [f"({within})"], None
         if not alone:
@@ -191,7 +201,15 @@ def _decided(job: Job, spec: MergeSpec, clauses: Sequence[MergeClause], snapshot
             for more in (choices.not_matched(changes), choices.by_source(here, changes)):
                 if more is not None:
                     cursor.execute(f"INSERT INTO {changes} {more}")
+            by_key = choices.by_key(changes)
+            chosen = bool(matched_by) and job.by_delta_rs(
+                lambda: by_delta_rs.why_not_changes(by_key, list(choices.kinds), cursor)
+            )
             cursor.execute(f"DELETE FROM {changes} WHERE {choices.action} IS NULL")
+            if chosen:
+                rows = _live(job, spec, choices, changes, within, (table.row, *by_key.before.values()))
+                live = job.finished(rows, snapshot, computed=True)
+                return by_delta_rs.merge_changes(job, snapshot, live, by_key, choices.counts(changes))
             new = _commit_of(job, spec, choices, changes, within)
 
     def read() -> Read:
@@ -201,23 +219,23 @@ def _decided(job: Job, spec: MergeSpec, clauses: Sequence[MergeClause], snapshot
     return swap(job, snapshot, new, read)
 
 
-def _commit_of(job: Job, spec: MergeSpec, choices: _Choices, changes: str, within: str | None) -> NewCommit:
-    cursor, table, action = choices.table.cursor, choices.table, choices.action
-    deleting = ", ".join(str(i) for i, c in enumerate(choices.clauses) if c.kind.endswith("delete")) or "-1"
-    carried = row_ids.carried(job, table)
+def _live(
+    job: Job, spec: MergeSpec, choices: _Choices, changes: str, within: str | None, carried: Sequence[str] = ()
+) -> Rows:
+    """The rows of ``changes`` that are in the table after the merge. Raises RowsOutsidePartition."""
     choices.number(changes)
     names = ", ".join([*choices.computed.anew(choices.kinds, choices.given_where()), *carried])
-    chosen = f"SELECT {names} FROM {changes} WHERE {action} NOT IN ({deleting})"
-    rows = Rows(cursor, chosen, choices.kinds, carried=carried)
+    chosen = f"SELECT {names} FROM {changes} WHERE {choices.action} NOT IN ({choices.deleting})"
+    rows = Rows(choices.table.cursor, chosen, choices.kinds, carried=tuple(carried))
     if within is not None and spec.within is not None:
         refuse_outside(job.transaction.ref, rows, within, spec.within)
-    kinds = (
-        f"{table.row} IS NULL",
-        f"{table.row} IS NOT NULL AND {action} NOT IN ({deleting})",
-        f"{action} IN ({deleting})",
-    )
-    figures = ", ".join(f"count(*) FILTER (WHERE {kind})" for kind in kinds)
-    counts: tuple[int, int, int] = cursor.execute(f"SELECT {figures} FROM {changes}").fetchall()[0]
+    return rows
+
+
+def _commit_of(job: Job, spec: MergeSpec, choices: _Choices, changes: str, within: str | None) -> NewCommit:
+    table, action, deleting = choices.table, choices.action, choices.deleting
+    rows = _live(job, spec, choices, changes, within, row_ids.carried(job, table))
+    counts = choices.counts(changes)
     added = job.finished(rows, table.snapshot, computed=True) if counts[0] or counts[1] else None
     images = Images(
         f"CASE WHEN {action} IN ({deleting}) THEN 'delete' ELSE 'update_preimage' END",
@@ -237,10 +255,15 @@ class _Choices:
     number of the clause that applies (NULL: none does), and the new values.
     """
 
-    def __init__(self, job: Job, clauses: Sequence[MergeClause], table: Numbered, given: _Given) -> None:
+    def __init__(
+        self, job: Job, clauses: Sequence[MergeClause], table: Numbered, given: _Given, matched_by: Sequence[str] = ()
+    ) -> None:
         self.clauses, self.table, self.given = clauses, table, given
         self.kinds = types_of(table.snapshot, table.cursor)
         self.action = quote_identifier(fresh_name("__duckrun_action", names_of(table.snapshot) | set(given.rows.types)))
+        self.deleting = ", ".join(str(i) for i, c in enumerate(clauses) if c.kind.endswith("delete")) or "-1"
+        taken = {*names_of(table.snapshot), *given.rows.types}
+        self._before = {name: quote_identifier(fresh_name(f"__duckrun_before_{name}", taken)) for name in matched_by}
         self._job, self._ref = job, job.transaction.ref
         self.computed = Computed.of(job.form, self._ref, table.snapshot, self.kinds)
         self._refuse_numbers()
@@ -271,6 +294,20 @@ class _Choices:
         return {
             name: f"{self.action} IN ({', '.join(map(str, setting))})" for name, setting in found.items() if setting
         }
+
+    def by_key(self, changes: str) -> by_delta_rs.Changes:
+        return by_delta_rs.Changes(changes, self.table.row, self.action, self.deleting, self._before)
+
+    def counts(self, changes: str) -> tuple[int, int, int]:
+        """How many rows are inserted, updated and deleted."""
+        kinds = (
+            f"{self.table.row} IS NULL",
+            f"{self.table.row} IS NOT NULL AND {self.action} NOT IN ({self.deleting})",
+            f"{self.action} IN ({self.deleting})",
+        )
+        figures = ", ".join(f"count(*) FILTER (WHERE {kind})" for kind in kinds)
+        counts: tuple[int, int, int] = self.table.cursor.execute(f"SELECT {figures} FROM {changes}").fetchall()[0]
+        return counts
 
     def number(self, changes: str) -> None:
         """Give the rows that are inserted the numbers of identity columns that their clauses do not set."""
@@ -304,8 +341,11 @@ class _Choices:
         return [i for i, c in enumerate(self.clauses) if c.kind.rpartition("_")[0] == kind]
 
     def _place(self, alias: str | None) -> str:
-        names = self.table.file, self.table.row
-        return ", ".join(f"NULL AS {name}" if alias is None else f"{alias}.{name}" for name in names)
+        names = {name: name for name in (self.table.file, self.table.row)}
+        names |= {name: quote_identifier(column) for column, name in self._before.items()}
+        if alias is None:
+            return ", ".join(f"NULL AS {name}" for name in names)
+        return ", ".join(f"{alias}.{column} AS {name}" for name, column in names.items())
 
     def _choice(self, kind: str) -> str:
         old = {column: f"target.{quote_identifier(column)}" for column in self.kinds}

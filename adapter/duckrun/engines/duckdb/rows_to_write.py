@@ -68,10 +68,10 @@ def stored_types(form: Format, types: Types) -> dict[str, str]:
     return store_all(types, native=form.native_types)
 
 
-def differs(rows: Rows, snapshot: Snapshot) -> bool:
-    """True if a table of these rows would have another schema."""
-    old = types_of(snapshot, rows.cursor)
-    return [(n, str(k)) for n, k in old.items()] != [(n, str(k)) for n, k in rows.types.items()]
+def differs(stored: Mapping[str, str], snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection) -> bool:
+    """True if a table of columns that are stored as these types would have another schema."""
+    old = types_of(snapshot, cursor)
+    return [(n, str(k)) for n, k in old.items()] != [(n, str(_type(k))) for n, k in stored.items()]
 
 
 def taking_types(rows: Rows, kinds: Mapping[str, Any]) -> Rows:

@@ -62,6 +62,16 @@ from duckrun.values.snapshot import Snapshot, TableRef
 if TYPE_CHECKING:
     from duckrun.engines.duckdb.engine import DuckDBEngine
 
+_FEATURES = {
+    "delta.enableDeletionVectors": "deletion vectors",
+    "delta.enableChangeDataFeed": "the change data feed",
+    "delta.columnMapping.mode": "column mapping",
+    "delta.enableRowTracking": "row tracking",
+    "delta.enableInCommitTimestamps": "in-commit timestamps",
+    "delta.enableTypeWidening": "type widening",
+}
+"""Property -> the feature that it turns on."""
+
 
 class Job:
     """One spec on one table."""
@@ -97,9 +107,13 @@ class Job:
     def by_delta_rs(self, why_not: Callable[[], str | None]) -> bool:
         """True if delta_rs makes the data files. ``why_not`` says why it cannot, and None where it can.
 
-        Raises InvalidConfig if the spec asks for delta_rs and it cannot. Where delta_rs is preferred, the commit says why not.
+        Raises InvalidConfig if the spec asks for delta_rs and it cannot. Where delta_rs is preferred, the commit says why not; so it does
+        where it takes back an earlier attempt's, which a commit of delta_rs cannot.
         """
         if self.spec.writer not in BY_DELTA_RS:
+            return False
+        if (taken := self.transaction.taken_back) is not None and not taken.anew:
+            self.transaction.remark = "not by delta_rs: the commit takes back what an earlier attempt wrote"
             return False
         why = why_not()
         if self.spec.writer == "delta_rs":
@@ -208,10 +222,8 @@ class Job:
                     "new run."
                 )
             return change.append(self, snapshot, rows)
-        if transaction.taken_back is None and self.by_delta_rs(
-            lambda: by_delta_rs.why_not_write(self.form, transaction.ref, rows, snapshot, whole=False)
-        ):
-            return delta_rs.write(transaction, snapshot, rows, spec)
+        if self.by_delta_rs(lambda: by_delta_rs.why_not_write(self.form, transaction.ref, rows, snapshot, whole=False)):
+            return delta_rs.write(transaction, snapshot, self.kept(rows), spec)
         files = self.staged(rows, snapshot.partition_columns, snapshot)
         return self.added(files, snapshot, "rows are added")
 
@@ -232,7 +244,10 @@ class Job:
         schema = schema_of_types(stored, rows.cursor)
         if self.form.transacts:
             return self._overwrite_in_place(spec, rows, snapshot, stored, keys, computed)
-        own = self._why_own_definition(spec, schema, partition_by, snapshot)
+        anew = snapshot is not None and (
+            differs(stored, snapshot, rows.cursor) or partition_by != snapshot.partition_columns
+        )
+        own = self._why_own_definition(spec, schema, partition_by, snapshot, anew=anew)
         definition = self.definition(spec, schema, partition_by, snapshot, stored) if own else None
         filled: Filled = {name: (name if name in rows.types else None, kind) for name, kind in stored.items()}
         if computed is not None:
@@ -240,11 +255,10 @@ class Job:
         rows = fitted(
             ref, rows, filled, partition_by, spec=spec, snapshot=snapshot, definition=definition, computed=computed
         )
-        anew = snapshot is not None and (differs(rows, snapshot) or partition_by != snapshot.partition_columns)
         if self.by_delta_rs(lambda: own or by_delta_rs.why_not_write(self.form, ref, rows, snapshot, whole=True)):
-            if rows.one_shot:
-                rows = self.kept(rows)
-            return delta_rs.write(self.transaction, snapshot, rows, spec, partition_by=partition_by, anew=anew)
+            return delta_rs.write(
+                self.transaction, snapshot, self.kept(rows), spec, partition_by=partition_by, anew=anew
+            )
         if definition is None and (snapshot is None or anew or spec.table_properties or spec.description is not None):
             definition = self.definition(spec, schema, partition_by, snapshot, stored)
         files = self.staged(rows, partition_by, definition or snapshot)
@@ -292,9 +306,13 @@ class Job:
             self._spooled[rows.sql] = rows
 
     def _why_own_definition(
-        self, spec: WriteSpec, schema: pa.Schema, partition_by: Sequence[str], snapshot: Snapshot | None
+        self, spec: WriteSpec, schema: pa.Schema, partition_by: Sequence[str], snapshot: Snapshot | None, *, anew: bool
     ) -> str | None:
-        """What delta_rs does not write of the definition of a table whose rows are all written anew; None where it writes all of it."""
+        """What delta_rs does not write of the definition of a table whose rows are all written anew; None where it writes all of it.
+        ``anew``: a table that is there gets other columns or partitions.
+        """
+        if spec.merge_mode == "deletion_vectors":
+            return "it writes no deletion vectors (merge_mode)"
         if spec.redefine:
             return "it gives a table that is there no other definition"
         if spec.constraints:
@@ -305,17 +323,19 @@ class Job:
             return "it writes no clustering (cluster_by)"
         if own := sorted(name for name in spec.table_properties if not name.startswith("delta.")):
             return f"it writes none of the properties {', '.join(own)}"
-        if snapshot is not None and (reason := self._why_not_in_place(spec, schema, snapshot)) is not None:
+        if snapshot is not None and (reason := self._why_not_in_place(spec, schema, snapshot, anew)) is not None:
             return reason
-        if self.form.asks_features(spec.table_properties):
-            return f"it does not turn on the table features that {', '.join(spec.table_properties)} ask for"
+        asking = [n for n, value in spec.table_properties.items() if self.form.asks_features({n: value})]
+        if asking:
+            features = (f"{_FEATURES.get(name, 'a table feature')} ({name})" for name in asking)
+            return f"it does not turn on {', '.join(features)}"
         if _comments_anew(spec, schema.names, snapshot):
-            return "it writes no comments of columns"
+            return "it writes no comments of columns (column_comments)"
         if delta_rs.misspells(schema, partition_by):
             return delta_rs.MISSPELT
         return None
 
-    def _why_not_in_place(self, spec: WriteSpec, schema: pa.Schema, snapshot: Snapshot) -> str | None:
+    def _why_not_in_place(self, spec: WriteSpec, schema: pa.Schema, snapshot: Snapshot, anew: bool) -> str | None:
         """What delta_rs would not keep of the definition of a table that is there."""
         if spec.table_properties:
             return "it drops the other properties of a table that is there, where it is given some"
@@ -323,6 +343,9 @@ class Job:
             return "it drops the description of a table that is there, where it is given another one"
         if not {path[0].lower() for path in snapshot.cluster_by} <= {name.lower() for name in schema.names}:
             return "the columns that the table is clustered by go"
+        commented = {field.name.lower() for field in snapshot.schema if (field.metadata or {}).get(b"comment")}
+        if anew and not commented.isdisjoint(name.lower() for name in schema.names):
+            return "it drops the comments of columns where a table gets other columns or partitions"
         if self.form.constrained_anew(snapshot, spec):
             return "it keeps no defaults, constraints and computed columns"
         return None

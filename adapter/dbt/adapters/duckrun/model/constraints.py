@@ -11,6 +11,7 @@ from dbt.adapters.events.logging import AdapterLogger
 from sqlglot import exp
 
 from duckrun.errors import InvalidConfig
+from duckrun.sql.alike import is_same_in_all
 from duckrun.sql.dialects import text_in, tree_in
 from duckrun.sql.written import keep_place
 from duckrun.values.rows import TableConstraints
@@ -70,22 +71,14 @@ def unsupported_constraints(model: Mapping[str, Any]) -> list[str]:
     return [kind for kind in dict.fromkeys(kinds) if kind in ("foreign_key", "custom")]
 
 
-# What DuckDB, Spark and DataFusion (delta_rs) mean alike: a condition of anything else is held by the model's writes alone.
-_ALIKE = (
-    exp.And, exp.Or, exp.Not, exp.Paren, exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Between, exp.In, exp.Is,
-    exp.Add, exp.Sub, exp.Mul, exp.Neg, exp.Null, exp.Boolean, exp.Literal, exp.Column, exp.Identifier, exp.Coalesce,
-    exp.Lower, exp.Upper, exp.Length,
-)  # fmt: skip
-
-
 def kept_in_table(node: str, constraints: Constraints, source: Sequence[str]) -> TableConstraints:
     """The constraints that the Delta table can hold every writer to, with its columns as they are spelled in it."""
     checks = {}
     for name, check in constraints.checks:
         tree = tree_in(check, "duckdb")
         columns = list(tree.find_all(exp.Column))
-        alike = all(isinstance(part, _ALIKE) for part in tree.walk())
-        if not alike or not columns or any(c.table or match(c.name, source) is None for c in columns):
+        # A condition that writers may take for different ones is held by the model's writes alone.
+        if not is_same_in_all(tree) or not columns or any(match(c.name, source) is None for c in columns):
             logger.debug(
                 f"{node}: the check {name} ({check}) is held by this model's writes, and not kept in its table."
             )

@@ -20,8 +20,9 @@ from duckrun.formats.delta.statistics import EXACT_DIGITS
 from duckrun.run.memory import limit_for_merge
 from duckrun.run.transaction import Transaction
 from duckrun.sql.names import quote_identifier
+from duckrun.values.columns import holds
 from duckrun.values.layout import CODECS, codec_of
-from duckrun.values.rows import Commit, MemoryShares, MergeClause, RowSpec, ScanFile, WriteSpec
+from duckrun.values.rows import Commit, MemoryShares, MergeClause, RowSpec, ScanFile, WriteSpec, counted_rows
 from duckrun.values.snapshot import Snapshot, TableRef
 
 MISSPELT = "delta_rs spells decimals and floating numbers among partition values so that not every reader finds them"
@@ -68,11 +69,12 @@ def write(
     ref, form = transaction.ref, _form(transaction)
     reader = arrow_reader(rows)
     txn_id, version = new_txn_id(), 0 if snapshot is None else snapshot.version + 1
+    gone = None if snapshot is None or partition_by is None else counted_rows(snapshot.files())
     common: dict[str, Any] = {
         "target_file_size": spec.target_file_size,
         "writer_properties": _files(reader.schema, snapshot, spec),
         "commit_properties": commit_properties(
-            transaction.app, transaction.note(writer="delta_rs", reason=why), txn_id
+            transaction.app, transaction.note(writer="delta_rs", reason=why, rows_deleted=gone), txn_id
         ),
     }
     defined: dict[str, Any] = {
@@ -130,25 +132,26 @@ def _files(schema: pa.Schema, snapshot: Snapshot | None, spec: RowSpec) -> Write
     https://github.com/duckdb/duckdb/issues/25521
 
     None either for numbers of more digits than a double has: delta_rs makes doubles of them for the log, and every reader that
-    skips files by those bounds loses the rows beyond them. For such a column inside of another no file has any, as deltalake
-    cannot name it.
+    skips files by those bounds loses the rows beyond them.
+
+    deltalake names no column inside of another. Where one of those has no bounds, none inside of any column has.
     """
     present = {} if snapshot is None else snapshot.properties
-    columns = [*schema, *(snapshot.schema if snapshot is not None else ())]
-    unbound = {field.name for field in columns if _has_no_bounds(field.type)}
-    none = ColumnProperties(statistics_enabled="NONE")
-    inside = any(field.name not in unbound and _has_no_bounds(field.type, inside=True) for field in columns)
+    columns = {field.name: field.type for field in [*(snapshot.schema if snapshot is not None else ()), *schema]}
+    bare = {name for name, kind in columns.items() if not pa.types.is_nested(kind)}
+    unbound = {name for name in bare if _has_no_bounds(columns[name])}
+    none, usual = ColumnProperties(statistics_enabled="NONE"), ColumnProperties(statistics_enabled="PAGE")
+    inside = any(holds(kind, _has_no_bounds) for name, kind in columns.items() if name not in bare)
+    named = dict.fromkeys(sorted(bare - unbound), usual) if inside else dict.fromkeys(sorted(unbound), none)
     return WriterProperties(
         compression=(codec_of(file_properties(spec, present)) or CODECS[0]).upper(),  # type: ignore[arg-type]  # a name of theirs
         max_row_group_size=122_880,
         default_column_properties=none if inside else None,
-        column_properties=dict.fromkeys(sorted(unbound), none) or None,
+        column_properties=named or None,
     )
 
 
-def _has_no_bounds(kind: pa.DataType, *, inside: bool = False) -> bool:
-    if inside and pa.types.is_nested(kind):
-        return any(_has_no_bounds(kind.field(i).type, inside=True) for i in range(kind.num_fields))
+def _has_no_bounds(kind: pa.DataType) -> bool:
     return pa.types.is_floating(kind) or (pa.types.is_decimal(kind) and kind.precision > EXACT_DIGITS)
 
 
@@ -158,18 +161,17 @@ def merge(
     rows: Rows,
     spec: RowSpec,
     *,
-    keys: Sequence[str],
+    on: str,
     clauses: Sequence[MergeClause],
     shares: MemoryShares,
     **counts: Any,
 ) -> int:
-    """Merge finished rows by key equality. Returns the version; raises CommitTaken if it was taken.
+    """Merge finished rows. Returns the version; raises CommitTaken if it was taken.
 
-    ``clauses`` take the source's ``columns`` as they come. delta_rs always gets a ``max_spill_size``: without it a merge takes eight times the memory for the same time.
+    ``on`` and the conditions of the ``clauses``, which take the source's ``columns`` as they come, are in delta_rs's SQL. It always gets a ``max_spill_size``: without it a merge takes eight times the memory for the same time.
     """
     form, table, txn_id = _form(transaction), _handle(transaction, snapshot), new_txn_id()
     version = snapshot.version + 1
-    on = " AND ".join(f"target.{quote_identifier(key)} = source.{quote_identifier(key)}" for key in keys)
     reader, read = arrow_reader(rows), _Read()
     builder = table.merge(
         pa.RecordBatchReader.from_batches(reader.schema, read.of(reader)),
@@ -178,7 +180,7 @@ def merge(
         target_alias="target",
         max_spill_size=shares.spill,
         streamed_exec=True,
-        writer_properties=_files(reader.schema, snapshot, spec),
+        writer_properties=_files(snapshot.schema, snapshot, spec),
         commit_properties=commit_properties(transaction.app, transaction.note(**counts), txn_id),
     )
 
