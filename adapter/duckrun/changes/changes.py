@@ -248,29 +248,37 @@ class Changes:
                     )
 
     def _refuse_restored_columns(self) -> None:
-        """A column that was dropped within the range and came back by RESTORE.
+        """Raise SchemaMismatch if a version that is read lacks a column that came back by RESTORE.
 
         On a table with column mapping its values lie in the files all the time, also of the versions that do not have it.
         """
-        stored = _in_files(self._form, self.to)
-        if self._whole or stored.names == self.to.schema.names and not self._form.stored_columns(self.to.schema):
-            return
-        restored = max((c.version for c in self.commits if c.operation == "RESTORE"), default=-1)
-        now = {
-            path
-            for path, _ in leaves(stored)
-            if self.to.schema.names[stored.names.index(path[0])] in self._read_columns
-        }
-        for snapshot in self._definitions:
-            gone = sorted(now - {path for path, _ in leaves(_in_files(self._form, snapshot))})
+        for snapshot, names in self._lacking_restored:
             # Sums over the whole range see the two ends of it, and steps see each version.
-            if gone and snapshot.version < restored and (self._by_commits or snapshot.version == self.from_version):
-                names = sorted({self.to.schema.names[stored.names.index(path[0])] for path in gone})
+            if self._by_commits or snapshot.version == self.from_version:
                 raise SchemaMismatch(
                     f"changes of table {self._ref}: the column {', '.join(names)} was dropped at version {snapshot.version} or before and came back by the "
-                    f"RESTORE of version {restored}, and the table's files hold its values all the time (delta.columnMapping.mode). Begin at version "
-                    f"{restored}, or leave it out by columns=."
+                    f"RESTORE of version {self._last_restore}, and the table's files hold its values all the time (delta.columnMapping.mode). Begin at version "
+                    f"{self._last_restore}, or leave it out by columns=."
                 )
+
+    @cached_property
+    def _last_restore(self) -> int:
+        return max((commit.version for commit in self.commits if commit.operation == "RESTORE"), default=-1)
+
+    @cached_property
+    def _lacking_restored(self) -> tuple[tuple[Snapshot, list[str]], ...]:
+        """Versions of the range without a column that came back by RESTORE, each with the names of these columns."""
+        stored = _in_files(self._form, self.to)
+        if self._whole or stored.names == self.to.schema.names and not self._form.stored_columns(self.to.schema):
+            return ()
+        names = {path: self.to.schema.names[stored.names.index(path[0])] for path, _ in leaves(stored)}
+        now = {path for path, name in names.items() if name in self._read_columns}
+        lacking = []
+        for snapshot in self._definitions:
+            gone = now - {path for path, _ in leaves(_in_files(self._form, snapshot))}
+            if gone and snapshot.version < self._last_restore:
+                lacking.append((snapshot, sorted({names[path] for path in gone})))
+        return tuple(lacking)
 
     def _refuse_unreadable(self, reader: StateReader) -> None:
         """A version of the range that is gone: it says itself which one works."""
@@ -428,9 +436,14 @@ class Changes:
             before = None if self.from_version == -1 else self._form.snapshot(self._ref, self.from_version)
             found: tuple[Step, ...] = (step_of([self._form.state_change(before, self.to)], vectors),)
             return found, self._gone(found)
-        # Not those that only moved rows to other files: their rows sum to zero, and the files need not be read.
+        # Not those that only moved rows to other files: their rows sum to zero, and the files need not be read. A compaction of a
+        # version without a column leaves its values out of the new files: with a RESTORE of that column they do not.
         commits = [c if self.identity != "row_id" else replace(c, feed=()) for c in self.commits]
-        telling = [commit for commit in commits if not commit.moves and (commit.files or commit.feed)]
+        telling = [
+            commit
+            for commit in commits
+            if (commit.files or commit.feed) and (self._lacking_restored or not commit.moves)
+        ]
         if not telling:
             return (), []
         if self._new_from is not None:
