@@ -254,6 +254,11 @@ def test_a_merge_by_delta_rs_names_the_limit_that_is_enough(root: Path) -> None:
         assert session.table("t").snapshot().version == 0
     limit = re.search(r"memory_limit to (\d+MB)", str(raised.value))
     assert limit is not None
+    with duckrun.connect(root, memory_limit=own + 300 * 1024**2) as session:
+        commit = session.execute("t", MergeSpec(("id",), writer="prefer_delta_rs"), source)
+        assert (commit.writer, commit.rows_inserted) == ("staged", 800_000)
+        assert "not by delta_rs: Table main.t: delta_rs holds the 1195000 rows of the source" in commit.reason
+        session.table("t").restoreToVersion(0)
     held_since = psutil.Process().memory_info().rss - own  # a process of its own would begin without it
     with duckrun.connect(root, memory_limit=parse_bytes(limit[1]) + held_since) as session:
         assert session.execute("t", merge, source).rows_inserted == 800_000

@@ -84,6 +84,8 @@ class Job:
         self.shares: MemoryShares = engine.arbiter.write(engine.duckdb_limit)
         self._staged: dict[tuple[str, ...], tuple[StagedFile, ...]] = {}
         self._spooled: dict[str, Rows] = {}
+        self._lacks_memory: str | None = None
+        """Why delta_rs, where it is preferred, had too little memory for an attempt."""
         self.work: Any = None
         self.gone = 0
         """Rows that the attempt's transaction has taken back, of a format that ``transacts``."""
@@ -94,7 +96,13 @@ class Job:
     def attempt(self, rows: Rows | None, cursor: duckdb.DuckDBPyConnection, snapshot: Snapshot | None) -> Commit:
         """One try, from the snapshot that the transaction read."""
         if not self.form.transacts:
-            return self._attempt(rows, cursor, snapshot)
+            try:
+                return self._attempt(rows, cursor, snapshot)
+            except delta_rs.LacksMemory as error:
+                if self.spec.writer == "delta_rs":
+                    raise
+                self._lacks_memory = str(error)
+                return self._attempt(rows, cursor, snapshot)
         refuse_words(self.spec, self.transaction.ref)
         if rows is not None and self._reads_again():
             rows = self.kept(rows)  # out of the transaction: what is on disk of a stream does not go with it
@@ -115,7 +123,7 @@ class Job:
         if (taken := self.transaction.taken_back) is not None and not taken.anew:
             self.transaction.remark = "not by delta_rs: the commit takes back what an earlier attempt wrote"
             return False
-        why = why_not()
+        why = self._lacks_memory or why_not()
         if self.spec.writer == "delta_rs":
             delta_rs.refuse(self.spec, self.transaction.ref, why)
         elif why is not None:

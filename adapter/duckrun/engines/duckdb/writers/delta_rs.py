@@ -32,6 +32,10 @@ table. Measured with deltalake 1.6 for 100,000 to 2 million rows: 1.3 to 2.2 tim
 RESPELLED = "the log spells paths otherwise than delta_rs, whose removes would leave those files in the table"
 
 
+class LacksMemory(InvalidConfig):
+    """A merge by delta_rs needs more memory than it may hold. The table is as it was."""
+
+
 def misspells(schema: pa.Schema, partition_by: Sequence[str]) -> bool:
     """True for partition columns whose values delta_rs writes wrongly into the log: -1.10 as -1.-10, 1e300 with all of its digits."""
     kinds = [schema.field(column).type for column in partition_by]
@@ -200,7 +204,7 @@ def merge(
             if isinstance(error, CommitFailedError):
                 raise refused(transaction.ref, error) from error
             if "Resources exhausted" in str(error):
-                raise InvalidConfig(_too_small(transaction.ref, rows, read, shares)) from error
+                raise LacksMemory(_too_small(transaction.ref, rows, read, shares)) from error
             form.check_landed(snapshot, None, txn_id)
             raise
     form.check_landed(snapshot, version, txn_id)
