@@ -130,11 +130,13 @@ class Session(LakeUpkeep, Moving):
         lake = self.lakes.of(ref)
         if not lake.exists(ref):
             lake.snapshot(ref)
+        if self.pins.hides(ref):
+            self.pins.snapshot(ref)
         return Table(self, ref)
 
     def tables(self) -> list[str]:
         """The tables and views, as ``schema.name``, and of attached lakes as ``lake.schema.name``. No log is opened."""
-        return self.lakes.names()
+        return self.lakes.names(without={(ref.catalog, ref.schema, ref.name) for ref in self.pins.hidden()})
 
     def scan(self, name: str | TableRef, spec: ReadSpec | None = None, *, engine: EngineName | None = None) -> Frame:
         """Some columns and rows of one table, at the pinned version or the one that the spec names: lazy."""

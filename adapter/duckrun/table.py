@@ -84,7 +84,7 @@ class Table:
         found = _opened(session, "isDeltaTable()").lakes.at(
             given(identifier, (str, os.PathLike), "identifier", "isDeltaTable()")
         )
-        return found.lake.exists(found.ref)
+        return found.lake.exists(found.ref) and not session.pins.hides(found.ref)
 
     @classmethod
     def create(cls, session: Session) -> DeltaTableBuilder:

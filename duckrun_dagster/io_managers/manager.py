@@ -7,7 +7,7 @@ spec from context -> engine -> write or scan -> metadata from the Commit. What d
 # take them configured at launch.
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any, cast
 
@@ -17,7 +17,7 @@ from pydantic import Field
 
 from duckrun.errors import DuckrunError, InvalidConfig, SchemaMismatch, UnsupportedFeature
 from duckrun.lake.lake import Lake, LocationDefinition, ViewDefinition
-from duckrun.run.pins import unnoted
+from duckrun.run.pins import Pins, unnoted
 from duckrun.session import Session
 from duckrun.values.changes import CHANGE_TYPE
 from duckrun.values.rows import AppTransaction, Commit, EngineName, ReadSpec, counted_rows
@@ -173,7 +173,7 @@ class DeltaIOManager(KnownResource, TableDefaults, ConfigurableIOManager):
                 column_comments=meta.declared_descriptions(context.definition_metadata or {}),
             )
             if config.change_data_feed is not None and not lake.format.transacts and lake.exists(ref):
-                turned = feed_turned(session.snapshot(ref), config.change_data_feed)
+                turned = feed_turned(lake.snapshot(ref), config.change_data_feed)
                 if turned is not None:
                     session.execute(ref, turned)
             commit = session.execute(ref, spec, source)
@@ -208,6 +208,11 @@ class DeltaIOManager(KnownResource, TableDefaults, ConfigurableIOManager):
         config = parse_output(metadata, default_schema=schema, what=what, defaults=defaults)
         _refuse_shared(context, step, config)
         return config
+
+    def ref_of(self, context: OutputContext) -> TableRef:
+        """The table that an output is stored as. Raises InvalidConfig."""
+        config = self.config_of(context)
+        return table_of(self.duckrun.lake(config.lake), config)
 
     def _pass(self, context: OutputContext, consumer: Consumer) -> Report:
         """Nothing is to be written: a consumer that has read on commits how far."""
@@ -314,10 +319,14 @@ class DeltaIOManager(KnownResource, TableDefaults, ConfigurableIOManager):
             none_wanted = (
                 partitions is not None and not partitions.keys
             )  # as by the first partition of what reads itself
-            if asked.optional and (none_wanted or not _is_there(lake, ref)):
-                return None
-            if none_wanted and not _is_there(lake, ref):
-                return asked.collection() if asked.collection else handler.nothing(asked.as_type)
+            if none_wanted or asked.optional:
+                pins = self.duckrun.step_session(step_of(context), "duckdb", self.spark).pins
+                with unnoted() if none_wanted else nullcontext():
+                    there = _is_there(lake, ref, pins)
+                if asked.optional and (none_wanted or not there):
+                    return None
+                if not there:
+                    return asked.collection() if asked.collection else handler.nothing(asked.as_type)
             scan = TableScan(self.duckrun.step_session(step_of(context), engine, self.spark), ref, read)
             changed = parse_changes(context.definition_metadata or {}, what=what)
             if changed is not None:
@@ -504,9 +513,9 @@ def _typed_as_table(source: Any, lake: Lake, ref: TableRef, handler: TypeHandler
     return pa.schema(own).empty_table()
 
 
-def _is_there(lake: Lake, ref: TableRef) -> bool:
-    """Whether there is a table or a view of that name."""
-    return lake.exists(ref) or isinstance(lake.definition(ref), ViewDefinition)
+def _is_there(lake: Lake, ref: TableRef, pins: Pins) -> bool:
+    """True if a step sees a table or a view of that name."""
+    return (lake.exists(ref) and not pins.hides(ref)) or isinstance(lake.definition(ref), ViewDefinition)
 
 
 def _refuse_fan_in(context: InputContext, asked: Wanted, handler: TypeHandler[Any]) -> None:

@@ -7,19 +7,24 @@ sessions of a step are closed when the next step of its run asks for one, or whe
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from dagster import OpExecutionContext
+from dagster import OpExecutionContext, OutputContext
+from dagster._core.execution.plan.outputs import StepOutputHandle  # no public home
 
+from duckrun.changes.cursors import consumer_as_before
+from duckrun.errors import InvalidConfig, TableNotFound
 from duckrun.lake.lakes import Lakes
 from duckrun.run.pins import Pins
 from duckrun.run.reruns import as_before
 from duckrun.session import Session
 from duckrun.values.rows import EngineName
-from duckrun.values.snapshot import Snapshot
-from duckrun_dagster.chain import own_works, work_of
+from duckrun.values.snapshot import Snapshot, TableRef
+from duckrun_dagster.chain import is_rerun, own_works, work_of
 
 
 def current_step() -> Any | None:
@@ -49,15 +54,53 @@ class StepPins(Pins):
         super().__init__(lakes.snapshot)
         self._step, self._lakes = step_context, lakes
 
-    def _read_of(self, newest: Snapshot) -> Snapshot:
+    def _read_of(self, newest: Snapshot) -> Snapshot | None:
         is_own = own_works(self._step)
         if is_own is None:
             return newest
-        form = self._lakes.of(newest.ref).format
-        looked_at = islice(form.records_back(newest.ref, newest.version), _LOOKED_AT)
-        works = {app_id for record in looked_at if is_own(app_id := record.note.get("app_id", ""))}
-        before = (as_before(form, newest, work_of(app_id, self._step)) or newest for app_id in works)
-        return min(before, key=lambda each: each.version, default=newest)
+        lake = self._lakes.of(newest.ref)
+        looked_at = islice(lake.format.records_back(newest.ref, newest.version), _LOOKED_AT)
+        written_by = {(record.note.get("app_id", ""), record.note.get("work")) for record in looked_at}
+        oldest = newest
+        for app_id, consumed in written_by:  # a consumer's commits have its own id, and name the work
+            if not is_own(consumed or app_id):
+                continue
+            work = work_of(consumed or app_id, self._step)
+            if consumed:
+                before = consumer_as_before(lake, newest, app_id, work)
+            else:
+                before = as_before(lake.format, newest, work)
+            if before is None:
+                return None
+            oldest = min(oldest, before, key=lambda each: each.version)
+        return oldest
+
+    def hides(self, ref: TableRef) -> bool:
+        if is_rerun(self._step):
+            with suppress(TableNotFound):  # it is not there, or none to this step
+                self._pin_of(ref, None)
+        return super().hides(ref)
+
+    def hidden(self) -> Iterator[TableRef]:
+        written = _written(self._step) if is_rerun(self._step) else ()
+        return (ref for ref in written if self.hides(ref))
+
+
+@runtime_checkable
+class _Stores(Protocol):
+    """A DeltaIOManager."""
+
+    def ref_of(self, context: OutputContext) -> TableRef: ...
+
+
+def _written(step_context: Any) -> Iterator[TableRef]:
+    """The tables that the outputs of a step are stored as."""
+    for output in step_context.step.step_outputs:
+        handle = StepOutputHandle(step_context.step.key, output.name)
+        manager = None if output.properties.asset_check_key else step_context.get_io_manager(handle)
+        if isinstance(manager, _Stores):
+            with suppress(InvalidConfig):  # of an asset that writes its data itself, the metadata need not name a table
+                yield manager.ref_of(step_context.get_output_context(handle))
 
 
 @dataclass

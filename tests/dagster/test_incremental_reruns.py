@@ -177,3 +177,80 @@ def test_another_run_goes_on_from_the_present_cursor(tmp_path: Path, lake_format
     copying.sql("insert into raw values (9, 90)")
     found = copying.run()
     assert found["raw_from"] == failed["raw_to"] and "changes_rerun" not in found
+
+
+class Running:
+    """An asset of changes that numbers the rows which it appends, from the number of rows that its own table has."""
+
+    def __init__(self, root: Path, lake_format: str) -> None:
+        self.root, self.format, self.fails, self.sign = root, lake_format, False, 1
+        self.instance = dg.DagsterInstance.ephemeral()
+        lake = DuckrunResource(root_path=str(root), format=lake_format)
+        self.resources = {"duckrun": lake, "io_manager": DeltaIOManager(duckrun=lake, schema="shop", preview=False)}
+        running = self
+
+        @dg.asset(
+            ins={"raw": dg.AssetIn(metadata={"changes": "append_only", "key": "id"})}, metadata={"mode": "append"}
+        )
+        def log(raw: pl.DataFrame, duckrun: DuckrunResource) -> Any:
+            session = duckrun.session()
+            n = session.sql("select * from shop.log").count() if "shop.log" in session.tables() else 0
+            rows = raw.sort("id").with_row_index("n", offset=n + 1).with_columns(pl.col("n").cast(pl.Int64))
+            yield dg.Output(rows.select("n", pl.col("id") * running.sign))
+            if running.fails:
+                raise RuntimeError("after the commit")
+
+        self.asset = log
+
+    def sql(self, *statements: str) -> None:
+        with duckrun.connect(self.root, schema="shop", format=self.format) as session:
+            for statement in statements:
+                session.sql(statement)
+
+    def rows(self) -> list[tuple[int, int]]:
+        with duckrun.connect(self.root, schema="shop", format=self.format) as session:
+            return [(row["n"], row["id"]) for row in session.sql("select n, id from log order by n, id").collect()]
+
+    def run(self, parent: Any = None, *, fails: bool = False, sign: int = 1) -> Any:
+        self.fails, self.sign = fails, sign
+        tags = {} if parent is None else {"dagster/parent_run_id": parent.run_id, **RETRIED}
+        result = dg.materialize(
+            [self.asset, RAW], instance=self.instance, resources=self.resources, tags=tags, raise_on_error=False
+        )
+        failures = [event.step_failure_data.error for event in result.all_events if event.is_step_failure]
+        assert ["after the commit" in str(error and error.cause) for error in failures] == [True] * fails, failures
+        return result
+
+
+@pytest.mark.drawn(2)
+def test_an_asset_of_changes_reads_its_own_table_as_its_older_attempts_did(tmp_path: Path, lake_format: str) -> None:
+    running = Running(tmp_path / "lake", lake_format)
+    running.sql("create table raw as select range + 1 as id from range(2)")
+    first = running.run(fails=True, sign=-1)  # makes the table
+    assert running.rows() == [(1, -1), (2, -2)]
+    second = running.run(first, fails=True, sign=-1)
+    assert running.rows() == [(1, -1), (2, -2)]
+    running.sql("insert into raw values (3)")
+    running.run(second)
+    assert running.rows() == [(1, 1), (2, 2), (3, 3)]
+    running.sql("insert into raw values (4)")
+    failed = running.run(fails=True, sign=-1)  # the table was there before
+    failed = running.run(failed, fails=True, sign=-1)
+    assert running.rows() == [(1, 1), (2, 2), (3, 3), (4, -4)]
+    running.sql("insert into raw values (5)")
+    running.run(failed)
+    assert running.rows() == [(n, n) for n in range(1, 6)]
+    running.sql("insert into raw values (6)")
+    assert running.run().success
+    assert running.rows() == [(n, n) for n in range(1, 7)]
+
+
+@pytest.mark.drawn(2)
+def test_an_asset_of_changes_reads_what_others_have_put_into_its_own_table(tmp_path: Path, lake_format: str) -> None:
+    """Its older attempt cannot be taken back then: it goes on from there."""
+    running = Running(tmp_path / "lake", lake_format)
+    running.sql("create table raw as select range + 1 as id from range(2)")
+    first = running.run(fails=True)
+    running.sql("insert into log values (50, 50)", "insert into raw values (3)")
+    running.run(first)
+    assert running.rows() == [(1, 1), (2, 2), (4, 3), (50, 50)]

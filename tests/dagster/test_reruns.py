@@ -1,5 +1,7 @@
 """Reruns: every value that is computed is written, and an append counts once. Source: docs/reliability.md, Reruns."""
 
+from datetime import date
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -7,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import duckrun
-from duckrun.errors import CommitConflict
+from duckrun.errors import CommitConflict, TableNotFound
 from duckrun.values.rows import MergeClause, MergeSpec, WorkTransaction, WriteSpec
 from duckrun_dagster import DeltaIOManager, DuckrunResource
 from duckrun_dagster.chain import chain_of
@@ -218,3 +220,237 @@ def test_a_step_reads_its_own_table_as_it_was_before_the_older_attempt(shop: Any
     failed = shop.run([orders], fails=True)
     shop.run([orders], tags={"dagster/parent_run_id": failed.run_id, **RETRIED})
     assert shop.rows("select id from orders order by id") == [(7,), (8,)]
+
+
+class OwnTable:
+    """An asset that reads its own table, which its first run makes; ``fails`` says how many of its next attempts fail after their commit."""
+
+    def __init__(self, root: Path, lake_format: str, read: str = "sql", **metadata: Any) -> None:
+        self.root, self.format, self.fails, self.adds = root, lake_format, 0, 1
+        self.instance = dg.DagsterInstance.ephemeral()
+        lake = DuckrunResource(root_path=str(root), format=lake_format)
+        self.resources = {"duckrun": lake, "io_manager": DeltaIOManager(duckrun=lake, schema="shop", preview=False)}
+        self.between: list[str] = []
+        own = self
+
+        @dg.asset(metadata=metadata)
+        def totals(duckrun: DuckrunResource) -> Any:
+            known = SEES[read](duckrun.session())
+            for statement in own.between:
+                own.sql(statement)
+            new = pa.table({"id": [max(known, default=0) + 1], "v": [own.adds]})
+            yield dg.Output(new if metadata.get("mode") else _with_known(duckrun.session(), known, new))
+            if own.fails:
+                own.fails -= 1
+                raise RuntimeError("after the commit")
+
+        self.asset = totals
+
+    def sql(self, *statements: str) -> None:
+        with duckrun.connect(self.root, schema="shop", format=self.format) as session:
+            for statement in statements:
+                session.sql(statement)
+
+    def run(self, parent: Any = None, *, fails: int = 0, adds: int = 1) -> Any:
+        self.fails, self.adds = fails, adds
+        tags = {} if parent is None else {"dagster/parent_run_id": parent.run_id, **RETRIED}
+        return dg.materialize(
+            [self.asset], instance=self.instance, resources=self.resources, tags=tags, raise_on_error=False
+        )
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        with duckrun.connect(self.root, schema="shop", format=self.format) as session:
+            return sorted(tuple(row.values()) for row in session.sql("select id, v from totals").collect())
+
+
+def _by_error(session: Any) -> list[int]:
+    try:
+        return list(session.sql("select id from shop.totals").toArrow()["id"].to_pylist())
+    except TableNotFound:
+        return []
+
+
+def _if(session: Any, there: bool) -> list[int]:
+    return _by_error(session) if there else []
+
+
+def _with_known(session: Any, known: list[int], new: pa.Table) -> pa.Table:
+    return pa.concat_tables([session.table("shop.totals").toDF().toArrow(), new]) if known else new
+
+
+SEES = {
+    "sql": _by_error,
+    "table": lambda s: _opened(s),
+    "tables": lambda s: _if(s, "shop.totals" in s.tables()),
+    "show": lambda s: _if(s, "totals" in s.sql("show tables").toArrow()["name"].to_pylist()),
+    "information": lambda s: _if(
+        s, s.sql("select * from information_schema.tables where table_name = 'totals'").count() > 0
+    ),
+    "folder": lambda s: _if(
+        s, s.lake.format.transacts or duckrun.DeltaTable.isDeltaTable(s, f"{s.lake.root}/shop/totals")
+    ),
+}
+
+
+def _opened(session: Any) -> list[int]:
+    try:
+        return list(session.table("shop.totals").toDF().toArrow()["id"].to_pylist())
+    except TableNotFound:
+        return []
+
+
+BOTH_FORMATS = pytest.mark.parametrize("lake_format", ["delta", "ducklake"])
+
+
+@pytest.mark.drawn(3)
+@BOTH_FORMATS
+@pytest.mark.parametrize("read", SEES)
+def test_the_table_that_an_older_attempt_made_is_none_to_a_step_that_reads_it(
+    tmp_path: Path, lake_format: str, read: str
+) -> None:
+    own = OwnTable(tmp_path / "lake", lake_format, read)
+    failed = own.run(fails=1)
+    assert own.rows() == [(1, 1)]
+    again = own.run(failed, fails=1, adds=2)
+    assert own.rows() == [(1, 2)], again.all_events
+    assert own.run(again, adds=3).success  # a third attempt
+    assert own.rows() == [(1, 3)]
+    assert own.run(adds=4).success
+    assert own.rows() == [(1, 3), (2, 4)]
+
+
+@pytest.mark.drawn(3)
+@BOTH_FORMATS
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"mode": "append"},
+        {"mode": "merge", "merge_keys": ["id"]},
+        {"mode": "delete+insert", "merge_keys": ["id"]},
+        {"mode": "error"},
+        {"mode": "ignore"},
+        {"mode": "overwrite", "change_data_feed": True, "sort_by": "id"},
+    ],
+    ids=lambda metadata: metadata["mode"],
+)
+def test_every_mode_takes_the_place_of_the_table_that_an_older_attempt_made(
+    tmp_path: Path, lake_format: str, metadata: dict[str, Any]
+) -> None:
+    if lake_format == "ducklake":
+        metadata = {key: value for key, value in metadata.items() if key != "change_data_feed"}
+    own = OwnTable(tmp_path / "lake", lake_format, **metadata)
+    failed = own.run(fails=1)
+    assert own.run(failed, adds=2).success
+    assert own.rows() == [(1, 2)]
+
+
+@pytest.mark.drawn(2)
+@BOTH_FORMATS
+@pytest.mark.parametrize("when", ["before the attempt", "between its read and its write"])
+def test_rows_that_others_have_put_into_that_table_are_not_taken_back(
+    tmp_path: Path, lake_format: str, when: str
+) -> None:
+    own = OwnTable(tmp_path / "lake", lake_format)
+    failed = own.run(fails=1)
+    others = ["insert into totals values (50, 50)"]
+    if when == "before the attempt":
+        own.sql(*others)
+    else:
+        own.between = others
+    again = own.run(failed, adds=2)
+    assert not again.success and own.rows() == [(1, 1), (50, 50)]
+    error = next(event for event in again.all_events if event.is_step_failure).step_failure_data.error
+    assert "others have changed rows since" in (error.cause or error).message
+    assert "drop it if its rows and later changes may go" in (error.cause or error).message
+
+
+@pytest.mark.drawn(2)
+@BOTH_FORMATS
+@pytest.mark.parametrize("partition", ["a", "b"])
+def test_a_partition_that_reads_the_one_before_takes_the_place_of_the_table_that_it_made(
+    tmp_path: Path, lake_format: str, partition: str
+) -> None:
+    """Nobody has materialized anything before it."""
+    halves = dg.StaticPartitionsDefinition(["a", "b"])
+    values = [1, 2, 3]
+
+    @dg.asset(partitions_def=halves, metadata={"partition_expr": "p"}, retry_policy=dg.RetryPolicy(max_retries=2))
+    def totals(context: dg.AssetExecutionContext, duckrun: DuckrunResource) -> Any:
+        known = _by_error(duckrun.session())
+        value = values.pop(0)
+        yield dg.Output(pa.table({"id": [len(known)], "v": [value], "p": [context.partition_key]}))
+        if values:
+            raise RuntimeError("after the commit")
+
+    lake = DuckrunResource(root_path=str(tmp_path / "lake"), format=lake_format)
+    resources = {"duckrun": lake, "io_manager": DeltaIOManager(duckrun=lake, schema="shop")}
+    assert dg.materialize([totals], resources=resources, partition_key=partition).success
+    with duckrun.connect(tmp_path / "lake", schema="shop", format=lake_format) as session:
+        assert session.sql("select id, v, p from totals").collect() == [{"id": 0, "v": 3, "p": partition}]
+        assert session.table("totals").snapshot().partition_columns == ("p",)
+
+
+@pytest.mark.drawn(1)
+@BOTH_FORMATS
+def test_a_partition_gets_the_one_before_as_its_first_attempt_got_it(tmp_path: Path, lake_format: str) -> None:
+    days = dg.DailyPartitionsDefinition("2026-01-01")
+    got, failing = [], [True]
+
+    @dg.asset(
+        partitions_def=days,
+        metadata={"partition_expr": "day"},
+        ins={"totals": dg.AssetIn(partition_mapping=dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1))},
+    )
+    def totals(context: dg.AssetExecutionContext, totals: pa.Table | None) -> Any:
+        got.append(None if totals is None else totals.num_rows)
+        yield dg.Output(pa.table({"n": [len(got)], "day": [date.fromisoformat(context.partition_key)]}))
+        if failing:
+            raise RuntimeError("after the commit")
+
+    lake = DuckrunResource(root_path=str(tmp_path / "lake"), format=lake_format)
+    resources = {"io_manager": DeltaIOManager(duckrun=lake, schema="shop")}
+    instance = dg.DagsterInstance.ephemeral()
+
+    def run(day: str, **tags: str) -> Any:
+        return dg.materialize(
+            [totals], instance=instance, resources=resources, partition_key=day, tags=tags, raise_on_error=False
+        )
+
+    failed = run("2026-01-02")
+    failing.clear()
+    retry = {"dagster/parent_run_id": failed.run_id, **RETRIED}
+    assert run("2026-01-02", **retry).success
+    assert run("2026-01-03").success
+    assert got == [None, None, 1]
+    with duckrun.connect(tmp_path / "lake", schema="shop", format=lake_format) as session:
+        assert [row["n"] for row in session.sql("select n from totals order by day").collect()] == [2, 3]
+
+
+@pytest.mark.spark
+def test_spark_takes_the_place_of_the_table_that_an_older_attempt_made(shop: Any, with_spark: dict[str, Any]) -> None:
+    values = [1, 2, 3]
+
+    @dg.asset(metadata={"mode": "merge", "merge_keys": ["id"]}, retry_policy=dg.RetryPolicy(max_retries=2))
+    def totals(duckrun: DuckrunResource) -> Any:
+        known = _by_error(duckrun.session("spark", spark=with_spark["spark"]))
+        yield dg.Output(pa.table({"id": [values[0]], "n": [len(known)]}))
+        if len(values) > 1:
+            values.pop(0)
+            raise RuntimeError("after the commit")
+
+    shop.run([totals], settings={**with_spark, "engine": "spark"})
+    assert shop.rows("select id, n from totals") == [(3, 0)]
+
+
+def test_a_rerun_of_an_asset_that_writes_its_data_itself_lists_tables(shop: Any) -> None:
+    tables: list[list[str]] = []
+
+    @dg.asset(key=["a", "b", "c"], retry_policy=dg.RetryPolicy(max_retries=1))
+    def written(duckrun: DuckrunResource) -> None:
+        tables.append(duckrun.session().tables())
+        duckrun.session().sql("create table if not exists shop.t as select 1 as n")
+        if len(tables) == 1:
+            raise RuntimeError("once")
+
+    shop.run([written])
+    assert tables == [[], ["shop.t"]]

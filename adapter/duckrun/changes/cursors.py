@@ -22,7 +22,7 @@ from duckrun.run.reruns import NotTakenBack
 from duckrun.run.transaction import Transaction
 from duckrun.storage.storage import Storage
 from duckrun.values.cursors import Counter, CursorTransaction, Offsets, Range
-from duckrun.values.rows import AppTransaction, WorkTransaction
+from duckrun.values.rows import NO_TABLE, AppTransaction, WorkTransaction
 from duckrun.values.snapshot import Snapshot, TableRef
 
 
@@ -227,7 +227,7 @@ def base_of_rerun(lake: Lake, cursor: Cursor, work: WorkTransaction) -> tuple[in
     if earlier is None:
         return None, ""
     try:
-        base = Transaction(lake, cursor.output).base_instead_of(earlier)
+        base = Transaction(lake, cursor.output).base_instead_of([earlier])
     except NotTakenBack as error:
         return None, (
             f"An earlier attempt has committed version {earlier.version}, which cannot be taken back: {error.why}. This one goes on from there, "
@@ -237,6 +237,16 @@ def base_of_rerun(lake: Lake, cursor: Cursor, work: WorkTransaction) -> tuple[in
         base,
         f"An earlier attempt has committed version {earlier.version}. This one reads the same changes again, and takes it back.",
     )
+
+
+def consumer_as_before(lake: Lake, newest: Snapshot, consumer: str, work: WorkTransaction) -> Snapshot | None:
+    """What an attempt of a consumer reads of its output: the version before the commit of an older attempt that it takes back, None if that
+    made the table; the newest version if it takes none back. Raises CommitConflict if a newer attempt has committed.
+    """
+    base, _ = base_of_rerun(lake, Cursor(lake.format, lake.storage, newest.ref, consumer), work)
+    if base == NO_TABLE:
+        return None
+    return newest if base is None else lake.snapshot(newest.ref, base)
 
 
 _REFRESH = "Run a full refresh, which reads the upstreams whole and writes the table anew."

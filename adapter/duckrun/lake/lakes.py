@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
@@ -223,14 +223,17 @@ class Lakes:
         """A table at a version, at a time, or now. Raises TableNotFound, VersionNotReadable."""
         return self.of(ref).snapshot(ref, version, timestamp)
 
-    def names(self) -> list[str]:
-        """The tables and views of all lakes, by names that find them: ``schema.name``, and ``lake.schema.name`` of attached lakes."""
+    def names(self, without: Collection[tuple[str | None, str, str]] = ()) -> list[str]:
+        """The tables and views of all lakes, by names that find them: ``schema.name``, and ``lake.schema.name`` of attached lakes. Those
+        ``without`` are left out, by the name of their lake, their schema and their name.
+        """
         own = None if self.lake is self.own else OWN_CATALOGS[0]
         return [
             str(TableRef(schema, name, "", catalog=lake.name or own))
             for lake in self
             for schema in lake.schemas()
             for name in sorted({*lake.tables(schema), *lake.views(schema)})
+            if (lake.name, schema, name) not in without
         ]
 
 

@@ -13,12 +13,14 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from duckrun.errors import TableNotFound
+from duckrun.values.rows import NO_TABLE
 from duckrun.values.snapshot import Pin, Snapshot, TableRef
 
 
 @dataclass(frozen=True)
 class Read:
-    """Rows of a table, at what was its newest version when they were read.
+    """Rows of a table, at what was its newest version when they were read; ``NO_TABLE`` if the work saw that there is none.
 
     ``predicates`` are the conditions (DuckDB's SQL over its columns) one of which holds for each row that was read; None
     where it may be any row.
@@ -157,7 +159,8 @@ class WorkLog:
 
 
 class Pins:
-    """The map location -> snapshot of one run (a dbt invocation, a Dagster step, a statement). Safe across threads.
+    """The map location -> snapshot of one run (a dbt invocation, a Dagster step, a statement); None: the run reads no table there,
+    though one is. Safe across threads.
 
     ``advice`` is what to do where a write was computed from what others have changed since.
     """
@@ -167,7 +170,7 @@ class Pins:
     def __init__(self, load: Callable[..., Snapshot], *, log: WorkLog | None = None, advice: str | None = None) -> None:
         self._load = load
         self._lock = threading.Lock()
-        self._pinned: dict[str, Snapshot] = {}
+        self._pinned: dict[str, Snapshot | None] = {}
         self._shared: dict[str, int] = {}
         self._log = log or WorkLog()
         self.advice = advice or self.advice
@@ -180,14 +183,24 @@ class Pins:
     def snapshot(self, ref: TableRef, load: Callable[..., Snapshot] | None = None) -> Snapshot:
         """The snapshot that this run reads; the newest at the first call, by ``load`` where a session knows better how
         to reach the table. Where the tables of a lake share their versions, all are of the one that was first read. Raises TableNotFound,
-        VersionNotReadable for a table that another one has taken the place of since.
+        also for a table that is none to this run, VersionNotReadable for a table that another one has taken the place of since.
         """
+        pinned = self._pin_of(ref, load)
+        if pinned is None:
+            self.log.note(ref.location, Read(NO_TABLE))
+            raise TableNotFound(
+                f"There is no table {ref} for this attempt: an earlier attempt of the same work made it, and this one reads and writes as if "
+                "that had not happened."
+            )
+        return pinned
+
+    def _pin_of(self, ref: TableRef, load: Callable[..., Snapshot] | None) -> Snapshot | None:
         with self._lock:
-            found = self._pinned.get(ref.location)
-        if found is not None:
-            if found.pin is not None:
-                found.pin.check(self.advice)
-            return found
+            is_pinned, pinned = ref.location in self._pinned, self._pinned.get(ref.location)
+        if is_pinned:
+            if pinned is not None and pinned.pin is not None:
+                pinned.pin.check(self.advice)
+            return pinned
         load = load or self._load
         loaded = load(ref)
         if loaded.shared is not None:
@@ -196,13 +209,25 @@ class Pins:
                 at = self._shared.setdefault(lake, newest)
             if at != newest:  # others have committed to the lake since this run first read of it
                 loaded = load(ref, at)
-        loaded = self._read_of(loaded)
+        read = self._read_of(loaded)
         with self._lock:
-            return self._pinned.setdefault(ref.location, loaded)
+            return self._pinned.setdefault(ref.location, read)
 
-    def _read_of(self, newest: Snapshot) -> Snapshot:
-        """What this run reads of a table that it comes to first."""
+    def _read_of(self, newest: Snapshot) -> Snapshot | None:
+        """What this run reads of a table that it comes to first; None if the table is none to it."""
         return newest
+
+    def hides(self, ref: TableRef) -> bool:
+        """True if a table that is there is none to this run, which then has read that there is none."""
+        with self._lock:
+            is_hidden = ref.location in self._pinned and self._pinned[ref.location] is None
+        if is_hidden:
+            self.log.note(ref.location, Read(NO_TABLE))
+        return is_hidden
+
+    def hidden(self) -> Iterator[TableRef]:
+        """The tables that hides() is true of, for whoever lists tables."""
+        return iter(())
 
     def moved(self, ref: TableRef, snapshot: Snapshot | None) -> None:
         """This run committed to the table, or (None) dropped it."""
@@ -214,12 +239,12 @@ class Pins:
         if snapshot is None:
             self.log.dropped(ref.location)
 
-    def pinned(self) -> dict[str, Snapshot]:
+    def pinned(self) -> dict[str, Snapshot | None]:
         """The snapshot of each location, for back_to()."""
         with self._lock:
             return dict(self._pinned)
 
-    def back_to(self, pinned: dict[str, Snapshot]) -> None:
+    def back_to(self, pinned: dict[str, Snapshot | None]) -> None:
         """What this run committed since has not happened."""
         with self._lock:
             self._pinned = dict(pinned)
@@ -240,4 +265,4 @@ class Pins:
     def versions(self) -> dict[str, int]:
         """The version of each location that this run has used."""
         with self._lock:
-            return {location: snapshot.version for location, snapshot in self._pinned.items()}
+            return {location: pinned.version for location, pinned in self._pinned.items() if pinned is not None}

@@ -239,10 +239,10 @@ class Transaction:
         self._take_back(how, of_older_attempts(form, snapshot, app), snapshot)
         return None
 
-    def base_instead_of(self, record: CommitRecord) -> int:
-        """The version that a commit in the place of another begins from, NO_TABLE if that made the table. Raises NotTakenBack."""
+    def base_instead_of(self, records: Sequence[CommitRecord]) -> int:
+        """The version that a commit in the place of others begins from, NO_TABLE if they made the table. Raises NotTakenBack."""
         self._takes_back = "all"
-        self._take_back("base", [record], self.lake.format.snapshot(self.ref))
+        self._take_back("base", records, self.lake.format.snapshot(self.ref))
         base = None if self.taken_back is None else self.taken_back.base
         return NO_TABLE if base is None else base.version
 
@@ -554,7 +554,7 @@ class Transaction:
         has the same version.
         """
         read = self.read()
-        if read is None:
+        if read is None or (self.taken_back is not None and self.taken_back.anew):  # then nobody else has changed a row
             return
         newest = NO_TABLE if snapshot is None else snapshot.version
         if snapshot is not None and read.table_id not in ("", snapshot.table_id) and self._is_another(snapshot, read):
@@ -593,9 +593,11 @@ class Transaction:
 
     def _outdated(self, read: Read, why: str) -> SourceOutdated:
         advice = Pins.advice if self.pins is None else self.pins.advice
+        seen = (
+            f"from version {read.version} of that table" if read.version != NO_TABLE else "when there was no such table"
+        )
         error = SourceOutdated(
-            f"{self.mode} on table {self.ref} was computed from version {read.version} of that table, and {why}. Nothing was "
-            f"written; {advice}."
+            f"{self.mode} on table {self.ref} was computed {seen}, and {why}. Nothing was written; {advice}."
         )
         error.version = read.version
         return error

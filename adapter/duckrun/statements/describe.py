@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,8 +20,8 @@ from duckrun.values.nearest import did_you_mean
 from duckrun.values.snapshot import Snapshot, TableRef
 
 
-def names(lakes: Lakes, temporary: Sequence[str], statement: Show) -> pa.Table:
-    """Schemas, or tables and views, by their names."""
+def names(lakes: Lakes, temporary: Sequence[str], statement: Show, hidden: Iterable[TableRef] = ()) -> pa.Table:
+    """Schemas, or tables and views, by their names. ``hidden`` tables are none to the run."""
     if statement.what == "schemas":
         found = [".".join(filter(None, (lake.name, name))) for lake in lakes for name in sorted(lake.schemas())]
         return _table({"schema": pa.string()}, [(name,) for name in found])
@@ -29,7 +29,9 @@ def names(lakes: Lakes, temporary: Sequence[str], statement: Show) -> pa.Table:
     lake = lakes.lake
     if len(statement.within) > 1:
         lake = lakes.named(statement.within[0], ".".join(statement.within))
-    rows = [each for each in held(lake, schema) if statement.what == "tables" or each[2] == "view"]
+    without = {(ref.schema, ref.name) for ref in hidden if ref.catalog == lake.name}
+    shown = (each for each in held(lake, schema) if each[:2] not in without)
+    rows = [each for each in shown if statement.what == "tables" or each[2] == "view"]
     if statement.what == "views":
         rows += [(s, name, each.kind) for (s, name), each in sorted(lake.macros().items()) if schema in (None, s)]
     rows += [("", name, "temporary view") for name in sorted(temporary) if schema is None]

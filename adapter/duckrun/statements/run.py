@@ -229,7 +229,8 @@ class _Run:
                 plan = self.engine.explain(tree, analyze=statement.analyze, what=self.reading.about("explain"))
                 found = pa.table({"plan": [plan]})
             case Show():
-                found = describe.names(self.session.lakes, list(self.session.temp_views), statement)
+                hidden = self.reading.pins.hidden()
+                found = describe.names(self.session.lakes, list(self.session.temp_views), statement, hidden)
             case Describe():
                 found = describe.description(self.reading, self.engine, statement, self._located(statement.target))
             case Prepare():
