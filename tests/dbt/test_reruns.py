@@ -124,3 +124,57 @@ def test_a_model_of_changes_reads_the_same_changes_again(
     run(project, "tuesday", "-", 1)  # others have changed the model's table: it goes on from there
     expected = [(0, 0), (1, 8), (3, 0), (9, 90), (50, 50)]
     assert rows(project, "select id, v from copy order by id") == expected
+
+
+NUMBERED = """
+    {{ config(materialized='incremental', incremental_strategy='append') }}
+    select row_number() over (order by id) + {% if is_incremental() %}(select count(*) from {{ this }}){% else %}0{% endif %} as n,
+      id * {{ var("upto") }} as id
+    from {{ changes(source('raw', 'orders'), 'append_only', key=['id']) }}
+"""
+
+
+@pytest.mark.drawn(1)
+def test_a_model_of_changes_reads_its_own_table_as_its_older_attempts_did(
+    make_project: Callable[..., Project], lake_format: str
+) -> None:
+    project = make_project({"models/log.sql": NUMBERED, "models/sources.yml": SOURCES}, format=lake_format)
+
+    def change(statement: str) -> None:
+        with duckrun.connect(project.lake, format=lake_format) as session:
+            session.sql(statement)
+
+    change("create table main.orders as select range + 1 as id from range(2)")
+    for upto in (-1, 1):  # makes the table
+        run(project, "monday", "-", upto)
+        assert rows(project, "select n, id from log order by n") == [(1, upto), (2, 2 * upto)]
+    change("insert into main.orders values (3)")
+    for upto in (-1, -2, 1):  # the table was there before
+        run(project, "tuesday", "-", upto)
+        assert rows(project, "select n, id from log order by n") == [(1, 1), (2, 2), (3, 3 * upto)]
+
+
+@pytest.mark.drawn(1)
+@pytest.mark.parametrize("lake_format", ["ducklake"])
+@pytest.mark.parametrize("publish", ["each", "together"])
+def test_older_attempts_of_a_run_that_is_published_together_are_taken_back(
+    make_project: Callable[..., Project], lake_format: str, publish: str
+) -> None:
+    """Models that read their own table: of the first run, which makes it, and of a later one."""
+    models = {"models/orders.sql": NEXT, "models/late.sql": LATE}
+    project = make_project(models, format=lake_format, publish=publish, threads=1)
+    for said in ("bad", "first"):
+        run(project, "monday", said)
+        assert rows(project, "select id, said from orders order by id") == [(1, said)]
+        assert rows(project, "select id, said from late order by id") == [(1, said), (2, said), (3, said)]
+    for said in ("bad", "worse", "mended"):
+        again = run(project, "tuesday", said, 5)
+        assert rows(project, "select id, said from orders order by id") == [(1, "first"), (2, said)]
+        expected = [(1, "first"), (2, "first"), (3, "first"), (4, said), (5, said)]
+        assert rows(project, "select id, said from late order by id") == expected
+    assert again.response("orders")["retracted"]["rows"] == 1
+    with duckrun.connect(project.lake, format=lake_format) as session:
+        session.sql("insert into main.orders values (70, 'others')")
+    refused = project.dbt("run", "--vars", "{said: late, upto: 6}", env={"DUCKRUN_RUN_ID": "tuesday"})
+    assert "others have changed rows since" in refused.text
+    assert rows(project, "select id, said from orders order by id") == [(1, "first"), (2, said), (70, "others")]

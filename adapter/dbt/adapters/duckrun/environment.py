@@ -18,13 +18,14 @@ from dbt.adapters.contracts.connection import AdapterResponse
 from dbt.adapters.duckdb.environments.local import DuckDBConnectionWrapper, DuckDBCursorWrapper, LocalEnvironment
 from dbt.adapters.duckdb.plugins import BasePlugin
 from dbt.adapters.duckrun.credentials import DuckrunCredentials
-from dbt.adapters.duckrun.materialize.changed import NodeChanges
+from dbt.adapters.duckrun.materialize.changed import NodeChanges, consumer_of
 from dbt.adapters.duckrun.model.node import Node, current, reading
 from dbt.adapters.duckrun.spark.cursor import SparkCursor
 from dbt.adapters.duckrun.spark.session import SparkNodeSession, start_engine
 from dbt.adapters.duckrun.together import DATABASE, LiveCatalog, Together, one_cursor, temporary_staging
 from dbt_common.invocation import get_invocation_started_at
 
+from duckrun.changes.cursors import consumer_as_before
 from duckrun.engines.duckdb import UNSIGNED, DuckDBEngine, ViewCatalog, extension_path, instance_config, load_extensions
 from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.lake.catalogued import open_lake
@@ -293,7 +294,7 @@ class LakeEnvironment(LocalEnvironment):
         if node is None or node.relation != own or not os.environ.get(RUN_ID_VARIABLE):
             return False
         ref = self.find((own[0], schema, name))
-        if ref is None or self.together is not None or not self.lakes.of(ref).exists(ref):
+        if ref is None or not self.lakes.of(ref).exists(ref):
             return False
         self.pins.snapshot(ref)
         return self.is_made_by_older()
@@ -373,15 +374,25 @@ class InvocationPins(Pins):
         found, node = super().snapshot(ref, load), current()
         if node is None or node.name in self._looked or not os.environ.get(RUN_ID_VARIABLE):
             return found
-        if self._env.together is not None or not self._is_of(node, ref):
+        if not self._is_of(node, ref):
             return found
-        before = as_before(self._env.lakes.of(ref).format, found, self._env.work(node.name))
+        before = self._as_before(node, found)
         self._looked[node.name] = before is None
         if before is None or before.version == found.version:
             return found
         self.pin(before)
         self._env.views_of(ref).changed(ref)
         return before
+
+    def _as_before(self, node: Node, newest: Snapshot) -> Snapshot | None:
+        """A node's table as it was before the commits of its older attempts; None if they made it."""
+        lake, work = self._env.lakes.of(newest.ref), self._env.work(node.name)
+        if self._env.together is not None:
+            return self._env.together.rewound(newest, work)
+        before = as_before(lake.format, newest, work)
+        if before is None or before.version != newest.version:
+            return before
+        return consumer_as_before(lake, newest, consumer_of(node.name), work)
 
     def _is_of(self, node: Node, ref: TableRef) -> bool:
         database = ref.catalog or self._env.creds.database

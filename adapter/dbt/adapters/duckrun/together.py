@@ -20,10 +20,14 @@ from dbt_common.exceptions import DbtRuntimeError
 
 from duckrun.engines.duckdb import ViewCatalog
 from duckrun.errors import CommitConflict, DuckrunError
-from duckrun.formats.commits import CommitTaken
+from duckrun.formats.commits import CommitTaken, TakenBack
 from duckrun.lake.lake import TableRef, ViewDefinition
+from duckrun.run.reruns import NotTakenBack, of_older_attempts
+from duckrun.run.transaction import Transaction
 from duckrun.run.transactions import whole_on
 from duckrun.sql.names import quote_identifier
+from duckrun.values.rows import NO_TABLE, WorkTransaction
+from duckrun.values.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from dbt.adapters.duckrun.environment import LakeEnvironment
@@ -116,6 +120,27 @@ class Together:
         except duckdb.Error:
             return False
         return True
+
+    # -- what older attempts of the run have published
+
+    def rewound(self, newest: Snapshot, work: WorkTransaction) -> Snapshot | None:
+        """A node's table as it was before the commits of its older attempts, which it is from now on in this transaction; None if they made it.
+        The table as it is if they cannot be taken back.
+        """
+        form, ref = self._env.lake.format, newest.ref
+        records = of_older_attempts(form, newest, work)
+        if not records:
+            return newest
+        try:
+            base = Transaction(self._env.lake, ref).base_instead_of(records)
+        except NotTakenBack:  # which the node's write says, if it depends on it
+            return newest
+        if base == NO_TABLE:
+            return None
+        before = form.snapshot(ref, base)
+        # DuckDB reads the table of the transaction itself, no view at a version. The node's commit says what was taken back.
+        form.taken_back(self._work, TakenBack(records, newest, base=before))
+        return before
 
     # -- the end
 

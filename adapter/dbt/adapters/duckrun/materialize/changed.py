@@ -20,13 +20,17 @@ from duckrun.engines.engine import Engine
 from duckrun.errors import InvalidConfig
 from duckrun.sql.names import quote_identifier
 from duckrun.values.changes import KINDS, ChangeKind
-from duckrun.values.rows import NO_TABLE
 from duckrun.values.snapshot import TableRef
 
 if TYPE_CHECKING:
     from dbt.adapters.duckrun.environment import LakeEnvironment
 
 logger = AdapterLogger("Duckrun")
+
+
+def consumer_of(node: str) -> str:
+    """The name of a model as a consumer: the application id of its commits."""
+    return f"dbt:{node}"
 
 
 class ChangesOf:
@@ -91,10 +95,8 @@ class NodeChanges:
             snapshot = self._env.pins.snapshot(each.ref)
             own = self._env.lakes.of(each.ref)
             upstreams[str(each.ref)] = Upstream(own.format, snapshot, None if own.read_only else own.storage)
-        cursor, work = Cursor(lake.format, lake.storage, output, f"dbt:{node}"), self._env.work(node)
+        cursor, work = Cursor(lake.format, lake.storage, output, consumer_of(node)), self._env.work(node)
         base, rerun = base_of_rerun(lake, cursor, work)
-        if base is not None and base != NO_TABLE:
-            self._env.pins.pin(lake.snapshot(output, base))  # what came since is taken back by the same commit
         if rerun and note:
             logger.info(f"{node}: {rerun}")
         return cursor.begin(upstreams, full_refresh=full_refresh, note=note, work=work, base=base)
