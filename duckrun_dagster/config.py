@@ -242,6 +242,16 @@ class TableConfig(Layout):
         )
 
 
+def refuse_to_replace(config: TableConfig, what: str) -> None:
+    """Raise InvalidConfig, naming ``what``, for an asset of changes whose metadata does not say how they come into its table."""
+    if config.mode is None and not config.merge_keys:
+        raise InvalidConfig(
+            f"{what} reads changes, and without 'merge_keys' or 'mode' the changed rows alone would replace its table, or its partition. Set "
+            "metadata 'merge_keys' to apply them by key, or 'mode': 'append' for a log of changes. If the asset returns all rows of its table or "
+            "partition each time, say so: 'mode': 'overwrite', with partitions 'replace'."
+        )
+
+
 def table_of(lake: Lake, config: TableConfig) -> TableRef:
     """The table in the lake; a location that is relative is below the lake's root."""
     if config.location is None:

@@ -24,7 +24,7 @@ from duckrun.storage.storage import normalise_root
 from duckrun.values.names import folder_of
 from duckrun.values.nearest import did_you_mean
 from duckrun.values.snapshot import TableRef
-from duckrun_dagster.config import TableConfig, is_relative, parse_changes, parse_table
+from duckrun_dagster.config import TableConfig, is_relative, parse_changes, parse_table, refuse_to_replace
 from duckrun_dagster.io_managers import DeltaIOManager
 from duckrun_dagster.io_managers.incremental import several_outputs, several_partitions
 from duckrun_dagster.io_managers.together import publish_together
@@ -75,9 +75,11 @@ def check_definitions(definitions: Definitions) -> Definitions:
     stored: dict[AssetKey, _Stored] = {}
     for asset in definitions.assets or []:
         if isinstance(asset, AssetsDefinition) and asset.is_executable:
-            _check_changes(asset)
+            reads_changes = _check_changes(asset)
             for key in asset.keys:
                 own = _table(definitions, asset, key, lakes)
+                if reads_changes and own is not None:
+                    refuse_to_replace(own[0], f"Asset {key.to_user_string()}")
                 place = _place(asset, key, own)
                 if place is not None:
                     # Names of tables are told apart without their letter case, folders are not.
@@ -157,10 +159,11 @@ def _check_processes(definitions: Definitions, known: Iterable[_Known], written:
             )
 
 
-def _check_changes(asset: AssetsDefinition) -> None:
-    """Raise InvalidConfig for an asset with inputs of changes that does not write one table, or writes several partitions in a run."""
+def _check_changes(asset: AssetsDefinition) -> bool:
+    """True for an asset with inputs of changes. Raises InvalidConfig for one that does not write one table, or writes several partitions in a run."""
     asking = [each for each in asset.node_def.input_defs if (each.metadata or {}).get("changes") is not None]
-    if any(parse_changes(each.metadata, what=f"Input {each.name!r}") is not None for each in asking):
+    reads_changes = any(parse_changes(each.metadata, what=f"Input {each.name!r}") is not None for each in asking)
+    if reads_changes:
         outputs = {key: asset.node_def.output_def_named(asset.get_output_name_for_asset_key(key)) for key in asset.keys}
         keys = [key for key, output in outputs.items() if not output.dagster_type.is_nothing]
         if len(keys) != 1:
@@ -168,6 +171,7 @@ def _check_changes(asset: AssetsDefinition) -> None:
         policy = asset.backfill_policy
         if asset.partitions_def is not None and policy is not None and policy.max_partitions_per_run != 1:
             raise InvalidConfig(several_partitions(keys[0], "its backfill policy puts several of them into one run"))
+    return reads_changes
 
 
 def _in_one_lake(found: list[tuple[AssetKey, Any]]) -> list[AssetKey]:

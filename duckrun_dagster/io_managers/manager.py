@@ -37,6 +37,7 @@ from duckrun_dagster.config import (
     parse_input,
     parse_output,
     parse_table,
+    refuse_to_replace,
     table_of,
 )
 from duckrun_dagster.data_version import data_version
@@ -137,6 +138,8 @@ class DeltaIOManager(KnownResource, TableDefaults, ConfigurableIOManager):
             )
         with _naming(what):
             config = self.config_of(context)
+            if consumer is not None:
+                refuse_to_replace(config, what)
             lake = self._lake_of(config, what)
             if config.publish == "together" and not together:
                 raise InvalidConfig(

@@ -438,3 +438,46 @@ def test_a_view_has_no_changes(shop: Any) -> None:
     asked = dg.asset(name="copy", ins={"seen": dg.AssetIn(metadata={"changes": "upsert", "key": "id"})}, metadata=COPY)
     message = shop.error([asked(lambda seen: seen), seen])
     assert "shop.seen is a view, which has no versions and so no changes" in message
+
+
+REPLACES = "reads changes, and without 'merge_keys' or 'mode' the changed rows alone would replace"
+
+
+@pytest.mark.parametrize("partitions", [None, dg.StaticPartitionsDefinition(["0"])], ids=["whole", "partitions"])
+def test_changed_rows_do_not_replace_a_table_unless_the_asset_says_so(shop: Any, partitions: Any) -> None:
+    by_part = {} if partitions is None else {"partition_expr": "p"}
+    mode = "overwrite" if partitions is None else "replace"
+
+    def asset(**metadata: Any) -> dg.AssetsDefinition:
+        @dg.asset(
+            partitions_def=partitions,
+            ins={"raw": dg.AssetIn(metadata={"changes": "min_delta", "key": "id"})},
+            metadata={**by_part, **metadata},
+        )
+        def count(raw: pl.DataFrame) -> pl.DataFrame:
+            return pl.DataFrame({"n": [len(raw)], "p": ["0"]})
+
+        return count
+
+    def checked(asset: dg.AssetsDefinition, **settings: Any) -> None:
+        check_definitions(dg.Definitions(assets=assets(asset), resources=shop.resources(**settings)))
+
+    partition = None if partitions is None else "0"
+    fill(shop)
+    with pytest.raises(InvalidConfig, match=f"Asset count {REPLACES}.*'mode': 'append' for a log of changes"):
+        checked(asset())
+    with pytest.raises(InvalidConfig, match=REPLACES):
+        checked(asset(), mode="overwrite")  # a default of all assets says nothing of changes
+    assert REPLACES in shop.error(assets(asset()), partitions=partition)
+    assert not shop.lake.lake().exists(shop.lake.lake().resolve("shop", "count"))
+    for said in ({"mode": mode}, {"merge_keys": "n"}, {"mode": "append"}):
+        checked(asset(**said))
+    shop.run(assets(asset(mode=mode)), partitions=partition)
+    fill(shop, "update raw set v = 7 where id = 1")
+    shop.run(assets(asset(mode=mode)), partitions=partition)
+    assert shop.rows("select n from count") == [(2,)]
+    fill(shop, "update raw set v = 8 where id = 1")
+    assert REPLACES in shop.error(assets(asset()), partitions=partition)
+    assert shop.rows("select n from count") == [(2,)]
+    run_config = {"resources": {"io_manager": {"config": {"writes": {"count": {"mode": mode}}}}}}
+    shop.run(assets(asset()), partitions=partition, run_config=run_config)  # this run says it
