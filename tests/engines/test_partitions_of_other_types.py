@@ -1,7 +1,8 @@
-"""Partition columns that change: every reader reads the table at once, and its older versions. Budget: a minute."""
+"""Partition columns that change: every reader reads the table at once, and its older versions. Budget: a minute, and a minute on Spark."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -69,6 +70,31 @@ def test_a_partition_column_that_is_widened_stays_readable(duck: Session, value:
     duck.sql(f"alter table t alter column p type {after}; insert into t select 2, cast({value} as {after})")
     expected = rows_of(duck.sql(f"select n as k, cast({value} as {after}) as p from (values (1), (2)) as v(n)"))
     assert rows_of(duck.sql("from t")) == expected
+
+
+@pytest.mark.spark
+@pytest.mark.only_format("delta", "it is about the log")
+@pytest.mark.parametrize("feature", ["delta.enableRowTracking", "delta.enableInCommitTimestamps"])
+def test_a_partition_column_that_spark_widens_is_read_at_once(root: Path, spark: Any, feature: str) -> None:
+    with duckrun.connect(root, engine="spark", spark=spark) as session:
+        session.sql("create table t partitioned by (p) as select 1 as k, cast(7 as smallint) as p")
+        session.sql(f"alter table t set tblproperties ('delta.enableTypeWidening' = 'true', '{feature}' = 'true')")
+        for kind, number in (("int", 70_000), ("bigint", 7_000_000_000)):
+            session.sql(f"alter table t alter column p type {kind}")
+            assert (
+                session.table("t").snapshot().schema.field("p").type
+                == session.sql(f"select 1::{kind} as p").schema.field("p").type
+            )
+            session.sql(f"insert into t select 2, {number}")
+            expected = rows_of(session.sql("from t"))
+            assert (2, number) in expected and (1, 7) in expected
+            with duckrun.connect(root) as fresh:
+                assert rows_of(fresh.sql("from t")) == expected
+                fresh.sql(f"insert into t select 3, {number}")
+                assert rows_of(fresh.sql(f"select k from t where p = {number}")) == [(2,), (3,)]
+            assert rows_of(spark.read.format("delta").load(session.ref("t").location).toArrow()) == sorted(
+                [*expected, (3, number)]
+            )
 
 
 @pytest.mark.spark

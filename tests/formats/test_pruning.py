@@ -62,14 +62,18 @@ def test_the_parts_of_a_scan_have_the_rows_of_a_plain_filter(table: Session) -> 
         assert pruned > 5
 
 
-def test_partitions_decide_a_predicate_alone_and_the_rest_is_the_residual(duck: Session) -> None:
-    duck.execute("main.t", WriteSpec("error", partition_by=("part",)), ROWS)
-    snapshot = duck.table("t").snapshot()
+def test_partitions_decide_a_predicate_alone_and_the_rest_is_the_residual(session: Session) -> None:
+    session.execute("main.t", WriteSpec("error", partition_by=("part",)), ROWS)
+    snapshot = session.table("t").snapshot()
     scan = snapshot.scan(ReadSpec(predicate="part = 2"))
     assert scan.residual is None and {file.partition_values["part"] for file in scan.files} == {"2"}
     scan = snapshot.scan(ReadSpec(predicate="part = 2 and id < 20"))
     assert scan.residual == "(id < 20)" and len(scan.files) == 1
     assert snapshot.scan(ReadSpec(predicate="part = 2 or id < 20")).residual == "part = 2 or id < 20"
+    for predicate in ("part = 2", "part = 2 and id < 20", "part = 2 or id < 20", "day = '2026-01-03' and part is null"):
+        parts = snapshot.scan(ReadSpec(predicate=predicate)).split(2)
+        rows = pa.concat_tables([session.open(Scan.from_json(part.to_json())).toArrow() for part in parts])
+        assert rows_of(rows) == plain(predicate), predicate
     assert snapshot.scan().residual is None and len(snapshot.scan().files) == len(snapshot.files())
     assert len(snapshot.scan(ReadSpec(predicate="part = 2", dialect="spark")).files) == 1
 

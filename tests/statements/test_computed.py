@@ -1,10 +1,13 @@
-"""Generated and identity columns of a CREATE TABLE: filled by both engines, or refused by name."""
+"""Generated and identity columns of a CREATE TABLE: filled by both engines, or refused by name. Budget: 10 s, and 30 s on Spark."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from duckrun import InvalidConfig, SchemaMismatch, UnsupportedFeature
+import duckrun
+from duckrun import DeleteInsertSpec, InvalidConfig, MergeSpec, SchemaMismatch, UnsupportedFeature, WriteSpec
 from duckrun.session import Session
 from tests.lake import nth, rows_of
 
@@ -38,6 +41,13 @@ def test_a_value_of_their_own_is_refused_where_it_is_another(duck: Session) -> N
     assert rows_of(duck.sql("from t")) == [(1, 1, 2)]
 
 
+FIELDS_OF_SPARK = "struct<A: int, at: timestamp, `{inner}`: struct<n: string, l: array<int>>>"
+OF_SPARK = {
+    "x": ("int", "s.a + 1"),
+    "day": ("date", "cast(s.at as date)"),
+    "n": ("string", "coalesce(s.`{inner}`.n, '-')"),
+    "year": ("int", "year(s.at)"),
+}
 STRUCTS = "id int, a int, source struct<a: int, `b c`: struct<t: timestamp, d: struct<e: struct<f: bigint>>>>"
 OF_FIELDS = {
     "x": ("int", "source.A + 1"),
@@ -67,6 +77,51 @@ def test_a_column_generated_from_a_field_is_computed_by_every_write(duck: Sessio
         column = f"w int generated always as ({field})"
         with pytest.raises((UnsupportedFeature, SchemaMismatch), match="'w'"):
             duck.sql(f"create table u ({STRUCTS}, {column}) using delta", dialect="spark")
+
+
+@pytest.mark.spark
+@pytest.mark.only_format("delta", "it has computed columns")
+@pytest.mark.parametrize("mapped", [False, True], ids=["plain", "mapped"])
+def test_a_column_that_spark_generates_from_a_field_is_written_here(duck: Session, spark: Any, mapped: bool) -> None:
+    """The table is plain Spark's, and so is the judge: its own values of the expressions."""
+    from delta.tables import DeltaTable
+
+    location, inner = duck.ref("t").location, "b c" if mapped else "b"
+    generated = {name: (kind, text.format(inner=inner)) for name, (kind, text) in OF_SPARK.items()}
+    table = (
+        DeltaTable.create(spark)
+        .location(location)
+        .addColumn("id", "int")
+        .addColumn("s", FIELDS_OF_SPARK.format(inner=inner))
+    )
+    for name, (kind, text) in generated.items():
+        table = table.addColumn(name, kind, generatedAlwaysAs=text)
+    table = table.property("delta.columnMapping.mode", "name") if mapped else table
+    table.partitionedBy("day").execute()
+    spark.sql(f"insert into delta.`{location}` (id, s) select 0, named_struct('A', 1, 'at', timestamp'2024-05-01 23:00:00Z', "
+              "'{inner}', named_struct('n', ' x', 'l', array(1, 2)))")  # fmt: skip
+
+    def row(a: str, at: str, n: str) -> str:
+        return f"{{'A': {a}, 'at': {at}, '{inner}': {{'n': {n}, 'l': [3]}}}}"
+
+    one, two = row("4", "timestamptz '2024-05-02 10:00:00+00'", "'É y'"), row("null", "null", "null")
+    duck.sql(f"insert into t (id, s) values (1, {one}), (2, {two}), (3, null)")
+    duck.execute("t", WriteSpec("append"), duckrun.SQL(f"select 4::int as id, {one} as s"))
+    duck.execute(
+        "t", MergeSpec(("id",)), duckrun.SQL(f"select unnest([3, 5])::int as id, {one.replace('4', '5', 1)} as s")
+    )
+    other = row("9", "timestamptz '2023-01-01 00:00:00+00'", "'z'")
+    duck.sql(f"update t set s = {other} where id = 1")
+    duck.execute("t", DeleteInsertSpec(("id",)), duckrun.SQL(f"select 4::int as id, {two} as s"))
+    duck.sql(
+        f"merge into t using (select 2 as id, {one} as s) as n on t.id = n.id when matched then update set s = n.s"
+    )
+    with pytest.raises(SchemaMismatch, match=r"main\.t.*x"):
+        duck.sql(f"insert into t (id, s, x) values (6, {one}, 3)")
+    right = " and ".join(f"{name} <=> cast({text} as {kind})" for name, (kind, text) in generated.items())
+    found = spark.sql(f"select id, x, {right} from delta.`{location}`").toArrow()
+    assert rows_of(found) == [(0, 2, True), (1, 10, True), (2, 5, True), (3, 6, True), (4, None, True), (5, 6, True)]
+    assert rows_of(duck.sql("select id, x from t")) == [row[:2] for row in rows_of(found)]
 
 
 @pytest.mark.only_format("delta", "it has constraints")

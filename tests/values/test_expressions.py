@@ -87,13 +87,13 @@ def test_a_predicate_that_is_no_text_is_refused() -> None:
 
 
 @pytest.mark.formats(1)
-def test_an_update_with_an_empty_predicate_changes_no_row(duck: Session) -> None:
-    duck.execute("main.t", WriteSpec("error"), pa.table({"id": [1, 2], "v": [1, 2]}))
+def test_an_update_with_an_empty_predicate_changes_no_row(session: Session) -> None:
+    session.execute("main.t", WriteSpec("error"), pa.table({"id": [1, 2], "v": [1, 2]}))
     with pytest.raises(InvalidConfig, match=r"main\.t: the predicate is empty"):
-        duck.table("t").changes("min_delta", 0, key=["id"], predicate="").collect()
+        session.table("t").changes("min_delta", 0, key=["id"], predicate="").collect()
     with pytest.raises(InvalidConfig, match="predicate is empty"):
-        duck.execute("main.t", UpdateSpec({"v": "9"}, ""))
-    assert rows_of(duck.scan("main.t")) == [(1, 1), (2, 2)]
+        session.execute("main.t", UpdateSpec({"v": "9"}, ""))
+    assert rows_of(session.scan("main.t")) == [(1, 1), (2, 2)]
 
 
 @pytest.mark.parametrize("columns", [(), ("id", "id"), ("id", "ID")])
@@ -123,11 +123,11 @@ def test_numbers_that_cannot_be_meant_are_refused(duck: Session) -> None:
 
 
 @pytest.mark.formats(1)
-def test_a_scan_of_a_snapshot_reads_the_version_that_its_spec_names(duck: Session) -> None:
-    versions = [duck.execute("main.t", WriteSpec("append"), pa.table({"id": [i]})).version for i in (1, 2)]
-    snapshot = duck.table("t").snapshot()
-    assert rows_of(duck.open(snapshot.scan(ReadSpec(version=versions[0])))) == [(1,)]
-    assert rows_of(duck.open(snapshot.scan(ReadSpec(version=versions[1])))) == [(1,), (2,)]
+def test_a_scan_of_a_snapshot_reads_the_version_that_its_spec_names(session: Session) -> None:
+    versions = [session.execute("main.t", WriteSpec("append"), pa.table({"id": [i]})).version for i in (1, 2)]
+    snapshot = session.table("t").snapshot()
+    assert rows_of(session.open(snapshot.scan(ReadSpec(version=versions[0])))) == [(1,)]
+    assert rows_of(session.open(snapshot.scan(ReadSpec(version=versions[1])))) == [(1,), (2,)]
     for absent in (ReadSpec(version=99), ReadSpec(timestamp="2001-01-01")):
         with pytest.raises(duckrun.VersionNotReadable):
             snapshot.scan(absent)
