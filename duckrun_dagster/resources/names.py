@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -78,8 +79,10 @@ class Naming:
         from duckrun.spark import name_tables
 
         first = [*(_tables_of(self.step, self.lake) if self.step is not None else ()), *self.names]
+        limit = {} if self.is_asked else {"limit": OTHERS_OF_STEP}
         try:
-            name_tables(session, self.lake, first, **({} if self.is_asked else {"limit": OTHERS_OF_STEP}))
+            with nullcontext() if self.step is None else _shown(logging.getLogger(name_tables.__module__), self.step):
+                name_tables(session, self.lake, first, **limit)
         except DuckrunError as error:
             if self.is_asked:
                 raise
@@ -89,6 +92,30 @@ class Naming:
                 tables = _written_tables(self.step, self.lake)
                 _warn_of_other_writers(self.step, self.lake, tables.values())
                 _report_versions(self.step, self.lake, tables)
+
+
+class _RunLog(logging.Handler):
+    """Writes into the log of a run."""
+
+    def __init__(self, step: Any) -> None:
+        super().__init__(logging.INFO)
+        self._log = step.log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._log.log(record.levelno, record.getMessage())
+
+
+@contextmanager
+def _shown(logger: logging.Logger, step: Any) -> Iterator[None]:
+    """Show what a logger says in the run's log, which has what Python's loggers say only if Dagster is configured so."""
+    handler, level = _RunLog(step), logger.level
+    logger.addHandler(handler)
+    logger.setLevel(min(logging.INFO, logger.getEffectiveLevel()))
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        logger.removeHandler(handler)
 
 
 def _lakes_of(step: Any) -> list[Lake]:

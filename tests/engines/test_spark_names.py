@@ -191,8 +191,8 @@ def test_an_asset_in_pyspark_s_own_words(catalog: Any, tmp_path: Path) -> None:
 
 
 @needs_spark
-def test_a_step_says_that_another_process_writes_its_table_by_name_and_that_a_ducklake_has_no_names(
-    catalog: Any, tmp_path: Path
+def test_a_run_s_log_says_which_tables_have_no_names_and_that_another_process_writes_one(
+    catalog: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @dg.asset(key_prefix="ns_sales", io_manager_key="io")
     def orders(spark: SparkResource) -> None:
@@ -211,6 +211,13 @@ def test_a_step_says_that_another_process_writes_its_table_by_name_and_that_a_du
     other.release()
     for _ in range(2):
         assert "another process" not in said(lake), "the run before has let go of it"
+    monkeypatch.setattr("duckrun_dagster.resources.names.OTHERS_OF_STEP", 1)
+    for name in ("broken", "left_out"):
+        (tmp_path / "ns_sales" / name / "_delta_log").mkdir(parents=True)
+        (tmp_path / "ns_sales" / name / "_delta_log" / f"{0:020}.json").write_text("no json")
+    text = said(lake)
+    assert "ns_sales.broken of lake" in text and "has no name in Spark" in text
+    assert "1 of 2 tables of lake" in text and "get no names in Spark (limit=1)" in text
     text = said(DuckrunResource(root_path=str(tmp_path / "duck"), format="ducklake"))
     assert "Tables have no names in Spark: Lake" in text and "is a DuckLake" in text
 

@@ -10,7 +10,8 @@ import pytest
 
 import duckrun
 from duckrun import MergeSpec, WriteSpec
-from duckrun.engines.spark.process.jars import STORE_PACKAGES, store_packages, without_stores
+from duckrun.engines.spark.process.jars import STORE_PACKAGES, store_packages, with_jars, without_stores
+from duckrun.engines.spark.process.session import _settings
 from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.storage.storage import Storage
 from duckrun.values.rows import DeleteSpec
@@ -65,6 +66,23 @@ def test_credentials_of_azure_and_google_in_hadoop_s_spelling() -> None:
 def test_an_azure_container_without_its_account_is_refused_by_name() -> None:
     with pytest.raises(InvalidConfig, match="az://box/lake by its account.*AZURE_STORAGE_ACCOUNT_NAME"):
         Storage("az://box/lake").spark_location("az://box/lake/t")
+
+
+def test_packages_extensions_and_settings_of_a_user_come_beside_delta_s() -> None:
+    from pyspark.sql import SparkSession
+
+    conf = {
+        "spark.sql.extensions": "com.example.Mine",
+        "spark.sql.sources.default": "parquet",
+        "spark.jars.packages": "com.example:mine:1",
+    }
+    settings = _settings("local[1]", conf, None)
+    assert settings["spark.sql.extensions"] == "io.delta.sql.DeltaSparkSessionExtension,com.example.Mine"
+    assert settings["spark.sql.sources.default"] == "parquet" and "spark.jars.packages" not in settings
+    builder = with_jars(SparkSession.Builder(), conf, ("com.example:other:2",), Storage("s3://box/lake"))
+    packages = builder._options["spark.jars.packages"].split(",")
+    assert {"com.example:mine:1", "com.example:other:2", *STORE_PACKAGES["s3"]} < set(packages)
+    assert any(package.startswith("io.delta:delta-spark") for package in packages)
 
 
 def test_a_store_brings_its_jars_and_a_folder_none() -> None:
