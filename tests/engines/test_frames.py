@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import date
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -174,6 +175,30 @@ def test_a_new_column_of_nothing_but_null_is_refused_until_it_is_cast(session: S
                 session.execute("there", WriteSpec("append", schema_mode="append_new_columns"), value)
     assert not session.lake.exists(session.ref("t"))
     assert session.snapshot("there").version == nth(0)
+
+
+@pytest.mark.spark
+@pytest.mark.only_format("delta", "a table of Spark's own types")
+def test_a_vector_of_spark_ml_is_refused_until_it_is_an_array(spark: Any, tmp_path: Path) -> None:
+    """Delta for Spark would write a type that no other reader opens."""
+    from pyspark.ml.functions import vector_to_array
+    from pyspark.ml.linalg import Vectors
+
+    features = spark.createDataFrame([(1, Vectors.dense([0.5, 2.0]))], ["id", "features"])
+    nested = features.selectExpr("id", "array(features) as features")
+    with duckrun.connect(tmp_path, engine="spark", spark=spark) as session:
+        session.execute("there", WriteSpec("error"), spark.range(1))
+        for frame in (features, nested):
+            told = r"column 'features' has a user-defined type.*vector_to_array\(\)"
+            for mode in ("error", "overwrite"):
+                with pytest.raises(SchemaMismatch, match=told):
+                    session.execute("t", WriteSpec(mode), frame)
+            with pytest.raises(SchemaMismatch, match=told):
+                session.execute("there", WriteSpec("append", schema_mode="append_new_columns"), frame)
+        assert not session.lake.exists(session.ref("t")) and session.snapshot("there").version == 0
+        session.execute("t", WriteSpec("error"), features.withColumn("features", vector_to_array("features")))
+    with duckrun.connect(tmp_path) as session:
+        assert rows_of(session.sql("from t")) == [(1, [0.5, 2.0])]
 
 
 def test_null_in_sql_has_the_type_that_duckdb_gives_it(duck: Session) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -138,11 +138,16 @@ def holds_untyped(kind: Any) -> bool:
 
 def holds(kind: Any, name: str) -> bool:
     """True for a Spark type of that name, and one that holds it."""
-    if kind.typeName() == name:
-        return True
+    return any(each.typeName() == name for each in _with_inner(kind))
+
+
+def _with_inner(kind: Any) -> Iterator[Any]:
+    """A Spark type, and those that it holds."""
+    yield kind
     inner = [field.dataType for field in getattr(kind, "fields", ())]
     inner += [getattr(kind, part) for part in ("elementType", "keyType", "valueType") if hasattr(kind, part)]
-    return any(holds(each, name) for each in inner)
+    for each in inner:
+        yield from _with_inner(each)
 
 
 def taking_types(frame: Any, target: Any) -> Any:
@@ -163,8 +168,7 @@ def check_new_table(schema: Any, partition_by: Sequence[str] = ()) -> None:
         raise SchemaMismatch("the rows have no columns")
     refuse_twins(schema.names)
     for field in schema.fields:
-        if holds_untyped(field.dataType):
-            raise without_type(field.name)
+        _check_new_column(field.name, field.dataType)
     present = {name.lower() for name in schema.names}
     missing = [column for column in partition_by if column.lower() not in present]
     if missing:
@@ -173,6 +177,20 @@ def check_new_table(schema: Any, partition_by: Sequence[str] = ()) -> None:
         )
     if len(set(partition_by)) == len(schema.names):
         raise SchemaMismatch("every column is a partition column; a table needs one that it is not partitioned by")
+
+
+def _check_new_column(name: str, kind: Any) -> None:
+    """Raise SchemaMismatch for a type that a table's column cannot have."""
+    from pyspark.sql.types import UserDefinedType
+
+    if holds_untyped(kind):
+        raise without_type(name)
+    # Delta for Spark writes it into the log as a type of its own, with which no other reader opens the table.
+    if any(isinstance(each, UserDefinedType) for each in _with_inner(kind)):
+        raise SchemaMismatch(
+            f"column {name!r} has a user-defined type ({kind.typeName()}), which only Spark reads. Turn a vector of spark.ml into "
+            "an array with pyspark.ml.functions.vector_to_array(), or leave the column out"
+        )
 
 
 def oddly_named(columns: Sequence[str], properties: Mapping[str, str]) -> bool:
@@ -199,8 +217,7 @@ def fit_all(
     theirs, ours = ({field.name: kind_of(field.dataType) for field in schema.fields} for schema in (source, target))
     filled, new = fit.fit_all(theirs, ours, schema_mode, checked=checked, optional=optional, cast=cast)
     for name in new:
-        if holds_untyped(source[name].dataType):
-            raise without_type(name)
+        _check_new_column(name, source[name].dataType)
     return filled, new
 
 
