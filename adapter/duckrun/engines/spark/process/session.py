@@ -205,7 +205,7 @@ def _connect(
 def _session_conf(conf: Mapping[str, Any] | None) -> dict[str, str]:
     """A server has its jars and its static settings already; what is set belongs to this one session."""
     given = {key: _text(value) for key, value in (conf or {}).items() if key not in (JARS_KEY, PACKAGES_KEY)}
-    return {"spark.sql.session.timeZone": "UTC", "spark.sql.sources.default": DEFAULT_FORMAT, **given}
+    return {"spark.sql.session.timeZone": "UTC", **given}
 
 
 def _start(
