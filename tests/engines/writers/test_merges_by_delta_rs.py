@@ -119,20 +119,35 @@ def test_only_rows_that_a_clause_touches_are_sent_and_only_their_files_are_writt
     assert (nothing.writer, nothing.version) == ("none", added.version)
 
 
-REPEATED = pa.table({"id": [1, 1, 2], "day": ["a", "a", "b"], "v": [10, 10, 30]})
+REPEATED = pa.table({"id": [1, 1, 2, None, None], "v": [10, 20, 30, 40, 50], "x": [1.5, 1.5, 1.5, 1.5, 1.5]})
 
 
 def test_rows_of_the_table_that_share_a_key(duck: Session) -> None:
     duck.execute("t", WriteSpec("error"), REPEATED)
-    added = MergeSpec(("id",), (MergeClause("matched_update", set={"v": "target.v + source.v"}),))
-    assert counts(duck.execute("t", by_delta_rs(added), NEW.set_column(0, "id", [[1, 2, 5, None]]))) == (0, 3, 0)
-    assert read(duck) == [(1, "a", 30), (1, "a", 30), (2, "b", 60)]
-    duck.execute("t", WriteSpec("overwrite"), REPEATED.set_column(2, "v", [[10, 20, 30]]))
+    doubled = MergeSpec(
+        ("id",),
+        (
+            MergeClause("matched_update", set={"v": "target.v + source.v"}),
+            MergeClause("not_matched_by_source_update", "target.v > 40", set={"v": "-target.v"}),
+        ),
+    )
+    source = pa.table({"id": [1], "v": [5]})
+    assert counts(duck.execute("t", by_delta_rs(doubled), source)) == (0, 3, 0)
+    assert sorted(row[1] for row in read(duck)) == [-50, 15, 25, 30, 40]
+    same = MergeSpec(("id",), (MergeClause("matched_update", set={"v": "source.v"}),))
+    assert counts(duck.execute("t", by_delta_rs(same), source)) == (0, 2, 0)
+    assert sorted(row[1] for row in read(duck)) == [-50, 5, 5, 30, 40]
+
+
+def test_rows_that_differ_in_nothing_that_it_can_compare_are_not_told_apart(duck: Session) -> None:
+    duck.execute("t", WriteSpec("error"), pa.table({"id": [1, 1], "x": [1.5, 2.5]}))
+    doubled = MergeSpec(("id",), (MergeClause("matched_update", set={"x": "target.x * source.x"}),))
+    source = pa.table({"id": [1], "x": [2.0]})
     with pytest.raises(InvalidConfig, match="same id become different ones, and it tells rows by these alone"):
-        duck.execute("t", by_delta_rs(added), pa.table({"id": [1], "v": [5]}))
-    commit = duck.execute("t", replace(added, writer="prefer_delta_rs"), pa.table({"id": [1], "v": [5]}))
+        duck.execute("t", by_delta_rs(doubled), source)
+    commit = duck.execute("t", replace(doubled, writer="prefer_delta_rs"), source)
     assert commit.writer == "staged" and "become different ones" in commit.reason
-    assert read(duck) == [(1, "a", 15), (1, "a", 25), (2, "b", 30)]
+    assert read(duck) == [(1, 3.0), (1, 5.0)]
 
 
 def test_the_source_is_held_to_the_rules_of_the_staged_writer(duck: Session) -> None:

@@ -109,6 +109,12 @@ def matched_by(spec: MergeSpec, snapshot: Snapshot) -> list[str]:
     return [*keys, *(name for name in snapshot.schema.names if name.lower() in named and name not in keys)]
 
 
+def all_compared(columns: Sequence[str], snapshot: Snapshot, rows: Rows) -> list[str]:
+    """Some columns, and all others that delta_rs compares as DuckDB does: they tell rows apart that have one key."""
+    others = (name for name in snapshot.schema.names if name not in columns)
+    return [*columns, *(name for name in others if _why_not_compared([name], snapshot, rows) is None)]
+
+
 def _why_not_compared(columns: Sequence[str], snapshot: Snapshot, rows: Rows) -> str | None:
     """Why delta_rs may take other rows of a table than DuckDB for those with some values; None where it takes the same."""
     kinds = types_of(snapshot, rows.cursor)

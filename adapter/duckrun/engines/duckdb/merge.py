@@ -202,9 +202,10 @@ def _decided(
                 if more is not None:
                     cursor.execute(f"INSERT INTO {changes} {more}")
             by_key = choices.by_key(changes)
-            chosen = bool(matched_by) and job.by_delta_rs(
-                lambda: by_delta_rs.why_not_changes(by_key, list(choices.kinds), cursor)
-            )
+            ambiguous = by_delta_rs.why_not_changes(by_key, list(choices.kinds), cursor) if matched_by else None
+            if ambiguous and list(matched_by) != (wider := by_delta_rs.all_compared(matched_by, snapshot, source)):
+                return _decided(job, spec, clauses, snapshot, given, wider)
+            chosen = bool(matched_by) and job.by_delta_rs(lambda: ambiguous)
             cursor.execute(f"DELETE FROM {changes} WHERE {choices.action} IS NULL")
             if chosen:
                 rows = _live(job, spec, choices, changes, within, (table.row, *by_key.before.values()))
