@@ -88,7 +88,7 @@ SUITES = (
     Suite("answers", 90, workers=2, dist="loadgroup"),
     Suite("lives", 50, workers=2, dist="loadgroup"),
     Suite("ui", 200),
-    Suite("matrix", 370, workers=2, dist="loadgroup"),
+    Suite("matrix", 400, workers=2, dist="loadgroup"),
     Suite("on_spark", 330, env=(("DUCKRUN_TEST_TURN", "7"), ("DUCKRUN_TEST_SPARK_PARTS", "14")), everywhere=True),
     Suite("slow", 420, workers=2, dist="loadgroup"),
 )
