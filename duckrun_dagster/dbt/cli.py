@@ -309,8 +309,7 @@ class DuckrunDbtCliInvocation(DbtCliInvocation):
         if relation not in self._columns:
             name = parent.get("identifier") or parent.get("alias") or parent["name"]
             lake = _lake_of(parent, lakes)
-            ref = lake.resolve(str(parent["schema"]), str(name))
-            definition = lake.definition(ref)
+            ref, definition = lake.look_up(str(parent["schema"]), str(name))
             try:
                 if isinstance(definition, ViewDefinition):
                     self._columns[relation] = [column for column, _ in definition.columns]
@@ -383,8 +382,7 @@ def _present(props: Mapping[str, Any], lakes: Lakes) -> meta.Metadata:
     if not schema or not name or props.get("resource_type") not in ASSET_RESOURCE_TYPES:
         return {}
     lake = _lake_of(props, lakes)
-    ref = lake.resolve(str(schema), str(name))
-    definition = lake.definition(ref)
+    ref, definition = lake.look_up(str(schema), str(name))
     if isinstance(definition, ViewDefinition):
         return _view_metadata(definition, ref, props)
     try:

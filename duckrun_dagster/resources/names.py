@@ -148,7 +148,7 @@ def _written_tables(step: Any, lake: Lake) -> dict[AssetKey, TableRef]:
     """The tables of a step's assets that give Dagster no value, which its function writes by itself."""
     outputs = {each.properties.asset_key: each.name for each in step.step.step_outputs}
     return {
-        key: lake.resolve(table.schema, table.table)
+        key: lake.look_up(table.schema, table.table)[0]
         for key, name in outputs.items()
         if key is not None
         and step.op_def.output_def_named(name).dagster_type.is_nothing

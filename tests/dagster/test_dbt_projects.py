@@ -119,3 +119,31 @@ def test_rows_and_columns_are_those_behind_hooks_and_of_own_materializations(
     assert [column.name for column in told["own"]["dagster/column_schema"].value.columns] == ["id", "price"]
     lineage = told["own"]["dagster/column_lineage"].value.deps_by_column
     assert [dep.asset_key.path for dep in lineage["price"]] == [["main", "hooked"]]
+
+
+def test_events_are_of_the_tables_that_are_there_in_another_letter_case(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = "{{ config(materialized='own', schema='marts') }} select id, price from {{ source('shop', 'orders') }}"
+    files = {name: text for name, text in FILES.items() if not name.startswith(("seeds", "models/"))}
+    files |= {
+        "models/own.sql": own,
+        "models/sources.yml": "sources: [{name: shop, schema: raw, tables: [{name: orders}]}]",
+    }
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    with duckrun.connect(tmp_path / "lake") as lake:
+        lake.sql("create table RAW.Orders as select 1 as id, 2.5 as price")
+        lake.sql("create table MARTS.Own as select 0 as id")
+    monkeypatch.chdir(tmp_path)
+    dbt = DuckrunDbtCliResource(project_dir=str(tmp_path))
+    result = dg.materialize(
+        [models_of(dbt.cli(["parse"]).wait().target_path / "manifest.json")], resources={"dbt": dbt}
+    )
+    (event,) = result.get_asset_materialization_events()
+    metadata = event.materialization.metadata
+    assert metadata["dagster/row_count"].value == 1
+    assert [column.name for column in metadata["dagster/column_schema"].value.columns] == ["id", "price"]
+    assert list(metadata["dagster/column_lineage"].value.deps_by_column) == ["id", "price"]
