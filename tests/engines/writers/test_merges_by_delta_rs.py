@@ -119,6 +119,19 @@ def test_only_rows_that_a_clause_touches_are_sent_and_only_their_files_are_writt
     assert (nothing.writer, nothing.version) == ("none", added.version)
 
 
+@pytest.mark.parametrize("values", [["a", "it's", None, "ü%/ b", "b"], [1, -2, None, 4, 5]], ids=["texts", "numbers"])
+def test_only_partitions_with_rows_that_change_are_read(duck: Session, root: Path, values: list[Any]) -> None:
+    rows = pa.table({"id": [1, 2, 3, 4, 5], "p": values, "v": [1, 2, 3, 4, 5]})
+    duck.execute("t", WriteSpec("error", partition_by=("p",)), rows)
+    doubled = MergeSpec(("id",), (MergeClause("matched_update", set={"v": "target.v + source.v"}),))
+    for ids in ([1], [2, 3], [3], [4, 1]):
+        version = duck.execute("t", by_delta_rs(doubled), pa.table({"id": ids, "v": [10] * len(ids)})).version
+        entry = (root / "main/t/_delta_log" / f"{version:020d}.json").read_text().splitlines()
+        (info,) = (action["commitInfo"] for action in map(json.loads, entry) if "commitInfo" in action)
+        assert info["operationMetrics"]["num_target_files_scanned"] == len(ids)
+    assert [row[2] for row in read(duck)] == [21, 12, 23, 14, 5]
+
+
 REPEATED = pa.table({"id": [1, 1, 2, None, None], "v": [10, 20, 30, 40, 50], "x": [1.5, 1.5, 1.5, 1.5, 1.5]})
 
 
@@ -202,6 +215,19 @@ def test_new_columns_come_in_a_commit_before_and_the_table_keeps_all_that_it_is(
         (1, "a", 1, None), (2, "b", 20, 1.5), (3, "c", 30, None), (5, "e", 50, 2.5), (None, "d", 4, None), (None, "f", 60, 3.5),
     ]  # fmt: skip
     assert rows_of(DeltaTable(after.ref.location).to_pyarrow_table(), "id", "day", "v", "w") == expected
+
+
+def test_columns_that_files_call_otherwise(duck: Session) -> None:
+    mapped = WriteSpec("error", partition_by=("day",), table_properties={"delta.columnMapping.mode": "name"})
+    names = ["id", "on_day", "v"]
+    duck.execute("t", mapped, OLD)
+    duck.sql("alter table t rename column day to on_day")
+    for kind in ("update alone", "the first clause that applies", "rows that the source lacks"):
+        spec, expected, rows = BY_KEY[kind]
+        commit = duck.execute("t", by_delta_rs(spec), NEW.rename_columns(names))
+        assert (commit.writer, counts(commit)) == ("delta_rs", expected)
+        assert rows_of(duck.sql("select * from t")) == sorted(rows, key=repr)
+        duck.execute("t", WriteSpec("overwrite"), OLD.rename_columns(names))
 
 
 def test_a_new_field_of_a_struct(duck: Session) -> None:

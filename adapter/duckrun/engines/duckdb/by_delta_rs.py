@@ -6,7 +6,7 @@ updates, deletes and inserts those.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,7 @@ from duckrun.run.transaction import Transaction
 from duckrun.sql.alike import is_same_in_all
 from duckrun.sql.char_types import is_padded
 from duckrun.sql.dialects import tree_in
-from duckrun.sql.names import SIDES, columns_of, fresh_name, quote_identifier
+from duckrun.sql.names import SIDES, columns_of, fresh_name, quote_identifier, quote_literal
 from duckrun.values.columns import has_required_parts, holds
 from duckrun.values.names import writable_by_delta_rs
 from duckrun.values.rows import Commit, DeleteInsertSpec, DeleteSpec, MergeClause, MergeSpec, RowSpec, UpdateSpec
@@ -35,6 +35,10 @@ from duckrun.values.tables import AddColumn, AlterSpec, ColumnSpec, order_of
 
 if TYPE_CHECKING:
     from duckrun.engines.duckdb.write import Job
+
+_LITERALS = ("VARCHAR", "BIGINT", "INTEGER", "SMALLINT", "TINYINT")
+_MOST_VALUES = 100
+"""Values of a partition column that the condition of a merge names."""
 
 
 def why_not_write(form: Format, ref: TableRef, rows: Rows, snapshot: Snapshot | None, whole: bool) -> str | None:
@@ -192,6 +196,8 @@ class Changes:
 
     table: str
     """Quoted name of the temporary table that has them."""
+    file: str
+    """Quoted name of the column with the file that a row of the table is in."""
     row: str
     """Quoted name of the column that is NULL for a row that is added."""
     action: str
@@ -253,7 +259,12 @@ def merge_changes(job: Job, snapshot: Snapshot, live: Rows, changes: Changes, co
     clauses = [clause for clause, count in zip(kinds.values(), counts, strict=True) if count]
     sent = Rows(cursor, rows, {})
     commit = _merged(
-        job, snapshot, sent, _on(changes, kind, cursor), clauses, "asked for: DuckDB computed the rows that change"
+        job,
+        snapshot,
+        sent,
+        _on(changes, kind, snapshot, cursor),
+        clauses,
+        "asked for: DuckDB computed the rows that change",
     )
     if (commit.rows_inserted, commit.rows_updated, commit.rows_deleted) != counts:
         raise LostRows(
@@ -282,9 +293,9 @@ def _go_ahead(job: Job, snapshot: Snapshot, live: Rows) -> None:
     raise WentAhead("columns were added", version)
 
 
-def _on(changes: Changes, kind: str, cursor: duckdb.DuckDBPyConnection) -> str:
+def _on(changes: Changes, kind: str, snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection) -> str:
     """The condition in delta_rs's SQL on which a row of the table is one that changes. NULL is a value among those before, and no row
-    that is added meets any.
+    that is added meets any. The partitions with such rows are named: no file of another is read.
     """
     nulls = ", ".join(f"count(*) FILTER (WHERE {name} IS NULL)" for name in changes.before.values())
     there, *missing = cursor.execute(f"SELECT count(*), {nulls} {changes.present}").fetchall()[0]
@@ -296,7 +307,25 @@ def _on(changes: Changes, kind: str, cursor: duckdb.DuckDBPyConnection) -> str:
     ]
     if all(missing):
         tests.insert(0, f"source.{kind} <> 'insert'")
-    return " AND ".join(tests)
+    return " AND ".join([*tests, *_within_partitions(changes, snapshot, cursor)])
+
+
+def _within_partitions(changes: Changes, snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection) -> Iterator[str]:
+    """Which values the partition columns have in the files with rows that change, of types whose values are literals as the log has them."""
+    kinds = types_of(snapshot, cursor)
+    columns = [name for name in snapshot.partition_columns if str(kinds[name]) in _LITERALS]
+    if not columns:
+        return
+    paths = [path for (path,) in cursor.execute(f"SELECT DISTINCT {changes.file} {changes.present}").fetchall()]
+    files = snapshot.files().at(paths).values()
+    for name in columns:
+        values = {file.partition_values[name] for file in files}
+        if len(values) > _MOST_VALUES:
+            continue
+        column, text = f"target.{quote_identifier(name)}", str(kinds[name]) == "VARCHAR"
+        known = sorted(value for value in values if value)  # the log may have '' for NULL
+        tests = [f"{column} IN ({', '.join(map(quote_literal, known) if text else known)})"] if known else []
+        yield f"({' OR '.join([*tests, *([f'{column} IS NULL'] if len(known) < len(values) else [])])})"
 
 
 def _merged(job: Job, snapshot: Snapshot, rows: Rows, on: str, clauses: Sequence[MergeClause], reason: str) -> Commit:

@@ -297,7 +297,7 @@ class _Choices:
         }
 
     def by_key(self, changes: str) -> by_delta_rs.Changes:
-        return by_delta_rs.Changes(changes, self.table.row, self.action, self.deleting, self._before)
+        return by_delta_rs.Changes(changes, self.table.file, self.table.row, self.action, self.deleting, self._before)
 
     def counts(self, changes: str) -> tuple[int, int, int]:
         """How many rows are inserted, updated and deleted."""
