@@ -11,7 +11,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 import duckrun
 from duckrun import (
@@ -258,6 +258,24 @@ def test_versions_go_to_delta_one_commit_each(lake: Session, tmp_path: Path) -> 
         assert out.lake.format.latest_version(found.ref) == 2
     with pytest.raises(CommitConflict, match="already"):
         lake.export_to(tmp_path / "out")
+
+
+def test_names_that_differ_in_case_only_are_not_moved_over_each_other(lake: Session, tmp_path: Path) -> None:
+    for name in ("RAW/T", "raw/t", "raw/u"):
+        write_deltalake(tmp_path / "both" / name, pa.table({"n": [name]}))
+    for adopt in (False, True):
+        with pytest.raises(UnsupportedFeature, match=r"RAW\.T and raw\.t differ in letter case only.*tables="):
+            lake.import_from(tmp_path / "both", adopt=adopt)
+    lake.import_from(tmp_path / "both", "raw.t")
+    with pytest.raises(CommitConflict, match=r"raw\.t is in lake"):
+        lake.import_from(tmp_path / "both", "RAW.T")
+    write_deltalake(tmp_path / "out" / "RAW" / "u", pa.table({"n": ["u"]}))
+    lake.export_to(tmp_path / "out")
+    lake.sql("create table raw.U as select 1 as n")
+    with pytest.raises(CommitConflict, match=r"RAW\.\w is in lake"):
+        lake.export_to(tmp_path / "out")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["RAW"]
+    assert DeltaTable(tmp_path / "out" / "RAW" / "t").to_pyarrow_table().to_pylist() == [{"n": "raw/t"}]
 
 
 def test_what_delta_cannot_store_is_named_and_nothing_is_left(lake: Session, tmp_path: Path) -> None:

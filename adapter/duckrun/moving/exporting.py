@@ -29,7 +29,7 @@ def export(source: Session, target: Session, refs: Sequence[TableRef], versions:
     unfit: list[str] = []
     left_out: dict[TableRef, list[str]] = {}
     for ref, snapshots in plans:
-        there = target.lake.resolve(ref.schema, ref.name)
+        there = target.lake.look_up(ref.schema, ref.name)[0]
         if target.lake.exists(there):
             raise CommitConflict(f"Table {there} is in lake {target.lake.root} already. Nothing was moved.")
         for snapshot in snapshots:
@@ -44,7 +44,7 @@ def export(source: Session, target: Session, refs: Sequence[TableRef], versions:
     try:
         done = []
         for ref, snapshots in plans:
-            there = target.lake.resolve(ref.schema, ref.name)
+            there = target.lake.look_up(ref.schema, ref.name)[0]
             made.append(there)
             for number, snapshot in enumerate(snapshots):
                 reader = source.table(ref).toDF(version=snapshot.version).reader()

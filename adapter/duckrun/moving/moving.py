@@ -147,9 +147,18 @@ class Moving(Writing):
             return done + ([Moved("", 0, 0, left_out=tuple(others))] if others else [])
 
     def _refuse_there(self, names: Sequence[str]) -> None:
+        """Raise for tables that the lake has, or cannot tell apart: a DuckLake's names ignore letter case."""
+        known: dict[str, str] = {}
         for name in names:
-            ref = self.lake.parse(name)
-            if self.lake.exists(ref) or self.lake.definition(ref) is not None:
+            other = known.setdefault(name.lower(), name)
+            if other != name:
+                raise UnsupportedFeature(
+                    f"{other} and {name} differ in letter case only, which lake {self.lake.root} does not tell apart: name one of them by tables=. Nothing was "
+                    "moved."
+                )
+            wanted = self.lake.parse(name)
+            ref, definition = self.lake.look_up(wanted.schema, wanted.name)
+            if self.lake.exists(ref) or definition is not None:
                 raise CommitConflict(
                     f"{ref} is in lake {self.lake.root} already; drop it, or name the other tables by tables=. Nothing was moved."
                 )
